@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RAILMUX_H
+#define RAILMUX_H
+/*
+ * railmux host API.
+ *
+ * A process opens one *session* with the node's daemon, joins *communicators* and calls collectives on them.
+ * The daemon's executors do the work; the library only puts a 128-byte request line into shared memory and waits.
+ *
+ * Errors.   Every call that can fail returns an int: RMX_OK (0) or one of the positive RMX_E_* codes below. Outputs
+ *           (parameters called ret_*) are written only on RMX_OK. rmx_last_error() gives the calling thread a sentence
+ *           that says what was wrong and what would be right.
+ * Threads.  A session and everything below it may be used from any thread. Requests of one (communicator, rank) are
+ *           ordered as they are issued; issuing them from several threads at once is allowed, but then their order is
+ *           the caller's business, and it must be the same on all ranks. A communicator handle stands for one rank; a
+ *           process may hold several ranks of one communicator (one thread each, or _start/rmx_wait from one thread).
+ *           rmx_session_close, rmx_comm_destroy and rmx_mem_free must not run while another thread uses that object.
+ * Fork.     A session does not survive fork(): the child must not touch it and opens its own.
+ * Sizes.    Counts are in elements, sizes in bytes. Zero counts are valid and still synchronise nothing but the order
+ *           of requests.
+ * Memory.   Memory from rmx_mem_alloc is shared with the executor and used in place (zero-copy). Any other host
+ *           pointer works too; the library then copies through a bounce buffer that it keeps for later calls.
+ * Streams.  The last argument of a collective is the GPU stream it is ordered on; for host memory it must be NULL and
+ *           the call returns when the result is final.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RMX_API __attribute__((visibility("default")))
+#else
+#define RMX_API
+#endif
+
+#define RMX_VERSION_MAJOR 0
+#define RMX_VERSION_MINOR 1
+#define RMX_VERSION_PATCH 0
+
+/* ---- results -------------------------------------------------------------------------------------------------- */
+#define RMX_OK 0             /* done, result final */
+#define RMX_E_INVALID 1      /* an argument is wrong; rmx_last_error() names it. Nothing was sent. */
+#define RMX_E_NO_DAEMON 2    /* no daemon listens at the socket */
+#define RMX_E_DAEMON_LOST 3  /* the daemon and its executor are gone for good; open a new session */
+#define RMX_E_VERSION 4      /* library and daemon share no protocol version */
+#define RMX_E_NO_MEMORY 5    /* out of memory, here or in the daemon */
+#define RMX_E_LIMIT 6        /* a limit of the tenant would be exceeded; the message names it */
+#define RMX_E_DENIED 7       /* not allowed: wrong secret, other tenant, GPU not granted */
+#define RMX_E_BUSY 8         /* too many requests outstanding: rmx_wait() for some first */
+#define RMX_E_MISMATCH 9     /* the ranks called different operations, types, reductions, counts or roots. Sticky. */
+#define RMX_E_PEER_LOST 10   /* another rank's process died or left. Sticky. rmx_comm_failed_rank() names it */
+#define RMX_E_LOST 11        /* the executor died with this request in flight; the output is undefined. All ranks see
+                                the same outcome for the same request. Not sticky: later requests work again. */
+#define RMX_E_DEVICE_LOST 12 /* this rank's GPU context was lost */
+#define RMX_E_ABORTED 13     /* rmx_comm_abort() was called by some rank. Sticky. */
+#define RMX_E_TIMEOUT 14     /* the time given has passed; the request goes on */
+#define RMX_E_INTERNAL 15    /* a defect of railmux; the daemon's log says more */
+#define RMX_E_UNSUPPORTED 16 /* valid, but this daemon or backend cannot do it */
+#define RMX_E_COUNT 17       /* number of codes; not a result */
+
+/* Static name of a code ("RMX_E_LOST"), "RMX_E_?" for an unknown one. Never NULL. */
+RMX_API const char *rmx_error_name(int code);
+/* The calling thread's last error as a sentence; valid until its next failing call. Never NULL. */
+RMX_API const char *rmx_last_error(void);
+
+/* ---- types and reductions (numbers as in NCCL's interface, so that tables carry over) --------------------------- */
+#define RMX_INT8 0
+#define RMX_UINT8 1
+#define RMX_INT32 2
+#define RMX_UINT32 3
+#define RMX_INT64 4
+#define RMX_UINT64 5
+#define RMX_FLOAT16 6
+#define RMX_FLOAT32 7
+#define RMX_FLOAT64 8
+#define RMX_BFLOAT16 9
+#define RMX_FLOAT8_E4M3 10
+#define RMX_FLOAT8_E5M2 11
+#define RMX_TYPE_COUNT 12
+
+#define RMX_SUM 0
+#define RMX_PROD 1
+#define RMX_MAX 2
+#define RMX_MIN 3
+#define RMX_AVG 4
+#define RMX_REDOP_COUNT 5
+
+/* Bytes of one element of a type, 0 for an unknown type. */
+RMX_API size_t rmx_type_size(uint32_t type);
+
+/* ---- sessions --------------------------------------------------------------------------------------------------- */
+struct rmx_session;
+struct rmx_comm;
+
+struct rmx_session_options {
+        size_t size;        /* sizeof(struct rmx_session_options): lets the struct grow */
+        const char *socket; /* daemon's client socket; NULL: $RAILMUX_SOCKET, else /run/railmux/client.sock */
+        const char *name;   /* shown to operators (at most 63 bytes); NULL: the program's name */
+        uint32_t timeout_ms; /* how long to wait for the daemon at open; 0: 5000 */
+        uint32_t reserved;  /* 0 */
+};
+
+/* Connects to the daemon. opt may be NULL. RMX_E_NO_DAEMON, RMX_E_VERSION, RMX_E_LIMIT, RMX_E_DENIED. */
+RMX_API int rmx_session_open(const struct rmx_session_options *opt, struct rmx_session **ret_session);
+/* Leaves all communicators, frees all memory of rmx_mem_alloc. NULL is allowed. */
+RMX_API void rmx_session_close(struct rmx_session *session);
+/* Number of GPUs (emulated ones on the host backend) that the daemon serves to this session. */
+RMX_API uint32_t rmx_session_gpu_count(const struct rmx_session *session);
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* Shared, page-aligned, zeroed memory of `size` bytes (> 0), charged to the tenant. RMX_E_LIMIT, RMX_E_NO_MEMORY. */
+RMX_API int rmx_mem_alloc(struct rmx_session *session, size_t size, void **ret_ptr);
+/* Frees it; no request may be using it. RMX_E_INVALID for a pointer that rmx_mem_alloc did not return. */
+RMX_API int rmx_mem_free(struct rmx_session *session, void *ptr);
+/* Tells the library about [ptr, ptr+size) so that the first collective on it needs no call to the daemon. Optional.
+ * For ordinary host memory this reserves a bounce buffer of that size. */
+RMX_API int rmx_buffer_register(struct rmx_session *session, void *ptr, size_t size);
+RMX_API int rmx_buffer_unregister(struct rmx_session *session, void *ptr);
+
+/* ---- communicators ----------------------------------------------------------------------------------------------- */
+struct rmx_id {
+        unsigned char bytes[128]; /* opaque; carries a secret. Hand it to the ranks, and to nobody else. */
+};
+
+struct rmx_comm_options {
+        size_t size;         /* sizeof(struct rmx_comm_options) */
+        int32_t gpu;         /* GPU index of this rank, -1: rank modulo the number of GPUs */
+        uint32_t timeout_ms; /* how long to wait for the other ranks; 0: for ever */
+        const char *name;    /* shown to operators (at most 63 bytes), NULL: none */
+};
+
+/* A fresh id; one rank gets it and hands it to the others by any means. */
+RMX_API int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id);
+/* Joins as `rank` of `n_ranks` (1..64); returns when all ranks have joined. Collective. opt may be NULL.
+ * RMX_E_INVALID (rank taken, differing n_ranks), RMX_E_DENIED (forged id, other tenant), RMX_E_TIMEOUT, RMX_E_LIMIT,
+ * RMX_E_PEER_LOST (a joining process died). */
+RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32_t n_ranks, uint32_t rank,
+                            const struct rmx_comm_options *opt, struct rmx_comm **ret_comm);
+/* Ranks of equal colour form a new communicator, ordered by (key, rank). Collective. A negative colour takes part but
+ * gets *ret_comm = NULL. */
+RMX_API int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const struct rmx_comm_options *opt,
+                           struct rmx_comm **ret_comm);
+/* Leaves the communicator; waits for this rank's outstanding requests. Others see RMX_E_PEER_LOST for requests that
+ * need this rank and that it never made. NULL is allowed. */
+RMX_API int rmx_comm_destroy(struct rmx_comm *comm);
+/* Ends all outstanding and later requests of the communicator on all ranks with RMX_E_ABORTED. Still needs destroy. */
+RMX_API int rmx_comm_abort(struct rmx_comm *comm);
+/* The sticky error, or RMX_OK. Does not block. */
+RMX_API int rmx_comm_error(const struct rmx_comm *comm);
+/* Rank that caused the sticky error, -1 if none or unknown. */
+RMX_API int32_t rmx_comm_failed_rank(const struct rmx_comm *comm);
+RMX_API uint32_t rmx_comm_rank(const struct rmx_comm *comm);
+RMX_API uint32_t rmx_comm_size(const struct rmx_comm *comm);
+
+/* ---- collectives ------------------------------------------------------------------------------------------------- */
+/*
+ * in and out may be equal where the table says "in place"; other overlaps are undefined.
+ *   all_reduce      in: count, out: count                      in place: out == in
+ *   all_gather      in: count, out: n_ranks * count            in place: in == out + rank * count
+ *   reduce_scatter  in: n_ranks * count, out: count            in place: out == in + rank * count
+ *   broadcast       in: count (read on the root only), out: count   in place: out == in
+ *   barrier         returns when all ranks have called it
+ */
+RMX_API int rmx_all_reduce(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                           uint32_t redop, void *stream);
+RMX_API int rmx_all_gather(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, void *stream);
+RMX_API int rmx_reduce_scatter(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                               uint32_t redop, void *stream);
+RMX_API int rmx_broadcast(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t root,
+                          void *stream);
+RMX_API int rmx_barrier(struct rmx_comm *comm, void *stream);
+
+/* An outstanding request. The caller owns the storage, and keeps it unmoved until rmx_wait or a successful rmx_test. */
+struct rmx_request {
+        uint64_t opaque[12];
+};
+
+RMX_API int rmx_all_reduce_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                                 uint32_t redop, void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_all_gather_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                                 void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_reduce_scatter_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                                     uint32_t redop, void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_broadcast_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                                uint32_t root, void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_barrier_start(struct rmx_comm *comm, void *stream, struct rmx_request *ret_request);
+/* Waits until the request is done and returns its result. Requests may be waited for in any order, each once. */
+RMX_API int rmx_wait(struct rmx_request *request, void *stream);
+/* The same, for at most timeout_ms: RMX_E_TIMEOUT leaves the request outstanding. */
+RMX_API int rmx_wait_for(struct rmx_request *request, uint32_t timeout_ms);
+/* *ret_done = 1 and the request's result, or *ret_done = 0 and RMX_OK. Never blocks. */
+RMX_API int rmx_test(struct rmx_request *request, int *ret_done);
+
+/* Library version as (major << 16 | minor << 8 | patch). */
+RMX_API uint32_t rmx_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

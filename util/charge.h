@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Accounting: what a client holds is charged to its tenant before it is allocated. Not thread-safe (loop thread). */
+#include <stdint.h>
+
+enum charge_kind {
+        CHARGE_SESSIONS,
+        CHARGE_COMMS, /* ranks joined */
+        CHARGE_BUFFERS,
+        CHARGE_BYTES, /* shared memory: rings, buffers, staging */
+        CHARGE_RINGS,
+        CHARGE_FDS,
+        CHARGE_KIND_COUNT,
+};
+
+struct charge_account {
+        uint64_t used[CHARGE_KIND_COUNT];
+        uint64_t limit[CHARGE_KIND_COUNT];
+        uint64_t refused[CHARGE_KIND_COUNT]; /* refusals so far, for metrics and for logging the first one only */
+};
+
+/* Embedded in the object that holds the resource. */
+struct charge {
+        struct charge_account *account;
+        uint64_t amount;
+        enum charge_kind kind;
+};
+#define CHARGE_INIT {0}
+
+enum { CHARGE_E_LIMIT = 1 };
+
+const char *charge_kind_name(enum charge_kind kind); /* "sessions" */
+/* 0 or CHARGE_E_LIMIT (nothing charged). charge must be CHARGE_INIT. amount 0 is fine. */
+int charge_take(struct charge *charge, struct charge_account *account, enum charge_kind kind, uint64_t amount);
+/* Gives it back; a CHARGE_INIT charge is a no-op; leaves CHARGE_INIT. */
+void charge_release(struct charge *charge);
