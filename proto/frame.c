@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Framing: one protobuf message is one SOCK_SEQPACKET packet, so there is no length prefix, no reassembly and no partial
- * read; the kernel keeps the message and its file descriptors together.
+ * Framing: one protobuf message is one SOCK_SEQPACKET packet, so there is no length prefix, no reassembly and no
+ * partial read; the kernel keeps the message and its file descriptors together.
  *
  * Everything that arrives may be hostile:
  *
  *   size         A packet above FRAME_BYTES_MAX is cut by the kernel and reported by MSG_TRUNC.
- *   descriptors  The control buffer holds exactly FRAME_FDS_MAX descriptors. More of them, or a descriptor table that is
- *                full, or a security module that refuses one, give MSG_CTRUNC *and* the descriptors that did fit. Those are
- *                installed in our table already: whatever the outcome, every one of them is either handed to the caller or
- *                closed here.
- *   allocation   protobuf-c copies unknown fields and allocates per repeated element, so a small packet can ask for much
- *                memory. The arena counts what one message takes and refuses beyond its limit. The schemas have no recursive
- *                message, so the stack is bounded too.
- *   emptiness    A packet of zero bytes looks like the end of the stream. No valid message packs to zero bytes (a oneof
- *                member always takes a tag), so it is treated as the end, and frame_send() refuses to make one.
+ *   descriptors  The control buffer holds exactly FRAME_FDS_MAX descriptors. More of them, or a descriptor table that
+ * is full, or a security module that refuses one, give MSG_CTRUNC *and* the descriptors that did fit. Those are
+ *                installed in our table already: whatever the outcome, every one of them is either handed to the caller
+ * or closed here. allocation   protobuf-c copies unknown fields and allocates per repeated element, so a small packet
+ * can ask for much memory. The arena counts what one message takes and refuses beyond its limit. The schemas have no
+ * recursive message, so the stack is bounded too. emptiness    A packet of zero bytes looks like the end of the stream.
+ * No valid message packs to zero bytes (a oneof member always takes a tag), so it is treated as the end, and
+ * frame_send() refuses to make one.
  *
- * The conditions are positive: the peer, or the state of its socket, caused them. A negative errno is a fault of this side,
- * but also concerns no more than this one connection: callers end the connection, not the process. Memory that runs out while
- * unpacking counts as FRAME_E_MALFORMED for the same reason.
+ * The conditions are positive: the peer, or the state of its socket, caused them. A negative errno is a fault of this
+ * side, but also concerns no more than this one connection: callers end the connection, not the process. Memory that
+ * runs out while unpacking counts as FRAME_E_MALFORMED for the same reason.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +35,8 @@ union frame_control {
         struct cmsghdr align;
 };
 /* With padding in the control buffer the kernel could pass one descriptor more than the bound. */
-_Static_assert(CMSG_SPACE(sizeof(int) * FRAME_FDS_MAX) == CMSG_LEN(sizeof(int) * FRAME_FDS_MAX), "no room for one more");
+_Static_assert(CMSG_SPACE(sizeof(int) * FRAME_FDS_MAX) == CMSG_LEN(sizeof(int) * FRAME_FDS_MAX),
+               "no room for one more");
 
 const char *frame_error_text(int condition) {
         switch (condition) {
@@ -273,8 +273,8 @@ int frame_listen(const char *path, unsigned int mode) {
         fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
                 return -errno;
-        /* bind() takes the mode of the socket's own inode and removes the umask: it is never wider than wanted, not even
-         * for a moment. chmod() puts back what the umask took away. */
+        /* bind() takes the mode of the socket's own inode and removes the umask: it is never wider than wanted, not
+         * even for a moment. chmod() puts back what the umask took away. */
         if (fchmod(fd, (mode_t)mode) < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
                 return -errno;
         if (chmod(path, (mode_t)mode) < 0 || listen(fd, SOMAXCONN) < 0) {

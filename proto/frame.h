@@ -9,15 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FRAME_BYTES_MAX 65536u
-#define FRAME_FDS_MAX 8u
+#define FRAME_BYTES_MAX        65536u
+#define FRAME_FDS_MAX          8u
 #define FRAME_UNPACK_BYTES_MAX (1u << 20) /* what unpacking one message may allocate */
 
-#define SESSION_PROTOCOL_MIN 1u
-#define SESSION_PROTOCOL_MAX 1u
+#define SESSION_PROTOCOL_MIN  1u
+#define SESSION_PROTOCOL_MAX  1u
 #define EXECUTOR_PROTOCOL_MIN 1u
 #define EXECUTOR_PROTOCOL_MAX 1u
-#define CONTROL_PROTOCOL 1u
+#define CONTROL_PROTOCOL      1u
 
 /* Positive conditions; negative is an errno of our own side. */
 enum {
@@ -41,7 +41,8 @@ void frame_arena_init(struct frame_arena *arena, size_t limit);
 /* Never blocks (MSG_DONTWAIT), never SIGPIPE. fds stay the caller's. */
 int frame_send(int socket_fd, const ProtobufCMessage *message, const int *fds, unsigned int n_fds);
 /* Receives and unpacks one packet. On FRAME_OK the caller owns *ret_message (free with
- * protobuf_c_message_free_unpacked(m, &arena->allocator)) and ret_fds[0..*ret_n_fds). ret_fds has FRAME_FDS_MAX places. */
+ * protobuf_c_message_free_unpacked(m, &arena->allocator)) and ret_fds[0..*ret_n_fds). ret_fds has FRAME_FDS_MAX places.
+ */
 int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                   ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds);
 /* The unpack half alone, for fuzzers. */

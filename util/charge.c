@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A charge is taken before the resource exists and given back after it is gone, so an account never shows less than what
- * is held. Limits may be lowered below what is in use (a reload): then nothing more is granted until enough has been
- * released, but nothing is taken away either.
+ * A charge is taken before the resource exists and given back after it is gone, so an account never shows less than
+ * what is held. Limits may be lowered below what is in use (a reload): then nothing more is granted until enough has
+ * been released, but nothing is taken away either.
  */
 #include <assert.h>
 
@@ -22,8 +22,7 @@ int charge_take(struct charge *charge, struct charge_account *account, enum char
         assert((unsigned int)kind < CHARGE_KIND_COUNT);
 
         /* Compared by what is left, so the sum cannot overflow. */
-        if (account->used[kind] > account->limit[kind] ||
-            amount > account->limit[kind] - account->used[kind]) {
+        if (account->used[kind] > account->limit[kind] || amount > account->limit[kind] - account->used[kind]) {
                 ++account->refused[kind];
                 return CHARGE_E_LIMIT;
         }

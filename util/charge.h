@@ -25,7 +25,8 @@ struct charge {
         uint64_t amount;
         enum charge_kind kind;
 };
-#define CHARGE_INIT {0}
+#define CHARGE_INIT                                                                                                    \
+        { 0 }
 
 enum { CHARGE_E_LIMIT = 1 };
 

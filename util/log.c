@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Log lines go to the journal when stderr is connected to it: $JOURNAL_STREAM names the device and inode of the stream that
- * systemd set up, and only if stderr still is that file do we send structured fields. A terminal, a pipe or a file gets one
- * text line per call, written with a single write() so that lines of threads and of child processes do not mix.
+ * Log lines go to the journal when stderr is connected to it: $JOURNAL_STREAM names the device and inode of the stream
+ * that systemd set up, and only if stderr still is that file do we send structured fields. A terminal, a pipe or a file
+ * gets one text line per call, written with a single write() so that lines of threads and of child processes do not
+ * mix.
  *
- * Names and messages may contain bytes that a client chose. Control characters are replaced in text lines, so nobody can
- * forge a line; the journal's protocol is binary-safe by itself.
+ * Names and messages may contain bytes that a client chose. Control characters are replaced in text lines, so nobody
+ * can forge a line; the journal's protocol is binary-safe by itself.
  */
 #include <errno.h>
 #include <stdatomic.h>

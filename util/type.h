@@ -9,8 +9,8 @@
 /* Bytes of one element, 0 for an unknown type. */
 static inline size_t type_size(uint32_t type) {
         static const unsigned char bytes[RMX_TYPE_COUNT] = {
-                [RMX_INT8] = 1,    [RMX_UINT8] = 1,   [RMX_INT32] = 4,    [RMX_UINT32] = 4,
-                [RMX_INT64] = 8,   [RMX_UINT64] = 8,  [RMX_FLOAT16] = 2,  [RMX_FLOAT32] = 4,
+                [RMX_INT8] = 1,    [RMX_UINT8] = 1,    [RMX_INT32] = 4,       [RMX_UINT32] = 4,
+                [RMX_INT64] = 8,   [RMX_UINT64] = 8,   [RMX_FLOAT16] = 2,     [RMX_FLOAT32] = 4,
                 [RMX_FLOAT64] = 8, [RMX_BFLOAT16] = 2, [RMX_FLOAT8_E4M3] = 1, [RMX_FLOAT8_E5M2] = 1,
         };
 

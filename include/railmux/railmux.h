@@ -15,7 +15,8 @@
  *           the caller's business, and it must be the same on all ranks. A communicator handle stands for one rank; a
  *           process may hold several ranks of one communicator (one thread each, or _start/rmx_wait from one thread).
  *           rmx_session_close, rmx_comm_destroy and rmx_mem_free must not run while another thread uses that object.
- * Fork.     A session does not survive fork(): the child must not touch it and opens its own.
+ * Fork.     A session does not survive fork(): the child opens its own. In the child every call on the parent's session
+ *           or below it is RMX_E_INVALID, and rmx_session_close only drops the child's copy.
  * Sizes.    Counts are in elements, sizes in bytes. Zero counts are valid and still synchronise nothing but the order
  *           of requests.
  * Memory.   Memory from rmx_mem_alloc is shared with the executor and used in place (zero-copy). Any other host
@@ -49,7 +50,7 @@ extern "C" {
 #define RMX_E_NO_MEMORY 5    /* out of memory, here or in the daemon */
 #define RMX_E_LIMIT 6        /* a limit of the tenant would be exceeded; the message names it */
 #define RMX_E_DENIED 7       /* not allowed: wrong secret, other tenant, GPU not granted */
-#define RMX_E_BUSY 8         /* too many requests outstanding: rmx_wait() for some first */
+#define RMX_E_BUSY 8         /* too many requests outstanding on this rank's GPU: rmx_wait() for the oldest first */
 #define RMX_E_MISMATCH 9     /* the ranks called different operations, types, reductions, counts or roots. Sticky. */
 #define RMX_E_PEER_LOST 10   /* another rank's process died or left. Sticky. rmx_comm_failed_rank() names it */
 #define RMX_E_LOST 11        /* the executor died with this request in flight; the output is undefined. All ranks see
@@ -105,7 +106,9 @@ struct rmx_session_options {
 
 /* Connects to the daemon. opt may be NULL. RMX_E_NO_DAEMON, RMX_E_VERSION, RMX_E_LIMIT, RMX_E_DENIED. */
 RMX_API int rmx_session_open(const struct rmx_session_options *opt, struct rmx_session **ret_session);
-/* Leaves all communicators, frees all memory of rmx_mem_alloc. NULL is allowed. */
+/* Leaves all communicators and frees them, frees all memory of rmx_mem_alloc. Requests that were not waited for are
+ * given up: the other ranks see RMX_E_PEER_LOST for them. A process that just exits leaves in the same way. NULL is
+ * allowed. */
 RMX_API void rmx_session_close(struct rmx_session *session);
 /* Number of GPUs (emulated ones on the host backend) that the daemon serves to this session. */
 RMX_API uint32_t rmx_session_gpu_count(const struct rmx_session *session);
@@ -143,12 +146,15 @@ RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id
  * gets *ret_comm = NULL. */
 RMX_API int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const struct rmx_comm_options *opt,
                            struct rmx_comm **ret_comm);
-/* Leaves the communicator; waits for this rank's outstanding requests. Others see RMX_E_PEER_LOST for requests that
- * need this rank and that it never made. NULL is allowed. */
+/* Leaves the communicator; first waits until this rank's outstanding requests have completed, unless the communicator
+ * has a sticky error. Their results are dropped and a later rmx_wait for them is RMX_E_INVALID; memory of rmx_mem_alloc
+ * may have been written, other memory is not. Others see RMX_E_PEER_LOST for requests that need this rank and that it
+ * never made. The object is gone whatever the result (RMX_E_DAEMON_LOST: nobody was there to be told). NULL is allowed.
+ */
 RMX_API int rmx_comm_destroy(struct rmx_comm *comm);
 /* Ends all outstanding and later requests of the communicator on all ranks with RMX_E_ABORTED. Still needs destroy. */
 RMX_API int rmx_comm_abort(struct rmx_comm *comm);
-/* The sticky error, or RMX_OK. Does not block. */
+/* The sticky error, or RMX_OK. Does not block. Also hears of failures while this rank has nothing outstanding. */
 RMX_API int rmx_comm_error(const struct rmx_comm *comm);
 /* Rank that caused the sticky error, -1 if none or unknown. */
 RMX_API int32_t rmx_comm_failed_rank(const struct rmx_comm *comm);

@@ -50,7 +50,8 @@ static void test_round_trip(void **state) {
         (void)state;
         data = pack_inventory(&size);
         frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
-        assert_int_equal(frame_unpack(data, size, &railmux__executor__message__descriptor, &arena, &unpacked), FRAME_OK);
+        assert_int_equal(frame_unpack(data, size, &railmux__executor__message__descriptor, &arena, &unpacked),
+                         FRAME_OK);
         assert_true(arena.used > 0);
         message = (const Railmux__Executor__Message *)unpacked;
         assert_int_equal(message->id, 5);
@@ -74,7 +75,8 @@ static void test_limit_sweep(void **state) {
         (void)state;
         data = pack_inventory(&size);
         frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
-        assert_int_equal(frame_unpack(data, size, &railmux__executor__message__descriptor, &arena, &unpacked), FRAME_OK);
+        assert_int_equal(frame_unpack(data, size, &railmux__executor__message__descriptor, &arena, &unpacked),
+                         FRAME_OK);
         need = arena.used;
         protobuf_c_message_free_unpacked(unpacked, &arena.allocator);
         for (size_t limit = 0; limit < need; ++limit) {

@@ -384,18 +384,12 @@ static void test_listen_and_connect(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                TEST(test_message_and_fds),
-                TEST(test_order_is_kept),
-                TEST(test_too_many_fds),
-                TEST(test_descriptor_table_full),
-                TEST(test_too_long),
-                TEST(test_malformed),
-                TEST(test_empty_packet),
-                TEST(test_nothing_there_and_end),
-                TEST(test_send_to_the_dead),
-                TEST(test_send_until_full),
-                TEST(test_send_too_large),
-                TEST(test_listen_and_connect),
+                TEST(test_message_and_fds),  TEST(test_order_is_kept),
+                TEST(test_too_many_fds),     TEST(test_descriptor_table_full),
+                TEST(test_too_long),         TEST(test_malformed),
+                TEST(test_empty_packet),     TEST(test_nothing_there_and_end),
+                TEST(test_send_to_the_dead), TEST(test_send_until_full),
+                TEST(test_send_too_large),   TEST(test_listen_and_connect),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "tests/cmocka_all.h"
@@ -135,9 +135,12 @@ static void test_names(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_levels),           cmocka_unit_test(test_fields),
-                cmocka_unit_test(test_no_forged_lines),  cmocka_unit_test(test_long_line_is_cut),
-                cmocka_unit_test(test_foreign_journal_stream), cmocka_unit_test(test_names),
+                cmocka_unit_test(test_levels),
+                cmocka_unit_test(test_fields),
+                cmocka_unit_test(test_no_forged_lines),
+                cmocka_unit_test(test_long_line_is_cut),
+                cmocka_unit_test(test_foreign_journal_stream),
+                cmocka_unit_test(test_names),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

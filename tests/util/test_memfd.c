@@ -157,8 +157,8 @@ static void test_map_checks(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_seals),          cmocka_unit_test(test_new_rejects_size),
-                cmocka_unit_test(test_readonly),       cmocka_unit_test(test_reopen_failure),
+                cmocka_unit_test(test_seals),      cmocka_unit_test(test_new_rejects_size),
+                cmocka_unit_test(test_readonly),   cmocka_unit_test(test_reopen_failure),
                 cmocka_unit_test(test_map_checks),
         };
 

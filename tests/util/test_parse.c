@@ -58,7 +58,8 @@ static void test_size(void **state) {
                 {"1P", UINT64_C(1) << 50},
                 {"15E", UINT64_C(15) << 60},
         };
-        static const char *const bad[] = {"", "K", "8X", "8KK", "8Ki", "8KiBB", "8BB", "8iB", "8 K", "-8K", "8K ", "1.5M"};
+        static const char *const bad[] = {"",    "K",   "8X",  "8KK", "8Ki", "8KiBB",
+                                          "8BB", "8iB", "8 K", "-8K", "8K ", "1.5M"};
         uint64_t bytes = UNTOUCHED;
 
         (void)state;
