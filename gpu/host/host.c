@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The host backend: emulated GPUs
+ *
+ * An emulated GPU is a number. Its kernels are the interpreter, run by whichever of the executor's threads calls
+ * progress; its staging memory is an anonymous mapping of the executor. No thread is made here and no lock is taken:
+ * ranks of a communicator meet only in the atomics of their channels (channel.c), and everything else of a rank is
+ * private to it and starts on a cache line of its own.
+ *
+ * A communicator may be freed in any state. Requests that were not finished are forgotten with it, since nothing
+ * outside the communicator refers to them.
+ */
+#include "gpu/host/host.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "gpu/host/interpret.h"
+
+struct gpu {
+        uint32_t n_gpus;
+        uint64_t memory_bytes; /* of the machine: emulated GPUs have no other */
+};
+
+struct gpu_comm {
+        struct plan_geometry geometry;
+        struct channel_set set;
+        struct interpret_rank ranks[];
+};
+
+static int host_open(uint32_t n_gpus, struct gpu **ret_gpu) {
+        long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+        struct gpu *gpu;
+
+        if (n_gpus < 1 || n_gpus > HOST_GPUS_MAX)
+                return -EINVAL;
+        gpu = calloc(1, sizeof(*gpu));
+        if (!gpu)
+                return -ENOMEM;
+        gpu->n_gpus = n_gpus;
+        gpu->memory_bytes = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
+        *ret_gpu = gpu;
+        return 0;
+}
+
+static void host_close(struct gpu *gpu) {
+        free(gpu);
+}
+
+static uint32_t host_count(const struct gpu *gpu) {
+        return gpu->n_gpus;
+}
+
+static void host_info(const struct gpu *gpu, uint32_t index, struct gpu_info *ret_info) {
+        struct gpu_info info = {.index = index, .memory_bytes = gpu->memory_bytes};
+
+        snprintf(info.name, sizeof(info.name), "emulated GPU %u", index);
+        *ret_info = info;
+}
+
+static bool host_reduces(const struct gpu *gpu, uint32_t type, uint32_t redop) {
+        (void)gpu;
+        return reduce_supported(type, redop);
+}
+
+static struct gpu_comm *host_comm_free(struct gpu_comm *comm) {
+        if (!comm)
+                return NULL;
+        channel_set_deinit(&comm->set);
+        free(comm);
+        return NULL;
+}
+
+int host_comm_new_at(struct gpu *gpu, uint32_t n_ranks, const struct plan_geometry *geometry, uint32_t start,
+                     struct gpu_comm **ret_comm) {
+        struct gpu_comm *comm;
+        int r;
+
+        (void)gpu;
+        if (n_ranks < 1 || n_ranks > PLAN_RANKS_MAX)
+                return -EINVAL;
+        comm = aligned_alloc(_Alignof(struct gpu_comm), sizeof(*comm) + n_ranks * sizeof(comm->ranks[0]));
+        if (!comm)
+                return -ENOMEM;
+        comm->geometry = *geometry;
+        comm->set = (struct channel_set)CHANNEL_SET_NULL;
+        r = channel_set_init(&comm->set, n_ranks, geometry);
+        if (r < 0) {
+                host_comm_free(comm);
+                return r;
+        }
+        if (start != 0)
+                channel_set_restart(&comm->set, start);
+        for (uint32_t rank = 0; rank < n_ranks; rank++)
+                interpret_rank_init(&comm->ranks[rank], &comm->set, rank, start);
+        *ret_comm = comm;
+        return 0;
+}
+
+static int host_comm_new(struct gpu *gpu, uint32_t n_ranks, const struct plan_geometry *geometry,
+                         struct gpu_comm **ret_comm) {
+        return host_comm_new_at(gpu, n_ranks, geometry, 0, ret_comm);
+}
+
+static void host_start(struct gpu_comm *comm, uint32_t rank, const struct gpu_request *request) {
+        interpret_rank_start(&comm->ranks[rank], request, &comm->geometry);
+}
+
+static int host_progress(struct gpu_comm *comm, uint32_t rank, uint64_t max_bytes) {
+        return interpret_rank_run(&comm->ranks[rank], &comm->geometry, max_bytes);
+}
+
+const struct gpu_ops gpu_host_ops = {
+        .name = "host",
+        .open = host_open,
+        .close = host_close,
+        .count = host_count,
+        .info = host_info,
+        .reduces = host_reduces,
+        .comm_new = host_comm_new,
+        .comm_free = host_comm_free,
+        .start = host_start,
+        .progress = host_progress,
+};
