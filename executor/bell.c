@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Serving a ring.
+ *
+ * Everything in the client area can change at any moment and lie at any moment. A line is copied once
+ * (ring_consumer_latch), the copy is validated, and nothing of the line is looked at again. A request that names an
+ * unknown handle or has a wrong sequence harms nobody: only its own line is answered with RMX_E_INVALID. A request in
+ * proper sequence that is otherwise wrong has no right answer for the other ranks, which wait for it: the comm is ended
+ * for all with the rank named.
+ *
+ * After a takeover the lines that the dead executor had latched and not answered are served first, oldest first; the
+ * comm decides from its marks what becomes of them.
+ */
+#include "executor/bell.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <utlist.h>
+
+#include "executor/comm.h"
+#include "executor/executor.h"
+#include "executor/session.h"
+#include "executor/validate.h"
+#include "executor/worker.h"
+#include "railmux/railmux.h"
+#include "util/memfd.h"
+
+int bell_attach(struct session *session, uint32_t gpu, uint32_t depth, uint32_t argument_bytes, const int fds[3]) {
+        struct ring_layout layout;
+        struct bell *bell;
+        int r;
+
+        DL_FOREACH(session->bells, bell) {
+                if (bell->gpu == gpu)
+                        return -EEXIST;
+        }
+        if (ring_layout_init(&layout, depth, argument_bytes))
+                return -EINVAL;
+        bell = calloc(1, sizeof(*bell));
+        if (!bell)
+                return -ENOMEM;
+        bell->executor = session->executor;
+        bell->session = session;
+        bell->gpu = gpu;
+        bell->event_fd = -1;
+        bell->taking_over = true;
+        bell->consumer.layout = layout; /* bell_detach unmaps by it, also half-way */
+        atomic_flag_clear(&bell->latching);
+        DL_APPEND(session->bells, bell);
+        bell->requests = calloc(depth, sizeof(*bell->requests));
+        if (!bell->requests) {
+                r = -ENOMEM;
+                goto error;
+        }
+        r = memfd_map(fds[0], layout.client_bytes, 0, 1, &bell->client_area);
+        if (r < 0)
+                goto error;
+        r = memfd_map(fds[1], layout.executor_bytes, 1, 1, &bell->executor_area);
+        if (r < 0)
+                goto error;
+        ring_consumer_init(&bell->consumer, &layout, bell->client_area, bell->executor_area, RING_FIRST_SEQUENCE);
+        r = executor_list_bell(bell->executor, bell);
+        if (r < 0)
+                goto error;
+        r = worker_pool_watch(bell->executor->workers, fds[2]);
+        if (r < 0)
+                goto error;
+        bell->event_fd = fds[2];
+        worker_pool_kick(bell->executor->workers);
+        return 0;
+error:
+        bell_detach(bell);
+        return r;
+}
+
+struct bell *bell_detach(struct bell *bell) {
+        if (!bell)
+                return NULL;
+        executor_unlist_bell(bell->executor, bell);
+        DL_DELETE(bell->session->bells, bell);
+        if (bell->event_fd >= 0) {
+                worker_pool_unwatch(bell->executor->workers, bell->event_fd);
+                close(bell->event_fd);
+        }
+        memfd_unmap(bell->client_area, bell->consumer.layout.client_bytes);
+        memfd_unmap(bell->executor_area, bell->consumer.layout.executor_bytes);
+        free(bell->requests);
+        free(bell);
+        return NULL;
+}
+
+void bell_complete(struct request *request, uint32_t status) {
+        struct bell *bell = request->bell;
+        uint32_t sequence = request->ring_sequence;
+
+        buffer_unuse(request->in_buffer);
+        buffer_unuse(request->out_buffer);
+        request->in_buffer = request->out_buffer = NULL;
+        ring_consumer_complete(&bell->consumer, sequence, status); /* the slot may be reused from here on */
+}
+
+static void bell_take(struct bell *bell, const struct ring_request *line, uint32_t ring_sequence) {
+        struct request *request = &bell->requests[ring_sequence & (bell->consumer.layout.depth - 1)];
+        struct comm_rank *rank;
+
+        *request = (struct request){.bell = bell, .ring_sequence = ring_sequence};
+        rank = session_rank(bell->session, line->word[RING_W_COMM]);
+        if (!rank || rank->gpu != bell->gpu || ring_request_abi(line) != RING_ABI) {
+                executor_count(bell->executor, invalid_requests, 1);
+                bell_complete(request, ring_status(RMX_E_INVALID, -1));
+                return;
+        }
+        comm_rank_ring(rank, request, line);
+}
+
+/* While draining only requests of begun sequences are taken, so that the executor ends with nothing in flight. */
+static bool bell_may_take(struct bell *bell) {
+        struct ring_request line;
+        struct comm_rank *rank;
+
+        /* relaxed: the table lock orders it with the store in link.c */
+        if (!atomic_load_explicit(&bell->executor->draining, memory_order_relaxed))
+                return true;
+        if (ring_consumer_peek(&bell->consumer, &line))
+                return false;
+        rank = session_rank(bell->session, line.word[RING_W_COMM]);
+        return !rank || comm_rank_begun(rank, line.word[RING_W_SEQUENCE]);
+}
+
+bool bell_serve(struct bell *bell) {
+        struct ring_request line;
+        uint32_t ring_sequence;
+        bool any = false;
+
+        /* acquire, with the clear below: the former thread's private ring state */
+        if (atomic_flag_test_and_set_explicit(&bell->latching, memory_order_acquire))
+                return false;
+        while (bell->taking_over) {
+                if (ring_consumer_relatch(&bell->consumer, &bell->cursor, &line, &ring_sequence)) {
+                        bell->taking_over = false;
+                } else {
+                        bell_take(bell, &line, ring_sequence);
+                        any = true;
+                }
+        }
+        while (bell_may_take(bell) && !ring_consumer_latch(&bell->consumer, &line, &ring_sequence)) {
+                bell_take(bell, &line, ring_sequence);
+                any = true;
+        }
+        atomic_flag_clear_explicit(&bell->latching, memory_order_release); /* with the test_and_set above */
+        return any;
+}
+
+bool bell_sleep(struct bell *bell) {
+        bool found;
+
+        /* acquire, with the clear in bell_serve. Somebody else is latching: then a worker is awake and makes its own
+         * round. */
+        if (atomic_flag_test_and_set_explicit(&bell->latching, memory_order_acquire))
+                return false;
+        found = ring_consumer_sleep(&bell->consumer);
+        atomic_flag_clear_explicit(&bell->latching,
+                                   memory_order_release); /* with the test_and_set above and in bell_serve */
+        return found;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* One communicator: its ranks' queues, the sequences in flight, the marks, the sticky error. See comm.c. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uthash.h>
+
+#include "executor/bell.h"
+#include "plan/cost.h"
+#include "plan/plan.h"
+#include "ring/marks.h"
+
+struct executor;
+struct session;
+
+/* One sequence that at least one rank has rung and that is not settled. */
+struct comm_op {
+        uint32_t sequence;
+        uint32_t n_rung; /* 0: free */
+        uint32_t n_done;
+        uint32_t first_rank; /* whose request the others are compared with */
+        uint32_t operation;
+        uint32_t type;
+        uint32_t redop;
+        uint32_t root;
+        uint64_t count;
+        uint64_t first_ns;
+        const struct plan *plan;
+};
+
+struct comm_rank {
+        struct comm *comm;
+        uint32_t index;
+        uint32_t handle;
+        uint32_t gpu;
+        struct session *session; /* NULL: its session is gone, or it is served elsewhere */
+
+        atomic_flag running;     /* test_and_set acquire / clear release: one worker runs the rank at a time */
+        struct request *current; /* owned by the runner */
+        _Atomic uint32_t queued; /* requests in the queue; a hint for workers, exact under the mutex */
+
+        /* guarded by the comm's mutex */
+        struct request *head, *tail; /* unpublished, in sequence order */
+        struct request *run;         /* first one not started */
+        uint32_t expected;           /* next sequence */
+        bool resync;                 /* after a takeover: the first sequence may be any that the marks allow */
+        bool left;
+        uint32_t last_sequence; /* if left */
+
+        UT_hash_handle hh; /* session->ranks by handle */
+};
+
+struct comm {
+        struct executor *executor;
+        uint64_t id;
+        char name[64];
+        uint32_t n_ranks;
+        struct plan_geometry geometry;
+        uint32_t n_choices;
+        struct plan_choice choices[PLAN_CHOICES_MAX];
+        const struct plan *plans[PLAN_CHOICES_MAX]; /* by choice */
+        struct gpu_comm *gpu;
+        struct marks *marks;
+
+        _Atomic uint32_t error; /* sticky status or 0; stored release under the mutex, loaded acquire by runners */
+        _Atomic bool flush;     /* error set and queues not yet answered */
+
+        pthread_mutex_t mutex;
+        uint32_t window;     /* size of ops, a power of two >= every ring's depth */
+        struct comm_op *ops; /* by sequence & (window - 1) */
+        uint32_t settled;    /* every sequence up to here is final or lost */
+        uint32_t highest;    /* highest sequence rung */
+        uint32_t lost_after, lost_until;
+        uint32_t epoch;
+        uint32_t reported_stall; /* sequence last reported as stalled */
+        bool reported_error;
+        const char *error_text;
+        uint64_t operations, bytes, lost;
+
+        UT_hash_handle hh;
+        struct comm_rank ranks[];
+};
+
+struct comm_parameters {
+        uint64_t id;
+        const char *name;
+        uint32_t n_ranks;
+        struct plan_geometry geometry;
+        uint32_t ring_depth;
+        uint32_t epoch;
+        uint32_t code; /* sticky error in force, 0: none */
+        int32_t failed_rank;
+        const struct plan_choice *choices;
+        uint32_t n_choices;
+};
+struct comm_member {
+        struct session *session; /* NULL: gone */
+        uint32_t handle;
+        uint32_t gpu;
+        bool left;
+        uint32_t last_sequence;
+};
+
+enum { COMM_OK = 0, COMM_E_PLAN = 1, COMM_E_INVALID = 2 };
+
+/* Write lock. Maps the marks (the fd stays the caller's), takes over what a dead executor left, *ret_lost = sequences
+ * declared lost. -errno; COMM_E_PLAN / COMM_E_INVALID with a text in error. */
+int comm_attach(struct executor *executor, const struct comm_parameters *parameters, const struct comm_member *members,
+                int marks_fd, struct comm **ret_comm, uint32_t *ret_lost, char *error, size_t error_size);
+struct comm *comm_find(struct executor *executor, uint64_t id);
+struct comm *comm_detach(struct comm *comm);
+
+/* Write lock. Ends the comm for all: every outstanding and later request gets the status. Answers at once, since no
+ * worker runs. The first error stays. */
+void comm_fail(struct comm *comm, uint32_t status, const char *text);
+/* Write lock. The rank's session ends. */
+void comm_rank_lost(struct comm_rank *rank);
+/* Write lock. The rank makes no requests after `last`. */
+void comm_rank_leave(struct comm_rank *rank, uint32_t last);
+
+/* Read lock, from bell.c. Takes the request over: queues it or answers it. */
+void comm_rank_ring(struct comm_rank *rank, struct request *request, const struct ring_request *line);
+/* Has any rank rung this sequence? */
+bool comm_rank_begun(struct comm_rank *rank, uint32_t sequence);
+
+/* Read lock, from workers. Works on what is runnable; true if something moved. *ret_bytes gets the bytes that are in
+ * hand (a hint for how many workers are worth waking). */
+bool comm_run(struct comm *comm, uint32_t first_rank, uint64_t *ret_bytes);
+/* No request in any queue. */
+bool comm_quiet(struct comm *comm);

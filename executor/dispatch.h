@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* What each message of railmuxd does to the executor's tables. */
+#include "proto/executor.pb-c.h"
+
+struct executor;
+
+struct dispatch_result {
+        uint32_t code; /* RMX_* */
+        uint32_t epoch;
+        uint32_t lost;
+        char message[256];
+};
+
+/* Carries one call out under the write lock. fds are taken over where they are needed and set to -1. */
+void dispatch_call(struct executor *executor, const Railmux__Executor__Message *message, int *fds, unsigned int n_fds,
+                   struct dispatch_result *ret_result);

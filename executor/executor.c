@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+#include "executor/executor.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "executor/comm.h"
+#include "executor/session.h"
+#include "executor/worker.h"
+#include "util/clock.h"
+
+int executor_init(struct executor *executor, const struct gpu_ops *ops, uint32_t n_gpus, uint32_t n_workers,
+                  uint64_t stall_ns) {
+        pthread_rwlockattr_t attributes;
+        int r;
+
+        *executor =
+                (struct executor){.ops = ops, .stall_ns = stall_ns, .started_ns = clock_now_ns(), .attention_fd = -1};
+        plans_init(&executor->plans);
+        /* Workers take the lock over and over; the control thread must not wait for a moment when none holds it. */
+        pthread_rwlockattr_init(&attributes);
+        pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+        pthread_rwlock_init(&executor->tables, &attributes);
+        pthread_rwlockattr_destroy(&attributes);
+        if (getrandom(&executor->instance, sizeof(executor->instance), 0) != sizeof(executor->instance))
+                return -EIO;
+        executor->attention_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (executor->attention_fd < 0)
+                return -errno;
+        r = ops->open(n_gpus, &executor->gpu);
+        if (r < 0)
+                return r;
+        return worker_pool_new(executor, n_workers, &executor->workers);
+}
+
+void executor_deinit(struct executor *executor) {
+        struct session *session, *next_session;
+        struct comm *comm, *next_comm;
+
+        worker_pool_stop(executor->workers);
+        HASH_ITER(hh, executor->comms, comm, next_comm) {
+                comm_detach(comm);
+        }
+        HASH_ITER(hh, executor->sessions, session, next_session) {
+                session_detach(session);
+        }
+        executor->workers = worker_pool_free(executor->workers); /* after the bells, which are watched by it */
+        free(executor->bells);
+        free(executor->comm_list);
+        plans_deinit(&executor->plans);
+        if (executor->gpu)
+                executor->ops->close(executor->gpu);
+        if (executor->attention_fd >= 0)
+                close(executor->attention_fd);
+        pthread_rwlock_destroy(&executor->tables);
+}
+
+void executor_attention(struct executor *executor) {
+        const uint64_t one = 1;
+
+        (void)!write(executor->attention_fd, &one,
+                     sizeof(one)); /* the control thread drains it; full means it is awake anyway */
+}
+
+/* Appends a pointer to a flat list. */
+static int list_add(void ***list, uint32_t *n, void *item) {
+        void **grown = realloc(*list, (*n + 1) * sizeof(**list));
+
+        if (!grown)
+                return -ENOMEM;
+        grown[(*n)++] = item;
+        *list = grown;
+        return 0;
+}
+
+static void list_remove(void **list, uint32_t *n, const void *item) {
+        for (uint32_t i = 0; i < *n; i++) {
+                if (list[i] == item) {
+                        list[i] = list[--*n];
+                        return;
+                }
+        }
+}
+
+int executor_list_bell(struct executor *executor, struct bell *bell) {
+        return list_add((void ***)&executor->bells, &executor->n_bells, bell);
+}
+
+void executor_unlist_bell(struct executor *executor, struct bell *bell) {
+        list_remove((void **)executor->bells, &executor->n_bells, bell);
+}
+
+int executor_list_comm(struct executor *executor, struct comm *comm) {
+        return list_add((void ***)&executor->comm_list, &executor->n_comms, comm);
+}
+
+void executor_unlist_comm(struct executor *executor, struct comm *comm) {
+        list_remove((void **)executor->comm_list, &executor->n_comms, comm);
+}
+
+bool executor_quiet(const struct executor *executor) {
+        for (uint32_t i = 0; i < executor->n_comms; i++)
+                if (!comm_quiet(executor->comm_list[i]))
+                        return false;
+        return true;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The executor's object tree and who may touch it.
+ *
+ * Two kinds of threads: one control thread (libevent; talks to railmuxd) and the workers. `tables` is a read-write
+ * lock: workers hold it for reading during one bounded step, the control thread for writing while it changes what
+ * exists (sessions, bells, buffers, comms). So nothing a worker looks at disappears under it, and under the write lock
+ * no worker touches client memory.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "executor/plans.h"
+#include "gpu/gpu.h"
+
+struct bell;
+struct comm;
+struct session;
+struct worker_pool;
+
+struct executor_counters { /* relaxed: statistics only, no partner */
+        _Atomic uint64_t operations;
+        _Atomic uint64_t bytes;
+        _Atomic uint64_t invalid_requests;
+        _Atomic uint64_t sleeps;
+        _Atomic uint64_t wakes;
+        _Atomic uint64_t lost;
+        _Atomic uint64_t mismatches;
+};
+
+struct executor {
+        /* identity */
+        uint64_t instance;
+        uint64_t started_ns;
+        uint64_t stall_ns;
+
+        /* owned */
+        const struct gpu_ops *ops;
+        struct gpu *gpu;
+        struct plans plans;
+        struct worker_pool *workers;
+        int attention_fd; /* eventfd: a comm failed, the control thread should tell railmuxd */
+
+        /* tables, guarded by the lock */
+        pthread_rwlock_t tables;
+        struct session *sessions; /* uthash by id */
+        struct comm *comms;       /* uthash by id */
+        struct bell **bells;      /* flat for scanning */
+        uint32_t n_bells;
+        struct comm **comm_list; /* flat for scanning */
+        uint32_t n_comms;
+
+        /* state */
+        _Atomic bool
+                draining; /* set by the control thread; read by workers that hold the table lock, which orders it */
+        struct executor_counters counters;
+};
+
+int executor_init(struct executor *executor, const struct gpu_ops *ops, uint32_t n_gpus, uint32_t n_workers,
+                  uint64_t stall_ns);
+void executor_deinit(struct executor *executor);
+
+/* Any thread: asks the control thread to look for comms that failed. */
+void executor_attention(struct executor *executor);
+/* Flat lists, write lock held. 0 or -ENOMEM. */
+int executor_list_bell(struct executor *executor, struct bell *bell);
+void executor_unlist_bell(struct executor *executor, struct bell *bell);
+int executor_list_comm(struct executor *executor, struct comm *comm);
+void executor_unlist_comm(struct executor *executor, struct comm *comm);
+/* Write lock held: is no begun request left? */
+bool executor_quiet(const struct executor *executor);
+
+#define executor_count(executor, member, n)                                                                            \
+        atomic_fetch_add_explicit(&(executor)->counters.member, (n), memory_order_relaxed) /* statistics: no partner   \
+                                                                                            */

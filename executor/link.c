@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The link to railmuxd.
+ *
+ * railmuxd may die and come back at any time; requests go on meanwhile. The link therefore holds no state that matters:
+ * on each new connection it says what the executor has (HELLO, INVENTORY, READY), and railmuxd corrects the difference.
+ * A railmuxd that does not read for a second counts as gone; the link connects again.
+ */
+#include "executor/link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <event2/event.h>
+
+#include "executor/dispatch.h"
+#include "executor/executor.h"
+#include "executor/report.h"
+#include "executor/worker.h"
+#include "proto/frame.h"
+#include "railmux/railmux.h"
+#include "util/log.h"
+
+#define LINK_RETRY_MS    20
+#define LINK_SEND_MS     1000
+#define LINK_DRAIN_MS    10
+#define LINK_DRAIN_BOUND 500 /* times LINK_DRAIN_MS */
+
+struct link {
+        struct event_base *base;
+        struct executor *executor;
+        char *socket;
+        char *name;
+        bool exit_with_daemon;
+
+        int fd;
+        bool lost_logged;
+        unsigned int drain_ticks;
+
+        struct event *read_event;
+        struct event *retry_timer;
+        struct event *stall_timer;
+        struct event *drain_timer;
+        struct event *attention_event;
+};
+
+static const struct timeval *milliseconds(long ms, struct timeval *tv) {
+        *tv = (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+        return tv;
+}
+
+static void link_connect(struct link *link);
+
+static void link_lose(struct link *link, const char *reason) {
+        struct timeval tv;
+
+        if (link->fd < 0)
+                return;
+        log_notice("executor %s: connection to railmuxd ended (%s); requests go on", link->name, reason);
+        event_free(link->read_event);
+        link->read_event = NULL;
+        close(link->fd);
+        link->fd = -1;
+        link->lost_logged = true;
+        if (link->exit_with_daemon)
+                event_base_loopbreak(link->base);
+        else
+                event_add(link->retry_timer, milliseconds(LINK_RETRY_MS, &tv));
+}
+
+static int link_send(void *userdata, const Railmux__Executor__Message *message) {
+        struct link *link = userdata;
+        int r;
+
+        if (link->fd < 0)
+                return -ENOTCONN;
+        for (;;) {
+                struct pollfd pfd = {.fd = link->fd, .events = POLLOUT};
+
+                r = frame_send(link->fd, &message->base, NULL, 0);
+                if (r != FRAME_E_AGAIN)
+                        break;
+                if (poll(&pfd, 1, LINK_SEND_MS) == 0)
+                        break;
+        }
+        if (r)
+                link_lose(link, r < 0 ? strerror(-r) : frame_error_text(r));
+        return r;
+}
+
+static int link_hello(struct link *link) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        Railmux__Executor__Hello hello = RAILMUX__EXECUTOR__HELLO__INIT;
+        Railmux__Executor__Ready ready = RAILMUX__EXECUTOR__READY__INIT;
+        struct executor *executor = link->executor;
+        Railmux__Executor__Gpu gpus[PLAN_RANKS_MAX], *pointers[PLAN_RANKS_MAX];
+        struct gpu_info infos[PLAN_RANKS_MAX];
+        int r;
+
+        hello.version_min = EXECUTOR_PROTOCOL_MIN;
+        hello.version_max = EXECUTOR_PROTOCOL_MAX;
+        hello.name = link->name;
+        hello.instance = executor->instance;
+        hello.pid = (uint32_t)getpid();
+        hello.backend = (char *)executor->ops->name;
+        hello.workers = worker_pool_size(executor->workers);
+        hello.gpus = pointers;
+        for (uint32_t i = 0; i < executor->ops->count(executor->gpu) && i < PLAN_RANKS_MAX; i++) {
+                executor->ops->info(executor->gpu, i, &infos[i]);
+                railmux__executor__gpu__init(pointers[i] = &gpus[i]);
+                gpus[i].index = infos[i].index;
+                gpus[i].name = infos[i].name;
+                gpus[i].memory_bytes = infos[i].memory_bytes;
+                hello.n_gpus++;
+        }
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_HELLO;
+        message.hello = &hello;
+        r = link_send(link, &message);
+        if (!r)
+                r = report_inventory(executor, link_send, link);
+        if (!r) {
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_READY;
+                message.ready = &ready;
+                r = link_send(link, &message);
+        }
+        return r;
+}
+
+static void link_done(struct link *link, uint64_t id, struct dispatch_result *result) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        Railmux__Executor__Done done = RAILMUX__EXECUTOR__DONE__INIT;
+
+        done.code = result->code;
+        done.message = result->message;
+        done.epoch = result->epoch;
+        done.lost = result->lost;
+        message.id = id;
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DONE;
+        message.done = &done;
+        link_send(link, &message);
+}
+
+static void link_handle(struct link *link, const Railmux__Executor__Message *message, int *fds, unsigned int n_fds) {
+        struct dispatch_result result;
+
+        switch (message->body_case) {
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_WELCOME:
+                if (link->lost_logged)
+                        log_notice("executor %s: connected to railmuxd again", link->name);
+                link->lost_logged = false;
+                break;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_QUERY:
+                report_statistics(link->executor, message->id, link_send, link);
+                break;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN:
+                result = (struct dispatch_result){0};
+                link_done(link, message->id, &result);
+                link_drain(link);
+                break;
+        default:
+                dispatch_call(link->executor, message, fds, n_fds, &result);
+                if (result.code)
+                        log_warning("executor %s: call %d refused: %s", link->name, (int)message->body_case,
+                                    result.message);
+                link_done(link, message->id, &result);
+                report_failures(link->executor, link_send, link);
+                break;
+        }
+}
+
+static void link_readable(evutil_socket_t fd, short what, void *userdata) {
+        struct link *link = userdata;
+
+        (void)what;
+        for (;;) {
+                ProtobufCMessage *message;
+                struct frame_arena arena;
+                int fds[FRAME_FDS_MAX];
+                unsigned int n_fds = 0;
+                int r;
+
+                frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
+                r = frame_receive(fd, &railmux__executor__message__descriptor, &arena, &message, fds, &n_fds);
+                if (r == FRAME_E_AGAIN)
+                        return;
+                if (r) {
+                        link_lose(link, r < 0 ? strerror(-r) : frame_error_text(r));
+                        return;
+                }
+                link_handle(link, (const Railmux__Executor__Message *)message, fds, n_fds);
+                frame_close_fds(fds, n_fds);
+                protobuf_c_message_free_unpacked(message, &arena.allocator);
+                if (link->fd != fd) /* the answer could not be sent */
+                        return;
+        }
+}
+
+static void link_connect(struct link *link) {
+        struct timeval tv;
+        int fd;
+
+        fd = frame_connect(link->socket);
+        if (fd < 0) {
+                if (link->exit_with_daemon && link->lost_logged) {
+                        event_base_loopbreak(link->base);
+                        return;
+                }
+                event_add(link->retry_timer, milliseconds(LINK_RETRY_MS, &tv));
+                return;
+        }
+        link->read_event = event_new(link->base, fd, EV_READ | EV_PERSIST, link_readable, link);
+        if (!link->read_event) {
+                close(fd);
+                event_add(link->retry_timer, milliseconds(LINK_RETRY_MS, &tv));
+                return;
+        }
+        link->fd = fd;
+        event_add(link->read_event, NULL);
+        if (!link_hello(link))
+                report_failures(link->executor, link_send, link);
+}
+
+static void link_retry(evutil_socket_t fd, short what, void *userdata) {
+        (void)fd;
+        (void)what;
+        link_connect(userdata);
+}
+
+static void link_stall_tick(evutil_socket_t fd, short what, void *userdata) {
+        struct link *link = userdata;
+
+        (void)fd;
+        (void)what;
+        if (link->fd >= 0)
+                report_stalls(link->executor, link_send, link);
+}
+
+static void link_attention(evutil_socket_t fd, short what, void *userdata) {
+        struct link *link = userdata;
+        uint64_t value;
+
+        (void)what;
+        (void)!read(fd, &value, sizeof(value)); /* ours alone and non-blocking */
+        if (link->fd >= 0)
+                report_failures(link->executor, link_send, link);
+}
+
+static void link_drain_tick(evutil_socket_t fd, short what, void *userdata) {
+        struct link *link = userdata;
+        bool quiet;
+
+        (void)fd;
+        (void)what;
+        pthread_rwlock_wrlock(&link->executor->tables);
+        quiet = executor_quiet(link->executor);
+        pthread_rwlock_unlock(&link->executor->tables);
+        if (quiet || ++link->drain_ticks >= LINK_DRAIN_BOUND)
+                event_base_loopbreak(link->base);
+}
+
+void link_drain(struct link *link) {
+        struct timeval tv;
+
+        pthread_rwlock_wrlock(&link->executor->tables);
+        atomic_store_explicit(&link->executor->draining, true,
+                              memory_order_relaxed); /* the lock orders it for workers */
+        pthread_rwlock_unlock(&link->executor->tables);
+        event_add(link->drain_timer, milliseconds(LINK_DRAIN_MS, &tv));
+}
+
+int link_new(struct event_base *base, struct executor *executor, const struct link_options *options,
+             struct link **ret_link) {
+        struct timeval tv;
+        struct link *link;
+
+        link = calloc(1, sizeof(*link));
+        if (!link)
+                return -ENOMEM;
+        link->base = base;
+        link->executor = executor;
+        link->fd = -1;
+        link->exit_with_daemon = options->exit_with_daemon;
+        link->socket = strdup(options->socket);
+        link->name = strdup(options->name);
+        link->retry_timer = evtimer_new(base, link_retry, link);
+        link->stall_timer = event_new(base, -1, EV_PERSIST, link_stall_tick, link);
+        link->drain_timer = event_new(base, -1, EV_PERSIST, link_drain_tick, link);
+        link->attention_event = event_new(base, executor->attention_fd, EV_READ | EV_PERSIST, link_attention, link);
+        if (!link->socket || !link->name || !link->retry_timer || !link->stall_timer || !link->drain_timer ||
+            !link->attention_event) {
+                link_free(link);
+                return -ENOMEM;
+        }
+        event_add(link->stall_timer, milliseconds((long)(executor->stall_ns / 4000000) + 1, &tv));
+        event_add(link->attention_event, NULL);
+        link_connect(link);
+        *ret_link = link;
+        return 0;
+}
+
+struct link *link_free(struct link *link) {
+        struct event **events[] = {&link->read_event, &link->retry_timer, &link->stall_timer, &link->drain_timer,
+                                   &link->attention_event};
+
+        if (!link)
+                return NULL;
+        for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+                if (*events[i])
+                        event_free(*events[i]);
+        if (link->fd >= 0)
+                close(link->fd);
+        free(link->socket);
+        free(link->name);
+        free(link);
+        return NULL;
+}

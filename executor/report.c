@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+#include "executor/report.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include <utlist.h>
+
+#include "executor/comm.h"
+#include "executor/executor.h"
+#include "executor/session.h"
+#include "util/clock.h"
+
+#define REPORT_KEYS  256u /* inventory entries per message: far below the frame limit */
+#define REPORT_COMMS 48u  /* statistics rows per message, each with up to 64 numbers */
+
+/* ---- inventory ----------------------------------------------------------------------------------------------------
+ */
+
+struct inventory {
+        report_send send;
+        void *userdata;
+        int result;
+        Railmux__Executor__Inventory message;
+        uint32_t n;
+        uint64_t sessions[REPORT_KEYS];
+        Railmux__Executor__RingKey rings[REPORT_KEYS], *ring_pointers[REPORT_KEYS];
+        Railmux__Executor__BufferKey buffers[REPORT_KEYS], *buffer_pointers[REPORT_KEYS];
+        Railmux__Executor__CommKey comms[REPORT_KEYS], *comm_pointers[REPORT_KEYS];
+};
+
+static void inventory_flush(struct inventory *inventory) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_INVENTORY;
+        message.inventory = &inventory->message;
+        if (inventory->n && !inventory->result)
+                inventory->result = inventory->send(inventory->userdata, &message);
+        inventory->message.n_sessions = inventory->message.n_rings = 0;
+        inventory->message.n_buffers = inventory->message.n_comms = 0;
+        inventory->n = 0;
+}
+
+/* Makes room for one entry of any kind. */
+static void inventory_next(struct inventory *inventory) {
+        if (inventory->n == REPORT_KEYS)
+                inventory_flush(inventory);
+        inventory->n++;
+}
+
+static void inventory_init(struct inventory *inventory, report_send send, void *userdata) {
+        *inventory = (struct inventory){.send = send, .userdata = userdata};
+        railmux__executor__inventory__init(&inventory->message);
+        for (uint32_t i = 0; i < REPORT_KEYS; i++) {
+                railmux__executor__ring_key__init(inventory->ring_pointers[i] = &inventory->rings[i]);
+                railmux__executor__buffer_key__init(inventory->buffer_pointers[i] = &inventory->buffers[i]);
+                railmux__executor__comm_key__init(inventory->comm_pointers[i] = &inventory->comms[i]);
+        }
+        inventory->message.sessions = inventory->sessions;
+        inventory->message.rings = inventory->ring_pointers;
+        inventory->message.buffers = inventory->buffer_pointers;
+        inventory->message.comms = inventory->comm_pointers;
+}
+
+int report_inventory(struct executor *executor, report_send send, void *userdata) {
+        struct inventory *inventory = malloc(sizeof(*inventory));
+        int r;
+
+        if (!inventory)
+                return -1;
+        inventory_init(inventory, send, userdata);
+        for (struct session *s = executor->sessions; s; s = s->hh.next) {
+                struct bell *bell;
+
+                inventory_next(inventory);
+                inventory->sessions[inventory->message.n_sessions++] = s->id;
+                DL_FOREACH(s->bells, bell) {
+                        Railmux__Executor__RingKey *key;
+
+                        inventory_next(inventory);
+                        key = &inventory->rings[inventory->message.n_rings++];
+                        key->session = s->id;
+                        key->gpu = bell->gpu;
+                }
+                for (struct buffer *b = s->buffers; b; b = b->hh.next) {
+                        Railmux__Executor__BufferKey *key;
+
+                        inventory_next(inventory);
+                        key = &inventory->buffers[inventory->message.n_buffers++];
+                        key->session = s->id;
+                        key->buffer = b->id;
+                }
+        }
+        for (struct comm *c = executor->comms; c; c = c->hh.next) {
+                Railmux__Executor__CommKey *key;
+
+                inventory_next(inventory);
+                key = &inventory->comms[inventory->message.n_comms++];
+                key->comm = c->id;
+                key->epoch = c->epoch;
+                key->code =
+                        ring_status_code(atomic_load_explicit(&c->error, memory_order_acquire)); /* comm_set_error */
+        }
+        inventory_flush(inventory);
+        r = inventory->result;
+        free(inventory);
+        return r;
+}
+
+/* ---- statistics ---------------------------------------------------------------------------------------------------
+ */
+
+/* The oldest sequence that some rank rang and that is not settled, or NULL. Mutex held. */
+static struct comm_op *oldest(struct comm *comm) {
+        struct comm_op *op = &comm->ops[(comm->settled + 1) & (comm->window - 1)];
+
+        return op->n_rung && op->sequence == comm->settled + 1 ? op : NULL;
+}
+
+static void statistics_row(struct comm *comm, Railmux__Executor__CommStatistics *row, uint32_t rung[PLAN_RANKS_MAX]) {
+        struct comm_op *op;
+        uint32_t error;
+
+        pthread_mutex_lock(&comm->mutex);
+        error = atomic_load_explicit(&comm->error, memory_order_acquire); /* comm_set_error */
+        op = oldest(comm);
+        row->comm = comm->id;
+        row->epoch = comm->epoch;
+        row->final_sequence = comm->settled;
+        row->operations = comm->operations;
+        row->bytes = comm->bytes;
+        row->lost = comm->lost;
+        row->code = ring_status_code(error);
+        row->failed_rank = error ? ring_status_rank(error) : -1;
+        row->n_rung = comm->n_ranks;
+        row->rung = rung;
+        for (uint32_t i = 0; i < comm->n_ranks; i++)
+                rung[i] = comm->ranks[i].expected - 1;
+        row->waiting_operation = op && !error ? op->operation : 0;
+        row->waiting_ns = op && !error ? clock_now_ns() - op->first_ns : 0;
+        pthread_mutex_unlock(&comm->mutex);
+}
+
+static uint64_t cpu_ns(void) {
+        struct timespec ts;
+
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+        return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void counters_fill(struct executor *executor, Railmux__Executor__Counters *counters) {
+        struct executor_counters *c = &executor->counters;
+
+        /* relaxed: statistics, partners in executor_count */
+        counters->operations = atomic_load_explicit(&c->operations, memory_order_relaxed);
+        counters->bytes = atomic_load_explicit(&c->bytes, memory_order_relaxed);
+        counters->invalid_requests = atomic_load_explicit(&c->invalid_requests, memory_order_relaxed);
+        counters->sleeps = atomic_load_explicit(&c->sleeps, memory_order_relaxed);
+        counters->wakes = atomic_load_explicit(&c->wakes, memory_order_relaxed);
+        counters->lost = atomic_load_explicit(&c->lost, memory_order_relaxed);
+        counters->mismatches = atomic_load_explicit(&c->mismatches, memory_order_relaxed);
+        counters->plans = executor->plans.n_entries;
+        counters->uptime_ns = clock_now_ns() - executor->started_ns;
+        counters->cpu_ns = cpu_ns();
+}
+
+int report_statistics(struct executor *executor, uint64_t id, report_send send, void *userdata) {
+        Railmux__Executor__CommStatistics rows[REPORT_COMMS], *pointers[REPORT_COMMS];
+        uint32_t rung[REPORT_COMMS][PLAN_RANKS_MAX];
+        Railmux__Executor__Counters counters = RAILMUX__EXECUTOR__COUNTERS__INIT;
+        struct comm *comm = executor->comms;
+
+        counters_fill(executor, &counters);
+        do {
+                Railmux__Executor__Statistics statistics = RAILMUX__EXECUTOR__STATISTICS__INIT;
+                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+                int r;
+
+                for (; comm && statistics.n_comms < REPORT_COMMS; comm = comm->hh.next) {
+                        size_t i = statistics.n_comms++;
+
+                        railmux__executor__comm_statistics__init(pointers[i] = &rows[i]);
+                        statistics_row(comm, &rows[i], rung[i]);
+                }
+                statistics.comms = pointers;
+                statistics.more = comm != NULL;
+                if (!comm)
+                        statistics.counters = &counters;
+                message.id = id;
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STATISTICS;
+                message.statistics = &statistics;
+                r = send(userdata, &message);
+                if (r)
+                        return r;
+        } while (comm);
+        return 0;
+}
+
+/* ---- failures and stalls -------------------------------------------------------------------------------------------
+ */
+
+int report_failures(struct executor *executor, report_send send, void *userdata) {
+        for (struct comm *comm = executor->comms; comm; comm = comm->hh.next) {
+                Railmux__Executor__CommFailed failed = RAILMUX__EXECUTOR__COMM_FAILED__INIT;
+                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+                uint32_t error;
+                int r;
+
+                pthread_mutex_lock(&comm->mutex);
+                error = comm->reported_error
+                                ? 0
+                                : atomic_load_explicit(&comm->error, memory_order_acquire); /* comm_set_error */
+                comm->reported_error = comm->reported_error || error;
+                failed.message = (char *)(comm->error_text ? comm->error_text : "");
+                pthread_mutex_unlock(&comm->mutex);
+                if (!error)
+                        continue;
+                failed.comm = comm->id;
+                failed.code = ring_status_code(error);
+                failed.rank = ring_status_rank(error);
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_FAILED;
+                message.comm_failed = &failed;
+                r = send(userdata, &message);
+                if (r)
+                        return r;
+        }
+        return 0;
+}
+
+int report_stalls(struct executor *executor, report_send send, void *userdata) {
+        uint64_t now = clock_now_ns();
+
+        for (struct comm *comm = executor->comms; comm; comm = comm->hh.next) {
+                Railmux__Executor__Stall stall = RAILMUX__EXECUTOR__STALL__INIT;
+                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+                uint32_t missing[PLAN_RANKS_MAX];
+                struct comm_op *op;
+                int r;
+
+                pthread_mutex_lock(&comm->mutex);
+                op = oldest(comm);
+                if (!op || atomic_load_explicit(&comm->error, memory_order_acquire) || /* comm_set_error */
+                    now - op->first_ns < executor->stall_ns || comm->reported_stall == op->sequence) {
+                        pthread_mutex_unlock(&comm->mutex);
+                        continue;
+                }
+                comm->reported_stall = op->sequence;
+                stall.comm = comm->id;
+                stall.sequence = op->sequence;
+                stall.operation = op->operation;
+                stall.waiting_ns = now - op->first_ns;
+                for (uint32_t i = 0; i < comm->n_ranks; i++)
+                        if (!ring_sequence_before(op->sequence, comm->ranks[i].expected))
+                                missing[stall.n_missing_ranks++] = i;
+                pthread_mutex_unlock(&comm->mutex);
+                stall.missing_ranks = missing;
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STALL;
+                message.stall = &stall;
+                r = send(userdata, &message);
+                if (r)
+                        return r;
+        }
+        return 0;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* What the executor tells railmuxd of itself: inventory, statistics, failures, stalls. Control thread. */
+#include "proto/executor.pb-c.h"
+
+struct executor;
+
+/* Sends one message; 0, or non-zero to stop. */
+typedef int (*report_send)(void *userdata, const Railmux__Executor__Message *message);
+
+int report_inventory(struct executor *executor, report_send send, void *userdata);
+int report_statistics(struct executor *executor, uint64_t id, report_send send, void *userdata);
+int report_failures(struct executor *executor, report_send send,
+                    void *userdata);                                            /* comms that failed since last time */
+int report_stalls(struct executor *executor, report_send send, void *userdata); /* each stalled sequence once */
