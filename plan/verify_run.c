@@ -365,6 +365,8 @@ static int step_copy(struct verify_run *run, const struct place *at, const struc
                 from = span_of(run, at, phase->in_range, peer);
                 if (from.length != span.length)
                         return bad_value(run, at, "source and destination differ in length");
+                if (from.offset > memory->in_elements || from.length > memory->in_elements - from.offset)
+                        return out_of_bounds(run, at, &from, "input") ? STEP_FAULT : STEP_DONE;
                 if (memory->in_base + from.offset == memory->out_base + span.offset)
                         return STEP_DONE; /* in place: nothing moves */
                 r = read_input(run, at, &from, values);
