@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Joining and leaving. The daemon's answer to a join is filed as a comm by the thread that reads the socket, in the
+ * same step as any other packet: an event about the comm may follow in the very next packet, before the joining thread
+ * runs.
+ *
+ * A join that timed out may still succeed at the daemon. Its answer then comes as a stray, and the library leaves at
+ * once on behalf of the caller who has gone. If another join is under way the stray may be a second answer to the same
+ * one (the daemon answers equal calls equally), so it is let be.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "client/comm.h"
+#include "client/error.h"
+#include "client/request.h"
+#include "client/session.h"
+#include "client/session_ring.h"
+
+#define RANKS_MAX 64u
+
+int comm_check(const struct rmx_comm *comm, const char *what) {
+        if (!comm)
+                return error_set(RMX_E_INVALID, "%s: comm is NULL", what);
+        return session_check(comm->session, what);
+}
+
+bool comm_code_is_sticky(uint32_t code) {
+        switch (code) {
+        case RMX_E_PEER_LOST:
+        case RMX_E_ABORTED:
+        case RMX_E_MISMATCH:
+        case RMX_E_INVALID:
+        case RMX_E_DEVICE_LOST:
+                return true;
+        default:
+                return false;
+        }
+}
+
+void comm_fail(struct rmx_comm *comm, uint32_t status) {
+        uint32_t none = 0;
+
+        /* release; partner: the acquire in comm_status. The first error stays. */
+        (void)atomic_compare_exchange_strong_explicit(&comm->status, &none, status, memory_order_release,
+                                                      memory_order_relaxed);
+}
+
+int comm_report(const struct rmx_comm *comm, const char *what, uint32_t status) {
+        int code = error_sanitise(ring_status_code(status));
+        int32_t rank = ring_status_rank(status);
+        char who[32] = "a rank";
+
+        if (rank >= 0)
+                snprintf(who, sizeof(who), "rank %d", rank);
+        switch (code) {
+        case RMX_E_PEER_LOST:
+                return error_set(code, "%s: %s has died or left the communicator", what, who);
+        case RMX_E_ABORTED:
+                return error_set(code, "%s: %s has aborted the communicator", what, who);
+        case RMX_E_MISMATCH:
+                return error_set(code,
+                                 "%s: %s called another operation, or with another type, reduction, count or root",
+                                 what, who);
+        case RMX_E_LOST:
+                return error_set(
+                        code, "%s: the executor died with this request in flight, on every rank; later requests work",
+                        what);
+        case RMX_E_INVALID:
+                return error_set(code, "%s: the executor refused the request of %s", what, who);
+        case RMX_E_DEVICE_LOST:
+                return error_set(code, "%s: the context of GPU %u is lost", what, comm->gpu);
+        case RMX_E_UNSUPPORTED:
+                return error_set(code, "%s: the daemon's backend does not have this operation for this type", what);
+        case RMX_E_NO_MEMORY:
+                return error_set(code, "%s: the daemon is out of memory", what);
+        default:
+                return error_set(code, "%s: the executor reports %s", what, rmx_error_name(code));
+        }
+}
+
+/* ---- under rpc.mutex ------------------------------------------------------------------------------------------------
+ */
+static struct rmx_comm *comm_find(struct rmx_session *session, uint32_t handle) {
+        struct rmx_comm *comm;
+
+        DL_SEARCH_SCALAR(session->comms, comm, handle, handle);
+        return comm;
+}
+
+void comm_on_event(struct rmx_session *session, const Railmux__Session__Event *event) {
+        struct rmx_comm *comm;
+
+        switch (event->body_case) {
+        case RAILMUX__SESSION__EVENT__BODY_COMM_FAILED:
+                comm = comm_find(session, event->comm_failed->handle);
+                if (comm)
+                        comm_fail(comm, ring_status((uint32_t)error_sanitise(event->comm_failed->code),
+                                                    event->comm_failed->rank < 0 ? -1 : event->comm_failed->rank));
+                break;
+        case RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED:
+                comm = comm_find(session, event->epoch_changed->handle);
+                if (comm) /* relaxed; partner: the load in comm_epoch. */
+                        atomic_store_explicit(&comm->epoch, event->epoch_changed->epoch, memory_order_relaxed);
+                break;
+        default:
+                break;
+        }
+}
+
+static bool is_join(const struct rpc_call *call) {
+        return call->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE ||
+               call->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;
+}
+
+void comm_on_stray(struct rmx_session *session, const struct rpc_answer *answer) {
+        Railmux__Session__CommDestroy body = RAILMUX__SESSION__COMM_DESTROY__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call *call;
+
+        if (answer->body != RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY || !answer->comm.handle ||
+            comm_find(session, answer->comm.handle))
+                return;
+        DL_FOREACH(session->rpc.calls, call) {
+                if (!call->done && is_join(call))
+                        return;
+        }
+        body.handle = answer->comm.handle;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_DESTROY;
+        message.comm_destroy = &body;
+        rpc_post_locked(&session->rpc, &message);
+}
+
+/* The answer to a join: the comm is in the list from here on. */
+static void comm_on_answer(struct rpc_call *call) {
+        struct rmx_comm *comm = call->userdata;
+        const struct rpc_answer *answer = &call->answer;
+
+        if (answer->body != RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY || !answer->comm.handle)
+                return;
+        comm->handle = answer->comm.handle;
+        comm->n_ranks = answer->comm.n_ranks;
+        comm->rank = answer->comm.rank;
+        comm->gpu = answer->comm.gpu;
+        atomic_init(&comm->epoch, answer->comm.epoch);
+        DL_APPEND(comm->session->comms, comm);
+}
+
+/* ---- join -----------------------------------------------------------------------------------------------------------
+ */
+struct rmx_comm *comm_free(struct rmx_comm *comm) {
+        struct rmx_session *session;
+
+        if (!comm)
+                return NULL;
+        session = comm->session;
+        if (comm->handle) {
+                pthread_mutex_lock(&session->rpc.mutex);
+                DL_DELETE(session->comms, comm);
+                pthread_mutex_unlock(&session->rpc.mutex);
+        }
+        free(comm);
+        return NULL;
+}
+
+/* Makes the call (COMM_CREATE or COMM_SPLIT) and the comm. *ret_comm is NULL if the daemon gave no handle. */
+static int comm_join(struct rmx_session *session, const char *what, Railmux__Session__Message *message,
+                     uint32_t timeout_ms, struct rmx_comm **ret_comm) {
+        struct rpc_call call = {.message = message, .on_answer = comm_on_answer};
+        struct rmx_comm *comm;
+        int r;
+
+        comm = calloc(1, sizeof(*comm));
+        if (!comm)
+                return error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
+        comm->session = session;
+        call.userdata = comm;
+        r = session_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY,
+                         session_deadline(timeout_ms));
+        if (r) {
+                comm_free(comm);
+                return r == RMX_E_TIMEOUT ? error_set(r, "%s: not all ranks have joined within %u ms", what, timeout_ms)
+                                          : r;
+        }
+        if (!comm->handle) {
+                comm_free(comm);
+                *ret_comm = NULL;
+                return RMX_OK;
+        }
+        r = session_ring_get(session, what, comm->gpu, &comm->ring);
+        if (!r && (!comm->n_ranks || comm->n_ranks > RANKS_MAX || comm->rank >= comm->n_ranks))
+                r = error_set(RMX_E_INTERNAL, "%s: the daemon made this rank %u of %u", what, comm->rank,
+                              comm->n_ranks);
+        if (r) {
+                char text[256];
+
+                snprintf(text, sizeof(text), "%s", rmx_last_error());
+                (void)comm_leave(comm, what, session_deadline(timeout_ms));
+                comm_free(comm);
+                return error_set(r, "%s", text);
+        }
+        *ret_comm = comm;
+        return RMX_OK;
+}
+
+static int comm_options(const char *what, const struct rmx_session *session, const struct rmx_comm_options *opt,
+                        struct rmx_comm_options *options) {
+        int r;
+
+        *options = (struct rmx_comm_options){.size = sizeof(*options), .gpu = -1};
+        if (!opt)
+                return RMX_OK;
+        r = session_options_copy(what, options, sizeof(*options), opt);
+        if (r)
+                return r;
+        if (options->gpu < -1 || (options->gpu >= 0 && (uint32_t)options->gpu >= session->n_gpus))
+                return error_set(RMX_E_INVALID, "%s: opt->gpu %d is not in -1..%u", what, options->gpu,
+                                 session->n_gpus - 1);
+        return session_name_check(what, options->name);
+}
+
+int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id) {
+        Railmux__Session__IdCreate body = RAILMUX__SESSION__ID_CREATE__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call call = {.message = &message};
+        int r;
+
+        r = session_check(session, __func__);
+        if (r)
+                return r;
+        if (!ret_id)
+                return error_set(RMX_E_INVALID, "%s: ret_id is NULL", __func__);
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_ID_CREATE;
+        message.id_create = &body;
+        r = session_call(session, __func__, &call, RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY, RPC_NO_DEADLINE);
+        if (r)
+                return r;
+        memcpy(ret_id->bytes, call.answer.id.bytes, sizeof(ret_id->bytes));
+        return RMX_OK;
+}
+
+int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32_t n_ranks, uint32_t rank,
+                    const struct rmx_comm_options *opt, struct rmx_comm **ret_comm) {
+        Railmux__Session__CommCreate body = RAILMUX__SESSION__COMM_CREATE__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rmx_comm_options options;
+        struct rmx_comm *comm;
+        int r;
+
+        r = session_check(session, __func__);
+        if (r)
+                return r;
+        if (!id || !ret_comm)
+                return error_set(RMX_E_INVALID, "%s: %s is NULL", __func__, id ? "ret_comm" : "id");
+        if (!n_ranks || n_ranks > RANKS_MAX)
+                return error_set(RMX_E_INVALID, "%s: n_ranks %u is not in 1..%u", __func__, n_ranks, RANKS_MAX);
+        if (rank >= n_ranks)
+                return error_set(RMX_E_INVALID, "%s: rank %u is out of range; n_ranks is %u", __func__, rank, n_ranks);
+        r = comm_options(__func__, session, opt, &options);
+        if (r)
+                return r;
+        body.comm_id.data = (uint8_t *)id->bytes; /* the library only reads it */
+        body.comm_id.len = sizeof(id->bytes);
+        body.n_ranks = n_ranks;
+        body.rank = rank;
+        body.gpu = options.gpu;
+        if (options.name)
+                body.name = (char *)options.name;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE;
+        message.comm_create = &body;
+        r = comm_join(session, __func__, &message, options.timeout_ms, &comm);
+        if (r)
+                return r;
+        if (!comm)
+                return error_set(RMX_E_INTERNAL, "%s: the daemon's answer carries no handle", __func__);
+        *ret_comm = comm;
+        return RMX_OK;
+}
+
+int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const struct rmx_comm_options *opt,
+                   struct rmx_comm **ret_comm) {
+        Railmux__Session__CommSplit body = RAILMUX__SESSION__COMM_SPLIT__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rmx_comm_options options;
+        int r;
+
+        r = comm_check(comm, __func__);
+        if (r)
+                return r;
+        if (!ret_comm)
+                return error_set(RMX_E_INVALID, "%s: ret_comm is NULL", __func__);
+        r = comm_options(__func__, comm->session, opt, &options);
+        if (r)
+                return r;
+        if (comm_status(comm))
+                return comm_report(comm, __func__, comm_status(comm));
+        body.parent = comm->handle;
+        /* relaxed; partner: itself, in other threads that split the same comm. Only uniqueness counts. */
+        body.number = atomic_fetch_add_explicit(&comm->splits, 1, memory_order_relaxed) + 1;
+        body.colour = colour;
+        body.key = key;
+        body.gpu = options.gpu;
+        if (options.name)
+                body.name = (char *)options.name;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;
+        message.comm_split = &body;
+        return comm_join(comm->session, __func__, &message, options.timeout_ms, ret_comm);
+}
+
+/* ---- leave ----------------------------------------------------------------------------------------------------------
+ */
+int comm_leave(struct rmx_comm *comm, const char *what, uint64_t deadline_ns) {
+        Railmux__Session__CommDestroy body = RAILMUX__SESSION__COMM_DESTROY__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call call = {.message = &message};
+
+        body.handle = comm->handle;
+        body.last_sequence = comm->last_sequence;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_DESTROY;
+        message.comm_destroy = &body;
+        return session_call(comm->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, deadline_ns);
+}
+
+int rmx_comm_destroy(struct rmx_comm *comm) {
+        int r;
+
+        if (!comm)
+                return RMX_OK;
+        r = comm_check(comm, __func__);
+        if (r)
+                return r;
+        requests_finish(comm);
+        r = comm_leave(comm, __func__, RPC_NO_DEADLINE);
+        comm_free(comm);
+        return r;
+}
+
+int rmx_comm_abort(struct rmx_comm *comm) {
+        Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call call = {.message = &message};
+        int r;
+
+        r = comm_check(comm, __func__);
+        if (r)
+                return r;
+        body.handle = comm->handle;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
+        message.comm_abort = &body;
+        r = session_call(comm->session, __func__, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, RPC_NO_DEADLINE);
+        if (r)
+                return r;
+        comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));
+        return RMX_OK;
+}
+
+/* ---- accessors ------------------------------------------------------------------------------------------------------
+ */
+int rmx_comm_error(const struct rmx_comm *comm) {
+        uint32_t status;
+        int r;
+
+        r = comm_check(comm, __func__);
+        if (r)
+                return r;
+        if (!comm_status(comm))
+                session_look(comm->session);
+        status = comm_status(comm);
+        return status ? comm_report(comm, __func__, status) : RMX_OK;
+}
+
+int32_t rmx_comm_failed_rank(const struct rmx_comm *comm) {
+        uint32_t status = comm ? comm_status(comm) : 0;
+
+        return status ? ring_status_rank(status) : -1;
+}
+
+uint32_t rmx_comm_rank(const struct rmx_comm *comm) {
+        return comm ? comm->rank : 0;
+}
+
+uint32_t rmx_comm_size(const struct rmx_comm *comm) {
+        return comm ? comm->n_ranks : 0;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* One rank of one communicator. */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/rpc.h"
+#include "railmux/railmux.h"
+
+struct session_ring;
+
+struct rmx_comm {
+        struct rmx_comm *next, *prev; /* session->comms */
+        struct rmx_session *session;
+        struct session_ring *ring;
+
+        uint32_t handle;
+        uint32_t n_ranks;
+        uint32_t rank;
+        uint32_t gpu;
+
+        uint32_t last_sequence;  /* of the last request; under ring->mutex */
+        _Atomic uint32_t splits; /* rmx_comm_split calls so far */
+        _Atomic uint32_t epoch;
+        _Atomic uint32_t status; /* sticky error as ring_status(), 0: none */
+};
+
+static inline uint32_t comm_status(const struct rmx_comm *comm) {
+        /* acquire; partner: the release in comm_fail. */
+        return atomic_load_explicit(&comm->status, memory_order_acquire);
+}
+static inline uint32_t comm_epoch(const struct rmx_comm *comm) {
+        /* relaxed; partner: the store in comm_on_event. The executor takes an old epoch, too. */
+        return atomic_load_explicit(&comm->epoch, memory_order_relaxed);
+}
+/* Sets the sticky error unless there is one. */
+void comm_fail(struct rmx_comm *comm, uint32_t status);
+/* Does this completion code end the comm for good? */
+bool comm_code_is_sticky(uint32_t code);
+/* Sets the error text for a status and returns its code. */
+int comm_report(const struct rmx_comm *comm, const char *what, uint32_t status);
+/* RMX_E_INVALID unless comm is one and this is its process. */
+int comm_check(const struct rmx_comm *comm, const char *what);
+
+/* Events and stray answers; under rpc.mutex. */
+void comm_on_event(struct rmx_session *session, const Railmux__Session__Event *event);
+void comm_on_stray(struct rmx_session *session, const struct rpc_answer *answer);
+/* Tells the daemon that this rank leaves. RMX_*; text set. The object stays. */
+int comm_leave(struct rmx_comm *comm, const char *what, uint64_t deadline_ns);
+/* Unlinks and frees it. */
+struct rmx_comm *comm_free(struct rmx_comm *comm);

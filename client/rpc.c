@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls over one packet socket, from many threads, with no thread of our own.
+ *
+ * Every call is listed under rpc->mutex and sent without blocking. Then its thread waits. One of the waiting threads is
+ * the reader: it alone sleeps in poll(2), without the mutex; the others sleep on their call's condition variable.
+ * Whoever wakes takes the mutex, reads all packets that are there (never blocking) and files each answer with the call
+ * of its id. A reader whose own answer has come names a successor by waking the oldest call that still waits. So
+ * reading needs no ownership, only the mutex; `polling` merely says that somebody will wake when data comes. That makes
+ * rpc_pump() safe at any time: what it reads on the way reaches its owner just the same.
+ *
+ * A full socket leaves a call unsent. Its thread then polls for room itself, also next to a reader that sleeps already
+ * (that one was not asked to watch for room); every thread that wakes tries to send what is unsent, oldest first.
+ *
+ * railmuxd may die and be replaced while the socket stays open, held by the service manager. Calls simply wait then.
+ * The successor says RESUMED, and all unanswered calls are sent again under their ids; they are idempotent by their own
+ * keys. A call that was answered just before may so be answered twice; the second answer finds no call and is a stray.
+ * End of file on the socket means that nobody will ever answer: all calls end with RPC_E_LOST.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <utlist.h>
+
+#include "client/error.h"
+#include "client/rpc.h"
+#include "railmux/railmux.h"
+#include "util/cleanup.h"
+#include "util/clock.h"
+
+int rpc_init(struct rpc *rpc, int fd) {
+        int r;
+
+        r = pthread_mutex_init(&rpc->mutex, NULL);
+        if (r)
+                return -r;
+        rpc->fd = fd;
+        rpc->next_id = 1;
+        rpc->initialised = true;
+        return 0;
+}
+
+void rpc_deinit(struct rpc *rpc) {
+        if (!rpc->initialised)
+                return;
+        assert(!rpc->calls);
+        cleanup_close(&rpc->fd);
+        pthread_mutex_destroy(&rpc->mutex);
+        *rpc = (struct rpc)RPC_INIT;
+}
+
+uint64_t rpc_lost_ns(struct rpc *rpc) {
+        /* relaxed; partner: the store in rpc_lose. Only a hint to stop waiting, it orders nothing. */
+        return atomic_load_explicit(&rpc->lost_ns, memory_order_relaxed);
+}
+
+static void call_end(struct rpc_call *call, int condition) {
+        call->condition = condition;
+        call->done = true;
+        pthread_cond_signal(&call->changed);
+}
+
+static void rpc_lose(struct rpc *rpc) {
+        struct rpc_call *call;
+
+        if (!rpc_lost(rpc)) /* relaxed; partner: the load in rpc_lost_ns. */
+                atomic_store_explicit(&rpc->lost_ns, clock_now_ns(), memory_order_relaxed);
+        DL_FOREACH(rpc->calls, call) {
+                if (!call->done)
+                        call_end(call, RPC_E_LOST);
+        }
+}
+
+static void rpc_flush(struct rpc *rpc) {
+        struct rpc_call *call;
+        int r;
+
+        DL_FOREACH(rpc->calls, call) {
+                if (call->sent || call->done)
+                        continue;
+                r = frame_send(rpc->fd, &call->message->base, NULL, 0);
+                if (r == FRAME_OK) {
+                        call->sent = true;
+                        pthread_cond_signal(&call->changed);
+                } else if (r == FRAME_E_AGAIN) {
+                        return;
+                } else if (r == FRAME_E_TOO_LARGE) {
+                        call_end(call, RPC_E_TOO_LARGE);
+                } else {
+                        rpc_lose(rpc);
+                        return;
+                }
+        }
+}
+
+static bool rpc_has_unsent(const struct rpc *rpc) {
+        const struct rpc_call *call;
+
+        DL_FOREACH(rpc->calls, call) {
+                if (!call->sent && !call->done)
+                        return true;
+        }
+        return false;
+}
+
+static void copy_text(char *to, size_t size, const char *from) {
+        size_t n = from ? strnlen(from, size - 1) : 0;
+
+        if (n)
+                memcpy(to, from, n);
+        to[n] = 0;
+}
+
+/* Copies what callers need. False for a body that no answer has. */
+static bool answer_decode(struct rpc_answer *answer, const Railmux__Session__Message *m) {
+        answer->body = m->body_case;
+        answer->code = RMX_OK;
+        answer->truncated = false;
+        answer->text[0] = 0;
+        switch (m->body_case) {
+        case RAILMUX__SESSION__MESSAGE__BODY_HELLO_REPLY:
+                answer->hello.version = m->hello_reply->version;
+                answer->hello.gpus = m->hello_reply->gpus;
+                answer->hello.session = m->hello_reply->session;
+                return true;
+        case RAILMUX__SESSION__MESSAGE__BODY_FAILURE:
+                answer->code = (uint32_t)error_sanitise(m->failure->code);
+                copy_text(answer->text, sizeof(answer->text), m->failure->message);
+                return true;
+        case RAILMUX__SESSION__MESSAGE__BODY_ACK:
+                return true;
+        case RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY:
+                answer->ring.gpu = m->ring_reply->gpu;
+                answer->ring.depth = m->ring_reply->depth;
+                answer->ring.argument_bytes = m->ring_reply->argument_bytes;
+                return true;
+        case RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY:
+                answer->buffer.buffer = m->buffer_reply->buffer;
+                answer->buffer.bytes = m->buffer_reply->bytes;
+                return true;
+        case RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY:
+                if (m->id_reply->id.len != sizeof(answer->id.bytes))
+                        return false;
+                memcpy(answer->id.bytes, m->id_reply->id.data, sizeof(answer->id.bytes));
+                return true;
+        case RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY:
+                answer->comm.handle = m->comm_reply->handle;
+                answer->comm.n_ranks = m->comm_reply->n_ranks;
+                answer->comm.rank = m->comm_reply->rank;
+                answer->comm.gpu = m->comm_reply->gpu;
+                answer->comm.epoch = m->comm_reply->epoch;
+                return true;
+        default:
+                return false;
+        }
+}
+
+static void rpc_resume(struct rpc *rpc) {
+        struct rpc_call *call;
+
+        DL_FOREACH(rpc->calls, call) {
+                if (!call->done)
+                        call->sent = false;
+        }
+        rpc_flush(rpc);
+}
+
+/* Files one packet. Takes the descriptors. */
+static void rpc_dispatch(struct rpc *rpc, const Railmux__Session__Message *m, int *fds, unsigned int n_fds) {
+        struct rpc_answer stray;
+        struct rpc_call *call;
+
+        if (m->body_case == RAILMUX__SESSION__MESSAGE__BODY_EVENT) {
+                frame_close_fds(fds, n_fds);
+                if (m->event->body_case == RAILMUX__SESSION__EVENT__BODY_RESUMED)
+                        rpc_resume(rpc);
+                else if (rpc->on_event)
+                        rpc->on_event(rpc->userdata, m->event);
+                return;
+        }
+        DL_FOREACH(rpc->calls, call) {
+                if (call->id == m->id && !call->done)
+                        break;
+        }
+        if (!call) {
+                frame_close_fds(fds, n_fds);
+                if (answer_decode(&stray, m) && rpc->on_stray)
+                        rpc->on_stray(rpc->userdata, &stray);
+                return;
+        }
+        if (!answer_decode(&call->answer, m)) {
+                call->answer.body = RAILMUX__SESSION__MESSAGE__BODY_FAILURE;
+                call->answer.code = RMX_E_INTERNAL;
+                copy_text(call->answer.text, sizeof(call->answer.text), "the daemon's answer makes no sense");
+        }
+        memcpy(call->answer.fds, fds, n_fds * sizeof(*fds));
+        call->answer.n_fds = n_fds;
+        if (call->on_answer)
+                call->on_answer(call);
+        call_end(call, 0);
+}
+
+/* Descriptors were cut off a packet, and the packet with them: most likely this process may open no more. Which call it
+ * answered is not known, so all that wait for descriptors fail. */
+static void rpc_truncated(struct rpc *rpc) {
+        struct rpc_call *call;
+
+        DL_FOREACH(rpc->calls, call) {
+                if (call->done || !call->n_fds)
+                        continue;
+                call->answer.body = RAILMUX__SESSION__MESSAGE__BODY_FAILURE;
+                call->answer.code = RMX_E_LIMIT;
+                call->answer.truncated = true;
+                copy_text(call->answer.text, sizeof(call->answer.text),
+                          "descriptors sent by the daemon could not be received (limit of open files, ulimit -n)");
+                call_end(call, 0);
+        }
+}
+
+static void rpc_receive_all(struct rpc *rpc) {
+        while (!rpc_lost(rpc)) {
+                struct frame_arena arena;
+                ProtobufCMessage *message;
+                int fds[FRAME_FDS_MAX];
+                unsigned int n_fds;
+                int r;
+
+                frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
+                r = frame_receive(rpc->fd, &railmux__session__message__descriptor, &arena, &message, fds, &n_fds);
+                if (r == FRAME_E_AGAIN)
+                        return;
+                if (r == FRAME_E_TRUNCATED) {
+                        rpc_truncated(rpc);
+                        continue;
+                }
+                if (r) { /* end of file, or a stream that cannot be read on */
+                        rpc_lose(rpc);
+                        return;
+                }
+                rpc_dispatch(rpc, (const Railmux__Session__Message *)message, fds, n_fds);
+                protobuf_c_message_free_unpacked(message, &arena.allocator);
+        }
+}
+
+static int remaining_ms(uint64_t deadline_ns) {
+        uint64_t now, ms;
+
+        if (deadline_ns == RPC_NO_DEADLINE)
+                return -1;
+        now = clock_now_ns();
+        if (now >= deadline_ns)
+                return 0;
+        ms = (deadline_ns - now + 999999) / 1000000;
+        return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+static void call_sleep(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
+        struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
+                                 .tv_nsec = (long)(deadline_ns % 1000000000u)};
+
+        if (deadline_ns == RPC_NO_DEADLINE)
+                pthread_cond_wait(&call->changed, &rpc->mutex);
+        else
+                pthread_cond_timedwait(&call->changed, &rpc->mutex, &until);
+}
+
+static void call_poll(struct rpc *rpc, uint64_t deadline_ns) {
+        struct pollfd p = {.fd = rpc->fd, .events = POLLIN};
+        bool reader = !rpc->polling;
+
+        if (rpc_has_unsent(rpc))
+                p.events |= POLLOUT;
+        if (reader)
+                rpc->polling = true;
+        pthread_mutex_unlock(&rpc->mutex);
+        (void)poll(&p, 1, remaining_ms(deadline_ns)); /* whatever woke us, the next step is to look */
+        pthread_mutex_lock(&rpc->mutex);
+        if (reader)
+                rpc->polling = false;
+        rpc_receive_all(rpc);
+        if (!rpc_lost(rpc))
+                rpc_flush(rpc);
+}
+
+/* Wakes the oldest waiting call, so that it reads from now on. */
+static void rpc_name_reader(struct rpc *rpc) {
+        struct rpc_call *call;
+
+        if (rpc->polling)
+                return;
+        DL_FOREACH(rpc->calls, call) {
+                if (!call->done) {
+                        pthread_cond_signal(&call->changed);
+                        return;
+                }
+        }
+}
+
+int rpc_call(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
+        pthread_condattr_t attributes;
+        int condition;
+
+        call->answer.n_fds = 0;
+        call->sent = call->done = false;
+        call->condition = 0;
+        if (rpc_lost(rpc))
+                return RPC_E_LOST;
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        pthread_cond_init(&call->changed, &attributes);
+        pthread_condattr_destroy(&attributes);
+
+        pthread_mutex_lock(&rpc->mutex);
+        call->message->id = call->id = rpc->next_id++;
+        DL_APPEND(rpc->calls, call);
+        if (rpc_lost(rpc))
+                call_end(call, RPC_E_LOST);
+        else
+                rpc_flush(rpc);
+        while (!call->done) {
+                if (!rpc->polling || !call->sent)
+                        call_poll(rpc, deadline_ns);
+                else
+                        call_sleep(rpc, call, deadline_ns);
+                if (!call->done && deadline_ns != RPC_NO_DEADLINE && clock_now_ns() >= deadline_ns)
+                        call_end(call, RPC_E_TIMEOUT);
+        }
+        condition = call->condition;
+        DL_DELETE(rpc->calls, call);
+        rpc_name_reader(rpc);
+        pthread_mutex_unlock(&rpc->mutex);
+        pthread_cond_destroy(&call->changed);
+        return condition;
+}
+
+void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message) {
+        message->id = rpc->next_id++;
+        (void)frame_send(rpc->fd, &message->base, NULL, 0);
+}
+
+void rpc_pump(struct rpc *rpc) {
+        if (rpc_lost(rpc))
+                return;
+        pthread_mutex_lock(&rpc->mutex);
+        rpc_receive_all(rpc);
+        if (!rpc_lost(rpc))
+                rpc_flush(rpc);
+        pthread_mutex_unlock(&rpc->mutex);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Calls to railmuxd over the session socket. See rpc.c for who reads the socket when. */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/frame.h"
+#include "proto/session.pb-c.h"
+
+#define RPC_NO_DEADLINE UINT64_MAX
+
+/* An answer, copied out of its message: callers never hold memory of the protobuf library. */
+struct rpc_answer {
+        uint32_t body;  /* body case of the answer */
+        uint32_t code;  /* RMX_*; set for FAILURE, else RMX_OK */
+        bool truncated; /* FAILURE made here: the daemon may have answered well, but its descriptors were cut off */
+        char text[256]; /* FAILURE: the daemon's sentence */
+        union {
+                struct {
+                        uint32_t version;
+                        uint32_t gpus;
+                        uint64_t session;
+                } hello;
+                struct {
+                        uint32_t gpu;
+                        uint32_t depth;
+                        uint32_t argument_bytes;
+                } ring;
+                struct {
+                        uint32_t buffer;
+                        uint64_t bytes;
+                } buffer;
+                struct {
+                        unsigned char bytes[128];
+                } id;
+                struct {
+                        uint32_t handle;
+                        uint32_t n_ranks;
+                        uint32_t rank;
+                        uint32_t gpu;
+                        uint32_t epoch;
+                } comm;
+        };
+        int fds[FRAME_FDS_MAX]; /* the call's owner closes them */
+        unsigned int n_fds;
+};
+
+enum {
+        _RPC_E_SUCCESS,
+        RPC_E_LOST,    /* the connection is closed */
+        RPC_E_TIMEOUT, /* the call's deadline has passed; an answer that still comes is a stray */
+        RPC_E_TOO_LARGE,
+};
+
+/* One call; lives on its caller's stack. The message must stay unchanged until rpc_call returns: it may be sent again.
+ */
+struct rpc_call {
+        Railmux__Session__Message *message;
+        unsigned int n_fds;                       /* how many descriptors a good answer carries */
+        void (*on_answer)(struct rpc_call *call); /* may be NULL; runs in the reading thread under rpc->mutex */
+        void *userdata;
+        struct rpc_answer answer;
+
+        /* private to rpc.c */
+        struct rpc_call *next, *prev;
+        pthread_cond_t changed;
+        uint64_t id;
+        bool sent;
+        bool done;
+        int condition; /* RPC_E_* when done without an answer */
+};
+
+struct rpc {
+        pthread_mutex_t mutex; /* guards everything here; never held while blocking */
+        int fd;
+        uint64_t next_id;
+        struct rpc_call *calls; /* unanswered, oldest first */
+        bool polling;           /* some thread sleeps in poll(2) and will read for all */
+        bool initialised;
+        _Atomic uint64_t lost_ns; /* when end of file, or a broken stream, was seen; 0: not */
+        /* Both run in the reading thread under mutex. A stray is an answer that nobody waits for (any more). */
+        void (*on_event)(void *userdata, const Railmux__Session__Event *event);
+        void (*on_stray)(void *userdata, const struct rpc_answer *answer);
+        void *userdata;
+};
+#define RPC_INIT                                                                                                       \
+        { .fd = -1 }
+
+/* Takes over fd. 0 or negative errno (then fd stays the caller's). */
+int rpc_init(struct rpc *rpc, int fd);
+void rpc_deinit(struct rpc *rpc);
+/* Sends the call and waits for its answer. 0 or RPC_E_*; 0 includes answers of kind FAILURE. */
+int rpc_call(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns);
+/* Sends without waiting, if the socket has room: for tidying up what nobody waits for. Caller holds mutex. */
+void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message);
+/* Reads what is there, without blocking. */
+void rpc_pump(struct rpc *rpc);
+/* When the connection was found closed; 0: it is open as far as we know. */
+uint64_t rpc_lost_ns(struct rpc *rpc);
+static inline bool rpc_lost(struct rpc *rpc) {
+        return rpc_lost_ns(rpc) != 0;
+}

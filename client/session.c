@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A session is one connection. railmuxd knows it by the connection alone, so closing it gives everything back, also
+ * when the process just dies.
+ *
+ * fork() copies this object into a child that must not use it: both would write lines into the same ring. Asking
+ * getpid() at every call would put a syscall on the fast path, so the object has a page of its own marked
+ * MADV_WIPEONFORK, which the kernel presents to a child as zeroes.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <utlist.h>
+
+#include "client/comm.h"
+#include "client/error.h"
+#include "client/session.h"
+#include "client/session_ring.h"
+#include "util/cleanup.h"
+#include "util/clock.h"
+
+#define SOCKET_DEFAULT   "/run/railmux/client.sock"
+#define OPEN_TIMEOUT_MS  5000u
+#define CLOSE_TIMEOUT_MS 1000u
+#define CONNECT_RETRY_MS 5
+#define NAME_BYTES_MAX   63u
+#define GPUS_MAX         4096u
+#define ALIVE_BYTES      4096u
+
+int session_check(const struct rmx_session *session, const char *what) {
+        if (!session)
+                return error_set(RMX_E_INVALID, "%s: session is NULL", what);
+        if (!session_is_ours(session))
+                return error_set(RMX_E_INVALID,
+                                 "%s: this session belongs to the parent process; after fork() the child opens its own",
+                                 what);
+        return RMX_OK;
+}
+
+uint64_t session_deadline(uint32_t timeout_ms) {
+        return timeout_ms ? clock_now_ns() + (uint64_t)timeout_ms * 1000000u : RPC_NO_DEADLINE;
+}
+
+int session_options_copy(const char *what, void *to, size_t size, const void *from) {
+        const unsigned char *bytes = from;
+        size_t given, i;
+
+        memcpy(&given, from, sizeof(given));
+        if (given < size)
+                return error_set(RMX_E_INVALID, "%s: opt->size is %zu, must be at least %zu (sizeof the struct)", what,
+                                 given, size);
+        if (given > 65536)
+                return error_set(RMX_E_INVALID, "%s: opt->size is %zu, must be sizeof the struct (%zu)", what, given,
+                                 size);
+        for (i = size; i < given; i++) {
+                if (bytes[i])
+                        return error_set(RMX_E_UNSUPPORTED, "%s: opt has members that this library does not know",
+                                         what);
+        }
+        memcpy(to, from, size);
+        return RMX_OK;
+}
+
+int session_name_check(const char *what, const char *name) {
+        if (name && strnlen(name, NAME_BYTES_MAX + 1) > NAME_BYTES_MAX)
+                return error_set(RMX_E_INVALID, "%s: opt->name is longer than %u bytes", what, NAME_BYTES_MAX);
+        return RMX_OK;
+}
+
+/* ---- calls --------------------------------------------------------------------------------------------------------
+ */
+int session_call(struct rmx_session *session, const char *what, struct rpc_call *call, uint32_t body,
+                 uint64_t deadline_ns) {
+        int r;
+
+        r = rpc_call(&session->rpc, call, deadline_ns);
+        switch (r) {
+        case 0:
+                break;
+        case RPC_E_LOST:
+                return error_set(RMX_E_DAEMON_LOST,
+                                 "%s: the connection to the daemon at %s is closed; open a new session", what,
+                                 session->path);
+        case RPC_E_TIMEOUT:
+                return error_set(RMX_E_TIMEOUT, "%s: no answer within the time given", what);
+        default:
+                return error_set(RMX_E_INVALID, "%s: the call is too large for one message", what);
+        }
+        if (call->answer.body == body && call->answer.n_fds == call->n_fds)
+                return RMX_OK;
+        frame_close_fds(call->answer.fds, call->answer.n_fds);
+        if (call->answer.body == RAILMUX__SESSION__MESSAGE__BODY_FAILURE)
+                return error_set((int)call->answer.code, "%s: %s", what,
+                                 call->answer.text[0] ? call->answer.text : rmx_error_name((int)call->answer.code));
+        return error_set(RMX_E_INTERNAL, "%s: the daemon gave an answer of another kind (%u with %u descriptors)", what,
+                         call->answer.body, call->answer.n_fds);
+}
+
+static void session_on_event(void *userdata, const Railmux__Session__Event *event) {
+        comm_on_event(userdata, event);
+}
+
+static void session_on_stray(void *userdata, const struct rpc_answer *answer) {
+        comm_on_stray(userdata, answer);
+}
+
+void session_look(struct rmx_session *session) {
+        rpc_pump(&session->rpc);
+}
+
+void session_look_seldom(struct rmx_session *session) {
+        uint64_t now = clock_now_ns();
+        /* relaxed, both; partners: each other. Two threads that look at once do no harm. */
+        uint64_t last = atomic_load_explicit(&session->last_look_ns, memory_order_relaxed);
+
+        if (now - last < SESSION_LOOK_NS)
+                return;
+        atomic_store_explicit(&session->last_look_ns, now, memory_order_relaxed);
+        session_look(session);
+}
+
+/* ---- open ----------------------------------------------------------------------------------------------------------
+ */
+static int session_connect(struct rmx_session *session, uint64_t deadline_ns, int *ret_fd) {
+        const char *path = session->path;
+        int fd;
+
+        for (;;) {
+                fd = frame_connect(path);
+                if (fd != -EAGAIN && fd != -EINTR) /* EAGAIN: the daemon's backlog is full; there is nothing to poll */
+                        break;
+                if (clock_now_ns() >= deadline_ns)
+                        break;
+                (void)poll(NULL, 0, CONNECT_RETRY_MS);
+        }
+        if (fd >= 0) {
+                *ret_fd = fd;
+                return RMX_OK;
+        }
+        switch (-fd) {
+        case EACCES:
+        case EPERM:
+                return error_set(
+                        RMX_E_DENIED,
+                        "rmx_session_open: no permission to connect to %s; is this user in the socket's group?", path);
+        case ENAMETOOLONG:
+        case EINVAL:
+                return error_set(RMX_E_INVALID, "rmx_session_open: %s is no usable socket path (at most 107 bytes)",
+                                 path);
+        case EMFILE:
+        case ENFILE:
+                return error_set(RMX_E_LIMIT, "rmx_session_open: no file descriptor is left (ulimit -n)");
+        case ENOMEM:
+        case ENOBUFS:
+                return error_set(RMX_E_NO_MEMORY, "rmx_session_open: out of memory");
+        default:
+                return error_set(RMX_E_NO_DAEMON,
+                                 "rmx_session_open: no daemon at %s (%s); start railmuxd, or name its client socket in "
+                                 "$RAILMUX_SOCKET",
+                                 path, strerror(-fd));
+        }
+}
+
+static int session_hello(struct rmx_session *session, const char *name, uint32_t timeout_ms, uint64_t deadline_ns) {
+        Railmux__Session__Hello body = RAILMUX__SESSION__HELLO__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call call = {.message = &message};
+        char short_name[NAME_BYTES_MAX + 1];
+        int r;
+
+        snprintf(short_name, sizeof(short_name), "%s", name ? name : program_invocation_short_name);
+        body.version_min = SESSION_PROTOCOL_MIN;
+        body.version_max = SESSION_PROTOCOL_MAX;
+        body.name = short_name;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_HELLO;
+        message.hello = &body;
+        r = session_call(session, "rmx_session_open", &call, RAILMUX__SESSION__MESSAGE__BODY_HELLO_REPLY, deadline_ns);
+        if (r == RMX_E_TIMEOUT)
+                return error_set(RMX_E_NO_DAEMON, "rmx_session_open: the daemon at %s did not answer within %u ms",
+                                 session->path, timeout_ms);
+        if (r == RMX_E_DAEMON_LOST)
+                return error_set(RMX_E_NO_DAEMON, "rmx_session_open: the daemon at %s closed the connection at once",
+                                 session->path);
+        if (r)
+                return r;
+        if (call.answer.hello.version < SESSION_PROTOCOL_MIN || call.answer.hello.version > SESSION_PROTOCOL_MAX)
+                return error_set(RMX_E_VERSION,
+                                 "rmx_session_open: the daemon at %s speaks session protocol %u, this library %u to %u",
+                                 session->path, call.answer.hello.version, SESSION_PROTOCOL_MIN, SESSION_PROTOCOL_MAX);
+        if (!call.answer.hello.gpus || call.answer.hello.gpus > GPUS_MAX)
+                return error_set(RMX_E_INTERNAL, "rmx_session_open: the daemon at %s offers %u GPUs", session->path,
+                                 call.answer.hello.gpus);
+        session->number = call.answer.hello.session;
+        session->n_gpus = call.answer.hello.gpus;
+        session->rings = calloc(session->n_gpus, sizeof(session->rings[0]));
+        return session->rings ? RMX_OK : error_set(RMX_E_NO_MEMORY, "rmx_session_open: out of memory");
+}
+
+static struct rmx_session *session_free(struct rmx_session *session) {
+        uint32_t i;
+
+        if (!session)
+                return NULL;
+        rpc_deinit(&session->rpc); /* first: from here on nobody reads */
+        while (session->comms) {
+                struct rmx_comm *comm = session->comms;
+
+                DL_DELETE(session->comms, comm);
+                free(comm);
+        }
+        for (i = 0; session->rings && i < session->n_gpus; i++)
+                session_ring_free(session->rings[i]);
+        free(session->rings);
+        bounce_pool_deinit(&session->bounce);
+        buffer_table_deinit(&session->buffers);
+        if (session->alive)
+                munmap(session->alive, ALIVE_BYTES);
+        free(session->path);
+        free(session);
+        return NULL;
+}
+
+static struct rmx_session *session_new(const char *path) {
+        struct rmx_session *session;
+        void *page;
+
+        session = calloc(1, sizeof(*session));
+        if (!session)
+                return NULL;
+        session->rpc = (struct rpc)RPC_INIT;
+        session->path = strdup(path);
+        page = mmap(NULL, ALIVE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page != MAP_FAILED) {
+                session->alive = page;
+                *session->alive = 1;
+                (void)madvise(page, ALIVE_BYTES, MADV_WIPEONFORK); /* refused: misuse after fork() goes unnoticed */
+        }
+        if (!session->path || !session->alive || buffer_table_init(&session->buffers) ||
+            bounce_pool_init(&session->bounce))
+                return session_free(session);
+        return session;
+}
+
+int rmx_session_open(const struct rmx_session_options *opt, struct rmx_session **ret_session) {
+        struct rmx_session_options options = {.size = sizeof(options)};
+        struct rmx_session *session;
+        const char *path;
+        uint64_t deadline_ns;
+        int r, fd = -1;
+
+        if (!ret_session)
+                return error_set(RMX_E_INVALID, "%s: ret_session is NULL", __func__);
+        if (opt) {
+                r = session_options_copy(__func__, &options, sizeof(options), opt);
+                if (r)
+                        return r;
+                if (options.reserved)
+                        return error_set(RMX_E_INVALID, "%s: opt->reserved must be 0", __func__);
+                r = session_name_check(__func__, options.name);
+                if (r)
+                        return r;
+        }
+        if (!options.timeout_ms)
+                options.timeout_ms = OPEN_TIMEOUT_MS;
+        path = options.socket ? options.socket : getenv("RAILMUX_SOCKET");
+        if (!path || !*path)
+                path = SOCKET_DEFAULT;
+
+        session = session_new(path);
+        if (!session)
+                return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
+        deadline_ns = session_deadline(options.timeout_ms);
+        r = session_connect(session, deadline_ns, &fd);
+        if (r) {
+                session_free(session);
+                return r;
+        }
+        r = rpc_init(&session->rpc, fd);
+        if (r) {
+                close(fd);
+                session_free(session);
+                return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
+        }
+        session->rpc.on_event = session_on_event;
+        session->rpc.on_stray = session_on_stray;
+        session->rpc.userdata = session;
+        r = session_hello(session, options.name, options.timeout_ms, deadline_ns);
+        if (r) {
+                session_free(session);
+                return r;
+        }
+        *ret_session = session;
+        return RMX_OK;
+}
+
+uint32_t rmx_session_gpu_count(const struct rmx_session *session) {
+        return session ? session->n_gpus : 0;
+}
+
+/* ---- close ---------------------------------------------------------------------------------------------------------
+ */
+void rmx_session_close(struct rmx_session *session) {
+        uint64_t deadline_ns;
+        struct rmx_comm *comm;
+        uint32_t sequence;
+
+        if (!session)
+                return;
+        if (!session_is_ours(session)) {
+                /* In a child of fork(): drop the copies. The parent's threads do not exist here, so a mutex may be
+                 * locked for ever and a call may seem to wait; neither is touched. */
+                session->rpc.calls = NULL;
+                session_free(session);
+                return;
+        }
+        /* Ranks that have nothing outstanding leave in good order, if the daemon is there to hear it. The end of the
+         * connection takes the others away: what they left outstanding ends with RMX_E_PEER_LOST elsewhere. */
+        deadline_ns = session_deadline(CLOSE_TIMEOUT_MS);
+        DL_FOREACH(session->comms, comm) {
+                if (session_ring_oldest(comm->ring, comm, &sequence))
+                        continue;
+                if (comm_leave(comm, __func__, deadline_ns) == RMX_E_TIMEOUT)
+                        break;
+        }
+        session_free(session);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* One connection of this process to the daemon, and everything below it. */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/bounce.h"
+#include "client/buffer.h"
+#include "client/rpc.h"
+#include "railmux/railmux.h"
+
+struct rmx_comm;
+struct session_ring;
+
+#define SESSION_LOOK_NS 100000000u /* how often a waiting thread looks at the socket */
+
+struct rmx_session {
+        char *path;
+        uint64_t number;
+        uint32_t n_gpus;
+        /* A page that the kernel empties in a child of fork(): 1 here, 0 there. Saves a getpid() per call. */
+        uint32_t *alive;
+
+        struct rpc rpc;
+        struct session_ring **rings; /* [n_gpus], opened on demand; written under rpc.mutex, then constant */
+        struct rmx_comm *comms;      /* under rpc.mutex */
+        struct buffer_table buffers;
+        struct bounce_pool bounce;
+
+        _Atomic uint64_t last_look_ns; /* session_look_seldom */
+        _Atomic bool dead;             /* a request was given up because daemon and executor are gone */
+};
+
+/* RMX_E_INVALID if session is NULL or this is a child of fork(). `what` is the public function's name. */
+int session_check(const struct rmx_session *session, const char *what);
+static inline bool session_is_ours(const struct rmx_session *session) {
+        return *(const volatile uint32_t *)session->alive != 0;
+}
+/* One call with the answer expected to be of kind `body` and to carry `n_fds` descriptors. RMX_*; on failure the error
+ * text is set and no descriptor is left open. */
+int session_call(struct rmx_session *session, const char *what, struct rpc_call *call, uint32_t body,
+                 uint64_t deadline_ns);
+/* The deadline of a timeout in milliseconds; 0: none. */
+uint64_t session_deadline(uint32_t timeout_ms);
+/* Reads events. Never blocks. */
+void session_look(struct rmx_session *session);
+/* The same, but at most once in SESSION_LOOK_NS: for callers that poll. */
+void session_look_seldom(struct rmx_session *session);
+/* Copies an options struct whose first member is its size. A shorter one is refused, in a longer one the part this
+ * library does not know must be zero. */
+int session_options_copy(const char *what, void *to, size_t size, const void *from);
+/* NULL, or at most 63 bytes. */
+int session_name_check(const char *what, const char *name);

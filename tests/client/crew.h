@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Several ranks of one communicator in one session, and threads to drive them. */
+#include <pthread.h>
+
+#include "tests/client/fake.h"
+#include "tests/cmocka_all.h"
+
+struct crew {
+        struct fake fake;
+        struct rmx_session *session;
+        uint32_t n;
+        struct rmx_id id;
+        struct rmx_comm *comm[FAKE_RANKS_MAX];
+        int result[FAKE_RANKS_MAX];
+};
+
+/* Runs function(crew, rank) in one thread per rank; its results are in crew->result. */
+void crew_run(struct crew *crew, int (*function)(struct crew *crew, uint32_t rank));
+/* Starts a fake with rings of this depth, opens a session and joins n ranks to one comm. */
+void crew_start(struct crew *crew, uint32_t n, uint32_t depth);
+void crew_stop(struct crew *crew);
+/* Number of open descriptors of this process. */
+unsigned int count_fds(void);

@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The control plane of the fake. One thread polls the listening socket and all connections; the other is the executor.
+ * One mutex guards everything. Assertions inside these threads end the process: a fake that is confused proves nothing.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/frame.h"
+#include "proto/session.pb-c.h"
+#include "tests/client/fake.h"
+#include "tests/cmocka_all.h"
+#include "util/memfd.h"
+
+#define BODY(name) RAILMUX__SESSION__MESSAGE__BODY_##name
+
+void fake_reply(struct fake *fake, struct fake_session *session, Railmux__Session__Message *message, uint64_t id,
+                const int *fds, unsigned int n_fds) {
+        message->id = id;
+        if (session->fd >= 0 && (!fake->mute || message->body_case == BODY(EVENT)))
+                (void)frame_send(session->fd, &message->base, fds, n_fds);
+}
+
+static void reply_failure(struct fake *fake, struct fake_session *session, uint64_t id, uint32_t code,
+                          const char *text) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__Failure body = RAILMUX__SESSION__FAILURE__INIT;
+
+        body.code = code;
+        body.message = (char *)text;
+        message.body_case = BODY(FAILURE);
+        message.failure = &body;
+        fake_reply(fake, session, &message, id, NULL, 0);
+}
+
+static void reply_ack(struct fake *fake, struct fake_session *session, uint64_t id) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__Ack body = RAILMUX__SESSION__ACK__INIT;
+
+        message.body_case = BODY(ACK);
+        message.ack = &body;
+        fake_reply(fake, session, &message, id, NULL, 0);
+}
+
+static void reply_comm(struct fake *fake, struct fake_comm *comm, uint32_t rank, uint64_t id) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__CommReply body = RAILMUX__SESSION__COMM_REPLY__INIT;
+        struct fake_member *member = &comm->member[rank];
+
+        body.handle = member->handle;
+        body.n_ranks = comm->n_ranks;
+        body.rank = rank;
+        body.gpu = member->gpu;
+        body.epoch = 1;
+        message.body_case = BODY(COMM_REPLY);
+        message.comm_reply = &body;
+        fake_reply(fake, member->session, &message, id, NULL, 0);
+}
+
+static void say_resumed(struct fake *fake, struct fake_session *session) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
+        Railmux__Session__Resumed body = RAILMUX__SESSION__RESUMED__INIT;
+
+        body.version = 1;
+        event.body_case = RAILMUX__SESSION__EVENT__BODY_RESUMED;
+        event.resumed = &body;
+        message.body_case = BODY(EVENT);
+        message.event = &event;
+        fake_reply(fake, session, &message, 0, NULL, 0);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------------------------------
+ */
+static void on_hello(struct fake *fake, struct fake_session *session, uint64_t id,
+                     const Railmux__Session__Hello *hello) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__HelloReply body = RAILMUX__SESSION__HELLO_REPLY__INIT;
+
+        snprintf(fake->name, sizeof(fake->name), "%s", hello->name);
+        if (fake->hello_failure) {
+                reply_failure(fake, session, id, fake->hello_failure, "not today");
+                return;
+        }
+        body.version = fake->hello_version;
+        body.session = 7;
+        body.gpus = FAKE_GPUS;
+        message.body_case = BODY(HELLO_REPLY);
+        message.hello_reply = &body;
+        fake_reply(fake, session, &message, id, NULL, 0);
+}
+
+static void on_ring_open(struct fake *fake, struct fake_session *session, uint64_t id, uint32_t gpu) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__RingReply body = RAILMUX__SESSION__RING_REPLY__INIT;
+        struct fake_ring *ring = &session->rings[gpu];
+        struct ring_layout layout;
+
+        must(gpu < FAKE_GPUS);
+        must(ring_layout_init(&layout, fake->depth, 4096) == RING_OK);
+        if (!ring->open) {
+                struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+
+                must(!memfd_new("client", layout.client_bytes, &ring->client_fd));
+                must(!memfd_new("executor", layout.executor_bytes, &ring->executor_fd));
+                must(!memfd_reopen_readonly(ring->executor_fd, &ring->readonly_fd));
+                ring->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+                must(!memfd_map(ring->client_fd, layout.client_bytes, 0, 1, &ring->client_area));
+                must(!memfd_map(ring->executor_fd, layout.executor_bytes, 1, 1, &ring->executor_area));
+                ring_consumer_init(&ring->consumer, &layout, ring->client_area, ring->executor_area,
+                                   RING_FIRST_SEQUENCE);
+                must(!epoll_ctl(fake->epoll_fd, EPOLL_CTL_ADD, ring->wake_fd, &event));
+                ring->open = true;
+                fake_kick(fake); /* the executor has not said on this ring that it sleeps */
+        }
+        body.gpu = gpu;
+        body.depth = fake->depth;
+        body.argument_bytes = 4096;
+        message.body_case = BODY(RING_REPLY);
+        message.ring_reply = &body;
+        fake_reply(fake, session, &message, id, (int[]){ring->client_fd, ring->readonly_fd, ring->wake_fd}, 3);
+}
+
+static void on_buffer_create(struct fake *fake, struct fake_session *session, uint64_t id, uint32_t buffer_id,
+                             uint64_t bytes) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__BufferReply body = RAILMUX__SESSION__BUFFER_REPLY__INIT;
+        uint64_t held = 0;
+        struct fake_buffer *buffer, *found = NULL;
+
+        bytes = (bytes + 4095) & ~(uint64_t)4095;
+        for (buffer = session->buffers; buffer; buffer = buffer->next) {
+                held += buffer->bytes;
+                if (buffer->id == buffer_id)
+                        found = buffer;
+        }
+        if (!found && held + bytes > fake->max_bytes) {
+                reply_failure(fake, session, id, RMX_E_LIMIT, "the tenant's limit of bytes would be exceeded");
+                return;
+        }
+        if (!found) {
+                void *address;
+
+                found = calloc(1, sizeof(*found));
+                found->id = buffer_id;
+                found->bytes = bytes;
+                must(!memfd_new("buffer", bytes, &found->fd));
+                must(!memfd_map(found->fd, bytes, 1, 1, &address));
+                found->address = address;
+                found->next = session->buffers;
+                session->buffers = found;
+        }
+        must(found->bytes == bytes);
+        body.buffer = buffer_id;
+        body.bytes = bytes;
+        message.body_case = BODY(BUFFER_REPLY);
+        message.buffer_reply = &body;
+        fake_reply(fake, session, &message, id, &found->fd, 1);
+}
+
+static void buffer_free(struct fake_buffer *buffer) {
+        memfd_unmap(buffer->address, buffer->bytes);
+        close(buffer->fd);
+        free(buffer);
+}
+
+static void on_buffer_destroy(struct fake *fake, struct fake_session *session, uint64_t id, uint32_t buffer_id) {
+        for (struct fake_buffer **at = &session->buffers; *at; at = &(*at)->next) {
+                if ((*at)->id == buffer_id) {
+                        struct fake_buffer *buffer = *at;
+
+                        *at = buffer->next;
+                        buffer_free(buffer);
+                        break;
+                }
+        }
+        reply_ack(fake, session, id);
+}
+
+static void on_id_create(struct fake *fake, struct fake_session *session, uint64_t id) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__IdReply body = RAILMUX__SESSION__ID_REPLY__INIT;
+        uint8_t bytes[128] = {0};
+
+        fake->ids++;
+        memcpy(bytes, &fake->ids, sizeof(fake->ids));
+        body.id.data = bytes;
+        body.id.len = sizeof(bytes);
+        message.body_case = BODY(ID_REPLY);
+        message.id_reply = &body;
+        fake_reply(fake, session, &message, id, NULL, 0);
+}
+
+static struct fake_comm *comm_new(struct fake *fake, const void *id, uint32_t n_ranks) {
+        struct fake_comm *comm = calloc(1, sizeof(*comm));
+
+        if (id)
+                memcpy(comm->id, id, sizeof(comm->id));
+        comm->n_ranks = n_ranks;
+        comm->next = fake->comms;
+        fake->comms = comm;
+        return comm;
+}
+
+static void on_comm_create(struct fake *fake, struct fake_session *session, uint64_t id,
+                           const Railmux__Session__CommCreate *body) {
+        struct fake_comm *comm;
+        struct fake_member *member;
+        bool was_complete = true, complete = true;
+
+        must(body->comm_id.len == 128 && body->n_ranks <= FAKE_RANKS_MAX && body->rank < body->n_ranks);
+        for (comm = fake->comms; comm; comm = comm->next) {
+                if (!memcmp(comm->id, body->comm_id.data, 128))
+                        break;
+        }
+        if (!comm)
+                comm = comm_new(fake, body->comm_id.data, body->n_ranks);
+        if (comm->n_ranks != body->n_ranks) {
+                reply_failure(fake, session, id, RMX_E_INVALID, "n_ranks differs between ranks");
+                return;
+        }
+        for (uint32_t i = 0; i < comm->n_ranks; i++)
+                was_complete &= comm->member[i].joined;
+        member = &comm->member[body->rank];
+        if (!member->joined)
+                member->handle = ++session->next_handle;
+        member->joined = true;
+        member->session = session;
+        member->gpu = body->gpu < 0 ? body->rank % FAKE_GPUS : (uint32_t)body->gpu;
+        member->call = id;
+        for (uint32_t i = 0; i < comm->n_ranks; i++)
+                complete &= comm->member[i].joined;
+        if (was_complete)
+                reply_comm(fake, comm, body->rank, id);
+        else if (complete) {
+                for (uint32_t i = 0; i < comm->n_ranks; i++)
+                        reply_comm(fake, comm, i, comm->member[i].call);
+        }
+}
+
+static struct fake_member *member_of(struct fake *fake, struct fake_session *session, uint32_t handle,
+                                     struct fake_comm **ret_comm, uint32_t *ret_rank) {
+        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next) {
+                for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                        if (comm->member[i].session == session && comm->member[i].handle == handle) {
+                                *ret_comm = comm;
+                                *ret_rank = i;
+                                return &comm->member[i];
+                        }
+                }
+        }
+        return NULL;
+}
+
+/* All ranks have called: makes one comm per colour. */
+static void split_done(struct fake *fake, struct fake_comm *parent) {
+        for (uint32_t i = 0; i < parent->n_ranks; i++) {
+                int32_t colour = parent->member[i].split_colour;
+                struct fake_comm *comm;
+                uint32_t order[FAKE_RANKS_MAX], n = 0;
+
+                if (!parent->member[i].split)
+                        continue;
+                for (uint32_t k = i; k < parent->n_ranks; k++) {
+                        if (parent->member[k].split && parent->member[k].split_colour == colour)
+                                order[n++] = k;
+                }
+                for (uint32_t a = 1; a < n; a++) { /* insertion sort by key keeps the order of ranks */
+                        for (uint32_t b = a;
+                             b && parent->member[order[b - 1]].split_key > parent->member[order[b]].split_key; b--) {
+                                uint32_t t = order[b];
+
+                                order[b] = order[b - 1];
+                                order[b - 1] = t;
+                        }
+                }
+                comm = colour < 0 ? NULL : comm_new(fake, NULL, n);
+                for (uint32_t k = 0; k < n; k++) {
+                        struct fake_member *from = &parent->member[order[k]];
+
+                        from->split = false;
+                        if (comm) {
+                                struct fake_member *to = &comm->member[k];
+
+                                to->session = from->session;
+                                to->handle = ++from->session->next_handle;
+                                to->gpu = from->split_gpu < 0 ? k % FAKE_GPUS : (uint32_t)from->split_gpu;
+                                to->joined = true;
+                                reply_comm(fake, comm, k, from->split_call);
+                        } else {
+                                Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+                                Railmux__Session__CommReply none = RAILMUX__SESSION__COMM_REPLY__INIT;
+
+                                message.body_case = BODY(COMM_REPLY);
+                                message.comm_reply = &none;
+                                fake_reply(fake, from->session, &message, from->split_call, NULL, 0);
+                        }
+                }
+        }
+}
+
+static void on_comm_split(struct fake *fake, struct fake_session *session, uint64_t id,
+                          const Railmux__Session__CommSplit *body) {
+        struct fake_comm *comm;
+        struct fake_member *member;
+        uint32_t rank;
+
+        member = member_of(fake, session, body->parent, &comm, &rank);
+        must(member && !member->split);
+        member->split = true;
+        member->split_call = id;
+        member->split_colour = body->colour;
+        member->split_key = body->key;
+        member->split_gpu = body->gpu;
+        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                if (!comm->member[i].split)
+                        return;
+        }
+        split_done(fake, comm);
+}
+
+static void on_call(struct fake *fake, struct fake_session *session, const Railmux__Session__Message *m) {
+        struct fake_comm *comm;
+        uint32_t rank;
+
+        must(m->id && m->body_case < FAKE_BODIES);
+        fake->calls[m->body_case]++;
+        pthread_cond_broadcast(&fake->changed);
+        if (fake->drop_count && fake->drop_body == m->body_case) {
+                if (!--fake->drop_count)
+                        say_resumed(fake, session);
+                return;
+        }
+        switch (m->body_case) {
+        case BODY(HELLO):
+                on_hello(fake, session, m->id, m->hello);
+                break;
+        case BODY(RING_OPEN):
+                on_ring_open(fake, session, m->id, m->ring_open->gpu);
+                break;
+        case BODY(BUFFER_CREATE):
+                on_buffer_create(fake, session, m->id, m->buffer_create->buffer, m->buffer_create->bytes);
+                break;
+        case BODY(BUFFER_DESTROY):
+                on_buffer_destroy(fake, session, m->id, m->buffer_destroy->buffer);
+                break;
+        case BODY(ID_CREATE):
+                on_id_create(fake, session, m->id);
+                break;
+        case BODY(COMM_CREATE):
+                on_comm_create(fake, session, m->id, m->comm_create);
+                break;
+        case BODY(COMM_SPLIT):
+                on_comm_split(fake, session, m->id, m->comm_split);
+                break;
+        case BODY(COMM_DESTROY):
+                fake->last_sequence = m->comm_destroy->last_sequence;
+                if (member_of(fake, session, m->comm_destroy->handle, &comm, &rank))
+                        comm->member[rank].left = true;
+                reply_ack(fake, session, m->id);
+                break;
+        case BODY(COMM_ABORT):
+                must(member_of(fake, session, m->comm_abort->handle, &comm, &rank));
+                fake_work(fake);
+                fake_comm_end(comm, ring_status(RMX_E_ABORTED, (int32_t)rank));
+                reply_ack(fake, session, m->id);
+                break;
+        default:
+                must(false);
+        }
+}
+
+/* ---- threads --------------------------------------------------------------------------------------------------------
+ */
+static void session_end(struct fake *fake, struct fake_session *session) {
+        close(session->fd);
+        session->fd = -1;
+        if (fake->gone)
+                return;
+        fake_work(fake);
+        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next) {
+                for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                        if (comm->member[i].session == session && !comm->member[i].left)
+                                fake_comm_end(comm, ring_status(RMX_E_PEER_LOST, (int32_t)i));
+                }
+        }
+}
+
+static void session_read(struct fake *fake, struct fake_session *session) {
+        while (session->fd >= 0 && !fake->deaf) {
+                struct frame_arena arena;
+                ProtobufCMessage *message;
+                int fds[FRAME_FDS_MAX];
+                unsigned int n_fds;
+                int r;
+
+                frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
+                r = frame_receive(session->fd, &railmux__session__message__descriptor, &arena, &message, fds, &n_fds);
+                if (r == FRAME_E_AGAIN)
+                        return;
+                if (r) {
+                        must(r == FRAME_E_EOF);
+                        session_end(fake, session);
+                        return;
+                }
+                must(!n_fds);
+                on_call(fake, session, (const Railmux__Session__Message *)message);
+                protobuf_c_message_free_unpacked(message, &arena.allocator);
+        }
+}
+
+static void accept_all(struct fake *fake) {
+        int fd;
+
+        while ((fd = accept4(fake->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+                struct fake_session *session = calloc(1, sizeof(*session));
+
+                session->fd = fd;
+                session->next = fake->sessions;
+                fake->sessions = session;
+        }
+}
+
+static void *control_main(void *userdata) {
+        struct fake *fake = userdata;
+
+        pthread_mutex_lock(&fake->mutex);
+        while (!fake->stop) {
+                struct pollfd p[64] = {{.fd = fake->listen_fd, .events = POLLIN},
+                                       {.fd = fake->control_fd, .events = POLLIN}};
+                nfds_t n = 2;
+                uint64_t kicks;
+
+                for (struct fake_session *session = fake->sessions; session && !fake->deaf; session = session->next) {
+                        must(n < 64);
+                        if (session->fd >= 0)
+                                p[n++] = (struct pollfd){.fd = session->fd, .events = POLLIN};
+                }
+                pthread_mutex_unlock(&fake->mutex);
+                (void)poll(p, n, -1);
+                pthread_mutex_lock(&fake->mutex);
+                (void)!read(fake->control_fd, &kicks, sizeof(kicks));
+                accept_all(fake);
+                for (struct fake_session *session = fake->sessions; session; session = session->next)
+                        session_read(fake, session);
+        }
+        pthread_mutex_unlock(&fake->mutex);
+        return NULL;
+}
+
+void fake_kick(struct fake *fake) {
+        static const uint64_t one = 1;
+
+        must(write(fake->control_fd, &one, sizeof(one)) == sizeof(one));
+        must(write(fake->executor_fd, &one, sizeof(one)) == sizeof(one));
+}
+
+void fake_start(struct fake *fake) {
+        struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+
+        *fake = (struct fake){.depth = 64, .hello_version = 1, .max_bytes = UINT64_MAX};
+        snprintf(fake->directory, sizeof(fake->directory), "/tmp/railmux-fake-XXXXXX");
+        must(mkdtemp(fake->directory));
+        snprintf(fake->path, sizeof(fake->path), "%s/client.sock", fake->directory);
+        fake->listen_fd = frame_listen(fake->path, 0600);
+        must(fake->listen_fd >= 0);
+        fake->control_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        fake->executor_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        fake->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+        must(!epoll_ctl(fake->epoll_fd, EPOLL_CTL_ADD, fake->executor_fd, &event));
+        pthread_mutex_init(&fake->mutex, NULL);
+        pthread_cond_init(&fake->changed, NULL);
+        must(!pthread_create(&fake->control, NULL, control_main, fake));
+        must(!pthread_create(&fake->executor, NULL, fake_executor_main, fake));
+}
+
+static void session_free(struct fake_session *session) {
+        struct fake_buffer *buffer;
+
+        if (session->fd >= 0)
+                close(session->fd);
+        for (uint32_t i = 0; i < FAKE_GPUS; i++) {
+                struct fake_ring *ring = &session->rings[i];
+
+                if (!ring->open)
+                        continue;
+                memfd_unmap(ring->client_area, ring->consumer.layout.client_bytes);
+                memfd_unmap(ring->executor_area, ring->consumer.layout.executor_bytes);
+                close(ring->client_fd);
+                close(ring->executor_fd);
+                close(ring->readonly_fd);
+                close(ring->wake_fd);
+        }
+        while ((buffer = session->buffers)) {
+                session->buffers = buffer->next;
+                buffer_free(buffer);
+        }
+        free(session);
+}
+
+void fake_stop(struct fake *fake) {
+        struct fake_session *session;
+        struct fake_comm *comm;
+
+        pthread_mutex_lock(&fake->mutex);
+        fake->stop = true;
+        pthread_mutex_unlock(&fake->mutex);
+        fake_kick(fake);
+        pthread_join(fake->executor, NULL);
+        pthread_join(fake->control, NULL);
+        while ((comm = fake->comms)) {
+                fake->comms = comm->next;
+                free(comm);
+        }
+        while ((session = fake->sessions)) {
+                fake->sessions = session->next;
+                session_free(session);
+        }
+        close(fake->listen_fd);
+        close(fake->control_fd);
+        close(fake->executor_fd);
+        close(fake->epoll_fd);
+        unlink(fake->path);
+        rmdir(fake->directory);
+        pthread_cond_destroy(&fake->changed);
+        pthread_mutex_destroy(&fake->mutex);
+}

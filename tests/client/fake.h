@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * A scripted daemon and executor in two threads of the test: speaks session.proto, consumes the rings, and runs the
+ * five collectives on one node in plain C (int32 sums). See fake.c.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/session.pb-c.h"
+#include "railmux/railmux.h"
+#include "ring/ring.h"
+
+/* For threads other than the test's, where cmocka's assertions do not work. */
+#define must(condition)                                                                                                \
+        do {                                                                                                           \
+                if (!(condition)) {                                                                                    \
+                        fprintf(stderr, "%s:%d: fake: %s\n", __FILE__, __LINE__, #condition);                          \
+                        abort();                                                                                       \
+                }                                                                                                      \
+        } while (0)
+
+#define FAKE_GPUS      4u
+#define FAKE_RANKS_MAX 16u
+#define FAKE_BODIES    32u
+#define FAKE_QUEUE     64u
+
+struct fake_buffer {
+        struct fake_buffer *next;
+        uint32_t id;
+        size_t bytes;
+        int fd;
+        unsigned char *address;
+};
+
+struct fake_ring {
+        bool open;
+        int client_fd, executor_fd, readonly_fd, wake_fd;
+        void *client_area, *executor_area;
+        struct ring_consumer consumer;
+};
+
+struct fake_session {
+        struct fake_session *next;
+        int fd; /* -1: closed */
+        uint32_t next_handle;
+        struct fake_ring rings[FAKE_GPUS];
+        struct fake_buffer *buffers;
+};
+
+struct fake_bell {
+        struct ring_request request;
+        struct fake_ring *ring;
+        uint32_t ring_sequence;
+};
+
+struct fake_member {
+        struct fake_session *session;
+        uint32_t handle;
+        uint32_t gpu;
+        uint64_t call; /* id of the join call */
+        bool joined;
+        bool left;
+        uint32_t sequence; /* last latched */
+        struct fake_bell queue[FAKE_QUEUE];
+        uint32_t head, tail;
+        bool split;
+        uint64_t split_call;
+        int32_t split_colour, split_key, split_gpu;
+};
+
+struct fake_comm {
+        struct fake_comm *next;
+        unsigned char id[128];
+        uint32_t n_ranks;
+        uint32_t status; /* sticky */
+        struct fake_member member[FAKE_RANKS_MAX];
+};
+
+struct fake {
+        char directory[64];
+        char path[96];
+        int listen_fd, control_fd, executor_fd, epoll_fd; /* two eventfds, that of the executor is never read */
+        pthread_t control, executor;
+        pthread_mutex_t mutex;
+        pthread_cond_t changed;
+        bool stop;
+        bool gone; /* hung up: the end of a session means nothing */
+        struct fake_session *sessions;
+        struct fake_comm *comms;
+        uint32_t ids;
+
+        /* script; change under mutex or before the first session */
+        uint32_t depth;         /* of rings */
+        uint32_t hello_version; /* to answer with */
+        uint32_t hello_failure; /* code to answer HELLO with, 0: none */
+        bool deaf;              /* does not read calls */
+        bool mute;              /* does not answer calls */
+        bool paused;            /* latches nothing */
+        uint32_t drop_body;     /* forget the next call of this kind, then say RESUMED */
+        uint32_t drop_count;
+        uint32_t force_status; /* give this status instead of running, once for each rank of one request */
+        uint64_t max_bytes;    /* of all buffers of one session */
+
+        /* what was seen */
+        uint32_t calls[FAKE_BODIES];
+        uint32_t last_sequence; /* of the last COMM_DESTROY */
+        uint32_t last_epoch;    /* word of the last request */
+        char name[64];          /* of the last HELLO */
+};
+
+void fake_start(struct fake *fake);
+void fake_stop(struct fake *fake);
+struct rmx_session *fake_session(struct fake *fake); /* opens one */
+void fake_pause(struct fake *fake, bool paused);
+void fake_deafen(struct fake *fake, bool deaf);
+void fake_force(struct fake *fake, uint32_t status);
+void fake_drop(struct fake *fake, uint32_t body, uint32_t count);
+/* Closes all connections, as when the daemon ends; the executor goes on unless it is paused. */
+void fake_hang_up(struct fake *fake);
+/* Waits until n calls of this kind have come. */
+void fake_wait_calls(struct fake *fake, uint32_t body, uint32_t n);
+uint32_t fake_calls(struct fake *fake, uint32_t body);
+/* Sends the event to every member of every comm. */
+void fake_comm_failed(struct fake *fake, uint32_t code, int32_t rank);
+void fake_epoch_changed(struct fake *fake, uint32_t epoch);
+
+/* private to fake*.c */
+void fake_reply(struct fake *fake, struct fake_session *session, Railmux__Session__Message *message, uint64_t id,
+                const int *fds, unsigned int n_fds);
+void fake_kick(struct fake *fake);
+void fake_work(struct fake *fake);
+void fake_comm_end(struct fake_comm *comm, uint32_t status);
+void *fake_executor_main(void *userdata);

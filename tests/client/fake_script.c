@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* What tests tell the fake to do, and ask it. */
+#include <sys/socket.h>
+
+#include "proto/session.pb-c.h"
+#include "tests/client/fake.h"
+#include "tests/cmocka_all.h"
+
+#define BODY(name) RAILMUX__SESSION__MESSAGE__BODY_##name
+
+struct rmx_session *fake_session(struct fake *fake) {
+        struct rmx_session_options options = {.size = sizeof(options), .socket = fake->path};
+        struct rmx_session *session = NULL;
+
+        assert_int_equal(rmx_session_open(&options, &session), RMX_OK);
+        return session;
+}
+
+void fake_pause(struct fake *fake, bool paused) {
+        pthread_mutex_lock(&fake->mutex);
+        fake->paused = paused;
+        pthread_mutex_unlock(&fake->mutex);
+        fake_kick(fake);
+}
+
+void fake_deafen(struct fake *fake, bool deaf) {
+        pthread_mutex_lock(&fake->mutex);
+        fake->deaf = deaf;
+        pthread_mutex_unlock(&fake->mutex);
+        fake_kick(fake);
+}
+
+void fake_force(struct fake *fake, uint32_t status) {
+        pthread_mutex_lock(&fake->mutex);
+        fake->force_status = status;
+        pthread_mutex_unlock(&fake->mutex);
+}
+
+void fake_drop(struct fake *fake, uint32_t body, uint32_t count) {
+        pthread_mutex_lock(&fake->mutex);
+        fake->drop_body = body;
+        fake->drop_count = count;
+        pthread_mutex_unlock(&fake->mutex);
+}
+
+void fake_hang_up(struct fake *fake) {
+        pthread_mutex_lock(&fake->mutex);
+        fake->gone = true;
+        for (struct fake_session *session = fake->sessions; session; session = session->next) {
+                if (session->fd >= 0)
+                        shutdown(session->fd, SHUT_RDWR); /* the control thread may be polling it: it closes it */
+        }
+        pthread_mutex_unlock(&fake->mutex);
+}
+
+void fake_wait_calls(struct fake *fake, uint32_t body, uint32_t n) {
+        pthread_mutex_lock(&fake->mutex);
+        while (fake->calls[body] < n)
+                pthread_cond_wait(&fake->changed, &fake->mutex);
+        pthread_mutex_unlock(&fake->mutex);
+}
+
+uint32_t fake_calls(struct fake *fake, uint32_t body) {
+        uint32_t n;
+
+        pthread_mutex_lock(&fake->mutex);
+        n = fake->calls[body];
+        pthread_mutex_unlock(&fake->mutex);
+        return n;
+}
+
+static void send_event(struct fake *fake, struct fake_member *member, Railmux__Session__Event *event) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+
+        message.body_case = BODY(EVENT);
+        message.event = event;
+        fake_reply(fake, member->session, &message, 0, NULL, 0);
+}
+
+void fake_comm_failed(struct fake *fake, uint32_t code, int32_t rank) {
+        pthread_mutex_lock(&fake->mutex);
+        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next) {
+                for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                        Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
+                        Railmux__Session__CommFailed body = RAILMUX__SESSION__COMM_FAILED__INIT;
+
+                        body.handle = comm->member[i].handle;
+                        body.code = code;
+                        body.rank = rank;
+                        event.body_case = RAILMUX__SESSION__EVENT__BODY_COMM_FAILED;
+                        event.comm_failed = &body;
+                        send_event(fake, &comm->member[i], &event);
+                }
+        }
+        pthread_mutex_unlock(&fake->mutex);
+}
+
+void fake_epoch_changed(struct fake *fake, uint32_t epoch) {
+        pthread_mutex_lock(&fake->mutex);
+        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next) {
+                for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                        Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
+                        Railmux__Session__EpochChanged body = RAILMUX__SESSION__EPOCH_CHANGED__INIT;
+
+                        body.handle = comm->member[i].handle;
+                        body.epoch = epoch;
+                        event.body_case = RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED;
+                        event.epoch_changed = &body;
+                        send_event(fake, &comm->member[i], &event);
+                }
+        }
+        pthread_mutex_unlock(&fake->mutex);
+}
