@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Adoption.
+ *
+ * The predecessor may have died between any two stores. What it had told a client of is complete in state and fd store
+ * (record.c); everything else is dropped here, with its records, and its fds are removed when the fd store is closed,
+ * because nobody took them. Clients repeat their unanswered calls after RESUMED and so make it anew.
+ *
+ * Order: sessions, then what belongs to one session, then comms. A comm needs its record, all its members and choices
+ * and its marks; the comm of a split also needs its parent's word that the split is over (a parent that has gone had no
+ * split under way). A member whose session has not come over is lost; the comm goes on to exist for the others and
+ * fails when executors are told.
+ *
+ * What is adopted is charged whatever the limits are now: a limit that was lowered stops new things only.
+ */
+#include "daemon/adopt.h"
+
+#include "daemon/buffer.h"
+#include "daemon/comm.h"
+#include "daemon/comm_split.h"
+#include "daemon/executor_link.h"
+#include "daemon/fdstore.h"
+#include "daemon/manager.h"
+#include "daemon/record.h"
+#include "daemon/session.h"
+#include "daemon/session_ring.h"
+#include "daemon/state.h"
+#include "daemon/tenant.h"
+#include "ring/marks.h"
+#include "ring/ring.h"
+#include "util/log.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <utlist.h>
+
+struct adopt_summary {
+        unsigned int sessions, sessions_gone, rings, buffers, comms, dropped;
+};
+
+/* An fd of the store and its name, so that what turns out to be unusable can be removed from the manager as well. */
+struct adopt_fd {
+        char name[64];
+        int fd;
+};
+
+static struct adopt_fd adopt_take(struct manager *manager, const char *format, ...)
+        __attribute__((format(printf, 2, 3)));
+static struct adopt_fd adopt_take(struct manager *manager, const char *format, ...) {
+        struct adopt_fd taken;
+        va_list args;
+
+        va_start(args, format);
+        vsnprintf(taken.name, sizeof(taken.name), format, args);
+        va_end(args);
+        taken.fd = fdstore_take(manager->fdstore, taken.name);
+        return taken;
+}
+
+static void adopt_discard(const struct adopt_fd *taken) {
+        if (taken->fd < 0)
+                return;
+        close(taken->fd);
+        fdstore_remove(taken->name);
+}
+
+static void adopt_drop(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
+        state_remove(manager->state, slot);
+        summary->dropped++;
+}
+
+static bool adopt_peer_gone(int fd) {
+        struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+        return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR | POLLRDHUP | POLLNVAL)) != 0;
+}
+
+static void adopt_session(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
+        struct state_session *from = &state_at(manager->state, slot)->session;
+        struct tenant_identity identity = {
+                .listener = "client", .uid = from->uid, .gid = from->gid, .pid = (pid_t)from->pid};
+        struct adopt_fd taken = adopt_take(manager, "s%" PRIu64, from->session);
+        struct session *session;
+
+        from->name[sizeof(from->name) - 1] = 0;
+        if (taken.fd < 0 || from->session == 0 || manager_session(manager, from->session)) {
+                adopt_discard(&taken);
+                adopt_drop(manager, slot, summary);
+                return;
+        }
+        if (session_new(manager, taken.fd, &identity, &session) < 0) { /* has closed it */
+                fdstore_remove(taken.name);
+                adopt_drop(manager, slot, summary);
+                return;
+        }
+        session_register(session, from->session);
+        session->state_slot = slot;
+        session->version = from->version;
+        session->features = from->features;
+        /* Partner: the stores in record.c of the predecessor. */
+        session->next_handle = (uint32_t)atomic_load_explicit(&from->next_handle, memory_order_acquire);
+        session->attachment.known = UINT64_MAX;
+        memcpy(session->name, from->name, sizeof(session->name));
+        if (session_start(session) < 0) {
+                session_end(session, LOG_LEVEL_ERROR, "out of memory");
+                session_free(session);
+                summary->sessions_gone++;
+                return;
+        }
+        if (adopt_peer_gone(session->fd)) {
+                session_end(session, LOG_LEVEL_INFO, "the process ended while the daemon was away");
+                session_free(session);
+                summary->sessions_gone++;
+                return;
+        }
+        summary->sessions++;
+}
+
+static void adopt_ring(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
+        const struct state_ring *from = &state_at(manager->state, slot)->ring;
+        struct session *session = manager_session(manager, from->session);
+        struct session_ring *ring;
+        struct adopt_fd taken[3];
+
+        for (unsigned int i = 0; i < 3; i++)
+                taken[i] = adopt_take(manager, "r%" PRIu64 ".%u.%c", from->session, from->gpu, "cxe"[i]);
+        if (!session || taken[0].fd < 0 || taken[1].fd < 0 || taken[2].fd < 0 ||
+            session_ring_find(session, from->gpu) ||
+            session_ring_adopt(session, from->gpu, from->depth, from->argument_bytes, taken[0].fd, taken[1].fd,
+                               taken[2].fd, slot, &ring)) {
+                for (unsigned int i = 0; i < 3; i++)
+                        adopt_discard(&taken[i]);
+                adopt_drop(manager, slot, summary);
+                return;
+        }
+        ring->attachment.known = UINT64_MAX;
+        summary->rings++;
+}
+
+static void adopt_buffer(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
+        const struct state_buffer *from = &state_at(manager->state, slot)->buffer;
+        struct session *session = manager_session(manager, from->session);
+        struct adopt_fd taken = adopt_take(manager, "b%" PRIu64 ".%u", from->session, from->buffer);
+        struct buffer *buffer;
+
+        if (!session || taken.fd < 0 || buffer_adopt(session, from->buffer, from->bytes, taken.fd, slot, &buffer)) {
+                adopt_discard(&taken);
+                adopt_drop(manager, slot, summary);
+                return;
+        }
+        buffer->attachment.known = UINT64_MAX;
+        summary->buffers++;
+}
+
+static void adopt_comm(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
+        struct state_comm *from = &state_at(manager->state, slot)->comm;
+        struct tenant *tenant;
+        struct comm *comm;
+        uint32_t status;
+
+        from->name[sizeof(from->name) - 1] = 0;
+        from->tenant[sizeof(from->tenant) - 1] = 0;
+        tenant = tenant_find(manager, from->tenant);
+        if (!tenant)
+                tenant = manager->tenants;
+        if (from->comm == 0 || from->n_ranks < 1 || from->n_ranks > COMM_RANKS_MAX ||
+            from->n_choices > PLAN_CHOICES_MAX || manager_comm(manager, from->comm) ||
+            comm_new_numbered(manager, tenant, from->comm, from->n_ranks, from->name, &comm)) {
+                adopt_drop(manager, slot, summary);
+                return;
+        }
+        comm->state_slot = slot;
+        comm->parent = from->parent;
+        comm->split_number = from->split_number;
+        comm->geometry.part_bytes = from->part_bytes;
+        comm->geometry.slots = from->slots;
+        comm->staging_bytes = plan_staging_bytes(&comm->geometry, comm->n_ranks);
+        comm->ring_depth = from->ring_depth;
+        /* Partner of the four: the stores in record.c of the predecessor. */
+        status = (uint32_t)atomic_load_explicit(&from->status, memory_order_acquire);
+        comm->epoch = (uint32_t)atomic_load_explicit(&from->epoch, memory_order_acquire);
+        comm->lost = atomic_load_explicit(&from->lost, memory_order_acquire);
+        comm->splits_done = atomic_load_explicit(&from->splits_done, memory_order_acquire);
+        comm->code = ring_status_code(status);
+        comm->failed_rank = comm->code ? ring_status_rank(status) : -1;
+        if (from->by_id && !comm_find_id(manager, from->id))
+                comm_index(comm, from->id);
+        comm->marks_fd = adopt_take(manager, "m%" PRIu64, comm->number).fd;
+}
+
+static void adopt_member(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
+        const struct state_member *from = &state_at(manager->state, slot)->member;
+        struct comm *comm = manager_comm(manager, from->comm);
+        struct comm_member *member;
+        uint64_t leave;
+
+        if (!comm || from->rank >= comm->n_ranks || comm->members[from->rank].state_slot != STATE_SLOT_NONE) {
+                adopt_drop(manager, slot, summary);
+                return;
+        }
+        member = &comm->members[from->rank];
+        member->state_slot = slot;
+        member->session_id = from->session;
+        member->pid = (pid_t)from->pid;
+        member->handle = from->handle;
+        member->gpu = from->gpu;
+        member->parent_rank = from->parent_rank;
+        /* Partner: the store in record_leave() of the predecessor. */
+        leave = atomic_load_explicit(&from->leave, memory_order_acquire);
+        member->leaving = (leave & STATE_LEAVING) != 0;
+        member->last_sequence = (uint32_t)leave;
+        member->lost = (leave & STATE_LOST) != 0;
+}
+
+static void adopt_choice(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
+        const struct state_choice *from = &state_at(manager->state, slot)->choice;
+        struct comm *comm = manager_comm(manager, from->comm);
+        const size_t max = sizeof(comm->choice_slots) / sizeof(comm->choice_slots[0]);
+
+        if (!comm || from->n > STATE_CHOICES || from->first > PLAN_CHOICES_MAX - from->n ||
+            comm->n_choice_slots >= max) {
+                adopt_drop(manager, slot, summary);
+                return;
+        }
+        comm->choice_slots[comm->n_choice_slots++] = slot;
+        for (uint32_t i = 0; i < from->n; i++) {
+                struct plan_choice *choice = &comm->choices[from->first + i];
+
+                choice->operation = from->choice[i].operation;
+                choice->algorithm = from->choice[i].algorithm;
+                choice->max_bytes = from->choice[i].max_bytes;
+        }
+        comm->n_choices += from->n;
+}
+
+static void adopt_executor(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
+        struct state_executor *from = &state_at(manager->state, slot)->executor;
+        struct executor_link *link;
+
+        from->name[sizeof(from->name) - 1] = 0;
+        DL_FOREACH(manager->links, link) {
+                if (strcmp(link->name, from->name) == 0 && link->state_slot == STATE_SLOT_NONE)
+                        break;
+        }
+        if (!link) {
+                adopt_drop(manager, slot, summary);
+                return;
+        }
+        link->state_slot = slot;
+        /* Partner of both: the stores in executor_link_record() of the predecessor. */
+        link->instance = atomic_load_explicit(&from->instance, memory_order_relaxed);
+        link->losses = atomic_load_explicit(&from->losses, memory_order_relaxed);
+}
+
+static void adopt_kind(struct manager *manager, enum state_kind kind, struct adopt_summary *summary) {
+        uint32_t cursor = 0, slot;
+
+        while (state_next(manager->state, &cursor, &slot) == 0) {
+                if (state_at(manager->state, slot)->kind != (uint32_t)kind)
+                        continue;
+                switch (kind) {
+                case STATE_SESSION:
+                        adopt_session(manager, slot, summary);
+                        break;
+                case STATE_RING:
+                        adopt_ring(manager, slot, summary);
+                        break;
+                case STATE_BUFFER:
+                        adopt_buffer(manager, slot, summary);
+                        break;
+                case STATE_COMM:
+                        adopt_comm(manager, slot, summary);
+                        break;
+                case STATE_MEMBER:
+                        adopt_member(manager, slot, summary);
+                        break;
+                case STATE_CHOICE:
+                        adopt_choice(manager, slot, summary);
+                        break;
+                case STATE_EXECUTOR:
+                        adopt_executor(manager, slot, summary);
+                        break;
+                default:
+                        break;
+                }
+        }
+}
+
+static bool adopt_comm_complete(struct manager *manager, const struct comm *comm) {
+        const struct state_comm *from = &state_at(manager->state, comm->state_slot)->comm;
+        const struct comm *parent = comm->parent ? manager_comm(manager, comm->parent) : NULL;
+
+        if (comm->marks_fd < 0 || comm->n_choices != from->n_choices || (from->by_id != 0) != comm->by_id)
+                return false;
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                if (comm->members[r].state_slot == STATE_SLOT_NONE)
+                        return false;
+        }
+        return !parent || comm_split_done(parent->splits_done, comm->split_number);
+}
+
+/* Links the ranks to their sessions. false: it could not be, or nobody is left. */
+static bool adopt_comm_ranks(struct manager *manager, struct comm *comm) {
+        char text[160];
+        bool alive = false;
+
+        if (comm_charge_marks(comm, text, sizeof(text)))
+                return false;
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                struct comm_member *member = &comm->members[r];
+                struct session *session = manager_session(manager, member->session_id);
+
+                member->joined = true;
+                if (session && !member->lost) {
+                        if (comm_member_adopt(comm, r, session))
+                                return false;
+                        alive = true;
+                } else if (member->leaving) {
+                        member->left = true;
+                } else {
+                        member->lost = true;
+                        record_leave(member);
+                }
+        }
+        comm->n_joined = comm->n_ranks;
+        comm->attachment.known = UINT64_MAX;
+        comm->attachment.sent = 0;
+        return alive;
+}
+
+static void adopt_comms(struct manager *manager, struct adopt_summary *summary) {
+        struct comm *comm, *tmp;
+
+        /* Judged before any is freed: a child is judged by its parent's word. */
+        HASH_ITER(hh, manager->comms, comm, tmp)
+        comm->state = adopt_comm_complete(manager, comm) ? COMM_READY : COMM_JOINING;
+        HASH_ITER(hh, manager->comms, comm, tmp) {
+                if (comm->state == COMM_READY && adopt_comm_ranks(manager, comm)) {
+                        summary->comms++;
+                        continue;
+                }
+                comm->state = COMM_JOINING; /* it never was, as far as anybody was told, or nobody is left to tell */
+                comm_free(comm);
+                summary->dropped++;
+        }
+}
+
+static void adopt_resumed(struct manager *manager) {
+        struct session *session, *tmp;
+
+        HASH_ITER(hh, manager->sessions, session, tmp) {
+                Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
+                Railmux__Session__Resumed resumed = RAILMUX__SESSION__RESUMED__INIT;
+
+                resumed.version = session->version;
+                event.body_case = RAILMUX__SESSION__EVENT__BODY_RESUMED;
+                event.resumed = &resumed;
+                session_send_event(session, &event);
+        }
+}
+
+void adopt(struct manager *manager) {
+        static const enum state_kind order[] = {STATE_EXECUTOR, STATE_SESSION, STATE_RING,  STATE_BUFFER,
+                                                STATE_COMM,     STATE_MEMBER,  STATE_CHOICE};
+        uint64_t unlimited[CHARGE_KIND_COUNT];
+        struct adopt_summary summary = {0};
+        struct tenant *tenant;
+
+        for (unsigned int i = 0; i < CHARGE_KIND_COUNT; i++)
+                unlimited[i] = UINT64_MAX;
+        DL_FOREACH(manager->tenants, tenant)
+        tenant_set_limits(tenant, unlimited);
+        for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
+                adopt_kind(manager, order[i], &summary);
+        adopt_comms(manager, &summary);
+        DL_FOREACH(manager->tenants, tenant)
+        tenant_set_limits(tenant, manager->config->limit);
+        adopt_resumed(manager);
+        manager->counters.sessions_adopted = summary.sessions;
+        log_notice("took over from a predecessor (restart %" PRIu64
+                   "): %u sessions, %u rings, %u buffers, %u comms; %u "
+                   "sessions had ended, %u incomplete records dropped",
+                   manager->restarts, summary.sessions, summary.rings, summary.buffers, summary.comms,
+                   summary.sessions_gone, summary.dropped);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/buffer.h"
+
+#include "daemon/call.h"
+#include "daemon/executor_link.h"
+#include "daemon/executor_op.h"
+#include "daemon/manager.h"
+#include "daemon/record.h"
+#include "daemon/session.h"
+#include "daemon/state.h"
+#include "daemon/tenant.h"
+#include "util/log.h"
+#include "util/memfd.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES_MAX (UINT64_C(1) << 46)
+
+uint64_t buffer_round(uint64_t bytes) {
+        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+        return bytes > BUFFER_BYTES_MAX ? 0 : (bytes + page - 1) / page * page;
+}
+
+static struct buffer *buffer_alloc(struct session *session, uint32_t id, uint64_t bytes) {
+        struct buffer *buffer = calloc(1, sizeof(*buffer));
+
+        if (!buffer)
+                return NULL;
+        buffer->session = session;
+        buffer->id = id;
+        buffer->bytes = bytes;
+        buffer->fd = -1;
+        buffer->state_slot = STATE_SLOT_NONE;
+        HASH_ADD(hh, session->buffers, id, sizeof(buffer->id), buffer);
+        session->n_buffers++;
+        return buffer;
+}
+
+static int buffer_charge(struct buffer *buffer, char *text, size_t text_size) {
+        struct tenant *tenant = buffer->session->tenant;
+
+        if (tenant_charge(tenant, &buffer->charge_buffer, CHARGE_BUFFERS, 1, text, text_size) ||
+            tenant_charge(tenant, &buffer->charge_fds, CHARGE_FDS, 1, text, text_size) ||
+            tenant_charge(tenant, &buffer->charge_bytes, CHARGE_BYTES, buffer->bytes, text, text_size))
+                return BUFFER_E_LIMIT;
+        buffer->session->bytes += buffer->bytes;
+        return 0;
+}
+
+int buffer_new(struct session *session, uint32_t id, uint64_t bytes, char *text, size_t text_size,
+               struct buffer **ret_buffer) {
+        uint64_t rounded = buffer_round(bytes);
+        struct buffer *buffer;
+        int r;
+
+        if (rounded == 0) {
+                snprintf(text, text_size, "a buffer has between 1 byte and 64 TiB");
+                return BUFFER_E_INVALID;
+        }
+        buffer = buffer_alloc(session, id, rounded);
+        if (!buffer) {
+                snprintf(text, text_size, "out of memory");
+                return BUFFER_E_RESOURCE;
+        }
+        r = buffer_charge(buffer, text, text_size);
+        if (r) {
+                buffer_free(buffer);
+                return r;
+        }
+        r = memfd_new("railmux-buffer", rounded, &buffer->fd);
+        if (r >= 0 && record_buffer(buffer))
+                r = -ENOMEM;
+        if (r < 0) {
+                snprintf(text, text_size, "the daemon cannot make the memory: %s", strerror(-r));
+                buffer_free(buffer);
+                return BUFFER_E_RESOURCE;
+        }
+        *ret_buffer = buffer;
+        return 0;
+}
+
+int buffer_adopt(struct session *session, uint32_t id, uint64_t bytes, int fd, uint32_t state_slot,
+                 struct buffer **ret_buffer) {
+        struct buffer *buffer;
+        char text[160];
+
+        if (id == 0 || bytes == 0 || buffer_round(bytes) != bytes || buffer_find(session, id))
+                return -EINVAL;
+        buffer = buffer_alloc(session, id, bytes);
+        if (!buffer)
+                return -ENOMEM;
+        if (buffer_charge(buffer, text, sizeof(text))) {
+                buffer_free(buffer);
+                return -EDQUOT;
+        }
+        buffer->fd = fd;
+        buffer->state_slot = state_slot;
+        *ret_buffer = buffer;
+        return 0;
+}
+
+struct buffer *buffer_free(struct buffer *buffer) {
+        if (!buffer)
+                return NULL;
+        record_drop_buffer(buffer);
+        call_drop(&buffer->calls, NULL);
+        if (buffer->fd >= 0)
+                close(buffer->fd);
+        if (buffer->charge_bytes.account)
+                buffer->session->bytes -= buffer->bytes;
+        charge_release(&buffer->charge_bytes);
+        charge_release(&buffer->charge_fds);
+        charge_release(&buffer->charge_buffer);
+        HASH_DELETE(hh, buffer->session->buffers, buffer);
+        buffer->session->n_buffers--;
+        free(buffer);
+        return NULL;
+}
+
+struct buffer *buffer_find(struct session *session, uint32_t id) {
+        struct buffer *buffer;
+
+        HASH_FIND(hh, session->buffers, &id, sizeof(id), buffer);
+        return buffer;
+}
+
+void buffer_reply(struct buffer *buffer, uint64_t id) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__BufferReply reply = RAILMUX__SESSION__BUFFER_REPLY__INIT;
+
+        reply.buffer = buffer->id;
+        reply.bytes = buffer->bytes;
+        message.id = id;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY;
+        message.buffer_reply = &reply;
+        session_send(buffer->session, &message);
+}
+
+void buffer_attached(struct buffer *buffer, uint64_t mask, uint32_t code, const char *message) {
+        struct session *session;
+        uint64_t id;
+
+        if (buffer->retiring)
+                return;
+        if (code) {
+                bool asked = buffer->calls != NULL;
+
+                while (call_pop(&buffer->calls, &session, &id))
+                        session_send_failure(session, id, code, "%s", message);
+                if (asked)
+                        buffer_retire(buffer); /* other executors may have it */
+                else
+                        session_end(buffer->session, LOG_LEVEL_ERROR, "an executor refused its buffer %u: %s",
+                                    buffer->id, message);
+                return;
+        }
+        buffer->attachment.acked |= mask;
+        if (!buffer->calls || !attachment_complete(&buffer->attachment, manager_links_mask(buffer->session->manager)))
+                return;
+        record_barrier(buffer->session->manager);
+        while (call_pop(&buffer->calls, &session, &id))
+                buffer_reply(buffer, id);
+}
+
+static void buffer_finish(struct buffer *buffer) {
+        struct session *session;
+        struct call *calls = buffer->calls;
+        uint64_t id;
+
+        buffer->calls = NULL;
+        buffer_free(buffer); /* before the answer: the client may use the number again at once */
+        while (call_pop(&calls, &session, &id))
+                session_send_ack(session, id);
+}
+
+void buffer_retire(struct buffer *buffer) {
+        struct manager *manager = buffer->session->manager;
+        struct executor_link *link;
+
+        if (buffer->retiring)
+                return;
+        buffer->retiring = true;
+        /* An executor that is away may hold it: it counts as done only when that one says so on its return. */
+        for (link = manager->links; link; link = link->next)
+                executor_op_push(link, EXECUTOR_OP_BUFFER_RETIRE, buffer->session->id, buffer->id);
+}
+
+void buffer_retired(struct buffer *buffer, uint64_t mask) {
+        if (!buffer->retiring)
+                return;
+        buffer->retired |= mask;
+        if ((buffer->retired & manager_links_mask(buffer->session->manager)) ==
+            manager_links_mask(buffer->session->manager))
+                buffer_finish(buffer);
+}

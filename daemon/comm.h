@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* A communicator: an ordered set of ranks of one tenant. Owned by the manager (loop thread). */
+#include "daemon/attachment.h"
+#include "daemon/comm_id.h"
+#include "daemon/session.h"
+#include "plan/cost.h"
+#include "util/charge.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uthash.h>
+
+struct call;
+struct comm_split;
+struct executor_link;
+struct manager;
+struct tenant;
+
+#define COMM_RANKS_MAX 64u
+
+enum comm_state {
+        COMM_JOINING,   /* ranks are missing */
+        COMM_ATTACHING, /* all are there; executors have not all acknowledged, or the split it is part of is not
+                           complete */
+        COMM_READY,     /* answered */
+};
+
+enum {
+        _COMM_E_SUCCESS,
+        COMM_E_LIMIT,    /* text says which */
+        COMM_E_RESOURCE, /* no fd or memory is left; text says what */
+};
+
+struct comm_member {
+        struct comm_member *next, *prev; /* session->members */
+        struct comm *comm;
+        struct session *session; /* NULL: not joined, left, or its process is gone */
+
+        uint32_t rank;
+        uint64_t session_id; /* kept after the session has gone, for executors and operators */
+        pid_t pid;
+        uint32_t handle;
+        uint32_t gpu;
+        uint32_t parent_rank;   /* of a split: rank in the parent */
+        uint32_t last_sequence; /* when left */
+        bool joined;
+        bool leaving;         /* CommDestroy came */
+        bool left;            /* and every executor knows */
+        bool lost;            /* its session ended without leaving */
+        uint64_t leave_acked; /* executors that acknowledged RankLeave */
+        struct call *calls;   /* create/split before READY, destroy while leaving */
+        uint32_t state_slot;
+
+        struct charge charge_comm, charge_bytes;
+};
+
+/* Last known from an executor's STATISTICS; control asks for fresh ones with manager_refresh. */
+struct comm_statistics {
+        uint64_t at_ns; /* when it arrived, 0: never */
+        uint32_t final_sequence;
+        uint64_t operations, bytes, lost;
+        uint32_t waiting_operation;
+        uint64_t waiting_ns;
+        uint32_t rung[COMM_RANKS_MAX];
+};
+
+/* The last STALL an executor reported; valid while at_ns != 0, cleared when the sequence is final or the comm fails. */
+struct comm_stall {
+        uint64_t at_ns;
+        uint32_t sequence;
+        uint32_t operation;
+        uint64_t waiting_ns;
+        uint64_t missing_ranks; /* bit per rank */
+};
+
+struct comm {
+        UT_hash_handle hh;        /* manager->comms */
+        UT_hash_handle hh_id;     /* manager->comms_by_id */
+        struct comm *next, *prev; /* split->children until that is complete */
+        struct manager *manager;
+        struct tenant *tenant;
+
+        /* identity */
+        uint64_t number;
+        uint8_t id[COMM_ID_BYTES]; /* zero for a split */
+        bool by_id;                /* it is in comms_by_id */
+        char name[SESSION_NAME_MAX];
+        uint32_t n_ranks;
+        uint64_t parent;       /* of a split: the parent's number, else 0 */
+        uint32_t split_number; /* of a split */
+        uint64_t created_ns;
+
+        /* links */
+        struct comm_split *split;  /* not complete yet: the split that makes this comm */
+        struct comm_split *splits; /* utlist: splits of this comm that are not complete */
+        int marks_fd;
+        struct attachment attachment;
+
+        /* state */
+        enum comm_state state;
+        uint32_t n_joined;
+        uint32_t epoch;
+        uint32_t code; /* sticky RMX_* or 0 */
+        int32_t failed_rank;
+        uint64_t lost;        /* sequences that executors declared lost when taking over */
+        uint64_t splits_done; /* see comm_split.c */
+        uint32_t split_code;  /* why the last failed split failed */
+        char split_text[160];
+        uint64_t abort_acked;
+        bool aborting;
+        uint32_t abort_rank;
+        struct call *abort_calls;
+        struct plan_geometry geometry;
+        uint32_t ring_depth; /* of its ranks' rings: bounds how far one can run ahead */
+        struct plan_choice choices[PLAN_CHOICES_MAX];
+        uint32_t n_choices;
+        uint64_t staging_bytes;
+        struct comm_statistics statistics;
+        struct comm_stall stall;
+        uint32_t state_slot;
+        uint32_t choice_slots[4];
+        uint32_t n_choice_slots;
+
+        struct charge charge_marks_fd, charge_marks_bytes;
+
+        struct comm_member members[]; /* n_ranks, by rank */
+};
+
+/* A comm without ranks; staging and marks are charged as ranks join and when it is attached. */
+int comm_new(struct manager *manager, struct tenant *tenant, uint32_t n_ranks, const char *name, char *text,
+             size_t text_size, struct comm **ret_comm);
+/* Unlinks it everywhere, detaches it from executors; removes it from fd store and state unless the manager is stopping.
+ */
+/* Adoption: the same under a number of the state. */
+int comm_new_numbered(struct manager *manager, struct tenant *tenant, uint64_t number, uint32_t n_ranks,
+                      const char *name, struct comm **ret_comm);
+struct comm *comm_free(struct comm *comm);
+void comm_index(struct comm *comm, const uint8_t id[COMM_ID_BYTES]); /* makes it findable by id */
+struct comm *comm_find_id(struct manager *manager, const uint8_t id[COMM_ID_BYTES]);
+struct comm_member *comm_member_of_handle(struct session *session, uint32_t handle);
+
+/* A rank joins: charges it, links it to the session and gives it a handle. */
+int comm_member_join(struct comm *comm, uint32_t rank, struct session *session, uint32_t gpu, char *text,
+                     size_t text_size);
+/* Staging share of one rank of n. */
+uint64_t comm_staging_share(uint32_t n_ranks);
+
+/* The memory that the comm as a whole takes; part of comm_attach, and of adoption. */
+int comm_charge_marks(struct comm *comm, char *text, size_t text_size);
+/* All ranks are there: makes the marks, chooses plans, goes to the executors. COMM_E_*. */
+int comm_attach(struct comm *comm, char *text, size_t text_size);
+/* The executors have it: answers its ranks. comm_split.c does this for all comms of a split at once. */
+void comm_answer(struct comm *comm);
+uint64_t comm_needed(const struct comm *comm); /* mask of the executors that serve its GPUs */
+void comm_attached(struct comm *comm, uint64_t mask, uint32_t code, const char *message, uint32_t epoch, uint32_t lost);
+void comm_reply(struct comm_member *member, struct session *session, uint64_t id);
+
+/* A rank calls CommDestroy. */
+void comm_member_leave(struct comm_member *member, uint32_t last_sequence);
+void comm_member_left(struct comm_member *member, uint64_t mask); /* may free the comm */
+/* The rank's session ends; may free the comm. */
+void comm_member_lost(struct comm_member *member);
+
+void comm_abort(struct comm *comm, uint32_t rank);
+void comm_aborted(struct comm *comm, uint64_t mask);
+/* Sticky error: recorded once, told to all members. */
+void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *message);
+void comm_set_epoch(struct comm *comm, uint32_t epoch);
+/* Adoption: puts a rank of the state into its place, with its charges. COMM_E_LIMIT. */
+int comm_member_adopt(struct comm *comm, uint32_t rank, struct session *session);
+/* Frees the comm if no rank is left in it. */
+struct comm *comm_settle(struct comm *comm);
+/* "joining", "ready", "failed", "leaving". */
+const char *comm_state_name(const struct comm *comm);

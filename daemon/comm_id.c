@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Comm ids. Layout of the 128 bytes:
+ *   0   version (u32, little endian) and four zero bytes
+ *   8   node id (16)
+ *   24  nonce (32)
+ *   56  zero (40): room for the root daemon's address
+ *   96  HMAC-SHA256 (32) over bytes 0..95 and the tenant name, keyed with a secret of the node's state memfd
+ * Nothing is remembered about an id: whoever presents a valid one of its tenant may join. The key lives as long as the
+ * state memfd, so ids survive a restart of the daemon.
+ */
+#include "daemon/comm_id.h"
+
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define COMM_ID_NODE        8u
+#define COMM_ID_NONCE       24u
+#define COMM_ID_NONCE_BYTES 32u
+#define COMM_ID_MAC         96u
+#define COMM_ID_MAC_BYTES   32u
+#define COMM_ID_TENANT_MAX  64u
+
+static int comm_id_mac(const uint8_t key[COMM_ID_KEY_BYTES], const char *tenant, const uint8_t *id,
+                       uint8_t ret_mac[COMM_ID_MAC_BYTES]) {
+        uint8_t text[COMM_ID_MAC + COMM_ID_TENANT_MAX] = {0};
+        unsigned int size = 0;
+        size_t n = strnlen(tenant, COMM_ID_TENANT_MAX);
+
+        memcpy(text, id, COMM_ID_MAC);
+        memcpy(text + COMM_ID_MAC, tenant, n);
+        if (!HMAC(EVP_sha256(), key, COMM_ID_KEY_BYTES, text, sizeof(text), ret_mac, &size) ||
+            size != COMM_ID_MAC_BYTES)
+                return -EIO;
+        return 0;
+}
+
+int comm_id_create(const uint8_t key[COMM_ID_KEY_BYTES], const uint8_t node[COMM_ID_NODE_BYTES], const char *tenant,
+                   uint8_t ret_id[COMM_ID_BYTES]) {
+        uint8_t id[COMM_ID_BYTES] = {COMM_ID_VERSION};
+        int r;
+
+        memcpy(id + COMM_ID_NODE, node, COMM_ID_NODE_BYTES);
+        if (getrandom(id + COMM_ID_NONCE, COMM_ID_NONCE_BYTES, 0) != (ssize_t)COMM_ID_NONCE_BYTES)
+                return -EIO;
+        r = comm_id_mac(key, tenant, id, id + COMM_ID_MAC);
+        if (r < 0)
+                return r;
+        memcpy(ret_id, id, COMM_ID_BYTES);
+        return 0;
+}
+
+int comm_id_check(const uint8_t key[COMM_ID_KEY_BYTES], const char *tenant, const uint8_t id[COMM_ID_BYTES]) {
+        uint8_t mac[COMM_ID_MAC_BYTES];
+        int r;
+
+        r = comm_id_mac(key, tenant, id, mac);
+        if (r < 0)
+                return r;
+        /* One comparison for everything, in constant time: a forger learns nothing about which part was wrong. */
+        if (CRYPTO_memcmp(mac, id + COMM_ID_MAC, COMM_ID_MAC_BYTES) != 0 || id[0] != COMM_ID_VERSION)
+                return COMM_ID_E_FORGED;
+        return 0;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Splitting. Rank r of the parent says (number, colour, key); when all have, the ranks of each colour become a comm,
+ * ordered by (key, rank). All these comms are made, or none.
+ *
+ * Which splits of a parent are over is one 64-bit word, so that one store commits a split in the state memfd: the upper
+ * half is a number up to which all are over, the lower half a bitmap of the 32 after it (threads may split one comm at
+ * the same time, and the order in which they finish is open). A successor drops child comms whose number is not over; a
+ * rank that asks again for one that is over gets the comm it is in.
+ */
+#include "daemon/comm_split.h"
+
+#include "daemon/call.h"
+#include "daemon/comm.h"
+#include "daemon/manager.h"
+#include "daemon/record.h"
+#include "daemon/session.h"
+#include "daemon/session_dispatch.h"
+#include "railmux/railmux.h"
+#include "util/log.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#define SPLIT_WINDOW 32u
+
+struct split_place {
+        bool joined, grouped;
+        int32_t colour, key, gpu;
+        char name[SESSION_NAME_MAX];
+        struct session *session;
+        struct comm_member *member; /* in the child, once formed */
+        struct call *calls;
+};
+
+struct comm_split {
+        struct comm_split *next, *prev; /* parent->splits */
+        struct comm *parent;
+        uint32_t number;
+        uint32_t n_joined;
+        struct comm *children;       /* utlist */
+        struct split_place places[]; /* by rank of the parent */
+};
+
+bool comm_split_done(uint64_t word, uint32_t number) {
+        uint32_t base = (uint32_t)(word >> 32);
+
+        if (number <= base)
+                return true;
+        return number - base <= SPLIT_WINDOW && (word >> (number - base - 1) & 1) != 0;
+}
+
+static uint64_t comm_split_mark(uint64_t word, uint32_t number) {
+        uint32_t base = (uint32_t)(word >> 32), bits = (uint32_t)word;
+
+        bits |= 1u << (number - base - 1);
+        while (bits & 1) {
+                bits >>= 1;
+                base++;
+        }
+        return (uint64_t)base << 32 | bits;
+}
+
+static void comm_split_commit(struct comm_split *split) {
+        split->parent->splits_done = comm_split_mark(split->parent->splits_done, split->number);
+        record_splits_done(split->parent);
+}
+
+struct comm_split *comm_split_free(struct comm_split *split) {
+        struct comm *child, *tmp;
+
+        if (!split)
+                return NULL;
+        DL_FOREACH_SAFE(split->children, child, tmp) {
+                DL_DELETE(split->children, child);
+                child->split = NULL;
+                comm_free(child);
+        }
+        for (uint32_t r = 0; r < split->parent->n_ranks; r++)
+                call_drop(&split->places[r].calls, NULL);
+        DL_DELETE(split->parent->splits, split);
+        free(split);
+        return NULL;
+}
+
+void comm_split_fail(struct comm_split *split, uint32_t code, const char *text) {
+        struct comm *parent = split->parent;
+        struct session *session;
+        char number[24];
+        uint64_t id;
+
+        snprintf(number, sizeof(number), "%" PRIu64, parent->number);
+        log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"COMM", number, NULL},
+                   "comm %s: split %u failed, %u of %u ranks had joined: %s", number, split->number, split->n_joined,
+                   parent->n_ranks, text);
+        parent->split_code = code;
+        snprintf(parent->split_text, sizeof(parent->split_text), "%s", text);
+        comm_split_commit(split);
+        for (uint32_t r = 0; r < parent->n_ranks; r++) {
+                while (call_pop(&split->places[r].calls, &session, &id))
+                        session_send_failure(session, id, code, "%s", text);
+        }
+        comm_split_free(split);
+}
+
+static void comm_split_reply_none(struct session *session, uint64_t id) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__CommReply reply = RAILMUX__SESSION__COMM_REPLY__INIT;
+
+        message.id = id;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY;
+        message.comm_reply = &reply;
+        session_send(session, &message);
+}
+
+void comm_split_check(struct comm_split *split) {
+        struct comm *parent = split->parent, *child, *tmp;
+        struct session *session;
+        uint64_t id;
+
+        DL_FOREACH(split->children, child) {
+                if (!attachment_complete(&child->attachment, comm_needed(child)))
+                        return;
+        }
+        DL_FOREACH(split->children, child) {
+                if (record_comm(child)) {
+                        comm_split_fail(split, RMX_E_NO_MEMORY, "the daemon cannot record the communicator");
+                        return;
+                }
+        }
+        comm_split_commit(split);
+        record_barrier(parent->manager);
+        for (uint32_t r = 0; r < parent->n_ranks; r++) {
+                struct split_place *place = &split->places[r];
+
+                while (call_pop(&place->calls, &session, &id)) {
+                        if (place->member)
+                                comm_reply(place->member, session, id);
+                        else
+                                comm_split_reply_none(session, id);
+                }
+        }
+        DL_FOREACH_SAFE(split->children, child, tmp) {
+                DL_DELETE(split->children, child);
+                child->split = NULL;
+                comm_answer(child);
+        }
+        comm_split_free(split);
+}
+
+/* The ranks of one colour in the order of the new comm. Insertion sort: at most 64, and equal keys keep the parent's
+ * order. */
+static uint32_t comm_split_group(struct comm_split *split, int32_t colour, uint32_t ranks[COMM_RANKS_MAX]) {
+        uint32_t n = 0;
+
+        for (uint32_t r = 0; r < split->parent->n_ranks; r++) {
+                uint32_t i = n;
+
+                if (split->places[r].colour != colour)
+                        continue;
+                split->places[r].grouped = true;
+                for (; i > 0 && split->places[ranks[i - 1]].key > split->places[r].key; i--)
+                        ranks[i] = ranks[i - 1];
+                ranks[i] = r;
+                n++;
+        }
+        return n;
+}
+
+static int comm_split_make_child(struct comm_split *split, const uint32_t *ranks, uint32_t n, char *text,
+                                 size_t text_size) {
+        struct comm *parent = split->parent, *child;
+        struct manager *manager = parent->manager;
+        int r;
+
+        r = comm_new(manager, parent->tenant, n, split->places[ranks[0]].name, text, text_size, &child);
+        if (r)
+                return r;
+        child->parent = parent->number;
+        child->split_number = split->number;
+        child->split = split;
+        DL_APPEND(split->children, child);
+        for (uint32_t i = 0; i < n; i++) {
+                struct split_place *place = &split->places[ranks[i]];
+                uint32_t gpu = place->gpu < 0 ? i % manager->n_gpus : (uint32_t)place->gpu;
+
+                r = comm_member_join(child, i, place->session, gpu, text, text_size);
+                if (r)
+                        return r;
+                place->member = &child->members[i];
+                place->member->parent_rank = ranks[i];
+        }
+        return comm_attach(child, text, text_size);
+}
+
+static void comm_split_form(struct comm_split *split) {
+        uint32_t ranks[COMM_RANKS_MAX];
+        char text[160];
+
+        for (uint32_t r = 0; r < split->parent->n_ranks; r++) {
+                uint32_t n;
+                int error;
+
+                if (split->places[r].grouped || split->places[r].colour < 0)
+                        continue;
+                n = comm_split_group(split, split->places[r].colour, ranks);
+                error = comm_split_make_child(split, ranks, n, text, sizeof(text));
+                if (error) {
+                        comm_split_fail(split, error == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, text);
+                        return;
+                }
+        }
+        comm_split_check(split); /* nobody wanted a comm: there is nothing to wait for */
+}
+
+/* The split is over: the same answer again. */
+static void comm_split_again(struct session *session, uint64_t call, struct comm_member *parent,
+                             const Railmux__Session__CommSplit *body) {
+        struct comm_member *member;
+
+        if (body->colour < 0) {
+                comm_split_reply_none(session, call);
+                return;
+        }
+        DL_FOREACH(session->members, member) {
+                if (member->comm->parent == parent->comm->number && member->comm->split_number == body->number &&
+                    member->parent_rank == parent->rank && !member->leaving) {
+                        comm_reply(member, session, call);
+                        return;
+                }
+        }
+        if (parent->comm->split_code)
+                session_send_failure(session, call, parent->comm->split_code, "%s", parent->comm->split_text);
+        else
+                session_send_failure(session, call, RMX_E_INVALID, "split %u of this communicator is over",
+                                     body->number);
+}
+
+static struct comm_split *comm_split_new(struct comm *parent, uint32_t number) {
+        struct comm_split *split = calloc(1, sizeof(*split) + parent->n_ranks * sizeof(split->places[0]));
+
+        if (!split)
+                return NULL;
+        split->parent = parent;
+        split->number = number;
+        DL_APPEND(parent->splits, split);
+        return split;
+}
+
+/* Can the parent be split at all? Tells the client if not. */
+static bool comm_split_valid(struct session *session, uint64_t call, struct comm_member *parent,
+                             const Railmux__Session__CommSplit *body) {
+        struct comm *comm = parent->comm;
+        uint32_t base = (uint32_t)(comm->splits_done >> 32);
+
+        if (body->gpu < -1 || body->gpu >= (int32_t)session->manager->n_gpus) {
+                session_send_failure(session, call, RMX_E_INVALID, "gpu is %d; allowed: -1 .. %u", body->gpu,
+                                     session->manager->n_gpus - 1);
+                return false;
+        }
+        if (comm->code) {
+                session_send_failure(session, call, comm->code, "the communicator has failed");
+                return false;
+        }
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                if (!comm->members[r].session || comm->members[r].leaving) {
+                        session_send_failure(session, call, RMX_E_PEER_LOST, "rank %u has left the communicator", r);
+                        return false;
+                }
+        }
+        if (body->number - base > SPLIT_WINDOW) {
+                session_send_failure(session, call, RMX_E_INVALID, "split %u comes too early: %u is not over yet",
+                                     body->number, base + 1);
+                return false;
+        }
+        return true;
+}
+
+void comm_split_call(struct session *session, uint64_t call, const Railmux__Session__CommSplit *body) {
+        struct comm_member *parent = comm_member_of_handle(session, body->parent);
+        struct comm_split *split;
+        struct split_place *place;
+
+        if (!parent || parent->comm->state != COMM_READY || parent->leaving || body->number == 0) {
+                session_send_failure(session, call, RMX_E_INVALID, "handle %u names no communicator to split",
+                                     body->parent);
+                return;
+        }
+        DL_FOREACH(parent->comm->splits, split) {
+                if (split->number == body->number)
+                        break;
+        }
+        if (!split && comm_split_done(parent->comm->splits_done, body->number)) {
+                comm_split_again(session, call, parent, body);
+                return;
+        }
+        if (!comm_split_valid(session, call, parent, body))
+                return;
+        if (!split)
+                split = comm_split_new(parent->comm, body->number);
+        if (!split) {
+                session_send_failure(session, call, RMX_E_NO_MEMORY, "out of memory");
+                return;
+        }
+        place = &split->places[parent->rank];
+        session_wait_for(session, call, &place->calls);
+        if (place->joined)
+                return;
+        place->joined = true;
+        place->colour = body->colour;
+        place->key = body->key;
+        place->gpu = body->gpu;
+        place->session = session;
+        session_clean_name(place->name, body->name);
+        if (++split->n_joined == parent->comm->n_ranks)
+                comm_split_form(split);
+}

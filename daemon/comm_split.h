@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* CommSplit: one gathering over a parent's ranks that makes several comms at once. */
+#include "proto/session.pb-c.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct comm;
+struct comm_split;
+struct session;
+
+void comm_split_call(struct session *session, uint64_t call, const Railmux__Session__CommSplit *body);
+/* A child has been acknowledged by its executors; answers everybody when all have. */
+void comm_split_check(struct comm_split *split);
+/* Tells all joined ranks, frees the children and the split. */
+void comm_split_fail(struct comm_split *split, uint32_t code, const char *text);
+/* Without telling anybody (the manager stops). */
+struct comm_split *comm_split_free(struct comm_split *split);
+/* Does the word of a parent say that this split has been answered or has failed? */
+bool comm_split_done(uint64_t word, uint32_t number);

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where the configuration comes from: defaults, then the main file, then conf.d/ *.yaml beside it in the order of their names. A
+ * later value replaces an earlier one key by key. Everything is read into a copy first, so a refused file changes nothing.
+ *
+ * The default limits keep one node's daemon within what its host has: bytes are three quarters of the memory, and the number
+ * of fds stays so far below FileDescriptorStoreMax= that the names of all stored fds fit the one environment variable
+ * (128 KiB) by which a service manager hands them to a successor.
+ */
+#include "daemon/config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "daemon/config_file.h"
+#include "ring/ring.h"
+#include "util/cleanup.h"
+#include "util/log.h"
+
+#define CONFIG_DEFAULT_PATH "/etc/railmux/railmuxd.yaml"
+#define CONFIG_BYTES_MIN    (UINT64_C(1) << 30)
+
+static uint64_t config_default_bytes(void) {
+        long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+        uint64_t bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 4 * 3 : 0;
+
+        return bytes > CONFIG_BYTES_MIN ? bytes : CONFIG_BYTES_MIN;
+}
+
+void config_init(struct config *config) {
+        *config = (struct config){
+                .log_level = LOG_LEVEL_INFO,
+                .client_socket = strdup("/run/railmux/client.sock"),
+                .control_socket = strdup("/run/railmux/control.sock"),
+                .client_mode = 0660,
+                .control_mode = 0660,
+                .backend = strdup("auto"),
+                .gpus = 8,
+                .workers = 0,
+                .stall_ms = 1000,
+                .ring_depth = RING_DEPTH_DEFAULT,
+                .limit =
+                        {
+                                [CHARGE_SESSIONS] = 1024,
+                                [CHARGE_COMMS] = 16384,
+                                [CHARGE_BUFFERS] = 16384,
+                                [CHARGE_BYTES] = config_default_bytes(),
+                                [CHARGE_RINGS] = 4096,
+                                [CHARGE_FDS] = 4096,
+                        },
+        };
+}
+
+void config_deinit(struct config *config) {
+        free(config->client_socket);
+        free(config->control_socket);
+        free(config->backend);
+        free(config->file);
+        *config = (struct config){0};
+}
+
+static int config_copy(const struct config *config, struct config *ret_copy) {
+        struct config copy = *config;
+
+        copy.client_socket = config->client_socket ? strdup(config->client_socket) : NULL;
+        copy.control_socket = config->control_socket ? strdup(config->control_socket) : NULL;
+        copy.backend = config->backend ? strdup(config->backend) : NULL;
+        copy.file = NULL; /* of an earlier load */
+        if (!copy.client_socket || !copy.control_socket || !copy.backend) {
+                config_deinit(&copy);
+                return -ENOMEM; /* also for defaults that could not be made */
+        }
+        *ret_copy = copy;
+        return 0;
+}
+
+static int config_is_yaml(const struct dirent *entry) {
+        size_t length = strlen(entry->d_name);
+
+        return entry->d_name[0] != '.' && length > 5 && strcmp(entry->d_name + length - 5, ".yaml") == 0;
+}
+
+/* Byte order, whatever the locale. */
+static int config_by_name(const struct dirent **a, const struct dirent **b) {
+        return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int config_apply_directory(struct config *config, const char *directory, char error[CONFIG_ERROR_MAX]) {
+        struct dirent **entries = NULL;
+        int n, r = 0;
+
+        n = scandir(directory, &entries, config_is_yaml, config_by_name);
+        if (n < 0) {
+                if (errno == ENOENT || errno == ENOTDIR)
+                        return 0;
+                r = -errno;
+                snprintf(error, CONFIG_ERROR_MAX, "%.256s: cannot be read: %s", directory, strerror(-r));
+                return r;
+        }
+        for (int i = 0; i < n; i++) {
+                _cleanup_free_ char *path = NULL;
+
+                if (!r && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0) {
+                        path = NULL;
+                        r = -ENOMEM;
+                        snprintf(error, CONFIG_ERROR_MAX, "out of memory");
+                }
+                if (!r)
+                        r = config_file_apply(config, path, error);
+                free(entries[i]);
+        }
+        free(entries);
+        return r;
+}
+
+int config_load(struct config *config, const char *path, char error[CONFIG_ERROR_MAX]) {
+        const char *main_path = path ? path : CONFIG_DEFAULT_PATH, *slash;
+        _cleanup_free_ char *directory = NULL;
+        struct config loaded;
+        int r;
+
+        r = config_copy(config, &loaded);
+        if (r < 0) {
+                snprintf(error, CONFIG_ERROR_MAX, "out of memory");
+                return r;
+        }
+        r = config_file_apply(&loaded, main_path, error);
+        if (!r) {
+                loaded.file = strdup(main_path);
+                if (!loaded.file)
+                        r = -ENOMEM;
+        } else if (r == -ENOENT && !path) {
+                r = 0; /* nobody asked for this file */
+        }
+        if (!r) {
+                slash = strrchr(main_path, '/');
+                if (asprintf(&directory, "%.*sconf.d", slash ? (int)(slash - main_path + 1) : 0, main_path) < 0) {
+                        directory = NULL;
+                        r = -ENOMEM;
+                }
+        }
+        if (r == -ENOMEM)
+                snprintf(error, CONFIG_ERROR_MAX, "out of memory");
+        if (!r)
+                r = config_apply_directory(&loaded, directory, error);
+        if (r < 0) {
+                config_deinit(&loaded);
+                return r;
+        }
+        config_deinit(config);
+        *config = loaded;
+        return 0;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/config_keys.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ring/ring.h"
+#include "util/log.h"
+#include "util/parse.h"
+
+/* Executors listen beside the client socket, under its name and this ending; both must fit a socket address. */
+#define CONFIG_SOCKET_MAX (108u - sizeof(".exec"))
+
+static void *config_key_target(const struct config_key *key, struct config *config) {
+        return (char *)config + key->offset;
+}
+
+static int config_key_string(const struct config_key *key, struct config *config, const char *value) {
+        char **target = config_key_target(key, config);
+        char *copy = strdup(value);
+
+        if (!copy)
+                return -ENOMEM;
+        free(*target);
+        *target = copy;
+        return 0;
+}
+
+static int config_key_range(const struct config_key *key, int r, uint64_t number, const char *value, const char *what,
+                            char why[CONFIG_WHY_MAX]) {
+        if (r == -EINVAL) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no %s", value, what);
+                return -EINVAL;
+        }
+        if (r < 0 || number < key->minimum || number > key->maximum) {
+                snprintf(why, CONFIG_WHY_MAX, "%.40s is out of range", value);
+                return -EINVAL;
+        }
+        return 0;
+}
+
+static int config_key_u32(const struct config_key *key, struct config *config, const char *value,
+                          char why[CONFIG_WHY_MAX]) {
+        uint64_t number = 0;
+        int r;
+
+        r = parse_u64(value, &number);
+        r = config_key_range(key, r, number, value, "number", why);
+        if (!r)
+                *(uint32_t *)config_key_target(key, config) = (uint32_t)number;
+        return r;
+}
+
+static int config_key_u64(const struct config_key *key, struct config *config, const char *value,
+                          char why[CONFIG_WHY_MAX]) {
+        uint64_t number = 0;
+        int r;
+
+        r = parse_u64(value, &number);
+        r = config_key_range(key, r, number, value, "number", why);
+        if (!r)
+                *(uint64_t *)config_key_target(key, config) = number;
+        return r;
+}
+
+static int config_key_size(const struct config_key *key, struct config *config, const char *value,
+                           char why[CONFIG_WHY_MAX]) {
+        uint64_t number = 0;
+        int r;
+
+        r = parse_size(value, &number);
+        r = config_key_range(key, r, number, value, "size", why);
+        if (!r)
+                *(uint64_t *)config_key_target(key, config) = number;
+        return r;
+}
+
+static int config_key_version(const struct config_key *key, struct config *config, const char *value,
+                              char why[CONFIG_WHY_MAX]) {
+        uint64_t number = 0;
+        int r;
+
+        (void)config;
+        r = parse_u64(value, &number);
+        return config_key_range(key, r, number, value, "number", why);
+}
+
+static int config_key_level(const struct config_key *key, struct config *config, const char *value,
+                            char why[CONFIG_WHY_MAX]) {
+        int level = log_level_parse(value);
+
+        if (level < 0) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no log level", value);
+                return -EINVAL;
+        }
+        *(int *)config_key_target(key, config) = level;
+        return 0;
+}
+
+static int config_key_socket(const struct config_key *key, struct config *config, const char *value,
+                             char why[CONFIG_WHY_MAX]) {
+        if (value[0] != '/') {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no absolute path", value);
+                return -EINVAL;
+        }
+        if (strlen(value) > CONFIG_SOCKET_MAX) {
+                snprintf(why, CONFIG_WHY_MAX, "the path has %zu bytes", strlen(value));
+                return -EINVAL;
+        }
+        return config_key_string(key, config, value);
+}
+
+static int config_key_mode(const struct config_key *key, struct config *config, const char *value,
+                           char why[CONFIG_WHY_MAX]) {
+        size_t length = strlen(value);
+        unsigned long mode = strtoul(value, NULL, 8);
+
+        /* Read and write for the owner is what we ourselves need; execute means nothing on a socket. */
+        if (length < 3 || length > 4 || strspn(value, "01234567") != length || (mode & ~0666ul) || (mode & 0600) != 0600) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no mode of a socket", value);
+                return -EINVAL;
+        }
+        *(uint32_t *)config_key_target(key, config) = (uint32_t)mode;
+        return 0;
+}
+
+static int config_key_backend(const struct config_key *key, struct config *config, const char *value,
+                              char why[CONFIG_WHY_MAX]) {
+        if (strcmp(value, "hip") == 0) {
+                snprintf(why, CONFIG_WHY_MAX, "this build has no hip backend");
+                return -EINVAL;
+        }
+        if (strcmp(value, "auto") != 0 && strcmp(value, "host") != 0) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no backend", value);
+                return -EINVAL;
+        }
+        return config_key_string(key, config, value);
+}
+
+static int config_key_depth(const struct config_key *key, struct config *config, const char *value,
+                            char why[CONFIG_WHY_MAX]) {
+        uint64_t number = 0;
+        int r;
+
+        r = parse_u64(value, &number);
+        r = config_key_range(key, r, number, value, "number", why);
+        if (r < 0)
+                return r;
+        if (number & (number - 1)) {
+                snprintf(why, CONFIG_WHY_MAX, "%.40s is no power of two", value);
+                return -EINVAL;
+        }
+        *(uint32_t *)config_key_target(key, config) = (uint32_t)number;
+        return 0;
+}
+
+_Static_assert(RING_DEPTH_MIN == 4 && RING_DEPTH_MAX == 4096, "the text below names them");
+
+#define SOCKET_ALLOWED "an absolute path of at most 102 bytes"
+_Static_assert(CONFIG_SOCKET_MAX == 102, "the text above names it");
+#define MODE_ALLOWED    "an octal number between 0600 and 0666, like \"0660\""
+#define LIMIT(k)        offsetof(struct config, limit[k])
+#define SIZE_MAX_ALLOWED (UINT64_C(1) << 50)
+
+const struct config_key config_keys[] = {
+        {"version", "1", config_key_version, 1, 1, 0},
+        {"log.level", "error, warning, notice, info, debug", config_key_level, 0, 0, offsetof(struct config, log_level)},
+        {"client.socket", SOCKET_ALLOWED, config_key_socket, 0, 0, offsetof(struct config, client_socket)},
+        {"client.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, client_mode)},
+        {"control.socket", SOCKET_ALLOWED, config_key_socket, 0, 0, offsetof(struct config, control_socket)},
+        {"control.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, control_mode)},
+        {"gpu.backend", "auto, host", config_key_backend, 0, 0, offsetof(struct config, backend)},
+        {"gpu.host_gpus", "1 .. 64", config_key_u32, 1, 64, offsetof(struct config, gpus)},
+        {"executor.workers", "0 .. 1024", config_key_u32, 0, 1024, offsetof(struct config, workers)},
+        {"executor.stall_ms", "1 .. 3600000", config_key_u32, 1, 3600000, offsetof(struct config, stall_ms)},
+        {"session.ring_depth", "a power of two in 4 .. 4096", config_key_depth, RING_DEPTH_MIN, RING_DEPTH_MAX,
+         offsetof(struct config, ring_depth)},
+        {"limits.sessions", "1 .. 100000", config_key_u64, 1, 100000, LIMIT(CHARGE_SESSIONS)},
+        {"limits.comms", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_COMMS)},
+        {"limits.buffers", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_BUFFERS)},
+        {"limits.bytes", "1MiB .. 1PiB, as a number of bytes or with K, M, G, T", config_key_size, 1u << 20,
+         SIZE_MAX_ALLOWED, LIMIT(CHARGE_BYTES)},
+        {"limits.rings", "1 .. 100000", config_key_u64, 1, 100000, LIMIT(CHARGE_RINGS)},
+        {"limits.fds", "16 .. 5000", config_key_u64, 16, 5000, LIMIT(CHARGE_FDS)},
+        {NULL, NULL, NULL, 0, 0, 0},
+};
+
+const struct config_key *config_key_find(const char *path) {
+        for (const struct config_key *key = config_keys; key->path; key++)
+                if (strcmp(key->path, path) == 0)
+                        return key;
+        return NULL;
+}
+
+const char *config_key_text(const struct config_key *key, const struct config_texts *t) {
+        const struct {
+                const char *path, *text;
+        } table[] = {
+                {"version", t->version},
+                {"log.level", t->log ? t->log->level : NULL},
+                {"client.socket", t->client ? t->client->socket : NULL},
+                {"client.mode", t->client ? t->client->mode : NULL},
+                {"control.socket", t->control ? t->control->socket : NULL},
+                {"control.mode", t->control ? t->control->mode : NULL},
+                {"gpu.backend", t->gpu ? t->gpu->backend : NULL},
+                {"gpu.host_gpus", t->gpu ? t->gpu->host_gpus : NULL},
+                {"executor.workers", t->executor ? t->executor->workers : NULL},
+                {"executor.stall_ms", t->executor ? t->executor->stall_ms : NULL},
+                {"session.ring_depth", t->session ? t->session->ring_depth : NULL},
+                {"limits.sessions", t->limits ? t->limits->sessions : NULL},
+                {"limits.comms", t->limits ? t->limits->comms : NULL},
+                {"limits.buffers", t->limits ? t->limits->buffers : NULL},
+                {"limits.bytes", t->limits ? t->limits->bytes : NULL},
+                {"limits.rings", t->limits ? t->limits->rings : NULL},
+                {"limits.fds", t->limits ? t->limits->fds : NULL},
+        };
+
+        for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+                if (strcmp(table[i].path, key->path) == 0)
+                        return table[i].text;
+        return NULL;
+}
+
+void config_key_list(const char *section, char *out, size_t out_size) {
+        size_t section_length = strlen(section), position = 0, last_length = 0;
+        const char *last = "";
+
+        out[0] = '\0';
+        for (const struct config_key *key = config_keys; key->path; key++) {
+                const char *name = key->path;
+                size_t length;
+                int n;
+
+                if (section_length) {
+                        if (strncmp(name, section, section_length) != 0 || name[section_length] != '.')
+                                continue;
+                        name += section_length + 1;
+                }
+                length = strcspn(name, ".");
+                if (length == last_length && strncmp(name, last, length) == 0)
+                        continue; /* one more key of the same section */
+                last = name;
+                last_length = length;
+                n = snprintf(out + position, out_size - position, "%s%.*s", position ? ", " : "", (int)length, name);
+                if (n < 0 || (size_t)n >= out_size - position)
+                        return;
+                position += (size_t)n;
+        }
+}

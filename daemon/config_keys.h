@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The keys of the configuration: name, what is allowed, and where the value goes. */
+#include <stddef.h>
+#include "daemon/config.h"
+
+#define CONFIG_WHY_MAX 160u
+
+/* What libcyaml makes of a file: texts as they stand there, NULL where nothing was given. */
+struct config_texts {
+        char *version;
+        struct config_texts_log {
+                char *level;
+        } *log;
+        struct config_texts_socket {
+                char *socket, *mode;
+        } *client, *control;
+        struct config_texts_gpu {
+                char *backend, *host_gpus;
+        } *gpu;
+        struct config_texts_executor {
+                char *workers, *stall_ms;
+        } *executor;
+        struct config_texts_session {
+                char *ring_depth;
+        } *session;
+        struct config_texts_limits {
+                char *sessions, *comms, *buffers, *bytes, *rings, *fds;
+        } *limits;
+};
+
+struct config_key {
+        const char *path;    /* "limits.sessions" */
+        const char *allowed; /* for messages */
+        /* 0, -EINVAL and why ("'x' is no number"), -ENOMEM. */
+        int (*apply)(const struct config_key *key, struct config *config, const char *value, char why[CONFIG_WHY_MAX]);
+        uint64_t minimum, maximum; /* of numbers and sizes */
+        size_t offset;             /* in struct config */
+};
+
+extern const struct config_key config_keys[]; /* ends with path NULL */
+/* The text given for a key, NULL if none. */
+const char *config_key_text(const struct config_key *key, const struct config_texts *texts);
+/* NULL if unknown. */
+const struct config_key *config_key_find(const char *path);
+/* "sessions, comms, ..." of a section, or of the top level with "". Cut at the end of out. */
+void config_key_list(const char *section, char *out, size_t out_size);

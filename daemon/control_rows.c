@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/control_rows.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <utlist.h>
+#include "daemon/comm.h"
+#include "daemon/control_answer.h"
+#include "daemon/executor_link.h"
+#include "daemon/fdstore.h"
+#include "daemon/manager.h"
+#include "daemon/session.h"
+#include "daemon/session_ring.h"
+#include "daemon/state.h"
+#include "daemon/tenant.h"
+#include "plan/plan.h"
+#include "proto/frame.h"
+#include "railmux/railmux.h"
+#include "ring/ring.h"
+#include "util/clock.h"
+
+#define CONTROL_NOTES_MAX 64u
+#define RANKS_TEXT_MAX    160u
+
+static double control_seconds(uint64_t ns) {
+        return (double)ns / 1e9;
+}
+
+/* "rank 3", "ranks 3, 5 and 12 more". */
+static const char *control_ranks(uint64_t ranks, char out[RANKS_TEXT_MAX]) {
+        unsigned int n = (unsigned int)__builtin_popcountll(ranks), shown = 0;
+        size_t position;
+
+        position = (size_t)snprintf(out, RANKS_TEXT_MAX, n == 1 ? "rank " : "ranks ");
+        for (unsigned int rank = 0; rank < COMM_RANKS_MAX; rank++) {
+                if (!(ranks >> rank & 1))
+                        continue;
+                if (shown == 16) {
+                        snprintf(out + position, RANKS_TEXT_MAX - position, " and %u more", n - shown);
+                        break;
+                }
+                position += (size_t)snprintf(out + position, RANKS_TEXT_MAX - position, "%s%u", shown ? ", " : "", rank);
+                shown++;
+        }
+        return out;
+}
+
+static void control_note(struct control_answer *answer, Railmux__Control__Status *status, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+static void control_note(struct control_answer *answer, Railmux__Control__Status *status, const char *format, ...) {
+        char text[512];
+        va_list args;
+
+        if (!status->notes)
+                status->notes = control_answer_array(answer, CONTROL_NOTES_MAX);
+        if (!status->notes || status->n_notes == CONTROL_NOTES_MAX)
+                return;
+        va_start(args, format);
+        vsnprintf(text, sizeof(text), format, args);
+        va_end(args);
+        status->notes[status->n_notes++] = control_answer_text(answer, "%s", text);
+}
+
+static void control_notes(struct control_answer *answer, Railmux__Control__Status *status, struct manager *manager) {
+        const struct executor_link *link;
+        const struct comm *comm, *next;
+        const struct tenant *tenant;
+        uint64_t now = clock_now_ns();
+        char ranks[RANKS_TEXT_MAX];
+
+        DL_FOREACH(manager->links, link) {
+                if (link->state != EXECUTOR_READY)
+                        control_note(answer, status, "executor %s has been %s for %.1f s", link->name,
+                                     executor_link_state_name(link),
+                                     control_seconds(now - (link->state == EXECUTOR_GONE && link->gone_ns ? link->gone_ns
+                                                            : link->connected_ns                    ? link->connected_ns
+                                                                                                    : manager->started_ns)));
+        }
+        HASH_ITER(hh, manager->comms, comm, next) {
+                if (comm->stall.at_ns)
+                        control_note(answer, status, "communicator %" PRIu64 "%s%s%s: %s %u has waited for %s for %.1f s",
+                                     comm->number, comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "",
+                                     plan_operation_name(comm->stall.operation), comm->stall.sequence,
+                                     comm->stall.missing_ranks ? control_ranks(comm->stall.missing_ranks, ranks)
+                                                               : "its executor",
+                                     control_seconds(now - comm->stall.at_ns + comm->stall.waiting_ns));
+        }
+        DL_FOREACH(manager->tenants, tenant) {
+                for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
+                        if (tenant->account.refused[kind])
+                                control_note(answer, status, "tenant %s was refused %s %" PRIu64 " times (limit %" PRIu64 ")",
+                                             tenant->name, charge_kind_name(kind), tenant->account.refused[kind],
+                                             tenant->account.limit[kind]);
+        }
+        if (!fdstore_present())
+                control_note(answer, status, "no service manager keeps descriptors: when railmuxd ends, all sessions end");
+        else if (manager->barrier_failed)
+                control_note(answer, status, "the service manager is slow to keep descriptors: a restart may lose sessions");
+}
+
+static Railmux__Control__Executor *control_executor(struct control_answer *answer, const struct executor_link *link) {
+        Railmux__Control__Executor *row = control_answer_message(answer, &railmux__control__executor__descriptor);
+
+        if (!row)
+                return NULL;
+        row->name = control_answer_text(answer, "%s", link->name);
+        row->backend = control_answer_text(answer, "%s", link->backend);
+        row->state = control_answer_text(answer, "%s", executor_link_state_name(link));
+        row->pid = executor_link_connected(link) ? (uint32_t)link->pid : 0;
+        row->gpus = link->n_gpus;
+        row->workers = link->workers;
+        row->losses = link->losses;
+        if (executor_link_connected(link) && link->counters.at_ns)
+                row->uptime_ns = link->counters.uptime_ns;
+        return row;
+}
+
+void control_rows_status(struct control_answer *answer, struct manager *manager) {
+        Railmux__Control__Reply *reply = control_answer_first(answer);
+        const struct executor_link *link;
+        Railmux__Control__Status *status;
+        const struct tenant *tenant;
+        unsigned int n = 0;
+
+        status = control_answer_message(answer, &railmux__control__status__descriptor);
+        if (!reply || !status) {
+                free(status);
+                return;
+        }
+        reply->status = status;
+        status->state = control_answer_text(answer, "%s", manager_state_name(manager));
+        status->pid = (uint32_t)getpid();
+        status->uptime_ns = clock_now_ns() - manager->started_ns;
+        status->restarts = manager->restarts;
+        status->sessions = HASH_COUNT(manager->sessions);
+        status->comms = HASH_COUNT(manager->comms);
+        DL_COUNT(manager->tenants, tenant, status->tenants);
+        status->client_socket = control_answer_text(answer, "%s", manager->config->client_socket);
+        status->config = control_answer_text(answer, "%s", manager->config->file ? manager->config->file : "");
+        status->version = control_answer_text(answer, "%d.%d.%d", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
+        DL_COUNT(manager->links, link, n);
+        status->executors = control_answer_array(answer, n);
+        DL_FOREACH(manager->links, link) {
+                Railmux__Control__Executor *row = control_executor(answer, link);
+
+                if (row && status->executors)
+                        status->executors[status->n_executors++] = row;
+                else if (row)
+                        railmux__control__executor__free_unpacked(row, NULL);
+        }
+        control_notes(answer, status, manager);
+}
+
+void control_rows_tenants(struct control_answer *answer, struct manager *manager) {
+        const struct tenant *tenant;
+
+        DL_FOREACH(manager->tenants, tenant) {
+                Railmux__Control__Tenant *row = control_answer_message(answer, &railmux__control__tenant__descriptor);
+
+                if (!row)
+                        return;
+                row->name = control_answer_text(answer, "%s", tenant->name);
+                row->usage = control_answer_array(answer, CHARGE_KIND_COUNT);
+                for (unsigned int kind = 0; row->usage && kind < CHARGE_KIND_COUNT; kind++) {
+                        Railmux__Control__Usage *usage = control_answer_message(answer, &railmux__control__usage__descriptor);
+
+                        if (!usage)
+                                break;
+                        usage->what = control_answer_text(answer, "%s", charge_kind_name(kind));
+                        usage->used = tenant->account.used[kind];
+                        usage->limit = tenant->account.limit[kind];
+                        usage->refused = tenant->account.refused[kind];
+                        row->usage[row->n_usage++] = usage;
+                }
+                control_answer_add(answer, CONTROL_TENANTS, &row->base);
+        }
+}
+
+void control_rows_sessions(struct control_answer *answer, struct manager *manager) {
+        const struct session *session, *next;
+        uint64_t now = clock_now_ns();
+
+        HASH_ITER(hh, manager->sessions, session, next) {
+                Railmux__Control__Session *row = control_answer_message(answer, &railmux__control__session__descriptor);
+
+                if (!row)
+                        return;
+                row->session = session->id;
+                row->pid = (uint32_t)session->pid;
+                row->uid = session->uid;
+                row->name = control_answer_text(answer, "%s", session->name);
+                row->tenant = control_answer_text(answer, "%s", session->tenant->name);
+                row->rings = session->n_rings;
+                row->buffers = session->n_buffers;
+                row->bytes = session->bytes;
+                row->comms = session->n_members;
+                row->age_ns = now - session->opened_ns;
+                control_answer_add(answer, CONTROL_SESSIONS, &row->base);
+        }
+}
+
+/* What a comm waits for, from the executors' last statistics: the oldest sequence that is not final, and who has not rung it. */
+static char *control_waiting(struct control_answer *answer, const struct comm *comm, uint64_t now) {
+        const struct comm_statistics *statistics = &comm->statistics;
+        uint32_t sequence = statistics->final_sequence + 1;
+        const char *operation = plan_operation_name(statistics->waiting_operation);
+        char ranks[RANKS_TEXT_MAX];
+        uint64_t missing = 0;
+        double seconds;
+
+        if (comm->state != COMM_READY || comm->code || !statistics->at_ns || !statistics->waiting_operation)
+                return control_answer_text(answer, "%s", "");
+        for (uint32_t rank = 0; rank < comm->n_ranks; rank++)
+                if ((int32_t)(statistics->rung[rank] - sequence) < 0)
+                        missing |= UINT64_C(1) << rank;
+        seconds = control_seconds(statistics->waiting_ns + (now - statistics->at_ns));
+        if (missing)
+                return control_answer_text(answer, "%s %u for %s since %.3g s", operation, sequence,
+                                           control_ranks(missing, ranks), seconds);
+        return control_answer_text(answer, "%s %u is running since %.3g s", operation, sequence, seconds);
+}
+
+static void control_members(struct control_answer *answer, Railmux__Control__Comm *row, const struct comm *comm) {
+        row->members = control_answer_array(answer, comm->n_ranks);
+        for (uint32_t rank = 0; row->members && rank < comm->n_ranks; rank++) {
+                const struct comm_member *member = &comm->members[rank];
+                Railmux__Control__Member *m;
+
+                if (!member->joined)
+                        continue;
+                m = control_answer_message(answer, &railmux__control__member__descriptor);
+                if (!m)
+                        return;
+                m->rank = rank;
+                m->session = member->session_id;
+                m->pid = (uint32_t)member->pid;
+                m->gpu = member->gpu;
+                m->rung = comm->statistics.rung[rank];
+                m->left = member->left || member->lost;
+                row->members[row->n_members++] = m;
+        }
+}
+
+void control_rows_comms(struct control_answer *answer, struct manager *manager) {
+        const struct comm *comm, *next;
+        uint64_t now = clock_now_ns();
+
+        HASH_ITER(hh, manager->comms, comm, next) {
+                Railmux__Control__Comm *row = control_answer_message(answer, &railmux__control__comm__descriptor);
+
+                if (!row)
+                        return;
+                row->comm = comm->number;
+                row->name = control_answer_text(answer, "%s", comm->name);
+                row->tenant = control_answer_text(answer, "%s", comm->tenant->name);
+                row->n_ranks = comm->n_ranks;
+                row->state = control_answer_text(answer, "%s", comm_state_name(comm));
+                row->joined = comm->n_joined;
+                row->epoch = comm->epoch;
+                row->final_sequence = comm->statistics.final_sequence;
+                row->operations = comm->statistics.operations;
+                row->bytes = comm->statistics.bytes;
+                row->lost = comm->statistics.lost > comm->lost ? comm->statistics.lost : comm->lost;
+                row->error = comm->code;
+                row->failed_rank = comm->failed_rank;
+                row->waiting = control_waiting(answer, comm, now);
+                row->staging_bytes = comm->staging_bytes;
+                control_members(answer, row, comm);
+                control_answer_add(answer, CONTROL_COMMS, &row->base);
+        }
+}
+
+static uint32_t control_rings_on(struct manager *manager, uint32_t gpu) {
+        const struct session *session, *next;
+        const struct session_ring *ring;
+        uint32_t n = 0;
+
+        HASH_ITER(hh, manager->sessions, session, next) {
+                DL_FOREACH(session->rings, ring) {
+                        n += ring->gpu == gpu;
+                }
+        }
+        return n;
+}
+
+void control_rows_gpus(struct control_answer *answer, struct manager *manager) {
+        const struct executor_link *link;
+
+        DL_FOREACH(manager->links, link) {
+                for (uint32_t i = 0; i < link->n_gpus; i++) {
+                        Railmux__Control__Gpu *row = control_answer_message(answer, &railmux__control__gpu__descriptor);
+                        const struct executor_gpu *info = NULL;
+
+                        if (!row)
+                                return;
+                        row->index = link->first_gpu + i;
+                        for (uint32_t k = 0; k < link->n_gpu_infos; k++)
+                                if (link->gpus[k].index == row->index)
+                                        info = &link->gpus[k];
+                        row->name = control_answer_text(answer, "%s", info ? info->name : "");
+                        row->memory_bytes = info ? info->memory_bytes : 0;
+                        row->executor = control_answer_text(answer, "%s", link->name);
+                        row->rings = control_rings_on(manager, row->index);
+                        row->state = control_answer_text(answer, "%s", executor_link_state_name(link));
+                        control_answer_add(answer, CONTROL_GPUS, &row->base);
+                }
+        }
+}
+
+void control_rows_version(struct control_answer *answer) {
+        Railmux__Control__Reply *reply = control_answer_first(answer);
+        Railmux__Control__Version *version = control_answer_message(answer, &railmux__control__version__descriptor);
+
+        if (!reply || !version) {
+                free(version);
+                return;
+        }
+        reply->daemon_version = version;
+        version->version = control_answer_text(answer, "%d.%d.%d", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
+        version->session_protocol = SESSION_PROTOCOL_MAX;
+        version->executor_protocol = EXECUTOR_PROTOCOL_MAX;
+        version->control_protocol = CONTROL_PROTOCOL;
+        version->ring_abi = RING_ABI;
+        version->state_version = STATE_VERSION;
+}

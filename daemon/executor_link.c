@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The connection to an executor.
+ *
+ * An executor connects and reconnects for ever; it may be a new process, or one that outlived this daemon or a broken
+ * connection. So nothing about it is remembered over a disconnect except who it was: its HELLO and INVENTORY say what
+ * it holds, and executor_sync.c brings it level with the objects of the manager. A connection is a "stranger" until its
+ * HELLO names the executor; only one connection per name is served.
+ *
+ * Calls wait in `outgoing` until the socket and the window take them (in order, so an object is always announced before
+ * what builds on it), then in `pending` until DONE. On a disconnect both lists are dropped: what has to be said again
+ * follows from the objects.
+ *
+ * An unplanned death is counted when another process turns up under the same name. At EOF it cannot be told from an
+ * executor that merely lost its connection.
+ */
+#include "daemon/executor_link.h"
+
+#include "daemon/comm.h"
+#include "daemon/executor_op.h"
+#include "daemon/executor_report.h"
+#include "daemon/executor_sync.h"
+#include "daemon/manager.h"
+#include "daemon/state.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#define EXECUTOR_MESSAGES_PER_TURN 64u
+
+static const struct timeval executor_hello_time = {.tv_sec = 5};
+static const struct timeval executor_retry_time = {.tv_usec = 20000};
+
+static void executor_link_dispatch(evutil_socket_t socket_fd, short what, void *data);
+
+static void executor_link_writable(evutil_socket_t socket_fd, short what, void *data) {
+        (void)socket_fd;
+        (void)what;
+        executor_link_flush(data);
+}
+
+static void executor_link_timer(evutil_socket_t socket_fd, short what, void *data) {
+        struct executor_link *link = data;
+
+        (void)socket_fd;
+        (void)what;
+        if (link->state == EXECUTOR_HELLO) {
+                log_warning("executor socket: pid %d said no HELLO within 5 s", (int)link->pid);
+                executor_link_free(link);
+                return;
+        }
+        executor_link_flush(link);
+}
+
+int executor_link_new(struct manager *manager, const char *name, uint32_t first_gpu, uint32_t n_gpus,
+                      struct executor_link **ret_link) {
+        struct executor_link *link, *other;
+        uint32_t index = 0;
+
+        DL_FOREACH(manager->links, other)
+        index++;
+        if (index >= MANAGER_LINKS_MAX || strlen(name) >= sizeof(link->name))
+                return -EINVAL;
+        link = calloc(1, sizeof(*link));
+        if (!link)
+                return -ENOMEM;
+        link->manager = manager;
+        link->fd = -1;
+        link->index = index;
+        link->first_gpu = first_gpu;
+        link->n_gpus = n_gpus;
+        link->state = EXECUTOR_GONE;
+        link->gone_ns = clock_now_ns();
+        link->state_slot = STATE_SLOT_NONE;
+        snprintf(link->name, sizeof(link->name), "%s", name);
+        DL_APPEND(manager->links, link);
+        *ret_link = link;
+        return 0;
+}
+
+static void executor_link_close(struct executor_link *link) {
+        if (link->read_event)
+                event_free(link->read_event);
+        if (link->write_event)
+                event_free(link->write_event);
+        if (link->retry_event)
+                event_free(link->retry_event);
+        link->read_event = link->write_event = link->retry_event = NULL;
+        if (link->fd >= 0)
+                close(link->fd);
+        link->fd = -1;
+}
+
+static int executor_link_open(struct executor_link *link, int fd) {
+        struct event_base *base = link->manager->base;
+
+        link->fd = fd;
+        link->read_event = event_new(base, fd, EV_READ | EV_PERSIST, executor_link_dispatch, link);
+        link->write_event = event_new(base, fd, EV_WRITE, executor_link_writable, link);
+        link->retry_event = evtimer_new(base, executor_link_timer, link);
+        if (!link->read_event || !link->write_event || !link->retry_event || event_add(link->read_event, NULL) < 0)
+                return -ENOMEM;
+        return 0;
+}
+
+int executor_link_accept(struct manager *manager, int fd, pid_t pid) {
+        struct executor_link *link = calloc(1, sizeof(*link));
+
+        if (!link) {
+                close(fd);
+                return -ENOMEM;
+        }
+        link->manager = manager;
+        link->pid = pid;
+        link->state = EXECUTOR_HELLO;
+        link->state_slot = STATE_SLOT_NONE;
+        DL_APPEND(manager->strangers, link);
+        if (executor_link_open(link, fd) < 0 || evtimer_add(link->retry_event, &executor_hello_time) < 0) {
+                executor_link_free(link);
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static void executor_link_drop_calls(struct executor_link *link) {
+        struct executor_op *op, *tmp;
+
+        DL_FOREACH_SAFE(link->outgoing, op, tmp) {
+                DL_DELETE(link->outgoing, op);
+                free(op);
+        }
+        DL_FOREACH_SAFE(link->pending, op, tmp) {
+                DL_DELETE(link->pending, op);
+                free(op);
+        }
+        link->n_pending = 0;
+        link->n_owed = 0;
+        link->query_id = 0;
+}
+
+struct executor_link *executor_link_free(struct executor_link *link) {
+        if (!link)
+                return NULL;
+        executor_link_close(link);
+        executor_link_drop_calls(link);
+        if (link->state == EXECUTOR_HELLO)
+                DL_DELETE(link->manager->strangers, link);
+        else
+                DL_DELETE(link->manager->links, link);
+        free(link);
+        return NULL;
+}
+
+const char *executor_link_state_name(const struct executor_link *link) {
+        switch (link->state) {
+        case EXECUTOR_READY:
+                return "ready";
+        case EXECUTOR_INVENTORY:
+        case EXECUTOR_ATTACHING:
+                return "attaching";
+        default:
+                return "gone";
+        }
+}
+
+void executor_link_disconnect(struct executor_link *link, const char *reason) {
+        assert(link->state != EXECUTOR_HELLO);
+        if (link->state == EXECUTOR_GONE)
+                return;
+        log_fields(link->draining ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
+                   (const char *const[]){"EXECUTOR", link->name, NULL}, "executor %s (pid %d): connection ended: %s",
+                   link->name, (int)link->pid, reason);
+        executor_link_close(link);
+        executor_link_drop_calls(link);
+        link->state = EXECUTOR_GONE;
+        link->gone_ns = clock_now_ns();
+        executor_sync_forget(link);
+        manager_refresh_check(link->manager);
+}
+
+/* Keeps instance and losses over a restart of this daemon, so that it can tell a survivor from a successor. */
+static void executor_link_record(struct executor_link *link) {
+        struct state *state = link->manager->state;
+        struct state_record *at = state_at(state, link->state_slot);
+
+        if (!at) {
+                struct state_record record = {.kind = STATE_EXECUTOR};
+
+                memcpy(record.executor.name, link->name, sizeof(record.executor.name));
+                if (state_add(state, &record, &link->state_slot))
+                        return;
+                at = state_at(state, link->state_slot);
+        }
+        /* Partner of both: the loads in adopt_executors() of a successor. */
+        atomic_store_explicit(&at->executor.instance, link->instance, memory_order_relaxed);
+        atomic_store_explicit(&at->executor.losses, link->losses, memory_order_relaxed);
+}
+
+static bool executor_link_hung_up(const struct executor_link *link) {
+        struct pollfd p = {.fd = link->fd, .events = POLLRDHUP};
+
+        return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR | POLLRDHUP)) != 0;
+}
+
+static void executor_link_gpus(struct executor_link *link, const Railmux__Executor__Hello *hello) {
+        link->n_gpu_infos = 0;
+        for (size_t i = 0; i < hello->n_gpus && link->n_gpu_infos < EXECUTOR_GPUS_MAX; i++) {
+                struct executor_gpu *gpu = &link->gpus[link->n_gpu_infos++];
+
+                gpu->index = hello->gpus[i]->index;
+                gpu->memory_bytes = hello->gpus[i]->memory_bytes;
+                snprintf(gpu->name, sizeof(gpu->name), "%s", hello->gpus[i]->name);
+        }
+        if (link->n_gpu_infos != link->n_gpus) {
+                log_warning("executor %s serves %u GPUs where %u were expected; going on with what it has", link->name,
+                            link->n_gpu_infos, link->n_gpus);
+                if (link->n_gpu_infos > 0) {
+                        link->n_gpus = link->n_gpu_infos;
+                        if (link->first_gpu == 0 && !link->next)
+                                link->manager->n_gpus = link->n_gpus;
+                }
+        }
+}
+
+/* A stranger has said who it is: the connection goes over to the executor's place, the stranger goes away. */
+static void executor_link_hello(struct executor_link *stranger, const Railmux__Executor__Hello *hello) {
+        struct manager *manager = stranger->manager;
+        uint32_t version = hello->version_max < EXECUTOR_PROTOCOL_MAX ? hello->version_max : EXECUTOR_PROTOCOL_MAX;
+        struct executor_link *link, *found = NULL;
+        const char *trouble = NULL;
+        int fd;
+
+        DL_FOREACH(manager->links, link) {
+                if (strcmp(link->name, hello->name) == 0)
+                        found = link;
+        }
+        if (version < hello->version_min || version < EXECUTOR_PROTOCOL_MIN)
+                trouble = "no common protocol version";
+        else if (!found)
+                trouble = "no executor of that name is expected";
+        else if (hello->instance == 0)
+                trouble = "instance 0";
+        else if (found->fd >= 0 && !executor_link_hung_up(found))
+                trouble = "an executor of that name is connected already";
+        if (trouble) {
+                log_warning("executor socket: pid %d calling itself '%.63s' refused: %s", (int)stranger->pid,
+                            hello->name, trouble);
+                executor_link_free(stranger);
+                return;
+        }
+        link = found;
+        if (link->fd >= 0)
+                executor_link_disconnect(link, "it has reconnected");
+        if (link->instance != 0 && link->instance != hello->instance && !link->draining) {
+                link->losses++;
+                manager->counters.executor_losses++;
+                log_fields(LOG_LEVEL_WARNING, (const char *const[]){"EXECUTOR", link->name, NULL},
+                           "executor %s: pid %d has taken the place of pid %d, which died", link->name,
+                           (int)stranger->pid, (int)link->pid);
+        }
+        fd = stranger->fd;
+        stranger->fd = -1;
+        link->pid = stranger->pid;
+        executor_link_free(stranger);
+
+        link->instance = hello->instance;
+        link->version = version;
+        link->workers = hello->workers;
+        link->draining = false;
+        snprintf(link->backend, sizeof(link->backend), "%s", hello->backend);
+        executor_link_gpus(link, hello);
+        link->state = EXECUTOR_INVENTORY;
+        link->connected_ns = clock_now_ns();
+        link->counters = (struct executor_counters){0};
+        manager->counters.executor_connects++;
+        executor_link_record(link);
+        if (executor_link_open(link, fd) < 0)
+                executor_link_disconnect(link, "out of memory");
+}
+
+static void executor_link_done(struct executor_link *link, uint64_t id, const Railmux__Executor__Done *done) {
+        struct executor_op *op;
+
+        DL_FOREACH(link->pending, op) {
+                if (op->id == id)
+                        break;
+        }
+        if (!op) {
+                executor_link_disconnect(link, "DONE for a call that was not made");
+                return;
+        }
+        DL_DELETE(link->pending, op);
+        link->n_pending--;
+        if (op->owed)
+                link->n_owed--;
+        executor_op_done(link, op, done);
+        free(op);
+        executor_link_flush(link);
+}
+
+static void executor_link_statistics(struct executor_link *link, uint64_t id,
+                                     const Railmux__Executor__Statistics *statistics) {
+        struct executor_op *op;
+
+        executor_report_statistics(link, statistics);
+        if (statistics->more || id == 0 || id != link->query_id)
+                return;
+        link->query_id = 0;
+        DL_FOREACH(link->pending, op) {
+                if (op->id == id)
+                        break;
+        }
+        if (op) {
+                DL_DELETE(link->pending, op);
+                link->n_pending--;
+                free(op);
+        }
+        manager_refresh_check(link->manager);
+        executor_link_flush(link);
+}
+
+/* Returns false when the link must not be touched any more in this turn. */
+static bool executor_link_message(struct executor_link *link, const Railmux__Executor__Message *message) {
+        struct comm *comm;
+
+        if (link->state == EXECUTOR_HELLO) {
+                if (message->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_HELLO) {
+                        executor_link_hello(link, message->hello);
+                } else {
+                        log_warning("executor socket: pid %d did not begin with HELLO", (int)link->pid);
+                        executor_link_free(link);
+                }
+                return false;
+        }
+        switch (message->body_case) {
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_INVENTORY:
+                if (link->state != EXECUTOR_INVENTORY)
+                        break;
+                executor_sync_inventory(link, message->inventory);
+                return true;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_READY:
+                if (link->state != EXECUTOR_INVENTORY)
+                        break;
+                executor_sync_ready(link);
+                return link->state != EXECUTOR_GONE;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_DONE:
+                if (!executor_link_connected(link))
+                        break;
+                executor_link_done(link, message->id, message->done);
+                return link->state != EXECUTOR_GONE;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_STATISTICS:
+                executor_link_statistics(link, message->id, message->statistics);
+                return link->state != EXECUTOR_GONE;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_STALL:
+                executor_report_stall(link, message->stall);
+                return true;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_FAILED:
+                comm = manager_comm(link->manager, message->comm_failed->comm);
+                if (comm)
+                        comm_fail(comm, message->comm_failed->code, message->comm_failed->rank,
+                                  message->comm_failed->message);
+                return true;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN: /* it tells that its end is planned */
+                link->draining = true;
+                return true;
+        default:
+                break;
+        }
+        executor_link_disconnect(link, "a message that is not expected now");
+        return false;
+}
+
+static void executor_link_dispatch(evutil_socket_t socket_fd, short what, void *data) {
+        struct executor_link *link = data;
+
+        (void)socket_fd;
+        (void)what;
+        for (unsigned int i = 0; i < EXECUTOR_MESSAGES_PER_TURN; i++) {
+                struct frame_arena arena;
+                ProtobufCMessage *message;
+                int fds[FRAME_FDS_MAX];
+                unsigned int n_fds = 0;
+                bool go_on;
+                int r;
+
+                /* Not the link's own: HELLO frees the stranger while its message is still in use. */
+                frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
+                r = frame_receive(link->fd, &railmux__executor__message__descriptor, &arena, &message, fds, &n_fds);
+                if (r == FRAME_E_AGAIN)
+                        return;
+                if (r != FRAME_OK) {
+                        const char *reason = r > 0 ? frame_error_text(r) : strerror(-r);
+
+                        if (link->state == EXECUTOR_HELLO)
+                                executor_link_free(link);
+                        else
+                                executor_link_disconnect(link, reason);
+                        return;
+                }
+                frame_close_fds(fds, n_fds); /* executors have none to give */
+                go_on = executor_link_message(link, (const Railmux__Executor__Message *)message);
+                protobuf_c_message_free_unpacked(message, &arena.allocator);
+                if (!go_on)
+                        return;
+        }
+}
+
+void executor_link_query(struct executor_link *link) {
+        if (executor_link_connected(link) && link->query_id == 0) {
+                link->query_id = UINT64_MAX; /* asked for; the number comes when it is sent */
+                executor_op_push(link, EXECUTOR_OP_QUERY, 0, 0);
+        }
+}
+
+void executor_link_flush(struct executor_link *link) {
+        struct executor_op *op;
+
+        while (executor_link_connected(link) && (op = link->outgoing) && link->n_pending < EXECUTOR_WINDOW) {
+                bool sent = false;
+                int condition = 0;
+
+                op->id = link->next_id + 1;
+                if (!executor_op_send(link, op, &sent, &condition)) {
+                        if (condition == FRAME_E_AGAIN)
+                                event_add(link->write_event, NULL);
+                        else if (condition == -ETOOMANYREFS || condition == -ENOBUFS || condition == -ENOMEM ||
+                                 condition == -EMFILE || condition == -ENFILE)
+                                evtimer_add(link->retry_event, &executor_retry_time);
+                        else if (condition > 0)
+                                executor_link_disconnect(link, frame_error_text(condition));
+                        else
+                                executor_link_disconnect(link, strerror(-condition));
+                        return;
+                }
+                DL_DELETE(link->outgoing, op);
+                if (!sent) {
+                        if (op->owed)
+                                link->n_owed--;
+                        free(op);
+                        continue;
+                }
+                link->next_id++;
+                DL_APPEND(link->pending, op);
+                link->n_pending++;
+                if (op->kind == EXECUTOR_OP_QUERY)
+                        link->query_id = op->id;
+        }
+        if (link->state == EXECUTOR_ATTACHING && link->n_owed == 0) {
+                link->state = EXECUTOR_READY;
+                log_fields(LOG_LEVEL_INFO, (const char *const[]){"EXECUTOR", link->name, NULL},
+                           "executor %s (pid %d, %u GPUs, %u workers) is ready", link->name, (int)link->pid,
+                           link->n_gpus, link->workers);
+        }
+}

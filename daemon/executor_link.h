@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The connection to one executor, and what it is owed. One object per executor that should exist. Loop thread. */
+#include "proto/executor.pb-c.h"
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct comm;
+struct executor_op;
+struct manager;
+
+#define EXECUTOR_NAME_MAX 64u
+#define EXECUTOR_GPUS_MAX 64u
+#define EXECUTOR_WINDOW   64u /* calls sent and not answered: bounds the fds in flight */
+
+enum executor_link_state {
+        EXECUTOR_GONE,      /* not connected */
+        EXECUTOR_HELLO,     /* connected, HELLO not yet received (strangers) */
+        EXECUTOR_INVENTORY, /* HELLO received, READY not yet */
+        EXECUTOR_ATTACHING, /* WELCOME sent, what it lacked is on its way */
+        EXECUTOR_READY,     /* everything is attached */
+};
+
+struct executor_gpu {
+        uint32_t index;
+        char name[64];
+        uint64_t memory_bytes;
+};
+
+struct executor_counters {
+        uint64_t at_ns; /* when they arrived, 0: never */
+        uint64_t operations, bytes, invalid_requests, sleeps, wakes, plans, lost, mismatches, uptime_ns, cpu_ns;
+};
+
+struct executor_link {
+        struct executor_link *next, *prev; /* manager->links or ->strangers */
+        struct manager *manager;
+
+        /* identity */
+        char name[EXECUTOR_NAME_MAX];
+        uint32_t index;             /* its bit in attachments */
+        uint32_t first_gpu, n_gpus; /* GPUs it should serve */
+        char backend[16];
+        uint64_t instance; /* of the process that is or was last connected, 0: none yet */
+        pid_t pid;
+        uint32_t version;
+        uint32_t workers;
+        struct executor_gpu gpus[EXECUTOR_GPUS_MAX];
+        uint32_t n_gpu_infos;
+
+        /* links */
+        int fd;
+        struct event *read_event, *write_event, *retry_event;
+
+        /* state */
+        enum executor_link_state state;
+        uint64_t connected_ns, gone_ns;
+        uint64_t losses; /* unplanned deaths */
+        bool draining;
+        bool launch_failed;           /* logged once */
+        struct executor_op *outgoing; /* utlist, not sent yet */
+        struct executor_op *pending;  /* utlist, sent and not answered */
+        uint32_t n_pending;
+        uint32_t n_owed; /* attach calls since READY that are not answered; 0 makes it READY */
+        uint64_t next_id;
+        uint64_t query_id; /* 0: none outstanding */
+        struct executor_counters counters;
+        uint32_t state_slot;
+};
+
+/* The place of an executor that should exist. */
+int executor_link_new(struct manager *manager, const char *name, uint32_t first_gpu, uint32_t n_gpus,
+                      struct executor_link **ret_link);
+/* A connection of which nothing is known yet; takes fd over. */
+int executor_link_accept(struct manager *manager, int fd, pid_t pid);
+struct executor_link *executor_link_free(struct executor_link *link);
+static inline uint64_t executor_link_mask(const struct executor_link *link) {
+        return UINT64_C(1) << link->index;
+}
+static inline bool executor_link_connected(const struct executor_link *link) {
+        return link->state >= EXECUTOR_ATTACHING;
+}
+const char *executor_link_state_name(const struct executor_link *link); /* "ready", "attaching", "gone" */
+/* Closes the connection, forgets what was acknowledged; the executor may come back. */
+void executor_link_disconnect(struct executor_link *link, const char *reason);
+/* Asks for statistics unless a query is outstanding. */
+void executor_link_query(struct executor_link *link);
+/* Sends what the window and the socket allow. */
+void executor_link_flush(struct executor_link *link);

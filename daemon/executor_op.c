@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/executor_op.h"
+
+#include "daemon/buffer.h"
+#include "daemon/comm.h"
+#include "daemon/executor_link.h"
+#include "daemon/manager.h"
+#include "daemon/session.h"
+#include "daemon/session_ring.h"
+#include "daemon/tenant.h"
+#include "railmux/railmux.h"
+#include "util/log.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+static void executor_op_append(struct executor_link *link, enum executor_op_kind kind, uint64_t object, uint32_t sub,
+                               bool owed) {
+        struct executor_op *op = calloc(1, sizeof(*op));
+
+        if (!op) {
+                executor_link_disconnect(link, "out of memory"); /* its return begins from the objects again */
+                return;
+        }
+        op->kind = kind;
+        op->object = object;
+        op->sub = sub;
+        op->owed = owed;
+        if (owed)
+                link->n_owed++;
+        DL_APPEND(link->outgoing, op);
+        executor_link_flush(link);
+}
+
+void executor_op_push(struct executor_link *link, enum executor_op_kind kind, uint64_t object, uint32_t sub) {
+        if (link->state >= EXECUTOR_INVENTORY)
+                executor_op_append(link, kind, object, sub, false);
+}
+
+static void executor_attach(struct manager *manager, uint64_t needed, struct attachment *attachment,
+                            enum executor_op_kind kind, uint64_t object, uint32_t sub) {
+        struct executor_link *link;
+
+        DL_FOREACH(manager->links, link) {
+                uint64_t mask = executor_link_mask(link);
+
+                if (!(needed & mask) || attachment->sent & mask || !executor_link_connected(link))
+                        continue;
+                attachment->sent |= mask;
+                attachment->known |= mask;
+                executor_op_append(link, kind, object, sub, link->state == EXECUTOR_ATTACHING);
+        }
+}
+
+void executor_attach_session(struct session *session) {
+        executor_attach(session->manager, UINT64_MAX, &session->attachment, EXECUTOR_OP_SESSION_ATTACH, session->id, 0);
+}
+
+void executor_attach_ring(struct session_ring *ring) {
+        executor_attach(ring->session->manager, session_ring_needed(ring), &ring->attachment, EXECUTOR_OP_RING_ATTACH,
+                        ring->session->id, ring->gpu);
+}
+
+void executor_attach_buffer(struct buffer *buffer) {
+        executor_attach(buffer->session->manager, UINT64_MAX, &buffer->attachment, EXECUTOR_OP_BUFFER_IMPORT,
+                        buffer->session->id, buffer->id);
+}
+
+void executor_attach_comm(struct comm *comm) {
+        executor_attach(comm->manager, comm_needed(comm), &comm->attachment, EXECUTOR_OP_COMM_ATTACH, comm->number, 0);
+}
+
+/* ---- sending ---- */
+
+static int executor_op_send_comm(struct executor_link *link, struct comm *comm, Railmux__Executor__Message *message) {
+        Railmux__Executor__CommAttach attach = RAILMUX__EXECUTOR__COMM_ATTACH__INIT;
+        Railmux__Executor__Member members[COMM_RANKS_MAX], *member_list[COMM_RANKS_MAX];
+        Railmux__Executor__Choice choices[PLAN_CHOICES_MAX], *choice_list[PLAN_CHOICES_MAX];
+
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                const struct comm_member *member = &comm->members[r];
+
+                railmux__executor__member__init(&members[r]);
+                members[r].session = member->session_id;
+                members[r].handle = member->handle;
+                members[r].gpu = member->gpu;
+                members[r].left = member->leaving || member->left;
+                members[r].last_sequence = member->last_sequence;
+                member_list[r] = &members[r];
+        }
+        for (uint32_t i = 0; i < comm->n_choices; i++) {
+                railmux__executor__choice__init(&choices[i]);
+                choices[i].operation = comm->choices[i].operation;
+                choices[i].algorithm = comm->choices[i].algorithm;
+                choices[i].max_bytes = comm->choices[i].max_bytes;
+                choice_list[i] = &choices[i];
+        }
+        attach.comm = comm->number;
+        attach.n_ranks = comm->n_ranks;
+        attach.n_members = comm->n_ranks;
+        attach.members = member_list;
+        attach.n_choices = comm->n_choices;
+        attach.choices = choice_list;
+        attach.part_bytes = comm->geometry.part_bytes;
+        attach.slots = comm->geometry.slots;
+        attach.ring_depth = comm->ring_depth;
+        attach.epoch = comm->epoch;
+        attach.code = comm->code;
+        attach.failed_rank = comm->failed_rank;
+        attach.name = comm->name;
+        message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
+        message->comm_attach = &attach;
+        return frame_send(link->fd, &message->base, &comm->marks_fd, 1);
+}
+
+static int executor_op_send_object(struct executor_link *link, struct executor_op *op,
+                                   Railmux__Executor__Message *message, bool *ret_gone) {
+        Railmux__Executor__SessionAttach attach = RAILMUX__EXECUTOR__SESSION_ATTACH__INIT;
+        Railmux__Executor__RingAttach ring_attach = RAILMUX__EXECUTOR__RING_ATTACH__INIT;
+        Railmux__Executor__BufferImport import = RAILMUX__EXECUTOR__BUFFER_IMPORT__INIT;
+        struct session *session;
+        struct session_ring *ring;
+        struct buffer *buffer;
+        struct comm *comm;
+
+        if (op->kind == EXECUTOR_OP_COMM_ATTACH) {
+                comm = manager_comm(link->manager, op->object);
+                *ret_gone = !comm;
+                return comm ? executor_op_send_comm(link, comm, message) : 0;
+        }
+        session = manager_session(link->manager, op->object);
+        *ret_gone = !session;
+        if (!session)
+                return 0;
+        switch (op->kind) {
+        case EXECUTOR_OP_SESSION_ATTACH:
+                attach.session = session->id;
+                attach.pid = (uint32_t)session->pid;
+                attach.name = session->name;
+                attach.tenant = session->tenant->name;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_SESSION_ATTACH;
+                message->session_attach = &attach;
+                return frame_send(link->fd, &message->base, NULL, 0);
+        case EXECUTOR_OP_RING_ATTACH:
+                ring = session_ring_find(session, op->sub);
+                *ret_gone = !ring;
+                if (!ring)
+                        return 0;
+                ring_attach.session = session->id;
+                ring_attach.gpu = ring->gpu;
+                ring_attach.depth = ring->depth;
+                ring_attach.argument_bytes = ring->argument_bytes;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_RING_ATTACH;
+                message->ring_attach = &ring_attach;
+                return frame_send(link->fd, &message->base,
+                                  (const int[]){ring->client_fd, ring->executor_fd, ring->event_fd}, 3);
+        default:
+                buffer = buffer_find(session, op->sub);
+                *ret_gone = !buffer;
+                if (!buffer)
+                        return 0;
+                import.session = session->id;
+                import.buffer = buffer->id;
+                import.bytes = buffer->bytes;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_IMPORT;
+                message->buffer_import = &import;
+                return frame_send(link->fd, &message->base, &buffer->fd, 1);
+        }
+}
+
+static int executor_op_send_plain(struct executor_link *link, struct executor_op *op,
+                                  Railmux__Executor__Message *message, bool *ret_gone) {
+        Railmux__Executor__SessionDetach session_detach = RAILMUX__EXECUTOR__SESSION_DETACH__INIT;
+        Railmux__Executor__BufferRetire retire = RAILMUX__EXECUTOR__BUFFER_RETIRE__INIT;
+        Railmux__Executor__CommAbort comm_abort_call = RAILMUX__EXECUTOR__COMM_ABORT__INIT;
+        Railmux__Executor__CommDetach comm_detach = RAILMUX__EXECUTOR__COMM_DETACH__INIT;
+        Railmux__Executor__RankLeave leave = RAILMUX__EXECUTOR__RANK_LEAVE__INIT;
+        Railmux__Executor__Query query = RAILMUX__EXECUTOR__QUERY__INIT;
+        struct comm *comm;
+
+        switch (op->kind) {
+        case EXECUTOR_OP_SESSION_DETACH:
+                session_detach.session = op->object;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_SESSION_DETACH;
+                message->session_detach = &session_detach;
+                break;
+        case EXECUTOR_OP_BUFFER_RETIRE:
+                retire.session = op->object;
+                retire.buffer = op->sub;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_RETIRE;
+                message->buffer_retire = &retire;
+                break;
+        case EXECUTOR_OP_COMM_ABORT:
+                comm = manager_comm(link->manager, op->object);
+                *ret_gone = !comm;
+                if (!comm)
+                        return 0;
+                comm_abort_call.comm = op->object;
+                comm_abort_call.code = comm->code ? comm->code : RMX_E_ABORTED;
+                comm_abort_call.rank = comm->code ? comm->failed_rank : (int32_t)op->sub;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ABORT;
+                message->comm_abort = &comm_abort_call;
+                break;
+        case EXECUTOR_OP_COMM_DETACH:
+                comm_detach.comm = op->object;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_DETACH;
+                message->comm_detach = &comm_detach;
+                break;
+        case EXECUTOR_OP_RANK_LEAVE:
+                comm = manager_comm(link->manager, op->object);
+                *ret_gone = !comm;
+                if (!comm)
+                        return 0;
+                leave.comm = op->object;
+                leave.rank = op->sub;
+                leave.last_sequence = comm->members[op->sub].last_sequence;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE;
+                message->rank_leave = &leave;
+                break;
+        default:
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_QUERY;
+                message->query = &query;
+                break;
+        }
+        return frame_send(link->fd, &message->base, NULL, 0);
+}
+
+bool executor_op_send(struct executor_link *link, struct executor_op *op, bool *ret_sent, int *ret_condition) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        bool gone = false;
+        int r;
+
+        message.id = op->id;
+        switch (op->kind) {
+        case EXECUTOR_OP_SESSION_ATTACH:
+        case EXECUTOR_OP_RING_ATTACH:
+        case EXECUTOR_OP_BUFFER_IMPORT:
+        case EXECUTOR_OP_COMM_ATTACH:
+                r = executor_op_send_object(link, op, &message, &gone);
+                break;
+        default:
+                r = executor_op_send_plain(link, op, &message, &gone);
+                break;
+        }
+        if (r != FRAME_OK) {
+                *ret_condition = r;
+                return false;
+        }
+        *ret_sent = !gone;
+        return true;
+}
+
+/* ---- answers ---- */
+
+void executor_op_done(struct executor_link *link, const struct executor_op *op, const Railmux__Executor__Done *done) {
+        uint64_t mask = executor_link_mask(link);
+        struct session *session;
+        struct session_ring *ring;
+        struct buffer *buffer;
+        struct comm *comm;
+
+        switch (op->kind) {
+        case EXECUTOR_OP_SESSION_ATTACH:
+                session = manager_session(link->manager, op->object);
+                if (session && done->code)
+                        session_end(session, LOG_LEVEL_ERROR, "executor %s refused the session: %s", link->name,
+                                    done->message);
+                else if (session)
+                        session->attachment.acked |= mask;
+                return;
+        case EXECUTOR_OP_RING_ATTACH:
+                session = manager_session(link->manager, op->object);
+                ring = session ? session_ring_find(session, op->sub) : NULL;
+                if (ring)
+                        session_ring_attached(ring, mask, done->code, done->message);
+                return;
+        case EXECUTOR_OP_BUFFER_IMPORT:
+        case EXECUTOR_OP_BUFFER_RETIRE:
+                session = manager_session(link->manager, op->object);
+                buffer = session ? buffer_find(session, op->sub) : NULL;
+                if (buffer && op->kind == EXECUTOR_OP_BUFFER_IMPORT)
+                        buffer_attached(buffer, mask, done->code, done->message);
+                else if (buffer)
+                        buffer_retired(buffer, mask);
+                return;
+        case EXECUTOR_OP_COMM_ATTACH:
+                comm = manager_comm(link->manager, op->object);
+                if (comm)
+                        comm_attached(comm, mask, done->code, done->message, done->epoch, done->lost);
+                return;
+        case EXECUTOR_OP_COMM_ABORT:
+                comm = manager_comm(link->manager, op->object);
+                if (comm)
+                        comm_aborted(comm, mask);
+                return;
+        case EXECUTOR_OP_RANK_LEAVE:
+                comm = manager_comm(link->manager, op->object);
+                if (comm)
+                        comm_member_left(&comm->members[op->sub], mask);
+                return;
+        default:
+                return; /* nobody waits for the end of a detach */
+        }
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Accepting. Nothing that accept() returns can be fatal: a peer may provoke most of it. When fds or memory run out the
+ * listener stops listening for a while (a level-triggered loop would otherwise turn at full rate over the connection it
+ * cannot take) and a timer arms it again.
+ */
+#include "daemon/listener.h"
+
+#include "daemon/fdstore.h"
+#include "daemon/manager.h"
+#include "proto/frame.h"
+#include "util/log.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define LISTENER_PER_TURN 16u
+
+static const struct timeval listener_pause = {.tv_usec = 200000};
+
+struct listener {
+        struct manager *manager;
+        const char *name;
+        char *path; /* made by us, unlinked on free; NULL if handed over */
+        int fd;
+        bool paused;
+        listener_accepted accepted;
+        struct event *event, *timer;
+};
+
+static void listener_dispatch(evutil_socket_t socket_fd, short what, void *data) {
+        struct listener *listener = data;
+
+        (void)socket_fd;
+        (void)what;
+        for (unsigned int i = 0; i < LISTENER_PER_TURN; i++) {
+                struct ucred cred = {0};
+                socklen_t size = sizeof(cred);
+                struct listener_peer peer;
+                int fd, r;
+
+                fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+                if (fd < 0) {
+                        if (errno == EAGAIN || errno == EWOULDBLOCK)
+                                return;
+                        if (errno == EINTR || errno == ECONNABORTED)
+                                continue;
+                        listener->manager->counters.accept_errors++;
+                        log_warning("socket %s: cannot accept (%s), trying again in 200 ms", listener->name,
+                                    strerror(errno));
+                        listener->paused = true;
+                        event_del(listener->event);
+                        evtimer_add(listener->timer, &listener_pause);
+                        return;
+                }
+                if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0) {
+                        close(fd);
+                        continue;
+                }
+                peer = (struct listener_peer){.pid = cred.pid, .uid = cred.uid, .gid = cred.gid};
+                r = listener->accepted(listener->manager, fd, &peer);
+                if (r < 0) {
+                        listener->manager->counters.accept_errors++;
+                        log_warning("socket %s: pid %d not served: %s", listener->name, (int)cred.pid, strerror(-r));
+                }
+        }
+}
+
+static void listener_rearm(evutil_socket_t fd, short what, void *data) {
+        struct listener *listener = data;
+
+        (void)fd;
+        (void)what;
+        listener->paused = false;
+        if (event_add(listener->event, NULL) < 0)
+                evtimer_add(listener->timer, &listener_pause);
+}
+
+/* A handed-over socket counts only if clients will find it where the configuration says. */
+static bool listener_bound_to(int fd, const char *path) {
+        struct sockaddr_un address = {0};
+        socklen_t size = sizeof(address);
+        struct stat st;
+
+        return getsockname(fd, (struct sockaddr *)&address, &size) == 0 && address.sun_family == AF_UNIX &&
+               strcmp(address.sun_path, path) == 0 && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode);
+}
+
+int listener_new(struct manager *manager, const char *name, const char *path, unsigned int mode,
+                 listener_accepted accepted, struct listener **ret_listener) {
+        struct listener *listener;
+        int r;
+
+        listener = calloc(1, sizeof(*listener));
+        if (!listener)
+                return -ENOMEM;
+        listener->manager = manager;
+        listener->name = name;
+        listener->accepted = accepted;
+        listener->fd = fdstore_take(manager->fdstore, name);
+        if (listener->fd >= 0 && !listener_bound_to(listener->fd, path)) {
+                close(listener->fd);
+                fdstore_remove(name);
+                listener->fd = -1;
+        }
+        if (listener->fd < 0) {
+                listener->path = strdup(path);
+                if (!listener->path) {
+                        listener_free(listener);
+                        return -ENOMEM;
+                }
+                listener->fd = frame_listen(path, mode);
+                if (listener->fd < 0) {
+                        r = listener->fd;
+                        free(listener->path); /* not ours to unlink */
+                        listener->path = NULL;
+                        listener_free(listener);
+                        return r;
+                }
+                r = fdstore_put(name, listener->fd);
+                if (r < 0)
+                        log_warning("socket %s is not kept over a restart: %s", name, strerror(-r));
+        } else {
+                evutil_make_socket_nonblocking(listener->fd);
+        }
+        listener->event = event_new(manager->base, listener->fd, EV_READ | EV_PERSIST, listener_dispatch, listener);
+        listener->timer = evtimer_new(manager->base, listener_rearm, listener);
+        if (!listener->event || !listener->timer || event_add(listener->event, NULL) < 0) {
+                listener_free(listener);
+                return -ENOMEM;
+        }
+        *ret_listener = listener;
+        return 0;
+}
+
+struct listener *listener_free(struct listener *listener) {
+        if (!listener)
+                return NULL;
+        if (listener->event)
+                event_free(listener->event);
+        if (listener->timer)
+                event_free(listener->timer);
+        if (listener->fd >= 0)
+                close(listener->fd);
+        /* With a manager the socket lives on in its store. */
+        if (listener->path && !fdstore_present())
+                unlink(listener->path);
+        free(listener->path);
+        free(listener);
+        return NULL;
+}

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The root of everything. manager_new() makes the parts in their order of need, manager_free() is its mirror image.
+ *
+ * Only one thing is special about the end: an orderly stop must leave the fd store and the state as they are, because
+ * whether somebody will take over is the service manager's decision (a restart takes over, a stop discards the store).
+ * So `stopping` is set before anything is freed, and freeing then neither tells clients and executors nor touches
+ * records.
+ */
+#include "daemon/manager.h"
+
+#include "daemon/adopt.h"
+#include "daemon/comm.h"
+#include "daemon/comm_join.h"
+#include "daemon/control.h"
+#include "daemon/executor_link.h"
+#include "daemon/fdstore.h"
+#include "daemon/launcher.h"
+#include "daemon/listener.h"
+#include "daemon/options.h"
+#include "daemon/session.h"
+#include "daemon/state.h"
+#include "daemon/tenant.h"
+#include "util/cleanup.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#define MANAGER_WORKERS_MAX 16u
+
+static const struct timeval manager_launch_time = {.tv_sec = 2};
+static const struct timeval manager_refresh_time = {.tv_usec = 250000};
+
+struct manager_refresh {
+        struct manager_refresh *next, *prev;
+        void (*done)(void *data);
+        void *data;
+};
+
+/* ---- lookups ---- */
+
+struct session *manager_session(struct manager *manager, uint64_t number) {
+        struct session *session;
+
+        HASH_FIND(hh, manager->sessions, &number, sizeof(number), session);
+        return session;
+}
+
+struct comm *manager_comm(struct manager *manager, uint64_t number) {
+        struct comm *comm;
+
+        HASH_FIND(hh, manager->comms, &number, sizeof(number), comm);
+        return comm;
+}
+
+uint64_t manager_links_mask(const struct manager *manager) {
+        const struct executor_link *link;
+        uint64_t mask = 0;
+
+        DL_FOREACH(manager->links, link)
+        mask |= executor_link_mask(link);
+        return mask;
+}
+
+struct executor_link *manager_link_of_gpu(struct manager *manager, uint32_t gpu) {
+        struct executor_link *link;
+
+        DL_FOREACH(manager->links, link) {
+                if (gpu >= link->first_gpu && gpu - link->first_gpu < link->n_gpus)
+                        return link;
+        }
+        return NULL;
+}
+
+uint32_t manager_workers(const struct manager *manager) {
+        cpu_set_t set;
+        uint32_t n = manager->config->workers;
+
+        if (n == 0)
+                n = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+        return n > MANAGER_WORKERS_MAX && manager->config->workers == 0 ? MANAGER_WORKERS_MAX : n;
+}
+
+const char *manager_state_name(const struct manager *manager) {
+        const struct executor_link *link;
+
+        if (manager->stopping)
+                return "draining";
+        DL_FOREACH(manager->links, link) {
+                if (link->state != EXECUTOR_READY)
+                        return "degraded";
+        }
+        return "running";
+}
+
+/* ---- statistics for operators ---- */
+
+static void manager_refresh_finish(struct manager *manager) {
+        evtimer_del(manager->refresh_event);
+        while (manager->refreshes) {
+                struct manager_refresh *refresh = manager->refreshes;
+                void (*done)(void *data) = refresh->done;
+                void *data = refresh->data;
+
+                DL_DELETE(manager->refreshes, refresh);
+                free(refresh);
+                done(data);
+        }
+}
+
+static void manager_refresh_time_over(evutil_socket_t fd, short what, void *data) {
+        (void)fd;
+        (void)what;
+        manager_refresh_finish(data);
+}
+
+void manager_refresh_check(struct manager *manager) {
+        static const struct timeval now = {0};
+        const struct executor_link *link;
+
+        if (!manager->refreshes)
+                return;
+        DL_FOREACH(manager->links, link) {
+                if (link->query_id != 0)
+                        return;
+        }
+        evtimer_add(manager->refresh_event, &now); /* from the loop, never from below a caller */
+}
+
+int manager_refresh(struct manager *manager, void (*done)(void *data), void *data) {
+        struct manager_refresh *refresh = calloc(1, sizeof(*refresh));
+        struct executor_link *link;
+
+        if (!refresh)
+                return -ENOMEM;
+        refresh->done = done;
+        refresh->data = data;
+        DL_APPEND(manager->refreshes, refresh);
+        if (!evtimer_pending(manager->refresh_event, NULL))
+                evtimer_add(manager->refresh_event, &manager_refresh_time);
+        DL_FOREACH(manager->links, link)
+        executor_link_query(link);
+        manager_refresh_check(manager);
+        return 0;
+}
+
+void manager_refresh_cancel(struct manager *manager, void *data) {
+        struct manager_refresh *refresh, *tmp;
+
+        DL_FOREACH_SAFE(manager->refreshes, refresh, tmp) {
+                if (refresh->data != data)
+                        continue;
+                DL_DELETE(manager->refreshes, refresh);
+                free(refresh);
+        }
+}
+
+/* ---- connections ---- */
+
+static int manager_accept_client(struct manager *manager, int fd, const struct listener_peer *peer) {
+        struct tenant_identity identity = {.listener = "client", .uid = peer->uid, .gid = peer->gid, .pid = peer->pid};
+        struct session *session;
+        int r;
+
+        r = session_new(manager, fd, &identity, &session);
+        if (r < 0)
+                return r;
+        r = session_start(session);
+        if (r < 0) {
+                session_end(session, LOG_LEVEL_ERROR, "out of memory");
+                session_free(session);
+        }
+        return r;
+}
+
+static int manager_accept_executor(struct manager *manager, int fd, const struct listener_peer *peer) {
+        if (peer->uid != 0 && peer->uid != geteuid()) {
+                close(fd);
+                return -EPERM;
+        }
+        return executor_link_accept(manager, fd, peer->pid);
+}
+
+/* Asks for executors that are not connected. Their supervisor restarts them; this is for those that it does not know of
+ * yet. */
+static void manager_launch(evutil_socket_t fd, short what, void *data) {
+        struct manager *manager = data;
+        struct executor_link *link;
+
+        (void)fd;
+        (void)what;
+        DL_FOREACH(manager->links, link) {
+                int r;
+
+                if (link->state != EXECUTOR_GONE)
+                        continue;
+                r = launcher_start(manager->launcher, link->name);
+                if (r < 0 && !link->launch_failed)
+                        log_fields(LOG_LEVEL_ERROR, (const char *const[]){"EXECUTOR", link->name, NULL},
+                                   "executor %s cannot be started (%s), trying again every 2 s: %s", link->name,
+                                   launcher_kind(manager->launcher), strerror(-r));
+                link->launch_failed = r < 0;
+        }
+}
+
+/* ---- service manager ---- */
+
+static void manager_watchdog(evutil_socket_t fd, short what, void *data) {
+        struct manager *manager = data;
+
+        (void)fd;
+        (void)what;
+        sd_notifyf(0, "WATCHDOG=1\nSTATUS=%s: %u sessions, %u comms", manager_state_name(manager),
+                   HASH_COUNT(manager->sessions), HASH_COUNT(manager->comms));
+}
+
+static void manager_signal(evutil_socket_t signal_number, short what, void *data) {
+        struct manager *manager = data;
+        char error[CONFIG_ERROR_MAX];
+
+        (void)what;
+        if (signal_number != SIGHUP) {
+                log_notice("stopping on signal %d", (int)signal_number);
+                manager_stop(manager);
+                return;
+        }
+        manager_reload(manager, error); /* it has said what was wrong */
+}
+
+int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
+        struct config fresh;
+        struct tenant *tenant;
+        int r;
+
+        sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
+        config_init(&fresh);
+        r = config_load(&fresh, manager->options->config_path, error);
+        if (!r)
+                r = options_apply(manager->options, &fresh, error);
+        if (r < 0) {
+                log_error("configuration not reloaded, the old one stays in force: %s", error);
+        } else {
+                manager->config->log_level = fresh.log_level;
+                manager->config->stall_ms = fresh.stall_ms;
+                memcpy(manager->config->limit, fresh.limit, sizeof(fresh.limit));
+                log_set_level(fresh.log_level);
+                DL_FOREACH(manager->tenants, tenant)
+                tenant_set_limits(tenant, fresh.limit);
+                log_notice("configuration reloaded: log level %s", log_level_name(fresh.log_level));
+        }
+        config_deinit(&fresh);
+        sd_notify(0, "READY=1");
+        return r;
+}
+
+/* ---- life ---- */
+
+static int manager_new_state(struct manager *manager) {
+        int fd, r = 0;
+
+        fd = fdstore_take(manager->fdstore, "state");
+        if (fd >= 0) {
+                r = state_adopt(fd, &manager->state);
+                if (r == 0) {
+                        state_count_restart(manager->state);
+                        manager->restarts = state_restarts(manager->state);
+                        return 0;
+                }
+                close(fd);
+                fdstore_remove("state");
+                log_error("the predecessor's state cannot be read; its sessions end");
+        }
+        r = state_new(&manager->state);
+        if (r < 0)
+                return r;
+        r = fdstore_put("state", state_fd(manager->state));
+        if (r < 0)
+                log_warning("fd store: the state is not kept over a restart: %s", strerror(-r));
+        return 0;
+}
+
+static int manager_new_signals(struct manager *manager) {
+        static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+        struct event **events[] = {&manager->term_event, &manager->int_event, &manager->hup_event};
+
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+                *events[i] = evsignal_new(manager->base, numbers[i], manager_signal, manager);
+                if (!*events[i] || event_add(*events[i], NULL) < 0)
+                        return -ENOMEM;
+        }
+        return 0;
+}
+
+static int manager_new_timers(struct manager *manager) {
+        uint64_t watchdog_us = 0;
+
+        manager->refresh_event = evtimer_new(manager->base, manager_refresh_time_over, manager);
+        manager->launch_event = event_new(manager->base, -1, EV_PERSIST, manager_launch, manager);
+        manager->watchdog_event = event_new(manager->base, -1, EV_PERSIST, manager_watchdog, manager);
+        if (!manager->refresh_event || !manager->launch_event || !manager->watchdog_event ||
+            event_add(manager->launch_event, &manager_launch_time) < 0)
+                return -ENOMEM;
+        if (sd_watchdog_enabled(0, &watchdog_us) > 0) {
+                struct timeval half = {.tv_sec = (time_t)(watchdog_us / 2000000),
+                                       .tv_usec = (suseconds_t)(watchdog_us / 2 % 1000000)};
+
+                if (event_add(manager->watchdog_event, &half) < 0)
+                        return -ENOMEM;
+        }
+        return 0;
+}
+
+static int manager_new_listeners(struct manager *manager) {
+        _cleanup_free_ char *path = NULL;
+        int r;
+
+        if (asprintf(&path, "%s.exec", manager->config->client_socket) < 0) {
+                path = NULL;
+                return -ENOMEM;
+        }
+        r = listener_new(manager, "executor", path, 0600, manager_accept_executor, &manager->executor_listener);
+        if (r < 0) {
+                log_error("cannot listen on %s: %s", path, strerror(-r));
+                return r;
+        }
+        r = listener_new(manager, "client", manager->config->client_socket, manager->config->client_mode,
+                         manager_accept_client, &manager->client_listener);
+        if (r < 0)
+                log_error("cannot listen on %s: %s", manager->config->client_socket, strerror(-r));
+        return r;
+}
+
+static int manager_setup(struct manager *manager) {
+        struct executor_link *link;
+        struct tenant *tenant;
+        int r;
+
+        manager->base = event_base_new();
+        if (!manager->base)
+                return -ENOMEM;
+        r = fdstore_new(&manager->fdstore);
+        if (!r)
+                r = manager_new_state(manager);
+        if (!r)
+                r = tenant_new(TENANT_DEFAULT, manager->config->limit, &tenant);
+        if (r < 0)
+                return r;
+        DL_APPEND(manager->tenants, tenant);
+        r = executor_link_new(manager, "host", 0, manager->n_gpus, &link);
+        if (!r)
+                r = launcher_new(manager->base, manager->config, &manager->launcher);
+        if (!r)
+                r = manager_new_timers(manager);
+        if (!r)
+                r = manager_new_listeners(manager);
+        if (r < 0)
+                return r;
+        if (manager->restarts > 0)
+                adopt(manager);
+        r = control_new(manager, &manager->control);
+        if (!r)
+                r = manager_new_signals(manager);
+        if (r < 0)
+                return r;
+        manager->fdstore = fdstore_free(manager->fdstore); /* what nobody took is of no use any more */
+        return 0;
+}
+
+int manager_new(struct config *config, const struct options *options, struct manager **ret_manager) {
+        struct manager *manager = calloc(1, sizeof(*manager));
+        int r;
+
+        if (!manager)
+                return -ENOMEM;
+        manager->config = config;
+        manager->options = options;
+        manager->started_ns = clock_now_ns();
+        manager->n_gpus = config->gpus;
+        r = manager_setup(manager);
+        if (r < 0) {
+                manager_free(manager);
+                return r;
+        }
+        *ret_manager = manager;
+        return 0;
+}
+
+static void manager_free_events(struct manager *manager) {
+        struct event **events[] = {&manager->hup_event,      &manager->int_event,    &manager->term_event,
+                                   &manager->watchdog_event, &manager->launch_event, &manager->refresh_event};
+
+        for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+                if (*events[i])
+                        event_free(*events[i]);
+                *events[i] = NULL;
+        }
+}
+
+struct manager *manager_free(struct manager *manager) {
+        struct session *session, *tmp;
+        struct comm *comm, *next;
+
+        if (!manager)
+                return NULL;
+        manager->stopping = true;
+        manager->control = control_free(manager->control);
+        HASH_ITER(hh, manager->comms, comm, next)
+        comm_free(comm);
+        tombstones_free(manager);
+        HASH_ITER(hh, manager->sessions, session, tmp)
+        session_free(session);
+        while (manager->greetings)
+                session_free(manager->greetings);
+        manager->client_listener = listener_free(manager->client_listener);
+        manager->executor_listener = listener_free(manager->executor_listener);
+        while (manager->refreshes)
+                manager_refresh_cancel(manager, manager->refreshes->data);
+        manager->launcher = launcher_free(manager->launcher);
+        while (manager->strangers)
+                executor_link_free(manager->strangers);
+        while (manager->links)
+                executor_link_free(manager->links);
+        while (manager->tenants) {
+                struct tenant *tenant = manager->tenants;
+
+                DL_DELETE(manager->tenants, tenant);
+                tenant_free(tenant);
+        }
+        manager_free_events(manager);
+        manager->state = state_free(manager->state);
+        manager->fdstore = fdstore_abandon(manager->fdstore); /* still there only if the start failed */
+        if (manager->base)
+                event_base_free(manager->base);
+        free(manager);
+        return NULL;
+}
+
+void manager_stop(struct manager *manager) {
+        manager->stopping = true;
+        event_base_loopbreak(manager->base);
+}
+
+int manager_run(struct manager *manager) {
+        manager_launch(-1, 0, manager);
+        sd_notifyf(0, "READY=1\nSTATUS=running");
+        log_notice("serving %u GPUs of the host backend on %s", manager->n_gpus, manager->config->client_socket);
+        while (!manager->stopping) {
+                if (event_base_loop(manager->base, EVLOOP_ONCE) < 0)
+                        return -EIO;
+        }
+        sd_notify(0, "STOPPING=1");
+        return 0;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The tree of everything railmuxd holds. One loop thread owns all of it. */
+#include "daemon/config.h"
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct buffer;
+struct comm;
+struct control;
+struct executor_link;
+struct fdstore;
+struct launcher;
+struct listener;
+struct manager_refresh;
+struct options;
+struct session;
+struct state;
+struct tenant;
+struct tombstone;
+
+#define MANAGER_GPUS_MAX  64u
+#define MANAGER_LINKS_MAX 64u
+
+struct manager_counters {
+        uint64_t sessions_opened, sessions_closed, sessions_dropped, sessions_refused, sessions_adopted;
+        uint64_t comms_created, comms_failed, comms_freed;
+        uint64_t calls, protocol_errors, accept_errors;
+        uint64_t executor_losses, executor_connects;
+};
+
+struct manager {
+        /* owner */
+        const struct options *options; /* command line; owned by main */
+        struct config *config;         /* in force; owned by main */
+
+        /* identity */
+        uint64_t started_ns; /* CLOCK_MONOTONIC */
+        uint64_t restarts;   /* adoptions since the node's first start */
+        uint32_t n_gpus;     /* GPUs served: 0 .. n_gpus - 1 */
+
+        /* parts, in the order they are made */
+        struct event_base *base;
+        struct fdstore *fdstore; /* NULL once start-up is over */
+        struct state *state;
+        struct tenant *tenants;          /* utlist */
+        struct executor_link *links;     /* utlist; one per executor that should exist */
+        struct executor_link *strangers; /* utlist; connections that have not said HELLO */
+        struct launcher *launcher;
+        struct session *sessions;  /* uthash by id */
+        struct session *greetings; /* utlist; connections that have not said HELLO */
+        struct comm *comms;        /* uthash by number, joining ones included */
+        struct comm *comms_by_id;  /* uthash by 128-byte id; split comms are not in it */
+        struct tombstone *tombstones;
+        struct listener *client_listener;
+        struct listener *executor_listener;
+        struct control *control; /* control_new(manager, &control), takes "control" from fdstore or listens */
+
+        struct event *term_event, *int_event, *hup_event, *watchdog_event, *launch_event;
+        struct manager_refresh *refreshes;
+        struct event *refresh_event;
+        bool barrier_failed; /* the last fd store barrier; logged once */
+        bool stopping;       /* an orderly stop: the fd store and the state stay as they are */
+
+        struct manager_counters counters;
+};
+
+int manager_new(struct config *config, const struct options *options, struct manager **ret_manager);
+struct manager *manager_free(struct manager *manager);
+/* Dispatches until SIGTERM or SIGINT. */
+int manager_run(struct manager *manager);
+void manager_stop(struct manager *manager);
+
+/* Loads the configuration whole, then swaps limits, log level and stall bound. 0, or -errno with a text and nothing
+ * changed. */
+int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]);
+
+/* Asks every connected executor for statistics; done() is called from the loop when all have answered (the values then
+ * lie in comm->statistics and link->counters) or after 250 ms, whichever comes first; at once if no executor is ready.
+ * Cancel with manager_refresh_cancel before data dies. */
+int manager_refresh(struct manager *manager, void (*done)(void *data), void *data);
+void manager_refresh_cancel(struct manager *manager, void *data);
+/* An executor has answered, or will not. */
+void manager_refresh_check(struct manager *manager);
+
+/* Worker threads of the host executor, for the cost model. */
+uint32_t manager_workers(const struct manager *manager);
+/* "running", "degraded" (an executor is missing), "draining". */
+const char *manager_state_name(const struct manager *manager);
+struct session *manager_session(struct manager *manager, uint64_t session);
+struct comm *manager_comm(struct manager *manager, uint64_t comm);
+uint64_t manager_links_mask(const struct manager *manager); /* all executors that should exist */
+/* The executor that serves a GPU; NULL if none does. */
+struct executor_link *manager_link_of_gpu(struct manager *manager, uint32_t gpu);

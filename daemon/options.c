@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/options.h"
+
+#include "util/log.h"
+#include "util/parse.h"
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char options_help[] = "railmuxd [OPTIONS]\n"
+                            "\n"
+                            "Serves collective operations to the processes of this node.\n"
+                            "\n"
+                            "  --config FILE      configuration (default /etc/railmux/railmuxd.yaml, if it exists)\n"
+                            "  --gpu SPEC         auto, host or host:N (N emulated GPUs, 1..64)\n"
+                            "  --socket PATH      client socket (default /run/railmux/client.sock)\n"
+                            "  --control PATH     control socket (default /run/railmux/control.sock)\n"
+                            "  --workers N        worker threads of the host executor (0: one per CPU, at most 16)\n"
+                            "  --keep             run under an own keeper that restarts what dies\n"
+                            "  --log-level LEVEL  error, warning, notice, info or debug\n"
+                            "  --version          print the version\n"
+                            "  --help             print this\n";
+
+int options_parse(struct options *options, int argc, char **argv, char error[CONFIG_ERROR_MAX]) {
+        enum {
+                OPT_CONFIG = 256,
+                OPT_GPU,
+                OPT_SOCKET,
+                OPT_CONTROL,
+                OPT_WORKERS,
+                OPT_KEEP,
+                OPT_LEVEL,
+                OPT_VERSION,
+                OPT_HELP
+        };
+        static const struct option table[] = {
+                {"config", required_argument, NULL, OPT_CONFIG},
+                {"gpu", required_argument, NULL, OPT_GPU},
+                {"socket", required_argument, NULL, OPT_SOCKET},
+                {"control", required_argument, NULL, OPT_CONTROL},
+                {"workers", required_argument, NULL, OPT_WORKERS},
+                {"keep", no_argument, NULL, OPT_KEEP},
+                {"log-level", required_argument, NULL, OPT_LEVEL},
+                {"version", no_argument, NULL, OPT_VERSION},
+                {"help", no_argument, NULL, OPT_HELP},
+                {NULL, 0, NULL, 0},
+        };
+        struct options parsed = {0};
+        int c;
+
+        optind = 1;
+        opterr = 0;
+        while ((c = getopt_long(argc, argv, "", table, NULL)) >= 0) {
+                switch (c) {
+                case OPT_CONFIG:
+                        parsed.config_path = optarg;
+                        break;
+                case OPT_GPU:
+                        parsed.gpu = optarg;
+                        break;
+                case OPT_SOCKET:
+                        parsed.socket = optarg;
+                        break;
+                case OPT_CONTROL:
+                        parsed.control = optarg;
+                        break;
+                case OPT_WORKERS:
+                        if (parse_u32(optarg, &parsed.workers) < 0 || parsed.workers > 1024) {
+                                snprintf(error, CONFIG_ERROR_MAX, "--workers: '%s' is no number in 0 .. 1024", optarg);
+                                return -EINVAL;
+                        }
+                        parsed.has_workers = true;
+                        break;
+                case OPT_KEEP:
+                        parsed.keep = true;
+                        break;
+                case OPT_LEVEL:
+                        parsed.level = log_level_parse(optarg);
+                        if (parsed.level < 0) {
+                                snprintf(error, CONFIG_ERROR_MAX,
+                                         "--log-level: '%s' is none of error, warning, notice, info, debug", optarg);
+                                return -EINVAL;
+                        }
+                        parsed.has_level = true;
+                        break;
+                case OPT_VERSION:
+                        parsed.version = true;
+                        break;
+                case OPT_HELP:
+                        parsed.help = true;
+                        break;
+                default:
+                        snprintf(error, CONFIG_ERROR_MAX, "%s: unknown option, or its value is missing (see --help)",
+                                 argv[optind > 1 ? optind - 1 : 1]);
+                        return -EINVAL;
+                }
+        }
+        if (optind < argc) {
+                snprintf(error, CONFIG_ERROR_MAX, "'%s': no argument is expected here (see --help)", argv[optind]);
+                return -EINVAL;
+        }
+        *options = parsed;
+        return 0;
+}
+
+static int options_replace(char **target, const char *value) {
+        char *copy;
+
+        if (!value)
+                return 0;
+        copy = strdup(value);
+        if (!copy)
+                return -ENOMEM;
+        free(*target);
+        *target = copy;
+        return 0;
+}
+
+static int options_apply_gpu(const char *gpu, struct config *config, char error[CONFIG_ERROR_MAX]) {
+        uint32_t n;
+
+        if (strcmp(gpu, "auto") == 0 || strcmp(gpu, "host") == 0)
+                return options_replace(&config->backend, gpu);
+        if (strncmp(gpu, "host:", 5) == 0 && parse_u32(gpu + 5, &n) == 0 && n >= 1 && n <= 64) {
+                config->gpus = n;
+                return options_replace(&config->backend, "host");
+        }
+        if (strncmp(gpu, "hip", 3) == 0)
+                snprintf(error, CONFIG_ERROR_MAX, "--gpu: this build has no hip backend; allowed: auto, host, host:N");
+        else
+                snprintf(error, CONFIG_ERROR_MAX, "--gpu: '%s' is none of auto, host, host:N with N in 1 .. 64", gpu);
+        return -EINVAL;
+}
+
+int options_apply(const struct options *options, struct config *config, char error[CONFIG_ERROR_MAX]) {
+        int r = 0;
+
+        if (options->gpu)
+                r = options_apply_gpu(options->gpu, config, error);
+        if (!r)
+                r = options_replace(&config->client_socket, options->socket);
+        if (!r)
+                r = options_replace(&config->control_socket, options->control);
+        if (r == -ENOMEM)
+                snprintf(error, CONFIG_ERROR_MAX, "out of memory");
+        if (r < 0)
+                return r;
+        if (options->has_workers)
+                config->workers = options->workers;
+        if (options->has_level)
+                config->log_level = options->level;
+        return 0;
+}

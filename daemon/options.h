@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* railmuxd's command line. It wins over the configuration files, also after a reload. */
+#include "daemon/config.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct options {
+        const char *config_path, *gpu, *socket, *control;
+        bool keep, has_workers, has_level, version, help;
+        uint32_t workers;
+        int level;
+};
+
+/* 0, or -EINVAL and a text. */
+int options_parse(struct options *options, int argc, char **argv, char error[CONFIG_ERROR_MAX]);
+/* 0, -EINVAL with a text, -ENOMEM. */
+int options_apply(const struct options *options, struct config *config, char error[CONFIG_ERROR_MAX]);
+extern const char options_help[];

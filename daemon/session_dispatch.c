@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls of clients. Each is idempotent by its own keys, because a client repeats unanswered calls when a successor of
+ * this daemon says RESUMED, while the first copy may still lie in the socket. A call with a wrong argument is answered
+ * with a failure; only what no correct library sends (a message out of order, of the wrong direction, without id) ends
+ * the session.
+ */
+#include "daemon/session_dispatch.h"
+
+#include "daemon/attachment.h"
+#include "daemon/buffer.h"
+#include "daemon/call.h"
+#include "daemon/comm.h"
+#include "daemon/comm_id.h"
+#include "daemon/comm_join.h"
+#include "daemon/comm_split.h"
+#include "daemon/executor_op.h"
+#include "daemon/manager.h"
+#include "daemon/record.h"
+#include "daemon/session_ring.h"
+#include "daemon/state.h"
+#include "daemon/tenant.h"
+#include "railmux/railmux.h"
+#include "ring/ring.h"
+#include "util/log.h"
+#include <string.h>
+
+void session_wait_for(struct session *session, uint64_t id, struct call **list) {
+        int r = call_add(list, session, id);
+
+        if (r > 0)
+                session_end(session, LOG_LEVEL_WARNING, "protocol error: more than %u calls at once",
+                            SESSION_CALLS_MAX);
+        else if (r < 0)
+                session_end(session, LOG_LEVEL_ERROR, "out of memory");
+}
+
+void session_clean_name(char ret_name[SESSION_NAME_MAX], const char *name) {
+        size_t i;
+
+        for (i = 0; name && name[i] && i < SESSION_NAME_MAX - 1; i++)
+                ret_name[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
+        ret_name[i] = 0;
+}
+
+static void session_breach(struct session *session, const char *what) {
+        session->manager->counters.protocol_errors++;
+        session_end(session, LOG_LEVEL_WARNING, "protocol error: %s", what);
+}
+
+static void session_hello_reply(struct session *session, uint64_t id) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__HelloReply reply = RAILMUX__SESSION__HELLO_REPLY__INIT;
+        struct manager *manager = session->manager;
+
+        reply.version = session->version;
+        reply.features = session->features;
+        reply.session = session->id;
+        reply.gpus = manager->n_gpus;
+        reply.backend = (char *)"host";
+        reply.ring_depth = manager->config->ring_depth;
+        reply.ring_argument_bytes = RING_ARGUMENT_BYTES_DEFAULT;
+        reply.tenant = session->tenant->name;
+        message.id = id;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_HELLO_REPLY;
+        message.hello_reply = &reply;
+        session_send(session, &message);
+}
+
+static void session_hello(struct session *session, uint64_t id, const Railmux__Session__Hello *hello) {
+        uint32_t version = hello->version_max < SESSION_PROTOCOL_MAX ? hello->version_max : SESSION_PROTOCOL_MAX;
+        uint64_t number;
+
+        if (session->id != 0) { /* repeated, because a predecessor died before it answered */
+                session_hello_reply(session, id);
+                return;
+        }
+        session_clean_name(session->name, hello->name);
+        if (hello->version_min > hello->version_max) {
+                session_breach(session, "HELLO with an empty version range");
+                return;
+        }
+        if (version < hello->version_min || version < SESSION_PROTOCOL_MIN) {
+                session_send_failure(session, id, RMX_E_VERSION,
+                                     "the client speaks protocol versions %u .. %u, this daemon %u .. %u",
+                                     hello->version_min, hello->version_max, SESSION_PROTOCOL_MIN,
+                                     SESSION_PROTOCOL_MAX);
+                session_end(session, LOG_LEVEL_NOTICE, "no common protocol version (client: %u .. %u)",
+                            hello->version_min, hello->version_max);
+                return;
+        }
+        if (session->refused) {
+                session_send_failure(session, id, RMX_E_LIMIT, "%s", session->refusal);
+                session_end(session, LOG_LEVEL_INFO, "%s", session->refusal);
+                return;
+        }
+        session->version = version;
+        session->features = hello->features & SESSION_FEATURES;
+        number = state_take_session(session->manager->state);
+        session_register(session, number); /* a fresh number is never taken */
+        if (record_session(session)) {
+                session_send_failure(session, id, RMX_E_NO_MEMORY, "the daemon cannot record the session");
+                session_end(session, LOG_LEVEL_ERROR, "it cannot be recorded");
+                return;
+        }
+        session->manager->counters.sessions_opened++;
+        session_log_opened(session);
+        executor_attach_session(session);
+        record_barrier(session->manager);
+        session_hello_reply(session, id);
+}
+
+static void session_ring_open(struct session *session, uint64_t id, const Railmux__Session__RingOpen *body) {
+        struct session_ring *ring = session_ring_find(session, body->gpu);
+        char text[160];
+        int r;
+
+        if (body->gpu >= session->manager->n_gpus) {
+                session_send_failure(session, id, RMX_E_INVALID, "gpu is %u; allowed: 0 .. %u", body->gpu,
+                                     session->manager->n_gpus - 1);
+                return;
+        }
+        if (ring && attachment_complete(&ring->attachment, session_ring_needed(ring))) {
+                session_ring_reply(ring, id);
+                return;
+        }
+        if (!ring) {
+                r = session_ring_new(session, body->gpu, text, sizeof(text), &ring);
+                if (r) {
+                        session_send_failure(session, id, r == SESSION_RING_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY,
+                                             "%s", text);
+                        return;
+                }
+        }
+        session_wait_for(session, id, &ring->calls);
+        executor_attach_ring(ring);
+}
+
+static void session_buffer_create(struct session *session, uint64_t id, const Railmux__Session__BufferCreate *body) {
+        struct buffer *buffer = buffer_find(session, body->buffer);
+        char text[160];
+        int r;
+
+        if (body->buffer == 0) {
+                session_send_failure(session, id, RMX_E_INVALID, "buffer numbers begin at 1");
+                return;
+        }
+        if (buffer && buffer->retiring) {
+                session_send_failure(session, id, RMX_E_BUSY, "buffer %u is being destroyed", body->buffer);
+                return;
+        }
+        if (buffer && buffer->bytes != buffer_round(body->bytes)) {
+                session_send_failure(session, id, RMX_E_INVALID, "buffer %u exists with another size", body->buffer);
+                return;
+        }
+        if (buffer && attachment_complete(&buffer->attachment, manager_links_mask(session->manager))) {
+                buffer_reply(buffer, id);
+                return;
+        }
+        if (!buffer) {
+                r = buffer_new(session, body->buffer, body->bytes, text, sizeof(text), &buffer);
+                if (r) {
+                        session_send_failure(session, id,
+                                             r == BUFFER_E_LIMIT     ? RMX_E_LIMIT
+                                             : r == BUFFER_E_INVALID ? RMX_E_INVALID
+                                                                     : RMX_E_NO_MEMORY,
+                                             "%s", text);
+                        return;
+                }
+        }
+        session_wait_for(session, id, &buffer->calls);
+        executor_attach_buffer(buffer);
+}
+
+static void session_buffer_destroy(struct session *session, uint64_t id, const Railmux__Session__BufferDestroy *body) {
+        struct buffer *buffer = buffer_find(session, body->buffer);
+        struct session *waiting;
+        uint64_t waiting_id;
+
+        if (!buffer) { /* an earlier copy of this call may have destroyed it */
+                session_send_ack(session, id);
+                return;
+        }
+        while (!buffer->retiring && call_pop(&buffer->calls, &waiting, &waiting_id))
+                session_send_failure(waiting, waiting_id, RMX_E_INVALID, "the buffer was destroyed");
+        session_wait_for(session, id, &buffer->calls);
+        buffer_retire(buffer);
+}
+
+static void session_id_create(struct session *session, uint64_t id) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__IdReply reply = RAILMUX__SESSION__ID_REPLY__INIT;
+        struct state *state = session->manager->state;
+        uint8_t bytes[COMM_ID_BYTES];
+
+        if (comm_id_create(state_key(state), state_node(state), session->tenant->name, bytes) < 0) {
+                session_send_failure(session, id, RMX_E_INTERNAL, "the daemon cannot make an id");
+                return;
+        }
+        reply.id.data = bytes;
+        reply.id.len = sizeof(bytes);
+        message.id = id;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY;
+        message.id_reply = &reply;
+        session_send(session, &message);
+}
+
+/* The member that a handle names. If it names none but did once, the call was answered by doing it. */
+static struct comm_member *session_member(struct session *session, uint64_t id, uint32_t handle) {
+        struct comm_member *member = comm_member_of_handle(session, handle);
+
+        if (member && member->comm->state == COMM_READY)
+                return member;
+        if (!member && handle != 0 && handle < session->next_handle)
+                session_send_ack(session, id);
+        else
+                session_send_failure(session, id, RMX_E_INVALID, "handle %u names no communicator", handle);
+        return NULL;
+}
+
+static void session_comm_destroy(struct session *session, uint64_t id, const Railmux__Session__CommDestroy *body) {
+        struct comm_member *member = session_member(session, id, body->handle);
+
+        if (!member)
+                return;
+        session_wait_for(session, id, &member->calls);
+        comm_member_leave(member, body->last_sequence);
+}
+
+static void session_comm_abort(struct session *session, uint64_t id, const Railmux__Session__CommAbort *body) {
+        struct comm_member *member = session_member(session, id, body->handle);
+
+        if (!member)
+                return;
+        session_wait_for(session, id, &member->comm->abort_calls);
+        comm_abort(member->comm, member->rank);
+}
+
+void session_dispatch(struct session *session, const Railmux__Session__Message *message) {
+        if (message->id == 0) {
+                session_breach(session, "a call without id");
+                return;
+        }
+        if (session->id == 0 && message->body_case != RAILMUX__SESSION__MESSAGE__BODY_HELLO) {
+                session_breach(session, "the first message is no HELLO");
+                return;
+        }
+        switch (message->body_case) {
+        case RAILMUX__SESSION__MESSAGE__BODY_HELLO:
+                session_hello(session, message->id, message->hello);
+                break;
+        case RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN:
+                session_ring_open(session, message->id, message->ring_open);
+                break;
+        case RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE:
+                session_buffer_create(session, message->id, message->buffer_create);
+                break;
+        case RAILMUX__SESSION__MESSAGE__BODY_BUFFER_DESTROY:
+                session_buffer_destroy(session, message->id, message->buffer_destroy);
+                break;
+        case RAILMUX__SESSION__MESSAGE__BODY_ID_CREATE:
+                session_id_create(session, message->id);
+                break;
+        case RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE:
+                comm_join(session, message->id, message->comm_create);
+                break;
+        case RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT:
+                comm_split_call(session, message->id, message->comm_split);
+                break;
+        case RAILMUX__SESSION__MESSAGE__BODY_COMM_DESTROY:
+                session_comm_destroy(session, message->id, message->comm_destroy);
+                break;
+        case RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT:
+                session_comm_abort(session, message->id, message->comm_abort);
+                break;
+        default:
+                session_breach(session, "a message that clients do not send");
+                break;
+        }
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Tenants. Everything that a client holds is charged to its tenant before it is made, through tenant_charge(), so a
+ * refusal has one text and is logged in one place. Which tenant a peer belongs to is decided in tenant_choose() alone:
+ * more ways of telling (listening socket, cgroup, uid, gid) go there.
+ */
+#include "daemon/tenant.h"
+
+#include "daemon/manager.h"
+#include "util/log.h"
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+int tenant_new(const char *name, const uint64_t limits[CHARGE_KIND_COUNT], struct tenant **ret_tenant) {
+        struct tenant *tenant;
+
+        if (strlen(name) >= sizeof(tenant->name))
+                return -EINVAL;
+        tenant = calloc(1, sizeof(*tenant));
+        if (!tenant)
+                return -ENOMEM;
+        snprintf(tenant->name, sizeof(tenant->name), "%s", name);
+        tenant_set_limits(tenant, limits);
+        *ret_tenant = tenant;
+        return 0;
+}
+
+struct tenant *tenant_free(struct tenant *tenant) {
+        if (!tenant)
+                return NULL;
+        for (unsigned int i = 0; i < CHARGE_KIND_COUNT; i++)
+                assert(tenant->account.used[i] == 0);
+        free(tenant);
+        return NULL;
+}
+
+struct tenant *tenant_choose(struct manager *manager, const struct tenant_identity *identity) {
+        (void)identity; /* one tenant so far */
+        return manager->tenants;
+}
+
+struct tenant *tenant_find(struct manager *manager, const char *name) {
+        struct tenant *tenant;
+
+        DL_FOREACH(manager->tenants, tenant) {
+                if (strcmp(tenant->name, name) == 0)
+                        return tenant;
+        }
+        return NULL;
+}
+
+void tenant_set_limits(struct tenant *tenant, const uint64_t limits[CHARGE_KIND_COUNT]) {
+        memcpy(tenant->account.limit, limits, sizeof(tenant->account.limit));
+}
+
+int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind kind, uint64_t amount, char *text,
+                  size_t text_size) {
+        int r = charge_take(charge, &tenant->account, kind, amount);
+
+        if (!r)
+                return 0;
+        snprintf(text, text_size, "tenant %s: %s limit %" PRIu64 " reached", tenant->name, charge_kind_name(kind),
+                 tenant->account.limit[kind]);
+        if (tenant->account.refused[kind] == 1)
+                log_fields(LOG_LEVEL_WARNING, (const char *const[]){"TENANT", tenant->name, NULL},
+                           "%s; %" PRIu64 " more asked for (further refusals are counted, not logged)", text, amount);
+        return TENANT_E_LIMIT;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Who is accounted: a name, an account of charges and the limits on them. Owned by the manager (loop thread). */
+#include "util/charge.h"
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct manager;
+
+#define TENANT_NAME_MAX 64u
+#define TENANT_DEFAULT  "default"
+
+enum {
+        _TENANT_E_SUCCESS,
+        TENANT_E_LIMIT, /* the charge would exceed a limit; nothing was charged */
+};
+
+/* What is known of a peer when its tenant is chosen. */
+struct tenant_identity {
+        const char *listener; /* name of the listening socket it came in through */
+        uid_t uid;
+        gid_t gid;
+        pid_t pid;
+};
+
+struct tenant {
+        struct tenant *next, *prev;
+
+        char name[TENANT_NAME_MAX];
+        struct charge_account account;
+};
+
+int tenant_new(const char *name, const uint64_t limits[CHARGE_KIND_COUNT], struct tenant **ret_tenant);
+struct tenant *tenant_free(struct tenant *tenant); /* asserts that nothing is charged any more */
+
+/* The one place where a peer is mapped to its tenant. Never NULL. */
+struct tenant *tenant_choose(struct manager *manager, const struct tenant_identity *identity);
+/* The tenant of that name or NULL. */
+struct tenant *tenant_find(struct manager *manager, const char *name);
+
+void tenant_set_limits(struct tenant *tenant, const uint64_t limits[CHARGE_KIND_COUNT]);
+/* 0, or TENANT_E_LIMIT and a sentence for the client in text. The first refusal of a kind is logged here. */
+int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind kind, uint64_t amount, char *text,
+                  size_t text_size);

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/daemon/fixture.h"
+#include "tests/cmocka_all.h"
+
+#include "tests/daemon/fixture_parts.h"
+#include "util/clock.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utlist.h>
+
+unsigned int fixture_max_fds;
+
+uint64_t fixture_deadline(void) {
+        return clock_now_ns() + UINT64_C(10000000000);
+}
+
+void fixture_turn_until(struct fixture *fixture, uint64_t end_ns, const char *what, const char *file, int line) {
+        if (clock_now_ns() > end_ns) {
+                fprintf(stderr, "%s:%d: waited in vain for: %s\n", file, line, what);
+                fail();
+        }
+        fixture_turn(fixture);
+}
+
+void fixture_turn(struct fixture *fixture) {
+        struct pollfd polls[FIXTURE_CLIENTS + 2];
+        unsigned int n = 0, first_client;
+
+        polls[n++] = (struct pollfd){.fd = fixture->notify_fd, .events = POLLIN};
+        polls[n++] = (struct pollfd){.fd = fixture->executor.fd, .events = POLLIN};
+        first_client = n;
+        for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++) {
+                struct client *client = &fixture->clients[i];
+
+                polls[n++] = (struct pollfd){.fd = client->eof || client->deaf ? -1 : client->fd, .events = POLLIN};
+        }
+        if (poll(polls, n, 20) <= 0)
+                return;
+        if (polls[0].revents)
+                fixture_notified(fixture);
+        if (polls[1].revents)
+                executor_readable(fixture);
+        for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++) {
+                if (polls[first_client + i].revents)
+                        client_readable(&fixture->clients[i]);
+        }
+}
+
+/* ---- the service manager ---- */
+
+static void fixture_notify_line(struct fixture *fixture, const char *line, int *fds, unsigned int n_fds,
+                                const char *name) {
+        if (strcmp(line, "READY=1") == 0) {
+                fixture->n_ready++;
+        } else if (strcmp(line, "RELOADING=1") == 0) {
+                fixture->n_reloading++;
+        } else if (strcmp(line, "STOPPING=1") == 0) {
+                fixture->n_stopping++;
+        } else if (strcmp(line, "WATCHDOG=1") == 0) {
+                fixture->n_watchdog++;
+        } else if (strcmp(line, "BARRIER=1") == 0) {
+                fixture->n_barriers++; /* answered by closing the fd, which the caller does */
+        } else if (strcmp(line, "FDSTORE=1") == 0) {
+                assert_int_equal(n_fds, 1);
+                assert_true(fixture->n_store < FIXTURE_STORE);
+                assert_int_equal(fixture_stored(fixture, name), -1);
+                snprintf(fixture->store[fixture->n_store].name, sizeof(fixture->store[0].name), "%s", name);
+                fixture->store[fixture->n_store++].fd = fds[0];
+                fds[0] = -1;
+        } else if (strcmp(line, "FDSTOREREMOVE=1") == 0) {
+                int i = fixture_stored(fixture, name);
+
+                if (i >= 0) {
+                        close(fixture->store[i].fd);
+                        fixture->store[i] = fixture->store[--fixture->n_store];
+                }
+        }
+}
+
+void fixture_notified(struct fixture *fixture) {
+        char text[1024], control[CMSG_SPACE(sizeof(int) * 4)], name[64] = "";
+        struct iovec iov = {.iov_base = text, .iov_len = sizeof(text) - 1};
+        struct msghdr message = {
+                .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+        ssize_t n = recvmsg(fixture->notify_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        int fds[4] = {-1, -1, -1, -1};
+        unsigned int n_fds = 0;
+        char *at, *line, *save = NULL;
+
+        if (n < 0)
+                return;
+        text[n] = 0;
+        fixture->n_notified++;
+        if (fixture->kill_at > 0 && --fixture->kill_at == 0)
+                fixture_kill(fixture);
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+                if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+                        continue;
+                n_fds = (unsigned int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+                memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
+        }
+        at = strstr(text, "FDNAME=");
+        if (at)
+                sscanf(at, "FDNAME=%63[^\n]", name);
+        for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+                fixture_notify_line(fixture, line, fds, n_fds, name);
+        for (unsigned int i = 0; i < n_fds; i++) {
+                if (fds[i] >= 0)
+                        close(fds[i]);
+        }
+}
+
+int fixture_stored(struct fixture *fixture, const char *name) {
+        for (unsigned int i = 0; i < fixture->n_store; i++) {
+                if (strcmp(fixture->store[i].name, name) == 0)
+                        return (int)i;
+        }
+        return -1;
+}
+
+static void fixture_listen_notify(struct fixture *fixture) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+        fixture->notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        assert_true(fixture->notify_fd >= 0);
+        snprintf(address.sun_path, sizeof(address.sun_path), "%s", fixture->notify);
+        assert_int_equal(bind(fixture->notify_fd, (struct sockaddr *)&address, sizeof(address)), 0);
+}
+
+/* ---- the daemon ---- */
+
+static void fixture_hand_over(struct fixture *fixture) {
+        char names[FIXTURE_STORE * 16] = "", number[32];
+        unsigned int n = fixture->n_store;
+        size_t used = 0;
+
+        setenv("NOTIFY_SOCKET", fixture->notify, 1);
+        setenv("WATCHDOG_USEC", "200000", 1);
+        if (n == 0)
+                return;
+        for (unsigned int i = 0; i < n; i++) /* out of the way of the numbers they are to get */
+                fixture->store[i].fd = fcntl(fixture->store[i].fd, F_DUPFD, 3 + FIXTURE_STORE + 256);
+        for (unsigned int i = 0; i < n; i++) {
+                dup2(fixture->store[i].fd, 3 + (int)i);
+                close(fixture->store[i].fd);
+                used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ":" : "",
+                                         fixture->store[i].name);
+        }
+        snprintf(number, sizeof(number), "%u", n);
+        setenv("LISTEN_FDS", number, 1);
+        snprintf(number, sizeof(number), "%d", (int)getpid());
+        setenv("LISTEN_PID", number, 1);
+        setenv("LISTEN_FDNAMES", names, 1);
+}
+
+void fixture_start(struct fixture *fixture) {
+        struct pollfd pending = {.fd = fixture->notify_fd, .events = POLLIN};
+        unsigned int ready;
+
+        /* As service managers do: what the predecessor had sent counts before its successor starts. */
+        while (fixture->managed && poll(&pending, 1, 0) > 0)
+                fixture_notified(fixture);
+        ready = fixture->n_ready;
+        fixture->daemon = fork();
+        assert_true(fixture->daemon >= 0);
+        if (fixture->daemon == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                unsetenv("NOTIFY_SOCKET");
+                unsetenv("JOURNAL_STREAM");
+                if (fixture_max_fds > 0)
+                        setrlimit(RLIMIT_NOFILE, &(struct rlimit){fixture_max_fds, fixture_max_fds});
+                setenv("RAILMUX_EXECUTOR", fixture->idler, 1);
+                if (fixture->managed)
+                        fixture_hand_over(fixture);
+                /* what this test was started with is not to be counted as the daemon's */
+                close_range(3 + (fixture->managed ? fixture->n_store : 0), ~0u, 0);
+                execl(RAILMUXD, RAILMUXD, "--gpu", "host:8", "--workers", "2", "--socket", fixture->socket, "--control",
+                      fixture->control, "--config", fixture->config, NULL);
+                _exit(127);
+        }
+        if (fixture->managed)
+                fixture_wait(fixture, fixture->n_ready > ready);
+        else
+                fixture_wait(fixture, access(fixture->socket, F_OK) == 0);
+}
+
+void fixture_setup(struct fixture *fixture, const char *config, bool managed) {
+        FILE *file;
+
+        memset(fixture, 0, sizeof(*fixture));
+        signal(SIGPIPE, SIG_IGN);
+        snprintf(fixture->directory, sizeof(fixture->directory), "/tmp/railmux-test-XXXXXX");
+        assert_non_null(mkdtemp(fixture->directory));
+        snprintf(fixture->socket, sizeof(fixture->socket), "%s/client.sock", fixture->directory);
+        snprintf(fixture->exec, sizeof(fixture->exec), "%s.exec", fixture->socket);
+        snprintf(fixture->control, sizeof(fixture->control), "%s/control.sock", fixture->directory);
+        snprintf(fixture->config, sizeof(fixture->config), "%s/railmuxd.yaml", fixture->directory);
+        snprintf(fixture->notify, sizeof(fixture->notify), "%s/notify", fixture->directory);
+        snprintf(fixture->idler, sizeof(fixture->idler), "%s/executor", fixture->directory);
+        file = fopen(fixture->config, "w");
+        assert_non_null(file);
+        fputs(config ? config : "log: {level: info}\n", file);
+        fclose(file);
+        /* The test plays the executor; what the daemon starts as one only sleeps. */
+        file = fopen(fixture->idler, "w");
+        assert_non_null(file);
+        fputs("#!/bin/sh\nexec sleep 1000\n", file);
+        fclose(file);
+        assert_int_equal(chmod(fixture->idler, 0700), 0);
+        fixture->managed = managed;
+        fixture->notify_fd = fixture->executor.fd = -1;
+        fixture->executor.announce_failures = true;
+        for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++)
+                fixture->clients[i].fd = -1;
+        if (managed)
+                fixture_listen_notify(fixture);
+        fixture_start(fixture);
+        executor_connect(fixture, true);
+        fixture_wait(fixture, fixture->executor.welcome);
+        fixture->idle_fds = fixture_daemon_fds(fixture);
+}
+
+void fixture_kill(struct fixture *fixture) {
+        assert_int_equal(kill(fixture->daemon, SIGKILL), 0);
+        assert_int_equal(waitpid(fixture->daemon, NULL, 0), fixture->daemon);
+        fixture->daemon = 0;
+}
+
+void fixture_signal(struct fixture *fixture, int signal_number) {
+        assert_int_equal(kill(fixture->daemon, signal_number), 0);
+}
+
+static void fixture_remove(const struct fixture *fixture) {
+        DIR *dir = opendir(fixture->directory);
+        struct dirent *entry;
+
+        assert_non_null(dir);
+        while ((entry = readdir(dir))) {
+                if (entry->d_name[0] != '.')
+                        assert_int_equal(unlinkat(dirfd(dir), entry->d_name, 0), 0);
+        }
+        closedir(dir);
+        assert_int_equal(rmdir(fixture->directory), 0);
+}
+
+void fixture_teardown(struct fixture *fixture) {
+        int status = 0;
+        pid_t pid = 0;
+
+        fixture_signal(fixture, SIGTERM);
+        fixture_wait(fixture, (pid = waitpid(fixture->daemon, &status, WNOHANG)) != 0);
+        assert_int_equal(pid, fixture->daemon);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        executor_disconnect(fixture);
+        for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++)
+                client_close(&fixture->clients[i]);
+        for (unsigned int i = 0; i < fixture->n_store; i++)
+                close(fixture->store[i].fd);
+        if (fixture->notify_fd >= 0)
+                close(fixture->notify_fd);
+        fixture_remove(fixture);
+}
+
+unsigned int fixture_daemon_fds(struct fixture *fixture) {
+        char path[64];
+        struct dirent *entry;
+        unsigned int n = 0;
+        DIR *dir;
+
+        snprintf(path, sizeof(path), "/proc/%d/fd", (int)fixture->daemon);
+        dir = opendir(path);
+        assert_non_null(dir);
+        while ((entry = readdir(dir))) {
+                if (entry->d_name[0] != '.')
+                        n++;
+        }
+        closedir(dir);
+        return n;
+}
+
+void fixture_wait_idle(struct fixture *fixture) {
+        fixture_wait(fixture, fixture_daemon_fds(fixture) == fixture->idle_fds);
+}

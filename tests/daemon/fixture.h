@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * A real railmuxd in a directory of its own, with everything around it played by the test in one thread: the executor,
+ * the clients and, if wanted, the service manager with its fd store. Whoever waits for something turns one poll loop
+ * (fixture_turn), which lets the played parts answer. Nothing sleeps; a wait that lasts longer than ten seconds fails
+ * the test.
+ */
+#include "daemon/comm_id.h"
+#include "proto/executor.pb-c.h"
+#include "proto/frame.h"
+#include "proto/session.pb-c.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define FIXTURE_CLIENTS 80
+#define FIXTURE_STORE   512
+
+struct inbox_message {
+        struct inbox_message *next, *prev;
+        Railmux__Session__Message *message;
+        struct frame_arena arena;
+        int fds[FRAME_FDS_MAX];
+        unsigned int n_fds;
+};
+
+struct client {
+        struct fixture *fixture;
+        int fd; /* -1: unused */
+        bool eof;
+        bool deaf; /* does not read */
+        pid_t pid; /* of the process that connected, 0: this one */
+        uint64_t next_id;
+        uint64_t session;
+        uint32_t gpus;
+        struct inbox_message *inbox; /* utlist */
+};
+
+struct fake_comm {
+        uint64_t number;
+        uint32_t n_ranks, code, epoch;
+        uint64_t sessions[64];
+        uint32_t handles[64];
+        bool left[64];
+        uint32_t n_choices;
+};
+
+/* The executor: says DONE to everything and remembers it. */
+struct fake_executor {
+        int fd;
+        uint64_t instance;
+        bool hold; /* DONE waits until this is false */
+        bool welcome;
+        uint32_t refuse;        /* body case that is answered with RMX_E_UNSUPPORTED */
+        bool announce_failures; /* COMM_FAILED after a session was detached */
+        uint64_t held[256];
+        uint32_t held_code[256];
+        unsigned int n_held;
+        uint64_t sessions[256];
+        unsigned int n_sessions;
+        struct {
+                uint64_t session;
+                uint32_t gpu;
+        } rings[256];
+        unsigned int n_rings;
+        struct {
+                uint64_t session;
+                uint32_t buffer;
+        } buffers[512];
+        unsigned int n_buffers;
+        struct fake_comm comms[128];
+        unsigned int n_comms;
+        unsigned int count[32]; /* messages by body case */
+};
+
+struct store_entry {
+        char name[64];
+        int fd;
+};
+
+struct fixture {
+        char directory[64];
+        char socket[96], exec[108], control[96], config[96], notify[96], idler[96];
+        pid_t daemon;
+        unsigned int idle_fds; /* of the daemon, when it was ready and alone */
+        struct fake_executor executor;
+        struct client clients[FIXTURE_CLIENTS];
+        bool managed;
+        int notify_fd;
+        unsigned int kill_at; /* > 0: the daemon is killed at the n-th notification from now */
+        unsigned int n_notified;
+        unsigned int n_ready, n_barriers, n_reloading, n_stopping, n_watchdog;
+        struct store_entry store[FIXTURE_STORE];
+        unsigned int n_store;
+};
+
+extern unsigned int fixture_max_fds; /* > 0: of daemons started from now on */
+/* config: text of a configuration file or NULL. managed: play the service manager. */
+void fixture_setup(struct fixture *fixture, const char *config, bool managed);
+void fixture_teardown(struct fixture *fixture); /* stops the daemon with SIGTERM and checks its exit status */
+void fixture_start(struct fixture *fixture);    /* a (new) railmuxd, with what the store holds */
+void fixture_kill(struct fixture *fixture);     /* SIGKILL, and wait */
+void fixture_signal(struct fixture *fixture, int signal_number);
+unsigned int fixture_daemon_fds(struct fixture *fixture);
+/* Waits until the daemon holds as many fds as when it was alone. */
+void fixture_wait_idle(struct fixture *fixture);
+int fixture_stored(struct fixture *fixture, const char *name); /* index or -1 */
+
+/* One turn of the loop; returns after something happened, or after at most 20 ms. */
+void fixture_turn(struct fixture *fixture);
+#define fixture_wait(fixture, condition)                                                                               \
+        do {                                                                                                           \
+                uint64_t end_ = fixture_deadline();                                                                    \
+                while (!(condition))                                                                                   \
+                        fixture_turn_until(fixture, end_, #condition, __FILE__, __LINE__);                             \
+        } while (0)
+uint64_t fixture_deadline(void);
+void fixture_turn_until(struct fixture *fixture, uint64_t end_ns, const char *what, const char *file, int line);
+
+/* fresh: a new process that holds nothing; else the same one comes back with its inventory. */
+void executor_connect(struct fixture *fixture, bool fresh);
+void executor_disconnect(struct fixture *fixture);
+void executor_release(struct fixture *fixture); /* says what it held back */
+struct fake_comm *executor_comm(struct fixture *fixture, uint64_t number);
+void executor_send_comm_failed(struct fixture *fixture, uint64_t comm, uint32_t code, int32_t rank);
+void executor_send(struct fixture *fixture, Railmux__Executor__Message *message);
+
+struct client *client_connect(struct fixture *fixture); /* no HELLO */
+struct client *client_open(struct fixture *fixture);    /* with HELLO, must succeed */
+/* Connected by a child process that can be killed; the socket is shared with the test. */
+struct client *client_open_child(struct fixture *fixture);
+void client_close(struct client *client);
+uint64_t client_send(struct client *client, Railmux__Session__Message *message); /* gives it an id if it has none */
+struct inbox_message *client_answer(struct client *client, uint64_t id);         /* waits; NULL at EOF */
+struct inbox_message *client_find(struct client *client, uint64_t id);           /* does not wait */
+struct inbox_message *client_event(struct client *client, uint32_t event_case);  /* waits */
+bool client_has_event(struct client *client, uint32_t event_case);
+void client_drop(struct client *client, struct inbox_message *entry);
+void client_wait_eof(struct client *client);
+
+/* Whole calls. The _send ones return the id, the others the code (0 for success). */
+uint64_t send_hello(struct client *client);
+uint64_t send_ring_open(struct client *client, uint32_t gpu);
+uint64_t send_buffer_create(struct client *client, uint32_t buffer, uint64_t bytes);
+uint64_t send_buffer_destroy(struct client *client, uint32_t buffer);
+uint64_t send_comm_create(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t n_ranks, uint32_t rank);
+uint64_t send_comm_split(struct client *client, uint32_t parent, uint32_t number, int32_t colour, int32_t key);
+uint64_t send_comm_destroy(struct client *client, uint32_t handle, uint32_t last_sequence);
+uint64_t send_comm_abort(struct client *client, uint32_t handle);
+void call_id_create(struct client *client, uint8_t ret_id[COMM_ID_BYTES]);
+
+struct comm_answer {
+        uint32_t code; /* 0, or of the failure */
+        char text[256];
+        uint32_t handle, n_ranks, rank, gpu, epoch;
+        uint64_t comm;
+};
+struct comm_answer take_comm(struct client *client, uint64_t id);
+/* Code of an answer that is an Ack or a Failure. */
+uint32_t take_ack(struct client *client, uint64_t id, char *ret_text, size_t size);
+/* A comm of n clients (opened already); handles by rank. Returns its number. */
+uint64_t make_comm(struct client **clients, uint32_t n, uint32_t *ret_handles);

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/cmocka_all.h"
+#include "tests/daemon/fixture.h"
+#include "tests/daemon/fixture_parts.h"
+
+#include "railmux/railmux.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utlist.h>
+
+static struct client *client_place(struct fixture *fixture) {
+        for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++) {
+                if (fixture->clients[i].fd >= 0)
+                        continue;
+                fixture->clients[i] = (struct client){.fixture = fixture, .fd = -1};
+                return &fixture->clients[i];
+        }
+        fail_msg("too many clients");
+        return NULL;
+}
+
+struct client *client_connect(struct fixture *fixture) {
+        struct client *client = client_place(fixture);
+
+        fixture_wait(fixture, (client->fd = frame_connect(fixture->socket)) >= 0);
+        return client;
+}
+
+uint64_t send_hello(struct client *client) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__Hello hello = RAILMUX__SESSION__HELLO__INIT;
+
+        hello.version_min = SESSION_PROTOCOL_MIN;
+        hello.version_max = SESSION_PROTOCOL_MAX + 1;
+        hello.name = (char *)"a test \xff";
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_HELLO;
+        message.hello = &hello;
+        return client_send(client, &message);
+}
+
+static void client_hello(struct client *client) {
+        struct inbox_message *answer = client_answer(client, send_hello(client));
+
+        assert_non_null(answer);
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_HELLO_REPLY);
+        assert_int_equal(answer->message->hello_reply->version, SESSION_PROTOCOL_MAX);
+        assert_int_equal(answer->message->hello_reply->gpus, 8);
+        assert_string_equal(answer->message->hello_reply->tenant, "default");
+        client->session = answer->message->hello_reply->session;
+        client->gpus = answer->message->hello_reply->gpus;
+        assert_true(client->session > 0);
+        client_drop(client, answer);
+}
+
+struct client *client_open(struct fixture *fixture) {
+        struct client *client = client_connect(fixture);
+
+        client_hello(client);
+        return client;
+}
+
+struct client *client_open_child(struct fixture *fixture) {
+        struct client *client = client_place(fixture);
+        char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 'x';
+        struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+        struct msghdr message = {
+                .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        int pair[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+        client->pid = fork();
+        assert_true(client->pid >= 0);
+        if (client->pid == 0) {
+                int fd;
+
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                fd = frame_connect(fixture->socket);
+                c->cmsg_level = SOL_SOCKET;
+                c->cmsg_type = SCM_RIGHTS;
+                c->cmsg_len = CMSG_LEN(sizeof(int));
+                memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+                if (fd < 0 || sendmsg(pair[1], &message, 0) != 1)
+                        _exit(1);
+                for (;;)
+                        pause();
+        }
+        close(pair[1]);
+        assert_int_equal(recvmsg(pair[0], &message, MSG_CMSG_CLOEXEC), 1);
+        memcpy(&client->fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+        close(pair[0]);
+        client_hello(client);
+        return client;
+}
+
+void client_drop(struct client *client, struct inbox_message *entry) {
+        DL_DELETE(client->inbox, entry);
+        protobuf_c_message_free_unpacked(&entry->message->base, &entry->arena.allocator);
+        frame_close_fds(entry->fds, entry->n_fds);
+        free(entry);
+}
+
+void client_close(struct client *client) {
+        if (client->fd < 0)
+                return;
+        while (client->inbox)
+                client_drop(client, client->inbox);
+        if (client->pid > 0) {
+                kill(client->pid, SIGKILL);
+                waitpid(client->pid, NULL, 0);
+        }
+        close(client->fd);
+        client->fd = -1;
+}
+
+void client_readable(struct client *client) {
+        for (;;) {
+                struct inbox_message *entry = calloc(1, sizeof(*entry));
+                ProtobufCMessage *message;
+                int r;
+
+                assert_non_null(entry);
+                frame_arena_init(&entry->arena, FRAME_UNPACK_BYTES_MAX);
+                r = frame_receive(client->fd, &railmux__session__message__descriptor, &entry->arena, &message,
+                                  entry->fds, &entry->n_fds);
+                if (r != FRAME_OK) {
+                        free(entry);
+                        client->eof = client->eof || r != FRAME_E_AGAIN;
+                        return;
+                }
+                entry->message = (Railmux__Session__Message *)message;
+                DL_APPEND(client->inbox, entry);
+        }
+}
+
+uint64_t client_send(struct client *client, Railmux__Session__Message *message) {
+        int r;
+
+        if (message->id == 0)
+                message->id = ++client->next_id;
+        fixture_wait(client->fixture, (r = frame_send(client->fd, &message->base, NULL, 0)) != FRAME_E_AGAIN);
+        assert_true(r == FRAME_OK || r == FRAME_E_EOF);
+        return message->id;
+}
+
+struct inbox_message *client_find(struct client *client, uint64_t id) {
+        struct inbox_message *entry;
+
+        DL_FOREACH(client->inbox, entry) {
+                if (entry->message->id == id)
+                        return entry;
+        }
+        return NULL;
+}
+
+struct inbox_message *client_answer(struct client *client, uint64_t id) {
+        struct inbox_message *entry = NULL;
+
+        fixture_wait(client->fixture, (entry = client_find(client, id)) || client->eof);
+        return entry;
+}
+
+static struct inbox_message *client_find_event(struct client *client, uint32_t event_case) {
+        struct inbox_message *entry;
+
+        DL_FOREACH(client->inbox, entry) {
+                if (entry->message->id == 0 && entry->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_EVENT &&
+                    entry->message->event->body_case == event_case)
+                        return entry;
+        }
+        return NULL;
+}
+
+bool client_has_event(struct client *client, uint32_t event_case) {
+        return client_find_event(client, event_case) != NULL;
+}
+
+struct inbox_message *client_event(struct client *client, uint32_t event_case) {
+        struct inbox_message *entry = NULL;
+
+        fixture_wait(client->fixture, (entry = client_find_event(client, event_case)));
+        return entry;
+}
+
+void client_wait_eof(struct client *client) {
+        fixture_wait(client->fixture, client->eof);
+}
+
+/* ---- calls ---- */
+
+uint64_t send_ring_open(struct client *client, uint32_t gpu) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__RingOpen body = RAILMUX__SESSION__RING_OPEN__INIT;
+
+        body.gpu = gpu;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN;
+        message.ring_open = &body;
+        return client_send(client, &message);
+}
+
+uint64_t send_buffer_create(struct client *client, uint32_t buffer, uint64_t bytes) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__BufferCreate body = RAILMUX__SESSION__BUFFER_CREATE__INIT;
+
+        body.buffer = buffer;
+        body.bytes = bytes;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE;
+        message.buffer_create = &body;
+        return client_send(client, &message);
+}
+
+uint64_t send_buffer_destroy(struct client *client, uint32_t buffer) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__BufferDestroy body = RAILMUX__SESSION__BUFFER_DESTROY__INIT;
+
+        body.buffer = buffer;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_DESTROY;
+        message.buffer_destroy = &body;
+        return client_send(client, &message);
+}
+
+uint64_t send_comm_create(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t n_ranks, uint32_t rank) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__CommCreate body = RAILMUX__SESSION__COMM_CREATE__INIT;
+        uint8_t bytes[COMM_ID_BYTES];
+
+        memcpy(bytes, id, sizeof(bytes));
+        body.comm_id.data = bytes;
+        body.comm_id.len = sizeof(bytes);
+        body.n_ranks = n_ranks;
+        body.rank = rank;
+        body.gpu = -1;
+        body.name = (char *)"test";
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE;
+        message.comm_create = &body;
+        return client_send(client, &message);
+}
+
+uint64_t send_comm_split(struct client *client, uint32_t parent, uint32_t number, int32_t colour, int32_t key) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__CommSplit body = RAILMUX__SESSION__COMM_SPLIT__INIT;
+
+        body.parent = parent;
+        body.number = number;
+        body.colour = colour;
+        body.key = key;
+        body.gpu = -1;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;
+        message.comm_split = &body;
+        return client_send(client, &message);
+}
+
+uint64_t send_comm_destroy(struct client *client, uint32_t handle, uint32_t last_sequence) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__CommDestroy body = RAILMUX__SESSION__COMM_DESTROY__INIT;
+
+        body.handle = handle;
+        body.last_sequence = last_sequence;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_DESTROY;
+        message.comm_destroy = &body;
+        return client_send(client, &message);
+}
+
+uint64_t send_comm_abort(struct client *client, uint32_t handle) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
+
+        body.handle = handle;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
+        message.comm_abort = &body;
+        return client_send(client, &message);
+}
+
+void call_id_create(struct client *client, uint8_t ret_id[COMM_ID_BYTES]) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__IdCreate body = RAILMUX__SESSION__ID_CREATE__INIT;
+        struct inbox_message *answer;
+
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_ID_CREATE;
+        message.id_create = &body;
+        answer = client_answer(client, client_send(client, &message));
+        assert_non_null(answer);
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY);
+        assert_int_equal(answer->message->id_reply->id.len, COMM_ID_BYTES);
+        memcpy(ret_id, answer->message->id_reply->id.data, COMM_ID_BYTES);
+        client_drop(client, answer);
+}
+
+struct comm_answer take_comm(struct client *client, uint64_t id) {
+        struct inbox_message *answer = client_answer(client, id);
+        struct comm_answer taken = {0};
+
+        assert_non_null(answer);
+        if (answer->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_FAILURE) {
+                taken.code = answer->message->failure->code;
+                assert_int_not_equal(taken.code, 0);
+                snprintf(taken.text, sizeof(taken.text), "%s", answer->message->failure->message);
+        } else {
+                const Railmux__Session__CommReply *reply = answer->message->comm_reply;
+
+                assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY);
+                taken.handle = reply->handle;
+                taken.n_ranks = reply->n_ranks;
+                taken.rank = reply->rank;
+                taken.gpu = reply->gpu;
+                taken.epoch = reply->epoch;
+                taken.comm = reply->comm;
+        }
+        client_drop(client, answer);
+        return taken;
+}
+
+uint32_t take_ack(struct client *client, uint64_t id, char *ret_text, size_t size) {
+        struct inbox_message *answer = client_answer(client, id);
+        uint32_t code = 0;
+
+        assert_non_null(answer);
+        if (answer->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_FAILURE) {
+                code = answer->message->failure->code;
+                if (ret_text)
+                        snprintf(ret_text, size, "%s", answer->message->failure->message);
+        } else {
+                assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_ACK);
+        }
+        client_drop(client, answer);
+        return code;
+}
+
+uint64_t make_comm(struct client **clients, uint32_t n, uint32_t *ret_handles) {
+        uint8_t id[COMM_ID_BYTES];
+        uint64_t calls[64], number = 0;
+
+        call_id_create(clients[0], id);
+        for (uint32_t r = 0; r < n; r++)
+                calls[r] = send_comm_create(clients[r], id, n, r);
+        for (uint32_t r = 0; r < n; r++) {
+                struct comm_answer answer = take_comm(clients[r], calls[r]);
+
+                assert_int_equal(answer.code, 0);
+                assert_int_equal(answer.rank, r);
+                assert_int_equal(answer.n_ranks, n);
+                assert_int_equal(answer.gpu, r % 8);
+                assert_int_equal(answer.epoch, 1);
+                assert_true(answer.handle > 0);
+                ret_handles[r] = answer.handle;
+                number = answer.comm;
+        }
+        return number;
+}

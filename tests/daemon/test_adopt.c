@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+/* SIGKILL of railmuxd and its successor; the test plays the service manager. */
+#include "tests/cmocka_all.h"
+#include "tests/daemon/fixture.h"
+
+#include "railmux/railmux.h"
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RESUMED RAILMUX__SESSION__EVENT__BODY_RESUMED
+#define FAILED  RAILMUX__SESSION__EVENT__BODY_COMM_FAILED
+
+static void succeed(struct fixture *f, bool executor_too) {
+        fixture_kill(f);
+        if (executor_too)
+                executor_disconnect(f);
+        else
+                fixture_wait(f, f->executor.fd < 0); /* it sees that its daemon has gone */
+        fixture_start(f);
+        executor_connect(f, executor_too);
+        fixture_wait(f, f->executor.welcome);
+}
+
+static void expect_resumed(struct client *client) {
+        client_drop(client, client_event(client, RESUMED));
+}
+
+static ino_t inode(int fd) {
+        struct stat st;
+
+        assert_int_equal(fstat(fd, &st), 0);
+        return st.st_ino;
+}
+
+/* Everything that was answered is there again, with the executor alive or dead as well. */
+static void test_successor_has_everything(void **unused) {
+        (void)unused;
+        for (unsigned int round = 0; round < 2; round++) {
+                struct fixture f;
+                struct client *clients[4];
+                struct comm_answer child[4];
+                struct inbox_message *answer;
+                uint8_t id[COMM_ID_BYTES];
+                uint32_t handles[4];
+                uint64_t number, calls[4];
+                ino_t ring, buffer;
+
+                fixture_setup(&f, NULL, true);
+                for (uint32_t r = 0; r < 4; r++)
+                        clients[r] = client_open(&f);
+                answer = client_answer(clients[0], send_ring_open(clients[0], 1));
+                ring = inode(answer->fds[0]);
+                client_drop(clients[0], answer);
+                answer = client_answer(clients[0], send_buffer_create(clients[0], 3, 10000));
+                buffer = inode(answer->fds[0]);
+                client_drop(clients[0], answer);
+                call_id_create(clients[0], id);
+                for (uint32_t r = 0; r < 4; r++)
+                        calls[r] = send_comm_create(clients[r], id, 4, r);
+                for (uint32_t r = 0; r < 4; r++) {
+                        struct comm_answer made = take_comm(clients[r], calls[r]);
+
+                        handles[r] = made.handle;
+                        number = made.comm;
+                }
+                for (uint32_t r = 0; r < 4; r++)
+                        calls[r] = send_comm_split(clients[r], handles[r], 1, r == 3 ? -1 : 0, 0);
+                for (uint32_t r = 0; r < 4; r++)
+                        child[r] = take_comm(clients[r], calls[r]);
+                assert_true(fixture_stored(&f, "state") >= 0);
+                assert_true(fixture_stored(&f, "client") >= 0);
+
+                succeed(&f, round == 1);
+                for (uint32_t r = 0; r < 4; r++)
+                        expect_resumed(clients[r]);
+                fixture_wait(&f, f.executor.n_comms == 2 && f.executor.n_rings == 1 && f.executor.n_buffers == 1);
+                assert_int_equal(f.executor.n_sessions, 4);
+                /* repeated calls get the same answers */
+                answer = client_answer(clients[0], send_ring_open(clients[0], 1));
+                assert_int_equal(inode(answer->fds[0]), ring);
+                client_drop(clients[0], answer);
+                answer = client_answer(clients[0], send_buffer_create(clients[0], 3, 10000));
+                assert_int_equal(inode(answer->fds[0]), buffer);
+                client_drop(clients[0], answer);
+                for (uint32_t r = 0; r < 4; r++) {
+                        struct comm_answer again = take_comm(clients[r], send_comm_create(clients[r], id, 4, r));
+
+                        assert_int_equal(again.handle, handles[r]);
+                        assert_int_equal(again.comm, number);
+                        again = take_comm(clients[r], send_comm_split(clients[r], handles[r], 1, r == 3 ? -1 : 0, 0));
+                        assert_int_equal(again.code, 0);
+                        assert_int_equal(again.handle, child[r].handle);
+                }
+                /* and new things work, under new numbers */
+                assert_int_not_equal(make_comm(clients, 4, handles), number);
+                clients[0]->deaf = false;
+                /* a rank's death is seen by the successor */
+                client_close(clients[1]);
+                client_drop(clients[0], client_event(clients[0], FAILED));
+                for (uint32_t r = 0; r < 4; r++) {
+                        if (r != 1)
+                                client_close(clients[r]);
+                }
+                fixture_wait(&f, f.executor.n_comms == 0 && f.executor.n_sessions == 0);
+                fixture_wait_idle(&f);
+                fixture_wait(&f, f.n_store == 4); /* state and three listening sockets */
+                fixture_teardown(&f);
+        }
+}
+
+/* Calls under way when the daemon dies are sent again by the client, and answered by the successor. */
+static void test_calls_under_way(void **unused) {
+        struct fixture f;
+        struct client *clients[3];
+        struct inbox_message *answer;
+        uint8_t id[COMM_ID_BYTES];
+        uint32_t handles[3];
+        uint64_t calls[3], ring, destroy, buffer;
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        for (uint32_t r = 0; r < 3; r++)
+                clients[r] = client_open(&f);
+        make_comm(clients, 3, handles);
+        client_drop(clients[0], client_answer(clients[0], send_buffer_create(clients[0], 1, 4096)));
+        f.executor.hold = true; /* nothing is acknowledged any more */
+        call_id_create(clients[0], id);
+        for (uint32_t r = 0; r < 3; r++)
+                calls[r] = send_comm_create(clients[r], id, 3, r);
+        ring = send_ring_open(clients[0], 0);
+        destroy = send_buffer_destroy(clients[0], 1);
+        buffer = send_buffer_create(clients[1], 9, 4096);
+        fixture_wait(&f, f.executor.n_held == 4);
+        assert_null(client_find(clients[0], ring));
+        f.executor.hold = false;
+        succeed(&f, false);
+        for (uint32_t r = 0; r < 3; r++) {
+                Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+
+                (void)message;
+                expect_resumed(clients[r]);
+        }
+        for (uint32_t r = 0; r < 3; r++)
+                calls[r] = send_comm_create(clients[r], id, 3, r);
+        ring = send_ring_open(clients[0], 0);
+        destroy = send_buffer_destroy(clients[0], 1);
+        buffer = send_buffer_create(clients[1], 9, 4096);
+        for (uint32_t r = 0; r < 3; r++)
+                assert_int_equal(take_comm(clients[r], calls[r]).code, 0);
+        answer = client_answer(clients[0], ring);
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY);
+        client_drop(clients[0], answer);
+        assert_int_equal(take_ack(clients[0], destroy, NULL, 0), 0);
+        answer = client_answer(clients[1], buffer);
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY);
+        client_drop(clients[1], answer);
+        fixture_wait(&f, f.executor.n_comms == 2); /* the unanswered one of the predecessor is detached */
+        for (uint32_t r = 0; r < 3; r++)
+                client_close(clients[r]);
+        fixture_wait_idle(&f);
+        fixture_wait(&f, f.n_store == 4);
+        fixture_teardown(&f);
+}
+
+/* A client dies while there is no daemon: the others of its comm are told by the successor. */
+static void test_client_death_between(void **unused) {
+        (void)unused;
+        for (unsigned int round = 0; round < 2; round++) {
+                struct fixture f;
+                struct client *clients[3];
+                struct inbox_message *event;
+                uint32_t handles[3];
+                uint64_t number;
+
+                fixture_setup(&f, NULL, true);
+                for (uint32_t r = 0; r < 3; r++)
+                        clients[r] = client_open(&f);
+                number = make_comm(clients, 3, handles);
+                client_drop(clients[2], client_answer(clients[2], send_ring_open(clients[2], 0)));
+                /* rank 0 has left properly */
+                assert_int_equal(take_ack(clients[0], send_comm_destroy(clients[0], handles[0], 1), NULL, 0), 0);
+                fixture_kill(&f);
+                client_close(clients[2]);
+                fixture_start(&f);
+                executor_connect(&f, round == 1);
+                expect_resumed(clients[0]);
+                expect_resumed(clients[1]);
+                event = client_event(clients[1], FAILED);
+                assert_int_equal(event->message->event->comm_failed->handle, handles[1]);
+                assert_int_equal(event->message->event->comm_failed->code, RMX_E_PEER_LOST);
+                assert_int_equal(event->message->event->comm_failed->rank, 2);
+                client_drop(clients[1], event);
+                fixture_wait(&f, f.executor.n_sessions == 2 && f.executor.n_rings == 0);
+                fixture_wait(&f, executor_comm(&f, number) && executor_comm(&f, number)->code == RMX_E_PEER_LOST);
+                assert_int_equal(take_ack(clients[1], send_comm_destroy(clients[1], handles[1], 0), NULL, 0), 0);
+                fixture_wait(&f, f.executor.n_comms == 0);
+                client_close(clients[0]);
+                client_close(clients[1]);
+                fixture_wait_idle(&f);
+                fixture_wait(&f, f.n_store == 4);
+                fixture_teardown(&f);
+        }
+}
+
+static void test_sticky_error_survives(void **unused) {
+        struct fixture f;
+        struct client *clients[2];
+        uint32_t handles[2];
+        uint64_t number;
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        for (uint32_t r = 0; r < 2; r++)
+                clients[r] = client_open(&f);
+        number = make_comm(clients, 2, handles);
+        executor_send_comm_failed(&f, number, RMX_E_MISMATCH, 1);
+        client_drop(clients[0], client_event(clients[0], FAILED));
+        succeed(&f, true);
+        fixture_wait(&f, executor_comm(&f, number));
+        assert_int_equal(executor_comm(&f, number)->code, RMX_E_MISMATCH);
+        assert_int_equal(take_comm(clients[0], send_comm_split(clients[0], handles[0], 1, 0, 0)).code, RMX_E_MISMATCH);
+        client_close(clients[0]);
+        client_close(clients[1]);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+/* Killed at random moments of busy traffic: nothing leaks, every client is served by the next one. */
+static void test_killed_again_and_again(void **unused) {
+        struct fixture f;
+        struct client *clients[4];
+        uint8_t id[COMM_ID_BYTES];
+        uint32_t handles[4];
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        for (uint32_t r = 0; r < 4; r++)
+                clients[r] = client_open(&f);
+        call_id_create(clients[0], id);
+        for (unsigned int round = 0; round < 25; round++) {
+                for (uint32_t r = 0; r < 4; r++) {
+                        (void)send_buffer_create(clients[r], 1 + round % 3, 4096);
+                        (void)send_ring_open(clients[r], round % 8);
+                        (void)send_comm_create(clients[r], id, 4, r);
+                        (void)send_buffer_destroy(clients[r], 1 + (round + 1) % 3);
+                }
+                for (unsigned int i = 0; i < round; i++)
+                        fixture_turn(&f);
+                succeed(&f, round % 5 == 4);
+                for (uint32_t r = 0; r < 4; r++) {
+                        expect_resumed(clients[r]);
+                        while (clients[r]->inbox) /* answers of the predecessor */
+                                client_drop(clients[r], clients[r]->inbox);
+                }
+                if (round % 4 == 3) {
+                        make_comm(clients, 4, handles);
+                        for (uint32_t r = 0; r < 4; r++)
+                                assert_int_equal(
+                                        take_ack(clients[r], send_comm_destroy(clients[r], handles[r], 0), NULL, 0), 0);
+                }
+        }
+        for (uint32_t r = 0; r < 4; r++)
+                client_close(clients[r]);
+        fixture_wait(&f, f.executor.n_sessions == 0 && f.executor.n_comms == 0 && f.executor.n_buffers == 0);
+        fixture_wait_idle(&f);
+        fixture_wait(&f, f.n_store == 4);
+        fixture_teardown(&f);
+}
+
+/* A store whose state is damaged or missing: the sessions end, the service goes on. */
+static void test_unusable_state(void **unused) {
+        struct fixture f;
+        struct client *client, *fresh;
+        int i;
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        client = client_open(&f);
+        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        fixture_kill(&f);
+        i = fixture_stored(&f, "state");
+        assert_true(i >= 0);
+        assert_int_equal(pwrite(f.store[i].fd, "nonsense", 8, 0), 8);
+        fixture_start(&f);
+        client_wait_eof(client);
+        client_close(client);
+        executor_connect(&f, false);
+        fixture_wait(&f, f.executor.n_sessions == 0);
+        fresh = client_open(&f);
+        client_drop(fresh, client_answer(fresh, send_ring_open(fresh, 0)));
+        client_close(fresh);
+        fixture_wait_idle(&f);
+        fixture_wait(&f, f.n_store == 4);
+        fixture_teardown(&f);
+}
+
+/* An orderly stop leaves the store as it is; whoever comes next takes over. */
+static void test_orderly_stop_keeps_the_store(void **unused) {
+        struct fixture f;
+        struct client *client;
+        unsigned int stored;
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        client = client_open(&f);
+        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        stored = f.n_store;
+        fixture_signal(&f, SIGTERM);
+        fixture_wait(&f, f.n_stopping == 1);
+        fixture_wait(&f, f.executor.fd < 0);
+        assert_int_equal(f.n_store, stored);
+        assert_false(client->eof);
+        fixture_kill(&f); /* at most a zombie by now */
+        fixture_start(&f);
+        expect_resumed(client);
+        executor_connect(&f, false);
+        client_drop(client, client_answer(client, send_ring_open(client, 1)));
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_successor_has_everything),     cmocka_unit_test(test_calls_under_way),
+                cmocka_unit_test(test_client_death_between),         cmocka_unit_test(test_sticky_error_survives),
+                cmocka_unit_test(test_killed_again_and_again),       cmocka_unit_test(test_unusable_state),
+                cmocka_unit_test(test_orderly_stop_keeps_the_store),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

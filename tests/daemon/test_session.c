@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+/* Sessions, rings, buffers and limits, against a real railmuxd. */
+#include "tests/cmocka_all.h"
+#include "tests/daemon/fixture.h"
+
+#include "railmux/railmux.h"
+#include "ring/ring.h"
+#include "util/memfd.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static uint32_t hello_code(struct client *client, uint32_t min, uint32_t max, char *ret_text, size_t size) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__Hello hello = RAILMUX__SESSION__HELLO__INIT;
+        struct inbox_message *answer;
+        uint32_t code = 0;
+
+        hello.version_min = min;
+        hello.version_max = max;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_HELLO;
+        message.hello = &hello;
+        answer = client_answer(client, client_send(client, &message));
+        assert_non_null(answer);
+        if (answer->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_FAILURE) {
+                code = answer->message->failure->code;
+                snprintf(ret_text, size, "%s", answer->message->failure->message);
+        }
+        client_drop(client, answer);
+        return code;
+}
+
+static void test_hello_versions(void **unused) {
+        struct fixture f;
+        struct client *client;
+        char text[256] = "";
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        client = client_connect(&f);
+        assert_int_equal(hello_code(client, SESSION_PROTOCOL_MAX, SESSION_PROTOCOL_MAX, text, sizeof(text)), 0);
+        client_close(client);
+        client = client_connect(&f);
+        assert_int_equal(hello_code(client, 0, 100, text, sizeof(text)), 0);
+        client_close(client);
+        client = client_open(&f);
+        assert_int_equal(hello_code(client, 1, 1, text, sizeof(text)), 0); /* repeated: the same answer */
+        client_close(client);
+        client = client_connect(&f);
+        assert_int_equal(hello_code(client, SESSION_PROTOCOL_MAX + 1, SESSION_PROTOCOL_MAX + 2, text, sizeof(text)),
+                         RMX_E_VERSION);
+        assert_non_null(strstr(text, "2 .. 3"));
+        client_wait_eof(client);
+        client_close(client);
+        client = client_connect(&f);
+        assert_int_equal(hello_code(client, 0, SESSION_PROTOCOL_MIN - 1, text, sizeof(text)), RMX_E_VERSION);
+        client_wait_eof(client);
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+static void test_ring(void **unused) {
+        struct fixture f;
+        struct client *client;
+        struct inbox_message *answer, *again;
+        struct ring_layout layout;
+        struct stat a, b;
+        void *area;
+        uint64_t id;
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        client = client_open(&f);
+        answer = client_answer(client, send_ring_open(client, 3));
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY);
+        assert_int_equal(answer->n_fds, 3);
+        assert_int_equal(f.executor.n_rings, 1); /* known to the executor before the client hears of it */
+        assert_int_equal(ring_layout_init(&layout, answer->message->ring_reply->depth,
+                                          answer->message->ring_reply->argument_bytes),
+                         0);
+        assert_int_equal(memfd_map(answer->fds[0], layout.client_bytes, 1, 1, &area), 0);
+        memfd_unmap(area, layout.client_bytes);
+        assert_int_equal(memfd_map(answer->fds[1], layout.executor_bytes, 0, 1, &area), 0);
+        memfd_unmap(area, layout.executor_bytes);
+        /* executor-written words cannot be mapped writable */
+        assert_ptr_equal(mmap(NULL, layout.executor_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, answer->fds[1], 0),
+                         MAP_FAILED);
+        assert_int_equal(ftruncate(answer->fds[0], 0), -1);
+        assert_int_equal(write(answer->fds[2], &(uint64_t){1}, 8), 8);
+
+        /* the same call again: the same ring */
+        again = client_answer(client, send_ring_open(client, 3));
+        assert_int_equal(again->n_fds, 3);
+        assert_int_equal(fstat(answer->fds[0], &a), 0);
+        assert_int_equal(fstat(again->fds[0], &b), 0);
+        assert_int_equal(a.st_ino, b.st_ino);
+        assert_int_equal(f.executor.n_rings, 1);
+        client_drop(client, again);
+        client_drop(client, answer);
+
+        id = send_ring_open(client, 8);
+        assert_int_equal(take_ack(client, id, NULL, 0), RMX_E_INVALID);
+        client_close(client);
+        fixture_wait(&f, f.executor.n_sessions == 0);
+        assert_int_equal(f.executor.n_rings, 0);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+static void test_buffers(void **unused) {
+        struct fixture f;
+        struct client *client;
+        struct inbox_message *answer;
+        uint32_t *memory;
+        uint64_t first, second;
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        client = client_open(&f);
+        answer = client_answer(client, send_buffer_create(client, 7, 5000));
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY);
+        assert_int_equal(answer->message->buffer_reply->bytes, 8192);
+        assert_int_equal(answer->n_fds, 1);
+        memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, answer->fds[0], 0);
+        assert_true(memory != MAP_FAILED);
+        assert_int_equal(memory[0], 7); /* the executor wrote it */
+        munmap(memory, 8192);
+        assert_int_equal(ftruncate(answer->fds[0], 4096), -1);
+        assert_int_equal(ftruncate(answer->fds[0], 1 << 20), -1);
+        client_drop(client, answer);
+
+        answer = client_answer(client, send_buffer_create(client, 7, 8192)); /* the same after rounding */
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY);
+        client_drop(client, answer);
+        assert_int_equal(f.executor.n_buffers, 1);
+        assert_int_equal(take_ack(client, send_buffer_create(client, 7, 9000), NULL, 0), RMX_E_INVALID);
+        assert_int_equal(take_ack(client, send_buffer_create(client, 0, 4096), NULL, 0), RMX_E_INVALID);
+        assert_int_equal(take_ack(client, send_buffer_create(client, 8, 0), NULL, 0), RMX_E_INVALID);
+        assert_int_equal(take_ack(client, send_buffer_create(client, 8, UINT64_MAX), NULL, 0), RMX_E_INVALID);
+
+        assert_int_equal(take_ack(client, send_buffer_destroy(client, 7), NULL, 0), 0);
+        assert_int_equal(f.executor.n_buffers, 0);
+        assert_int_equal(take_ack(client, send_buffer_destroy(client, 7), NULL, 0), 0); /* repeated */
+
+        /* while one is being destroyed its number is not free */
+        client_drop(client, client_answer(client, send_buffer_create(client, 9, 4096)));
+        f.executor.hold = true;
+        first = send_buffer_destroy(client, 9);
+        fixture_wait(&f, f.executor.n_held == 1);
+        second = send_buffer_create(client, 9, 4096);
+        assert_int_equal(take_ack(client, second, NULL, 0), RMX_E_BUSY);
+        assert_null(client_find(client, first));
+        executor_release(&f);
+        assert_int_equal(take_ack(client, first, NULL, 0), 0);
+
+        /* an executor that refuses */
+        f.executor.refuse = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_IMPORT;
+        assert_int_equal(take_ack(client, send_buffer_create(client, 10, 4096), NULL, 0), RMX_E_UNSUPPORTED);
+        f.executor.refuse = RAILMUX__EXECUTOR__MESSAGE__BODY_RING_ATTACH;
+        assert_int_equal(take_ack(client, send_ring_open(client, 0), NULL, 0), RMX_E_UNSUPPORTED);
+        f.executor.refuse = 0;
+        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+static void test_limits(void **unused) {
+        struct fixture f;
+        struct client *clients[3], *refused;
+        char text[256] = "";
+
+        (void)unused;
+        fixture_setup(&f, "limits:\n  sessions: 3\n  buffers: 2\n  bytes: 4M\n  rings: 1\n  comms: 3\n", false);
+        for (unsigned int i = 0; i < 3; i++)
+                clients[i] = client_open(&f);
+        refused = client_connect(&f);
+        assert_int_equal(hello_code(refused, 1, 1, text, sizeof(text)), RMX_E_LIMIT);
+        assert_string_equal(text, "tenant default: sessions limit 3 reached");
+        client_wait_eof(refused);
+        client_close(refused);
+
+        client_drop(clients[0], client_answer(clients[0], send_buffer_create(clients[0], 1, 4096)));
+        client_drop(clients[1], client_answer(clients[1], send_buffer_create(clients[1], 1, 4096)));
+        assert_int_equal(take_ack(clients[2], send_buffer_create(clients[2], 1, 4096), text, sizeof(text)),
+                         RMX_E_LIMIT);
+        assert_string_equal(text, "tenant default: buffers limit 2 reached");
+        assert_int_equal(take_ack(clients[0], send_buffer_destroy(clients[0], 1), NULL, 0), 0);
+        assert_int_equal(take_ack(clients[2], send_buffer_create(clients[2], 1, 8 << 20), text, sizeof(text)),
+                         RMX_E_LIMIT);
+        assert_non_null(strstr(text, "bytes limit"));
+        client_drop(clients[2], client_answer(clients[2], send_buffer_create(clients[2], 1, 4096)));
+
+        client_drop(clients[0], client_answer(clients[0], send_ring_open(clients[0], 0)));
+        assert_int_equal(take_ack(clients[0], send_ring_open(clients[0], 1), text, sizeof(text)), RMX_E_LIMIT);
+        assert_string_equal(text, "tenant default: rings limit 1 reached");
+        for (unsigned int i = 0; i < 3; i++)
+                client_close(clients[i]);
+        fixture_wait_idle(&f);
+        clients[0] = client_open(&f); /* everything was given back */
+        client_close(clients[0]);
+        fixture_teardown(&f);
+}
+
+static void write_config(struct fixture *f, const char *config) {
+        FILE *file = fopen(f->config, "w");
+
+        assert_non_null(file);
+        fputs(config, file);
+        fclose(file);
+}
+
+static void test_reload(void **unused) {
+        struct fixture f;
+        struct client *a, *b;
+        char text[256] = "";
+
+        (void)unused;
+        fixture_setup(&f, "limits: {sessions: 1}\n", true);
+        a = client_open(&f);
+        b = client_connect(&f);
+        assert_int_equal(hello_code(b, 1, 1, text, sizeof(text)), RMX_E_LIMIT);
+        client_close(b);
+        write_config(&f, "limits: {sessions: many}\n"); /* wrong: the old one stays */
+        fixture_signal(&f, SIGHUP);
+        fixture_wait(&f, f.n_reloading == 1 && f.n_ready == 2);
+        b = client_connect(&f);
+        assert_int_equal(hello_code(b, 1, 1, text, sizeof(text)), RMX_E_LIMIT);
+        client_close(b);
+        write_config(&f, "limits: {sessions: 2}\n");
+        fixture_signal(&f, SIGHUP);
+        fixture_wait(&f, f.n_reloading == 2 && f.n_ready == 3);
+        b = client_open(&f);
+        client_close(b);
+        client_close(a);
+        fixture_wait(&f, f.n_watchdog > 0);
+        fixture_teardown(&f);
+}
+
+/* With the executor away calls wait, and are answered when it is back. */
+static void test_executor_away(void **unused) {
+        struct fixture f;
+        struct client *client, *other;
+        struct inbox_message *answer;
+        uint64_t ring, buffer, destroy, created;
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        client = client_open(&f);
+        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        client_drop(client, client_answer(client, send_buffer_create(client, 1, 4096)));
+        executor_disconnect(&f);
+        other = client_open(&f); /* sessions open without it */
+        ring = send_ring_open(other, 2);
+        buffer = send_buffer_create(other, 5, 4096);
+        destroy = send_buffer_destroy(client, 1);
+        assert_int_equal(take_ack(other, send_ring_open(other, 99), NULL, 0), RMX_E_INVALID); /* a round trip */
+        assert_null(client_find(other, ring));
+        assert_null(client_find(other, buffer));
+        assert_null(client_find(client, destroy));
+        executor_connect(&f, false); /* the same process with what it had */
+        answer = client_answer(other, ring);
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY);
+        client_drop(other, answer);
+        answer = client_answer(other, buffer);
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY);
+        client_drop(other, answer);
+        assert_int_equal(take_ack(client, destroy, NULL, 0), 0);
+        assert_int_equal(f.executor.n_sessions, 2);
+        assert_int_equal(f.executor.n_rings, 2);
+        assert_int_equal(f.executor.n_buffers, 1);
+
+        client_close(client); /* ends while the executor is away: detached when it returns */
+        executor_disconnect(&f);
+        executor_connect(&f, false);
+        fixture_wait(&f, f.executor.n_sessions == 1);
+
+        created = send_buffer_create(other, 6, 4096);
+        client_drop(other, client_answer(other, created));
+        executor_disconnect(&f);
+        executor_connect(&f, true); /* a new process gets everything */
+        fixture_wait(&f, f.executor.n_sessions == 1 && f.executor.n_rings == 1 && f.executor.n_buffers == 2);
+        client_close(other);
+        fixture_wait(&f, f.executor.n_sessions == 0);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+static void test_many_buffers_attach_in_window(void **unused) {
+        struct fixture f;
+        struct client *client;
+        uint64_t last = 0;
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        client = client_open(&f);
+        for (uint32_t i = 1; i <= 300; i++)
+                last = send_buffer_create(client, i, 4096);
+        client_drop(client, client_answer(client, last));
+        executor_disconnect(&f);
+        executor_connect(&f, true);
+        fixture_wait(&f, f.executor.n_buffers == 300);
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+/* The daemon has no fd left: calls fail, connections wait, nothing ends; later all are served. */
+static void test_out_of_fds(void **unused) {
+        struct fixture f;
+        struct client *clients[10];
+        struct inbox_message *answer;
+        unsigned int n = 0, failed = 0;
+        uint64_t id;
+
+        (void)unused;
+        fixture_max_fds = 48;
+        fixture_setup(&f, NULL, false);
+        fixture_max_fds = 0;
+        clients[0] = client_open(&f);
+        for (uint32_t buffer = 1; buffer < 60; buffer++) {
+                answer = client_answer(clients[0], send_buffer_create(clients[0], buffer, 4096));
+                assert_non_null(answer);
+                if (answer->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_FAILURE) {
+                        assert_int_equal(answer->message->failure->code, RMX_E_NO_MEMORY);
+                        failed++;
+                }
+                client_drop(clients[0], answer);
+        }
+        assert_true(failed > 10);
+        assert_int_equal(take_ack(clients[0], send_ring_open(clients[0], 0), NULL, 0), RMX_E_NO_MEMORY);
+        for (n = 1; n < 10; n++) { /* taken by the kernel, not yet by the daemon */
+                clients[n] = client_connect(&f);
+                send_hello(clients[n]);
+        }
+        for (uint32_t buffer = 1; buffer < 60; buffer++)
+                assert_int_equal(take_ack(clients[0], send_buffer_destroy(clients[0], buffer), NULL, 0), 0);
+        for (n = 1; n < 10; n++) {
+                fixture_wait(&f, clients[n]->inbox);
+                client_close(clients[n]);
+        }
+        id = send_ring_open(clients[0], 0);
+        answer = client_answer(clients[0], id);
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY);
+        client_drop(clients[0], answer);
+        client_close(clients[0]);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+/* The process dies, but its socket stays open elsewhere (a forked child would do that): the pidfd tells. */
+static void test_process_death(void **unused) {
+        struct fixture f;
+        struct client *client;
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        client = client_open_child(&f);
+        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        fixture_wait(&f, f.executor.n_rings == 1);
+        kill(client->pid, SIGKILL);
+        fixture_wait(&f, f.executor.n_sessions == 0);
+        client_wait_eof(client);
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+static void test_strange_executors(void **unused) {
+        struct fixture f;
+        struct client *client;
+        int first = -1, second;
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        /* One of that name is there already: the second is turned away, the first serves on. */
+        first = f.executor.fd;
+        f.executor.fd = -1;
+        executor_connect(&f, true);
+        second = f.executor.fd;
+        fixture_wait(&f, f.executor.fd < 0); /* closed by the daemon */
+        assert_true(second >= 0);
+        f.executor.fd = first;
+        client = client_open(&f);
+        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        /* Garbage ends the connection, not the daemon. */
+        assert_int_equal(write(f.executor.fd, "garbage", 7), 7);
+        fixture_wait(&f, f.executor.fd < 0);
+        executor_connect(&f, false);
+        client_drop(client, client_answer(client, send_ring_open(client, 1)));
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_hello_versions),
+                cmocka_unit_test(test_ring),
+                cmocka_unit_test(test_buffers),
+                cmocka_unit_test(test_limits),
+                cmocka_unit_test(test_reload),
+                cmocka_unit_test(test_executor_away),
+                cmocka_unit_test(test_process_death),
+                cmocka_unit_test(test_many_buffers_attach_in_window),
+                cmocka_unit_test(test_strange_executors),
+                cmocka_unit_test(test_out_of_fds),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
