@@ -16,7 +16,7 @@ struct rmx_session;
 struct bounce_region {
         struct bounce_region *next; /* free list */
         struct buffer buffer;
-        unsigned int class;
+        unsigned int size_class;
 };
 
 struct bounce_pool {

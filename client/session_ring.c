@@ -26,6 +26,13 @@
 struct session_ring *session_ring_free(struct session_ring *ring) {
         if (!ring)
                 return NULL;
+        /* Requests that never completed (their daemon and executor are gone) still hold their regions. */
+        for (uint32_t i = 0; ring->slots && i < ring->producer.layout.depth; i++) {
+                if (!ring->slots[i].busy)
+                        continue;
+                bounce_release(&ring->session->bounce, ring->slots[i].regions[0]);
+                bounce_release(&ring->session->bounce, ring->slots[i].regions[1]);
+        }
         if (ring->client_area)
                 memfd_unmap(ring->client_area, ring->producer.layout.client_bytes);
         if (ring->executor_area)
