@@ -72,7 +72,9 @@ static void crash(void **state) {
                 }
                 if (rank->sequence < SEQUENCES && rank->sequence - done[r] < OUTSTANDING &&
                     (kills < KILLS || rand() % 8)) {
-                        q[r][(rank->sequence + 1) % OUTSTANDING] = ring_one(&f, r);
+                        uint32_t next = (rank->sequence + 1) % OUTSTANDING; /* ring_one moves the sequence on */
+
+                        q[r][next] = ring_one(&f, r);
                 } else if (done[r] < rank->sequence) {
                         uint32_t s = done[r] + 1, ring_sequence = q[r][s % OUTSTANDING], status;
 
