@@ -31,6 +31,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/memfd.h"
+#include "util/result.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -456,10 +457,10 @@ void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *messa
         comm->manager->counters.comms_failed++;
         record_comm_status(comm);
         if (comm->failed_rank >= 0)
-                snprintf(text, sizeof(text), "failed: error %u by rank %d (pid %d)%s%.160s", code, comm->failed_rank,
-                         (int)comm->members[rank].pid, message[0] ? ": " : "", message);
+                snprintf(text, sizeof(text), "failed: %s by rank %d (pid %d)%s%.160s", result_name(code),
+                         comm->failed_rank, (int)comm->members[rank].pid, message[0] ? ": " : "", message);
         else
-                snprintf(text, sizeof(text), "failed: error %u%s%.160s", code, message[0] ? ": " : "", message);
+                snprintf(text, sizeof(text), "failed: %s%s%.160s", result_name(code), message[0] ? ": " : "", message);
         comm_log(comm, code == RMX_E_ABORTED ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE, text);
         if (comm->state == COMM_READY)
                 comm_tell(comm, true);

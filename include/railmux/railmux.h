@@ -42,25 +42,26 @@ extern "C" {
 #define RMX_VERSION_PATCH 0
 
 /* ---- results -------------------------------------------------------------------------------------------------- */
-#define RMX_OK 0             /* done, result final */
-#define RMX_E_INVALID 1      /* an argument is wrong; rmx_last_error() names it. Nothing was sent. */
-#define RMX_E_NO_DAEMON 2    /* no daemon listens at the socket */
+#define RMX_OK            0  /* done, result final */
+#define RMX_E_INVALID     1  /* an argument is wrong; rmx_last_error() names it. Nothing was sent. */
+#define RMX_E_NO_DAEMON   2  /* no daemon listens at the socket */
 #define RMX_E_DAEMON_LOST 3  /* the daemon and its executor are gone for good; open a new session */
-#define RMX_E_VERSION 4      /* library and daemon share no protocol version */
-#define RMX_E_NO_MEMORY 5    /* out of memory, here or in the daemon */
-#define RMX_E_LIMIT 6        /* a limit of the tenant would be exceeded; the message names it */
-#define RMX_E_DENIED 7       /* not allowed: wrong secret, other tenant, GPU not granted */
-#define RMX_E_BUSY 8         /* too many requests outstanding on this rank's GPU: rmx_wait() for the oldest first */
-#define RMX_E_MISMATCH 9     /* the ranks called different operations, types, reductions, counts or roots. Sticky. */
-#define RMX_E_PEER_LOST 10   /* another rank's process died or left. Sticky. rmx_comm_failed_rank() names it */
-#define RMX_E_LOST 11        /* the executor died with this request in flight; the output is undefined. All ranks see
+#define RMX_E_VERSION     4  /* library and daemon share no protocol version */
+#define RMX_E_NO_MEMORY   5  /* out of memory, here or in the daemon */
+#define RMX_E_LIMIT       6  /* a limit of the tenant would be exceeded; the message names it */
+#define RMX_E_DENIED      7  /* not allowed: wrong secret, other tenant, GPU not granted */
+#define RMX_E_BUSY        8  /* too many requests outstanding on this rank's GPU: rmx_wait() for the oldest first */
+#define RMX_E_MISMATCH    9  /* the ranks called different operations, types, reductions, counts or roots. Sticky. */
+#define RMX_E_PEER_LOST   10 /* another rank's process died or left. Sticky. rmx_comm_failed_rank() names it */
+#define RMX_E_LOST                                                                                                     \
+        11                   /* the executor died with this request in flight; the output is undefined. All ranks see  \
                                 the same outcome for the same request. Not sticky: later requests work again. */
 #define RMX_E_DEVICE_LOST 12 /* this rank's GPU context was lost */
-#define RMX_E_ABORTED 13     /* rmx_comm_abort() was called by some rank. Sticky. */
-#define RMX_E_TIMEOUT 14     /* the time given has passed; the request goes on */
-#define RMX_E_INTERNAL 15    /* a defect of railmux; the daemon's log says more */
+#define RMX_E_ABORTED     13 /* rmx_comm_abort() was called by some rank. Sticky. */
+#define RMX_E_TIMEOUT     14 /* the time given has passed; the request goes on */
+#define RMX_E_INTERNAL    15 /* a defect of railmux; the daemon's log says more */
 #define RMX_E_UNSUPPORTED 16 /* valid, but this daemon or backend cannot do it */
-#define RMX_E_COUNT 17       /* number of codes; not a result */
+#define RMX_E_COUNT       17 /* number of codes; not a result */
 
 /* Static name of a code ("RMX_E_LOST"), "RMX_E_?" for an unknown one. Never NULL. */
 RMX_API const char *rmx_error_name(int code);
@@ -68,25 +69,25 @@ RMX_API const char *rmx_error_name(int code);
 RMX_API const char *rmx_last_error(void);
 
 /* ---- types and reductions (numbers as in NCCL's interface, so that tables carry over) --------------------------- */
-#define RMX_INT8 0
-#define RMX_UINT8 1
-#define RMX_INT32 2
-#define RMX_UINT32 3
-#define RMX_INT64 4
-#define RMX_UINT64 5
-#define RMX_FLOAT16 6
-#define RMX_FLOAT32 7
-#define RMX_FLOAT64 8
-#define RMX_BFLOAT16 9
+#define RMX_INT8        0
+#define RMX_UINT8       1
+#define RMX_INT32       2
+#define RMX_UINT32      3
+#define RMX_INT64       4
+#define RMX_UINT64      5
+#define RMX_FLOAT16     6
+#define RMX_FLOAT32     7
+#define RMX_FLOAT64     8
+#define RMX_BFLOAT16    9
 #define RMX_FLOAT8_E4M3 10
 #define RMX_FLOAT8_E5M2 11
-#define RMX_TYPE_COUNT 12
+#define RMX_TYPE_COUNT  12
 
-#define RMX_SUM 0
-#define RMX_PROD 1
-#define RMX_MAX 2
-#define RMX_MIN 3
-#define RMX_AVG 4
+#define RMX_SUM         0
+#define RMX_PROD        1
+#define RMX_MAX         2
+#define RMX_MIN         3
+#define RMX_AVG         4
 #define RMX_REDOP_COUNT 5
 
 /* Bytes of one element of a type, 0 for an unknown type. */
@@ -97,11 +98,11 @@ struct rmx_session;
 struct rmx_comm;
 
 struct rmx_session_options {
-        size_t size;        /* sizeof(struct rmx_session_options): lets the struct grow */
-        const char *socket; /* daemon's client socket; NULL: $RAILMUX_SOCKET, else /run/railmux/client.sock */
-        const char *name;   /* shown to operators (at most 63 bytes); NULL: the program's name */
+        size_t size;         /* sizeof(struct rmx_session_options): lets the struct grow */
+        const char *socket;  /* daemon's client socket; NULL: $RAILMUX_SOCKET, else /run/railmux/client.sock */
+        const char *name;    /* shown to operators (at most 63 bytes); NULL: the program's name */
         uint32_t timeout_ms; /* how long to wait for the daemon at open; 0: 5000 */
-        uint32_t reserved;  /* 0 */
+        uint32_t reserved;   /* 0 */
 };
 
 /* Connects to the daemon. opt may be NULL. RMX_E_NO_DAEMON, RMX_E_VERSION, RMX_E_LIMIT, RMX_E_DENIED. */
