@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the configuration comes from: defaults, then the main file, then conf.d/ *.yaml beside it in the order of their names. A
- * later value replaces an earlier one key by key. Everything is read into a copy first, so a refused file changes nothing.
+ * Where the configuration comes from: defaults, then the main file, then conf.d/ *.yaml beside it in the order of their
+ * names. A later value replaces an earlier one key by key. Everything is read into a copy first, so a refused file
+ * changes nothing.
  *
- * The default limits keep one node's daemon within what its host has: bytes are three quarters of the memory, and the number
- * of fds stays so far below FileDescriptorStoreMax= that the names of all stored fds fit the one environment variable
- * (128 KiB) by which a service manager hands them to a successor.
+ * The default limits keep one node's daemon within what its host has: bytes are three quarters of the memory, and the
+ * number of fds stays so far below FileDescriptorStoreMax= that the names of all stored fds fit the one environment
+ * variable (128 KiB) by which a service manager hands them to a successor.
  */
 #include "daemon/config.h"
 
+#include "daemon/config_file.h"
+#include "ring/ring.h"
+#include "util/cleanup.h"
+#include "util/log.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -16,10 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "daemon/config_file.h"
-#include "ring/ring.h"
-#include "util/cleanup.h"
-#include "util/log.h"
 
 #define CONFIG_DEFAULT_PATH "/etc/railmux/railmuxd.yaml"
 #define CONFIG_BYTES_MIN    (UINT64_C(1) << 30)

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* railmuxd's configuration: defaults, then /etc/railmux/railmuxd.yaml, then conf.d/ *.yaml in name order, then the command line. */
-#include <stdint.h>
+/* railmuxd's configuration: defaults, then /etc/railmux/railmuxd.yaml, then conf.d/ *.yaml in name order, then the
+ * command line. */
 #include "util/charge.h"
+#include <stdint.h>
 
 #define CONFIG_ERROR_MAX 512u
 
 struct config {
         int log_level;
-        char *client_socket;  /* /run/railmux/client.sock; executors use <client_socket>.exec */
-        char *control_socket; /* /run/railmux/control.sock */
+        char *client_socket;                /* /run/railmux/client.sock; executors use <client_socket>.exec */
+        char *control_socket;               /* /run/railmux/control.sock */
         uint32_t client_mode, control_mode; /* 0660 */
-        char *backend;        /* "auto", "host" ("hip" is refused with a clear text until it exists) */
-        uint32_t gpus;        /* emulated GPUs of the host backend, 1..64; default 8 */
-        uint32_t workers;     /* executor worker threads, 0: one per CPU, at most 16 */
-        uint32_t stall_ms;    /* a sequence older than this is reported as stalled; default 1000 */
-        uint32_t ring_depth;  /* default RING_DEPTH_DEFAULT */
-        uint64_t limit[CHARGE_KIND_COUNT]; /* of the default tenant */
-        char *file;           /* main file in force, NULL if none */
+        char *backend;                      /* "auto", "host" ("hip" is refused with a clear text until it exists) */
+        uint32_t gpus;                      /* emulated GPUs of the host backend, 1..64; default 8 */
+        uint32_t workers;                   /* executor worker threads, 0: one per CPU, at most 16 */
+        uint32_t stall_ms;                  /* a sequence older than this is reported as stalled; default 1000 */
+        uint32_t ring_depth;                /* default RING_DEPTH_DEFAULT */
+        uint64_t limit[CHARGE_KIND_COUNT];  /* of the default tenant */
+        char *file;                         /* main file in force, NULL if none */
 };
 
 void config_init(struct config *config); /* defaults */

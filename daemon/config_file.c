@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One file: its places are noted (config_place.c), libcyaml turns it into texts and refuses what the schema does not know, and
- * the table of keys (config_keys.c) turns the texts into values. Every refusal is one line:
+ * One file: its places are noted (config_place.c), libcyaml turns it into texts and refuses what the schema does not
+ * know, and the table of keys (config_keys.c) turns the texts into values. Every refusal is one line:
  *
  *   FILE:LINE:COLUMN: KEY: what is wrong; allowed: what would be right
  *
- * libcyaml says what it refused only through its log: the innermost line of its backtrace names the key. We take the name from
- * there and the place from our own notes.
+ * libcyaml says what it refused only through its log: the innermost line of its backtrace names the key. We take the
+ * name from there and the place from our own notes.
  */
 #include "daemon/config_file.h"
 
+#include "daemon/config_keys.h"
+#include "daemon/config_place.h"
+#include "util/cleanup.h"
 #include <cyaml/cyaml.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,16 +23,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "daemon/config_keys.h"
-#include "daemon/config_place.h"
-#include "util/cleanup.h"
 
 #define TEXT(structure, member)                                                                                        \
-        CYAML_FIELD_STRING_PTR(#member, CYAML_FLAG_POINTER_NULL | CYAML_FLAG_OPTIONAL, struct structure, member, 0,     \
+        CYAML_FIELD_STRING_PTR(#member, CYAML_FLAG_POINTER_NULL | CYAML_FLAG_OPTIONAL, struct structure, member, 0,    \
                                CYAML_UNLIMITED)
 #define SECTION(member, fields)                                                                                        \
-        CYAML_FIELD_MAPPING_PTR(#member, CYAML_FLAG_POINTER_NULL_STR | CYAML_FLAG_OPTIONAL, struct config_texts, member,    \
-                                fields)
+        CYAML_FIELD_MAPPING_PTR(#member, CYAML_FLAG_POINTER_NULL_STR | CYAML_FLAG_OPTIONAL, struct config_texts,       \
+                                member, fields)
 
 static const cyaml_schema_field_t log_fields_schema[] = {TEXT(config_texts_log, level), CYAML_FIELD_END};
 static const cyaml_schema_field_t socket_fields_schema[] = {
@@ -49,8 +49,12 @@ static const cyaml_schema_field_t executor_fields_schema[] = {
 };
 static const cyaml_schema_field_t session_fields_schema[] = {TEXT(config_texts_session, ring_depth), CYAML_FIELD_END};
 static const cyaml_schema_field_t limits_fields_schema[] = {
-        TEXT(config_texts_limits, sessions), TEXT(config_texts_limits, comms), TEXT(config_texts_limits, buffers),
-        TEXT(config_texts_limits, bytes),    TEXT(config_texts_limits, rings), TEXT(config_texts_limits, fds),
+        TEXT(config_texts_limits, sessions),
+        TEXT(config_texts_limits, comms),
+        TEXT(config_texts_limits, buffers),
+        TEXT(config_texts_limits, bytes),
+        TEXT(config_texts_limits, rings),
+        TEXT(config_texts_limits, fds),
         CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t top_fields_schema[] = {
@@ -100,8 +104,8 @@ static void refusal_log(cyaml_log_t level, void *data, const char *format, va_li
 }
 
 /* An error at a place; -EINVAL. */
-static int config_refuse(const char *file, struct config_mark mark, char error[CONFIG_ERROR_MAX], const char *format, ...)
-        __attribute__((format(printf, 4, 5)));
+static int config_refuse(const char *file, struct config_mark mark, char error[CONFIG_ERROR_MAX], const char *format,
+                         ...) __attribute__((format(printf, 4, 5)));
 static int config_refuse(const char *file, struct config_mark mark, char error[CONFIG_ERROR_MAX], const char *format,
                          ...) {
         va_list args;
@@ -130,8 +134,8 @@ static int config_refuse_cyaml(const char *file, cyaml_err_t err, const struct r
                 snprintf(path, sizeof(path), "%s%s%s", refusal->path, refusal->path[0] ? "." : "", unknown);
                 place = config_places_find(places, path);
                 config_key_list(refusal->path, allowed, sizeof(allowed));
-                return config_refuse(file, place ? place->key : refusal->mark, error, "%.100s: unknown key; allowed: %s",
-                                     path, allowed);
+                return config_refuse(file, place ? place->key : refusal->mark, error,
+                                     "%.100s: unknown key; allowed: %s", path, allowed);
         }
         place = config_places_find(places, refusal->path);
         key = config_key_find(refusal->path);
@@ -142,8 +146,8 @@ static int config_refuse_cyaml(const char *file, cyaml_err_t err, const struct r
         config_key_list(refusal->path, allowed, sizeof(allowed));
         if (refusal->path[0] && err == CYAML_ERR_INVALID_VALUE)
                 return config_refuse(file, place ? place->value : refusal->mark, error,
-                                     "%s: a single value stands where a section should; allowed: the keys %s", refusal->path,
-                                     allowed);
+                                     "%s: a single value stands where a section should; allowed: the keys %s",
+                                     refusal->path, allowed);
         return config_refuse(file, refusal->mark, error, "%s; allowed: the keys %s", message, allowed);
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* One configuration file applied to a struct config. */
-#include <stddef.h>
 #include "daemon/config.h"
+#include <stddef.h>
 
 #define CONFIG_FILE_BYTES_MAX (256u << 10)
 
-/* Reads `path` over what config holds. 0, or -errno and a text; config may be half changed then. -ENOENT without a file. */
+/* Reads `path` over what config holds. 0, or -errno and a text; config may be half changed then. -ENOENT without a
+ * file. */
 int config_file_apply(struct config *config, const char *path, char error[CONFIG_ERROR_MAX]);
 /* The same for a text; `path` is only for messages. */
 int config_text_apply(struct config *config, const char *path, const char *text, size_t length,

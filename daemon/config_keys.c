@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/config_keys.h"
 
+#include "ring/ring.h"
+#include "util/log.h"
+#include "util/parse.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ring/ring.h"
-#include "util/log.h"
-#include "util/parse.h"
 
 /* Executors listen beside the client socket, under its name and this ending; both must fit a socket address. */
 #define CONFIG_SOCKET_MAX (108u - sizeof(".exec"))
@@ -42,13 +42,25 @@ static int config_key_range(const struct config_key *key, int r, uint64_t number
         return 0;
 }
 
-static int config_key_u32(const struct config_key *key, struct config *config, const char *value,
-                          char why[CONFIG_WHY_MAX]) {
+/* Checked against the key's range; the output is written only on success. */
+static int config_key_number(const struct config_key *key, const char *value, const char *what,
+                             char why[CONFIG_WHY_MAX], uint64_t *ret_number) {
         uint64_t number = 0;
         int r;
 
-        r = parse_u64(value, &number);
-        r = config_key_range(key, r, number, value, "number", why);
+        r = what[0] == 's' ? parse_size(value, &number) : parse_u64(value, &number);
+        r = config_key_range(key, r, number, value, what, why);
+        if (!r)
+                *ret_number = number;
+        return r;
+}
+
+static int config_key_u32(const struct config_key *key, struct config *config, const char *value,
+                          char why[CONFIG_WHY_MAX]) {
+        uint64_t number;
+        int r;
+
+        r = config_key_number(key, value, "number", why, &number);
         if (!r)
                 *(uint32_t *)config_key_target(key, config) = (uint32_t)number;
         return r;
@@ -56,36 +68,20 @@ static int config_key_u32(const struct config_key *key, struct config *config, c
 
 static int config_key_u64(const struct config_key *key, struct config *config, const char *value,
                           char why[CONFIG_WHY_MAX]) {
-        uint64_t number = 0;
-        int r;
-
-        r = parse_u64(value, &number);
-        r = config_key_range(key, r, number, value, "number", why);
-        if (!r)
-                *(uint64_t *)config_key_target(key, config) = number;
-        return r;
+        return config_key_number(key, value, "number", why, config_key_target(key, config));
 }
 
 static int config_key_size(const struct config_key *key, struct config *config, const char *value,
                            char why[CONFIG_WHY_MAX]) {
-        uint64_t number = 0;
-        int r;
-
-        r = parse_size(value, &number);
-        r = config_key_range(key, r, number, value, "size", why);
-        if (!r)
-                *(uint64_t *)config_key_target(key, config) = number;
-        return r;
+        return config_key_number(key, value, "size", why, config_key_target(key, config));
 }
 
 static int config_key_version(const struct config_key *key, struct config *config, const char *value,
                               char why[CONFIG_WHY_MAX]) {
-        uint64_t number = 0;
-        int r;
+        uint64_t number;
 
         (void)config;
-        r = parse_u64(value, &number);
-        return config_key_range(key, r, number, value, "number", why);
+        return config_key_number(key, value, "number", why, &number);
 }
 
 static int config_key_level(const struct config_key *key, struct config *config, const char *value,
@@ -119,7 +115,8 @@ static int config_key_mode(const struct config_key *key, struct config *config, 
         unsigned long mode = strtoul(value, NULL, 8);
 
         /* Read and write for the owner is what we ourselves need; execute means nothing on a socket. */
-        if (length < 3 || length > 4 || strspn(value, "01234567") != length || (mode & ~0666ul) || (mode & 0600) != 0600) {
+        if (length < 3 || length > 4 || strspn(value, "01234567") != length || (mode & ~0666ul) ||
+            (mode & 0600) != 0600) {
                 snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no mode of a socket", value);
                 return -EINVAL;
         }
@@ -161,20 +158,21 @@ _Static_assert(RING_DEPTH_MIN == 4 && RING_DEPTH_MAX == 4096, "the text below na
 
 #define SOCKET_ALLOWED "an absolute path of at most 102 bytes"
 _Static_assert(CONFIG_SOCKET_MAX == 102, "the text above names it");
-#define MODE_ALLOWED    "an octal number between 0600 and 0666, like \"0660\""
-#define LIMIT(k)        offsetof(struct config, limit[k])
+#define MODE_ALLOWED     "an octal number between 0600 and 0666, like \"0660\""
+#define LIMIT(k)         offsetof(struct config, limit[k])
 #define SIZE_MAX_ALLOWED (UINT64_C(1) << 50)
 
 const struct config_key config_keys[] = {
         {"version", "1", config_key_version, 1, 1, 0},
-        {"log.level", "error, warning, notice, info, debug", config_key_level, 0, 0, offsetof(struct config, log_level)},
+        {"log.level", "error, warning, notice, info, debug", config_key_level, 0, 0,
+         offsetof(struct config, log_level)},
         {"client.socket", SOCKET_ALLOWED, config_key_socket, 0, 0, offsetof(struct config, client_socket)},
         {"client.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, client_mode)},
         {"control.socket", SOCKET_ALLOWED, config_key_socket, 0, 0, offsetof(struct config, control_socket)},
         {"control.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, control_mode)},
         {"gpu.backend", "auto, host", config_key_backend, 0, 0, offsetof(struct config, backend)},
         {"gpu.host_gpus", "1 .. 64", config_key_u32, 1, 64, offsetof(struct config, gpus)},
-        {"executor.workers", "0 .. 1024", config_key_u32, 0, 1024, offsetof(struct config, workers)},
+        {"executor.workers", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, workers)},
         {"executor.stall_ms", "1 .. 3600000", config_key_u32, 1, 3600000, offsetof(struct config, stall_ms)},
         {"session.ring_depth", "a power of two in 4 .. 4096", config_key_depth, RING_DEPTH_MIN, RING_DEPTH_MAX,
          offsetof(struct config, ring_depth)},

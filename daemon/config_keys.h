@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* The keys of the configuration: name, what is allowed, and where the value goes. */
-#include <stddef.h>
 #include "daemon/config.h"
+#include <stddef.h>
 
 #define CONFIG_WHY_MAX 160u
 
@@ -11,22 +11,22 @@ struct config_texts {
         char *version;
         struct config_texts_log {
                 char *level;
-        } *log;
+        } * log;
         struct config_texts_socket {
                 char *socket, *mode;
-        } *client, *control;
+        } * client, *control;
         struct config_texts_gpu {
                 char *backend, *host_gpus;
-        } *gpu;
+        } * gpu;
         struct config_texts_executor {
                 char *workers, *stall_ms;
-        } *executor;
+        } * executor;
         struct config_texts_session {
                 char *ring_depth;
-        } *session;
+        } * session;
         struct config_texts_limits {
                 char *sessions, *comms, *buffers, *bytes, *rings, *fds;
-        } *limits;
+        } * limits;
 };
 
 struct config_key {

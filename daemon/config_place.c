@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libcyaml fills our structure and refuses what its schema does not have, but it forgets where a value stood that it accepted,
- * and it tells the place of a syntax error only by the nearest value. So the text is walked once before, event by event, with the
- * parser that libcyaml itself uses, and the place of every key and value is noted. What a configuration has no use for (a second
- * document, aliases, lists, the same key twice) is refused here, with its place.
+ * libcyaml fills our structure and refuses what its schema does not have, but it forgets where a value stood that it
+ * accepted, and it tells the place of a syntax error only by the nearest value. So the text is walked once before,
+ * event by event, with the parser that libcyaml itself uses, and the place of every key and value is noted. What a
+ * configuration has no use for (a second document, aliases, lists, the same key twice) is refused here, with its place.
  */
 #include "daemon/config_place.h"
 
@@ -49,7 +49,8 @@ static int walk_key(struct walk *walk, const yaml_event_t *event) {
 
         if (strlen(key) != event->data.scalar.length || strchr(key, '.'))
                 return walk_refuse(walk, &event->start_mark, "this is no key; allowed: letters and '_'");
-        if ((size_t)snprintf(path, sizeof(path), "%.*s%s%s", (int)base, walk->path, base ? "." : "", key) >= sizeof(path))
+        if ((size_t)snprintf(path, sizeof(path), "%.*s%s%s", (int)base, walk->path, base ? "." : "", key) >=
+            sizeof(path))
                 return walk_refuse(walk, &event->start_mark, "this key is too long; allowed: %u bytes with its section",
                                    CONFIG_PATH_MAX - 1);
         if (config_places_find(walk->places, path))
@@ -65,7 +66,8 @@ static int walk_key(struct walk *walk, const yaml_event_t *event) {
 
 static int walk_mapping(struct walk *walk, const yaml_event_t *event) {
         if (walk->depth == CONFIG_DEPTH_MAX)
-                return walk_refuse(walk, &event->start_mark, "sections are nested too deeply; allowed: key or section.key");
+                return walk_refuse(walk, &event->start_mark,
+                                   "sections are nested too deeply; allowed: key or section.key");
         if (walk->depth && !walk->pending)
                 return walk_refuse(walk, &event->start_mark, "a section stands where a key should; allowed: a word");
         if (walk->pending) {
@@ -81,7 +83,8 @@ static int walk_event(struct walk *walk, const yaml_event_t *event) {
         switch (event->type) {
         case YAML_DOCUMENT_START_EVENT:
                 if (walk->n_documents++)
-                        return walk_refuse(walk, &event->start_mark, "a second document begins; allowed: one in a file");
+                        return walk_refuse(walk, &event->start_mark,
+                                           "a second document begins; allowed: one in a file");
                 return 0;
         case YAML_ALIAS_EVENT:
                 return walk_refuse(walk, &event->start_mark, "an alias; allowed: plain values");
@@ -105,7 +108,8 @@ static int walk_event(struct walk *walk, const yaml_event_t *event) {
                 if (!walk->pending)
                         return walk_key(walk, event);
                 if (strlen((const char *)event->data.scalar.value) != event->data.scalar.length)
-                        return walk_refuse(walk, &event->start_mark, "%s: a zero byte; allowed: text", walk->pending->path);
+                        return walk_refuse(walk, &event->start_mark, "%s: a zero byte; allowed: text",
+                                           walk->pending->path);
                 walk->pending->value = walk_mark(&event->start_mark);
                 walk->pending = NULL;
                 return 0;
@@ -132,7 +136,8 @@ int config_places_read(struct config_places *places, const char *text, size_t le
                                 r = -ENOMEM;
                         else if (parser.error == YAML_READER_ERROR)
                                 /* The reader knows only the byte; its place is where the parser stood. */
-                                r = walk_refuse(&walk, &parser.mark, "no YAML: %s; allowed: UTF-8 text", parser.problem);
+                                r = walk_refuse(&walk, &parser.mark, "no YAML: %s; allowed: UTF-8 text",
+                                                parser.problem);
                         else
                                 r = walk_refuse(&walk, &parser.problem_mark, "no YAML: %s; allowed: keys with values",
                                                 parser.problem);

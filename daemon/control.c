@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Operators ask one thing at a time per connection; an answer is a row of Reply messages. It is built whole when it is asked for (or
- * when the executors' fresh statistics have come, for those that show them), so its rows belong together, and sent as fast as the
- * reader takes it. A reader that does not, or that asks nothing, is dropped after a while: places are few.
+ * Operators ask one thing at a time per connection; an answer is a row of Reply messages. It is built whole when it is
+ * asked for (or when the executors' fresh statistics have come, for those that show them), so its rows belong together,
+ * and sent as fast as the reader takes it. A reader that does not, or that asks nothing, is dropped after a while:
+ * places are few.
  *
- * Text from clients (names) goes out as it is: protobuf wants UTF-8, and readers have to make it safe for their terminal.
+ * Text from clients (names) goes out as it is: protobuf wants UTF-8, and readers have to make it safe for their
+ * terminal.
  */
 #include "daemon/control.h"
 
-#include <errno.h>
-#include <event2/event.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <utlist.h>
 #include "daemon/control_answer.h"
 #include "daemon/control_rows.h"
 #include "daemon/listener.h"
@@ -24,6 +18,14 @@
 #include "proto/frame.h"
 #include "railmux/railmux.h"
 #include "util/log.h"
+#include <errno.h>
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <utlist.h>
 
 #define CONTROL_CLIENTS_MAX 32u
 
@@ -34,8 +36,9 @@ struct control_client {
         struct control *control;
         struct event *read_event, *write_event;
         int fd;
-        void (*rows)(struct control_answer *answer, struct manager *manager); /* waits for statistics, then builds these */
-        struct control_answer answer; /* on its way out */
+        void (*rows)(struct control_answer *answer,
+                     struct manager *manager); /* waits for statistics, then builds these */
+        struct control_answer answer;          /* on its way out */
         size_t n_sent;
         struct frame_arena arena;
 };
@@ -146,7 +149,8 @@ static void control_client_serve(struct control_client *client, const Railmux__C
         struct manager *manager = client->control->manager;
 
         if (request->version != CONTROL_PROTOCOL) {
-                control_answer_fail(&client->answer, RMX_E_VERSION, "this railmuxd speaks version 1 of the control protocol");
+                control_answer_fail(&client->answer, RMX_E_VERSION,
+                                    "this railmuxd speaks version 1 of the control protocol");
                 control_client_answer(client);
                 return;
         }
@@ -208,8 +212,8 @@ static void control_client_readable(evutil_socket_t fd, short what, void *data) 
                 return;
         }
         frame_close_fds(fds, n_fds);
-        /* The read event is not persistent: nothing more is read until the answer is out. The request is freed last, since serving it
-         * may drop the client and the arena in it. */
+        /* The read event is not persistent: nothing more is read until the answer is out. The request is freed last,
+         * since serving it may drop the client and the arena in it. */
         {
                 struct frame_arena arena = client->arena;
 
@@ -265,8 +269,8 @@ int control_new(struct manager *manager, struct control **ret_control) {
         if (!control)
                 return -ENOMEM;
         control->manager = manager;
-        r = listener_new(manager, "control", manager->config->control_socket, manager->config->control_mode, control_accept,
-                         &control->listener);
+        r = listener_new(manager, "control", manager->config->control_socket, manager->config->control_mode,
+                         control_accept, &control->listener);
         if (r < 0) {
                 log_error("cannot listen on %s: %s", manager->config->control_socket, strerror(-r));
                 control_free(control);
@@ -283,7 +287,7 @@ struct control *control_free(struct control *control) {
                 return NULL;
         control->listener = listener_free(control->listener);
         DL_FOREACH_SAFE(control->clients, client, next)
-                control_client_free(client);
+        control_client_free(client);
         free(control);
         return NULL;
 }

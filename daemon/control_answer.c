@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/control_answer.h"
 
+#include "proto/frame.h"
+#include "railmux/railmux.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "proto/frame.h"
-#include "railmux/railmux.h"
 
-/* Rows of one reply, packed. Half a frame: what the reader needs to unpack it stays below its bound then, as small rows take up to
- * sixteen times their packed size there. */
+/* Rows of one reply, packed. Half a frame: what the reader needs to unpack it stays below its bound then, as small rows
+ * take up to sixteen times their packed size there. */
 #define CONTROL_REPLY_BYTES (FRAME_BYTES_MAX / 2)
 
 void control_answer_deinit(struct control_answer *answer) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* An answer under construction: rows, spread over as many Reply messages as the frame size asks for. */
+#include "proto/control.pb-c.h"
 #include <stddef.h>
 #include <stdint.h>
-#include "proto/control.pb-c.h"
 
 struct control_answer {
         Railmux__Control__Reply **replies;
@@ -11,14 +11,15 @@ struct control_answer {
         size_t bytes; /* of the last reply, packed */
         int error;    /* 0, or the first -errno met: the answer is of no use then */
 };
-#define CONTROL_ANSWER_INIT {0}
+#define CONTROL_ANSWER_INIT                                                                                            \
+        { 0 }
 
 void control_answer_deinit(struct control_answer *answer);
 
 enum control_rows { CONTROL_TENANTS, CONTROL_SESSIONS, CONTROL_COMMS, CONTROL_GPUS, CONTROL_METRICS };
 
-/* A zeroed message of the type, and a copy of a text, or NULL after noting -ENOMEM. What is noted once makes all later calls no-ops, so
- * building needs no checks but those for NULL. */
+/* A zeroed message of the type, and a copy of a text, or NULL after noting -ENOMEM. What is noted once makes all later
+ * calls no-ops, so building needs no checks but those for NULL. */
 void *control_answer_message(struct control_answer *answer, const ProtobufCMessageDescriptor *descriptor);
 char *control_answer_text(struct control_answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Room for n pointers, zeroed. */

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/control_rows.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-#include <utlist.h>
 #include "daemon/comm.h"
 #include "daemon/control_answer.h"
 #include "daemon/executor_link.h"
@@ -22,9 +15,17 @@
 #include "railmux/railmux.h"
 #include "ring/ring.h"
 #include "util/clock.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <utlist.h>
 
-#define CONTROL_NOTES_MAX 64u
-#define RANKS_TEXT_MAX    160u
+#define CONTROL_NOTES_MAX      64u
+#define RANKS_TEXT_MAX         160u
+#define CONTROL_WAITING_MIN_NS UINT64_C(1000000)
 
 static double control_seconds(uint64_t ns) {
         return (double)ns / 1e9;
@@ -43,7 +44,8 @@ static const char *control_ranks(uint64_t ranks, char out[RANKS_TEXT_MAX]) {
                         snprintf(out + position, RANKS_TEXT_MAX - position, " and %u more", n - shown);
                         break;
                 }
-                position += (size_t)snprintf(out + position, RANKS_TEXT_MAX - position, "%s%u", shown ? ", " : "", rank);
+                position +=
+                        (size_t)snprintf(out + position, RANKS_TEXT_MAX - position, "%s%u", shown ? ", " : "", rank);
                 shown++;
         }
         return out;
@@ -74,16 +76,18 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
 
         DL_FOREACH(manager->links, link) {
                 if (link->state != EXECUTOR_READY)
-                        control_note(answer, status, "executor %s has been %s for %.1f s", link->name,
-                                     executor_link_state_name(link),
-                                     control_seconds(now - (link->state == EXECUTOR_GONE && link->gone_ns ? link->gone_ns
-                                                            : link->connected_ns                    ? link->connected_ns
-                                                                                                    : manager->started_ns)));
+                        control_note(
+                                answer, status, "executor %s has been %s for %.1f s", link->name,
+                                executor_link_state_name(link),
+                                control_seconds(now - (link->state == EXECUTOR_GONE && link->gone_ns ? link->gone_ns
+                                                       : link->connected_ns ? link->connected_ns
+                                                                            : manager->started_ns)));
         }
         HASH_ITER(hh, manager->comms, comm, next) {
                 if (comm->stall.at_ns)
-                        control_note(answer, status, "communicator %" PRIu64 "%s%s%s: %s %u has waited for %s for %.1f s",
-                                     comm->number, comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "",
+                        control_note(answer, status,
+                                     "communicator %" PRIu64 "%s%s%s: %s %u has waited for %s for %.1f s", comm->number,
+                                     comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "",
                                      plan_operation_name(comm->stall.operation), comm->stall.sequence,
                                      comm->stall.missing_ranks ? control_ranks(comm->stall.missing_ranks, ranks)
                                                                : "its executor",
@@ -92,14 +96,17 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
         DL_FOREACH(manager->tenants, tenant) {
                 for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
                         if (tenant->account.refused[kind])
-                                control_note(answer, status, "tenant %s was refused %s %" PRIu64 " times (limit %" PRIu64 ")",
+                                control_note(answer, status,
+                                             "tenant %s was refused %s %" PRIu64 " times (limit %" PRIu64 ")",
                                              tenant->name, charge_kind_name(kind), tenant->account.refused[kind],
                                              tenant->account.limit[kind]);
         }
         if (!fdstore_present())
-                control_note(answer, status, "no service manager keeps descriptors: when railmuxd ends, all sessions end");
+                control_note(answer, status,
+                             "no service manager keeps descriptors: when railmuxd ends, all sessions end");
         else if (manager->barrier_failed)
-                control_note(answer, status, "the service manager is slow to keep descriptors: a restart may lose sessions");
+                control_note(answer, status,
+                             "the service manager is slow to keep descriptors: a restart may lose sessions");
 }
 
 static Railmux__Control__Executor *control_executor(struct control_answer *answer, const struct executor_link *link) {
@@ -141,7 +148,8 @@ void control_rows_status(struct control_answer *answer, struct manager *manager)
         DL_COUNT(manager->tenants, tenant, status->tenants);
         status->client_socket = control_answer_text(answer, "%s", manager->config->client_socket);
         status->config = control_answer_text(answer, "%s", manager->config->file ? manager->config->file : "");
-        status->version = control_answer_text(answer, "%d.%d.%d", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
+        status->version =
+                control_answer_text(answer, "%d.%d.%d", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
         DL_COUNT(manager->links, link, n);
         status->executors = control_answer_array(answer, n);
         DL_FOREACH(manager->links, link) {
@@ -166,7 +174,8 @@ void control_rows_tenants(struct control_answer *answer, struct manager *manager
                 row->name = control_answer_text(answer, "%s", tenant->name);
                 row->usage = control_answer_array(answer, CHARGE_KIND_COUNT);
                 for (unsigned int kind = 0; row->usage && kind < CHARGE_KIND_COUNT; kind++) {
-                        Railmux__Control__Usage *usage = control_answer_message(answer, &railmux__control__usage__descriptor);
+                        Railmux__Control__Usage *usage =
+                                control_answer_message(answer, &railmux__control__usage__descriptor);
 
                         if (!usage)
                                 break;
@@ -203,25 +212,27 @@ void control_rows_sessions(struct control_answer *answer, struct manager *manage
         }
 }
 
-/* What a comm waits for, from the executors' last statistics: the oldest sequence that is not final, and who has not rung it. */
+/* What a comm waits for, from the executors' last statistics: the oldest sequence that is not final, and who has not
+ * rung it. */
 static char *control_waiting(struct control_answer *answer, const struct comm *comm, uint64_t now) {
         const struct comm_statistics *statistics = &comm->statistics;
         uint32_t sequence = statistics->final_sequence + 1;
         const char *operation = plan_operation_name(statistics->waiting_operation);
         char ranks[RANKS_TEXT_MAX];
-        uint64_t missing = 0;
-        double seconds;
+        uint64_t missing = 0, waited_ns = statistics->waiting_ns + (now - statistics->at_ns);
 
-        if (comm->state != COMM_READY || comm->code || !statistics->at_ns || !statistics->waiting_operation)
+        /* What is as young as this is work, not waiting. */
+        if (waited_ns < CONTROL_WAITING_MIN_NS || comm->state != COMM_READY || comm->code || !statistics->at_ns ||
+            !statistics->waiting_operation)
                 return control_answer_text(answer, "%s", "");
         for (uint32_t rank = 0; rank < comm->n_ranks; rank++)
                 if ((int32_t)(statistics->rung[rank] - sequence) < 0)
                         missing |= UINT64_C(1) << rank;
-        seconds = control_seconds(statistics->waiting_ns + (now - statistics->at_ns));
         if (missing)
-                return control_answer_text(answer, "%s %u for %s since %.3g s", operation, sequence,
-                                           control_ranks(missing, ranks), seconds);
-        return control_answer_text(answer, "%s %u is running since %.3g s", operation, sequence, seconds);
+                return control_answer_text(answer, "%s %u for %s since %.3f s", operation, sequence,
+                                           control_ranks(missing, ranks), control_seconds(waited_ns));
+        return control_answer_text(answer, "%s %u is running since %.3f s", operation, sequence,
+                                   control_seconds(waited_ns));
 }
 
 static void control_members(struct control_answer *answer, Railmux__Control__Comm *row, const struct comm *comm) {
@@ -320,7 +331,8 @@ void control_rows_version(struct control_answer *answer) {
                 return;
         }
         reply->daemon_version = version;
-        version->version = control_answer_text(answer, "%d.%d.%d", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
+        version->version =
+                control_answer_text(answer, "%d.%d.%d", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
         version->session_protocol = SESSION_PROTOCOL_MAX;
         version->executor_protocol = EXECUTOR_PROTOCOL_MAX;
         version->control_protocol = CONTROL_PROTOCOL;

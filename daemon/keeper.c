@@ -1,22 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The keeper is the service manager of one service, for nodes and containers without systemd. Its only job is to outlive what it
- * keeps, so it has no configuration, no client and no allocation that a client could grow beyond the bounds of the fd store.
+ * The keeper is the service manager of one service, for nodes and containers without systemd. Its only job is to
+ * outlive what it keeps, so it has no configuration, no client and no allocation that a client could grow beyond the
+ * bounds of the fd store.
  *
  *   keeper ─┬─ railmuxd            same command line without --keep
  *           └─ railmux-executor    as railmuxd asks for them
  *
- * One loop over two descriptors: signals (signalfd) and notifications. Before a railmuxd is declared dead, everything it managed to
- * send is read: what it stored just before it died must be there for its successor.
+ * One loop over two descriptors: signals (signalfd) and notifications. Before a railmuxd is declared dead, everything
+ * it managed to send is read: what it stored just before it died must be there for its successor.
  *
- * railmuxd that fails before it ever was ready ends the keeper with the same status (a wrong configuration does not heal by trying
- * again, and the person at the terminal wants the message); after that it is restarted for ever. Children die with the keeper
- * (PR_SET_PDEATHSIG), since nobody would hold their state any more.
+ * railmuxd that fails before it ever was ready ends the keeper with the same status (a wrong configuration does not
+ * heal by trying again, and the person at the terminal wants the message); after that it is restarted for ever.
+ * Children die with the keeper (PR_SET_PDEATHSIG), since nobody would hold their state any more.
  *
  * The watchdog is off unless WATCHDOG_USEC stands in the keeper's environment, in which case it is asked of railmuxd.
  */
 #include "daemon/keeper.h"
 
+#include "daemon/keeper_notify.h"
+#include "daemon/keeper_process.h"
+#include "daemon/keeper_store.h"
+#include "daemon/launcher_command.h"
+#include "daemon/options.h"
+#include "util/cleanup.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/parse.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -32,15 +42,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utlist.h>
-#include "daemon/launcher_command.h"
-#include "daemon/keeper_notify.h"
-#include "daemon/keeper_process.h"
-#include "daemon/keeper_store.h"
-#include "daemon/options.h"
-#include "util/cleanup.h"
-#include "util/clock.h"
-#include "util/log.h"
-#include "util/parse.h"
 
 #define KEEPER_GRACE_MS      10000u
 #define KEEPER_EXECUTORS_MAX 65u
@@ -61,10 +62,10 @@ struct keeper {
         unsigned int n_executors;
         int signal_fd;
         enum keeper_state state;
-        int status;      /* exit status */
+        int status; /* exit status */
         bool ever_ready;
         bool full_logged, foreign_logged;
-        uint64_t watchdog_usec; /* 0: off */
+        uint64_t watchdog_usec;  /* 0: off */
         uint64_t watchdog_at_ns; /* when railmuxd counts as hung, 0: not watched */
         struct keeper_message message;
 };
@@ -78,7 +79,7 @@ static const char *keeper_end_text(int status, char text[32]) {
 }
 
 static void keeper_clear_environment(void) {
-        static const char *const names[] = {"NOTIFY_SOCKET", "LISTEN_PID",    "LISTEN_FDS",  "LISTEN_FDNAMES",
+        static const char *const names[] = {"NOTIFY_SOCKET", "LISTEN_PID",   "LISTEN_FDS",    "LISTEN_FDNAMES",
                                             "WATCHDOG_USEC", "WATCHDOG_PID", "RAILMUX_KEEPER"};
 
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -122,7 +123,8 @@ static int keeper_prepare_daemon(void *data) {
 static void keeper_start(struct keeper *keeper, struct keeper_process *process) {
         int r;
 
-        r = keeper_process_start(process, process == keeper->daemon ? keeper_prepare_daemon : keeper_prepare_executor, keeper);
+        r = keeper_process_start(process, process == keeper->daemon ? keeper_prepare_daemon : keeper_prepare_executor,
+                                 keeper);
         if (r < 0) {
                 log_error("cannot start %s: %s; trying again", process->name, strerror(-r));
                 process->start_at_ns = clock_now_ns() + KEEPER_RETRY_NS;
@@ -173,7 +175,8 @@ static void keeper_executor_asked(struct keeper *keeper, const struct keeper_mes
                 r = keeper_process_new(name, path, argv, &process);
         if (r < 0) {
                 launcher_command_free(argv);
-                log_error("cannot start %s: %s", name, r == -ENOENT ? "program railmux-executor not found" : strerror(-r));
+                log_error("cannot start %s: %s", name,
+                          r == -ENOENT ? "program railmux-executor not found" : strerror(-r));
                 return;
         }
         DL_APPEND(keeper->executors, process);
@@ -183,13 +186,15 @@ static void keeper_executor_asked(struct keeper *keeper, const struct keeper_mes
 
 static void keeper_store_all(struct keeper *keeper, struct keeper_message *message) {
         for (unsigned int i = 0; i < message->n_fds; i++) {
-                int r = keeper_store_put(&keeper->store, message->fd_name ? message->fd_name : "stored", message->fds[i]);
+                int r = keeper_store_put(&keeper->store, message->fd_name ? message->fd_name : "stored",
+                                         message->fds[i]);
 
                 message->fds[i] = -1;
                 if ((r < 0 || r == KEEPER_STORE_E_FULL) && !keeper->full_logged) {
                         keeper->full_logged = true;
-                        log_error("the fd store cannot keep '%s' (%u are kept): %s", message->fd_name ? message->fd_name : "",
-                                  keeper->store.n_fds, r < 0 ? strerror(-r) : "it is full");
+                        log_error("the fd store cannot keep '%s' (%u are kept): %s",
+                                  message->fd_name ? message->fd_name : "", keeper->store.n_fds,
+                                  r < 0 ? strerror(-r) : "it is full");
                 }
         }
 }
@@ -218,7 +223,8 @@ static void keeper_handle(struct keeper *keeper, struct keeper_message *message)
                 keeper->watchdog_at_ns = 0;
 }
 
-/* A barrier is answered by closing its descriptor, which happens when the message is done with, in the order of messages. */
+/* A barrier is answered by closing its descriptor, which happens when the message is done with, in the order of
+ * messages. */
 static int keeper_drain(struct keeper *keeper) {
         for (;;) {
                 int r = keeper_notify_receive(&keeper->notify, &keeper->message);
@@ -255,7 +261,7 @@ static void keeper_stop(struct keeper *keeper) {
                 /* Asked twice: somebody is in a hurry. */
                 keeper_process_signal(keeper->daemon, SIGKILL, 0);
                 DL_FOREACH(keeper->executors, process)
-                        keeper_process_signal(process, SIGKILL, 0);
+                keeper_process_signal(process, SIGKILL, 0);
                 return;
         }
         keeper->state = KEEPER_STOPPING_DAEMON;
@@ -380,7 +386,7 @@ static int keeper_timers(struct keeper *keeper) {
                 next = keeper->watchdog_at_ns;
         keeper_due(keeper, keeper->daemon, now, &next);
         DL_FOREACH(keeper->executors, process)
-                keeper_due(keeper, process, now, &next);
+        keeper_due(keeper, process, now, &next);
         if (next == UINT64_MAX)
                 return -1;
         now = clock_now_ns();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Notifications come as datagrams to a socket in a directory that only our own user can enter. That is not enough to trust them:
- * other processes of the user could write there too. The kernel attaches the sender's pid to each datagram, and the keeper obeys
- * the one railmuxd it started and nobody else.
+ * Notifications come as datagrams to a socket in a directory that only our own user can enter. That is not enough to
+ * trust them: other processes of the user could write there too. The kernel attaches the sender's pid to each datagram,
+ * and the keeper obeys the one railmuxd it started and nobody else.
  */
 #include "daemon/keeper_notify.h"
 
@@ -57,7 +57,7 @@ int keeper_notify_init(struct keeper_notify *notify) {
         }
         if (strlen(notify->path) >= sizeof(address.sun_path))
                 return -ENAMETOOLONG;
-        strcpy(address.sun_path, notify->path);
+        snprintf(address.sun_path, sizeof(address.sun_path), "%s", notify->path);
         notify->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (notify->fd < 0 || setsockopt(notify->fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) < 0 ||
             bind(notify->fd, (struct sockaddr *)&address, sizeof(address)) < 0)

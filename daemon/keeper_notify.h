@@ -30,8 +30,8 @@ struct keeper_message {
 
         /* parsed; strings point into text */
         bool ready, reloading, stopping, watchdog, watchdog_trigger, barrier, fdstore, fdstore_remove;
-        const char *fd_name;  /* NULL: none given */
-        const char *executor; /* X_RAILMUX_EXECUTOR=, NULL: none */
+        const char *fd_name;                         /* NULL: none given */
+        const char *executor;                        /* X_RAILMUX_EXECUTOR=, NULL: none */
         char *arguments[KEEPER_NOTIFY_ARGS_MAX + 1]; /* X_RAILMUX_ARGUMENT=, NULL-terminated */
         unsigned int n_arguments;
 };

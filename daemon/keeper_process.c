@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/keeper_process.h"
 
+#include "daemon/launcher_command.h"
+#include "util/clock.h"
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -8,8 +10,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-#include "daemon/launcher_command.h"
-#include "util/clock.h"
 
 #define KEEPER_SHORT_LIFE_NS UINT64_C(1000000000)
 #define KEEPER_DELAY_MIN_MS  100u
@@ -98,5 +98,6 @@ void keeper_process_ended(struct keeper_process *process) {
         if (!process->delay_ms)
                 process->delay_ms = KEEPER_DELAY_MIN_MS;
         else if (process->delay_ms < KEEPER_DELAY_MAX_MS)
-                process->delay_ms = process->delay_ms * 2 < KEEPER_DELAY_MAX_MS ? process->delay_ms * 2 : KEEPER_DELAY_MAX_MS;
+                process->delay_ms =
+                        process->delay_ms * 2 < KEEPER_DELAY_MAX_MS ? process->delay_ms * 2 : KEEPER_DELAY_MAX_MS;
 }

@@ -12,7 +12,7 @@ typedef int (*keeper_process_prepare)(void *data);
 
 struct keeper_process {
         struct keeper_process *next, *prev; /* keeper->executors */
-        char *name;  /* "railmuxd", "executor host" */
+        char *name;                         /* "railmuxd", "executor host" */
         char *path;
         char **argv; /* NULL-terminated */
 
@@ -27,7 +27,8 @@ struct keeper_process {
 int keeper_process_new(const char *name, const char *path, char **argv, struct keeper_process **ret_process);
 struct keeper_process *keeper_process_free(struct keeper_process *process); /* must not run */
 int keeper_process_start(struct keeper_process *process, keeper_process_prepare prepare, void *data);
-/* Sends the signal (and SIGCONT, so that a stopped process gets it); SIGKILL follows after grace_ms unless that is 0. */
+/* Sends the signal (and SIGCONT, so that a stopped process gets it); SIGKILL follows after grace_ms unless that is 0.
+ */
 void keeper_process_signal(struct keeper_process *process, int signal, uint32_t grace_ms);
 /* It ended: when to start it again. At once, or with growing delays while it dies within a second. */
 void keeper_process_ended(struct keeper_process *process);

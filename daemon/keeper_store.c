@@ -13,8 +13,8 @@
 
 #define KEEPER_STORE_FIRST_FD 3
 
-/* A kernel without kcmp, or a filter that forbids it, makes every file a different one: then a repeated put is kept twice, which
- * wastes a descriptor but loses nothing. */
+/* A kernel without kcmp, or a filter that forbids it, makes every file a different one: then a repeated put is kept
+ * twice, which wastes a descriptor but loses nothing. */
 static bool keeper_store_same_file(int a, int b) {
         pid_t self = getpid();
 
@@ -40,8 +40,8 @@ int keeper_store_put(struct keeper_store *store, const char *name, int fd) {
                 name = "stored";
         length = strlen(name);
         HASH_FIND_STR(store->by_name, name, newest);
-        /* systemd compares with everything it keeps. Our names are unique, so looking at the same name finds the same repeats,
-         * and storing stays cheap with thousands of descriptors. */
+        /* systemd compares with everything it keeps. Our names are unique, so looking at the same name finds the same
+         * repeats, and storing stays cheap with thousands of descriptors. */
         for (entry = newest; entry; entry = entry->same_name) {
                 if (keeper_store_same_file(entry->fd, fd)) {
                         close(fd);
@@ -102,13 +102,15 @@ char *keeper_store_names(const struct keeper_store *store) {
         DL_FOREACH(store->all, entry) {
                 if (p != names)
                         *p++ = ':';
-                p = stpcpy(p, entry->name);
+                memcpy(p, entry->name, strlen(entry->name));
+                p += strlen(entry->name);
         }
         *p = '\0';
         return names;
 }
 
-/* Two steps, because a descriptor may stand where another has to go: first all above the final range, then down into it. */
+/* Two steps, because a descriptor may stand where another has to go: first all above the final range, then down into
+ * it. */
 int keeper_store_place(const struct keeper_store *store) {
         const int above = KEEPER_STORE_FIRST_FD + (int)store->n_fds;
         const struct keeper_store_entry *entry;

@@ -29,7 +29,8 @@ struct keeper_store {
         unsigned int n_fds;
         size_t names_bytes; /* of all names with a ':' each */
 };
-#define KEEPER_STORE_INIT {0}
+#define KEEPER_STORE_INIT                                                                                              \
+        { 0 }
 
 /* Keeps fd (taken over in any case) under the name; a bad name becomes "stored", as with systemd. 0, E_*, -errno. */
 int keeper_store_put(struct keeper_store *store, const char *name, int fd);

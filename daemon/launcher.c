@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Executors should outlive railmuxd, so somebody else has to be their parent: systemd if it is what runs us, else our keeper. If
- * neither is there, they are our own children and end with us.
+ * Executors should outlive railmuxd, so somebody else has to be their parent: systemd if it is what runs us, else our
+ * keeper. If neither is there, they are our own children and end with us.
  */
 #include "daemon/launcher.h"
 
+#include "daemon/launcher_command.h"
+#include "daemon/launcher_private.h"
+#include "util/cleanup.h"
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-login.h>
-#include "daemon/launcher_command.h"
-#include "daemon/launcher_private.h"
-#include "util/cleanup.h"
 
 static bool launcher_environment(const char *name) {
         const char *value = getenv(name);

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Executors as our own children. They die with us whatever happens: by SIGTERM in an orderly end, by the kernel (PR_SET_PDEATHSIG)
- * if we are killed, and, should that race, because --exit-with-daemon makes them leave when the connection to us breaks.
+ * Executors as our own children. They die with us whatever happens: by SIGTERM in an orderly end, by the kernel
+ * (PR_SET_PDEATHSIG) if we are killed, and, should that race, because --exit-with-daemon makes them leave when the
+ * connection to us breaks.
  */
+#include "daemon/launcher_command.h"
+#include "daemon/launcher_private.h"
+#include "util/cleanup.h"
+#include "util/clock.h"
+#include "util/log.h"
 #include <errno.h>
 #include <event2/event.h>
 #include <signal.h>
@@ -15,11 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 #include <utlist.h>
-#include "daemon/launcher_command.h"
-#include "daemon/launcher_private.h"
-#include "util/cleanup.h"
-#include "util/clock.h"
-#include "util/log.h"
 
 #define CHILD_DELAY_MIN_MS 100u
 #define CHILD_DELAY_MAX_MS 5000u
@@ -44,8 +45,8 @@ struct child_launcher {
 
 /* Between fork and exec: everything that allocates was done before. */
 static void child_exec(const char *path, char **argv, pid_t parent) {
-        static const char *const names[] = {"NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES",
-                                            "WATCHDOG_USEC", "WATCHDOG_PID"};
+        static const char *const names[] = {"NOTIFY_SOCKET",  "LISTEN_PID",    "LISTEN_FDS",
+                                            "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID"};
         struct sigaction action = {.sa_handler = SIG_DFL};
         sigset_t none;
 
@@ -113,11 +114,11 @@ static void child_ended(struct child *child, int status) {
         if (clock_now_ns() - child->started_ns >= CHILD_LONG_LIFE_NS)
                 child->delay_ms = 0;
         if (WIFSIGNALED(status))
-                log_warning("executor %s (pid %d) was ended by signal %d; starting it again", child->name, (int)child->pid,
-                            WTERMSIG(status));
+                log_warning("executor %s (pid %d) was ended by signal %d; starting it again", child->name,
+                            (int)child->pid, WTERMSIG(status));
         else
-                log_warning("executor %s (pid %d) ended with status %d; starting it again", child->name, (int)child->pid,
-                            WEXITSTATUS(status));
+                log_warning("executor %s (pid %d) ended with status %d; starting it again", child->name,
+                            (int)child->pid, WEXITSTATUS(status));
         child->pid = 0;
         child_schedule(child);
 }
@@ -158,8 +159,8 @@ static struct child *child_free(struct child *child) {
         return NULL;
 }
 
-/* SIGCHLD is blocked, so one that comes between the look and the wait is still there to end the wait. Also the default action,
- * which is to ignore it, does not drop a blocked signal. */
+/* SIGCHLD is blocked, so one that comes between the look and the wait is still there to end the wait. Also the default
+ * action, which is to ignore it, does not drop a blocked signal. */
 static bool child_reap_until(struct child *child, uint64_t deadline_ns) {
         sigset_t sigchld;
 
@@ -172,7 +173,8 @@ static bool child_reap_until(struct child *child, uint64_t deadline_ns) {
                 if (now_ns >= deadline_ns)
                         return false;
                 left_ns = deadline_ns - now_ns;
-                left = (struct timespec){.tv_sec = (time_t)(left_ns / 1000000000u), .tv_nsec = (long)(left_ns % 1000000000u)};
+                left = (struct timespec){.tv_sec = (time_t)(left_ns / 1000000000u),
+                                         .tv_nsec = (long)(left_ns % 1000000000u)};
                 sigtimedwait(&sigchld, NULL, &left);
         }
         return true;
@@ -222,7 +224,7 @@ static int launcher_child_start(struct launcher *launcher, const char *name) {
         if (!child)
                 return -ENOMEM;
         child->launcher = launcher;
-        strcpy(child->name, name);
+        snprintf(child->name, sizeof(child->name), "%s", name);
         child->timer = evtimer_new(launcher->base, child_timeout, child);
         r = child->timer ? child_spawn(child) : -ENOMEM;
         if (r < 0) {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/launcher_command.h"
 
+#include "daemon/config.h"
+#include "util/cleanup.h"
+#include "util/log.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "daemon/config.h"
-#include "util/cleanup.h"
-#include "util/log.h"
 
 #ifndef RAILMUX_LIBEXEC_DIR
 #define RAILMUX_LIBEXEC_DIR "/usr/libexec/railmux"
 #endif
-#define EXECUTOR_PROGRAM "railmux-executor"
+#define EXECUTOR_PROGRAM     "railmux-executor"
+#define EXECUTOR_WORKERS_MAX 64u /* it refuses more */
 
 static int launcher_command_take(const char *path, char **ret_path) {
         char *copy;
@@ -62,15 +63,27 @@ char **launcher_command_free(char **argv) {
 int launcher_command_arguments(const struct config *config, const char *name, bool exit_with_daemon, char ***ret_argv) {
         char gpus[16], workers[16], stall[16], socket[PATH_MAX + 8];
         const char *const words[] = {
-                EXECUTOR_PROGRAM, "--name",    name,          "--gpus", gpus,          "--socket",
-                socket,           "--workers", workers,       "--stall-ms", stall,     "--log-level",
-                log_level_name(config->log_level), exit_with_daemon ? "--exit-with-daemon" : NULL,
+                EXECUTOR_PROGRAM,
+                "--name",
+                name,
+                "--gpus",
+                gpus,
+                "--socket",
+                socket,
+                "--workers",
+                workers,
+                "--stall-ms",
+                stall,
+                "--log-level",
+                log_level_name(config->log_level),
+                exit_with_daemon ? "--exit-with-daemon" : NULL,
         };
         const size_t n = sizeof(words) / sizeof(words[0]);
         char **argv;
 
         snprintf(gpus, sizeof(gpus), "%u", config->gpus);
-        snprintf(workers, sizeof(workers), "%u", config->workers);
+        snprintf(workers, sizeof(workers), "%u",
+                 config->workers < EXECUTOR_WORKERS_MAX ? config->workers : EXECUTOR_WORKERS_MAX);
         snprintf(stall, sizeof(stall), "%u", config->stall_ms);
         snprintf(socket, sizeof(socket), "%s.exec", config->client_socket);
         argv = calloc(n + 1, sizeof(*argv));

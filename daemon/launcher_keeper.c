@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The keeper is asked with a notification; it knows the program, we tell the arguments. */
+#include "daemon/launcher_command.h"
+#include "daemon/launcher_private.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
-#include "daemon/launcher_command.h"
-#include "daemon/launcher_private.h"
 
 #define LAUNCHER_MESSAGE_MAX 4096u
 

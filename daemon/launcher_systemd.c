@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Executors as units of their own, railmux-executor@NAME.service. Their arguments go into a file that the unit reads, since an
- * instance name has room for the name only; the file is replaced in one step, so the manager never reads half of it.
+ * Executors as units of their own, railmux-executor@NAME.service. Their arguments go into a file that the unit reads,
+ * since an instance name has room for the name only; the file is replaced in one step, so the manager never reads half
+ * of it.
  *
- * Everything on the bus is asynchronous: asking may take as long as polkit likes, and the loop serves clients meanwhile. The bus
- * connection is made for a request and closed when no request is outstanding; a bus that restarts costs nothing that way.
+ * Everything on the bus is asynchronous: asking may take as long as polkit likes, and the loop serves clients
+ * meanwhile. The bus connection is made for a request and closed when no request is outstanding; a bus that restarts
+ * costs nothing that way.
  */
+#include "daemon/launcher_command.h"
+#include "daemon/launcher_private.h"
+#include "util/cleanup.h"
+#include "util/clock.h"
+#include "util/log.h"
 #include <errno.h>
 #include <event2/event.h>
 #include <poll.h>
@@ -16,11 +23,6 @@
 #include <string.h>
 #include <systemd/sd-bus.h>
 #include <unistd.h>
-#include "daemon/launcher_command.h"
-#include "daemon/launcher_private.h"
-#include "util/cleanup.h"
-#include "util/clock.h"
-#include "util/log.h"
 
 #define SYSTEMD_UNIT_MAX 128u
 #define SYSTEMD_CALL_US  25000000u
@@ -125,8 +127,8 @@ static int systemd_answered(sd_bus_message *message, void *data, sd_bus_error *r
         return 1;
 }
 
-/* "--name host --gpus 8 ..." as the value of one variable. The unit splits it at blanks, so a word must have none, nor anything
- * else that has a meaning in such a file. */
+/* "--name host --gpus 8 ..." as the value of one variable. The unit splits it at blanks, so a word must have none, nor
+ * anything else that has a meaning in such a file. */
 static int systemd_write_arguments(struct launcher *launcher, const char *name) {
         const char *runtime = getenv("RUNTIME_DIRECTORY");
         char path[256], temporary[272], text[1024];

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names and labels are an interface: alert rules and dashboards name them. Nothing here is labelled by communicator or session, whose
- * number clients choose; those are found with railmuxctl. Counters of executors start again with their process, which
- * rate() and increase() know how to handle.
+ * Names and labels are an interface: alert rules and dashboards name them. Nothing here is labelled by communicator or
+ * session, whose number clients choose; those are found with railmuxctl. Counters of executors start again with their
+ * process, which rate() and increase() know how to handle.
  */
 #include "daemon/metrics.h"
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <utlist.h>
 #include "daemon/comm.h"
 #include "daemon/control_answer.h"
 #include "daemon/executor_link.h"
@@ -19,12 +14,17 @@
 #include "daemon/tenant.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <utlist.h>
 
 #define METRIC_LABELS_MAX 2u
 
 /* labels: name, value, ..., NULL. */
-static void metrics_add(struct control_answer *answer, const char *name, const char *help, const char *kind, double value,
-                        const char *const *labels) {
+static void metrics_add(struct control_answer *answer, const char *name, const char *help, const char *kind,
+                        double value, const char *const *labels) {
         Railmux__Control__Metric *row = control_answer_message(answer, &railmux__control__metric__descriptor);
 
         if (!row)
@@ -56,7 +56,8 @@ static void metrics_daemon(struct control_answer *answer, struct manager *manage
                 {"restarts_total", "Times that a railmuxd took over a predecessor's sessions", manager->restarts},
                 {"sessions_opened_total", "Client processes that connected", c->sessions_opened},
                 {"sessions_closed_total", "Client processes that left", c->sessions_closed},
-                {"sessions_dropped_total", "Sessions ended for breaking the protocol or its bounds", c->sessions_dropped},
+                {"sessions_dropped_total", "Sessions ended for breaking the protocol or its bounds",
+                 c->sessions_dropped},
                 {"sessions_refused_total", "Sessions refused by a limit", c->sessions_refused},
                 {"sessions_adopted_total", "Sessions taken over from a predecessor", c->sessions_adopted},
                 {"comms_created_total", "Communicators made", c->comms_created},
@@ -104,7 +105,7 @@ static void metrics_comms(struct control_answer *answer, struct manager *manager
 static const struct metrics_counter {
         const char *name, *help;
         size_t offset; /* in struct executor_counters */
-        double scale;
+        double divisor;
 } metrics_counters[] = {
         {"executor_operations_total", "Collectives completed", offsetof(struct executor_counters, operations), 1},
         {"executor_bytes_total", "Bytes of completed collectives", offsetof(struct executor_counters, bytes), 1},
@@ -113,21 +114,22 @@ static const struct metrics_counter {
         {"executor_sleeps_total", "Times that a worker went to sleep", offsetof(struct executor_counters, sleeps), 1},
         {"executor_wakes_total", "Times that a client was woken", offsetof(struct executor_counters, wakes), 1},
         {"executor_plans_total", "Plans expanded and verified", offsetof(struct executor_counters, plans), 1},
-        {"executor_lost_total", "Requests that were lost with a predecessor", offsetof(struct executor_counters, lost), 1},
+        {"executor_lost_total", "Requests that were lost with a predecessor", offsetof(struct executor_counters, lost),
+         1},
         {"executor_mismatches_total", "Requests on which the ranks did not agree",
          offsetof(struct executor_counters, mismatches), 1},
-        {"executor_cpu_seconds_total", "Processor time used", offsetof(struct executor_counters, cpu_ns), 1e-9},
+        {"executor_cpu_seconds_total", "Processor time used", offsetof(struct executor_counters, cpu_ns), 1e9},
 };
 
 static void metrics_executors(struct control_answer *answer, struct manager *manager) {
         const struct executor_link *link;
 
         DL_FOREACH(manager->links, link)
-                metrics_add(answer, "executor_up", "1 if the executor is ready", "gauge", link->state == EXECUTOR_READY,
-                            (const char *const[]){"executor", link->name, NULL});
+        metrics_add(answer, "executor_up", "1 if the executor is ready", "gauge", link->state == EXECUTOR_READY,
+                    (const char *const[]){"executor", link->name, NULL});
         DL_FOREACH(manager->links, link)
-                metrics_add(answer, "executor_workers", "Worker threads", "gauge", link->workers,
-                            (const char *const[]){"executor", link->name, NULL});
+        metrics_add(answer, "executor_workers", "Worker threads", "gauge", link->workers,
+                    (const char *const[]){"executor", link->name, NULL});
         for (size_t i = 0; i < sizeof(metrics_counters) / sizeof(metrics_counters[0]); i++) {
                 const struct metrics_counter *counter = &metrics_counters[i];
 
@@ -137,7 +139,7 @@ static void metrics_executors(struct control_answer *answer, struct manager *man
                         if (!link->counters.at_ns)
                                 continue;
                         memcpy(&value, (const char *)&link->counters + counter->offset, sizeof(value));
-                        metrics_add(answer, counter->name, counter->help, "counter", (double)value * counter->scale,
+                        metrics_add(answer, counter->name, counter->help, "counter", (double)value / counter->divisor,
                                     (const char *const[]){"executor", link->name, NULL});
                 }
         }
@@ -150,7 +152,8 @@ static void metrics_tenants(struct control_answer *answer, struct manager *manag
         } columns[] = {
                 {"tenant_used", "What a tenant holds", "gauge", offsetof(struct charge_account, used)},
                 {"tenant_limit", "What a tenant may hold", "gauge", offsetof(struct charge_account, limit)},
-                {"tenant_refused_total", "Refusals because of a limit", "counter", offsetof(struct charge_account, refused)},
+                {"tenant_refused_total", "Refusals because of a limit", "counter",
+                 offsetof(struct charge_account, refused)},
         };
         const struct tenant *tenant;
 
@@ -160,7 +163,8 @@ static void metrics_tenants(struct control_answer *answer, struct manager *manag
 
                         memcpy(values, (const char *)&tenant->account + columns[i].offset, sizeof(values));
                         for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
-                                metrics_add(answer, columns[i].name, columns[i].help, columns[i].kind, (double)values[kind],
+                                metrics_add(answer, columns[i].name, columns[i].help, columns[i].kind,
+                                            (double)values[kind],
                                             (const char *const[]){"tenant", tenant->name, "resource",
                                                                   charge_kind_name(kind), NULL});
                 }

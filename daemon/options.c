@@ -67,8 +67,8 @@ int options_parse(struct options *options, int argc, char **argv, char error[CON
                         parsed.control = optarg;
                         break;
                 case OPT_WORKERS:
-                        if (parse_u32(optarg, &parsed.workers) < 0 || parsed.workers > 1024) {
-                                snprintf(error, CONFIG_ERROR_MAX, "--workers: '%s' is no number in 0 .. 1024", optarg);
+                        if (parse_u32(optarg, &parsed.workers) < 0 || parsed.workers > 64) {
+                                snprintf(error, CONFIG_ERROR_MAX, "--workers: '%s' is no number in 0 .. 64", optarg);
                                 return -EINVAL;
                         }
                         parsed.has_workers = true;
