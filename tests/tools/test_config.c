@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/* The configuration: what is accepted, and the exact words of every kind of refusal. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/cmocka_all.h"
+
+#include "daemon/config.h"
+#include "daemon/config_file.h"
+#include "daemon/config_keys.h"
+#include "ring/ring.h"
+#include "tests/scratch.h"
+#include "util/log.h"
+
+struct fixture {
+        char dir[64];
+        struct config config;
+        char error[CONFIG_ERROR_MAX];
+};
+
+static int setup(void **state) {
+        struct fixture *f = calloc(1, sizeof(*f));
+
+        assert_non_null(f);
+        snprintf(f->dir, sizeof(f->dir), "%s", "/tmp/railmux-config-XXXXXX");
+        assert_non_null(mkdtemp(f->dir));
+        config_init(&f->config);
+        *state = f;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct fixture *f = *state;
+
+        config_deinit(&f->config);
+        assert_int_equal(scratch_remove(f->dir), 0);
+        free(f);
+        return 0;
+}
+
+static void write_file(const struct fixture *f, const char *name, const char *text) {
+        char path[160];
+        FILE *file;
+
+        snprintf(path, sizeof(path), "%s/%s", f->dir, name);
+        file = fopen(path, "we");
+        assert_non_null(file);
+        assert_true(fputs(text, file) >= 0);
+        assert_int_equal(fclose(file), 0);
+}
+
+static int load(struct fixture *f, const char *name) {
+        char path[160];
+
+        snprintf(path, sizeof(path), "%s/%s", f->dir, name);
+        f->error[0] = '\0';
+        return config_load(&f->config, path, f->error);
+}
+
+static void test_defaults(void **state) {
+        struct fixture *f = *state;
+
+        assert_string_equal(f->config.client_socket, "/run/railmux/client.sock");
+        assert_string_equal(f->config.control_socket, "/run/railmux/control.sock");
+        assert_string_equal(f->config.backend, "auto");
+        assert_int_equal(f->config.client_mode, 0660);
+        assert_int_equal(f->config.control_mode, 0660);
+        assert_int_equal(f->config.gpus, 8);
+        assert_int_equal(f->config.stall_ms, 1000);
+        assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
+        assert_null(f->config.file);
+        for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
+                assert_true(f->config.limit[kind] > 0);
+}
+
+static void test_everything(void **state) {
+        struct fixture *f = *state;
+
+        write_file(f, "a.yaml",
+                   "# all keys\n"
+                   "version: 1\n"
+                   "log: {level: debug}\n"
+                   "client:\n"
+                   "  socket: /tmp/c.sock\n"
+                   "  mode: \"0666\"\n"
+                   "control:\n"
+                   "  socket: '/tmp/o.sock'\n"
+                   "  mode: 600\n"
+                   "gpu:\n"
+                   "  backend: host\n"
+                   "  host_gpus: 64\n"
+                   "executor:\n"
+                   "  workers: 3\n"
+                   "  stall_ms: 250\n"
+                   "session:\n"
+                   "  ring_depth: 4096\n"
+                   "limits:\n"
+                   "  sessions: 1\n"
+                   "  comms: 2\n"
+                   "  buffers: 3\n"
+                   "  bytes: 4GiB\n"
+                   "  rings: 5\n"
+                   "  fds: 16\n");
+        assert_int_equal(load(f, "a.yaml"), 0);
+        assert_int_equal(f->config.log_level, LOG_LEVEL_DEBUG);
+        assert_string_equal(f->config.client_socket, "/tmp/c.sock");
+        assert_int_equal(f->config.client_mode, 0666);
+        assert_string_equal(f->config.control_socket, "/tmp/o.sock");
+        assert_int_equal(f->config.control_mode, 0600);
+        assert_string_equal(f->config.backend, "host");
+        assert_int_equal(f->config.gpus, 64);
+        assert_int_equal(f->config.workers, 3);
+        assert_int_equal(f->config.stall_ms, 250);
+        assert_int_equal(f->config.ring_depth, 4096);
+        assert_int_equal(f->config.limit[CHARGE_SESSIONS], 1);
+        assert_int_equal(f->config.limit[CHARGE_COMMS], 2);
+        assert_int_equal(f->config.limit[CHARGE_BUFFERS], 3);
+        assert_int_equal(f->config.limit[CHARGE_BYTES], UINT64_C(4) << 30);
+        assert_int_equal(f->config.limit[CHARGE_RINGS], 5);
+        assert_int_equal(f->config.limit[CHARGE_FDS], 16);
+        assert_non_null(strstr(f->config.file, "/a.yaml"));
+}
+
+static void test_empty(void **state) {
+        static const char *const texts[] = {"", "# nothing\n", "---\n", "limits:\n", "limits: ~\nversion: 1\n", "{}\n"};
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+                write_file(f, "a.yaml", texts[i]);
+                if (load(f, "a.yaml") != 0)
+                        fail_msg("text %zu: %s", i, f->error);
+                assert_int_equal(f->config.gpus, 8);
+        }
+}
+
+/* The default file, as it is and with every comment sign of a key taken away. */
+static void test_default_file(void **state) {
+        struct fixture *f = *state;
+        char line[256], text[16384] = "";
+        FILE *file = fopen(DEFAULT_FILE, "re");
+        unsigned int n = 0;
+        struct config defaults;
+
+        assert_non_null(file);
+        while (fgets(line, sizeof(line), file)) {
+                if (line[0] == '#' && line[1] != ' ' && line[1] != '\n') {
+                        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", line + 1);
+                        n++;
+                } else if (line[0] == '#' && line[1] == ' ' && line[2] == ' ') {
+                        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", line + 1);
+                        n += strchr(line + 3, '#') == NULL;
+                }
+        }
+        fclose(file);
+        assert_true(n > 15);
+        f->error[0] = '\0';
+        assert_int_equal(config_file_apply(&f->config, DEFAULT_FILE, f->error), 0);
+        if (config_text_apply(&f->config, "default", text, strlen(text), f->error) != 0)
+                fail_msg("%s in:\n%s", f->error, text);
+        /* What it shows as defaults are the defaults (bytes depend on the machine). */
+        config_init(&defaults);
+        f->config.limit[CHARGE_BYTES] = defaults.limit[CHARGE_BYTES];
+        assert_memory_equal(f->config.limit, defaults.limit, sizeof(defaults.limit));
+        assert_string_equal(f->config.client_socket, defaults.client_socket);
+        assert_string_equal(f->config.control_socket, defaults.control_socket);
+        assert_int_equal(f->config.client_mode, defaults.client_mode);
+        assert_int_equal(f->config.control_mode, defaults.control_mode);
+        assert_string_equal(f->config.backend, defaults.backend);
+        assert_int_equal(f->config.gpus, defaults.gpus);
+        assert_int_equal(f->config.workers, defaults.workers);
+        assert_int_equal(f->config.stall_ms, defaults.stall_ms);
+        assert_int_equal(f->config.ring_depth, defaults.ring_depth);
+        assert_int_equal(f->config.log_level, defaults.log_level);
+        /* And it names every key there is. */
+        for (const struct config_key *key = config_keys; key->path; key++) {
+                const char *dot = strchr(key->path, '.');
+                char word[64];
+
+                snprintf(word, sizeof(word), "%s:", dot ? dot + 1 : key->path);
+                if (!strstr(text, word))
+                        fail_msg("%s is not in the default file", key->path);
+        }
+        config_deinit(&defaults);
+}
+
+static void test_refusals(void **state) {
+        static const struct {
+                const char *text, *error; /* without the file name */
+        } cases[] = {
+                /* unknown keys */
+                {"limit:\n  sessions: 3\n",
+                 "1:1: limit: unknown key; allowed: version, log, client, control, gpu, executor, session, limits"},
+                {"version: 1\nlimits:\n  sesions: 3\n",
+                 "3:3: limits.sesions: unknown key; allowed: sessions, comms, buffers, bytes, rings, fds"},
+                {"log: {level: info, colour: 1}\n", "1:20: log.colour: unknown key; allowed: level"},
+                /* values */
+                {"limits:\n  sessions: many\n", "2:13: limits.sessions: 'many' is no number; allowed: 1 .. 100000"},
+                {"limits:\n  sessions: -1\n", "2:13: limits.sessions: '-1' is no number; allowed: 1 .. 100000"},
+                {"limits:\n  sessions: 0\n", "2:13: limits.sessions: 0 is out of range; allowed: 1 .. 100000"},
+                {"limits:\n  sessions: 100001\n",
+                 "2:13: limits.sessions: 100001 is out of range; allowed: 1 .. 100000"},
+                {"limits:\n  fds: 99999999999999999999999\n",
+                 "2:8: limits.fds: 99999999999999999999999 is out of range; allowed: 16 .. 5000"},
+                {"limits:\n  bytes:   4 Gigs\n", "2:12: limits.bytes: '4 Gigs' is no size; allowed: 1MiB .. 1PiB, as a "
+                                                 "number of bytes or with K, M, G, T"},
+                {"limits:\n  bytes: 1K\n", "2:10: limits.bytes: 1K is out of range; allowed: 1MiB .. 1PiB, as a number "
+                                           "of bytes or with K, M, G, T"},
+                {"version: 2\n", "1:10: version: 2 is out of range; allowed: 1"},
+                {"log:\n  level: loud\n",
+                 "2:10: log.level: 'loud' is no log level; allowed: error, warning, notice, info, debug"},
+                {"gpu:\n  backend: hip\n", "2:12: gpu.backend: this build has no hip backend; allowed: auto, host"},
+                {"gpu:\n  backend: cuda\n", "2:12: gpu.backend: 'cuda' is no backend; allowed: auto, host"},
+                {"gpu:\n  host_gpus: 65\n", "2:14: gpu.host_gpus: 65 is out of range; allowed: 1 .. 64"},
+                {"session:\n  ring_depth: 100\n",
+                 "2:15: session.ring_depth: 100 is no power of two; allowed: a power of two in 4 .. 4096"},
+                {"session:\n  ring_depth: 8192\n",
+                 "2:15: session.ring_depth: 8192 is out of range; allowed: a power of two in 4 .. 4096"},
+                {"client:\n  socket: c.sock\n",
+                 "2:11: client.socket: 'c.sock' is no absolute path; allowed: an absolute path of at most 102 bytes"},
+                {"client:\n  mode: 0777\n",
+                 "2:9: client.mode: '0777' is no mode of a socket; allowed: an octal number between "
+                 "0600 and 0666, like \"0660\""},
+                {"control:\n  mode: 0460\n",
+                 "2:9: control.mode: '0460' is no mode of a socket; allowed: an octal number "
+                 "between 0600 and 0666, like \"0660\""},
+                {"executor:\n  stall_ms:\n", "2:12: executor.stall_ms: no value is given; allowed: 1 .. 3600000"},
+                /* shape */
+                {"limits: 7\n",
+                 "1:9: limits: a single value stands where a section should; allowed: the keys sessions, comms, "
+                 "buffers, bytes, rings, fds"},
+                {"gpu:\n  host_gpus: {a: 1}\n",
+                 "2:14: gpu.host_gpus: a section stands where a single value should; allowed: 1 .. 64"},
+                {"gpu:\n  host_gpus: [1, 2]\n", "2:14: gpu.host_gpus: a list; allowed: a single value or a section"},
+                {"- a\n", "1:1: a list; allowed: keys with values"},
+                {"just text\n", "1:1: a single value; allowed: keys with values"},
+                {"gpu:\n  host_gpus: 3\n  host_gpus: 4\n", "3:3: gpu.host_gpus: given twice; allowed: once in a file"},
+                {"version: &v 1\ngpu:\n  host_gpus: *v\n", "3:14: an alias; allowed: plain values"},
+                {"version: 1\n---\nversion: 1\n", "2:1: a second document begins; allowed: one in a file"},
+                /* no YAML */
+                {"limits:\n\tsessions: 3\n",
+                 "2:1: no YAML: found character that cannot start any token; allowed: keys with values"},
+                {"limits: {sessions: 3\n", "2:1: no YAML: did not find expected ',' or '}'; allowed: keys with values"},
+                {"version: \"1\n", "2:1: no YAML: found unexpected end of stream; allowed: keys with values"},
+        };
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                char expected[CONFIG_ERROR_MAX];
+
+                write_file(f, "bad.yaml", cases[i].text);
+                snprintf(expected, sizeof(expected), "%s/bad.yaml:%s", f->dir, cases[i].error);
+                assert_int_equal(load(f, "bad.yaml"), -EINVAL);
+                assert_string_equal(f->error, expected);
+        }
+        /* Nothing of all this left a trace. */
+        assert_int_equal(f->config.gpus, 8);
+        assert_null(f->config.file);
+}
+
+static void test_long_socket(void **state) {
+        struct fixture *f = *state;
+        char text[256] = "client:\n  socket: /";
+
+        memset(text + strlen(text), 'a', 101);
+        write_file(f, "a.yaml", text);
+        assert_int_equal(load(f, "a.yaml"), 0);
+        text[strlen(text)] = 'a';
+        write_file(f, "a.yaml", text);
+        assert_int_equal(load(f, "a.yaml"), -EINVAL);
+        assert_non_null(strstr(f->error, ":2:11: client.socket: the path has 103 bytes; allowed: "));
+}
+
+/* A later file wins; order is by name; other names do not count. */
+static void test_directory(void **state) {
+        struct fixture *f = *state;
+        char path[160];
+
+        write_file(f, "main.yaml", "gpu:\n  host_gpus: 1\nexecutor:\n  workers: 1\n  stall_ms: 11\n");
+        snprintf(path, sizeof(path), "%s/conf.d", f->dir);
+        assert_int_equal(mkdir(path, 0700), 0);
+        write_file(f, "conf.d/20-b.yaml", "gpu:\n  host_gpus: 3\n");
+        write_file(f, "conf.d/10-a.yaml", "gpu:\n  host_gpus: 2\nexecutor:\n  workers: 2\n");
+        write_file(f, "conf.d/Z.yaml", "limits:\n  rings: 77\n");
+        write_file(f, "conf.d/99.yaml.bak", "gpu:\n  host_gpus: 9\n");
+        write_file(f, "conf.d/.hidden.yaml", "nonsense\n");
+        assert_int_equal(load(f, "main.yaml"), 0);
+        assert_int_equal(f->config.gpus, 3);
+        assert_int_equal(f->config.workers, 2);
+        assert_int_equal(f->config.stall_ms, 11);
+        assert_int_equal(f->config.limit[CHARGE_RINGS], 77);
+
+        /* A bad file there is named, and the whole load has no effect. */
+        write_file(f, "conf.d/30-c.yaml", "gpu:\n  host_gpus: x\n");
+        write_file(f, "conf.d/10-a.yaml", "gpu:\n  host_gpus: 2\nexecutor:\n  workers: 5\n");
+        assert_int_equal(load(f, "main.yaml"), -EINVAL);
+        assert_non_null(strstr(f->error, "conf.d/30-c.yaml:2:14: gpu.host_gpus: 'x' is no number"));
+        assert_int_equal(f->config.workers, 2);
+}
+
+static void test_missing(void **state) {
+        struct fixture *f = *state;
+        char expected[CONFIG_ERROR_MAX], big[] = "# 0123456789012345678901234567890123456789012345678901234567890\n",
+                                         path[160];
+        FILE *file;
+
+        snprintf(expected, sizeof(expected), "%s/none.yaml: cannot be read: No such file or directory", f->dir);
+        assert_int_equal(load(f, "none.yaml"), -ENOENT);
+        assert_string_equal(f->error, expected);
+        assert_int_equal(load(f, "."), -EISDIR);
+
+        snprintf(path, sizeof(path), "%s/big.yaml", f->dir);
+        file = fopen(path, "we");
+        assert_non_null(file);
+        for (unsigned int i = 0; i <= CONFIG_FILE_BYTES_MAX / (sizeof(big) - 1); i++)
+                assert_true(fputs(big, file) >= 0);
+        fclose(file);
+        assert_int_equal(load(f, "big.yaml"), -EFBIG);
+        assert_non_null(strstr(f->error, "is too large; allowed: 256 KiB"));
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_default_file, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_long_socket, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_directory, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_missing, setup, teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The program railmuxctl against a server that this test plays: command line, exit status, answers in several frames,
+ * bad servers, and that every JSON document is what its schema in docs/schema/ says.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/cmocka_all.h"
+
+#include "proto/control.pb-c.h"
+#include "proto/frame.h"
+#include "railmux/railmux.h"
+#include "tests/scratch.h"
+
+#define OUTPUT_MAX 65536
+#define WAIT_MS    15000
+
+extern char **environ;
+
+typedef Railmux__Control__Reply Reply;
+typedef Railmux__Control__Request Request;
+
+struct fixture {
+        char dir[64], path[96];
+        int listen_fd;
+        char out[OUTPUT_MAX], err[OUTPUT_MAX];
+        Request *request; /* as the program sent it */
+};
+
+static int setup(void **state) {
+        struct fixture *f = calloc(1, sizeof(*f));
+
+        assert_non_null(f);
+        snprintf(f->dir, sizeof(f->dir), "%s", "/tmp/railmux-ctl-XXXXXX");
+        assert_non_null(mkdtemp(f->dir));
+        snprintf(f->path, sizeof(f->path), "%s/control.sock", f->dir);
+        f->listen_fd = frame_listen(f->path, 0600);
+        assert_true(f->listen_fd >= 0);
+        unsetenv("RAILMUX_CONTROL");
+        *state = f;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct fixture *f = *state;
+
+        if (f->request)
+                railmux__control__request__free_unpacked(f->request, NULL);
+        if (f->listen_fd >= 0)
+                close(f->listen_fd);
+        assert_int_equal(scratch_remove(f->dir), 0);
+        free(f);
+        return 0;
+}
+
+static void wait_readable(int fd) {
+        struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+        if (poll(&poll_fd, 1, WAIT_MS) != 1)
+                fail_msg("nothing comes");
+}
+
+static void slurp(int fd, char *out) {
+        size_t length = 0;
+        ssize_t n;
+
+        while (length < OUTPUT_MAX - 1 && (n = read(fd, out + length, OUTPUT_MAX - 1 - length)) > 0)
+                length += (size_t)n;
+        out[length] = '\0';
+        close(fd);
+}
+
+/* Answers one connection with these replies; NULL in the list hangs up. */
+static void serve(struct fixture *f, Reply *const *replies, size_t n_replies) {
+        ProtobufCMessage *message;
+        struct frame_arena arena;
+        int fds[FRAME_FDS_MAX], fd;
+        unsigned int n_fds;
+
+        wait_readable(f->listen_fd);
+        fd = accept4(f->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        assert_true(fd >= 0);
+        wait_readable(fd);
+        frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
+        assert_int_equal(frame_receive(fd, &railmux__control__request__descriptor, &arena, &message, fds, &n_fds),
+                         FRAME_OK);
+        if (f->request)
+                railmux__control__request__free_unpacked(f->request, NULL);
+        f->request = (Request *)message;
+        for (size_t i = 0; i < n_replies && replies[i]; i++)
+                assert_int_equal(frame_send(fd, &replies[i]->base, NULL, 0), FRAME_OK);
+        close(fd);
+}
+
+/* Runs railmuxctl; replies NULL: nobody is asked. Returns its exit status. */
+static int run(struct fixture *f, const char *const *arguments, Reply *const *replies, size_t n_replies) {
+        const char *argv[12] = {"railmuxctl"};
+        posix_spawn_file_actions_t actions;
+        int out[2], err[2], status;
+        pid_t pid;
+
+        for (size_t i = 0; arguments[i]; i++)
+                argv[i + 1] = arguments[i];
+        assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+        assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+        posix_spawn_file_actions_adddup2(&actions, err[1], 2);
+        assert_int_equal(posix_spawn(&pid, RAILMUXCTL, &actions, NULL, (char *const *)argv, environ), 0);
+        posix_spawn_file_actions_destroy(&actions);
+        close(out[1]);
+        close(err[1]);
+        if (replies)
+                serve(f, replies, n_replies);
+        slurp(out[0], f->out); /* well below what a pipe holds, so the other one cannot block it */
+        slurp(err[0], f->err);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        return WEXITSTATUS(status);
+}
+
+#define RUN(f, replies, n, ...) run(f, (const char *const[]){__VA_ARGS__, NULL}, replies, n)
+
+/* ---- a schema checker for the words our schemas use ---- */
+
+static bool is_type(const json_t *value, const char *type) {
+        return (strcmp(type, "object") == 0 && json_is_object(value)) ||
+               (strcmp(type, "array") == 0 && json_is_array(value)) ||
+               (strcmp(type, "string") == 0 && json_is_string(value)) ||
+               (strcmp(type, "integer") == 0 && json_is_integer(value)) ||
+               (strcmp(type, "number") == 0 && json_is_number(value)) ||
+               (strcmp(type, "boolean") == 0 && json_is_boolean(value)) ||
+               (strcmp(type, "null") == 0 && json_is_null(value));
+}
+
+static void check(const json_t *value, const json_t *schema, const char *where) {
+        const json_t *type = json_object_get(schema, "type"), *allowed = json_object_get(schema, "enum"), *item;
+        const json_t *constant = json_object_get(schema, "const"), *properties = json_object_get(schema, "properties");
+        bool fits = !type;
+        const char *key;
+        size_t i;
+
+        if (json_is_string(type))
+                fits = is_type(value, json_string_value(type));
+        json_array_foreach(type, i, item) fits = fits || is_type(value, json_string_value(item));
+        if (!fits)
+                fail_msg("%s has the wrong type", where);
+        if (constant && !json_equal(value, constant))
+                fail_msg("%s is not the constant", where);
+        fits = !allowed;
+        json_array_foreach(allowed, i, item) fits = fits || json_equal(value, item);
+        if (!fits)
+                fail_msg("%s is not one of the values", where);
+        if (json_object_get(schema, "minimum") && json_is_integer(value))
+                assert_true(json_integer_value(value) >= json_integer_value(json_object_get(schema, "minimum")));
+        json_array_foreach(json_object_get(schema, "required"), i,
+                           item) if (!json_object_get(value, json_string_value(item)))
+                fail_msg("%s lacks %s", where, json_string_value(item));
+        if (properties) {
+                const json_t *member;
+
+                /* The schemas would allow more, but what we write they should describe. */
+                json_object_foreach((json_t *)value, key, member) {
+                        if (!json_object_get(properties, key))
+                                fail_msg("%s: %s is not described", where, key);
+                        check(member, json_object_get(properties, key), key);
+                }
+        }
+        if (json_object_get(schema, "items"))
+                json_array_foreach(value, i, item) check(item, json_object_get(schema, "items"), where);
+}
+
+static json_t *checked_document(const struct fixture *f, const char *name) {
+        json_t *document = json_loads(f->out, 0, NULL), *schema;
+        char path[512];
+
+        if (!document)
+                fail_msg("no JSON: %s", f->out);
+        snprintf(path, sizeof(path), "%s/railmuxctl-%s.json", SCHEMA_DIR, name);
+        schema = json_load_file(path, 0, NULL);
+        assert_non_null(schema);
+        check(document, schema, name);
+        json_decref(schema);
+        return document;
+}
+
+/* ---- replies ---- */
+
+static Railmux__Control__Executor executor = {.base = PROTOBUF_C_MESSAGE_INIT(&railmux__control__executor__descriptor),
+                                              .name = (char *)"host",
+                                              .backend = (char *)"host",
+                                              .state = (char *)"ready",
+                                              .pid = 12,
+                                              .gpus = 8,
+                                              .workers = 2};
+
+static Reply new_reply(void) {
+        Reply reply = RAILMUX__CONTROL__REPLY__INIT;
+
+        reply.version = CONTROL_PROTOCOL;
+        return reply;
+}
+
+static void test_usage(void **state) {
+        static const char *const wrong[][4] = {
+                {NULL},
+                {"frob", NULL},
+                {"--frob", "status", NULL},
+                {"status", "now", NULL},
+                {"log-level", NULL},
+                {"--control", NULL},
+        };
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                assert_int_equal(run(f, wrong[i], NULL, 0), 2);
+                assert_string_equal(f->out, "");
+                assert_non_null(strstr(f->err, "--help"));
+        }
+        assert_int_equal(RUN(f, NULL, 0, "--help"), 0);
+        assert_non_null(strstr(f->out, "log-level LEVEL"));
+        assert_int_equal(RUN(f, NULL, 0, "--version"), 0);
+        assert_true(strncmp(f->out, "railmuxctl ", 11) == 0);
+}
+
+static void test_no_daemon(void **state) {
+        struct fixture *f = *state;
+        json_t *document;
+
+        close(f->listen_fd);
+        f->listen_fd = -1;
+        assert_int_equal(RUN(f, NULL, 0, "--control", f->path, "status"), 3);
+        assert_non_null(strstr(f->err, "is railmuxd running?"));
+        assert_string_equal(f->out, "");
+        assert_int_equal(RUN(f, NULL, 0, "--control", f->path, "--json", "status"), 3);
+        document = checked_document(f, "error");
+        json_decref(document);
+}
+
+static void test_bad_servers(void **state) {
+        struct fixture *f = *state;
+        Reply partial = new_reply();
+        Reply *const hangup[] = {NULL}, *const half[] = {&partial};
+
+        assert_int_equal(RUN(f, hangup, 1, "--control", f->path, "sessions"), 3);
+        assert_non_null(strstr(f->err, "no whole answer"));
+        partial.more = true;
+        assert_int_equal(RUN(f, half, 1, "--control", f->path, "sessions"), 3);
+        assert_string_equal(f->out, ""); /* half an answer is none */
+        partial.more = false;            /* an answer without what was asked for */
+        assert_int_equal(RUN(f, half, 1, "--control", f->path, "status"), 3);
+}
+
+static void test_status(void **state) {
+        Railmux__Control__Status status = RAILMUX__CONTROL__STATUS__INIT;
+        Railmux__Control__Executor *executors[] = {&executor};
+        struct fixture *f = *state;
+        char *notes[] = {(char *)"something"};
+        Reply reply = new_reply(), *const replies[] = {&reply};
+        json_t *document, *body;
+
+        status.state = (char *)"running";
+        status.version = (char *)"0.1.0";
+        status.pid = 99;
+        status.executors = executors;
+        status.n_executors = 1;
+        status.notes = notes;
+        status.n_notes = 1;
+        reply.status = &status;
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "status"), 0);
+        assert_int_equal(f->request->body_case, RAILMUX__CONTROL__REQUEST__BODY_STATUS);
+        assert_int_equal(f->request->version, CONTROL_PROTOCOL);
+        assert_non_null(strstr(f->out, "host      host     ready   12     8        2"));
+
+        /* The environment names the socket too. */
+        setenv("RAILMUX_CONTROL", f->path, 1);
+        assert_int_equal(RUN(f, replies, 1, "status", "--json"), 0);
+        document = checked_document(f, "status");
+        body = json_object_get(document, "status");
+        assert_int_equal(json_integer_value(json_object_get(body, "pid")), 99);
+        assert_string_equal(
+                json_string_value(json_object_get(json_array_get(json_object_get(body, "executors"), 0), "name")),
+                "host");
+        json_decref(document);
+}
+
+/* Rows of several frames are one table, sorted. */
+static void test_several_frames(void **state) {
+        Railmux__Control__Session sessions[3], *first[] = {&sessions[2], &sessions[0]}, *second[] = {&sessions[1]};
+        Reply a = new_reply(), b = new_reply(), *const replies[] = {&a, &b};
+        struct fixture *f = *state;
+        json_t *document, *rows;
+
+        for (unsigned int i = 0; i < 3; i++) {
+                sessions[i] = (Railmux__Control__Session)RAILMUX__CONTROL__SESSION__INIT;
+                sessions[i].session = i + 1;
+                sessions[i].name = (char *)"railmux-perf";
+        }
+        a.more = true;
+        a.sessions = first;
+        a.n_sessions = 2;
+        b.sessions = second;
+        b.n_sessions = 1;
+        assert_int_equal(RUN(f, replies, 2, "--control", f->path, "--json", "sessions"), 0);
+        document = checked_document(f, "sessions");
+        rows = json_object_get(document, "sessions");
+        assert_int_equal(json_array_size(rows), 3);
+        for (size_t i = 0; i < 3; i++)
+                assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, i), "session")), i + 1);
+        json_decref(document);
+}
+
+static void test_documents(void **state) {
+        Railmux__Control__Usage usage = RAILMUX__CONTROL__USAGE__INIT, *usages[] = {&usage};
+        Railmux__Control__Tenant tenant = RAILMUX__CONTROL__TENANT__INIT, *tenants[] = {&tenant};
+        Railmux__Control__Member member = RAILMUX__CONTROL__MEMBER__INIT, *members[] = {&member};
+        Railmux__Control__Comm comm = RAILMUX__CONTROL__COMM__INIT, *comms[] = {&comm};
+        Railmux__Control__Gpu gpu = RAILMUX__CONTROL__GPU__INIT, *gpus[] = {&gpu};
+        Railmux__Control__Label label = RAILMUX__CONTROL__LABEL__INIT, *labels[] = {&label};
+        Railmux__Control__Metric metric = RAILMUX__CONTROL__METRIC__INIT, *metrics[] = {&metric};
+        Railmux__Control__Version version = RAILMUX__CONTROL__VERSION__INIT;
+        static const struct {
+                const char *command;
+                Railmux__Control__Request__BodyCase body;
+        } cases[] = {
+                {"tenants", RAILMUX__CONTROL__REQUEST__BODY_TENANTS},
+                {"comms", RAILMUX__CONTROL__REQUEST__BODY_COMMS},
+                {"gpus", RAILMUX__CONTROL__REQUEST__BODY_GPUS},
+                {"metrics", RAILMUX__CONTROL__REQUEST__BODY_METRICS},
+                {"version", RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION},
+                {"reload", RAILMUX__CONTROL__REQUEST__BODY_RELOAD},
+        };
+        Reply reply = new_reply(), *const replies[] = {&reply};
+        struct fixture *f = *state;
+
+        usage.what = (char *)"bytes";
+        tenant.usage = usages;
+        tenant.n_usage = 1;
+        comm.state = (char *)"failed";
+        comm.error = RMX_E_PEER_LOST;
+        comm.failed_rank = 2;
+        comm.members = members;
+        comm.n_members = 1;
+        gpu.state = (char *)"ready";
+        label.name = (char *)"executor";
+        label.value = (char *)"host";
+        metric.kind = (char *)"counter";
+        metric.labels = labels;
+        metric.n_labels = 1;
+        /* One reply with everything serves all questions. */
+        reply.tenants = tenants;
+        reply.comms = comms;
+        reply.gpus = gpus;
+        reply.metrics = metrics;
+        reply.n_tenants = reply.n_comms = reply.n_gpus = reply.n_metrics = 1;
+        reply.daemon_version = &version;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", cases[i].command), 0);
+                assert_int_equal(f->request->body_case, cases[i].body);
+                json_decref(checked_document(f, cases[i].command));
+                assert_int_equal(RUN(f, replies, 1, "--control", f->path, cases[i].command), 0);
+                assert_string_equal(f->err, "");
+                assert_int_equal(f->out[0] == '\0', strcmp(cases[i].command, "reload") == 0);
+        }
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", "log-level", "debug"), 0);
+        assert_int_equal(f->request->body_case, RAILMUX__CONTROL__REQUEST__BODY_LOG_LEVEL);
+        assert_string_equal(f->request->log_level->level, "debug");
+        json_decref(checked_document(f, "log_level"));
+}
+
+static void test_refused(void **state) {
+        Reply reply = new_reply(), *const replies[] = {&reply};
+        struct fixture *f = *state;
+        json_t *document;
+
+        reply.code = RMX_E_INVALID;
+        reply.message = (char *)"/etc/x.yaml:1:1: no";
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "reload"), 1);
+        assert_string_equal(f->err, "railmuxctl: /etc/x.yaml:1:1: no\n");
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", "reload"), 1);
+        document = checked_document(f, "error");
+        assert_string_equal(json_string_value(json_object_get(json_object_get(document, "error"), "code")),
+                            "RMX_E_INVALID");
+        json_decref(document);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_usage, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_no_daemon, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_bad_servers, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_status, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_several_frames, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_documents, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

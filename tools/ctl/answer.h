@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* One question to railmuxd and its whole answer. */
+#include "proto/control.pb-c.h"
+#include <stddef.h>
+
+#define ANSWER_ERROR_MAX 256u
+
+enum {
+        _ANSWER_E_SUCCESS,
+        ANSWER_E_NO_DAEMON, /* nobody listens, or we may not ask */
+        ANSWER_E_BROKEN,    /* no, late or senseless answer */
+};
+
+struct answer {
+        Railmux__Control__Reply **replies;
+        size_t n_replies;
+        uint32_t code; /* RMX_*: what railmuxd says */
+        const char *message;
+
+        /* Rows of all replies, sorted by their number; owned by the replies. */
+        Railmux__Control__Status *status;
+        Railmux__Control__Version *daemon_version;
+        Railmux__Control__Tenant **tenants;
+        Railmux__Control__Session **sessions;
+        Railmux__Control__Comm **comms;
+        Railmux__Control__Gpu **gpus;
+        Railmux__Control__Metric **metrics; /* in the order they came */
+        size_t n_tenants, n_sessions, n_comms, n_gpus, n_metrics;
+};
+#define ANSWER_INIT                                                                                                    \
+        { 0 }
+
+/* 0, ANSWER_E_* and a sentence in error, or -ENOMEM. */
+int answer_ask(const char *path, const Railmux__Control__Request *request, int timeout_ms, struct answer *answer,
+               char error[ANSWER_ERROR_MAX]);
+void answer_deinit(struct answer *answer);

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* railmuxctl: ask railmuxd one thing and show the answer. */
+#include "proto/frame.h"
+#include "railmux/railmux.h"
+#include "tools/ctl/answer.h"
+#include "tools/ctl/show.h"
+#include "util/result.h"
+#include <errno.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_CONTROL "/run/railmux/control.sock"
+#define TIMEOUT_MS      10000
+
+enum {
+        EXIT_REFUSED = 1, /* railmuxd says no */
+        EXIT_USAGE = 2,
+        EXIT_UNREACHABLE = 3, /* no railmuxd, or no answer */
+};
+
+static const char help[] = "railmuxctl [OPTIONS] COMMAND\n"
+                           "\n"
+                           "Looks into railmuxd and steers it.\n"
+                           "\n"
+                           "  status           is everything well; executors; what needs attention\n"
+                           "  tenants          what each tenant holds, and its limits\n"
+                           "  sessions         connected client processes\n"
+                           "  comms [--ranks]  communicators, their ranks' last sequences, whom they wait for\n"
+                           "  gpus             GPUs and their executors\n"
+                           "  metrics          counters in Prometheus' text format\n"
+                           "  version          versions of program, daemon and protocols\n"
+                           "  reload           read the configuration again\n"
+                           "  log-level LEVEL  error, warning, notice, info or debug, until the next reload\n"
+                           "\n"
+                           "  --control PATH   control socket (default $RAILMUX_CONTROL, else " DEFAULT_CONTROL ")\n"
+                           "  --json           one JSON document instead of a table\n"
+                           "  --ranks          comms: a line for every rank\n"
+                           "  --version        print the version of railmuxctl\n"
+                           "  --help           print this\n"
+                           "\n"
+                           "Exit status: 0 done, 1 refused by railmuxd, 2 wrong usage, 3 railmuxd cannot be reached.\n";
+
+static const struct command {
+        const char *name;
+        const char *key; /* of the JSON document, NULL: the name */
+        Railmux__Control__Request__BodyCase body;
+        int (*show)(const struct answer *answer, const struct show_options *options, FILE *out);
+        json_t *(*json)(const struct answer *answer);
+        bool argument;
+} commands[] = {
+        {"status", NULL, RAILMUX__CONTROL__REQUEST__BODY_STATUS, show_status, json_status, false},
+        {"tenants", NULL, RAILMUX__CONTROL__REQUEST__BODY_TENANTS, show_tenants, json_tenants, false},
+        {"sessions", NULL, RAILMUX__CONTROL__REQUEST__BODY_SESSIONS, show_sessions, json_sessions, false},
+        {"comms", NULL, RAILMUX__CONTROL__REQUEST__BODY_COMMS, show_comms, json_comms, false},
+        {"gpus", NULL, RAILMUX__CONTROL__REQUEST__BODY_GPUS, show_gpus, json_gpus, false},
+        {"metrics", NULL, RAILMUX__CONTROL__REQUEST__BODY_METRICS, show_metrics, json_metrics, false},
+        {"version", "versions", RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION, show_version, json_version, false},
+        {"reload", NULL, RAILMUX__CONTROL__REQUEST__BODY_RELOAD, NULL, NULL, false},
+        {"log-level", "log_level", RAILMUX__CONTROL__REQUEST__BODY_LOG_LEVEL, NULL, NULL, true},
+};
+
+struct invocation {
+        const struct command *command;
+        char *argument;
+        const char *control;
+        bool json, help, version;
+        struct show_options show;
+};
+
+static int usage(const char *what, const char *why) {
+        fprintf(stderr, "railmuxctl: %s: %s (see --help)\n", what, why);
+        return EXIT_USAGE;
+}
+
+static int parse_argv(struct invocation *invocation, int argc, char **argv) {
+        enum { OPT_CONTROL = 256, OPT_JSON, OPT_RANKS, OPT_VERSION, OPT_HELP };
+        static const struct option table[] = {
+                {"control", required_argument, NULL, OPT_CONTROL},
+                {"json", no_argument, NULL, OPT_JSON},
+                {"ranks", no_argument, NULL, OPT_RANKS},
+                {"version", no_argument, NULL, OPT_VERSION},
+                {"help", no_argument, NULL, OPT_HELP},
+                {NULL, 0, NULL, 0},
+        };
+        const char *environment = getenv("RAILMUX_CONTROL");
+        int c;
+
+        *invocation = (struct invocation){.control = environment && *environment ? environment : DEFAULT_CONTROL};
+        opterr = 0;
+        while ((c = getopt_long(argc, argv, "", table, NULL)) >= 0) {
+                switch (c) {
+                case OPT_CONTROL:
+                        invocation->control = optarg;
+                        break;
+                case OPT_JSON:
+                        invocation->json = true;
+                        break;
+                case OPT_RANKS:
+                        invocation->show.ranks = true;
+                        break;
+                case OPT_VERSION:
+                        invocation->version = true;
+                        return 0;
+                case OPT_HELP:
+                        invocation->help = true;
+                        return 0;
+                default:
+                        return usage(argv[optind - 1], "unknown option, or its value is missing");
+                }
+        }
+        if (optind == argc)
+                return usage("a command is missing",
+                             "one of status, tenants, sessions, comms, gpus, metrics, version, reload, log-level");
+        for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+                if (strcmp(argv[optind], commands[i].name) == 0)
+                        invocation->command = &commands[i];
+        if (!invocation->command)
+                return usage(argv[optind], "unknown command");
+        optind++;
+        if (invocation->command->argument) {
+                if (optind == argc)
+                        return usage(invocation->command->name, "its argument is missing");
+                invocation->argument = argv[optind++];
+        }
+        if (optind < argc)
+                return usage(argv[optind], "one argument too many");
+        return 0;
+}
+
+static int print_document(const char *name, json_t *body) {
+        json_t *document = json_object();
+        int r = 1;
+
+        if (document && body && json_object_set_new(document, "version", json_integer(SHOW_JSON_VERSION)) == 0 &&
+            json_object_set(document, name, body) == 0 && json_dumpf(document, stdout, JSON_INDENT(2)) == 0)
+                r = 0;
+        if (!r)
+                putchar('\n');
+        else
+                fprintf(stderr, "railmuxctl: out of memory\n");
+        json_decref(document);
+        json_decref(body);
+        return r ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int fail(const struct invocation *invocation, int status, const char *code, const char *message) {
+        fprintf(stderr, "railmuxctl: %s\n", message);
+        if (invocation->json)
+                print_document("error", json_pack("{s:s, s:s}", "code", code, "message", message));
+        return status;
+}
+
+static int show(const struct invocation *invocation, const struct answer *answer) {
+        const struct command *command = invocation->command;
+        int r;
+
+        if (!command->show)
+                return invocation->json ? print_document(command->key ? command->key : command->name,
+                                                         json_pack("{s:b}", "done", 1))
+                                        : EXIT_SUCCESS;
+        if (invocation->json)
+                return print_document(command->key ? command->key : command->name, command->json(answer));
+        r = command->show(answer, &invocation->show, stdout);
+        if (r < 0)
+                return fail(invocation, EXIT_UNREACHABLE, "RMX_E_INTERNAL", strerror(-r));
+        return EXIT_SUCCESS;
+}
+
+static int run(const struct invocation *invocation) {
+        Railmux__Control__Request request = RAILMUX__CONTROL__REQUEST__INIT;
+        Railmux__Control__LogLevel level = RAILMUX__CONTROL__LOG_LEVEL__INIT;
+        Railmux__Control__Empty empty = RAILMUX__CONTROL__EMPTY__INIT;
+        struct answer answer = ANSWER_INIT;
+        char error[ANSWER_ERROR_MAX] = "out of memory";
+        int r;
+
+        request.version = CONTROL_PROTOCOL;
+        request.body_case = invocation->command->body;
+        if (invocation->argument) {
+                level.level = invocation->argument;
+                request.log_level = &level;
+        } else {
+                request.status = &empty; /* all the others are empty, at the same place of the union */
+        }
+        r = answer_ask(invocation->control, &request, TIMEOUT_MS, &answer, error);
+        if (r)
+                return fail(invocation, EXIT_UNREACHABLE,
+                            r == ANSWER_E_NO_DAEMON ? "RMX_E_NO_DAEMON" : "RMX_E_INTERNAL", error);
+        if (answer.code)
+                r = fail(invocation, EXIT_REFUSED, result_name(answer.code), answer.message);
+        else
+                r = show(invocation, &answer);
+        answer_deinit(&answer);
+        return r;
+}
+
+int main(int argc, char **argv) {
+        struct invocation invocation;
+        int r;
+
+        r = parse_argv(&invocation, argc, argv);
+        if (r)
+                return r;
+        if (invocation.help) {
+                fputs(help, stdout);
+        } else if (invocation.version) {
+                printf("railmuxctl %d.%d.%d\n", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
+        } else {
+                r = run(&invocation);
+        }
+        if (fflush(stdout) != 0 && r == EXIT_SUCCESS)
+                r = EXIT_FAILURE;
+        return r;
+}

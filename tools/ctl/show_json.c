@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The documents are described in docs/schema/. Members are never removed or given another meaning within one "version";
+ * programs must bear new ones. Times are nanoseconds and sizes bytes, both integers.
+ *
+ * jansson's "new" functions accept NULL and then fail, so building needs one check, at the end: a document that lacks
+ * something because memory was short must not go out. That is why every step reports.
+ */
+#include "railmux/railmux.h"
+#include "tools/ctl/ranks.h"
+#include "tools/ctl/show.h"
+#include "util/cleanup.h"
+#include "util/result.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* json_t integers are signed. */
+static json_t *json_number(uint64_t value) {
+        return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
+}
+
+/* Names come from clients and need not be UTF-8, which JSON demands. */
+static json_t *json_text(const char *text) {
+        _cleanup_free_ char *copy = NULL;
+        json_t *value = json_string(text);
+
+        if (value)
+                return value;
+        copy = strdup(text);
+        for (char *p = copy; p && *p; p++)
+                if ((unsigned char)*p >= 0x80)
+                        *p = '?';
+        return copy ? json_string(copy) : NULL;
+}
+
+/* Steals value; frees object and returns NULL if that fails, so calls can be chained. */
+static json_t *json_with(json_t *object, const char *key, json_t *value) {
+        if (object && value && json_object_set_new(object, key, value) == 0)
+                return object;
+        if (!object)
+                json_decref(value);
+        json_decref(object);
+        return NULL;
+}
+
+static json_t *json_with_row(json_t *array, json_t *row) {
+        if (array && row && json_array_append_new(array, row) == 0)
+                return array;
+        if (!array)
+                json_decref(row);
+        json_decref(array);
+        return NULL;
+}
+
+static json_t *json_executor(const Railmux__Control__Executor *e) {
+        json_t *o = json_object();
+
+        o = json_with(o, "name", json_text(e->name));
+        o = json_with(o, "backend", json_text(e->backend));
+        o = json_with(o, "state", json_text(e->state));
+        o = json_with(o, "pid", json_number(e->pid));
+        o = json_with(o, "gpus", json_number(e->gpus));
+        o = json_with(o, "workers", json_number(e->workers));
+        o = json_with(o, "losses", json_number(e->losses));
+        o = json_with(o, "uptime_ns", json_number(e->uptime_ns));
+        return o;
+}
+
+json_t *json_status(const struct answer *answer) {
+        const Railmux__Control__Status *s = answer->status;
+        json_t *o = json_object(), *executors = json_array(), *notes = json_array();
+
+        for (size_t i = 0; s && i < s->n_executors; i++)
+                executors = json_with_row(executors, json_executor(s->executors[i]));
+        for (size_t i = 0; s && i < s->n_notes; i++)
+                notes = json_with_row(notes, json_text(s->notes[i]));
+        if (s) {
+                o = json_with(o, "state", json_text(s->state));
+                o = json_with(o, "pid", json_number(s->pid));
+                o = json_with(o, "daemon_version", json_text(s->version));
+                o = json_with(o, "uptime_ns", json_number(s->uptime_ns));
+                o = json_with(o, "restarts", json_number(s->restarts));
+                o = json_with(o, "sessions", json_number(s->sessions));
+                o = json_with(o, "comms", json_number(s->comms));
+                o = json_with(o, "tenants", json_number(s->tenants));
+                o = json_with(o, "client_socket", json_text(s->client_socket));
+                o = json_with(o, "config", *s->config ? json_text(s->config) : json_null());
+        }
+        o = json_with(o, "executors", executors);
+        o = json_with(o, "notes", notes);
+        return o;
+}
+
+json_t *json_tenants(const struct answer *answer) {
+        json_t *rows = json_array();
+
+        for (size_t i = 0; i < answer->n_tenants; i++) {
+                const Railmux__Control__Tenant *t = answer->tenants[i];
+                json_t *o = json_object(), *usage = json_array();
+
+                for (size_t k = 0; k < t->n_usage; k++) {
+                        json_t *u = json_object();
+
+                        u = json_with(u, "resource", json_text(t->usage[k]->what));
+                        u = json_with(u, "used", json_number(t->usage[k]->used));
+                        u = json_with(u, "limit", json_number(t->usage[k]->limit));
+                        u = json_with(u, "refused", json_number(t->usage[k]->refused));
+                        usage = json_with_row(usage, u);
+                }
+                o = json_with(o, "name", json_text(t->name));
+                o = json_with(o, "usage", usage);
+                rows = json_with_row(rows, o);
+        }
+        return rows;
+}
+
+json_t *json_sessions(const struct answer *answer) {
+        json_t *rows = json_array();
+
+        for (size_t i = 0; i < answer->n_sessions; i++) {
+                const Railmux__Control__Session *s = answer->sessions[i];
+                json_t *o = json_object();
+
+                o = json_with(o, "session", json_number(s->session));
+                o = json_with(o, "pid", json_number(s->pid));
+                o = json_with(o, "uid", json_number(s->uid));
+                o = json_with(o, "name", json_text(s->name));
+                o = json_with(o, "tenant", json_text(s->tenant));
+                o = json_with(o, "rings", json_number(s->rings));
+                o = json_with(o, "buffers", json_number(s->buffers));
+                o = json_with(o, "bytes", json_number(s->bytes));
+                o = json_with(o, "comms", json_number(s->comms));
+                o = json_with(o, "age_ns", json_number(s->age_ns));
+                rows = json_with_row(rows, o);
+        }
+        return rows;
+}
+
+static json_t *json_members(const Railmux__Control__Comm *c) {
+        json_t *rows = json_array();
+
+        for (size_t i = 0; i < c->n_members; i++) {
+                const Railmux__Control__Member *m = c->members[i];
+                json_t *o = json_object();
+
+                o = json_with(o, "rank", json_number(m->rank));
+                o = json_with(o, "session", json_number(m->session));
+                o = json_with(o, "pid", json_number(m->pid));
+                o = json_with(o, "gpu", json_number(m->gpu));
+                o = json_with(o, "last_sequence", json_number(m->rung));
+                o = json_with(o, "left", json_boolean(m->left));
+                o = json_with(o, "awaited", json_boolean(ranks_awaited(c, m)));
+                rows = json_with_row(rows, o);
+        }
+        return rows;
+}
+
+json_t *json_comms(const struct answer *answer) {
+        json_t *rows = json_array();
+
+        for (size_t i = 0; i < answer->n_comms; i++) {
+                const Railmux__Control__Comm *c = answer->comms[i];
+                json_t *o = json_object();
+
+                o = json_with(o, "comm", json_number(c->comm));
+                o = json_with(o, "name", json_text(c->name));
+                o = json_with(o, "tenant", json_text(c->tenant));
+                o = json_with(o, "n_ranks", json_number(c->n_ranks));
+                o = json_with(o, "joined", json_number(c->joined));
+                o = json_with(o, "state", json_text(c->state));
+                o = json_with(o, "epoch", json_number(c->epoch));
+                o = json_with(o, "final_sequence", json_number(c->final_sequence));
+                o = json_with(o, "operations", json_number(c->operations));
+                o = json_with(o, "bytes", json_number(c->bytes));
+                o = json_with(o, "lost", json_number(c->lost));
+                o = json_with(o, "staging_bytes", json_number(c->staging_bytes));
+                o = json_with(o, "error", c->error ? json_text(result_name(c->error)) : json_null());
+                o = json_with(o, "failed_rank",
+                              c->error && c->failed_rank >= 0 ? json_integer(c->failed_rank) : json_null());
+                o = json_with(o, "waiting", *c->waiting ? json_text(c->waiting) : json_null());
+                o = json_with(o, "members", json_members(c));
+                rows = json_with_row(rows, o);
+        }
+        return rows;
+}
+
+json_t *json_gpus(const struct answer *answer) {
+        json_t *rows = json_array();
+
+        for (size_t i = 0; i < answer->n_gpus; i++) {
+                const Railmux__Control__Gpu *g = answer->gpus[i];
+                json_t *o = json_object();
+
+                o = json_with(o, "gpu", json_number(g->index));
+                o = json_with(o, "name", json_text(g->name));
+                o = json_with(o, "executor", json_text(g->executor));
+                o = json_with(o, "memory_bytes", json_number(g->memory_bytes));
+                o = json_with(o, "rings", json_number(g->rings));
+                o = json_with(o, "state", json_text(g->state));
+                rows = json_with_row(rows, o);
+        }
+        return rows;
+}
+
+json_t *json_metrics(const struct answer *answer) {
+        json_t *rows = json_array();
+
+        for (size_t i = 0; i < answer->n_metrics; i++) {
+                const Railmux__Control__Metric *m = answer->metrics[i];
+                json_t *o = json_object(), *labels = json_object();
+
+                for (size_t k = 0; k < m->n_labels; k++)
+                        labels = json_with(labels, m->labels[k]->name, json_text(m->labels[k]->value));
+                o = json_with(o, "name", json_text(m->name));
+                o = json_with(o, "help", json_text(m->help));
+                o = json_with(o, "kind", json_text(m->kind));
+                o = json_with(o, "labels", labels);
+                o = json_with(o, "value", json_real(m->value));
+                rows = json_with_row(rows, o);
+        }
+        return rows;
+}
+
+json_t *json_version(const struct answer *answer) {
+        const Railmux__Control__Version *v = answer->daemon_version;
+        json_t *o = json_object();
+
+        o = json_with(o, "railmuxctl",
+                      json_sprintf("%d.%d.%d", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH));
+        if (v) {
+                o = json_with(o, "railmuxd", json_text(v->version));
+                o = json_with(o, "session_protocol", json_number(v->session_protocol));
+                o = json_with(o, "executor_protocol", json_number(v->executor_protocol));
+                o = json_with(o, "control_protocol", json_number(v->control_protocol));
+                o = json_with(o, "ring_abi", json_number(v->ring_abi));
+                o = json_with(o, "state_version", json_number(v->state_version));
+        }
+        return o;
+}
