@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/perf/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <railmux/railmux.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/perf/crew.h"
+#include "tools/perf/pattern.h"
+#include "util/parse.h"
+
+#define BYTES_MAX (UINT64_C(1) << 34)
+
+static const char *const op_names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"};
+static const char *const later_ops[] = {"reduce", "all_to_all", "all_to_all_v", "gather", "scatter", "sendrecv"};
+
+static const struct {
+        const char *name;
+        uint32_t number;
+} type_names[] =
+        {
+                {"fp32", RMX_FLOAT32},  {"float32", RMX_FLOAT32},   {"f32", RMX_FLOAT32}, {"float", RMX_FLOAT32},
+                {"bf16", RMX_BFLOAT16}, {"bfloat16", RMX_BFLOAT16}, {"int32", RMX_INT32}, {"i32", RMX_INT32},
+},
+  redop_names[] = {{"sum", RMX_SUM}, {"prod", RMX_PROD}, {"max", RMX_MAX}, {"min", RMX_MIN}};
+
+static const char *const later_types[] = {"int8", "uint8",  "uint32",  "int64", "uint64",   "fp16",    "float16",
+                                          "half", "double", "float64", "fp64",  "fp8_e4m3", "fp8_e5m2"};
+
+static const uint32_t all_types[OPTIONS_TYPES_MAX] = {RMX_FLOAT32, RMX_BFLOAT16, RMX_INT32};
+static const uint32_t all_redops[OPTIONS_REDOPS_MAX] = {RMX_SUM, RMX_PROD, RMX_MAX, RMX_MIN};
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char help_text[] =
+        "Usage: railmux-perf OP [option...]\n"
+        "Measures and verifies a collective between rank processes that it forks on this node.\n"
+        "\n"
+        "  OP                    all_reduce, all_gather, reduce_scatter, broadcast or barrier\n"
+        "      --ranks N         rank processes, 1 to 64 (default 8)\n"
+        "  -b, --min SIZE        smallest size (default 8); K, M and G are powers of 1024\n"
+        "  -e, --max SIZE        largest size (default 16M)\n"
+        "  -f, --factor F        each size is F times the one before, 2 or more (default 2)\n"
+        "  -d, --type TYPE       fp32, bf16, int32 or all (default fp32)\n"
+        "  -o, --redop REDOP     sum, prod, max, min or all (default sum)\n"
+        "  -r, --root R          root rank of broadcast (default 0)\n"
+        "  -w, --warmup N        calls before each measurement (default 5)\n"
+        "  -n, --iterations N    calls measured per line (default 20)\n"
+        "  -c, --check 0|1|2     0: no verification; 1: the first and the last call of each line (default);\n"
+        "                        2: every call\n"
+        "  -G, --graphs N        captured graphs; host memory has none, so only 0 is allowed\n"
+        "  -J, --json FILE       write the results to FILE as JSON\n"
+        "      --in-place MODE   0: out of place, 1: in place, both (default)\n"
+        "      --odd             add 0 and 1 elements and odd counts around each size, at unaligned offsets\n"
+        "      --memory KIND     shared: memory of the daemon, used in place (default); malloc: ordinary memory\n"
+        "      --duration S      measure for about S seconds in all, in rounds of -n calls\n"
+        "      --comms N         also time the creation of N further communicators\n"
+        "      --socket PATH     the daemon's client socket (default $RAILMUX_SOCKET, /run/railmux/client.sock)\n"
+        "  -h, --help            show this text\n"
+        "      --version         show the version\n"
+        "\n"
+        "Sizes are bytes of the whole buffer: of one rank for all_reduce and broadcast, of all ranks together for\n"
+        "all_gather and reduce_scatter; they are rounded down to whole elements (per rank).\n"
+        "time is the mean over a line's calls; p50 and p99 are over the calls, each taken at its slowest rank.\n"
+        "Exit status: 0 all right, 1 a wrong element was found, 2 wrong usage, 3 the run failed.\n";
+
+enum { OPT_RANKS = 256, OPT_IN_PLACE, OPT_ODD, OPT_MEMORY, OPT_DURATION, OPT_COMMS, OPT_SOCKET, OPT_VERSION };
+
+static const struct option long_options[] = {
+        {"ranks", required_argument, NULL, OPT_RANKS},
+        {"min", required_argument, NULL, 'b'},
+        {"max", required_argument, NULL, 'e'},
+        {"factor", required_argument, NULL, 'f'},
+        {"type", required_argument, NULL, 'd'},
+        {"redop", required_argument, NULL, 'o'},
+        {"root", required_argument, NULL, 'r'},
+        {"warmup", required_argument, NULL, 'w'},
+        {"iterations", required_argument, NULL, 'n'},
+        {"check", required_argument, NULL, 'c'},
+        {"graphs", required_argument, NULL, 'G'},
+        {"json", required_argument, NULL, 'J'},
+        {"in-place", required_argument, NULL, OPT_IN_PLACE},
+        {"odd", no_argument, NULL, OPT_ODD},
+        {"memory", required_argument, NULL, OPT_MEMORY},
+        {"duration", required_argument, NULL, OPT_DURATION},
+        {"comms", required_argument, NULL, OPT_COMMS},
+        {"socket", required_argument, NULL, OPT_SOCKET},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, OPT_VERSION},
+        {NULL, 0, NULL, 0},
+};
+
+const char *options_op_name(uint32_t op) {
+        return op < COUNT_OF(op_names) ? op_names[op] : "?";
+}
+
+const char *options_type_name(uint32_t type) {
+        for (size_t i = 0; i < COUNT_OF(type_names); i++)
+                if (type_names[i].number == type)
+                        return type_names[i].name;
+        return "?";
+}
+
+const char *options_redop_name(uint32_t redop) {
+        for (size_t i = 0; i < COUNT_OF(redop_names); i++)
+                if (redop_names[i].number == redop)
+                        return redop_names[i].name;
+        return "?";
+}
+
+bool options_op_reduces(uint32_t op) {
+        return op == PATTERN_ALL_REDUCE || op == PATTERN_REDUCE_SCATTER;
+}
+bool options_op_in_place(uint32_t op) {
+        return op != PATTERN_BARRIER;
+}
+
+static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(error, OPTIONS_ERROR_MAX, format, arguments);
+        va_end(arguments);
+        return OPTIONS_E_USAGE;
+}
+
+static bool listed(const char *const *names, size_t n, const char *name) {
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(names[i], name) == 0)
+                        return true;
+        return false;
+}
+
+static int take_u32(const char *name, const char *text, uint32_t min, uint32_t max, uint32_t *ret_value, char *error) {
+        uint32_t value;
+
+        if (parse_u32(text, &value) != 0 || value < min || value > max)
+                return usage(error, "%s: '%.40s' is not allowed; allowed: %u to %u", name, text, min, max);
+        *ret_value = value;
+        return OPTIONS_OK;
+}
+
+static int take_size(const char *name, const char *text, uint64_t *ret_value, char *error) {
+        uint64_t value;
+
+        if (parse_size(text, &value) != 0 || value > BYTES_MAX)
+                return usage(error, "%s: '%.40s' is no size up to 16G; examples: 8, 64K, 16M", name, text);
+        *ret_value = value;
+        return OPTIONS_OK;
+}
+
+static int take_type(const char *text, struct options *o, char *error) {
+        if (strcmp(text, "all") == 0) {
+                memcpy(o->type, all_types, sizeof(all_types));
+                o->n_types = OPTIONS_TYPES_MAX;
+                return OPTIONS_OK;
+        }
+        for (size_t i = 0; i < COUNT_OF(type_names); i++)
+                if (strcmp(type_names[i].name, text) == 0) {
+                        o->type[0] = type_names[i].number;
+                        o->n_types = 1;
+                        return OPTIONS_OK;
+                }
+        if (listed(later_types, COUNT_OF(later_types), text))
+                return usage(error, "type %s is not supported by this version; use fp32, bf16, int32 or all", text);
+        return usage(error, "unknown type '%.40s'; use fp32, bf16, int32 or all", text);
+}
+
+static int take_redop(const char *text, struct options *o, char *error) {
+        if (strcmp(text, "all") == 0) {
+                memcpy(o->redop, all_redops, sizeof(all_redops));
+                o->n_redops = OPTIONS_REDOPS_MAX;
+                return OPTIONS_OK;
+        }
+        for (size_t i = 0; i < COUNT_OF(redop_names); i++)
+                if (strcmp(redop_names[i].name, text) == 0) {
+                        o->redop[0] = redop_names[i].number;
+                        o->n_redops = 1;
+                        return OPTIONS_OK;
+                }
+        if (strcmp(text, "avg") == 0)
+                return usage(error, "reduction avg is not supported by this version; use sum, prod, max, min or all");
+        return usage(error, "unknown reduction '%.40s'; use sum, prod, max, min or all", text);
+}
+
+static int take_in_place(const char *text, uint32_t *ret_place, char *error) {
+        if (strcmp(text, "0") == 0)
+                *ret_place = OPTIONS_OUT_OF_PLACE;
+        else if (strcmp(text, "1") == 0)
+                *ret_place = OPTIONS_IN_PLACE;
+        else if (strcmp(text, "both") == 0)
+                *ret_place = OPTIONS_BOTH;
+        else
+                return usage(error, "--in-place: '%.40s' is not allowed; allowed: 0, 1, both", text);
+        return OPTIONS_OK;
+}
+
+static int take_memory(const char *text, bool *ret_malloc, char *error) {
+        if (strcmp(text, "shared") != 0 && strcmp(text, "malloc") != 0)
+                return usage(error, "--memory: '%.40s' is not allowed; allowed: shared, malloc", text);
+        *ret_malloc = text[0] == 'm';
+        return OPTIONS_OK;
+}
+
+static int take_duration(const char *text, double *ret_seconds, char *error) {
+        char *end;
+        double value = strtod(text, &end);
+
+        if (end == text || *end || !isfinite(value) || value <= 0)
+                return usage(error, "--duration: '%.40s' is no number of seconds above 0", text);
+        *ret_seconds = value;
+        return OPTIONS_OK;
+}
+
+static int take_graphs(const char *text, char *error) {
+        uint32_t graphs;
+
+        if (parse_u32(text, &graphs) != 0)
+                return usage(error, "-G: '%.40s' is no number", text);
+        if (graphs > 0)
+                return usage(error, "-G: graphs need a GPU stream, which is not supported by this version; use -G 0");
+        return OPTIONS_OK;
+}
+
+static int take_op(const char *text, uint32_t *ret_op, char *error) {
+        for (uint32_t i = 0; i < COUNT_OF(op_names); i++)
+                if (strcmp(op_names[i], text) == 0) {
+                        *ret_op = i;
+                        return OPTIONS_OK;
+                }
+        if (listed(later_ops, COUNT_OF(later_ops), text))
+                return usage(error,
+                             "%s is not supported by this version; use all_reduce, all_gather, reduce_scatter, "
+                             "broadcast or barrier",
+                             text);
+        return usage(error,
+                     "unknown operation '%.40s'; use all_reduce, all_gather, reduce_scatter, broadcast or barrier",
+                     text);
+}
+
+static int take_option(int c, const char *text, struct options *o, char *error) {
+        switch (c) {
+        case OPT_RANKS:
+                return take_u32("--ranks", text, 1, CREW_RANKS_MAX, &o->ranks, error);
+        case 'b':
+                return take_size("-b", text, &o->min_bytes, error);
+        case 'e':
+                return take_size("-e", text, &o->max_bytes, error);
+        case 'f':
+                return take_u32("-f", text, 2, 1u << 30, &o->factor, error);
+        case 'd':
+                return take_type(text, o, error);
+        case 'o':
+                return take_redop(text, o, error);
+        case 'r':
+                return take_u32("-r", text, 0, CREW_RANKS_MAX - 1, &o->root, error);
+        case 'w':
+                return take_u32("-w", text, 0, 1000000, &o->warmup, error);
+        case 'n':
+                return take_u32("-n", text, 0, 10000000, &o->iterations, error);
+        case 'c':
+                return take_u32("-c", text, 0, 2, &o->check, error);
+        case 'G':
+                return take_graphs(text, error);
+        case 'J':
+                o->json = text;
+                return OPTIONS_OK;
+        case OPT_IN_PLACE:
+                return take_in_place(text, &o->place, error);
+        case OPT_ODD:
+                o->odd = true;
+                return OPTIONS_OK;
+        case OPT_MEMORY:
+                return take_memory(text, &o->malloc_memory, error);
+        case OPT_DURATION:
+                return take_duration(text, &o->duration_s, error);
+        case OPT_COMMS:
+                return take_u32("--comms", text, 0, 1000000, &o->comms, error);
+        case OPT_SOCKET:
+                o->socket = text;
+                return OPTIONS_OK;
+        case 'h':
+                fputs(help_text, stdout);
+                return OPTIONS_E_HELP;
+        case OPT_VERSION:
+                printf("railmux-perf %u.%u.%u\n", rmx_version() >> 16, rmx_version() >> 8 & 0xffu,
+                       rmx_version() & 0xffu);
+                return OPTIONS_E_HELP;
+        default:
+                return usage(error, "wrong option; see railmux-perf --help");
+        }
+}
+
+int options_parse(int argc, char **argv, struct options *ret_options, char ret_error[OPTIONS_ERROR_MAX]) {
+        struct options o = {
+                .ranks = 8,
+                .min_bytes = 8,
+                .max_bytes = 16u << 20,
+                .factor = 2,
+                .type = {RMX_FLOAT32},
+                .n_types = 1,
+                .redop = {RMX_SUM},
+                .n_redops = 1,
+                .warmup = 5,
+                .iterations = 20,
+                .check = OPTIONS_CHECK_ENDS,
+                .place = OPTIONS_BOTH,
+        };
+        int c, r;
+
+        while ((c = getopt_long(argc, argv, "b:e:f:d:o:r:w:n:c:G:J:h", long_options, NULL)) != -1) {
+                r = take_option(c, optarg, &o, ret_error);
+                if (r)
+                        return r;
+        }
+        if (optind + 1 != argc)
+                return usage(ret_error, "exactly one operation is needed; see railmux-perf --help");
+        r = take_op(argv[optind], &o.op, ret_error);
+        if (r)
+                return r;
+        if (o.root >= o.ranks)
+                return usage(ret_error, "-r %u: the ranks are 0 to %u", o.root, o.ranks - 1);
+        if (o.min_bytes > o.max_bytes)
+                return usage(ret_error, "-b is larger than -e");
+        if (o.duration_s > 0 && o.iterations == 0)
+                return usage(ret_error, "--duration needs -n above 0");
+        *ret_options = o;
+        return OPTIONS_OK;
+}
+
+struct case_list {
+        struct perf_case *cases;
+        size_t n, room;
+};
+
+static int append(struct case_list *list, const struct options *o, struct perf_case c) {
+        uint64_t unit = rmx_type_size(c.type);
+
+        if (list->n == list->room) {
+                size_t room = list->room ? 2 * list->room : 64;
+                struct perf_case *grown = realloc(list->cases, room * sizeof(*grown));
+
+                if (!grown)
+                        return -ENOMEM;
+                list->cases = grown;
+                list->room = room;
+        }
+        if (o->op == PATTERN_ALL_GATHER || o->op == PATTERN_REDUCE_SCATTER)
+                unit *= o->ranks;
+        c.bytes = o->op == PATTERN_BARRIER ? 0 : c.count * unit;
+        list->cases[list->n++] = c;
+        return 0;
+}
+
+/* The counts for one type and reduction: the sweep, and with --odd what lies around each of its sizes. */
+static int append_sweep(struct case_list *list, const struct options *o, struct perf_case c) {
+        uint64_t unit = rmx_type_size(c.type), last = UINT64_MAX;
+        int r = 0;
+
+        if (o->op == PATTERN_ALL_GATHER || o->op == PATTERN_REDUCE_SCATTER)
+                unit *= o->ranks;
+        if (o->odd) {
+                c.count = 0;
+                r = append(list, o, c);
+                c.count = 1;
+                c.offset = 1;
+                r = r ? r : append(list, o, c);
+        }
+        for (uint64_t bytes = o->min_bytes; r == 0 && bytes <= o->max_bytes;
+             bytes = bytes ? bytes * o->factor : rmx_type_size(c.type)) {
+                uint64_t count = bytes / unit;
+
+                if (count == last || (o->odd && count < 2))
+                        continue;
+                last = count;
+                c.count = count;
+                c.offset = 0;
+                r = append(list, o, c);
+                if (!o->odd)
+                        continue;
+                c.count = count - 1;
+                c.offset = 1;
+                r = r ? r : append(list, o, c);
+                c.count = count + 1;
+                c.offset = 3;
+                if ((count + 1) * unit <= o->max_bytes)
+                        r = r ? r : append(list, o, c);
+                c.count = count / 3 * 2 + 1; /* not near a power of two */
+                c.offset = 5;
+                r = r ? r : append(list, o, c);
+        }
+        return r;
+}
+
+int options_cases(const struct options *o, struct perf_case **ret_cases, size_t *ret_n) {
+        struct case_list list = {0};
+        uint32_t n_redops = options_op_reduces(o->op) ? o->n_redops : 1;
+        int r = 0;
+
+        if (o->op == PATTERN_BARRIER) {
+                r = append(&list, o, (struct perf_case){.type = RMX_FLOAT32});
+        } else {
+                for (uint32_t t = 0; r == 0 && t < o->n_types; t++)
+                        for (uint32_t d = 0; r == 0 && d < n_redops; d++)
+                                r = append_sweep(&list, o,
+                                                 (struct perf_case){.type = o->type[t],
+                                                                    .redop = o->redop[d],
+                                                                    .root = o->op == PATTERN_BROADCAST ? o->root : 0});
+        }
+        if (r) {
+                free(list.cases);
+                return r;
+        }
+        *ret_cases = list.cases;
+        *ret_n = list.n;
+        return 0;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The command line of railmux-perf and the cases that follow from it. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OPTIONS_TYPES_MAX  3u
+#define OPTIONS_REDOPS_MAX 4u
+#define OPTIONS_ERROR_MAX  256u
+
+enum options_place { OPTIONS_OUT_OF_PLACE = 1, OPTIONS_IN_PLACE = 2, OPTIONS_BOTH = 3 };
+enum options_check { OPTIONS_CHECK_NONE = 0, OPTIONS_CHECK_ENDS = 1, OPTIONS_CHECK_ALL = 2 };
+
+enum {
+        OPTIONS_OK = 0,
+        OPTIONS_E_HELP = 1,  /* help or version was printed */
+        OPTIONS_E_USAGE = 2, /* ret_error says what is wrong and what is allowed */
+};
+
+struct options {
+        uint32_t op; /* enum pattern_op */
+        uint32_t ranks;
+        uint64_t min_bytes, max_bytes;
+        uint32_t factor;
+        uint32_t type[OPTIONS_TYPES_MAX], n_types;
+        uint32_t redop[OPTIONS_REDOPS_MAX], n_redops;
+        uint32_t root;
+        uint32_t warmup, iterations;
+        uint32_t check; /* enum options_check */
+        uint32_t place; /* enum options_place */
+        bool odd;
+        bool malloc_memory;
+        double duration_s; /* 0: by iterations */
+        uint32_t comms;
+        const char *socket; /* NULL: the library's default */
+        const char *json;   /* NULL: none */
+};
+
+/* One line of the table. */
+struct perf_case {
+        uint32_t type, redop, root;
+        uint64_t count;  /* argument of the call */
+        uint64_t bytes;  /* as in the size column */
+        uint32_t offset; /* elements between the buffer's alignment and its first element */
+};
+
+int options_parse(int argc, char **argv, struct options *ret_options, char ret_error[OPTIONS_ERROR_MAX]);
+const char *options_op_name(uint32_t op);
+const char *options_type_name(uint32_t type);
+const char *options_redop_name(uint32_t redop);
+bool options_op_reduces(uint32_t op);
+bool options_op_in_place(uint32_t op);
+/* The cases in order of the table. 0 or -ENOMEM. */
+int options_cases(const struct options *options, struct perf_case **ret_cases, size_t *ret_n);
