@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* railmux-perf's command line: what is taken, what is refused and how sizes become counts. */
+#include <getopt.h>
+#include <railmux/railmux.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tools/perf/options.h"
+#include "tools/perf/pattern.h"
+
+#define PARSE(options, error, ...) parse((const char *const[]){"railmux-perf", __VA_ARGS__, NULL}, options, error)
+
+static int parse(const char *const *argv, struct options *ret_options, char *error) {
+        int argc = 0;
+
+        while (argv[argc])
+                argc++;
+        optind = 0; /* getopt starts afresh */
+        opterr = 0;
+        return options_parse(argc, (char **)argv, ret_options, error);
+}
+
+static void test_accepted(void **state) {
+        char error[OPTIONS_ERROR_MAX];
+        struct options o;
+
+        (void)state;
+        assert_int_equal(PARSE(&o, error, "all_reduce"), OPTIONS_OK);
+        assert_int_equal(o.op, PATTERN_ALL_REDUCE);
+        assert_int_equal(o.check, 1);
+        assert_int_equal(o.place, OPTIONS_BOTH);
+        assert_int_equal(PARSE(&o, error, "broadcast", "--ranks", "5", "-r", "4", "-d", "all", "-b", "1K", "-e", "2M",
+                               "-f", "4", "-n", "7", "-w", "0", "-c", "2", "-G", "0", "--in-place", "1", "--memory",
+                               "malloc", "--odd", "--duration", "1.5", "--comms", "3", "--socket", "/s", "-J", "/j"),
+                         OPTIONS_OK);
+        assert_int_equal(o.root, 4);
+        assert_int_equal(o.n_types, 3);
+        assert_int_equal(o.min_bytes, 1024);
+        assert_int_equal(o.max_bytes, 2 << 20);
+        assert_int_equal(o.place, OPTIONS_IN_PLACE);
+        assert_true(o.malloc_memory && o.odd && o.duration_s > 1.4);
+        assert_string_equal(o.socket, "/s");
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-d", "bfloat16", "-o", "all"), OPTIONS_OK);
+        assert_int_equal(o.type[0], RMX_BFLOAT16);
+        assert_int_equal(o.n_redops, 4);
+}
+
+static void test_refused(void **state) {
+        char error[OPTIONS_ERROR_MAX];
+        struct options o = {.ranks = 77};
+
+        (void)state;
+        assert_int_equal(PARSE(&o, error, "sendrecv"), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "not supported by this version"));
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-d", "fp16"), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "not supported by this version"));
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-o", "avg"), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "not supported by this version"));
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-G", "4"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_gather_all"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "barrier"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "--ranks", "2"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--ranks", "0"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--ranks", "65"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "broadcast", "--ranks", "4", "-r", "4"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-b", "2K", "-e", "1K"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-f", "1"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--duration", "nan"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--duration", "1", "-n", "0"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--no-such"), OPTIONS_E_USAGE);
+        assert_int_equal(o.ranks, 77); /* nothing is written on failure */
+}
+
+static void test_sizes(void **state) {
+        char error[OPTIONS_ERROR_MAX];
+        struct perf_case *cases;
+        struct options o;
+        size_t n;
+
+        (void)state;
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-b", "0", "-e", "64", "-d", "fp32"), OPTIONS_OK);
+        assert_int_equal(options_cases(&o, &cases, &n), 0);
+        assert_int_equal(n, 6); /* 0, 4, 8, 16, 32, 64 */
+        assert_int_equal(cases[0].count, 0);
+        assert_int_equal(cases[1].count, 1);
+        assert_int_equal(cases[5].count, 16);
+        free(cases);
+
+        /* total bytes become elements per rank, rounded down; a count is not repeated */
+        assert_int_equal(PARSE(&o, error, "all_gather", "--ranks", "5", "-b", "8", "-e", "64", "-d", "bf16"),
+                         OPTIONS_OK);
+        assert_int_equal(options_cases(&o, &cases, &n), 0);
+        assert_int_equal(n, 4); /* 0, 1, 3, 6 */
+        assert_int_equal(cases[2].count, 3);
+        assert_int_equal(cases[2].bytes, 30);
+        free(cases);
+
+        assert_int_equal(PARSE(&o, error, "reduce_scatter", "--ranks", "3", "-b", "1", "-e", "1M", "-d", "all", "-o",
+                               "all", "-f", "32", "--odd"),
+                         OPTIONS_OK);
+        assert_int_equal(options_cases(&o, &cases, &n), 0);
+        for (size_t i = 0; i < n; i++) {
+                assert_true(cases[i].bytes <= 1 << 20);
+                assert_int_equal(cases[i].bytes, cases[i].count * 3 * rmx_type_size(cases[i].type));
+        }
+        free(cases);
+
+        assert_int_equal(PARSE(&o, error, "barrier", "-d", "all"), OPTIONS_OK);
+        assert_int_equal(options_cases(&o, &cases, &n), 0);
+        assert_int_equal(n, 1);
+        free(cases);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_accepted),
+                cmocka_unit_test(test_refused),
+                cmocka_unit_test(test_sizes),
+        };
+
+        return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+}
