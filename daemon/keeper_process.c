@@ -11,10 +11,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define KEEPER_SHORT_LIFE_NS UINT64_C(1000000000)
-#define KEEPER_DELAY_MIN_MS  100u
-#define KEEPER_DELAY_MAX_MS  5000u
-#define NS_PER_MS            UINT64_C(1000000)
+#define NS_PER_MS UINT64_C(1000000)
 
 int keeper_process_new(const char *name, const char *path, char **argv, struct keeper_process **ret_process) {
         struct keeper_process *process;
@@ -91,13 +88,5 @@ void keeper_process_ended(struct keeper_process *process) {
 
         process->pid = 0;
         process->kill_at_ns = 0;
-        if (now - process->started_ns >= KEEPER_SHORT_LIFE_NS)
-                process->delay_ms = 0;
-        process->start_at_ns = now + process->delay_ms * NS_PER_MS;
-        /* The first restart is immediate; only one that dies young again makes the next wait. */
-        if (!process->delay_ms)
-                process->delay_ms = KEEPER_DELAY_MIN_MS;
-        else if (process->delay_ms < KEEPER_DELAY_MAX_MS)
-                process->delay_ms =
-                        process->delay_ms * 2 < KEEPER_DELAY_MAX_MS ? process->delay_ms * 2 : KEEPER_DELAY_MAX_MS;
+        process->start_at_ns = now + restart_delay_ns(&process->restart, now, now - process->started_ns);
 }

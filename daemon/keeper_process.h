@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/restart.h"
+
 struct keeper_process;
 
 /* Prepares the child between fork and exec: environment, descriptors. 0 or -errno. */
@@ -20,7 +22,7 @@ struct keeper_process {
         uint64_t started_ns;
         uint64_t start_at_ns; /* when it is to be started (again), 0: not */
         uint64_t kill_at_ns;  /* when SIGKILL is due, 0: not */
-        uint32_t delay_ms;    /* before the next restart */
+        struct restart restart;
 };
 
 /* Takes argv over on success. */
@@ -30,5 +32,5 @@ int keeper_process_start(struct keeper_process *process, keeper_process_prepare 
 /* Sends the signal (and SIGCONT, so that a stopped process gets it); SIGKILL follows after grace_ms unless that is 0.
  */
 void keeper_process_signal(struct keeper_process *process, int signal, uint32_t grace_ms);
-/* It ended: when to start it again. At once, or with growing delays while it dies within a second. */
+/* It ended: sets when to start it again. */
 void keeper_process_ended(struct keeper_process *process);

@@ -6,6 +6,7 @@
  */
 #include "daemon/launcher_command.h"
 #include "daemon/launcher_private.h"
+#include "daemon/restart.h"
 #include "util/cleanup.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -22,11 +23,8 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#define CHILD_DELAY_MIN_MS 100u
-#define CHILD_DELAY_MAX_MS 5000u
-#define CHILD_LONG_LIFE_NS UINT64_C(10000000000)
-#define CHILD_GRACE_MS     5000
-#define NS_PER_MS          UINT64_C(1000000)
+#define CHILD_GRACE_MS 5000
+#define NS_PER_MS      UINT64_C(1000000)
 
 struct child {
         struct child *next, *prev;
@@ -34,7 +32,7 @@ struct child {
         char name[LAUNCHER_COMMAND_NAME_MAX];
         pid_t pid; /* 0: does not run */
         uint64_t started_ns;
-        uint32_t delay_ms; /* before the next start */
+        struct restart restart;
         struct event *timer;
 };
 
@@ -65,6 +63,7 @@ static void child_exec(const char *path, char **argv, pid_t parent) {
 static int child_spawn(struct child *child) {
         _cleanup_free_ char *path = NULL;
         pid_t parent = getpid(), pid;
+        sigset_t all, before;
         char **argv;
         int r;
 
@@ -74,10 +73,14 @@ static int child_spawn(struct child *child) {
         r = launcher_command_arguments(child->launcher->config, child->name, true, &argv);
         if (r < 0)
                 return r;
+        /* A signal between fork and exec would run our handler in the child and be lost for it. */
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, &before);
         pid = fork();
         if (pid == 0)
                 child_exec(path, argv, parent);
         r = pid < 0 ? -errno : 0;
+        sigprocmask(SIG_SETMASK, &before, NULL);
         launcher_command_free(argv);
         if (r < 0)
                 return r;
@@ -87,13 +90,11 @@ static int child_spawn(struct child *child) {
         return 0;
 }
 
-static void child_schedule(struct child *child) {
-        struct timeval delay;
+/* It ended, or could not be started (then it lived for no time at all). */
+static void child_schedule(struct child *child, uint64_t life_ns) {
+        uint64_t delay_us = restart_delay_ns(&child->restart, clock_now_ns(), life_ns) / 1000;
+        struct timeval delay = {.tv_sec = (time_t)(delay_us / 1000000), .tv_usec = (suseconds_t)(delay_us % 1000000)};
 
-        child->delay_ms = child->delay_ms ? child->delay_ms * 2 : CHILD_DELAY_MIN_MS;
-        if (child->delay_ms > CHILD_DELAY_MAX_MS)
-                child->delay_ms = CHILD_DELAY_MAX_MS;
-        delay = (struct timeval){.tv_sec = child->delay_ms / 1000, .tv_usec = child->delay_ms % 1000 * 1000};
         evtimer_add(child->timer, &delay);
 }
 
@@ -106,13 +107,11 @@ static void child_timeout(evutil_socket_t fd, short what, void *data) {
         r = child_spawn(child);
         if (r < 0) {
                 log_error("cannot start executor %s: %s", child->name, strerror(-r));
-                child_schedule(child);
+                child_schedule(child, 0);
         }
 }
 
 static void child_ended(struct child *child, int status) {
-        if (clock_now_ns() - child->started_ns >= CHILD_LONG_LIFE_NS)
-                child->delay_ms = 0;
         if (WIFSIGNALED(status))
                 log_warning("executor %s (pid %d) was ended by signal %d; starting it again", child->name,
                             (int)child->pid, WTERMSIG(status));
@@ -120,7 +119,7 @@ static void child_ended(struct child *child, int status) {
                 log_warning("executor %s (pid %d) ended with status %d; starting it again", child->name,
                             (int)child->pid, WEXITSTATUS(status));
         child->pid = 0;
-        child_schedule(child);
+        child_schedule(child, clock_now_ns() - child->started_ns);
 }
 
 static void child_sigchld(evutil_socket_t signo, short what, void *data) {
