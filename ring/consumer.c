@@ -16,13 +16,13 @@ static bool consumer_busy(const struct ring_consumer *c, uint32_t slot) {
 }
 
 static void consumer_set_busy(struct ring_consumer *c, uint32_t slot) {
-        /* Partner: the clearing in ring_consumer_complete. Relaxed: consumer_busy has acquired the slot just before, and the
-         * word is atomic only because other slots share it. */
+        /* Partner: the clearing in ring_consumer_complete. Relaxed: consumer_busy has acquired the slot just before,
+         * and the word is atomic only because other slots share it. */
         atomic_fetch_or_explicit(&c->busy[slot / 64], ring_slot_bit(slot), memory_order_relaxed);
 }
 
-/* Copies a line; false unless each of its cells carries the sequence. The client may write while we read: then the copy is
- * any mixture that it chose, but it is one copy. */
+/* Copies a line; false unless each of its cells carries the sequence. The client may write while we read: then the copy
+ * is any mixture that it chose, but it is one copy. */
 static bool line_read(const struct ring_line *line, uint32_t sequence, struct ring_request *ret_request) {
         struct ring_request request;
 
@@ -40,8 +40,8 @@ static bool line_read(const struct ring_line *line, uint32_t sequence, struct ri
         return true;
 }
 
-/* The line first, the busy bit after it (and after the fence in line_read): an honest client writes a line only after it saw the
- * slot's completion, which comes after the bit was cleared, so its line is never taken for an early one. */
+/* The line first, the busy bit after it (and after the fence in line_read): an honest client writes a line only after
+ * it saw the slot's completion, which comes after the bit was cleared, so its line is never taken for an early one. */
 static bool consumer_look(const struct ring_consumer *c, uint32_t sequence, struct ring_request *ret_request) {
         uint32_t slot = consumer_slot(c, sequence);
         struct ring_request request;
@@ -54,12 +54,14 @@ static bool consumer_look(const struct ring_consumer *c, uint32_t sequence, stru
 
 static bool consumer_completed(const struct ring_consumer *c, uint32_t sequence) {
         /* Partner: the store in ring_consumer_complete of the dead executor, ordered by its death. */
-        return (uint32_t)atomic_load_explicit(&c->completion[consumer_slot(c, sequence)], memory_order_relaxed) == sequence;
+        return (uint32_t)atomic_load_explicit(&c->completion[consumer_slot(c, sequence)], memory_order_relaxed) ==
+               sequence;
 }
 
-/* The sequences that may have been latched and not completed are the last one of each slot: the `depth` sequences before next. Just
- * after the wrap there is an exception: 0 is left out, so its slot still belongs to -depth until the sequence `depth` comes. A
- * walk from consumer_oldest to next meets them all in order of age; consumer_is_last leaves the others out. */
+/* The sequences that may have been latched and not completed are the last one of each slot: the `depth` sequences
+ * before next. Just after the wrap there is an exception: 0 is left out, so its slot still belongs to -depth until the
+ * sequence `depth` comes. A walk from consumer_oldest to next meets them all in order of age; consumer_is_last leaves
+ * the others out. */
 static uint32_t consumer_oldest(const struct ring_consumer *c, uint32_t next) {
         return next <= c->layout.depth ? -c->layout.depth : next - c->layout.depth;
 }
@@ -77,7 +79,7 @@ static void consumer_wake_completed(struct ring_consumer *c) {
 
         /* Partner: the full fence of ring_producer_wait, as in ring_consumer_complete. */
         atomic_thread_fence(memory_order_seq_cst);
-        for (uint32_t s = consumer_oldest(c, next); s != next; s++) {
+        for (uint32_t s = consumer_oldest(c, next); ring_sequence_before(s, next); s++) {
                 uint32_t slot = consumer_slot(c, s);
 
                 if (!consumer_is_last(c, s, next) || !consumer_completed(c, s))
@@ -113,7 +115,7 @@ int ring_consumer_relatch(struct ring_consumer *c, uint32_t *cursor, struct ring
         /* Partner: none, only this thread stores it. */
         uint32_t next = atomic_load_explicit(&c->next, memory_order_relaxed), sequence;
 
-        while ((sequence = consumer_oldest(c, next) + *cursor) != next) {
+        while (ring_sequence_before(sequence = consumer_oldest(c, next) + *cursor, next)) {
                 ++*cursor;
                 if (!consumer_is_last(c, sequence, next) || consumer_completed(c, sequence))
                         continue;
@@ -138,16 +140,16 @@ int ring_consumer_latch(struct ring_consumer *c, struct ring_request *ret_reques
         atomic_store_explicit(&c->next, next, memory_order_relaxed);
         /* Partner: the load in ring_consumer_init of a successor, after our death. */
         atomic_store_explicit(&c->header->next, next, memory_order_release);
-        /* The caller marks and begins the request only after a successor would find it latched. A kill keeps program order; this
-         * makes the compiler keep it. */
+        /* The caller marks and begins the request only after a successor would find it latched. A kill keeps program
+         * order; this makes the compiler keep it. */
         atomic_signal_fence(memory_order_seq_cst);
         *ret_sequence = sequence;
         return RING_OK;
 }
 
 int ring_consumer_peek(const struct ring_consumer *c, struct ring_request *ret_request) {
-        /* Partner: the store in ring_consumer_latch. An old value shows an old line, which is taken or answered: the caller looks
-         * once more than needed. */
+        /* Partner: the store in ring_consumer_latch. An old value shows an old line, which is taken or answered: the
+         * caller looks once more than needed. */
         uint32_t sequence = atomic_load_explicit(&c->next, memory_order_relaxed);
 
         return consumer_look(c, sequence, ret_request) ? RING_OK : RING_E_EMPTY;
@@ -159,7 +161,8 @@ void ring_consumer_complete(struct ring_consumer *c, uint32_t sequence, uint32_t
         assert(consumer_busy(c, slot));
         /* Before the completion: the client's next line in this slot must find it free. Partner: consumer_busy. */
         atomic_fetch_and_explicit(&c->busy[slot / 64], ~ring_slot_bit(slot), memory_order_release);
-        /* Partner: the acquire loads in ring_producer_poll and ring_producer_wait: who sees the sequence sees the outputs. */
+        /* Partner: the acquire loads in ring_producer_poll and ring_producer_wait: who sees the sequence sees the
+         * outputs. */
         atomic_store_explicit(&c->completion[slot], (uint64_t)status << 32 | sequence, memory_order_release);
         /* Partner: the full fence of ring_producer_wait. */
         atomic_thread_fence(memory_order_seq_cst);

@@ -2,9 +2,9 @@
 /*
  * The two futex calls of the ring.
  *
- * They are the shared kind: waiter and waker are different processes with different mappings of one memfd, so the kernel has to
- * find the sleeper by file and offset. FUTEX_WAIT only reads the word, and the kernel takes a read-only mapping of a
- * descriptor that was opened read-only; that is all a client has of the executor's area.
+ * They are the shared kind: waiter and waker are different processes with different mappings of one memfd, so the
+ * kernel has to find the sleeper by file and offset. FUTEX_WAIT only reads the word, and the kernel takes a read-only
+ * mapping of a descriptor that was opened read-only; that is all a client has of the executor's area.
  *
  * The word is the sequence half of a completion word. A futex is 32 bits wide; the sequence is the half that is sure to
  * change when the slot's request completes.
@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 #define NSEC_PER_SEC INT64_C(1000000000)
-/* How long to sleep where the kernel refuses to wait (memory pressure, a filter): then this is a slow poll, not a busy one. */
+/* How long to sleep where the kernel refuses to wait (memory pressure, a filter): then this is a slow poll, not a busy
+ * one. */
 #define FUTEX_REFUSED_NS 1000000
 
 static const uint32_t *futex_low_half(const _Atomic uint64_t *word) {
@@ -48,8 +49,8 @@ bool ring_futex_wait(const _Atomic uint64_t *word, uint32_t expected, int64_t de
         struct timespec deadline = {.tv_sec = deadline_ns / NSEC_PER_SEC, .tv_nsec = deadline_ns % NSEC_PER_SEC};
 
         /* The bitset form takes an absolute time, so a wait that is interrupted again and again still ends. */
-        if (!syscall(SYS_futex, futex_low_half(word), FUTEX_WAIT_BITSET, expected, deadline_ns < 0 ? NULL : &deadline, NULL,
-                     FUTEX_BITSET_MATCH_ANY))
+        if (!syscall(SYS_futex, futex_low_half(word), FUTEX_WAIT_BITSET, expected, deadline_ns < 0 ? NULL : &deadline,
+                     NULL, FUTEX_BITSET_MATCH_ANY))
                 return true;
         if (errno == ETIMEDOUT)
                 return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * The marks of one communicator on one node: what must survive an executor so that every sequence has one outcome on all
- * ranks. A memfd of MARKS_BYTES made by railmuxd (zeroed), mapped writable by executors only; clients never see it.
+ * The marks of one communicator on one node: what must survive an executor so that every sequence has one outcome on
+ * all ranks. A memfd of MARKS_BYTES made by railmuxd (zeroed), mapped writable by executors only; clients never see it.
  *
  *   final        every sequence up to here is final on all ranks, except those in (lost_after, lost_until]
  *   lost_*       the last range declared lost when an executor took over from a dead one
@@ -13,9 +13,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define MARKS_VERSION 1u
+#define MARKS_VERSION   1u
 #define MARKS_RANKS_MAX 64u
-#define MARKS_BYTES 4096u
+#define MARKS_BYTES     4096u
 
 struct marks {
         _Atomic uint32_t version; /* 0: fresh; the first executor writes MARKS_VERSION last */

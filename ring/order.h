@@ -5,21 +5,21 @@
 #include <stdint.h>
 
 /* A line is sixteen relaxed stores after one release fence, and sixteen relaxed loads before one acquire fence.
- * ThreadSanitizer does not follow fences, so for it every cell is a release store and an acquire load: more than needed, and
- * the same program order. */
+ * ThreadSanitizer does not follow fences, so for it every cell is a release store and an acquire load: more than
+ * needed, and the same program order. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define RING_CELL_STORE memory_order_release
-#define RING_CELL_LOAD memory_order_acquire
+#define RING_CELL_LOAD  memory_order_acquire
 #endif
 #endif
 #if defined(__SANITIZE_THREAD__) && !defined(RING_CELL_STORE)
 #define RING_CELL_STORE memory_order_release
-#define RING_CELL_LOAD memory_order_acquire
+#define RING_CELL_LOAD  memory_order_acquire
 #endif
 #ifndef RING_CELL_STORE
 #define RING_CELL_STORE memory_order_relaxed
-#define RING_CELL_LOAD memory_order_relaxed
+#define RING_CELL_LOAD  memory_order_relaxed
 #endif
 
 /* Other processes share these words: a lock inside the compiler's library would not be theirs. */

@@ -7,9 +7,10 @@
 #include "ring/order.h"
 #include "ring/ring.h"
 
-/* How often a waiter gives its CPU away before it sleeps. Measured with an executor and 1 to 8 ranks on two CPUs: yielding lets
- * whoever has work run, and four times cut a round of 8 ranks from 50 us to 7 us; spinning on a pause instruction instead keeps
- * the CPU from those we wait for (500 pauses: 100 us and more). It is bounded, so a long wait costs nothing. */
+/* How often a waiter gives its CPU away before it sleeps. Measured with an executor and 1 to 8 ranks on two CPUs:
+ * yielding lets whoever has work run, and four times cut a round of 8 ranks from 50 us to 7 us; spinning on a pause
+ * instruction instead keeps the CPU from those we wait for (500 pauses: 100 us and more). It is bounded, so a long wait
+ * costs nothing. */
 #ifndef RING_WAIT_YIELDS
 #define RING_WAIT_YIELDS 4
 #endif
@@ -99,8 +100,8 @@ int ring_producer_wait(struct ring_producer *p, uint32_t sequence, int64_t timeo
                 word = atomic_load_explicit(&p->completion[slot], memory_order_acquire);
                 if ((uint32_t)word == sequence || !in_time)
                         break;
-                /* The kernel compares once more while it enters us among the sleepers, so a wake-up between our look and
-                 * its look is not lost. */
+                /* The kernel compares once more while it enters us among the sleepers, so a wake-up between our look
+                 * and its look is not lost. */
                 in_time = ring_futex_wait(&p->completion[slot], (uint32_t)word, deadline);
         }
         /* Partner: as for the addition above. */

@@ -11,11 +11,11 @@
 #ifndef RING_WORDS /* only the model checker of the tests shrinks the line, to keep its state space small */
 #define RING_WORDS 16u
 #endif
-#define RING_DEPTH_MIN 4u
-#define RING_DEPTH_DEFAULT 256u
-#define RING_DEPTH_MAX 4096u
+#define RING_DEPTH_MIN              4u
+#define RING_DEPTH_DEFAULT          256u
+#define RING_DEPTH_MAX              4096u
 #define RING_ARGUMENT_BYTES_DEFAULT 65536u
-#define RING_ARGUMENT_BYTES_MAX (1u << 30)
+#define RING_ARGUMENT_BYTES_MAX     (1u << 30)
 
 /* Words of a request line. */
 enum {
@@ -32,7 +32,7 @@ enum {
         RING_W_PEER = 10,     /* root or peer rank */
         RING_W_ARGUMENT = 11, /* byte offset of an argument block in the client area's argument space; 0: none */
         RING_W_EPOCH = 12,
-        RING_W_FLAGS = 13, /* no flag is defined yet: must be 0 */
+        RING_W_FLAGS = 13,    /* no flag is defined yet: must be 0 */
         RING_W_SEQUENCE = 14, /* the rank's previous comm sequence + 1 */
         RING_W_ZERO = 15,
 };
@@ -55,7 +55,8 @@ enum {
         RING_OP_COUNT = 13,
 };
 
-/* Each cell holds {ring sequence << 32 | word}: a reader that finds the expected sequence in all 16 has one whole line. */
+/* Each cell holds {ring sequence << 32 | word}: a reader that finds the expected sequence in all 16 has one whole line.
+ */
 struct ring_line {
         _Alignas(128) _Atomic uint64_t cell[RING_WORDS];
 };
@@ -66,10 +67,18 @@ struct ring_request {
         uint32_t word[RING_WORDS];
 };
 
-static inline uint32_t ring_request_op(const struct ring_request *r) { return (r->word[RING_W_HEAD] >> 16) & 0xff; }
-static inline uint32_t ring_request_type(const struct ring_request *r) { return (r->word[RING_W_HEAD] >> 8) & 0xff; }
-static inline uint32_t ring_request_redop(const struct ring_request *r) { return r->word[RING_W_HEAD] & 0xff; }
-static inline uint32_t ring_request_abi(const struct ring_request *r) { return r->word[RING_W_HEAD] >> 24; }
+static inline uint32_t ring_request_op(const struct ring_request *r) {
+        return (r->word[RING_W_HEAD] >> 16) & 0xff;
+}
+static inline uint32_t ring_request_type(const struct ring_request *r) {
+        return (r->word[RING_W_HEAD] >> 8) & 0xff;
+}
+static inline uint32_t ring_request_redop(const struct ring_request *r) {
+        return r->word[RING_W_HEAD] & 0xff;
+}
+static inline uint32_t ring_request_abi(const struct ring_request *r) {
+        return r->word[RING_W_HEAD] >> 24;
+}
 static inline uint64_t ring_request_u64(const struct ring_request *r, unsigned int lo) {
         return (uint64_t)r->word[lo + 1] << 32 | r->word[lo];
 }
@@ -82,23 +91,35 @@ static inline void ring_request_set_head(struct ring_request *r, uint32_t op, ui
 }
 
 /* Sequences wrap; they are compared by signed difference. */
-static inline bool ring_sequence_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
-/* Successor of a ring sequence. 0 is left out, so zeroed memory never looks like a line or a completion. (Comm sequences
- * live in private memory and count through 0.) */
-static inline uint32_t ring_sequence_next(uint32_t a) { return a + 1 ? a + 1 : 1; }
+static inline bool ring_sequence_before(uint32_t a, uint32_t b) {
+        return (int32_t)(a - b) < 0;
+}
+/* Successor of a ring sequence. 0 is left out, so zeroed memory never looks like a line or a completion. (Comm
+ * sequences live in private memory and count through 0.) */
+static inline uint32_t ring_sequence_next(uint32_t a) {
+        return a + 1 ? a + 1 : 1;
+}
 
 /* A completion status: low 16 bits RMX_* code, high 16 bits 1 + rank that caused it, 0 if none. */
-static inline uint32_t ring_status(uint32_t code, int32_t rank) { return code | (uint32_t)(rank + 1) << 16; }
-static inline uint32_t ring_status_code(uint32_t status) { return status & 0xffff; }
-static inline int32_t ring_status_rank(uint32_t status) { return (int32_t)(status >> 16) - 1; }
+static inline uint32_t ring_status(uint32_t code, int32_t rank) {
+        return code | (uint32_t)(rank + 1) << 16;
+}
+static inline uint32_t ring_status_code(uint32_t status) {
+        return status & 0xffff;
+}
+static inline int32_t ring_status_rank(uint32_t status) {
+        return (int32_t)(status >> 16) - 1;
+}
 
 /* ---- layout: two memfds of the daemon, one written by the client only, one by the executor only ------------------ */
 /* client area: lines[depth], then waiting[depth] (u32), then the argument space.
  * executor area: struct ring_executor_header, then completion[depth] (u64 {status << 32 | ring sequence}). */
 struct ring_executor_header {
-        _Alignas(64) _Atomic uint32_t need_wake; /* 1: executor sleeps, the client must write the eventfd after publishing */
-        _Alignas(64) _Atomic uint32_t next;      /* next ring sequence the executor will latch; survives it. 0: fresh ring */
-        _Atomic uint32_t epoch_hint;             /* executor incarnation, informative */
+        /* 1: executor sleeps, the client must write the eventfd after publishing */
+        _Alignas(64) _Atomic uint32_t need_wake;
+        /* next ring sequence the executor will latch; survives the executor. 0: a fresh ring */
+        _Alignas(64) _Atomic uint32_t next;
+        _Atomic uint32_t epoch_hint; /* executor incarnation, informative */
 };
 
 struct ring_layout {
@@ -115,25 +136,26 @@ struct ring_layout {
 
 enum {
         RING_OK = 0,
-        RING_E_DEPTH = 1, /* depth is no power of two in [RING_DEPTH_MIN, RING_DEPTH_MAX] */
-        RING_E_FULL = 2,  /* the slot's earlier request has not been released */
-        RING_E_EMPTY = 3, /* no complete line with the next sequence */
-        RING_E_AGAIN = 4, /* not completed yet */
+        RING_E_DEPTH = 1,    /* depth is no power of two in [RING_DEPTH_MIN, RING_DEPTH_MAX] */
+        RING_E_FULL = 2,     /* the slot's earlier request has not been released */
+        RING_E_EMPTY = 3,    /* no complete line with the next sequence */
+        RING_E_AGAIN = 4,    /* not completed yet */
         RING_E_ARGUMENT = 5, /* argument_bytes above RING_ARGUMENT_BYTES_MAX */
 };
 
 /* Depth must be a power of two within bounds; argument_bytes is rounded up to a page. RING_E_DEPTH, RING_E_ARGUMENT. */
 int ring_layout_init(struct ring_layout *layout, uint32_t depth, uint32_t argument_bytes);
 
-/* ---- producer (client). Not thread-safe: the caller holds one lock around publish/release. -------------------------- */
+/* ---- producer (client). Not thread-safe: the caller holds one lock around publish/release. --------------------------
+ */
 struct ring_producer {
         struct ring_layout layout;
-        struct ring_line *lines;                          /* RW */
-        _Atomic uint32_t *waiting;                        /* RW; number of threads that sleep on the slot */
-        const struct ring_executor_header *header;        /* read-only mapping */
-        const _Atomic uint64_t *completion;               /* read-only mapping */
-        uint32_t next;                                    /* sequence of the next line */
-        uint64_t in_flight[RING_DEPTH_MAX / 64];          /* private: slot published and not released */
+        struct ring_line *lines;                   /* RW */
+        _Atomic uint32_t *waiting;                 /* RW; number of threads that sleep on the slot */
+        const struct ring_executor_header *header; /* read-only mapping */
+        const _Atomic uint64_t *completion;        /* read-only mapping */
+        uint32_t next;                             /* sequence of the next line */
+        uint64_t in_flight[RING_DEPTH_MAX / 64];   /* private: slot published and not released */
 };
 /* first: RING_FIRST_SEQUENCE for a fresh ring (tests start near the wrap). */
 void ring_producer_init(struct ring_producer *p, const struct ring_layout *layout, void *client_area,
@@ -147,27 +169,30 @@ bool ring_producer_must_wake(struct ring_producer *p);
 void ring_producer_release(struct ring_producer *p, uint32_t sequence);
 /* RING_OK and the status (acquire: outputs are visible), or RING_E_AGAIN. Any thread, no lock. */
 int ring_producer_poll(const struct ring_producer *p, uint32_t sequence, uint32_t *ret_status);
-/* Sleeps until completed or timeout_ns passed (< 0: no limit). RING_OK / RING_E_AGAIN. Any thread, no lock. Announces the
- * sleeper in waiting[slot] before it sleeps on the low half of the completion word (futex on a read-only mapping). */
+/* Sleeps until completed or timeout_ns passed (< 0: no limit). RING_OK / RING_E_AGAIN. Any thread, no lock. Announces
+ * the sleeper in waiting[slot] before it sleeps on the low half of the completion word (futex on a read-only mapping).
+ */
 int ring_producer_wait(struct ring_producer *p, uint32_t sequence, int64_t timeout_ns, uint32_t *ret_status);
 
 /* ---- consumer (executor). latch, relatch: one thread at a time; complete: any thread, once per sequence;
- * peek, sleep, awake: any thread. The struct holds atomics: initialise it in place and do not copy it. ---------------- */
+ * peek, sleep, awake: any thread. The struct holds atomics: initialise it in place and do not copy it. ----------------
+ */
 struct ring_consumer {
         struct ring_layout layout;
-        const struct ring_line *lines;       /* read-only mapping */
-        const _Atomic uint32_t *waiting;     /* read-only mapping; read once, a lie costs the client only */
-        struct ring_executor_header *header; /* RW */
-        _Atomic uint64_t *completion;        /* RW */
-        _Atomic uint32_t next;               /* private truth; header->next is its published copy */
+        const struct ring_line *lines;              /* read-only mapping */
+        const _Atomic uint32_t *waiting;            /* read-only mapping; read once, a lie costs the client only */
+        struct ring_executor_header *header;        /* RW */
+        _Atomic uint64_t *completion;               /* RW */
+        _Atomic uint32_t next;                      /* private truth; header->next is its published copy */
         _Atomic uint64_t busy[RING_DEPTH_MAX / 64]; /* private: latched and not completed */
 };
 /* A ring never used before: next = first. A ring of a dead executor: next is taken from the executor area, and clients
  * that sleep on a request which it completed without waking them are woken. No other executor may be alive on it. */
 void ring_consumer_init(struct ring_consumer *c, const struct ring_layout *layout, const void *client_area,
                         void *executor_area, uint32_t first);
-/* After ring_consumer_init on a dead executor's ring and before the first latch: yields, oldest first, each line that was
- * latched and never completed; RING_E_EMPTY ends the list (at once for a fresh ring). *cursor starts at 0. */
+/* After ring_consumer_init on a dead executor's ring and before the first latch: yields, oldest first, each line that
+ * was latched and never completed; RING_E_EMPTY ends the list. A fresh ring of an honest client has none. *cursor
+ * starts at 0. */
 int ring_consumer_relatch(struct ring_consumer *c, uint32_t *cursor, struct ring_request *ret_request,
                           uint32_t *ret_sequence);
 /* Copies the next line into private memory if it is complete and its slot is free. RING_E_EMPTY otherwise. */
