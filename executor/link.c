@@ -27,7 +27,7 @@
 #define LINK_RETRY_MS    20
 #define LINK_SEND_MS     1000
 #define LINK_DRAIN_MS    10
-#define LINK_DRAIN_BOUND 500 /* times LINK_DRAIN_MS */
+#define LINK_DRAIN_BOUND 200 /* times LINK_DRAIN_MS: well below the grace of whoever stops us */
 
 struct link {
         struct event_base *base;

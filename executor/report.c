@@ -228,17 +228,17 @@ int report_failures(struct executor *executor, report_send send, void *userdata)
 }
 
 int report_stalls(struct executor *executor, report_send send, void *userdata) {
-        uint64_t now = clock_now_ns();
-
         for (struct comm *comm = executor->comms; comm; comm = comm->hh.next) {
                 Railmux__Executor__Stall stall = RAILMUX__EXECUTOR__STALL__INIT;
                 Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
                 uint32_t missing[PLAN_RANKS_MAX];
                 struct comm_op *op;
+                uint64_t now;
                 int r;
 
                 pthread_mutex_lock(&comm->mutex);
                 op = oldest(comm);
+                now = clock_now_ns(); /* under the mutex: not before the request's own time */
                 if (!op || atomic_load_explicit(&comm->error, memory_order_acquire) || /* comm_set_error */
                     now - op->first_ns < executor->stall_ns || comm->reported_stall == op->sequence) {
                         pthread_mutex_unlock(&comm->mutex);

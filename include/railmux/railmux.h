@@ -20,7 +20,8 @@
  * Sizes.    Counts are in elements, sizes in bytes. Zero counts are valid and still synchronise nothing but the order
  *           of requests.
  * Memory.   Memory from rmx_mem_alloc is shared with the executor and used in place (zero-copy). Any other host
- *           pointer works too; the library then copies through a bounce buffer that it keeps for later calls.
+ *           pointer works too; the library then copies through a bounce buffer that it keeps for later calls. Making
+ *           one needs the daemon; rmx_buffer_register makes it ahead of time, so that no collective ever waits for it.
  * Streams.  The last argument of a collective is the GPU stream it is ordered on; for host memory it must be NULL and
  *           the call returns when the result is final.
  */
