@@ -27,6 +27,8 @@
 #include "railmux/railmux.h"
 #include "util/memfd.h"
 
+#define BELL_LINES_MAX 64u /* taken from one ring in one round */
+
 int bell_attach(struct session *session, uint32_t gpu, uint32_t depth, uint32_t argument_bytes, const int fds[3]) {
         struct ring_layout layout;
         struct bell *bell;
@@ -145,7 +147,11 @@ bool bell_serve(struct bell *bell) {
                         any = true;
                 }
         }
-        while (bell_may_take(bell) && !ring_consumer_latch(&bell->consumer, &line, &ring_sequence)) {
+        /* Bounded: a client that rings as fast as it is answered must not hold the worker, and the table lock, for
+         * ever. */
+        for (uint32_t n = 0; n < BELL_LINES_MAX && bell_may_take(bell); n++) {
+                if (ring_consumer_latch(&bell->consumer, &line, &ring_sequence))
+                        break;
                 bell_take(bell, &line, ring_sequence);
                 any = true;
         }

@@ -4,8 +4,6 @@
  */
 #include "plan/plan.h"
 
-struct topology;
-
 struct plan_constants {
         double hop_ns;             /* one chunk from push to visible */
         double ns_per_byte_link;   /* one stream through one channel */
