@@ -1,126 +1,201 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cost model, a skeleton with its final shape: time = phases * scheduling + hops on the longest chain + bytes of
- * the busiest rank / parallelism. On GPUs every rank has its own engine (parallel = ranks); the host backend shares a
- * few threads among all ranks, so there the sum over all ranks counts. Crossovers between algorithms come out of the
- * model; there are no byte limits in it.
+ * The cost model
  *
- * Shipped constants of the host backend: fitted by eye to 2 cores of an x86-64 server (docs/benchmarks.md); they decide
- * only where one_shot gives way to two_shot.
+ * Predicted time = latency of the longest chain of chunks + work. The work of a rank is what its own phases cost: so
+ * much per phase, per end of a chunk, per byte copied into or out of a slot, per input byte of a reduction. Ranks that
+ * have an engine each (GPUs) work side by side, and the busiest one counts; on the host backend all ranks share
+ * `parallel` worker threads, and the sum counts.
+ *
+ * Nothing else decides between algorithms: where one_shot, which sends everything to everyone, loses to two_shot,
+ * which needs twice the chunks and one more hop, is where the two predictions cross. There are no sizes in here, and a
+ * GPU with measured constants gets its own crossing.
+ *
+ * The host backend's constants were fitted to its interpreter, one thread serving all ranks of 2 to 16, data in cache,
+ * on an AVX-512 server: 17 ns for an end of a chunk, 60 GB/s for copies and for what reductions read. They are
+ * within a factor of two there from 64 bytes to 4 MB; out of cache everything slows down alike.
  */
 #include "plan/cost.h"
 
-#include <stddef.h>
-
 #include "ring/ring.h"
 
-#define STAGING_TARGET_BYTES (32u << 20)
+#define STAGING_TARGET_BYTES (UINT64_C(32) << 20)
+#define PART_ALIGN           64u
 #define PART_BYTES_MIN       4096u
 #define PART_BYTES_MAX       65536u
 #define SLOTS                2u
+#define CROSSING_SHIFT_MIN   4u
+#define CROSSING_SHIFT_MAX   40u
+#define CROSSING_ELEMENT     4u /* bytes */
 
 void plan_constants_host(struct plan_constants *constants, uint32_t n_workers) {
         *constants = (struct plan_constants){
-                .hop_ns = 60,
-                .ns_per_byte_link = 0.12,
-                .ns_per_byte_reduce = 0.10,
-                .ns_per_phase = 250,
-                .parallel = n_workers ? n_workers : 1,
+                .hop_ns = 300, /* the line goes to another core, and its worker is busy with another rank */
+                .ns_per_chunk = 17,
+                .ns_per_byte_link = 0.017,
+                .ns_per_byte_reduce = 0.017,
+                .ns_per_phase = 10,
+                .parallel = n_workers > 0 ? n_workers : 1,
         };
 }
 
-/* Bytes and chunks that one rank pushes, copies and reduces. */
-struct load {
-        double chunks, bytes_moved, bytes_reduced, phases;
+/* ---- prediction -------------------------------------------------------------------------------------------------- */
+struct cost_request {
+        const struct plan *plan;
+        const struct plan_constants *constants;
+        struct plan_geometry geometry;
+        uint64_t count;
+        uint32_t element_bytes;
 };
 
-static struct load rank_load(const struct plan *plan, double bytes) {
-        double n = plan->n_ranks, shard = bytes / n;
-        struct load load = {.phases = plan->n_phases};
+/* All elements of a range that rank `me` has with one peer (shards and blocks: the longest). */
+static double range_bytes(const struct cost_request *q, uint32_t range) {
+        uint64_t elements = q->count;
 
-        for (uint32_t i = 0; i < plan->n_phases; i++) {
-                const struct plan_phase *phase = &plan->phases[i];
-                uint32_t range = phase->kind == PLAN_COPY ? phase->out_range : phase->in_range;
-                bool sharded = range == PLAN_RANGE_SHARD_ME || range == PLAN_RANGE_SHARD_PEER;
-                double span = range == PLAN_RANGE_NONE ? 0 : sharded ? shard : bytes;
-                double peers = phase->peers == PLAN_PEERS_OTHERS ? n - 1 : 1;
-
-                if (phase->kind == PLAN_REDUCE) {
-                        load.bytes_reduced += span * n;
-                        if (phase->forward) {
-                                load.bytes_moved += span * (n - 1);
-                                load.chunks += n - 1;
-                        }
-                } else {
-                        load.bytes_moved += span * peers;
-                        load.chunks += peers;
-                }
+        if (range == PLAN_RANGE_NONE)
+                return 0;
+        if (range == PLAN_RANGE_SHARD_ME || range == PLAN_RANGE_SHARD_PEER) {
+                elements = plan_shard_elements(q->count, q->plan->n_ranks, q->element_bytes);
+                elements = elements < q->count ? elements : q->count;
         }
-        return load;
+        return (double)elements * q->element_bytes;
+}
+
+static double phase_ns(const struct cost_request *q, const struct plan_phase *phase, uint32_t me, uint32_t root) {
+        const struct plan_constants *k = q->constants;
+        double parts = (double)plan_phase_parts(q->plan, phase, &q->geometry, q->count, q->element_bytes);
+        double peers = plan_phase_peers(q->plan, phase, me, root);
+        double bytes = range_bytes(q, phase->in_range != PLAN_RANGE_NONE ? phase->in_range : phase->out_range);
+        double ns = k->ns_per_phase;
+
+        if (phase->kind == PLAN_COPY && phase->peers == PLAN_PEERS_SELF)
+                return ns + bytes * k->ns_per_byte_link;
+        if (phase->kind == PLAN_REDUCE) {
+                ns += parts * peers * k->ns_per_chunk + bytes * (peers + 1) * k->ns_per_byte_reduce;
+                if (!phase->forward)
+                        return ns;
+        }
+        return ns + parts * peers * k->ns_per_chunk + bytes * peers * k->ns_per_byte_link;
+}
+
+/* Chunks on the longest chain in which each one needs the one before it. */
+static uint32_t plan_hops(const struct plan *plan) {
+        uint32_t arrives[PLAN_REGIONS_MAX] = {0}, most = 0;
+
+        for (uint32_t round = 0; round < PLAN_REGIONS_MAX; round++)
+                for (uint32_t p = 0; p < plan->n_phases; p++) {
+                        const struct plan_phase *phase = &plan->phases[p];
+                        uint32_t hops = 0;
+
+                        if (phase->kind == PLAN_PUSH || phase->kind == PLAN_SIGNAL)
+                                hops = 1;
+                        else if (phase->kind == PLAN_REDUCE && phase->forward)
+                                hops = arrives[phase->region_in] + 1;
+                        if (hops > arrives[phase->region_out])
+                                arrives[phase->region_out] = hops;
+                }
+        for (uint32_t region = 0; region < PLAN_REGIONS_MAX; region++)
+                most = arrives[region] > most ? arrives[region] : most;
+        return plan->n_ranks > 1 ? most : 0;
 }
 
 double plan_cost_ns(const struct plan *plan, const struct plan_constants *constants, uint64_t count,
                     uint32_t element_bytes) {
-        struct load load = rank_load(plan, (double)count * element_bytes);
-        double ranks_at_once = plan->n_ranks < constants->parallel ? plan->n_ranks : constants->parallel;
-        double rounds = plan->n_ranks / ranks_at_once;
+        struct cost_request q = {plan, constants, {0}, count, element_bytes};
+        double total = 0, busiest = 0;
 
-        return rounds *
-               (load.phases * constants->ns_per_phase + load.chunks * constants->hop_ns +
-                load.bytes_moved * constants->ns_per_byte_link + load.bytes_reduced * constants->ns_per_byte_reduce);
+        plan_geometry_choose(plan->n_ranks, &q.geometry);
+        for (uint32_t me = 0; me < plan->n_ranks; me++) {
+                double ns = 0;
+
+                for (uint32_t p = 0; p < plan->n_phases; p++)
+                        if (plan_phase_mine(&plan->phases[p], me, 0))
+                                ns += phase_ns(&q, &plan->phases[p], me, 0);
+                total += ns;
+                busiest = ns > busiest ? ns : busiest;
+        }
+        total /= constants->parallel > 0 ? constants->parallel : 1;
+        return plan_hops(plan) * constants->hop_ns + (total > busiest ? total : busiest);
+}
+
+/* ---- staging ----------------------------------------------------------------------------------------------------- */
+static uint64_t n_channels(uint32_t n_ranks) {
+        return n_ranks > 1 ? (uint64_t)n_ranks * (n_ranks - 1) * PLAN_REGIONS_MAX : 0;
 }
 
 void plan_geometry_choose(uint32_t n_ranks, struct plan_geometry *ret_geometry) {
-        uint64_t channels = (uint64_t)n_ranks * (n_ranks > 1 ? n_ranks - 1 : 1) * PLAN_REGIONS_MAX * SLOTS;
-        uint64_t part = STAGING_TARGET_BYTES / channels;
+        uint64_t part = PART_BYTES_MAX;
 
-        part = part > PART_BYTES_MAX ? PART_BYTES_MAX : part < PART_BYTES_MIN ? PART_BYTES_MIN : part / 64 * 64;
+        if (n_ranks > 1)
+                part = STAGING_TARGET_BYTES / (n_channels(n_ranks) * SLOTS) / PART_ALIGN * PART_ALIGN;
+        if (part > PART_BYTES_MAX)
+                part = PART_BYTES_MAX;
+        if (part < PART_BYTES_MIN)
+                part = PART_BYTES_MIN; /* smaller parts cost more than the memory is worth */
         *ret_geometry = (struct plan_geometry){.part_bytes = (uint32_t)part, .slots = SLOTS};
 }
 
 uint64_t plan_staging_bytes(const struct plan_geometry *geometry, uint32_t n_ranks) {
-        return (uint64_t)n_ranks * (n_ranks - 1) * PLAN_REGIONS_MAX * geometry->slots * geometry->part_bytes;
+        return n_channels(n_ranks) * geometry->slots * geometry->part_bytes;
 }
 
-static void choice_add(struct plan_choice *choices, uint32_t *n, uint32_t operation, uint32_t algorithm,
-                       uint64_t max_bytes) {
-        choices[(*n)++] = (struct plan_choice){.operation = operation, .algorithm = algorithm, .max_bytes = max_bytes};
-}
+/* ---- choice ------------------------------------------------------------------------------------------------------ */
+/* The largest power of two of bytes up to which `first` is nowhere predicted slower than `then`. 0: it is from the
+ * beginning; UINT64_MAX: it never is. */
+static uint64_t crossing(const struct plan *first, const struct plan *then, const struct plan_constants *constants) {
+        uint64_t limit = 0;
 
-/* The largest power of two of bytes up to which plan a is predicted not slower than plan b; 0: never, UINT64_MAX:
- * always. */
-static uint64_t crossover(const struct plan *a, const struct plan *b, const struct plan_constants *constants) {
-        uint64_t last = 0;
-
-        for (unsigned int shift = 4; shift < 40; shift++) {
+        for (uint32_t shift = CROSSING_SHIFT_MIN; shift <= CROSSING_SHIFT_MAX; shift++) {
                 uint64_t bytes = UINT64_C(1) << shift;
 
-                if (plan_cost_ns(a, constants, bytes / 4, 4) > plan_cost_ns(b, constants, bytes / 4, 4))
-                        return last;
-                last = bytes;
+                if (plan_cost_ns(first, constants, bytes / CROSSING_ELEMENT, CROSSING_ELEMENT) >
+                    plan_cost_ns(then, constants, bytes / CROSSING_ELEMENT, CROSSING_ELEMENT))
+                        return limit;
+                limit = bytes;
         }
         return UINT64_MAX;
 }
 
-uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,
-                     struct plan_choice choices[PLAN_CHOICES_MAX]) {
-        static const uint32_t direct[] = {RING_OP_ALL_GATHER, RING_OP_REDUCE_SCATTER, RING_OP_BROADCAST,
-                                          RING_OP_BARRIER};
-        struct plan one_shot, two_shot;
-        uint64_t limit = UINT64_MAX;
+static uint32_t choose(const struct plan_constants *constants, uint32_t n_ranks, uint32_t operation,
+                       const uint32_t *algorithms, uint32_t n_algorithms, struct plan_choice *choices) {
+        uint64_t done = 0;
         uint32_t n = 0;
 
-        if (plan_build(RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, n_ranks, &one_shot) ||
-            plan_build(RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, n_ranks, &two_shot))
+        for (uint32_t i = 0; i < n_algorithms && done < UINT64_MAX; i++) {
+                uint64_t limit = UINT64_MAX;
+                struct plan plan, next;
+
+                if (i + 1 < n_algorithms && !plan_build(operation, algorithms[i], n_ranks, &plan) &&
+                    !plan_build(operation, algorithms[i + 1], n_ranks, &next))
+                        limit = crossing(&plan, &next, constants);
+                if (limit <= done)
+                        continue;
+                choices[n++] = (struct plan_choice){operation, algorithms[i], limit};
+                done = limit;
+        }
+        return n;
+}
+
+uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,
+                     struct plan_choice choices[PLAN_CHOICES_MAX]) {
+        static const struct {
+                uint32_t operation;
+                uint32_t n_algorithms;
+                uint32_t algorithms[2]; /* for small requests first */
+        } candidates[] = {
+                {RING_OP_ALL_REDUCE, 2, {PLAN_ONE_SHOT, PLAN_TWO_SHOT}},
+                {RING_OP_ALL_GATHER, 1, {PLAN_DIRECT}},
+                {RING_OP_REDUCE_SCATTER, 1, {PLAN_DIRECT}},
+                {RING_OP_BROADCAST, 1, {PLAN_DIRECT}},
+                {RING_OP_BARRIER, 1, {PLAN_DIRECT}},
+        };
+        uint32_t n = 0;
+
+        if (n_ranks < 1 || n_ranks > PLAN_RANKS_MAX)
                 return 0;
-        if (n_ranks > 1)
-                limit = crossover(&one_shot, &two_shot, constants);
-        if (limit)
-                choice_add(choices, &n, RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, limit);
-        if (limit != UINT64_MAX)
-                choice_add(choices, &n, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX);
-        for (unsigned int i = 0; i < sizeof(direct) / sizeof(direct[0]); i++)
-                choice_add(choices, &n, direct[i], PLAN_DIRECT, UINT64_MAX);
+        for (size_t i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++)
+                n += choose(constants, n_ranks, candidates[i].operation, candidates[i].algorithms,
+                            candidates[i].n_algorithms, choices + n);
         return n;
 }
 

@@ -6,6 +6,7 @@
 
 struct plan_constants {
         double hop_ns;             /* one chunk from push to visible */
+        double ns_per_chunk;       /* either end of one chunk, without its bytes */
         double ns_per_byte_link;   /* one stream through one channel */
         double ns_per_byte_reduce; /* per input byte */
         double ns_per_phase;       /* scheduling a phase */

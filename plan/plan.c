@@ -1,23 +1,58 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a plan means.
+ * What a plan means
  *
- * Every rank runs the phases that are its own (`who`). Each phase has a cursor that walks its steps in a fixed order
- * and never goes back; phases of one request are tried independently, so a phase that waits holds up nobody but itself
- * and those that name it in `after`.
+ * A plan is a program without branches for all ranks of a communicator. Every rank runs the phases that are its own
+ * (`who`), all at once: each phase has a cursor, and whoever executes the rank tries the cursors in any order, as often
+ * as it likes. Whatever the executor does (a warp per phase, one thread for sixty-four ranks, a simulator), it must
+ * keep to the following; the verifier assumes no more than this.
  *
- *   PUSH, SIGNAL  steps (part, k): part-major, then the peers in order. A step needs credit on the channel to its peer.
- *   COPY, WAIT    steps (part, k): likewise. A step needs the next chunk of the channel from its peer, and releases it.
- *   REDUCE        steps (part): needs the next chunk of every other rank, and, if it forwards, credit on every channel
- * out. COPY of SELF  steps (part): needs nothing. `after`       step (part, k) of this phase needs all steps of part
- * `part` of the named phase done.
+ * Steps. A cursor walks through the steps of its phase in a fixed order and never skips or goes back. A step that is
+ * not ready changes nothing and is tried again; it holds up its own phase and nothing else.
  *
- * A request of a rank is done when all its phases are. Only then the rank starts its next one. Different ranks may be
- * at different requests; the channels, being FIFOs, carry chunks of the next request behind those of the former one.
+ *   kind       steps         needs                      then, in this order
+ *   PUSH       (part, peer)  a free slot to the peer    copies input into the slot, sets its flag
+ *   SIGNAL     (peer)        the same                   sets the flag of an empty chunk
+ *   COPY       (part, peer)  the peer's next chunk      copies it into the output, releases it
+ *   WAIT       (peer)        the same                   releases it
+ *   COPY SELF  (part)        nothing                    copies input to output; nothing if they are the same
+ *   REDUCE     (part)        every other rank's next    reduces own input and the chunks in rank order into
+ *                            chunk; to forward, also    the output; copies the result into the slots and sets
+ *                            a free slot to each: all   their flags; releases the chunks
+ *                            of this before it writes
  *
- * Spans. All ranks count the same parts for a phase, that of the largest span; on a ragged or empty shard the last
- * parts are short or empty, and an empty part still moves an (empty) chunk. So both ends of a channel always agree on
- * the number of chunks without looking at lengths.
+ * (part, peer) goes part by part, and within a part through the peers in the order of plan_phase_peer(): sends start
+ * behind the own rank and go up, receives start before it and go down, so that what is sent first is received first and
+ * the ranks do not all start with the same one. A phase without peers (a single rank has no others) is done at once,
+ * except REDUCE, which then has its own input to write out.
+ *
+ * `after` = q: step (part i, any peer) waits until phase q of the same rank has done all steps of its part i; a phase q
+ * with fewer parts, or one that this rank does not run, is waited for as a whole (and is then at once done if it has no
+ * steps). Nothing else orders the phases of a request: everything more is won from chunks and credits.
+ *
+ * Chunks. Chunk number c of a channel lies in slot c mod slots. The source may write it when chunk c - slots has been
+ * released; a chunk is released as soon as it has been read. The destination knows which number comes next and takes
+ * exactly that one. Chunks carry no length and no address: both ends derive the span from the plan and the request.
+ * Therefore every rank counts the same number of parts for a phase, those of the largest span that any rank has, and a
+ * part that is empty here (ragged or empty shard) moves an empty chunk.
+ *
+ * Requests. A rank begins its next request when all phases of the former one are done. Ranks may be at different
+ * requests; chunks of a later one queue up behind those of the former. That is sound for any sequence of plans if each
+ * of them takes as many chunks from each channel as it puts there. The argument, which lets the verifier look at one
+ * plan at a time (it looks at pairs as well): let k be the earliest request that some rank has not finished. All ranks
+ * have finished what came before, so the channels hold nothing older. A chunk that a step of request k needs is the
+ * source's work in request k, since counts agree; a credit that it needs comes from releasing a chunk of request k or
+ * older. So whether k gets stuck, and what it computes, depends on nothing but k; a rank that runs ahead only fills
+ * slots that k has let go of, and that adds order, never removes any.
+ *
+ * Numbers. Chunk numbers and credits are counters of 32 bits that wrap. A slot's flag before chunk c is written is the
+ * number of the chunk before it in that slot, c - slots, and credits are never more than `slots` behind; so comparing
+ * for equality, and by unsigned difference, is exact for every counter of b bits with slots < 2^b, however often it
+ * wraps, if counting starts at 1 and flags at 0 (or flags are set when it starts elsewhere).
+ *
+ * Buffers. A rank's input and output are touched by its own phases only, hence after its own bell. In place, the output
+ * lies on the input (all_reduce, broadcast), around it (all_gather: the own block) or inside it (reduce_scatter); the
+ * verifier proves that nothing is overwritten before it was read.
  */
 #include "plan/plan.h"
 
@@ -65,103 +100,42 @@ bool plan_operation_rooted(uint32_t operation) {
 
 int plan_request_elements(uint32_t operation, uint32_t n_ranks, uint64_t count, bool is_root, uint64_t *ret_in,
                           uint64_t *ret_out) {
-        uint64_t all;
+        uint64_t in = count, out = count;
 
-        if (__builtin_mul_overflow(count, (uint64_t)n_ranks, &all))
-                return PLAN_E_INVALID;
         switch (operation) {
         case RING_OP_ALL_REDUCE:
-                *ret_in = count, *ret_out = count;
-                return PLAN_OK;
+                break;
         case RING_OP_ALL_GATHER:
-                *ret_in = count, *ret_out = all;
-                return PLAN_OK;
+                if (__builtin_mul_overflow(count, (uint64_t)n_ranks, &out))
+                        return PLAN_E_INVALID;
+                break;
         case RING_OP_REDUCE_SCATTER:
-                *ret_in = all, *ret_out = count;
-                return PLAN_OK;
+                if (__builtin_mul_overflow(count, (uint64_t)n_ranks, &in))
+                        return PLAN_E_INVALID;
+                break;
         case RING_OP_BROADCAST:
-                *ret_in = is_root ? count : 0, *ret_out = count;
-                return PLAN_OK;
+                in = is_root ? count : 0;
+                break;
         case RING_OP_BARRIER:
-                *ret_in = 0, *ret_out = 0;
-                return PLAN_OK;
-        default:
-                return PLAN_E_INVALID;
-        }
-}
-
-uint64_t plan_shard_elements(uint64_t count, uint32_t n_ranks, uint32_t element_bytes) {
-        uint64_t shard = count / n_ranks + (count % n_ranks ? 1 : 0);
-        uint64_t granule = element_bytes && element_bytes < 16 ? 16 / element_bytes : 1;
-
-        return shard > UINT64_MAX - granule ? shard : (shard + granule - 1) / granule * granule;
-}
-
-/* The elements a range covers for (me, peer): offset and length. */
-static struct plan_span range_span(uint32_t range, uint32_t n_ranks, uint64_t count, uint32_t element_bytes,
-                                   uint32_t me, uint32_t peer) {
-        uint64_t shard, offset;
-
-        switch (range) {
-        case PLAN_RANGE_WHOLE:
-                return (struct plan_span){0, count};
-        case PLAN_RANGE_SHARD_ME:
-        case PLAN_RANGE_SHARD_PEER:
-                shard = plan_shard_elements(count, n_ranks, element_bytes);
-                if (__builtin_mul_overflow(shard, (uint64_t)(range == PLAN_RANGE_SHARD_ME ? me : peer), &offset) ||
-                    offset > count)
-                        offset = count;
-                return (struct plan_span){offset, count - offset < shard ? count - offset : shard};
-        case PLAN_RANGE_BLOCK_ME:
-                return (struct plan_span){count * me, count};
-        case PLAN_RANGE_BLOCK_PEER:
-                return (struct plan_span){count * peer, count};
-        default:
-                return (struct plan_span){0, 0};
-        }
-}
-
-static uint64_t part_elements(const struct plan_geometry *geometry, uint32_t element_bytes) {
-        return geometry->part_bytes / element_bytes;
-}
-
-uint64_t plan_phase_parts(const struct plan *plan, const struct plan_phase *phase, const struct plan_geometry *geometry,
-                          uint64_t count, uint32_t element_bytes) {
-        uint64_t elements = part_elements(geometry, element_bytes), longest;
-        uint32_t range;
-
-        switch (phase->kind) {
-        case PLAN_SIGNAL:
-        case PLAN_WAIT:
-                return 1;
-        case PLAN_COPY:
-                range = phase->peers == PLAN_PEERS_SELF ? phase->in_range : phase->out_range;
+                in = out = 0;
                 break;
         default:
-                range = phase->in_range;
-                break;
+                return PLAN_E_UNSUPPORTED;
         }
-        longest = range_span(range, plan->n_ranks, count, element_bytes, 0, 0)
-                          .length; /* shard and block 0 are the longest */
-        return longest / elements + (longest % elements ? 1 : 0);
-}
-
-struct plan_span plan_span(uint32_t range, const struct plan *plan, const struct plan_geometry *geometry,
-                           uint64_t count, uint32_t element_bytes, uint32_t me, uint32_t peer, uint64_t part) {
-        struct plan_span span = range_span(range, plan->n_ranks, count, element_bytes, me, peer);
-        uint64_t elements = part_elements(geometry, element_bytes), skip;
-
-        if (__builtin_mul_overflow(elements, part, &skip) || skip > span.length)
-                skip = span.length;
-        span.offset += skip;
-        span.length -= skip;
-        if (span.length > elements)
-                span.length = elements;
-        return span;
+        *ret_in = in;
+        *ret_out = out;
+        return PLAN_OK;
 }
 
 bool plan_phase_mine(const struct plan_phase *phase, uint32_t me, uint32_t root) {
-        return phase->who == PLAN_WHO_ALL || (phase->who == PLAN_WHO_ROOT) == (me == root);
+        switch (phase->who) {
+        case PLAN_WHO_ROOT:
+                return me == root;
+        case PLAN_WHO_OTHERS:
+                return me != root;
+        default:
+                return true;
+        }
 }
 
 uint32_t plan_phase_peers(const struct plan *plan, const struct plan_phase *phase, uint32_t me, uint32_t root) {
@@ -174,10 +148,14 @@ uint32_t plan_phase_peer(const struct plan *plan, const struct plan_phase *phase
                          uint32_t k) {
         uint32_t n = plan->n_ranks;
 
-        if (phase->peers == PLAN_PEERS_SELF)
-                return me;
-        if (phase->peers == PLAN_PEERS_ROOT)
+        switch (phase->peers) {
+        case PLAN_PEERS_OTHERS:
+                if (phase->kind == PLAN_PUSH || phase->kind == PLAN_SIGNAL)
+                        return (me + 1 + k) % n;
+                return (me + n - 1 - k) % n;
+        case PLAN_PEERS_ROOT:
                 return root;
-        /* Everybody starts with another peer; what I send first is what that peer receives first. */
-        return phase->kind == PLAN_PUSH || phase->kind == PLAN_SIGNAL ? (me + 1 + k) % n : (me + 2 * n - 1 - k) % n;
+        default:
+                return me;
+        }
 }

@@ -1,345 +1,294 @@
 /* SPDX-License-Identifier: MIT */
-#include "oracle.h"
+/*
+ * The oracle
+ *
+ * Every (rank, phase) is a thread, and so is every rank's caller, who rings when it likes. A step is many operations,
+ * and any thread may come in between: data moves in two halves, a flag is set in an operation of its own, a release
+ * too. The caller checks its output in the operation that sees completion, then fills both buffers with rubbish, and at
+ * the end the rubbish must be as it was. The reduction is one where order matters.
+ *
+ * Schedules: uniformly random; priorities per thread that change now and then; priorities per rank, so that one runs
+ * ahead and one starves as long as anything else can move.
+ */
+#include "oracle_world.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "ring/ring.h"
 
-#define POISON           INT64_MIN
-#define ORACLE_PARTS_MAX 4096u
+#define OPS_MAX 10000000u
 
-struct slot {
-        uint32_t flag;
-        uint64_t length;
-        int64_t *data;
-};
+const char *const oracle_harm_names[ORACLE_HARM_COUNT] = {"fine", "stuck", "wrong", "outside", "late", "leftover"};
 
-struct fifo {
-        struct slot *slots;
-        uint32_t sent, taken;
-};
+uint64_t oracle_random(uint64_t *state) {
+        uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
 
-struct body { /* one rank */
-        int64_t *area;
-        uint64_t n_area, in_at, out_at, n_in, n_out;
-        uint64_t at[PLAN_PHASES_MAX]; /* cursor: step number */
-        uint32_t lap;
-        int64_t *pending; /* ORACLE_EARLY_FLAG: data still to be written */
-};
-
-struct world {
-        const struct plan *plan;
-        const struct plan_case *c;
-        enum oracle_mutation mutation;
-        uint32_t laps;
-        uint64_t part;
-        struct body bodies[PLAN_RANKS_MAX];
-        struct fifo *fifos;
-        struct { /* a write that is delayed behind its flag */
-                struct slot *slot;
-                int64_t *data;
-                uint64_t length;
-        } late[16];
-        bool wrong;
-        unsigned int seed;
-};
-
-static uint32_t dice(struct world *w, uint32_t n) {
-        return (uint32_t)rand_r(&w->seed) % n;
+        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+        return z ^ (z >> 31);
 }
 
-static int64_t input(uint32_t lap, uint32_t rank, uint64_t i) {
-        return (int64_t)(1000003u * (lap + 1) + 7919u * (rank + 1) * (rank + 1) + 31u * i * (rank + 3));
+static uint32_t dice(struct world *w, uint32_t sides) {
+        return (uint32_t)(oracle_random(&w->random) % sides);
 }
 
-static struct fifo *fifo(struct world *w, uint32_t region, uint32_t from, uint32_t to) {
-        return &w->fifos[(region * w->plan->n_ranks + from) * w->plan->n_ranks + to];
+uint64_t world_input_word(uint32_t lap, uint32_t rank, uint64_t i) {
+        uint64_t state = (uint64_t)lap << 56 ^ (uint64_t)rank << 48 ^ i;
+
+        return oracle_random(&state) | 1;
 }
 
-static void body_begin(struct world *w, uint32_t me) {
-        struct body *b = &w->bodies[me];
-
-        for (uint64_t i = 0; i < b->n_area; i++)
-                b->area[i] = POISON;
-        for (uint64_t i = 0; i < b->n_in; i++)
-                b->area[b->in_at + i] = input(b->lap, me, i);
-        memset(b->at, 0, sizeof(b->at));
+uint64_t world_reduce_word(uint64_t sum, uint64_t term) {
+        return sum * UINT64_C(6364136223846793005) + (term ^ sum >> 29);
 }
 
-static bool body_init(struct world *w, uint32_t me) {
-        struct body *b = &w->bodies[me];
-        const struct plan_case *c = w->c;
+bool world_mutated(const struct world *w, enum verify_mutation_kind kind, uint32_t rank, uint32_t phase) {
+        const struct verify_mutation *mutation = &w->options->mutation;
 
-        if (plan_request_elements(w->plan->operation, w->plan->n_ranks, c->count, me == c->root, &b->n_in, &b->n_out))
-                return false;
+        return mutation->kind == kind && mutation->phase == phase &&
+               (mutation->rank == rank || mutation->rank == VERIFY_EVERY_RANK);
+}
+
+void world_harm(struct world *w, enum oracle_harm what) {
+        if (w->harm == ORACLE_FINE)
+                w->harm = what;
+}
+
+/* ---- the callers ------------------------------------------------------------------------------------------------- */
+static void buffers_init(struct world *w, uint32_t lap, uint32_t rank) {
+        const struct plan *plan = w->requests[lap].plan;
+        const struct plan_case *c = &w->requests[lap].pcase;
+        struct buffers *b = &w->buffers[lap][rank];
+        bool root = plan_operation_rooted(plan->operation) && rank == c->root;
+
+        if (plan_request_elements(plan->operation, w->n, c->count, root, &b->n_in, &b->n_out))
+                abort();
+        b->in_at = 0;
         b->out_at = b->n_in;
-        if (c->in_place) {
-                b->out_at = w->plan->operation == RING_OP_REDUCE_SCATTER ? c->count * me : 0;
-                b->in_at = w->plan->operation == RING_OP_ALL_GATHER ? c->count * me : 0;
+        if (c->in_place && plan->operation == RING_OP_ALL_GATHER) {
+                b->in_at = c->count * rank;
+                b->out_at = 0;
+        } else if (c->in_place) {
+                b->out_at = plan->operation == RING_OP_REDUCE_SCATTER ? c->count * rank : 0;
         }
-        b->n_area = b->n_in + b->n_out + 1;
-        b->area = calloc(b->n_area, sizeof(*b->area));
-        body_begin(w, me);
-        return true;
+        b->n_words = b->n_in + b->n_out;
+        b->words = calloc(b->n_words + 1, sizeof(*b->words));
+        if (!b->words)
+                abort();
+        for (uint64_t i = 0; i < b->n_in; i++)
+                b->words[b->in_at + i] = world_input_word(lap, rank, i);
 }
 
-static int64_t right_value(struct world *w, uint32_t lap, uint32_t me, uint64_t i) {
-        uint64_t count = w->c->count, from = i;
-        int64_t sum = 0;
+static uint64_t right_word(const struct world *w, uint32_t lap, uint32_t rank, uint64_t i) {
+        uint64_t count = w->requests[lap].pcase.count, sum;
 
-        switch (w->plan->operation) {
+        switch (w->requests[lap].plan->operation) {
         case RING_OP_ALL_GATHER:
-                return input(lap, (uint32_t)(i / count), i % count);
+                return world_input_word(lap, (uint32_t)(i / count), i % count);
         case RING_OP_BROADCAST:
-                return input(lap, w->c->root, i);
+                return world_input_word(lap, w->requests[lap].pcase.root, i);
         case RING_OP_REDUCE_SCATTER:
-                from = count * me + i;
+                i += count * rank;
                 break;
         default:
                 break;
         }
-        for (uint32_t r = 0; r < w->plan->n_ranks; r++)
-                sum += input(lap, r, from);
+        sum = world_input_word(lap, 0, i);
+        for (uint32_t r = 1; r < w->n; r++)
+                sum = world_reduce_word(sum, world_input_word(lap, r, i));
         return sum;
 }
 
-static void body_end(struct world *w, uint32_t me) {
-        struct body *b = &w->bodies[me];
+static void caller_completes(struct world *w, uint32_t rank) {
+        uint32_t lap = w->done[rank];
+        struct buffers *b = &w->buffers[lap][rank];
 
         for (uint64_t i = 0; i < b->n_out; i++)
-                if (b->area[b->out_at + i] != right_value(w, b->lap, me, i))
-                        w->wrong = true;
-        if (w->plan->operation == RING_OP_BARRIER) /* nobody passes before all have come to this lap */
-                for (uint32_t r = 0; r < w->plan->n_ranks; r++) {
-                        bool come = w->bodies[r].lap > b->lap;
-
-                        for (uint32_t p = 0; p < w->plan->n_phases; p++)
-                                come = come || (w->bodies[r].lap == b->lap && w->bodies[r].at[p]);
-                        if (!come && w->plan->n_ranks > 1)
-                                w->wrong = true;
-                }
-        b->lap++;
-        if (b->lap < w->laps)
-                body_begin(w, me);
+                if (b->words[b->out_at + i] != right_word(w, lap, rank, i))
+                        world_harm(w, ORACLE_WRONG);
+        if (w->requests[lap].plan->operation == RING_OP_BARRIER)
+                for (uint32_t r = 0; r < w->n; r++)
+                        if (w->rung[r] <= lap)
+                                world_harm(w, ORACLE_WRONG);
+        b->rubbish = oracle_random(&w->random) | 1;
+        for (uint64_t i = 0; i < b->n_words; i++)
+                b->words[i] = b->rubbish;
+        w->done[rank]++;
 }
 
-static bool room(struct world *w, const struct fifo *f) {
-        return w->mutation == ORACLE_NO_CREDIT || f->sent - f->taken < w->c->geometry.slots;
+bool actor_done(const struct actor *a, uint32_t lap) {
+        return a->lap > lap || (a->lap == lap && a->step == a->n_steps);
 }
 
-static bool filled(struct world *w, const struct fifo *f) {
-        return w->mutation == ORACLE_NO_FLAG || f->slots[f->taken % w->c->geometry.slots].flag == f->taken + 1;
-}
+/* Rings, or sees completion. */
+static bool caller_moves(struct world *w, uint32_t rank) {
+        uint32_t lap = w->done[rank];
 
-static void land(struct world *w, unsigned int i) {
-        if (w->late[i].slot)
-                memcpy(w->late[i].slot->data, w->late[i].data, w->late[i].length * sizeof(int64_t));
-        free(w->late[i].data);
-        w->late[i].slot = NULL;
-        w->late[i].data = NULL;
-}
-
-static void put(struct world *w, struct fifo *f, const int64_t *data, uint64_t length, bool skip) {
-        struct slot *slot = &f->slots[f->sent % w->c->geometry.slots];
-
-        f->sent++;
-        slot->flag = f->sent;
-        slot->length = length;
-        if (skip)
-                return;
-        if (w->mutation == ORACLE_TAIL_OFF_BY_ONE && length)
-                length--;
-        if (w->mutation == ORACLE_EARLY_FLAG && length) {
-                unsigned int i = dice(w, 16);
-
-                land(w, i);
-                w->late[i].slot = slot;
-                w->late[i].length = length;
-                w->late[i].data = malloc(length * sizeof(*data));
-                memcpy(w->late[i].data, data, length * sizeof(*data));
-                return;
-        }
-        memcpy(slot->data, data, length * sizeof(*data));
-}
-
-static struct plan_span span(struct world *w, uint32_t range, uint32_t me, uint32_t peer, uint64_t part) {
-        return plan_span(range, w->plan, &w->c->geometry, w->c->count, w->c->element_bytes, me, peer, part);
-}
-
-static bool fits(struct world *w, struct plan_span s, uint64_t n) {
-        if (s.length <= w->part && s.offset <= n && s.length <= n - s.offset)
+        if (lap == w->n_requests)
+                return false;
+        if (w->rung[rank] == lap) {
+                w->rung[rank]++;
                 return true;
-        w->wrong = true;
+        }
+        for (uint32_t p = 0; p < w->requests[lap].plan->n_phases; p++)
+                if (!actor_done(&w->actors[rank][p], lap) && !world_mutated(w, VERIFY_MUTATION_EARLY_END, rank, p))
+                        return false;
+        caller_completes(w, rank);
+        return true;
+}
+
+/* ---- schedules --------------------------------------------------------------------------------------------------- */
+static void priorities_draw(struct world *w, bool by_rank) {
+        for (uint32_t rank = 0; rank < w->n; rank++) {
+                uint32_t base = dice(w, 1000) * 1000;
+
+                w->caller_priority[rank] = by_rank ? base : dice(w, 1000000);
+                for (uint32_t p = 0; p < w->n_phases; p++)
+                        w->actors[rank][p].priority = by_rank ? base + dice(w, 1000) : dice(w, 1000000);
+        }
+}
+
+/* Moves the most important thread that can move. */
+static bool move_first(struct world *w) {
+        bool tried[PLAN_RANKS_MAX][PLAN_PHASES_MAX + 1] = {0};
+
+        for (;;) {
+                uint32_t best_rank = 0, best_p = 0, best = 0;
+                bool any = false;
+
+                for (uint32_t rank = 0; rank < w->n; rank++)
+                        for (uint32_t p = 0; p <= w->n_phases; p++) {
+                                uint32_t priority =
+                                        p == w->n_phases ? w->caller_priority[rank] : w->actors[rank][p].priority;
+
+                                if (!tried[rank][p] && (!any || priority >= best)) {
+                                        any = true;
+                                        best = priority;
+                                        best_rank = rank;
+                                        best_p = p;
+                                }
+                        }
+                if (!any)
+                        return false;
+                tried[best_rank][best_p] = true;
+                if (best_p == w->n_phases ? caller_moves(w, best_rank) : actor_moves(w, best_rank, best_p))
+                        return true;
+        }
+}
+
+static bool move_any(struct world *w) {
+        uint32_t n_threads = w->n * (w->n_phases + 1), first = dice(w, n_threads);
+
+        for (uint32_t i = 0; i < n_threads; i++) {
+                uint32_t at = (first + i) % n_threads, rank = at / (w->n_phases + 1), p = at % (w->n_phases + 1);
+
+                if (p == w->n_phases ? caller_moves(w, rank) : actor_moves(w, rank, p))
+                        return true;
+        }
         return false;
 }
 
-/* One step of one phase; false: not ready. */
-static bool advance(struct world *w, uint32_t me, uint32_t p) {
-        const struct plan *plan = w->plan;
-        const struct plan_phase *phase = &plan->phases[p];
-        struct body *b = &w->bodies[me];
-        uint32_t peers = phase->kind == PLAN_REDUCE ? 1 : plan_phase_peers(plan, phase, me, w->c->root), peer;
-        uint64_t parts = plan_phase_parts(plan, phase, &w->c->geometry, w->c->count, w->c->element_bytes), part;
-        struct plan_span in, out;
-        int64_t chunk[256];
-        struct fifo *f;
+static void world_run(struct world *w) {
+        uint32_t mode = dice(w, 3), change = 5 + dice(w, 200);
+        bool moved = true;
 
-        if (!plan_phase_mine(phase, me, w->c->root) || b->at[p] >= parts * peers)
-                return false;
-        part = b->at[p] / peers;
-        peer = phase->kind == PLAN_REDUCE ? me
-                                          : plan_phase_peer(plan, phase, me, w->c->root, (uint32_t)(b->at[p] % peers));
-        if (phase->after >= 0) {
-                const struct plan_phase *before = &plan->phases[phase->after];
-                uint32_t n = before->kind == PLAN_REDUCE ? 1 : plan_phase_peers(plan, before, me, w->c->root);
-                uint64_t all = plan_phase_parts(plan, before, &w->c->geometry, w->c->count, w->c->element_bytes) * n;
-                uint64_t need = (part + 1) * n < all ? (part + 1) * n : all;
-
-                if (plan_phase_mine(before, me, w->c->root) && b->at[phase->after] < need)
-                        return false;
+        priorities_draw(w, mode == 2);
+        for (uint32_t i = 0; moved && w->harm == ORACLE_FINE && i < OPS_MAX; i++) {
+                if (mode > 0 && dice(w, change) == 0)
+                        priorities_draw(w, mode == 2);
+                moved = mode == 0 ? move_any(w) : move_first(w);
         }
-        in = span(w, phase->in_range, me, peer, part);
-        out = span(w, phase->out_range, me, peer, part);
-        switch (phase->kind) {
-        case PLAN_PUSH:
-        case PLAN_SIGNAL:
-                f = fifo(w, phase->region_out, me, peer);
-                if (!room(w, f))
-                        return false;
-                if (phase->kind == PLAN_SIGNAL)
-                        in.length = 0;
-                if (!fits(w, in, b->n_in))
-                        return true;
-                put(w, f, b->area + b->in_at + in.offset, in.length,
-                    w->mutation == ORACLE_SKIP_PEER && b->at[p] % peers == peers - 1);
-                break;
-        case PLAN_COPY:
-        case PLAN_WAIT:
-                if (phase->peers == PLAN_PEERS_SELF) {
-                        if (!fits(w, in, b->n_in) || !fits(w, out, b->n_out) || in.length != out.length) {
-                                w->wrong = true;
-                                return true;
-                        }
-                        memmove(b->area + b->out_at + out.offset, b->area + b->in_at + in.offset,
-                                in.length * sizeof(int64_t));
-                        break;
-                }
-                f = fifo(w, phase->region_in, peer, me);
-                if (!filled(w, f))
-                        return false;
-                if (phase->kind == PLAN_COPY) {
-                        if (!fits(w, out, b->n_out))
-                                return true;
-                        memcpy(b->area + b->out_at + out.offset, f->slots[f->taken % w->c->geometry.slots].data,
-                               out.length * sizeof(int64_t));
-                }
-                f->taken++;
-                break;
-        case PLAN_REDUCE:
-                for (uint32_t s = 0; s < plan->n_ranks; s++)
-                        if (s != me && (!filled(w, fifo(w, phase->region_in, s, me)) ||
-                                        (phase->forward && !room(w, fifo(w, phase->region_out, me, s)))))
-                                return false;
-                if (!fits(w, in, b->n_in) || !fits(w, out, b->n_out) || in.length != out.length || in.length > 256) {
-                        w->wrong = true;
-                        return true;
-                }
-                memcpy(chunk, b->area + b->in_at + in.offset, in.length * sizeof(int64_t));
-                for (uint32_t s = 0; s < plan->n_ranks; s++) {
-                        if (s == me)
-                                continue;
-                        f = fifo(w, phase->region_in, s, me);
-                        for (uint64_t i = 0; i < in.length; i++)
-                                chunk[i] = (int64_t)((uint64_t)chunk[i] +
-                                                     (uint64_t)f->slots[f->taken % w->c->geometry.slots].data[i]);
-                        f->taken++;
-                }
-                memcpy(b->area + b->out_at + out.offset, chunk, in.length * sizeof(int64_t));
-                for (uint32_t s = 0; phase->forward && s < plan->n_ranks; s++)
-                        if (s != me)
-                                put(w, fifo(w, phase->region_out, me, s), chunk, in.length, false);
-                break;
-        default:
-                w->wrong = true;
-                return true;
+        for (uint32_t rank = 0; rank < w->n; rank++) {
+                if (w->done[rank] < w->n_requests)
+                        world_harm(w, ORACLE_STUCK);
+                for (uint32_t p = 0; p < w->n_phases; p++)
+                        if (w->actors[rank][p].step < w->actors[rank][p].n_steps)
+                                world_harm(w, ORACLE_STUCK);
         }
-        b->at[p]++;
-        return true;
 }
 
-static bool body_finished(struct world *w, uint32_t me) {
-        for (uint32_t p = 0; p < w->plan->n_phases; p++) {
-                const struct plan_phase *phase = &w->plan->phases[p];
-                uint32_t peers = phase->kind == PLAN_REDUCE ? 1 : plan_phase_peers(w->plan, phase, me, w->c->root);
-
-                if (plan_phase_mine(phase, me, w->c->root) &&
-                    w->bodies[me].at[p] <
-                            peers * plan_phase_parts(w->plan, phase, &w->c->geometry, w->c->count, w->c->element_bytes))
-                        return false;
-        }
-        return true;
+static void world_inspect(struct world *w) {
+        for (uint32_t i = 0; i < PLAN_REGIONS_MAX * w->n * w->n; i++)
+                if (w->fifos[i].sent != w->fifos[i].got)
+                        world_harm(w, ORACLE_LEFTOVER);
+        for (uint32_t lap = 0; lap < w->n_requests; lap++)
+                for (uint32_t rank = 0; rank < w->n; rank++)
+                        for (uint64_t i = 0; i < w->buffers[lap][rank].n_words; i++)
+                                if (w->buffers[lap][rank].words[i] != w->buffers[lap][rank].rubbish)
+                                        world_harm(w, ORACLE_LATE);
 }
 
-static void run(struct world *w) {
-        uint32_t n = w->plan->n_ranks, idle = 0, starved = dice(w, n), favoured = dice(w, n), mode = dice(w, 4);
+static void world_init(struct world *w) {
+        uint32_t n_fifos = PLAN_REGIONS_MAX * w->n * w->n;
 
-        while (idle < 200 * n && !w->wrong) {
-                uint32_t me = dice(w, n), p = dice(w, w->plan->n_phases), burst = mode == 3 ? dice(w, 20) + 1 : 1;
+        w->fifos = calloc(n_fifos, sizeof(*w->fifos));
+        if (!w->fifos)
+                abort();
+        for (uint32_t i = 0; i < n_fifos; i++) {
+                struct fifo *f = &w->fifos[i];
 
-                if (mode == 1 && me == starved && idle < 40)
-                        me = (me + 1) % n;
-                if (mode == 2 && dice(w, 3))
-                        me = favoured;
-                if (w->mutation == ORACLE_EARLY_FLAG && dice(w, 3) == 0)
-                        land(w, dice(w, 16));
-                idle++;
-                for (; burst && w->bodies[me].lap < w->laps && !w->wrong; burst--) {
-                        if (body_finished(w, me)) {
-                                body_end(w, me);
-                                idle = 0;
-                        } else if (advance(w, me, p)) {
-                                idle = 0;
-                        } else {
-                                break;
-                        }
+                f->slots = calloc(w->slots, sizeof(*f->slots));
+                for (uint32_t k = 0; f->slots && k < w->slots; k++) {
+                        f->slots[k].flag = w->options->counter_first & w->mask;
+                        f->slots[k].data = calloc(w->slot_words, sizeof(*f->slots[k].data));
+                        if (!f->slots[k].data)
+                                abort();
                 }
         }
-        for (uint32_t me = 0; me < n; me++)
-                if (w->bodies[me].lap < w->laps)
-                        w->wrong = true; /* stuck */
+        for (uint32_t rank = 0; rank < w->n; rank++) {
+                for (uint32_t lap = 0; lap < w->n_requests; lap++)
+                        buffers_init(w, lap, rank);
+                for (uint32_t p = 0; p < w->n_phases; p++)
+                        actor_begin(w, rank, p);
+        }
 }
 
-bool oracle_run(const struct plan *plan, const struct plan_case *pcase, uint32_t laps, enum oracle_mutation mutation,
-                unsigned int seed) {
-        struct world w = {.plan = plan,
-                          .c = pcase,
-                          .mutation = mutation,
-                          .laps = laps,
-                          .seed = seed,
-                          .part = pcase->geometry.part_bytes / pcase->element_bytes};
-        size_t n = (size_t)PLAN_REGIONS_MAX * plan->n_ranks * plan->n_ranks;
-        bool ok = true;
+static void world_deinit(struct world *w) {
+        for (uint32_t i = 0; i < PLAN_REGIONS_MAX * w->n * w->n; i++) {
+                for (uint32_t k = 0; k < w->slots; k++)
+                        free(w->fifos[i].slots[k].data);
+                free(w->fifos[i].slots);
+        }
+        free(w->fifos);
+        for (uint32_t lap = 0; lap < w->n_requests; lap++)
+                for (uint32_t rank = 0; rank < w->n; rank++)
+                        free(w->buffers[lap][rank].words);
+}
 
-        w.fifos = calloc(n, sizeof(*w.fifos));
-        for (size_t i = 0; i < n; i++) {
-                w.fifos[i].slots = calloc(pcase->geometry.slots, sizeof(struct slot));
-                for (uint32_t s = 0; s < pcase->geometry.slots; s++)
-                        w.fifos[i].slots[s].data = calloc(w.part, sizeof(int64_t));
+enum oracle_harm oracle_run(const struct oracle_request *requests, uint32_t n_requests,
+                            const struct verify_options *options, uint64_t seed) {
+        static struct world w;
+        const struct plan_case *c = &requests[0].pcase;
+
+        w = (struct world){
+                .requests = requests,
+                .n_requests = n_requests,
+                .n = requests[0].plan->n_ranks,
+                .options = options,
+                .mask = options->counter_bits < 32 ? (1u << options->counter_bits) - 1 : UINT32_MAX,
+                .slots = c->geometry.slots,
+                .slot_words = c->geometry.part_bytes / c->element_bytes,
+                .random = seed,
+        };
+        for (uint32_t i = 0; i < n_requests; i++)
+                if (w.n_phases < requests[i].plan->n_phases)
+                        w.n_phases = requests[i].plan->n_phases;
+        world_init(&w);
+        world_run(&w);
+        if (w.harm == ORACLE_FINE)
+                world_inspect(&w);
+        world_deinit(&w);
+        return w.harm;
+}
+
+enum oracle_harm oracle_search(const struct oracle_request *requests, uint32_t n_requests,
+                               const struct verify_options *options, uint64_t seed, uint32_t n_schedules) {
+        for (uint32_t i = 0; i < n_schedules; i++) {
+                enum oracle_harm found = oracle_run(requests, n_requests, options, seed + i * UINT64_C(7919));
+
+                if (found != ORACLE_FINE)
+                        return found;
         }
-        for (uint32_t me = 0; me < plan->n_ranks; me++)
-                ok = body_init(&w, me) && ok;
-        if (ok)
-                run(&w);
-        for (unsigned int i = 0; i < 16; i++)
-                free(w.late[i].data);
-        for (uint32_t me = 0; me < plan->n_ranks; me++)
-                free(w.bodies[me].area);
-        for (size_t i = 0; i < n; i++) {
-                for (uint32_t s = 0; s < pcase->geometry.slots; s++)
-                        free(w.fifos[i].slots[s].data);
-                free(w.fifos[i].slots);
-        }
-        free(w.fifos);
-        return ok && !w.wrong;
+        return ORACLE_FINE;
 }

@@ -1,24 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * A second opinion on plans, written without looking at the verifier: real arrays of integers, every rank a state
- * machine, a random scheduler that favours extremes (one rank starves, one rank runs ahead), requests back to back,
- * ranks at different requests. A plan is harmful if any schedule gives a wrong element, writes outside, or gets stuck.
+ * A second opinion on plans: executes them for real, with arrays, memory that is torn and schedules that mean harm, and
+ * looks at what comes out. It shares with the verifier what a plan means (plan/plan.h) and the names of mutations, and
+ * no code.
  */
-#include "plan/plan.h"
-#include "plan/verify.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-/* What is changed about the execution that a plan's fields cannot express. */
-enum oracle_mutation {
-        ORACLE_NONE,
-        ORACLE_NO_CREDIT,       /* pushes do not wait for the slot to be free */
-        ORACLE_NO_FLAG,         /* consumers do not wait for the chunk */
-        ORACLE_SKIP_PEER,       /* the last peer of each push is left out, its flag is set all the same */
-        ORACLE_TAIL_OFF_BY_ONE, /* the last element of each chunk is not sent */
-        ORACLE_EARLY_FLAG,      /* the flag is visible before the data */
-        ORACLE_MUTATION_COUNT,
+#include "plan/plan.h"
+#include "plan/verify_machine.h"
+
+struct oracle_request {
+        const struct plan *plan;
+        struct plan_case pcase;
 };
 
-/* Runs `laps` requests of the plan under a random schedule; true if all outputs were right and everything ended. */
-bool oracle_run(const struct plan *plan, const struct plan_case *pcase, uint32_t laps, enum oracle_mutation mutation,
-                unsigned int seed);
+enum oracle_harm {
+        ORACLE_FINE,
+        ORACLE_STUCK,    /* nothing can move */
+        ORACLE_WRONG,    /* a wrong element at completion, or a barrier passed too early */
+        ORACLE_OUTSIDE,  /* an access outside input, output or slot */
+        ORACLE_LATE,     /* memory changed after completion */
+        ORACLE_LEFTOVER, /* chunks that nobody took */
+        ORACLE_HARM_COUNT,
+};
+extern const char *const oracle_harm_names[ORACLE_HARM_COUNT];
+
+/* Runs the requests one after another on the same channels under one random schedule. */
+enum oracle_harm oracle_run(const struct oracle_request *requests, uint32_t n_requests,
+                            const struct verify_options *options, uint64_t seed);
+/* Under many schedules, until one does harm. */
+enum oracle_harm oracle_search(const struct oracle_request *requests, uint32_t n_requests,
+                               const struct verify_options *options, uint64_t seed, uint32_t n_schedules);
+
+/* splitmix64 */
+uint64_t oracle_random(uint64_t *state);
