@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The graph of a node
+ *
+ * Nodes are things with a place, links are ways for bytes between two of them. Both are plain arrays of tagged structs:
+ * a reader of PCI, of xGMI or of a file adds nodes and links of its own kinds, and who looks for GPUs and the links
+ * between them goes on as before. Positions never change, so links and users name nodes by them. Between two nodes
+ * there may be links of several kinds, one of each.
+ *
+ * Graphs are small (hundreds of nodes, made once), so looking up is a walk.
+ */
+#include "topology/topology.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int topology_new(struct topology **ret_topology) {
+        struct topology *topology = calloc(1, sizeof(*topology));
+
+        if (!topology)
+                return -ENOMEM;
+        *ret_topology = topology;
+        return 0;
+}
+
+struct topology *topology_free(struct topology *topology) {
+        if (!topology)
+                return NULL;
+        free(topology->nodes);
+        free(topology->links);
+        free(topology);
+        return NULL;
+}
+
+int topology_add_node(struct topology *topology, const struct topology_node *node, uint32_t *ret_position) {
+        struct topology_node *nodes;
+        uint32_t position = topology->n_nodes;
+
+        if (node->kind < TOPOLOGY_NUMA || node->kind >= TOPOLOGY_NODE_KIND_COUNT || position >= TOPOLOGY_NODES_MAX)
+                return TOPOLOGY_E_INVALID;
+        if (node->numa != TOPOLOGY_NONE &&
+            (node->numa >= position || topology->nodes[node->numa].kind != TOPOLOGY_NUMA))
+                return TOPOLOGY_E_INVALID;
+        if (topology_find(topology, node->kind, node->index) != TOPOLOGY_NONE)
+                return TOPOLOGY_E_EXISTS;
+        nodes = reallocarray(topology->nodes, position + 1, sizeof(*nodes));
+        if (!nodes)
+                return -ENOMEM;
+        topology->nodes = nodes;
+        nodes[position] = *node;
+        nodes[position].name[sizeof(nodes[position].name) - 1] = 0;
+        topology->n_nodes++;
+        *ret_position = position;
+        return 0;
+}
+
+int topology_add_link(struct topology *topology, const struct topology_link *link) {
+        struct topology_link added = *link;
+        struct topology_link *links;
+
+        if (link->kind < TOPOLOGY_LINK_LOCAL || link->kind >= TOPOLOGY_LINK_KIND_COUNT || link->a == link->b ||
+            link->a >= topology->n_nodes || link->b >= topology->n_nodes)
+                return TOPOLOGY_E_INVALID;
+        if (link->a > link->b) {
+                added.a = link->b;
+                added.b = link->a;
+        }
+        for (uint32_t i = 0; i < topology->n_links; i++)
+                if (topology->links[i].a == added.a && topology->links[i].b == added.b &&
+                    topology->links[i].kind == added.kind)
+                        return TOPOLOGY_E_EXISTS;
+        links = reallocarray(topology->links, topology->n_links + 1, sizeof(*links));
+        if (!links)
+                return -ENOMEM;
+        topology->links = links;
+        links[topology->n_links++] = added;
+        return 0;
+}
+
+uint32_t topology_find(const struct topology *topology, enum topology_node_kind kind, uint32_t index) {
+        for (uint32_t i = 0; i < topology->n_nodes; i++)
+                if (topology->nodes[i].kind == kind && topology->nodes[i].index == index)
+                        return i;
+        return TOPOLOGY_NONE;
+}
+
+uint32_t topology_count(const struct topology *topology, enum topology_node_kind kind) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < topology->n_nodes; i++)
+                n += topology->nodes[i].kind == kind;
+        return n;
+}
+
+const struct topology_link *topology_link_find(const struct topology *topology, uint32_t a, uint32_t b) {
+        const struct topology_link *best = NULL;
+        uint32_t low = a < b ? a : b, high = a < b ? b : a;
+
+        for (uint32_t i = 0; i < topology->n_links; i++) {
+                const struct topology_link *link = &topology->links[i];
+
+                if (link->a == low && link->b == high && (!best || link->bytes_per_second > best->bytes_per_second))
+                        best = link;
+        }
+        return best;
+}
+
+bool topology_full_mesh(const struct topology *topology) {
+        for (uint32_t a = 0; a < topology->n_nodes; a++)
+                for (uint32_t b = a + 1; b < topology->n_nodes; b++)
+                        if (topology->nodes[a].kind == TOPOLOGY_GPU && topology->nodes[b].kind == TOPOLOGY_GPU &&
+                            !topology_link_find(topology, a, b))
+                                return false;
+        return true;
+}

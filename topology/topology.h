@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The node as a graph: GPUs, NUMA nodes and the links between them. See topology.c. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TOPOLOGY_NONE      UINT32_MAX
+#define TOPOLOGY_NODES_MAX 4096u
+#define TOPOLOGY_GPUS_MAX  128u
+
+enum topology_node_kind {
+        TOPOLOGY_NUMA = 1,
+        TOPOLOGY_GPU = 2,
+        TOPOLOGY_NODE_KIND_COUNT = 3,
+};
+
+enum topology_link_kind {
+        TOPOLOGY_LINK_LOCAL = 1,  /* a device and the NUMA node it hangs on */
+        TOPOLOGY_LINK_MEMORY = 2, /* emulated GPUs: one copies in memory that the other reads */
+        TOPOLOGY_LINK_KIND_COUNT = 3,
+};
+
+enum {
+        _TOPOLOGY_E_SUCCESS,
+        TOPOLOGY_E_INVALID, /* unknown kind or node, a link to itself, too many nodes */
+        TOPOLOGY_E_EXISTS,  /* (kind, index) or the link is there already */
+};
+
+struct topology_node {
+        uint32_t kind;         /* enum topology_node_kind */
+        uint32_t index;        /* among its kind, as users count them */
+        uint32_t numa;         /* position of the NUMA node it belongs to, or TOPOLOGY_NONE */
+        uint32_t n_cpus;       /* of a NUMA node: CPUs that this process may use */
+        uint64_t memory_bytes; /* own memory, 0: unknown */
+        char name[64];
+};
+
+/* Works both ways. */
+struct topology_link {
+        uint32_t a, b; /* positions of nodes, a < b */
+        uint32_t kind; /* enum topology_link_kind */
+        uint64_t bytes_per_second;
+        uint32_t latency_ns;
+};
+
+struct topology {
+        struct topology_node *nodes; /* position = index into this array; nodes are never removed */
+        struct topology_link *links;
+        uint32_t n_nodes;
+        uint32_t n_links;
+        uint32_t n_cpus; /* that this process may use */
+};
+
+int topology_new(struct topology **ret_topology);
+/* NULL is fine; returns NULL. */
+struct topology *topology_free(struct topology *topology);
+/* This host with n_gpus emulated GPUs: a full mesh among them, spread over the NUMA nodes. TOPOLOGY_E_INVALID, -errno.
+ */
+int topology_host(uint32_t n_gpus, struct topology **ret_topology);
+
+/* Copies the node; *ret_position is where it is. TOPOLOGY_E_INVALID, TOPOLOGY_E_EXISTS, -ENOMEM. */
+int topology_add_node(struct topology *topology, const struct topology_node *node, uint32_t *ret_position);
+/* The order of a and b does not matter. TOPOLOGY_E_INVALID, TOPOLOGY_E_EXISTS, -ENOMEM. */
+int topology_add_link(struct topology *topology, const struct topology_link *link);
+
+/* Position of a node, or TOPOLOGY_NONE. */
+uint32_t topology_find(const struct topology *topology, enum topology_node_kind kind, uint32_t index);
+uint32_t topology_count(const struct topology *topology, enum topology_node_kind kind);
+/* The direct link with the most bandwidth between two positions, or NULL. */
+const struct topology_link *topology_link_find(const struct topology *topology, uint32_t a, uint32_t b);
+/* Has every pair of GPUs a direct link? */
+bool topology_full_mesh(const struct topology *topology);
+
+static inline void topology_freep(struct topology **topology) {
+        *topology = topology_free(*topology);
+}
