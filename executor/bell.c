@@ -14,6 +14,7 @@
 #include "executor/bell.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -162,10 +163,11 @@ bool bell_serve(struct bell *bell) {
 bool bell_sleep(struct bell *bell) {
         bool found;
 
-        /* acquire, with the clear in bell_serve. Somebody else is latching: then a worker is awake and makes its own
-         * round. */
-        if (atomic_flag_test_and_set_explicit(&bell->latching, memory_order_acquire))
-                return false;
+        /* acquire, with the clear in bell_serve and below. Whoever holds the flag may be on its way to sleep as we are,
+         * with its look at the ring behind it; so we wait and look ourselves. It holds the table lock already and never
+         * waits for us. */
+        while (atomic_flag_test_and_set_explicit(&bell->latching, memory_order_acquire))
+                sched_yield();
         found = ring_consumer_sleep(&bell->consumer);
         atomic_flag_clear_explicit(&bell->latching,
                                    memory_order_release); /* with the test_and_set above and in bell_serve */

@@ -483,8 +483,9 @@ static bool comm_rank_start(struct comm_rank *rank) {
         struct comm *comm = rank->comm;
 
         pthread_mutex_lock(&comm->mutex);
-        rank->current = rank->run;
-        if (rank->run)
+        /* Under the mutex: since an error is there, the queue may hold requests that were never validated. */
+        rank->current = comm_error(comm) ? NULL : rank->run;
+        if (rank->current)
                 rank->run = rank->run->next;
         pthread_mutex_unlock(&comm->mutex);
         if (!rank->current)
@@ -508,13 +509,15 @@ static void comm_rank_done(struct comm_rank *rank) {
 
 static bool comm_rank_run(struct comm_rank *rank, uint64_t *bytes) {
         struct comm *comm = rank->comm;
+        uint64_t in_hand = 0;
         bool moved = false;
         int r = GPU_IDLE;
 
         if (!comm_rank_take(rank))
                 return false;
-        while (!comm_error(comm) && (rank->current || comm_rank_start(rank))) {
-                *bytes += rank->current->gpu.count * type_size(rank->current->gpu.type);
+        /* Many finished requests in a row are one long step, too. */
+        while (in_hand < COMM_STEP_BYTES && !comm_error(comm) && (rank->current || comm_rank_start(rank))) {
+                in_hand += rank->current->gpu.count * type_size(rank->current->gpu.type);
                 r = comm->executor->ops->progress(comm->gpu, rank->index, COMM_STEP_BYTES);
                 moved = moved || r != GPU_IDLE;
                 if (r != GPU_DONE)
@@ -522,6 +525,7 @@ static bool comm_rank_run(struct comm_rank *rank, uint64_t *bytes) {
                 comm_rank_done(rank);
         }
         comm_rank_drop(rank);
+        *bytes += in_hand;
         return moved;
 }
 

@@ -259,6 +259,8 @@ static void link_drain_tick(evutil_socket_t fd, short what, void *userdata) {
         pthread_rwlock_unlock(&link->executor->tables);
         if (quiet || ++link->drain_ticks >= LINK_DRAIN_BOUND)
                 event_base_loopbreak(link->base);
+        else
+                worker_pool_kick(link->executor->workers); /* while draining, workers sleep over lines on purpose */
 }
 
 void link_drain(struct link *link) {

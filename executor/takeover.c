@@ -63,7 +63,9 @@ bool takeover_read(struct marks *marks, uint32_t n_ranks, uint32_t epoch, struct
                 if (ring_sequence_before(highest, rung))
                         highest = rung;
         }
-        if (highest != t.settled) {
+        /* A comm that had failed: its error stands for everything that is not settled, and some ranks may know it
+         * already. */
+        if (highest != t.settled && !t.error) {
                 t.n_lost = highest - t.settled;
                 if (t.settled == final) /* otherwise the old range grows */
                         t.lost_after = final;

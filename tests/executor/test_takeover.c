@@ -69,6 +69,24 @@ static void outcomes(void **state) {
         outcome_of_each(UINT32_MAX / 2 - 1);
 }
 
+/* A comm had failed and some ranks were told so when the executor died: the others hear the same, not that it was lost.
+ */
+static void failed_comm(void **state) {
+        struct marks marks = {.version = MARKS_VERSION, .epoch = 3, .final = 5, .lost = 5ull << 32 | 5};
+        struct takeover t;
+
+        (void)state;
+        marks.error = ring_status(10, 1);
+        marks.rung[0] = marks.rung[1] = 6;
+        marks.published[0] = 6;
+        t = read_ok(&marks, 2);
+        assert_int_equal(t.n_lost, 0);
+        assert_int_equal(t.error, ring_status(10, 1));
+        assert_int_equal(takeover_outcome(6, t.settled, t.lost_after, t.lost_until),
+                         TAKEOVER_RUN); /* then the error answers */
+        assert_int_equal(takeover_outcome(5, t.settled, t.lost_after, t.lost_until), TAKEOVER_FINAL);
+}
+
 /* Random histories with deaths: what any rank was told never contradicts what another is told for the same sequence. */
 static void random_histories(void **state) {
         (void)state;
@@ -141,6 +159,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(fresh_marks),
                 cmocka_unit_test(outcomes),
+                cmocka_unit_test(failed_comm),
                 cmocka_unit_test(random_histories),
         };
 
