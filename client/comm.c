@@ -34,6 +34,7 @@ bool comm_code_is_sticky(uint32_t code) {
         case RMX_E_MISMATCH:
         case RMX_E_INVALID:
         case RMX_E_DEVICE_LOST:
+        case RMX_E_UNSUPPORTED:
                 return true;
         default:
                 return false;

@@ -5,9 +5,11 @@
  * Every call is listed under rpc->mutex and sent without blocking. Then its thread waits. One of the waiting threads is
  * the reader: it alone sleeps in poll(2), without the mutex; the others sleep on their call's condition variable.
  * Whoever wakes takes the mutex, reads all packets that are there (never blocking) and files each answer with the call
- * of its id. A reader whose own answer has come names a successor by waking the oldest call that still waits. So
- * reading needs no ownership, only the mutex; `polling` merely says that somebody will wake when data comes. That makes
- * rpc_pump() safe at any time: what it reads on the way reaches its owner just the same.
+ * of its id. A reader whose own answer has come names a successor by waking the oldest call that still waits.
+ *
+ * While a reader polls, nobody else reads: poll(2) looks again at the socket when it wakes, and would go back to sleep
+ * if somebody had taken its packets meanwhile, with the reader's own answer among them. So rpc_pump() leaves the socket
+ * to a reader if there is one.
  *
  * A full socket leaves a call unsent. Its thread then polls for room itself, also next to a reader that sleeps already
  * (that one was not asked to watch for room); every thread that wakes tries to send what is unsent, oldest first.
@@ -273,7 +275,7 @@ static void call_poll(struct rpc *rpc, uint64_t deadline_ns) {
         bool reader = !rpc->polling;
 
         if (rpc_has_unsent(rpc))
-                p.events |= POLLOUT;
+                p.events = reader ? POLLIN | POLLOUT : POLLOUT;
         if (reader)
                 rpc->polling = true;
         pthread_mutex_unlock(&rpc->mutex);
@@ -281,7 +283,8 @@ static void call_poll(struct rpc *rpc, uint64_t deadline_ns) {
         pthread_mutex_lock(&rpc->mutex);
         if (reader)
                 rpc->polling = false;
-        rpc_receive_all(rpc);
+        if (!rpc->polling)
+                rpc_receive_all(rpc);
         if (!rpc_lost(rpc))
                 rpc_flush(rpc);
 }
@@ -346,7 +349,8 @@ void rpc_pump(struct rpc *rpc) {
         if (rpc_lost(rpc))
                 return;
         pthread_mutex_lock(&rpc->mutex);
-        rpc_receive_all(rpc);
+        if (!rpc->polling)
+                rpc_receive_all(rpc);
         if (!rpc_lost(rpc))
                 rpc_flush(rpc);
         pthread_mutex_unlock(&rpc->mutex);

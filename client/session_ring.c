@@ -23,11 +23,20 @@
 #include "util/clock.h"
 #include "util/memfd.h"
 
+/* How long a call waits for a slot that another thread's request holds. That request may itself wait for a rank of this
+ * process that cannot ring because the ring is full, so the wait must end. */
+#define SLOT_WAIT_NS (10 * SESSION_LOOK_NS)
+
 struct session_ring *session_ring_free(struct session_ring *ring) {
+        bool ours;
+
         if (!ring)
                 return NULL;
+        /* In a forked child, locks may have been copied locked and their waiters do not exist: only memory is given
+         * back. */
+        ours = session_is_ours(ring->session);
         /* Requests that never completed (their daemon and executor are gone) still hold their regions. */
-        for (uint32_t i = 0; ring->slots && i < ring->producer.layout.depth; i++) {
+        for (uint32_t i = 0; ours && ring->slots && i < ring->producer.layout.depth; i++) {
                 if (!ring->slots[i].busy)
                         continue;
                 bounce_release(&ring->session->bounce, ring->slots[i].regions[0]);
@@ -38,8 +47,10 @@ struct session_ring *session_ring_free(struct session_ring *ring) {
         if (ring->executor_area)
                 memfd_unmap(ring->executor_area, ring->producer.layout.executor_bytes);
         cleanup_close(&ring->wake_fd);
-        pthread_cond_destroy(&ring->released);
-        pthread_mutex_destroy(&ring->mutex);
+        if (ours) {
+                pthread_cond_destroy(&ring->released);
+                pthread_mutex_destroy(&ring->mutex);
+        }
         free(ring->slots);
         free(ring);
         return NULL;
@@ -176,6 +187,7 @@ static void ring_sleep(struct session_ring *ring) {
 int session_ring_publish(struct session_ring *ring, struct ring_request *request, const struct session_slot *slot,
                          uint32_t *ret_sequence) {
         struct rmx_comm *comm = slot->comm;
+        uint64_t give_up_ns = 0;
         uint32_t sequence;
         int r = 0;
 
@@ -195,7 +207,9 @@ int session_ring_publish(struct session_ring *ring, struct ring_request *request
                 if (ring_reap(ring, old))
                         continue;
                 /* relaxed; partner: the store in request_lose. A hint to stop waiting. */
-                if (!slot->attended || !old->attended ||
+                if (!give_up_ns)
+                        give_up_ns = clock_now_ns() + SLOT_WAIT_NS;
+                if (!slot->attended || !old->attended || clock_now_ns() >= give_up_ns ||
                     atomic_load_explicit(&ring->session->dead, memory_order_relaxed)) {
                         r = SESSION_RING_E_FULL;
                         break;

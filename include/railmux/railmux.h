@@ -61,7 +61,7 @@ extern "C" {
 #define RMX_E_ABORTED     13 /* rmx_comm_abort() was called by some rank. Sticky. */
 #define RMX_E_TIMEOUT     14 /* the time given has passed; the request goes on */
 #define RMX_E_INTERNAL    15 /* a defect of railmux; the daemon's log says more */
-#define RMX_E_UNSUPPORTED 16 /* valid, but this daemon or backend cannot do it */
+#define RMX_E_UNSUPPORTED 16 /* valid, but this daemon or backend cannot do it. Sticky, since the others wait. */
 #define RMX_E_COUNT       17 /* number of codes; not a result */
 
 /* Static name of a code ("RMX_E_LOST"), "RMX_E_?" for an unknown one. Never NULL. */
