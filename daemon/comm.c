@@ -88,7 +88,7 @@ static void comm_member_unlink(struct comm_member *member) {
         if (!session)
                 return;
         call_drop(&member->calls, NULL);
-        call_drop(&member->comm->abort_calls, session);
+        call_drop(&member->abort_calls, NULL);
         DL_DELETE(session->members, member);
         session->n_members--;
         member->session = NULL;
@@ -122,7 +122,6 @@ struct comm *comm_free(struct comm *comm) {
         record_drop_comm(comm);
         for (uint32_t r = 0; r < comm->n_ranks; r++)
                 comm_member_unlink(&comm->members[r]);
-        call_drop(&comm->abort_calls, NULL);
         if (comm->marks_fd >= 0)
                 close(comm->marks_fd);
         charge_release(&comm->charge_marks_bytes);
@@ -278,28 +277,44 @@ void comm_reply(struct comm_member *member, struct session *session, uint64_t id
 }
 
 /* Told to every rank that takes part; kind decides what. */
+static void comm_tell_member(struct comm_member *member, bool failed) {
+        Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
+        Railmux__Session__CommFailed comm_failed = RAILMUX__SESSION__COMM_FAILED__INIT;
+        Railmux__Session__EpochChanged epoch_changed = RAILMUX__SESSION__EPOCH_CHANGED__INIT;
+        struct comm *comm = member->comm;
+
+        if (failed) {
+                comm_failed.handle = member->handle;
+                comm_failed.code = comm->code;
+                comm_failed.rank = comm->failed_rank;
+                event.body_case = RAILMUX__SESSION__EVENT__BODY_COMM_FAILED;
+                event.comm_failed = &comm_failed;
+        } else {
+                epoch_changed.handle = member->handle;
+                epoch_changed.epoch = comm->epoch;
+                event.body_case = RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED;
+                event.epoch_changed = &epoch_changed;
+        }
+        session_send_event(member->session, &event);
+}
+
+/* A program that computes does not read its socket, and need not: completions carry the same facts. So events never
+ * fill a queue up. */
 static void comm_tell(struct comm *comm, bool failed) {
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 struct comm_member *member = &comm->members[r];
-                Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
-                Railmux__Session__CommFailed comm_failed = RAILMUX__SESSION__COMM_FAILED__INIT;
-                Railmux__Session__EpochChanged epoch_changed = RAILMUX__SESSION__EPOCH_CHANGED__INIT;
 
-                if (!member->session || member->leaving)
-                        continue;
-                if (failed) {
-                        comm_failed.handle = member->handle;
-                        comm_failed.code = comm->code;
-                        comm_failed.rank = comm->failed_rank;
-                        event.body_case = RAILMUX__SESSION__EVENT__BODY_COMM_FAILED;
-                        event.comm_failed = &comm_failed;
-                } else {
-                        epoch_changed.handle = member->handle;
-                        epoch_changed.epoch = comm->epoch;
-                        event.body_case = RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED;
-                        event.epoch_changed = &epoch_changed;
-                }
-                session_send_event(member->session, &event);
+                if (member->session && !member->leaving && session_takes_events(member->session))
+                        comm_tell_member(member, failed);
+        }
+}
+
+void comm_tell_again(struct session *session) {
+        struct comm_member *member;
+
+        DL_FOREACH(session->members, member) {
+                if (member->comm->code && !member->leaving && session_takes_events(session))
+                        comm_tell_member(member, true);
         }
 }
 
@@ -374,7 +389,7 @@ void comm_member_leave(struct comm_member *member, uint32_t last_sequence) {
 void comm_member_left(struct comm_member *member, uint64_t mask) {
         struct comm *comm = member->comm;
         struct session *session;
-        struct call *calls;
+        struct call *calls, *abort_calls;
         uint64_t id;
 
         if (!member->leaving || member->left)
@@ -384,10 +399,13 @@ void comm_member_left(struct comm_member *member, uint64_t mask) {
                 return;
         member->left = true;
         calls = member->calls;
-        member->calls = NULL;
+        abort_calls = member->abort_calls; /* a rank that has left has nothing to wait for */
+        member->calls = member->abort_calls = NULL;
         comm_member_unlink(member);
         comm_settle(comm);
         while (call_pop(&calls, &session, &id))
+                session_send_ack(session, id);
+        while (call_pop(&abort_calls, &session, &id))
                 session_send_ack(session, id);
 }
 
@@ -442,8 +460,9 @@ void comm_aborted(struct comm *comm, uint64_t mask) {
                 return;
         comm->aborting = false;
         comm_fail(comm, RMX_E_ABORTED, (int32_t)comm->abort_rank, "");
-        while (call_pop(&comm->abort_calls, &session, &id))
-                session_send_ack(session, id);
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                while (call_pop(&comm->members[r].abort_calls, &session, &id))
+                        session_send_ack(session, id);
 }
 
 void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *message) {

@@ -45,11 +45,12 @@ struct comm_member {
         uint32_t parent_rank;   /* of a split: rank in the parent */
         uint32_t last_sequence; /* when left */
         bool joined;
-        bool leaving;         /* CommDestroy came */
-        bool left;            /* and every executor knows */
-        bool lost;            /* its session ended without leaving */
-        uint64_t leave_acked; /* executors that acknowledged RankLeave */
-        struct call *calls;   /* create/split before READY, destroy while leaving */
+        bool leaving;             /* CommDestroy came */
+        bool left;                /* and every executor knows */
+        bool lost;                /* its session ended without leaving */
+        uint64_t leave_acked;     /* executors that acknowledged RankLeave */
+        struct call *calls;       /* create/split before READY, destroy while leaving */
+        struct call *abort_calls; /* waiting for the end of an abort */
         uint32_t state_slot;
 
         struct charge charge_comm, charge_bytes;
@@ -110,7 +111,6 @@ struct comm {
         uint64_t abort_acked;
         bool aborting;
         uint32_t abort_rank;
-        struct call *abort_calls;
         struct plan_geometry geometry;
         uint32_t ring_depth; /* of its ranks' rings: bounds how far one can run ahead */
         struct plan_choice choices[PLAN_CHOICES_MAX];
@@ -173,3 +173,5 @@ int comm_member_adopt(struct comm *comm, uint32_t rank, struct session *session)
 struct comm *comm_settle(struct comm *comm);
 /* "joining", "ready", "failed", "leaving". */
 const char *comm_state_name(const struct comm *comm);
+/* The session reads again: the failures of its comms that it was not told. */
+void comm_tell_again(struct session *session);

@@ -86,7 +86,7 @@ struct comm_split *comm_split_free(struct comm_split *split) {
 }
 
 void comm_split_fail(struct comm_split *split, uint32_t code, const char *text) {
-        struct comm *parent = split->parent;
+        struct comm *parent = split->parent, *child;
         struct session *session;
         char number[24];
         uint64_t id;
@@ -97,6 +97,9 @@ void comm_split_fail(struct comm_split *split, uint32_t code, const char *text) 
                    parent->n_ranks, text);
         parent->split_code = code;
         snprintf(parent->split_text, sizeof(parent->split_text), "%s", text);
+        /* First: a successor must not find children of a split that has failed. */
+        DL_FOREACH(split->children, child)
+        record_drop_comm(child);
         comm_split_commit(split);
         for (uint32_t r = 0; r < parent->n_ranks; r++) {
                 while (call_pop(&split->places[r].calls, &session, &id))

@@ -43,6 +43,8 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#define KEEPER_OWN_FDS 64u /* what keeper and child need besides the store */
+
 #define KEEPER_GRACE_MS      10000u
 #define KEEPER_EXECUTORS_MAX 65u
 #define KEEPER_RETRY_NS      UINT64_C(1000000000)
@@ -442,6 +444,9 @@ static int keeper_init(struct keeper *keeper, int argc, char **argv) {
         if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
                 limit.rlim_cur = limit.rlim_max;
                 setrlimit(RLIMIT_NOFILE, &limit);
+                if (limit.rlim_cur < 2 * KEEPER_STORE_FDS_MAX + KEEPER_OWN_FDS)
+                        keeper->store.max_fds =
+                                limit.rlim_cur > KEEPER_OWN_FDS ? (limit.rlim_cur - KEEPER_OWN_FDS) / 2 : 0;
         }
         if (usec && parse_u64(usec, &keeper->watchdog_usec) < 0)
                 keeper->watchdog_usec = 0;

@@ -48,7 +48,7 @@ int keeper_store_put(struct keeper_store *store, const char *name, int fd) {
                         return KEEPER_STORE_E_DUPLICATE;
                 }
         }
-        if (store->n_fds >= KEEPER_STORE_FDS_MAX || store->names_bytes + length + 1 > KEEPER_STORE_NAMES_MAX) {
+        if (store->n_fds >= store->max_fds || store->names_bytes + length + 1 > KEEPER_STORE_NAMES_MAX) {
                 close(fd);
                 return KEEPER_STORE_E_FULL;
         }

@@ -27,10 +27,11 @@ struct keeper_store {
         struct keeper_store_entry *all;
         struct keeper_store_entry *by_name;
         unsigned int n_fds;
-        size_t names_bytes; /* of all names with a ':' each */
+        size_t names_bytes;   /* of all names with a ':' each */
+        unsigned int max_fds; /* beyond it, a child could not be given them all */
 };
 #define KEEPER_STORE_INIT                                                                                              \
-        { 0 }
+        { .max_fds = KEEPER_STORE_FDS_MAX }
 
 /* Keeps fd (taken over in any case) under the name; a bad name becomes "stored", as with systemd. 0, E_*, -errno. */
 int keeper_store_put(struct keeper_store *store, const char *name, int fd);

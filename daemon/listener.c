@@ -18,6 +18,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16 */
+#endif
+
 #define LISTENER_PER_TURN 16u
 
 static const struct timeval listener_pause = {.tv_usec = 200000};
@@ -127,6 +131,9 @@ int listener_new(struct manager *manager, const char *name, const char *path, un
         } else {
                 evutil_make_socket_nonblocking(listener->fd);
         }
+        /* Nobody has descriptors to give us. Accepted sockets inherit this; older kernels do not know it, see closer.c.
+         */
+        (void)setsockopt(listener->fd, SOL_SOCKET, SO_PASSRIGHTS, &(int){0}, sizeof(int));
         listener->event = event_new(manager->base, listener->fd, EV_READ | EV_PERSIST, listener_dispatch, listener);
         listener->timer = evtimer_new(manager->base, listener_rearm, listener);
         if (!listener->event || !listener->timer || event_add(listener->event, NULL) < 0) {

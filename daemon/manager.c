@@ -10,6 +10,7 @@
 #include "daemon/manager.h"
 
 #include "daemon/adopt.h"
+#include "daemon/closer.h"
 #include "daemon/comm.h"
 #include "daemon/comm_join.h"
 #include "daemon/control.h"
@@ -347,7 +348,9 @@ static int manager_setup(struct manager *manager) {
         manager->base = event_base_new();
         if (!manager->base)
                 return -ENOMEM;
-        r = fdstore_new(&manager->fdstore);
+        r = closer_new(&manager->closer);
+        if (!r)
+                r = fdstore_new(&manager->fdstore);
         if (!r)
                 r = manager_new_state(manager);
         if (!r)
@@ -407,14 +410,13 @@ static void manager_free_events(struct manager *manager) {
 
 struct manager *manager_free(struct manager *manager) {
         struct session *session, *tmp;
-        struct comm *comm, *next;
 
         if (!manager)
                 return NULL;
         manager->stopping = true;
         manager->control = control_free(manager->control);
-        HASH_ITER(hh, manager->comms, comm, next)
-        comm_free(comm);
+        while (manager->comms) /* freeing a parent frees what was being split from it */
+                comm_free(manager->comms);
         tombstones_free(manager);
         HASH_ITER(hh, manager->sessions, session, tmp)
         session_free(session);
@@ -437,6 +439,7 @@ struct manager *manager_free(struct manager *manager) {
         }
         manager_free_events(manager);
         manager->state = state_free(manager->state);
+        manager->closer = closer_free(manager->closer);
         manager->fdstore = fdstore_abandon(manager->fdstore); /* still there only if the start failed */
         if (manager->base)
                 event_base_free(manager->base);

@@ -30,6 +30,8 @@ struct manager_counters {
         uint64_t executor_losses, executor_connects;
 };
 
+struct closer;
+
 struct manager {
         /* owner */
         const struct options *options; /* command line; owned by main */
@@ -42,6 +44,7 @@ struct manager {
 
         /* parts, in the order they are made */
         struct event_base *base;
+        struct closer *closer;
         struct fdstore *fdstore; /* NULL once start-up is over */
         struct state *state;
         struct tenant *tenants;          /* utlist */

@@ -14,6 +14,7 @@
  * at most five seconds and in a bounded number.
  */
 #include "daemon/session.h"
+#include "daemon/closer.h"
 
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
@@ -101,7 +102,8 @@ static void session_readable(evutil_socket_t socket_fd, short what, void *data) 
                                     r > 0 ? frame_error_text(r) : strerror(-r));
                         return;
                 }
-                frame_close_fds(fds, n_fds);
+                while (n_fds)
+                        closer_close(session->manager->closer, fds[--n_fds]);
                 if (n_fds > 0) {
                         session->manager->counters.protocol_errors++;
                         session_end(session, LOG_LEVEL_WARNING, "protocol error: it sent file descriptors");
@@ -289,7 +291,7 @@ struct session *session_free(struct session *session) {
                 event_free(session->timer_event);
         if (session->pidfd >= 0)
                 close(session->pidfd);
-        close(session->fd);
+        closer_close(session->manager->closer, session->fd); /* unread packets may carry descriptors, too */
         charge_release(&session->charge_fds);
         charge_release(&session->charge_session);
         free(session);

@@ -65,6 +65,8 @@ struct session {
         struct session_message *queue; /* utlist: answers that did not fit the socket */
         uint32_t n_queue;
         size_t queue_bytes;
+        uint32_t fds_unread; /* at most so many descriptors are under way to it; zeroed when it has read all */
+        bool events_owed;    /* events were left out while it did not read; CommFailed is made up for */
         struct frame_arena arena;
 
         struct charge charge_session, charge_fds;
@@ -86,6 +88,8 @@ void session_queue_free(struct session *session);
 void session_send_ack(struct session *session, uint64_t id);
 void session_send_failure(struct session *session, uint64_t id, uint32_t code, const char *format, ...)
         __attribute__((format(printf, 4, 5)));
+/* May an event be sent? If not, it is owed: comm_tell_again() follows when the session has read. */
+bool session_takes_events(struct session *session);
 void session_send_event(struct session *session, Railmux__Session__Event *event);
 
 /* Adoption: registers a session read from the state under its own number. */

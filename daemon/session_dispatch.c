@@ -232,7 +232,7 @@ static void session_comm_abort(struct session *session, uint64_t id, const Railm
 
         if (!member)
                 return;
-        session_wait_for(session, id, &member->comm->abort_calls);
+        session_wait_for(session, id, &member->abort_calls);
         comm_abort(member->comm, member->rank);
 }
 

@@ -6,6 +6,7 @@
  * and if the object has gone by then the answer becomes a failure.
  */
 #include "daemon/buffer.h"
+#include "daemon/comm.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
 #include "railmux/railmux.h"
@@ -13,10 +14,12 @@
 #include "util/log.h"
 #include "util/memfd.h"
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -25,6 +28,10 @@ struct session_message {
         Railmux__Session__Message *message;
         size_t bytes;
 };
+
+/* Descriptors on their way count against our user's limit for all sockets together, so one client may not let many lie
+ * unread. */
+#define SESSION_FDS_UNREAD_MAX 48u
 
 static const struct timeval session_retry_time = {.tv_usec = 20000};
 
@@ -48,6 +55,7 @@ static int session_transmit(struct session *session, const Railmux__Session__Mes
         _cleanup_close_ int readonly_fd = -1;
         int fds[3];
         unsigned int n_fds = 0;
+        int r;
 
         if (message->body_case == RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY) {
                 struct session_ring *ring = session_ring_find(session, message->ring_reply->gpu);
@@ -68,7 +76,17 @@ static int session_transmit(struct session *session, const Railmux__Session__Mes
                                                         "the buffer was destroyed");
                 fds[n_fds++] = buffer->fd;
         }
-        return frame_send(session->fd, &message->base, fds, n_fds);
+        if (n_fds && session->fds_unread + n_fds > SESSION_FDS_UNREAD_MAX) {
+                int unread = 0;
+
+                if (ioctl(session->fd, SIOCOUTQ, &unread) == 0 && unread > 0)
+                        return -ETOOMANYREFS; /* tried again by timer: room in the socket is not what is missing */
+                session->fds_unread = 0;
+        }
+        r = frame_send(session->fd, &message->base, fds, n_fds);
+        if (r == FRAME_OK)
+                session->fds_unread += n_fds;
+        return r;
 }
 
 static void session_send_trouble(struct session *session, int condition) {
@@ -142,6 +160,17 @@ void session_flush(struct session *session) {
                 }
                 session_queue_pop(session);
         }
+        if (!session->queue && session->events_owed && !session->ending) {
+                session->events_owed = false;
+                comm_tell_again(session);
+        }
+}
+
+bool session_takes_events(struct session *session) {
+        if (session->n_queue < SESSION_QUEUE_MESSAGES_MAX / 2)
+                return true;
+        session->events_owed = true;
+        return false;
 }
 
 void session_send(struct session *session, Railmux__Session__Message *message) {

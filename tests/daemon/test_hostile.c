@@ -35,7 +35,8 @@ static int teardown(void **unused) {
         return 0;
 }
 
-static void raw_send(struct client *client, const void *data, size_t size, const int *fds, unsigned int n_fds) {
+/* errno of the sender, 0 if it went out. */
+static int raw_send(struct client *client, const void *data, size_t size, const int *fds, unsigned int n_fds) {
         char control[CMSG_SPACE(sizeof(int) * 32)] = {0};
         struct iovec iov = {.iov_base = (void *)data, .iov_len = size};
         struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
@@ -53,6 +54,7 @@ static void raw_send(struct client *client, const void *data, size_t size, const
                 memcpy(CMSG_DATA(c), fds, sizeof(int) * n_fds);
         }
         fixture_wait(&f, (r = sendmsg(client->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)) >= 0 || errno != EAGAIN);
+        return r < 0 ? errno : 0;
 }
 
 static size_t pack(uint8_t *out, Railmux__Session__Message *message) {
@@ -95,8 +97,18 @@ static void test_garbage(void **unused) {
         expect_end(client);
 }
 
+/* Clients have no descriptors to send: Linux 6.16 and later refuses them at the sender, with others the session ends.
+ */
+static void send_refused_fds(const void *bytes, size_t n, const int *fds, unsigned int n_fds) {
+        struct client *client = client_open(&f);
+
+        if (raw_send(client, bytes, n, fds, n_fds) == EPERM)
+                client_close(client);
+        else
+                expect_end(client);
+}
+
 static void test_fds(void **unused) {
-        struct client *client;
         uint8_t bytes[64];
         int fds[32];
         size_t n = pack_ring_open(bytes, 5);
@@ -104,18 +116,10 @@ static void test_fds(void **unused) {
         (void)unused;
         for (unsigned int i = 0; i < 32; i++)
                 fds[i] = eventfd(0, EFD_CLOEXEC);
-        client = client_open(&f);
-        raw_send(client, bytes, n, fds, 1); /* clients have none to send */
-        expect_end(client);
-        client = client_open(&f);
-        raw_send(client, bytes, n, fds, FRAME_FDS_MAX);
-        expect_end(client);
-        client = client_open(&f);
-        raw_send(client, bytes, n, fds, FRAME_FDS_MAX + 1);
-        expect_end(client);
-        client = client_open(&f);
-        raw_send(client, bytes, n, fds, 32);
-        expect_end(client);
+        send_refused_fds(bytes, n, fds, 1);
+        send_refused_fds(bytes, n, fds, FRAME_FDS_MAX);
+        send_refused_fds(bytes, n, fds, FRAME_FDS_MAX + 1);
+        send_refused_fds(bytes, n, fds, 32);
         for (unsigned int i = 0; i < 32; i++)
                 close(fds[i]);
 }

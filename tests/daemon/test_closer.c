@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* A close that hangs must not hold its caller: a lingering TCP socket whose peer does not read. */
+#include "tests/cmocka_all.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/closer.h"
+#include "util/clock.h"
+
+static int lingering_socket(int *ret_peer) {
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        const struct linger linger = {.l_onoff = 1, .l_linger = 2};
+        socklen_t length = sizeof(address);
+        static char data[65536];
+        int listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+
+        assert_int_equal(bind(listener, (struct sockaddr *)&address, length), 0);
+        assert_int_equal(listen(listener, 1), 0);
+        assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, length), 0);
+        *ret_peer = accept(listener, NULL, NULL);
+        assert_true(*ret_peer >= 0);
+        close(listener);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+        while (write(fd, data, sizeof(data)) > 0)
+                ;
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+        return fd;
+}
+
+static void does_not_wait(void **state) {
+        uint64_t start, took;
+        struct closer *closer;
+        int fd, peer, fds[2];
+        char byte;
+
+        (void)state;
+        assert_int_equal(closer_new(&closer), 0);
+        fd = lingering_socket(&peer);
+        start = clock_now_ns();
+        closer_close(closer, fd);
+        took = clock_now_ns() - start;
+        assert_true(took < 1000000000);
+        /* It does close: the other end of a pipe sees the end of file, after the peer let the first one go. */
+        assert_int_equal(pipe(fds), 0);
+        closer_close(closer, fds[1]);
+        close(peer);
+        assert_int_equal(read(fds[0], &byte, 1), 0);
+        close(fds[0]);
+        closer_close(closer, -1);
+        closer_free(closer);
+        assert_null(closer_free(NULL));
+}
+
+static void without_thread(void **state) {
+        int fds[2];
+        char byte;
+
+        (void)state;
+        assert_int_equal(pipe(fds), 0);
+        closer_close(NULL, fds[1]);
+        assert_int_equal(read(fds[0], &byte, 1), 0);
+        close(fds[0]);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {cmocka_unit_test(does_not_wait), cmocka_unit_test(without_thread)};
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
