@@ -10,7 +10,7 @@
 #include "daemon/restart.h"
 
 #define NS_PER_MS            UINT64_C(1000000)
-#define RESTART_EARLY_NS     (50 * NS_PER_MS)
+#define RESTART_EARLY_NS     (10 * NS_PER_MS)
 #define RESTART_DELAY_MIN_MS 100u
 #define RESTART_DELAY_MAX_MS 5000u
 #define RESTART_PRICE_NS     (500 * NS_PER_MS)
