@@ -9,7 +9,6 @@ struct launcher;
 int launcher_new(struct event_base *base, const struct config *config, struct launcher **ret_launcher);
 struct launcher *launcher_free(struct launcher *launcher); /* child mode: terminates and reaps its executors */
 /* Asks for executor `name` ("host"). Idempotent. 0 means asked for, not yet connected. -errno is logged by the caller,
- * who tries again later. In child mode the launcher restarts a dead executor by itself (after 100 ms, backing off to 5
- * s). */
+ * who tries again later. In child mode the launcher restarts a dead executor by itself (restart.c says when). */
 int launcher_start(struct launcher *launcher, const char *name);
 const char *launcher_kind(const struct launcher *launcher); /* "systemd", "keeper", "child" */
