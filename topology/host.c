@@ -13,8 +13,8 @@
 #include "util/cleanup.h"
 
 /* What a copy between workers reaches in cache (plan/cost.c has the same figure from the same measurement). */
-#define HOST_BYTES_PER_SECOND UINT64_C(60000000000)
-#define HOST_LATENCY_NS       300u
+#define HOST_BYTES_PER_SECOND UINT64_C(100000000000)
+#define HOST_LATENCY_NS       200u
 
 static void hwloc_freep(hwloc_topology_t *hwloc) {
         if (*hwloc)

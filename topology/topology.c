@@ -113,3 +113,68 @@ bool topology_full_mesh(const struct topology *topology) {
                                 return false;
         return true;
 }
+
+const char *topology_link_kind_name(uint32_t kind) {
+        static const char *const names[TOPOLOGY_LINK_KIND_COUNT] = {
+                [TOPOLOGY_LINK_LOCAL] = "local",
+                [TOPOLOGY_LINK_MEMORY] = "memory",
+                [TOPOLOGY_LINK_DIRECT] = "direct",
+                [TOPOLOGY_LINK_NUMA] = "numa",
+        };
+
+        return kind < TOPOLOGY_LINK_KIND_COUNT && names[kind] ? names[kind] : "?";
+}
+
+/* One round more of links than `from` has: the widest ways to everything that it reaches. GPUs pass nothing on. */
+static bool path_round(const struct topology *topology, uint32_t start, const uint64_t *from, uint64_t *to,
+                       uint32_t *via) {
+        bool found = false;
+
+        for (uint32_t i = 0; i < topology->n_links; i++) {
+                const struct topology_link *link = &topology->links[i];
+                uint64_t wide = link->bytes_per_second > 0 ? link->bytes_per_second : 1; /* unknown: better than none */
+
+                for (int way = 0; way < 2; way++) {
+                        uint32_t a = way ? link->b : link->a, b = way ? link->a : link->b;
+                        uint64_t narrowest = from[a] < wide ? from[a] : wide;
+
+                        if (a != start && topology->nodes[a].kind == TOPOLOGY_GPU)
+                                continue;
+                        if (narrowest > to[b]) {
+                                to[b] = narrowest;
+                                via[b] = i;
+                                found = true;
+                        }
+                }
+        }
+        return found;
+}
+
+uint32_t topology_path(const struct topology *topology, uint32_t a, uint32_t b, uint32_t *links, uint32_t max) {
+        uint32_t n = topology->n_nodes, n_links = 0;
+        uint64_t *width; /* [round][node]: of the best way with so many links; 0: none */
+        uint32_t *via;   /* [round][node]: its last link */
+
+        if (a >= n || b >= n || a == b)
+                return 0;
+        width = calloc((size_t)n * (max + 1), sizeof(*width));
+        via = calloc((size_t)n * (max + 1), sizeof(*via));
+        if (width && via) {
+                width[a] = UINT64_MAX;
+                for (uint32_t round = 1; round <= max && n_links == 0; round++) {
+                        if (!path_round(topology, a, &width[(round - 1) * n], &width[round * n], &via[round * n]))
+                                break;
+                        if (width[round * n + b] > 0)
+                                n_links = round;
+                }
+                for (uint32_t round = n_links, at = b; round > 0; round--) {
+                        const struct topology_link *link = &topology->links[via[round * n + at]];
+
+                        links[round - 1] = via[round * n + at];
+                        at = link->a == at ? link->b : link->a;
+                }
+        }
+        free(width);
+        free(via);
+        return n_links;
+}

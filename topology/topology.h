@@ -18,7 +18,9 @@ enum topology_node_kind {
 enum topology_link_kind {
         TOPOLOGY_LINK_LOCAL = 1,  /* a device and the NUMA node it hangs on */
         TOPOLOGY_LINK_MEMORY = 2, /* emulated GPUs: one copies in memory that the other reads */
-        TOPOLOGY_LINK_KIND_COUNT = 3,
+        TOPOLOGY_LINK_DIRECT = 3, /* two GPUs, on a fabric of their own */
+        TOPOLOGY_LINK_NUMA = 4,   /* two NUMA nodes */
+        TOPOLOGY_LINK_KIND_COUNT = 5,
 };
 
 enum {
@@ -38,10 +40,10 @@ struct topology_node {
 
 /* Works both ways. */
 struct topology_link {
-        uint32_t a, b; /* positions of nodes, a < b */
-        uint32_t kind; /* enum topology_link_kind */
-        uint64_t bytes_per_second;
-        uint32_t latency_ns;
+        uint32_t a, b;             /* positions of nodes, a < b */
+        uint32_t kind;             /* enum topology_link_kind */
+        uint64_t bytes_per_second; /* each way; 0: unknown */
+        uint32_t latency_ns;       /* 0: unknown */
 };
 
 struct topology {
@@ -58,6 +60,9 @@ struct topology *topology_free(struct topology *topology);
 /* This host with n_gpus emulated GPUs: a full mesh among them, spread over the NUMA nodes. TOPOLOGY_E_INVALID, -errno.
  */
 int topology_host(uint32_t n_gpus, struct topology **ret_topology);
+/* A node that hwloc has written to a file (lstopo node.xml): its NUMA nodes and its GPUs. TOPOLOGY_E_INVALID: not such
+ * a file; -errno. */
+int topology_load_xml(const char *path, struct topology **ret_topology);
 
 /* Copies the node; *ret_position is where it is. TOPOLOGY_E_INVALID, TOPOLOGY_E_EXISTS, -ENOMEM. */
 int topology_add_node(struct topology *topology, const struct topology_node *node, uint32_t *ret_position);
@@ -71,6 +76,11 @@ uint32_t topology_count(const struct topology *topology, enum topology_node_kind
 const struct topology_link *topology_link_find(const struct topology *topology, uint32_t a, uint32_t b);
 /* Has every pair of GPUs a direct link? */
 bool topology_full_mesh(const struct topology *topology);
+/* The way from one position to another: as few links as possible, among those the one whose narrowest link is widest.
+ * Fills links[] (positions in the topology's list, in order) and returns how many there are, 0 if there is no way or
+ * more than `max`, or a == b. */
+uint32_t topology_path(const struct topology *topology, uint32_t a, uint32_t b, uint32_t *links, uint32_t max);
+const char *topology_link_kind_name(uint32_t kind); /* "direct"; "?" if unknown */
 
 static inline void topology_freep(struct topology **topology) {
         *topology = topology_free(*topology);
