@@ -15,11 +15,11 @@
 
 #include "client/comm.h"
 #include "client/error.h"
+#include "client/group.h"
+#include "client/redop.h"
 #include "client/request.h"
 #include "client/session.h"
 #include "client/session_ring.h"
-
-#define RANKS_MAX 64u
 
 int comm_check(const struct rmx_comm *comm, const char *what) {
         if (!comm)
@@ -49,6 +49,23 @@ void comm_fail(struct rmx_comm *comm, uint32_t status) {
                                                       memory_order_relaxed);
 }
 
+static const char *mismatch_text(uint32_t detail) {
+        switch (detail) {
+        case RING_DETAIL_OPERATION:
+                return "called another operation than the others";
+        case RING_DETAIL_TYPE:
+                return "gave another type than the others";
+        case RING_DETAIL_REDOP:
+                return "gave another reduction than the others";
+        case RING_DETAIL_COUNT:
+                return "gave another count than the others expect";
+        case RING_DETAIL_ROOT:
+                return "gave another root than the others";
+        default:
+                return "called another operation, or with another type, reduction, count or root";
+        }
+}
+
 int comm_report(const struct rmx_comm *comm, const char *what, uint32_t status) {
         int code = error_sanitise(ring_status_code(status));
         int32_t rank = ring_status_rank(status);
@@ -62,9 +79,8 @@ int comm_report(const struct rmx_comm *comm, const char *what, uint32_t status) 
         case RMX_E_ABORTED:
                 return error_set(code, "%s: %s has aborted the communicator", what, who);
         case RMX_E_MISMATCH:
-                return error_set(code,
-                                 "%s: %s called another operation, or with another type, reduction, count or root",
-                                 what, who);
+                return error_set(code, "%s: %s %s; railmuxctl status shows what each called", what, who,
+                                 mismatch_text(ring_status_detail(status)));
         case RMX_E_LOST:
                 return error_set(
                         code, "%s: the executor died with this request in flight, on every rank; later requests work",
@@ -162,6 +178,7 @@ struct rmx_comm *comm_free(struct rmx_comm *comm) {
                 DL_DELETE(session->comms, comm);
                 pthread_mutex_unlock(&session->rpc.mutex);
         }
+        redops_free(comm);
         free(comm);
         return NULL;
 }
@@ -177,6 +194,7 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         if (!comm)
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
         comm->session = session;
+        pthread_mutex_init(&comm->redop_mutex, NULL);
         call.userdata = comm;
         r = session_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY,
                          session_deadline(timeout_ms));
@@ -191,7 +209,7 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
                 return RMX_OK;
         }
         r = session_ring_get(session, what, comm->gpu, &comm->ring);
-        if (!r && (!comm->n_ranks || comm->n_ranks > RANKS_MAX || comm->rank >= comm->n_ranks))
+        if (!r && (!comm->n_ranks || comm->n_ranks > COMM_RANKS_MAX || comm->rank >= comm->n_ranks))
                 r = error_set(RMX_E_INTERNAL, "%s: the daemon made this rank %u of %u", what, comm->rank,
                               comm->n_ranks);
         if (r) {
@@ -251,12 +269,14 @@ int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32
         int r;
 
         r = session_check(session, __func__);
+        if (!r)
+                r = group_refuse(__func__);
         if (r)
                 return r;
         if (!id || !ret_comm)
                 return error_set(RMX_E_INVALID, "%s: %s is NULL", __func__, id ? "ret_comm" : "id");
-        if (!n_ranks || n_ranks > RANKS_MAX)
-                return error_set(RMX_E_INVALID, "%s: n_ranks %u is not in 1..%u", __func__, n_ranks, RANKS_MAX);
+        if (!n_ranks || n_ranks > COMM_RANKS_MAX)
+                return error_set(RMX_E_INVALID, "%s: n_ranks %u is not in 1..%u", __func__, n_ranks, COMM_RANKS_MAX);
         if (rank >= n_ranks)
                 return error_set(RMX_E_INVALID, "%s: rank %u is out of range; n_ranks is %u", __func__, rank, n_ranks);
         r = comm_options(__func__, session, opt, &options);
@@ -288,6 +308,8 @@ int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const str
         int r;
 
         r = comm_check(comm, __func__);
+        if (!r)
+                r = group_refuse(__func__);
         if (r)
                 return r;
         if (!ret_comm)
@@ -330,6 +352,8 @@ int rmx_comm_destroy(struct rmx_comm *comm) {
         if (!comm)
                 return RMX_OK;
         r = comm_check(comm, __func__);
+        if (!r)
+                r = group_refuse(__func__);
         if (r)
                 return r;
         requests_finish(comm);

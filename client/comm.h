@@ -8,6 +8,9 @@
 #include "client/rpc.h"
 #include "railmux/railmux.h"
 
+#define COMM_RANKS_MAX 64u
+
+struct redop;
 struct session_ring;
 
 struct rmx_comm {
@@ -20,7 +23,14 @@ struct rmx_comm {
         uint32_t rank;
         uint32_t gpu;
 
-        uint32_t last_sequence;  /* of the last request; under ring->mutex */
+        /* Last sequences: of collectives, of sends to and receives from each rank. Under ring->mutex. */
+        uint32_t last_sequence;
+        uint32_t sent[COMM_RANKS_MAX];
+        uint32_t received[COMM_RANKS_MAX];
+
+        pthread_mutex_t redop_mutex;
+        struct redop *redops; /* under redop_mutex */
+
         _Atomic uint32_t splits; /* rmx_comm_split calls so far */
         _Atomic uint32_t epoch;
         _Atomic uint32_t status; /* sticky error as ring_status(), 0: none */

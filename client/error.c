@@ -6,7 +6,7 @@
 #include "railmux/railmux.h"
 #include "util/result.h"
 
-static _Thread_local char last_error[512] = "no error";
+static _Thread_local char last_error[ERROR_TEXT_BYTES] = "no error";
 
 int error_set(int code, const char *format, ...) {
         va_list arguments;

@@ -8,8 +8,14 @@
  * ended for good, and its executors as a rule with it. They may be a moment later, or (under another service manager)
  * go on; so a request is given up only when a full slice has passed since the end of file, and since its own start,
  * without a completion. From then on the session counts as dead, and further requests fail at once.
+ *
+ * What the user holds names a request (ring and sequence) or a set of them (session and number). Either way it may be a
+ * copy of one that was waited for already; it holds no pointer to anything that goes away before its session.
  */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "client/comm.h"
 #include "client/error.h"
@@ -17,49 +23,95 @@
 #include "client/session.h"
 #include "util/clock.h"
 
-#define REQUEST_MAGIC 0x726d782d72657131u
+enum {
+        HANDLE_REQUEST = 0x72657131,
+        HANDLE_SET = 0x72657173,
+        HANDLE_DONE = 0x72657164,
+};
+
+/* What is inside struct rmx_request. */
+struct handle {
+        uint64_t kind; /* HANDLE_*, 0: over */
+        union {
+                struct request request;
+                struct {
+                        struct rmx_session *session;
+                        uint64_t number;
+                } set;
+        };
+};
+_Static_assert(sizeof(struct handle) <= sizeof(struct rmx_request), "a request fits the user's storage");
 
 static int request_lost(const char *what) {
         return error_set(RMX_E_DAEMON_LOST, "%s: the daemon and its executor are gone; open a new session", what);
 }
 
-int request_start(struct session_ring *ring, struct ring_request *line, const struct session_slot *slot,
-                  struct request *ret_request) {
-        struct rmx_session *session = ring->session;
-        struct request request = {.magic = REQUEST_MAGIC, .ring = ring, .what = slot->what};
-        int r;
+static int requests_refused(int condition, const struct session_item *item) {
+        const char *what = item->slot.what;
 
-        /* relaxed; partner: the store in request_lose. */
-        if (atomic_load_explicit(&session->dead, memory_order_relaxed))
-                return request_lost(slot->what);
-        if (rpc_lost(&session->rpc))
-                request.started_ns = clock_now_ns();
-        r = session_ring_publish(ring, line, slot, &request.sequence);
-        if (r == SESSION_RING_E_FAILED)
-                return comm_report(slot->comm, slot->what, comm_status(slot->comm));
-        if (r)
+        switch (condition) {
+        case SESSION_RING_E_FAILED:
+                return comm_report(item->slot.comm, what, comm_status(item->slot.comm));
+        case SESSION_RING_E_ARGUMENT:
                 return error_set(
                         RMX_E_BUSY,
-                        "%s: all %u places for requests on GPU %u are taken; rmx_wait for the oldest ones first",
-                        slot->what, ring->producer.layout.depth, ring->gpu);
-        *ret_request = request;
+                        "%s: the %u bytes for arguments on GPU %u are taken; rmx_wait for the oldest requests first",
+                        what, argument_space_largest(&item->ring->arguments), item->ring->gpu);
+        default:
+                return error_set(
+                        RMX_E_BUSY,
+                        "%s: all %u places for requests on GPU %u are taken; rmx_wait for the oldest ones first", what,
+                        item->ring->producer.layout.depth, item->ring->gpu);
+        }
+}
+
+int requests_start(struct session_item *items, uint32_t n_items, struct request *ret_requests) {
+        const struct session_item *item;
+        int r;
+
+        for (uint32_t i = 0; i < n_items; i++) {
+                struct rmx_session *session = items[i].ring->session;
+
+                /* relaxed; partner: the store in request_lose. */
+                if (atomic_load_explicit(&session->dead, memory_order_relaxed))
+                        return request_lost(items[i].slot.what);
+                ret_requests[i] = (struct request){
+                        .ring = items[i].ring,
+                        .what = items[i].slot.what,
+                        .started_ns = rpc_lost(&session->rpc) ? clock_now_ns() : 0,
+                };
+        }
+        r = session_ring_publish(items, n_items, &item);
+        if (r)
+                return requests_refused(r, item);
+        for (uint32_t i = 0; i < n_items; i++)
+                ret_requests[i].sequence = items[i].sequence;
         return RMX_OK;
 }
 
+static int request_unknown(const char *what) {
+        return error_set(RMX_E_INVALID, "%s: this request was waited for already, or its comm destroyed", what);
+}
+
+static void copy_out(const struct session_copy *copy) {
+        if (copy->bytes)
+                memcpy(copy->to, copy->from, copy->bytes);
+}
+
 /* Harvests, copies out and translates the status. */
-static int request_finish(struct request *request, uint32_t status) {
+static int request_finish(const struct request *request, uint32_t status) {
         struct session_ring *ring = request->ring;
         uint32_t code = ring_status_code(status);
         struct session_slot slot;
 
-        request->magic = 0;
         if (session_ring_harvest(ring, request->sequence, &slot))
-                return error_set(RMX_E_INVALID, "%s: this request was waited for already, or its comm destroyed",
-                                 request->what);
-        if (code == RMX_OK && slot.copy_to)
-                memcpy(slot.copy_to, slot.copy_from, slot.copy_bytes);
-        bounce_release(&ring->session->bounce, slot.regions[0]);
-        bounce_release(&ring->session->bounce, slot.regions[1]);
+                return request_unknown(request->what);
+        if (code == RMX_OK) {
+                copy_out(&slot.copy);
+                for (uint32_t i = 0; i < slot.n_copies; i++)
+                        copy_out(&slot.copies[i]);
+        }
+        session_slot_drop(ring->session, &slot);
         if (code == RMX_OK)
                 return RMX_OK;
         if (comm_code_is_sticky(code))
@@ -67,11 +119,10 @@ static int request_finish(struct request *request, uint32_t status) {
         return comm_report(slot.comm, slot.what, status);
 }
 
-static int request_lose(struct request *request) {
+static int request_lose(const struct request *request) {
         struct session_ring *ring = request->ring;
 
-        request->magic = 0;
-        /* relaxed; partners: the loads in request_start and session_ring_publish. */
+        /* relaxed; partners: the loads in requests_start and session_ring_publish. */
         atomic_store_explicit(&ring->session->dead, true, memory_order_relaxed);
         session_ring_abandon(ring, request->sequence);
         return request_lost(request->what);
@@ -99,7 +150,8 @@ static int request_await(const struct request *request, uint64_t deadline_ns, ui
 
                 if (deadline_ns < now + slice)
                         slice = deadline_ns > now ? deadline_ns - now : 0;
-                if (ring_producer_wait(&ring->producer, request->sequence, (int64_t)slice, ret_status) == RING_OK)
+                if (slice &&
+                    ring_producer_wait(&ring->producer, request->sequence, (int64_t)slice, ret_status) == RING_OK)
                         return AWAIT_DONE;
                 session_look_seldom(ring->session);
                 now = clock_now_ns();
@@ -122,8 +174,23 @@ int request_complete(struct request *request) {
         return request_finish(request, status);
 }
 
+int requests_complete(struct request *requests, uint32_t n_requests) {
+        char text[ERROR_TEXT_BYTES] = "";
+        int result = RMX_OK;
+
+        for (uint32_t i = 0; i < n_requests; i++) {
+                int r = request_complete(&requests[i]);
+
+                if (r && !result) {
+                        result = r;
+                        snprintf(text, sizeof(text), "%s", rmx_last_error());
+                }
+        }
+        return result ? error_set(result, "%s", text) : RMX_OK;
+}
+
 void requests_finish(struct rmx_comm *comm) {
-        struct request request = {.magic = REQUEST_MAGIC, .ring = comm->ring};
+        struct request request = {.ring = comm->ring};
         struct session_slot slot;
         uint32_t status;
 
@@ -131,94 +198,177 @@ void requests_finish(struct rmx_comm *comm) {
                 int r;
 
                 do
-                        r = request_await(&request, clock_now_ns() + SESSION_LOOK_NS, &status);
+                        r = request_await(&request, comm_status(comm) ? 0 : clock_now_ns() + SESSION_LOOK_NS, &status);
                 while (r == AWAIT_TIMEOUT && !comm_status(comm));
                 if (r != AWAIT_DONE)
                         session_ring_abandon(comm->ring, request.sequence);
-                else if (!session_ring_harvest(comm->ring, request.sequence, &slot)) {
-                        bounce_release(&comm->session->bounce, slot.regions[0]);
-                        bounce_release(&comm->session->bounce, slot.regions[1]);
-                }
+                else if (!session_ring_harvest(comm->ring, request.sequence, &slot))
+                        session_slot_drop(comm->session, &slot);
         }
 }
 
-/* ---- public ---------------------------------------------------------------------------------------------------------
+/* Waits for one request until the deadline (0: does not wait), unless it is over: *ret_done. RMX_* of the request then.
  */
-static int request_open(struct rmx_request *user, const char *what, struct request *request) {
-        if (!user)
-                return error_set(RMX_E_INVALID, "%s: request is NULL", what);
-        memcpy(request, user->opaque, sizeof(*request));
-        if (request->magic != REQUEST_MAGIC)
-                return error_set(RMX_E_INVALID, "%s: this is no outstanding request; each is waited for once", what);
-        return session_check(request->ring->session, what);
-}
-
-/* The request is over: a second wait on the same storage is told so. */
-static int request_close(struct rmx_request *user, int result) {
-        user->opaque[0] = 0;
-        return result;
-}
-
-static int request_wait(struct rmx_request *user, const char *what, uint32_t timeout_ms, uint64_t deadline_ns) {
-        struct request request;
+static int request_wait(const struct request *request, const char *what, uint64_t deadline_ns, bool *ret_done) {
         uint32_t status;
         int r;
 
-        r = request_open(user, what, &request);
-        if (r)
-                return r;
-        if (ring_producer_poll(&request.ring->producer, request.sequence, &status) == RING_OK)
-                return request_close(user, request_finish(&request, status));
-        if (session_ring_attend(request.ring, request.sequence, deadline_ns == RPC_NO_DEADLINE))
-                return request_close(user,
-                                     error_set(RMX_E_INVALID,
-                                               "%s: this request was waited for already, or its comm destroyed", what));
-        switch (request_await(&request, deadline_ns, &status)) {
-        case AWAIT_DONE:
-                return request_close(user, request_finish(&request, status));
-        case AWAIT_HOPELESS:
-                return request_close(user, request_lose(&request));
-        default:
-                return error_set(RMX_E_TIMEOUT, "%s: not done within %u ms; the request goes on", what, timeout_ms);
+        *ret_done = true;
+        if (ring_producer_poll(&request->ring->producer, request->sequence, &status) == RING_OK)
+                return request_finish(request, status);
+        if (session_ring_attend(request->ring, request->sequence, deadline_ns == RPC_NO_DEADLINE))
+                return request_unknown(what);
+        r = request_await(request, deadline_ns, &status);
+        if (r == AWAIT_DONE)
+                return request_finish(request, status);
+        if (r == AWAIT_HOPELESS)
+                return request_lose(request);
+        *ret_done = false;
+        return RMX_OK;
+}
+
+/* ---- sets -------------------------------------------------------------------------------------------------------- */
+struct request_set *request_set_new(uint32_t n_requests) {
+        struct request_set *set = calloc(1, sizeof(*set) + n_requests * sizeof(set->request[0]));
+
+        if (set)
+                set->n_requests = n_requests;
+        return set;
+}
+
+static void set_put(struct request_set *set) {
+        pthread_mutex_lock(&set->session->sets_mutex);
+        DL_APPEND(set->session->sets, set);
+        pthread_mutex_unlock(&set->session->sets_mutex);
+}
+
+/* Takes it out of the session's list: this thread's until set_put. NULL: it is not there. */
+static struct request_set *set_get(struct rmx_session *session, uint64_t number) {
+        struct request_set *set;
+
+        pthread_mutex_lock(&session->sets_mutex);
+        DL_SEARCH_SCALAR(session->sets, set, number, number);
+        if (set)
+                DL_DELETE(session->sets, set);
+        pthread_mutex_unlock(&session->sets_mutex);
+        return set;
+}
+
+/* As request_wait, for all of a set one by one. The set is gone when it is done. */
+static int set_wait(struct rmx_session *session, uint64_t number, const char *what, uint64_t deadline_ns,
+                    bool *ret_done) {
+        struct request_set *set = set_get(session, number);
+        int r;
+
+        *ret_done = true;
+        if (!set)
+                return request_unknown(what);
+        for (uint32_t i = set->n_done; deadline_ns == RPC_NO_DEADLINE && i < set->n_requests; i++)
+                (void)session_ring_attend(set->request[i].ring, set->request[i].sequence, true);
+        while (set->n_done < set->n_requests) {
+                r = request_wait(&set->request[set->n_done], what, deadline_ns, ret_done);
+                if (!*ret_done) {
+                        set_put(set);
+                        return RMX_OK;
+                }
+                set->n_done++;
+                if (r && !set->result) {
+                        set->result = r;
+                        snprintf(set->text, sizeof(set->text), "%s", rmx_last_error());
+                }
         }
+        r = set->result ? error_set(set->result, "%s", set->text) : RMX_OK;
+        free(set);
+        return r;
+}
+
+/* ---- what the user holds ----------------------------------------------------------------------------------------- */
+static void handle_give(const struct handle *handle, struct rmx_request *ret_request) {
+        memcpy(ret_request->opaque, handle, sizeof(*handle));
+}
+
+void request_give(const struct request *request, struct rmx_request *ret_request) {
+        const struct handle handle = {.kind = HANDLE_REQUEST, .request = *request};
+
+        handle_give(&handle, ret_request);
+}
+
+void request_give_set(struct request_set *set, struct rmx_request *ret_request) {
+        struct handle handle = {.kind = HANDLE_SET};
+
+        set->session = set->request[0].ring->session;
+        /* relaxed; partner: itself, in other threads. Only uniqueness counts. */
+        set->number = atomic_fetch_add_explicit(&set->session->last_set, 1, memory_order_relaxed) + 1;
+        handle.set.session = set->session;
+        handle.set.number = set->number;
+        set_put(set);
+        handle_give(&handle, ret_request);
+}
+
+void request_give_done(struct rmx_request *ret_request) {
+        const struct handle handle = {.kind = HANDLE_DONE};
+
+        handle_give(&handle, ret_request);
+}
+
+/* Waits until the deadline. *ret_done: the request is over, and what is returned is its result. */
+static int handle_wait(struct rmx_request *user, const char *what, uint64_t deadline_ns, bool *ret_done) {
+        struct handle handle;
+        int r;
+
+        *ret_done = false;
+        if (!user)
+                return error_set(RMX_E_INVALID, "%s: request is NULL", what);
+        memcpy(&handle, user->opaque, sizeof(handle));
+        switch (handle.kind) {
+        case HANDLE_REQUEST:
+                r = session_check(handle.request.ring->session, what);
+                if (!r)
+                        r = request_wait(&handle.request, what, deadline_ns, ret_done);
+                break;
+        case HANDLE_SET:
+                r = session_check(handle.set.session, what);
+                if (!r)
+                        r = set_wait(handle.set.session, handle.set.number, what, deadline_ns, ret_done);
+                break;
+        case HANDLE_DONE:
+                *ret_done = true;
+                r = RMX_OK;
+                break;
+        default:
+                return error_set(RMX_E_INVALID, "%s: this is no outstanding request; each is waited for once", what);
+        }
+        if (*ret_done)
+                user->opaque[0] = 0; /* a second wait on the same storage is told so */
+        return r;
 }
 
 int rmx_wait(struct rmx_request *request, void *stream) {
+        bool done;
+
         if (stream)
                 return error_set(RMX_E_INVALID, "%s: stream must be NULL for host memory", __func__);
-        return request_wait(request, __func__, 0, RPC_NO_DEADLINE);
+        return handle_wait(request, __func__, RPC_NO_DEADLINE, &done);
 }
 
 int rmx_wait_for(struct rmx_request *request, uint32_t timeout_ms) {
-        return request_wait(request, __func__, timeout_ms, clock_now_ns() + (uint64_t)timeout_ms * 1000000u);
+        bool done;
+        int r;
+
+        r = handle_wait(request, __func__, clock_now_ns() + (uint64_t)timeout_ms * 1000000u, &done);
+        if (!r && !done)
+                return error_set(RMX_E_TIMEOUT, "%s: not done within %u ms; the request goes on", __func__, timeout_ms);
+        return r;
 }
 
-int rmx_test(struct rmx_request *user, int *ret_done) {
-        struct request request;
-        uint32_t status;
+int rmx_test(struct rmx_request *request, int *ret_done) {
+        bool done;
         int r;
 
         if (!ret_done)
                 return error_set(RMX_E_INVALID, "%s: ret_done is NULL", __func__);
-        r = request_open(user, __func__, &request);
-        if (r)
-                return r;
-        if (ring_producer_poll(&request.ring->producer, request.sequence, &status) != RING_OK) {
-                if (session_ring_attend(request.ring, request.sequence, false))
-                        return request_close(user,
-                                             error_set(RMX_E_INVALID,
-                                                       "%s: this request was waited for already, or its comm destroyed",
-                                                       __func__));
-                session_look_seldom(request.ring->session);
-                if (!request_is_hopeless(&request, clock_now_ns())) {
-                        *ret_done = 0;
-                        return RMX_OK;
-                }
-                if (ring_producer_poll(&request.ring->producer, request.sequence, &status) != RING_OK) {
-                        *ret_done = 1;
-                        return request_close(user, request_lose(&request));
-                }
-        }
-        *ret_done = 1;
-        return request_close(user, request_finish(&request, status));
+        r = handle_wait(request, __func__, 0, &done);
+        if (!r || done)
+                *ret_done = done;
+        return r;
 }

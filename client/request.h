@@ -4,25 +4,46 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/error.h"
 #include "client/session_ring.h"
 #include "railmux/railmux.h"
 
-/* What is inside struct rmx_request. The work to do at the end is not here but in the ring's slot: user memory is
- * written at the start and at the end only. */
+/* One line's request. The work to do at the end is not here but in the ring's slot: user memory is written at the start
+ * and at the end only. */
 struct request {
-        uint64_t magic; /* REQUEST_MAGIC while outstanding */
         struct session_ring *ring;
         const char *what;    /* public function that started it */
         uint64_t started_ns; /* only if the connection was closed already; else 0 */
         uint32_t sequence;
 };
-_Static_assert(sizeof(struct request) <= sizeof(struct rmx_request), "a request fits the user's storage");
 
-/* Publishes the line. RMX_*; text set; on failure slot's regions stay the caller's. */
-int request_start(struct session_ring *ring, struct ring_request *line, const struct session_slot *slot,
-                  struct request *ret_request);
-/* Waits for the request that this thread has just started attended. RMX_*; text set. */
+/* A group's requests behind one struct rmx_request. */
+struct request_set {
+        struct request_set *next, *prev; /* session->sets, while no thread is at it */
+        struct rmx_session *session;     /* that of the first */
+        uint64_t number;
+        uint32_t n_requests;
+        uint32_t n_done; /* the first of them */
+        int result;      /* the first error of those, and its text */
+        char text[ERROR_TEXT_BYTES];
+        struct request request[];
+};
+
+/* Publishes all lines, or none. RMX_*; text set; on failure the slots' regions and copies stay the caller's. */
+int requests_start(struct session_item *items, uint32_t n_items, struct request *ret_requests);
+/* Waits for a request that this thread has just started attended. RMX_*; text set. */
 int request_complete(struct request *request);
+/* Waits for all of them; the result is the first error. */
+int requests_complete(struct request *requests, uint32_t n_requests);
+
+/* Room for the requests of a group. NULL: out of memory. */
+struct request_set *request_set_new(uint32_t n_requests);
+/* Gives started requests to the user. */
+void request_give(const struct request *request, struct rmx_request *ret_request);
+void request_give_set(struct request_set *set, struct rmx_request *ret_request); /* takes it over */
+/* A request that is done with RMX_OK. */
+void request_give_done(struct rmx_request *ret_request);
+
 /* Waits until a comm that is being destroyed has nothing outstanding, copying nothing. A comm with a sticky error, or
  * without an executor, is not waited for: what has not completed is abandoned. */
 void requests_finish(struct rmx_comm *comm);

@@ -18,6 +18,9 @@
 
 #include "client/comm.h"
 #include "client/error.h"
+#include "client/group.h"
+#include "client/redop.h"
+#include "client/request.h"
 #include "client/session.h"
 #include "client/session_ring.h"
 #include "util/cleanup.h"
@@ -210,8 +213,16 @@ static struct rmx_session *session_free(struct rmx_session *session) {
                 struct rmx_comm *comm = session->comms;
 
                 DL_DELETE(session->comms, comm);
+                redops_free(comm);
                 free(comm);
         }
+        while (session->sets) {
+                struct request_set *set = session->sets;
+
+                DL_DELETE(session->sets, set);
+                free(set);
+        }
+        pthread_mutex_destroy(&session->sets_mutex);
         for (i = 0; session->rings && i < session->n_gpus; i++)
                 session_ring_free(session->rings[i]);
         free(session->rings);
@@ -232,6 +243,7 @@ static struct rmx_session *session_new(const char *path) {
         if (!session)
                 return NULL;
         session->rpc = (struct rpc)RPC_INIT;
+        pthread_mutex_init(&session->sets_mutex, NULL);
         session->path = strdup(path);
         page = mmap(NULL, ALIVE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (page != MAP_FAILED) {
@@ -310,6 +322,7 @@ void rmx_session_close(struct rmx_session *session) {
 
         if (!session)
                 return;
+        group_forget(session);
         if (!session_is_ours(session)) {
                 /* In a child of fork(): drop the copies. The parent's threads do not exist here, so a mutex may be
                  * locked for ever and a call may seem to wait; neither is touched. */

@@ -10,6 +10,7 @@
 #include "client/rpc.h"
 #include "railmux/railmux.h"
 
+struct request_set;
 struct rmx_comm;
 struct session_ring;
 
@@ -27,6 +28,10 @@ struct rmx_session {
         struct rmx_comm *comms;      /* under rpc.mutex */
         struct buffer_table buffers;
         struct bounce_pool bounce;
+
+        pthread_mutex_t sets_mutex;
+        struct request_set *sets;  /* groups that nobody waits for now; under sets_mutex */
+        _Atomic uint64_t last_set; /* number of the last one made */
 
         _Atomic uint64_t last_look_ns; /* session_look_seldom */
         _Atomic bool dead;             /* a request was given up because daemon and executor are gone */

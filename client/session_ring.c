@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * All ranks of this process on one GPU share a ring, so its producer side is under a mutex: held for the time of
- * writing one line or of taking back one slot, never while blocking.
+ * writing the lines of one call or of taking back one slot, never while blocking. Sequences, of comms and of pairs, are
+ * counted under it too, so that their order is the ring's.
  *
  * Slots are used in ring order. A request that takes long keeps its slot, and when the ring has come round to it,
  * nothing can be published until it is harvested. Two cases: a thread sleeps on that request right now (it is
  * attended); then a blocking call may wait for the slot. Or it was started and left lying; then waiting could be for
  * ever, if it is this very thread that should rmx_wait for it, and the caller gets SESSION_RING_E_FULL. Requests whose
- * comm was destroyed after a failure are orphans: whoever meets one in its way harvests it.
+ * comm was destroyed after a failure are orphans: whoever meets one in its way harvests it. The argument space is the
+ * same with blocks for slots, but that a block can come free behind any request.
+ *
+ * A group goes to several rings, and all of it or nothing: a group of which one half was issued could neither be tried
+ * again nor be given up. So the mutexes of all its rings are taken, in the order of their addresses, and there is room
+ * everywhere before the first line is written.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -37,10 +44,8 @@ struct session_ring *session_ring_free(struct session_ring *ring) {
         ours = session_is_ours(ring->session);
         /* Requests that never completed (their daemon and executor are gone) still hold their regions. */
         for (uint32_t i = 0; ours && ring->slots && i < ring->producer.layout.depth; i++) {
-                if (!ring->slots[i].busy)
-                        continue;
-                bounce_release(&ring->session->bounce, ring->slots[i].regions[0]);
-                bounce_release(&ring->session->bounce, ring->slots[i].regions[1]);
+                if (ring->slots[i].busy)
+                        session_slot_drop(ring->session, &ring->slots[i]);
         }
         if (ring->client_area)
                 memfd_unmap(ring->client_area, ring->producer.layout.client_bytes);
@@ -51,6 +56,7 @@ struct session_ring *session_ring_free(struct session_ring *ring) {
                 pthread_cond_destroy(&ring->released);
                 pthread_mutex_destroy(&ring->mutex);
         }
+        argument_space_deinit(&ring->arguments);
         free(ring->slots);
         free(ring);
         return NULL;
@@ -83,7 +89,7 @@ static int ring_map(struct rmx_session *session, const char *what, const struct 
                 return error_set(RMX_E_INTERNAL, "%s: the daemon sent a ring of depth %u", what, answer->ring.depth);
         }
         ring->slots = calloc(answer->ring.depth, sizeof(*ring->slots));
-        r = ring->slots ? 0 : -ENOMEM;
+        r = ring->slots ? argument_space_init(&ring->arguments, ring->producer.layout.argument_bytes) : -ENOMEM;
         if (!r)
                 r = memfd_map(client_fd, ring->producer.layout.client_bytes, 1, 1, &ring->client_area);
         if (!r)
@@ -158,20 +164,31 @@ static struct session_slot *ring_find(struct session_ring *ring, uint32_t sequen
         return slot->busy && slot->sequence == sequence && slot->comm ? slot : NULL;
 }
 
+void session_slot_drop(struct rmx_session *session, struct session_slot *slot) {
+        bounce_release(&session->bounce, slot->regions[0]);
+        bounce_release(&session->bounce, slot->regions[1]);
+        free(slot->copies);
+        slot->regions[0] = slot->regions[1] = NULL;
+        slot->copies = NULL;
+        slot->n_copies = 0;
+}
+
 static void ring_release(struct session_ring *ring, struct session_slot *slot) {
+        if (slot->argument_offset)
+                argument_give(&ring->arguments, slot->argument_offset, slot->argument_bytes);
+        slot->argument_offset = 0;
         slot->busy = false;
         ring_producer_release(&ring->producer, slot->sequence);
         pthread_cond_broadcast(&ring->released);
 }
 
-/* Frees the slot in the way if it is an orphan that has completed. */
+/* Frees a slot if it is an orphan's that has completed. */
 static bool ring_reap(struct session_ring *ring, struct session_slot *slot) {
         uint32_t status;
 
-        if (slot->comm || ring_producer_poll(&ring->producer, slot->sequence, &status) != RING_OK)
+        if (!slot->busy || slot->comm || ring_producer_poll(&ring->producer, slot->sequence, &status) != RING_OK)
                 return false;
-        bounce_release(&ring->session->bounce, slot->regions[0]);
-        bounce_release(&ring->session->bounce, slot->regions[1]);
+        session_slot_drop(ring->session, slot);
         ring_release(ring, slot);
         return true;
 }
@@ -184,47 +201,174 @@ static void ring_sleep(struct session_ring *ring) {
         pthread_cond_timedwait(&ring->released, &ring->mutex, &until);
 }
 
-int session_ring_publish(struct session_ring *ring, struct ring_request *request, const struct session_slot *slot,
-                         uint32_t *ret_sequence) {
-        struct rmx_comm *comm = slot->comm;
-        uint64_t give_up_ns = 0;
-        uint32_t sequence;
-        int r = 0;
+/* ---- publishing -------------------------------------------------------------------------------------------------- */
+/* The rings of the items one by one, by address. NULL: that was the last. */
+static struct session_ring *items_next_ring(const struct session_item *items, uint32_t n_items,
+                                            const struct session_ring *after) {
+        struct session_ring *next = NULL;
 
-        pthread_mutex_lock(&ring->mutex);
-        for (;;) {
-                struct session_slot *old;
+        for (uint32_t i = 0; i < n_items; i++) {
+                struct session_ring *ring = items[i].ring;
 
-                /* Looked at last, so that no line follows a failure that this process knows of. */
-                if (comm_status(comm)) {
-                        r = SESSION_RING_E_FAILED;
-                        break;
-                }
-                request->word[RING_W_SEQUENCE] = comm->last_sequence + 1;
-                if (ring_producer_publish(&ring->producer, request, &sequence) == RING_OK)
-                        break;
-                old = ring_slot(ring, ring->producer.next);
-                if (ring_reap(ring, old))
-                        continue;
-                /* relaxed; partner: the store in request_lose. A hint to stop waiting. */
-                if (!give_up_ns)
-                        give_up_ns = clock_now_ns() + SLOT_WAIT_NS;
-                if (!slot->attended || !old->attended || clock_now_ns() >= give_up_ns ||
-                    atomic_load_explicit(&ring->session->dead, memory_order_relaxed)) {
-                        r = SESSION_RING_E_FULL;
-                        break;
-                }
-                ring_sleep(ring);
+                if ((uintptr_t)ring > (uintptr_t)after && (!next || (uintptr_t)ring < (uintptr_t)next))
+                        next = ring;
         }
-        if (!r) {
-                struct session_slot *mine = ring_slot(ring, sequence);
-                bool wake;
+        return next;
+}
 
-                comm->last_sequence++;
-                *mine = *slot;
-                mine->sequence = sequence;
-                mine->busy = true;
-                wake = ring_producer_must_wake(&ring->producer);
+static void items_lock(const struct session_item *items, uint32_t n_items) {
+        struct session_ring *ring = NULL;
+
+        while ((ring = items_next_ring(items, n_items, ring)))
+                pthread_mutex_lock(&ring->mutex);
+}
+
+static void items_unlock(const struct session_item *items, uint32_t n_items, const struct session_ring *but) {
+        struct session_ring *ring = NULL;
+
+        while ((ring = items_next_ring(items, n_items, ring))) {
+                if (ring != but)
+                        pthread_mutex_unlock(&ring->mutex);
+        }
+}
+
+/* Are the slots free that the items of this ring will get? *ret_waits: what is in the way will come free. */
+static int ring_room(struct session_ring *ring, const struct session_item *items, uint32_t n_items,
+                     const struct session_item **ret_item, bool *ret_waits) {
+        uint32_t sequence = ring->producer.next;
+
+        for (uint32_t i = 0; i < n_items; i++) {
+                struct session_slot *slot = ring_slot(ring, sequence);
+
+                if (items[i].ring != ring)
+                        continue;
+                if (slot->busy && !ring_reap(ring, slot)) {
+                        *ret_item = &items[i];
+                        *ret_waits = slot->attended;
+                        return SESSION_RING_E_FULL;
+                }
+                sequence = ring_sequence_next(sequence);
+        }
+        return 0;
+}
+
+/* Frees what orphans hold of the argument space. *ret_waits: some block will come free. True if one came free now. */
+static bool ring_reap_arguments(struct session_ring *ring, bool *ret_waits) {
+        bool reaped = false;
+
+        *ret_waits = false;
+        for (uint32_t i = 0; i < ring->producer.layout.depth; i++) {
+                struct session_slot *slot = &ring->slots[i];
+
+                if (!slot->busy || !slot->argument_offset)
+                        continue;
+                if (ring_reap(ring, slot))
+                        reaped = true;
+                else
+                        *ret_waits |= slot->attended;
+        }
+        return reaped;
+}
+
+static int item_take_argument(struct session_item *item, bool *ret_waits) {
+        struct session_ring *ring = item->ring;
+        uint32_t offset;
+
+        while (argument_take(&ring->arguments, item->argument_bytes, &offset)) {
+                if (!ring_reap_arguments(ring, ret_waits))
+                        return SESSION_RING_E_ARGUMENT;
+        }
+        item->slot.argument_offset = item->line.word[RING_W_ARGUMENT] = offset;
+        item->slot.argument_bytes = item->argument_bytes;
+        return 0;
+}
+
+/* Takes the blocks of all items, or none. */
+static int items_take_arguments(struct session_item *items, uint32_t n_items, const struct session_item **ret_item,
+                                bool *ret_waits) {
+        for (uint32_t i = 0; i < n_items; i++) {
+                if (!items[i].argument_bytes || !item_take_argument(&items[i], ret_waits))
+                        continue;
+                *ret_item = &items[i];
+                while (i-- > 0) {
+                        if (items[i].argument_bytes)
+                                argument_give(&items[i].ring->arguments, items[i].slot.argument_offset,
+                                              items[i].argument_bytes);
+                }
+                return SESSION_RING_E_ARGUMENT;
+        }
+        return 0;
+}
+
+/* Can all be published now? With all mutexes held. */
+static int items_ready(struct session_item *items, uint32_t n_items, const struct session_item **ret_item,
+                       bool *ret_waits) {
+        struct session_ring *ring = NULL;
+        int r;
+
+        *ret_waits = false;
+        for (uint32_t i = 0; i < n_items; i++) {
+                /* Looked at last, so that no line follows a failure that this process knows of. */
+                if (comm_status(items[i].slot.comm)) {
+                        *ret_item = &items[i];
+                        return SESSION_RING_E_FAILED;
+                }
+        }
+        while ((ring = items_next_ring(items, n_items, ring))) {
+                r = ring_room(ring, items, n_items, ret_item, ret_waits);
+                if (r)
+                        return r;
+        }
+        return items_take_arguments(items, n_items, ret_item, ret_waits);
+}
+
+static uint32_t comm_next_sequence(struct rmx_comm *comm, uint32_t op, uint32_t peer) {
+        switch (op) {
+        case RING_OP_SEND:
+                return ++comm->sent[peer];
+        case RING_OP_RECV:
+                return ++comm->received[peer];
+        case RING_OP_GROUP:
+                return 0;
+        default:
+                return ++comm->last_sequence;
+        }
+}
+
+/* There is room. */
+static void item_publish(struct session_item *item) {
+        struct session_ring *ring = item->ring;
+        struct rmx_comm *comm = item->slot.comm;
+        uint32_t op = ring_request_op(&item->line);
+        struct session_slot *slot;
+        int r;
+
+        item->line.word[RING_W_SEQUENCE] = comm_next_sequence(comm, op, item->line.word[RING_W_PEER]);
+        if (op == RING_OP_GROUP) {
+                struct ring_group_entry *entry = item->argument;
+
+                for (uint32_t i = 0; i < item->line.word[RING_W_COUNT_LO]; i++)
+                        entry[i].sequence = comm_next_sequence(comm, entry[i].operation, entry[i].peer);
+        }
+        if (item->argument_bytes)
+                memcpy((char *)ring->client_area + ring->producer.layout.argument_offset + item->slot.argument_offset,
+                       item->argument, item->argument_bytes);
+        r = ring_producer_publish(&ring->producer, &item->line, &item->sequence);
+        assert(r == RING_OK);
+        (void)r;
+        slot = ring_slot(ring, item->sequence);
+        *slot = item->slot;
+        slot->sequence = item->sequence;
+        slot->busy = true;
+}
+
+/* Publishing is over: unlocks all rings and wakes their executors. */
+static void items_unlock_wake(const struct session_item *items, uint32_t n_items) {
+        struct session_ring *ring = NULL;
+
+        while ((ring = items_next_ring(items, n_items, ring))) {
+                bool wake = ring_producer_must_wake(&ring->producer);
+
                 pthread_mutex_unlock(&ring->mutex);
                 if (wake) {
                         static const uint64_t one = 1;
@@ -232,13 +376,44 @@ int session_ring_publish(struct session_ring *ring, struct ring_request *request
                         /* EAGAIN: the counter is at its end, so the executor has been told often enough. */
                         (void)!write(ring->wake_fd, &one, sizeof(one));
                 }
-                *ret_sequence = sequence;
-                return 0;
         }
-        pthread_mutex_unlock(&ring->mutex);
+}
+
+int session_ring_publish(struct session_item *items, uint32_t n_items, const struct session_item **ret_item) {
+        const struct session_item *item = NULL;
+        uint64_t give_up_ns = 0;
+        bool waits;
+        int r;
+
+        for (;;) {
+                items_lock(items, n_items);
+                r = items_ready(items, n_items, &item, &waits);
+                if (!r)
+                        break;
+                if (r == SESSION_RING_E_FAILED || !waits || !item->slot.attended)
+                        goto failed;
+                if (!give_up_ns)
+                        give_up_ns = clock_now_ns() + SLOT_WAIT_NS;
+                /* relaxed; partner: the store in request_lose. A hint to stop waiting. */
+                if (clock_now_ns() >= give_up_ns ||
+                    atomic_load_explicit(&item->ring->session->dead, memory_order_relaxed))
+                        goto failed;
+                items_unlock(items, n_items, item->ring);
+                ring_sleep(item->ring);
+                pthread_mutex_unlock(&item->ring->mutex);
+        }
+        for (uint32_t i = 0; i < n_items; i++)
+                item_publish(&items[i]);
+        items_unlock_wake(items, n_items);
+        return 0;
+
+failed:
+        items_unlock(items, n_items, NULL);
+        *ret_item = item;
         return r;
 }
 
+/* ---- after publishing -------------------------------------------------------------------------------------------- */
 int session_ring_attend(struct session_ring *ring, uint32_t sequence, bool attended) {
         struct session_slot *slot;
 

@@ -97,7 +97,13 @@ static void adopt_session(struct manager *manager, uint32_t slot, struct adopt_s
                 adopt_drop(manager, slot, summary);
                 return;
         }
-        session_register(session, from->session);
+        if (session_register(session, from->session) < 0) {
+                session_end(session, LOG_LEVEL_ERROR, "out of memory");
+                session_free(session);
+                fdstore_remove(taken.name);
+                adopt_drop(manager, slot, summary);
+                return;
+        }
         session->state_slot = slot;
         session->version = from->version;
         session->features = from->features;
@@ -187,8 +193,8 @@ static void adopt_comm(struct manager *manager, uint32_t slot, struct adopt_summ
         comm->splits_done = atomic_load_explicit(&from->splits_done, memory_order_acquire);
         comm->code = ring_status_code(status);
         comm->failed_rank = comm->code ? ring_status_rank(status) : -1;
-        if (from->by_id && !comm_find_id(manager, from->id))
-                comm_index(comm, from->id);
+        if (from->by_id && !comm_find_id(manager, from->id) && comm_index(comm, from->id) < 0)
+                log_warning("comm %" PRIu64 ": out of memory, its id is not known any more", comm->number);
         comm->marks_fd = adopt_take(manager, "m%" PRIu64, comm->number).fd;
 }
 

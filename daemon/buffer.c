@@ -36,6 +36,10 @@ static struct buffer *buffer_alloc(struct session *session, uint32_t id, uint64_
         buffer->fd = -1;
         buffer->state_slot = STATE_SLOT_NONE;
         HASH_ADD(hh, session->buffers, id, sizeof(buffer->id), buffer);
+        if (!buffer->hh.tbl) { /* no memory for the table */
+                free(buffer);
+                return NULL;
+        }
         session->n_buffers++;
         return buffer;
 }

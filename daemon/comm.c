@@ -77,6 +77,10 @@ int comm_new_numbered(struct manager *manager, struct tenant *tenant, uint64_t n
                 comm->members[r].state_slot = STATE_SLOT_NONE;
         }
         HASH_ADD(hh, manager->comms, number, sizeof(comm->number), comm);
+        if (!comm->hh.tbl) { /* no memory for the table */
+                free(comm);
+                return -ENOMEM;
+        }
         *ret_comm = comm;
         return 0;
 }
@@ -133,10 +137,11 @@ struct comm *comm_free(struct comm *comm) {
         return NULL;
 }
 
-void comm_index(struct comm *comm, const uint8_t id[COMM_ID_BYTES]) {
+int comm_index(struct comm *comm, const uint8_t id[COMM_ID_BYTES]) {
         memcpy(comm->id, id, COMM_ID_BYTES);
-        comm->by_id = true;
         HASH_ADD(hh_id, comm->manager->comms_by_id, id, COMM_ID_BYTES, comm);
+        comm->by_id = comm->hh_id.tbl != NULL;
+        return comm->by_id ? 0 : -ENOMEM;
 }
 
 struct comm *comm_find_id(struct manager *manager, const uint8_t id[COMM_ID_BYTES]) {
@@ -214,19 +219,43 @@ int comm_member_adopt(struct comm *comm, uint32_t rank, struct session *session)
 
 int comm_charge_marks(struct comm *comm, char *text, size_t text_size) {
         if (tenant_charge(comm->tenant, &comm->charge_marks_fd, CHARGE_FDS, 1, text, text_size) ||
-            tenant_charge(comm->tenant, &comm->charge_marks_bytes, CHARGE_BYTES, MARKS_BYTES, text, text_size))
+            tenant_charge(comm->tenant, &comm->charge_marks_bytes, CHARGE_BYTES, marks_bytes(comm->n_ranks), text,
+                          text_size))
                 return COMM_E_LIMIT;
         return 0;
 }
 
-int comm_attach(struct comm *comm, char *text, size_t text_size) {
+/* Choosing costs more than all the rest of making a comm; the choice depends on nothing but the number of ranks. */
+static uint32_t comm_choose(struct comm *comm) {
+        _Static_assert(MANAGER_RANKS_MAX == COMM_RANKS_MAX, "one choice per number of ranks");
+        struct manager_choice *kept = &comm->manager->choices[comm->n_ranks - 1];
         struct plan_constants constants;
+        uint32_t workers = manager_workers(comm->manager);
+
+        if (!kept->choices || kept->workers != workers) {
+                struct plan_choice *choices =
+                        kept->choices ? kept->choices : calloc(PLAN_CHOICES_MAX, sizeof(*choices));
+
+                if (!choices)
+                        return 0;
+                plan_constants_host(&constants, workers);
+                kept->choices = choices;
+                kept->workers = workers;
+                kept->n = plan_choose(&constants, comm->n_ranks, choices);
+        }
+        if (kept->n == 0)
+                kept->workers = UINT32_MAX; /* no memory: try again next time */
+        memcpy(comm->choices, kept->choices, kept->n * sizeof(comm->choices[0]));
+        return kept->n;
+}
+
+int comm_attach(struct comm *comm, char *text, size_t text_size) {
         int r;
 
         r = comm_charge_marks(comm, text, text_size);
         if (r)
                 return r;
-        r = memfd_new("railmux-marks", MARKS_BYTES, &comm->marks_fd);
+        r = memfd_new("railmux-marks", marks_bytes(comm->n_ranks), &comm->marks_fd);
         if (r < 0) {
                 snprintf(text, text_size, "the daemon cannot make a communicator: %s", strerror(-r));
                 return COMM_E_RESOURCE;
@@ -234,8 +263,11 @@ int comm_attach(struct comm *comm, char *text, size_t text_size) {
         record_marks(comm);
         plan_geometry_choose(comm->n_ranks, &comm->geometry);
         comm->staging_bytes = plan_staging_bytes(&comm->geometry, comm->n_ranks);
-        plan_constants_host(&constants, manager_workers(comm->manager));
-        comm->n_choices = plan_choose(&constants, comm->n_ranks, comm->choices);
+        comm->n_choices = comm_choose(comm);
+        if (comm->n_choices == 0) {
+                snprintf(text, text_size, "the daemon has no memory to choose plans");
+                return COMM_E_RESOURCE;
+        }
         comm->ring_depth = comm->manager->config->ring_depth;
         for (uint32_t rank = 0; rank < comm->n_ranks; rank++) {
                 struct session_ring *ring = session_ring_find(comm->members[rank].session, comm->members[rank].gpu);
@@ -287,6 +319,7 @@ static void comm_tell_member(struct comm_member *member, bool failed) {
                 comm_failed.handle = member->handle;
                 comm_failed.code = comm->code;
                 comm_failed.rank = comm->failed_rank;
+                comm_failed.message = comm->reason;
                 event.body_case = RAILMUX__SESSION__EVENT__BODY_COMM_FAILED;
                 event.comm_failed = &comm_failed;
         } else {
@@ -472,6 +505,7 @@ void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *messa
                 return;
         comm->code = code;
         comm->failed_rank = rank >= 0 && (uint32_t)rank < comm->n_ranks ? rank : -1;
+        snprintf(comm->reason, sizeof(comm->reason), "%s", message ? message : "");
         comm->stall.at_ns = 0;
         comm->manager->counters.comms_failed++;
         record_comm_status(comm);

@@ -104,6 +104,7 @@ struct comm {
         uint32_t epoch;
         uint32_t code; /* sticky RMX_* or 0 */
         int32_t failed_rank;
+        char reason[160];     /* a sentence on `code`; not kept over a restart */
         uint64_t lost;        /* sequences that executors declared lost when taking over */
         uint64_t splits_done; /* see comm_split.c */
         uint32_t split_code;  /* why the last failed split failed */
@@ -136,7 +137,8 @@ int comm_new(struct manager *manager, struct tenant *tenant, uint32_t n_ranks, c
 int comm_new_numbered(struct manager *manager, struct tenant *tenant, uint64_t number, uint32_t n_ranks,
                       const char *name, struct comm **ret_comm);
 struct comm *comm_free(struct comm *comm);
-void comm_index(struct comm *comm, const uint8_t id[COMM_ID_BYTES]); /* makes it findable by id */
+/* Makes it findable by id. 0 or -ENOMEM. */
+int comm_index(struct comm *comm, const uint8_t id[COMM_ID_BYTES]);
 struct comm *comm_find_id(struct manager *manager, const uint8_t id[COMM_ID_BYTES]);
 struct comm_member *comm_member_of_handle(struct session *session, uint32_t handle);
 

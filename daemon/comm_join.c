@@ -191,7 +191,11 @@ void comm_join(struct session *session, uint64_t call, const Railmux__Session__C
                         session_send_failure(session, call, RMX_E_NO_MEMORY, "%s", text);
                         return;
                 }
-                comm_index(comm, body->comm_id.data);
+                if (comm_index(comm, body->comm_id.data) < 0) {
+                        session_send_failure(session, call, RMX_E_NO_MEMORY, "out of memory");
+                        comm_free(comm);
+                        return;
+                }
         }
         r = comm_member_join(comm, body->rank, session,
                              body->gpu < 0 ? body->rank % manager->n_gpus : (uint32_t)body->gpu, text, sizeof(text));

@@ -42,7 +42,7 @@ void config_init(struct config *config) {
                 .backend = strdup("auto"),
                 .gpus = 8,
                 .workers = 0,
-                .stall_ms = 1000,
+                .stall_ms = 500,
                 .ring_depth = RING_DEPTH_DEFAULT,
                 .limit =
                         {

@@ -10,6 +10,7 @@
  */
 #include "daemon/control.h"
 
+#include "daemon/closer.h"
 #include "daemon/control_answer.h"
 #include "daemon/control_rows.h"
 #include "daemon/listener.h"
@@ -24,6 +25,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -60,8 +62,10 @@ static struct control_client *control_client_free(struct control_client *client)
         if (client->write_event)
                 event_free(client->write_event);
         control_answer_deinit(&client->answer);
-        if (client->fd >= 0)
-                close(client->fd);
+        if (client->fd >= 0) {
+                shutdown(client->fd, SHUT_RDWR);
+                closer_close(client->control->manager->closer, client->fd); /* unread packets may carry descriptors */
+        }
         free(client);
         return NULL;
 }
@@ -78,7 +82,8 @@ static void control_client_flush(struct control_client *client) {
                 int r = frame_send(client->fd, &client->answer.replies[client->n_sent]->base, NULL, 0);
 
                 if (r == FRAME_E_AGAIN) {
-                        event_add(client->write_event, &control_patience);
+                        if (event_add(client->write_event, &control_patience) < 0)
+                                control_client_drop(client);
                         return;
                 }
                 if (r) {
@@ -89,7 +94,8 @@ static void control_client_flush(struct control_client *client) {
         }
         control_answer_deinit(&client->answer);
         client->n_sent = 0;
-        event_add(client->read_event, &control_patience);
+        if (event_add(client->read_event, &control_patience) < 0)
+                control_client_drop(client);
 }
 
 static void control_client_answer(struct control_client *client) {
@@ -200,9 +206,12 @@ static void control_client_readable(evutil_socket_t fd, short what, void *data) 
                 control_client_drop(client);
                 return;
         }
-        r = frame_receive(fd, &railmux__control__request__descriptor, &client->arena, &message, fds, &n_fds);
+        r = frame_receive_unclosed(fd, &railmux__control__request__descriptor, &client->arena, &message, fds, &n_fds);
+        for (unsigned int i = 0; i < n_fds; i++)
+                closer_close(client->control->manager->closer, fds[i]);
         if (r == FRAME_E_AGAIN) {
-                event_add(client->read_event, &control_patience);
+                if (event_add(client->read_event, &control_patience) < 0)
+                        control_client_drop(client);
                 return;
         }
         if (r) {
@@ -211,7 +220,6 @@ static void control_client_readable(evutil_socket_t fd, short what, void *data) 
                 control_client_drop(client);
                 return;
         }
-        frame_close_fds(fds, n_fds);
         /* The read event is not persistent: nothing more is read until the answer is out. The request is freed last,
          * since serving it may drop the client and the arena in it. */
         {

@@ -92,6 +92,9 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
                                      comm->stall.missing_ranks ? control_ranks(comm->stall.missing_ranks, ranks)
                                                                : "its executor",
                                      control_seconds(now - comm->stall.at_ns + comm->stall.waiting_ns));
+                if (comm->code && comm->reason[0])
+                        control_note(answer, status, "communicator %" PRIu64 "%s%s%s failed: %s", comm->number,
+                                     comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "", comm->reason);
         }
         DL_FOREACH(manager->tenants, tenant) {
                 for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
@@ -278,6 +281,7 @@ void control_rows_comms(struct control_answer *answer, struct manager *manager) 
                 row->lost = comm->statistics.lost > comm->lost ? comm->statistics.lost : comm->lost;
                 row->error = comm->code;
                 row->failed_rank = comm->failed_rank;
+                row->reason = control_answer_text(answer, "%s", comm->reason);
                 row->waiting = control_waiting(answer, comm, now);
                 row->staging_bytes = comm->staging_bytes;
                 control_members(answer, row, comm);

@@ -419,6 +419,12 @@ void executor_link_query(struct executor_link *link) {
         }
 }
 
+/* Without memory for waiting it is tried again at once: slowly is not worth a connection. */
+static void executor_link_wait(struct executor_link *link, struct event *event, const struct timeval *time) {
+        if (event_add(event, time) < 0)
+                event_active(link->retry_event, EV_TIMEOUT, 0);
+}
+
 void executor_link_flush(struct executor_link *link) {
         struct executor_op *op;
 
@@ -429,10 +435,10 @@ void executor_link_flush(struct executor_link *link) {
                 op->id = link->next_id + 1;
                 if (!executor_op_send(link, op, &sent, &condition)) {
                         if (condition == FRAME_E_AGAIN)
-                                event_add(link->write_event, NULL);
+                                executor_link_wait(link, link->write_event, NULL);
                         else if (condition == -ETOOMANYREFS || condition == -ENOBUFS || condition == -ENOMEM ||
                                  condition == -EMFILE || condition == -ENFILE)
-                                evtimer_add(link->retry_event, &executor_retry_time);
+                                executor_link_wait(link, link->retry_event, &executor_retry_time);
                         else if (condition > 0)
                                 executor_link_disconnect(link, frame_error_text(condition));
                         else

@@ -30,8 +30,8 @@ void executor_report_statistics(struct executor_link *link, const Railmux__Execu
                 to->waiting_ns = from->waiting_ns;
                 for (size_t r = 0; r < from->n_rung && r < comm->n_ranks; r++)
                         to->rung[r] = from->rung[r];
-                if (comm->stall.at_ns && (int32_t)(from->final_sequence - comm->stall.sequence) >= 0)
-                        comm->stall.at_ns = 0;
+                if (from->waiting_operation != comm->stall.operation || from->waiting_sequence != comm->stall.sequence)
+                        comm->stall.at_ns = 0; /* that wait is over */
         }
         if (statistics->counters) {
                 const Railmux__Executor__Counters *from = statistics->counters;

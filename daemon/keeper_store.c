@@ -60,9 +60,14 @@ int keeper_store_put(struct keeper_store *store, const char *name, int fd) {
         memcpy(entry->name, name, length + 1);
         entry->fd = fd;
         entry->same_name = newest;
+        HASH_ADD_STR(store->by_name, name, entry);
+        if (!entry->hh.tbl) { /* no memory for the table */
+                free(entry);
+                close(fd);
+                return -ENOMEM;
+        }
         if (newest)
                 HASH_DEL(store->by_name, newest);
-        HASH_ADD_STR(store->by_name, name, entry);
         DL_APPEND(store->all, entry);
         store->n_fds++;
         store->names_bytes += length + 1;

@@ -95,7 +95,8 @@ static void child_schedule(struct child *child, uint64_t life_ns) {
         uint64_t delay_us = restart_delay_ns(&child->restart, clock_now_ns(), life_ns) / 1000;
         struct timeval delay = {.tv_sec = (time_t)(delay_us / 1000000), .tv_usec = (suseconds_t)(delay_us % 1000000)};
 
-        evtimer_add(child->timer, &delay);
+        if (evtimer_add(child->timer, &delay) < 0)
+                event_active(child->timer, EV_TIMEOUT, 0);
 }
 
 static void child_timeout(evutil_socket_t fd, short what, void *data) {

@@ -56,9 +56,10 @@ static void listener_dispatch(evutil_socket_t socket_fd, short what, void *data)
                         listener->manager->counters.accept_errors++;
                         log_warning("socket %s: cannot accept (%s), trying again in 200 ms", listener->name,
                                     strerror(errno));
-                        listener->paused = true;
-                        event_del(listener->event);
-                        evtimer_add(listener->timer, &listener_pause);
+                        if (evtimer_add(listener->timer, &listener_pause) == 0) { /* else it is tried at full rate */
+                                listener->paused = true;
+                                event_del(listener->event);
+                        }
                         return;
                 }
                 if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0) {
@@ -80,8 +81,8 @@ static void listener_rearm(evutil_socket_t fd, short what, void *data) {
         (void)fd;
         (void)what;
         listener->paused = false;
-        if (event_add(listener->event, NULL) < 0)
-                evtimer_add(listener->timer, &listener_pause);
+        if (event_add(listener->event, NULL) < 0 && evtimer_add(listener->timer, &listener_pause) < 0)
+                event_active(listener->timer, EV_TIMEOUT, 0);
 }
 
 /* A handed-over socket counts only if clients will find it where the configuration says. */

@@ -16,6 +16,7 @@
 #include "daemon/control.h"
 #include "daemon/executor_link.h"
 #include "daemon/fdstore.h"
+#include "daemon/forget.h"
 #include "daemon/launcher.h"
 #include "daemon/listener.h"
 #include "daemon/options.h"
@@ -125,7 +126,6 @@ static void manager_refresh_time_over(evutil_socket_t fd, short what, void *data
 }
 
 void manager_refresh_check(struct manager *manager) {
-        static const struct timeval now = {0};
         const struct executor_link *link;
 
         if (!manager->refreshes)
@@ -134,20 +134,21 @@ void manager_refresh_check(struct manager *manager) {
                 if (link->query_id != 0)
                         return;
         }
-        evtimer_add(manager->refresh_event, &now); /* from the loop, never from below a caller */
+        event_active(manager->refresh_event, EV_TIMEOUT, 0); /* from the loop, never from below a caller */
 }
 
 int manager_refresh(struct manager *manager, void (*done)(void *data), void *data) {
         struct manager_refresh *refresh = calloc(1, sizeof(*refresh));
         struct executor_link *link;
 
-        if (!refresh)
+        if (!refresh || (!evtimer_pending(manager->refresh_event, NULL) &&
+                         evtimer_add(manager->refresh_event, &manager_refresh_time) < 0)) {
+                free(refresh);
                 return -ENOMEM;
+        }
         refresh->done = done;
         refresh->data = data;
         DL_APPEND(manager->refreshes, refresh);
-        if (!evtimer_pending(manager->refresh_event, NULL))
-                evtimer_add(manager->refresh_event, &manager_refresh_time);
         DL_FOREACH(manager->links, link)
         executor_link_query(link);
         manager_refresh_check(manager);
@@ -352,6 +353,8 @@ static int manager_setup(struct manager *manager) {
         if (!r)
                 r = fdstore_new(&manager->fdstore);
         if (!r)
+                r = forget_new(manager->base, &manager->forget);
+        if (!r)
                 r = manager_new_state(manager);
         if (!r)
                 r = tenant_new(TENANT_DEFAULT, manager->config->limit, &tenant);
@@ -418,6 +421,8 @@ struct manager *manager_free(struct manager *manager) {
         while (manager->comms) /* freeing a parent frees what was being split from it */
                 comm_free(manager->comms);
         tombstones_free(manager);
+        for (unsigned int i = 0; i < MANAGER_RANKS_MAX; i++)
+                free(manager->choices[i].choices);
         HASH_ITER(hh, manager->sessions, session, tmp)
         session_free(session);
         while (manager->greetings)
@@ -440,6 +445,7 @@ struct manager *manager_free(struct manager *manager) {
         manager_free_events(manager);
         manager->state = state_free(manager->state);
         manager->closer = closer_free(manager->closer);
+        manager->forget = forget_free(manager->forget);
         manager->fdstore = fdstore_abandon(manager->fdstore); /* still there only if the start failed */
         if (manager->base)
                 event_base_free(manager->base);

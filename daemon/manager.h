@@ -11,15 +11,18 @@ struct comm;
 struct control;
 struct executor_link;
 struct fdstore;
+struct forget;
 struct launcher;
 struct listener;
 struct manager_refresh;
 struct options;
+struct plan_choice;
 struct session;
 struct state;
 struct tenant;
 struct tombstone;
 
+#define MANAGER_RANKS_MAX 64u
 #define MANAGER_GPUS_MAX  64u
 #define MANAGER_LINKS_MAX 64u
 
@@ -31,6 +34,12 @@ struct manager_counters {
 };
 
 struct closer;
+
+struct manager_choice { /* plans for a number of ranks, once made */
+        struct plan_choice *choices;
+        uint32_t n;
+        uint32_t workers; /* that they were chosen for */
+};
 
 struct manager {
         /* owner */
@@ -46,6 +55,7 @@ struct manager {
         struct event_base *base;
         struct closer *closer;
         struct fdstore *fdstore; /* NULL once start-up is over */
+        struct forget *forget;   /* of names that leave the store of the service manager */
         struct state *state;
         struct tenant *tenants;          /* utlist */
         struct executor_link *links;     /* utlist; one per executor that should exist */
@@ -56,6 +66,7 @@ struct manager {
         struct comm *comms;        /* uthash by number, joining ones included */
         struct comm *comms_by_id;  /* uthash by 128-byte id; split comms are not in it */
         struct tombstone *tombstones;
+        struct manager_choice choices[MANAGER_RANKS_MAX]; /* [ranks - 1] */
         struct listener *client_listener;
         struct listener *executor_listener;
         struct control *control; /* control_new(manager, &control), takes "control" from fdstore or listens */

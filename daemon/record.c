@@ -9,6 +9,7 @@
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
 #include "daemon/fdstore.h"
+#include "daemon/forget.h"
 #include "daemon/manager.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
@@ -16,6 +17,7 @@
 #include "daemon/tenant.h"
 #include "ring/ring.h"
 #include "util/log.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,8 +59,8 @@ static struct record_name record_marks_name(const struct comm *comm) {
 }
 
 /* An fd that the manager does not take only costs recovery of this object; the daemon serves on. */
-static void record_put(const char *name, int fd) {
-        int r = fdstore_put(name, fd);
+static void record_put(struct manager *manager, const char *name, int fd) {
+        int r = forget_settle(manager->forget, name) ? fdstore_put(name, fd) : -EBUSY;
 
         if (r < 0)
                 log_warning("fd store: %s is not kept over a restart: %s", name, strerror(-r));
@@ -79,7 +81,7 @@ int record_session(struct session *session) {
         memcpy(record.session.tenant, session->tenant->name, sizeof(record.session.tenant));
         if (state_add(session->manager->state, &record, &session->state_slot))
                 return RECORD_E_RESOURCE;
-        record_put(record_session_name(session).text, session->fd);
+        record_put(session->manager, record_session_name(session).text, session->fd);
         return 0;
 }
 
@@ -92,9 +94,9 @@ int record_ring(struct session_ring *ring) {
         record.ring.argument_bytes = ring->argument_bytes;
         if (state_add(ring->session->manager->state, &record, &ring->state_slot))
                 return RECORD_E_RESOURCE;
-        record_put(record_ring_name(ring, 'c').text, ring->client_fd);
-        record_put(record_ring_name(ring, 'x').text, ring->executor_fd);
-        record_put(record_ring_name(ring, 'e').text, ring->event_fd);
+        record_put(ring->session->manager, record_ring_name(ring, 'c').text, ring->client_fd);
+        record_put(ring->session->manager, record_ring_name(ring, 'x').text, ring->executor_fd);
+        record_put(ring->session->manager, record_ring_name(ring, 'e').text, ring->event_fd);
         return 0;
 }
 
@@ -106,12 +108,12 @@ int record_buffer(struct buffer *buffer) {
         record.buffer.bytes = buffer->bytes;
         if (state_add(buffer->session->manager->state, &record, &buffer->state_slot))
                 return RECORD_E_RESOURCE;
-        record_put(record_buffer_name(buffer).text, buffer->fd);
+        record_put(buffer->session->manager, record_buffer_name(buffer).text, buffer->fd);
         return 0;
 }
 
 int record_marks(struct comm *comm) {
-        record_put(record_marks_name(comm).text, comm->marks_fd);
+        record_put(comm->manager, record_marks_name(comm).text, comm->marks_fd);
         return 0;
 }
 
@@ -196,7 +198,7 @@ void record_drop_session(struct session *session) {
                 return;
         state_remove(session->manager->state, session->state_slot);
         session->state_slot = STATE_SLOT_NONE;
-        fdstore_remove(record_session_name(session).text);
+        forget_name(session->manager->forget, record_session_name(session).text);
 }
 
 void record_drop_ring(struct session_ring *ring) {
@@ -204,9 +206,9 @@ void record_drop_ring(struct session_ring *ring) {
                 return;
         state_remove(ring->session->manager->state, ring->state_slot);
         ring->state_slot = STATE_SLOT_NONE;
-        fdstore_remove(record_ring_name(ring, 'c').text);
-        fdstore_remove(record_ring_name(ring, 'x').text);
-        fdstore_remove(record_ring_name(ring, 'e').text);
+        forget_name(ring->session->manager->forget, record_ring_name(ring, 'c').text);
+        forget_name(ring->session->manager->forget, record_ring_name(ring, 'x').text);
+        forget_name(ring->session->manager->forget, record_ring_name(ring, 'e').text);
 }
 
 void record_drop_buffer(struct buffer *buffer) {
@@ -214,7 +216,7 @@ void record_drop_buffer(struct buffer *buffer) {
                 return;
         state_remove(buffer->session->manager->state, buffer->state_slot);
         buffer->state_slot = STATE_SLOT_NONE;
-        fdstore_remove(record_buffer_name(buffer).text);
+        forget_name(buffer->session->manager->forget, record_buffer_name(buffer).text);
 }
 
 void record_drop_comm(struct comm *comm) {
@@ -222,7 +224,7 @@ void record_drop_comm(struct comm *comm) {
                 return;
         record_drop_comm_records(comm);
         if (comm->marks_fd >= 0)
-                fdstore_remove(record_marks_name(comm).text);
+                forget_name(comm->manager->forget, record_marks_name(comm).text);
 }
 
 void record_next_handle(struct session *session) {

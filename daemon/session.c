@@ -46,7 +46,6 @@
 #define SESSION_REFUSED_MAX 64u /* connections over the limit that may wait for their HELLO */
 
 static const struct timeval session_hello_time = {.tv_sec = 5};
-static const struct timeval session_now = {0};
 
 /* The kernel's own handle of the peer where it has one; else by number, which is right as long as the peer lives. */
 static int session_open_pidfd(int fd, pid_t pid) {
@@ -83,8 +82,10 @@ static void session_readable(evutil_socket_t socket_fd, short what, void *data) 
                 int r;
 
                 frame_arena_init(&session->arena, FRAME_UNPACK_BYTES_MAX);
-                r = frame_receive(session->fd, &railmux__session__message__descriptor, &session->arena, &message, fds,
-                                  &n_fds);
+                r = frame_receive_unclosed(session->fd, &railmux__session__message__descriptor, &session->arena,
+                                           &message, fds, &n_fds);
+                for (unsigned int k = 0; k < n_fds; k++) /* also those of a packet that is refused */
+                        closer_close(session->manager->closer, fds[k]);
                 if (r == FRAME_E_AGAIN || r == -EINTR)
                         return;
                 if (r == FRAME_E_EOF) {
@@ -102,8 +103,6 @@ static void session_readable(evutil_socket_t socket_fd, short what, void *data) 
                                     r > 0 ? frame_error_text(r) : strerror(-r));
                         return;
                 }
-                while (n_fds)
-                        closer_close(session->manager->closer, fds[--n_fds]);
                 if (n_fds > 0) {
                         session->manager->counters.protocol_errors++;
                         session_end(session, LOG_LEVEL_WARNING, "protocol error: it sent file descriptors");
@@ -158,7 +157,7 @@ void session_end(struct session *session, int level, const char *format, ...) {
         if (session->read_event)
                 event_del(session->read_event);
         if (session->timer_event)
-                evtimer_add(session->timer_event, &session_now);
+                event_active(session->timer_event, EV_TIMEOUT, 0); /* adding one could fail for want of memory */
 }
 
 static void session_refuse(struct session *session) {
@@ -227,16 +226,20 @@ int session_start(struct session *session) {
                         return -ENOMEM;
         }
         if (session->ending) /* it was ended before there was a timer to free it */
-                evtimer_add(session->timer_event, &session_now);
+                event_active(session->timer_event, EV_TIMEOUT, 0);
         return 0;
 }
 
 int session_register(struct session *session, uint64_t id) {
         if (manager_session(session->manager, id))
                 return -EEXIST;
-        DL_DELETE(session->manager->greetings, session);
         session->id = id;
         HASH_ADD(hh, session->manager->sessions, id, sizeof(session->id), session);
+        if (!session->hh.tbl) { /* no memory for the table */
+                session->id = 0;
+                return -ENOMEM;
+        }
+        DL_DELETE(session->manager->greetings, session);
         if (session->timer_event)
                 evtimer_del(session->timer_event);
         return 0;
@@ -291,6 +294,8 @@ struct session *session_free(struct session *session) {
                 event_free(session->timer_event);
         if (session->pidfd >= 0)
                 close(session->pidfd);
+        if (!session->manager->stopping) /* now, however long the closer waits for somebody's descriptor */
+                shutdown(session->fd, SHUT_RDWR);
         closer_close(session->manager->closer, session->fd); /* unread packets may carry descriptors, too */
         charge_release(&session->charge_fds);
         charge_release(&session->charge_session);

@@ -92,7 +92,7 @@ void session_send_failure(struct session *session, uint64_t id, uint32_t code, c
 bool session_takes_events(struct session *session);
 void session_send_event(struct session *session, Railmux__Session__Event *event);
 
-/* Adoption: registers a session read from the state under its own number. */
+/* From greeting to session: under a fresh number, or, in adoption, its own. 0 or -errno: it stays a greeting. */
 int session_register(struct session *session, uint64_t id);
 /* Begins to read and to watch the process. 0 or -errno: then the caller frees it. */
 int session_start(struct session *session);

@@ -97,7 +97,11 @@ static void session_hello(struct session *session, uint64_t id, const Railmux__S
         session->version = version;
         session->features = hello->features & SESSION_FEATURES;
         number = state_take_session(session->manager->state);
-        session_register(session, number); /* a fresh number is never taken */
+        if (session_register(session, number) < 0) { /* a fresh number is never taken */
+                session_send_failure(session, id, RMX_E_NO_MEMORY, "out of memory");
+                session_end(session, LOG_LEVEL_ERROR, "out of memory");
+                return;
+        }
         if (record_session(session)) {
                 session_send_failure(session, id, RMX_E_NO_MEMORY, "the daemon cannot record the session");
                 session_end(session, LOG_LEVEL_ERROR, "it cannot be recorded");

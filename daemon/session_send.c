@@ -98,10 +98,14 @@ static void session_send_trouble(struct session *session, int condition) {
 }
 
 static void session_wait(struct session *session, int condition) {
+        int r;
+
         if (session_retryable(condition))
-                event_add(session->timer_event, &session_retry_time);
+                r = event_add(session->timer_event, &session_retry_time);
         else
-                event_add(session->write_event, NULL);
+                r = event_add(session->write_event, NULL);
+        if (r < 0)
+                session_end(session, LOG_LEVEL_ERROR, "out of memory");
 }
 
 static void session_queue(struct session *session, const Railmux__Session__Message *message) {

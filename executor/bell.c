@@ -94,14 +94,59 @@ struct bell *bell_detach(struct bell *bell) {
         return NULL;
 }
 
+/*
+ * An honest client keeps every block where it is until its request is answered, so all copies together are never larger
+ * than the argument space; one that frees and re-uses blocks early would otherwise make us hold any amount.
+ */
+uint32_t bell_copy_argument(struct request *request, uint32_t offset, uint64_t bytes, uint64_t room) {
+        struct bell *bell = request->bell;
+        const struct ring_layout *layout = &bell->consumer.layout;
+        const _Atomic uint64_t *from;
+        uint64_t *to;
+
+        if (!offset || offset % RING_ARGUMENT_ALIGN || bytes > layout->argument_bytes ||
+            offset > layout->argument_bytes - bytes || bytes % sizeof(*to))
+                return RMX_E_INVALID;
+        /* relaxed: a bound, no data is ordered by it; partner: the fetch_sub in bell_publish */
+        if (atomic_fetch_add_explicit(&bell->argument_bytes, bytes, memory_order_relaxed) + bytes >
+            layout->argument_bytes) {
+                atomic_fetch_sub_explicit(&bell->argument_bytes, bytes, memory_order_relaxed); /* not taken */
+                return RMX_E_INVALID;
+        }
+        request->argument_bytes = (uint32_t)bytes;
+        to = request->memory = calloc(1, bytes + room);
+        if (!to)
+                return RMX_E_NO_MEMORY;
+        from = (const _Atomic uint64_t *)(const void *)((const char *)bell->client_area + layout->argument_offset +
+                                                        offset);
+        for (uint64_t i = 0; i < bytes / sizeof(*to); i++)
+                to[i] = atomic_load_explicit(&from[i],
+                                             memory_order_relaxed); /* each once; the line's latch is before */
+        return RMX_OK;
+}
+
+void bell_publish(struct request *request, uint32_t status) {
+        struct bell *bell = request->bell;
+        uint32_t sequence = request->ring_sequence;
+
+        request_release(request);
+        if (request->argument_bytes)
+                atomic_fetch_sub_explicit(&bell->argument_bytes, request->argument_bytes,
+                                          memory_order_relaxed);  /* see bell_copy_argument */
+        ring_consumer_publish(&bell->consumer, sequence, status); /* the slot may be reused from here on */
+}
+
+void bell_wake(struct bell *bell, uint32_t ring_sequence) {
+        ring_consumer_wake(&bell->consumer, ring_sequence);
+}
+
 void bell_complete(struct request *request, uint32_t status) {
         struct bell *bell = request->bell;
         uint32_t sequence = request->ring_sequence;
 
-        buffer_unuse(request->in_buffer);
-        buffer_unuse(request->out_buffer);
-        request->in_buffer = request->out_buffer = NULL;
-        ring_consumer_complete(&bell->consumer, sequence, status); /* the slot may be reused from here on */
+        bell_publish(request, status);
+        ring_consumer_fence();
+        bell_wake(bell, sequence);
 }
 
 static void bell_take(struct bell *bell, const struct ring_request *line, uint32_t ring_sequence) {
@@ -129,7 +174,7 @@ static bool bell_may_take(struct bell *bell) {
         if (ring_consumer_peek(&bell->consumer, &line))
                 return false;
         rank = session_rank(bell->session, line.word[RING_W_COMM]);
-        return !rank || comm_rank_begun(rank, line.word[RING_W_SEQUENCE]);
+        return !rank || comm_rank_begun(rank, &line);
 }
 
 bool bell_serve(struct bell *bell) {

@@ -15,6 +15,7 @@
 
 struct executor;
 struct session;
+struct comm_pair;
 
 /* One sequence that at least one rank has rung and that is not settled. */
 struct comm_op {
@@ -27,6 +28,7 @@ struct comm_op {
         uint32_t redop;
         uint32_t root;
         uint64_t count;
+        uint64_t bytes; /* of all ranks' counts together, for statistics */
         uint64_t first_ns;
         const struct plan *plan;
 };
@@ -36,6 +38,7 @@ struct comm_rank {
         uint32_t index;
         uint32_t handle;
         uint32_t gpu;
+        uint32_t numa;           /* of the GPU */
         struct session *session; /* NULL: its session is gone, or it is served elsewhere */
 
         atomic_flag running;     /* test_and_set acquire / clear release: one worker runs the rank at a time */
@@ -43,10 +46,10 @@ struct comm_rank {
         _Atomic uint32_t queued; /* requests in the queue; a hint for workers, exact under the mutex */
 
         /* guarded by the comm's mutex */
-        struct request *head, *tail; /* unpublished, in sequence order */
-        struct request *run;         /* first one not started */
-        uint32_t expected;           /* next sequence */
-        bool resync;                 /* after a takeover: the first sequence may be any that the marks allow */
+        struct request *requests; /* utlist: unpublished, as rung */
+        struct request *run;      /* first one not started */
+        uint32_t expected;        /* next sequence of a collective */
+        bool resync;              /* after a takeover: the first sequence may be any that the marks allow */
         bool left;
         uint32_t last_sequence; /* if left */
 
@@ -75,10 +78,22 @@ struct comm {
         uint32_t highest;    /* highest sequence rung */
         uint32_t lost_after, lost_until;
         uint32_t epoch;
+        bool disputed; /* ranks called different things; see comm_mismatch.c */
+        uint32_t disputed_sequence, disputed_rank;
+        uint64_t disputed_ns;
+        struct comm_pair *pairs; /* [sender * n_ranks + receiver] */
+        const struct plan *send_plan;
         uint32_t reported_stall; /* sequence last reported as stalled */
         bool reported_error;
-        const char *error_text;
+        char error_text[160];
         uint64_t operations, bytes, lost;
+
+        /* completions published under the mutex, whose clients are woken after it is given back */
+        uint32_t n_wakes;
+        struct comm_wake {
+                struct bell *bell;
+                uint32_t ring_sequence;
+        } wakes[PLAN_RANKS_MAX];
 
         UT_hash_handle hh;
         struct comm_rank ranks[];
@@ -123,11 +138,25 @@ void comm_rank_leave(struct comm_rank *rank, uint32_t last);
 
 /* Read lock, from bell.c. Takes the request over: queues it or answers it. */
 void comm_rank_ring(struct comm_rank *rank, struct request *request, const struct ring_request *line);
-/* Has any rank rung this sequence? */
-bool comm_rank_begun(struct comm_rank *rank, uint32_t sequence);
+/* Does another rank wait for what this line asks for? */
+bool comm_rank_begun(struct comm_rank *rank, const struct ring_request *line);
 
 /* Read lock, from workers. Works on what is runnable; true if something moved. *ret_bytes gets the bytes that are in
- * hand (a hint for how many workers are worth waking). */
-bool comm_run(struct comm *comm, uint32_t first_rank, uint64_t *ret_bytes);
+ * hand (a hint for how many workers are worth waking). Ranks whose GPUs are on the NUMA node `numa` come first. */
+bool comm_run(struct comm *comm, uint32_t first_rank, uint32_t numa, uint64_t *ret_bytes);
 /* No request in any queue. */
 bool comm_quiet(struct comm *comm);
+
+/* Control thread: has a dispute lasted long enough? Then, with the write lock: ends it. */
+bool comm_mismatch_due(struct comm *comm);
+void comm_mismatch_settle(struct comm *comm);
+
+/* What the comm has waited for longest. Mutex held. False if it waits for nothing. */
+struct comm_wait {
+        uint32_t operation; /* RING_OP_* */
+        uint32_t sequence;  /* of the comm; sends and receives: of the pair */
+        uint64_t first_ns;
+        uint64_t missing;        /* bit per rank that has not called */
+        struct request *request; /* sends and receives: whose; else NULL */
+};
+bool comm_oldest_wait(struct comm *comm, struct comm_wait *ret_wait);

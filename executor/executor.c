@@ -11,6 +11,7 @@
 #include "executor/comm.h"
 #include "executor/session.h"
 #include "executor/worker.h"
+#include "topology/place.h"
 #include "util/clock.h"
 
 int executor_init(struct executor *executor, const struct gpu_ops *ops, uint32_t n_gpus, uint32_t n_workers,
@@ -34,6 +35,8 @@ int executor_init(struct executor *executor, const struct gpu_ops *ops, uint32_t
         r = ops->open(n_gpus, &executor->gpu);
         if (r < 0)
                 return r;
+        if (topology_place_new(&executor->place) < 0) /* only speed depends on it */
+                executor->place = NULL;
         return worker_pool_new(executor, n_workers, &executor->workers);
 }
 
@@ -54,6 +57,7 @@ void executor_deinit(struct executor *executor) {
         plans_deinit(&executor->plans);
         if (executor->gpu)
                 executor->ops->close(executor->gpu);
+        executor->place = topology_place_free(executor->place);
         if (executor->attention_fd >= 0)
                 close(executor->attention_fd);
         pthread_rwlock_destroy(&executor->tables);

@@ -19,6 +19,7 @@
 struct bell;
 struct comm;
 struct session;
+struct topology_place;
 struct worker_pool;
 
 struct executor_counters { /* relaxed: statistics only, no partner */
@@ -41,6 +42,7 @@ struct executor {
         const struct gpu_ops *ops;
         struct gpu *gpu;
         struct plans plans;
+        struct topology_place *place; /* NULL: unknown */
         struct worker_pool *workers;
         int attention_fd; /* eventfd: a comm failed, the control thread should tell railmuxd */
 

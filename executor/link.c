@@ -16,6 +16,7 @@
 
 #include <event2/event.h>
 
+#include "executor/comm.h"
 #include "executor/dispatch.h"
 #include "executor/executor.h"
 #include "executor/report.h"
@@ -26,6 +27,7 @@
 
 #define LINK_RETRY_MS    20
 #define LINK_SEND_MS     1000
+#define LINK_TRIES       20 /* to send when the kernel has no memory: about a second */
 #define LINK_DRAIN_MS    10
 #define LINK_DRAIN_BOUND 200 /* times LINK_DRAIN_MS: well below the grace of whoever stops us */
 
@@ -54,8 +56,20 @@ static const struct timeval *milliseconds(long ms, struct timeval *tv) {
 
 static void link_connect(struct link *link);
 
-static void link_lose(struct link *link, const char *reason) {
+/* Asks for another attempt; at once if there is no memory for a timer. */
+static void link_retry_later(struct link *link) {
         struct timeval tv;
+
+        if (event_add(link->retry_timer, milliseconds(LINK_RETRY_MS, &tv)) < 0)
+                event_active(link->retry_timer, EV_TIMEOUT, 0);
+}
+
+/* The kernel had no memory for it just now: no reason to give railmuxd up. */
+static bool link_transient(int r) {
+        return r == -ENOMEM || r == -ENOBUFS || r == -ETOOMANYREFS;
+}
+
+static void link_lose(struct link *link, const char *reason) {
 
         if (link->fd < 0)
                 return;
@@ -68,11 +82,12 @@ static void link_lose(struct link *link, const char *reason) {
         if (link->exit_with_daemon)
                 event_base_loopbreak(link->base);
         else
-                event_add(link->retry_timer, milliseconds(LINK_RETRY_MS, &tv));
+                link_retry_later(link);
 }
 
 static int link_send(void *userdata, const Railmux__Executor__Message *message) {
         struct link *link = userdata;
+        uint32_t tries = 0;
         int r;
 
         if (link->fd < 0)
@@ -81,6 +96,10 @@ static int link_send(void *userdata, const Railmux__Executor__Message *message) 
                 struct pollfd pfd = {.fd = link->fd, .events = POLLOUT};
 
                 r = frame_send(link->fd, &message->base, NULL, 0);
+                if (link_transient(r) && tries++ < LINK_TRIES) {
+                        poll(NULL, 0, 1 << (tries < 6 ? tries : 6));
+                        continue;
+                }
                 if (r != FRAME_E_AGAIN)
                         break;
                 if (poll(&pfd, 1, LINK_SEND_MS) == 0)
@@ -184,8 +203,8 @@ static void link_readable(evutil_socket_t fd, short what, void *userdata) {
 
                 frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
                 r = frame_receive(fd, &railmux__executor__message__descriptor, &arena, &message, fds, &n_fds);
-                if (r == FRAME_E_AGAIN)
-                        return;
+                if (r == FRAME_E_AGAIN || link_transient(r))
+                        return; /* the loop calls again while there is something to read */
                 if (r) {
                         link_lose(link, r < 0 ? strerror(-r) : frame_error_text(r));
                         return;
@@ -199,7 +218,6 @@ static void link_readable(evutil_socket_t fd, short what, void *userdata) {
 }
 
 static void link_connect(struct link *link) {
-        struct timeval tv;
         int fd;
 
         fd = frame_connect(link->socket);
@@ -208,17 +226,19 @@ static void link_connect(struct link *link) {
                         event_base_loopbreak(link->base);
                         return;
                 }
-                event_add(link->retry_timer, milliseconds(LINK_RETRY_MS, &tv));
+                link_retry_later(link);
                 return;
         }
         link->read_event = event_new(link->base, fd, EV_READ | EV_PERSIST, link_readable, link);
-        if (!link->read_event) {
+        if (!link->read_event || event_add(link->read_event, NULL) < 0) {
+                if (link->read_event)
+                        event_free(link->read_event);
+                link->read_event = NULL;
                 close(fd);
-                event_add(link->retry_timer, milliseconds(LINK_RETRY_MS, &tv));
+                link_retry_later(link);
                 return;
         }
         link->fd = fd;
-        event_add(link->read_event, NULL);
         if (!link_hello(link))
                 report_failures(link->executor, link_send, link);
 }
@@ -234,6 +254,13 @@ static void link_stall_tick(evutil_socket_t fd, short what, void *userdata) {
 
         (void)fd;
         (void)what;
+        for (struct comm *comm = link->executor->comms; comm; comm = comm->hh.next) {
+                if (!comm_mismatch_due(comm))
+                        continue;
+                pthread_rwlock_wrlock(&link->executor->tables);
+                comm_mismatch_settle(comm);
+                pthread_rwlock_unlock(&link->executor->tables);
+        }
         if (link->fd >= 0)
                 report_stalls(link->executor, link_send, link);
 }

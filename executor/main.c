@@ -37,7 +37,7 @@ static const char usage[] =
         "  --socket PATH       railmuxd's executor socket (<client socket>.exec)\n"
         "  --gpus N            emulated GPUs, 1..64 (default 8)\n"
         "  --workers N         worker threads, 0: one per CPU, at most 16 (default 0)\n"
-        "  --stall-ms N        report a request that waits this long (default 1000)\n"
+        "  --stall-ms N        report a request that waits this long (default 500)\n"
         "  --exit-with-daemon  end when railmuxd ends\n"
         "  --log-level LEVEL   error, warning, notice, info or debug (default info)\n";
 
@@ -160,7 +160,7 @@ exit:
 }
 
 int main(int argc, char **argv) {
-        struct arguments arguments = {.n_gpus = 8, .stall_ms = 1000};
+        struct arguments arguments = {.n_gpus = 8, .stall_ms = 500};
         struct executor executor;
         int r;
 

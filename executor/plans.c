@@ -62,6 +62,10 @@ int plans_get(struct plans *plans, uint32_t operation, uint32_t algorithm, uint3
                         return r < 0 ? r : PLANS_E_REFUSED;
                 }
                 HASH_ADD(hh, plans->entries, key, sizeof(entry->key), entry);
+                if (!entry->hh.tbl) {
+                        free(entry);
+                        return -ENOMEM;
+                }
                 plans->n_entries++;
         }
         *ret_plan = &entry->plan;

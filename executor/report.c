@@ -110,20 +110,12 @@ int report_inventory(struct executor *executor, report_send send, void *userdata
 /* ---- statistics ---------------------------------------------------------------------------------------------------
  */
 
-/* The oldest sequence that some rank rang and that is not settled, or NULL. Mutex held. */
-static struct comm_op *oldest(struct comm *comm) {
-        struct comm_op *op = &comm->ops[(comm->settled + 1) & (comm->window - 1)];
-
-        return op->n_rung && op->sequence == comm->settled + 1 ? op : NULL;
-}
-
 static void statistics_row(struct comm *comm, Railmux__Executor__CommStatistics *row, uint32_t rung[PLAN_RANKS_MAX]) {
-        struct comm_op *op;
+        struct comm_wait wait;
         uint32_t error;
 
         pthread_mutex_lock(&comm->mutex);
         error = atomic_load_explicit(&comm->error, memory_order_acquire); /* comm_set_error */
-        op = oldest(comm);
         row->comm = comm->id;
         row->epoch = comm->epoch;
         row->final_sequence = comm->settled;
@@ -136,8 +128,11 @@ static void statistics_row(struct comm *comm, Railmux__Executor__CommStatistics 
         row->rung = rung;
         for (uint32_t i = 0; i < comm->n_ranks; i++)
                 rung[i] = comm->ranks[i].expected - 1;
-        row->waiting_operation = op && !error ? op->operation : 0;
-        row->waiting_ns = op && !error ? clock_now_ns() - op->first_ns : 0;
+        if (comm_oldest_wait(comm, &wait)) {
+                row->waiting_operation = wait.operation;
+                row->waiting_sequence = wait.sequence;
+                row->waiting_ns = clock_now_ns() - wait.first_ns;
+        }
         pthread_mutex_unlock(&comm->mutex);
 }
 
@@ -211,7 +206,7 @@ int report_failures(struct executor *executor, report_send send, void *userdata)
                                 ? 0
                                 : atomic_load_explicit(&comm->error, memory_order_acquire); /* comm_set_error */
                 comm->reported_error = comm->reported_error || error;
-                failed.message = (char *)(comm->error_text ? comm->error_text : "");
+                failed.message = comm->error_text;
                 pthread_mutex_unlock(&comm->mutex);
                 if (!error)
                         continue;
@@ -227,32 +222,43 @@ int report_failures(struct executor *executor, report_send send, void *userdata)
         return 0;
 }
 
+/* What stalls is told once: a sequence of the comm, or a request of sends and receives. Mutex held. */
+static bool stall_told(struct comm *comm, const struct comm_wait *wait) {
+        bool told;
+
+        if (wait->request) {
+                told = wait->request->stall_reported;
+                wait->request->stall_reported = true;
+        } else {
+                told = comm->reported_stall == wait->sequence;
+                comm->reported_stall = wait->sequence;
+        }
+        return told;
+}
+
 int report_stalls(struct executor *executor, report_send send, void *userdata) {
         for (struct comm *comm = executor->comms; comm; comm = comm->hh.next) {
                 Railmux__Executor__Stall stall = RAILMUX__EXECUTOR__STALL__INIT;
                 Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
                 uint32_t missing[PLAN_RANKS_MAX];
-                struct comm_op *op;
-                uint64_t now;
+                struct comm_wait wait;
+                bool stalls;
                 int r;
 
                 pthread_mutex_lock(&comm->mutex);
-                op = oldest(comm);
-                now = clock_now_ns(); /* under the mutex: not before the request's own time */
-                if (!op || atomic_load_explicit(&comm->error, memory_order_acquire) || /* comm_set_error */
-                    now - op->first_ns < executor->stall_ns || comm->reported_stall == op->sequence) {
-                        pthread_mutex_unlock(&comm->mutex);
-                        continue;
-                }
-                comm->reported_stall = op->sequence;
-                stall.comm = comm->id;
-                stall.sequence = op->sequence;
-                stall.operation = op->operation;
-                stall.waiting_ns = now - op->first_ns;
-                for (uint32_t i = 0; i < comm->n_ranks; i++)
-                        if (!ring_sequence_before(op->sequence, comm->ranks[i].expected))
-                                missing[stall.n_missing_ranks++] = i;
+                /* The time is taken under the mutex: not before the request's own. */
+                stalls = comm_oldest_wait(comm, &wait) && clock_now_ns() - wait.first_ns >= executor->stall_ns &&
+                         !stall_told(comm, &wait);
                 pthread_mutex_unlock(&comm->mutex);
+                if (!stalls)
+                        continue;
+                stall.comm = comm->id;
+                stall.sequence = wait.sequence;
+                stall.operation = wait.operation;
+                stall.waiting_ns = clock_now_ns() - wait.first_ns;
+                for (uint32_t i = 0; i < comm->n_ranks; i++)
+                        if (wait.missing >> i & 1)
+                                missing[stall.n_missing_ranks++] = i;
                 stall.missing_ranks = missing;
                 message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STALL;
                 message.stall = &stall;

@@ -23,6 +23,10 @@ int session_attach(struct executor *executor, uint64_t id, uint32_t pid, struct 
         session->id = id;
         session->pid = pid;
         HASH_ADD(hh, executor->sessions, id, sizeof(session->id), session);
+        if (!session->hh.tbl) { /* no memory for the table */
+                free(session);
+                return -ENOMEM;
+        }
         *ret_session = session;
         return 0;
 }
@@ -77,6 +81,10 @@ int session_buffer_import(struct session *session, uint32_t id, uint64_t bytes, 
                 return r;
         }
         HASH_ADD(hh, session->buffers, id, sizeof(buffer->id), buffer);
+        if (!buffer->hh.tbl) {
+                buffer_free(buffer);
+                return -ENOMEM;
+        }
         return 0;
 }
 

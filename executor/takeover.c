@@ -29,10 +29,36 @@
  * if the compiler keeps their order. */
 #define marks_order() atomic_signal_fence(memory_order_seq_cst)
 
+static struct takeover_range takeover_range_of(uint32_t final, uint64_t lost, const _Atomic uint32_t *rung, uint32_t n,
+                                               bool declare) {
+        struct takeover_range range = {final, (uint32_t)(lost >> 32), (uint32_t)lost, 0};
+        uint32_t highest;
+
+        /* Everything up to lost_until was settled before, even if no later sequence is final yet. */
+        if (range.lost_after != range.lost_until && ring_sequence_before(final, range.lost_until) &&
+            !ring_sequence_before(final, range.lost_after))
+                range.settled = range.lost_until;
+        highest = range.settled;
+        for (uint32_t r = 0; r < n; r++) {
+                uint32_t last = marks_load(rung[r]);
+
+                if (ring_sequence_before(highest, last))
+                        highest = last;
+        }
+        if (highest != range.settled && declare) {
+                range.n_lost = highest - range.settled;
+                if (range.settled == final) /* otherwise the old range grows */
+                        range.lost_after = final;
+                range.lost_until = highest;
+                range.settled = highest;
+        }
+        return range;
+}
+
 bool takeover_read(struct marks *marks, uint32_t n_ranks, uint32_t epoch, struct takeover *ret_takeover) {
         struct takeover t = {0};
-        uint32_t version = marks_load(marks->version), final, highest;
-        uint64_t lost;
+        uint32_t version = marks_load(marks->version);
+        struct takeover_range range;
 
         if (version == 0) {
                 t.epoch = epoch ? epoch : 1;
@@ -47,37 +73,32 @@ bool takeover_read(struct marks *marks, uint32_t n_ranks, uint32_t epoch, struct
         t.used = true;
         t.error = marks_load(marks->error);
         t.epoch = marks_load(marks->epoch);
-        lost = marks_load(marks->lost);
-        t.lost_after = (uint32_t)(lost >> 32);
-        t.lost_until = (uint32_t)lost;
-        final = marks_load(marks->final);
-        /* Everything up to lost_until was settled before, even if no later sequence is final yet. */
-        t.settled = final;
-        if (t.lost_after != t.lost_until && ring_sequence_before(final, t.lost_until) &&
-            !ring_sequence_before(final, t.lost_after))
-                t.settled = t.lost_until;
-        highest = t.settled;
-        for (uint32_t r = 0; r < n_ranks; r++) {
-                uint32_t rung = marks_load(marks->rung[r]);
-
-                if (ring_sequence_before(highest, rung))
-                        highest = rung;
-        }
         /* A comm that had failed: its error stands for everything that is not settled, and some ranks may know it
          * already. */
-        if (highest != t.settled && !t.error) {
-                t.n_lost = highest - t.settled;
-                if (t.settled == final) /* otherwise the old range grows */
-                        t.lost_after = final;
-                t.lost_until = highest;
-                t.settled = highest;
+        range = takeover_range_of(marks_load(marks->final), marks_load(marks->lost), marks->rung, n_ranks, !t.error);
+        if (range.n_lost) {
                 t.epoch++;
                 marks_store(marks->epoch, t.epoch);
                 marks_order();
-                marks_store(marks->lost, (uint64_t)t.lost_after << 32 | t.lost_until);
+                marks_store(marks->lost, (uint64_t)range.lost_after << 32 | range.lost_until);
         }
+        t.settled = range.settled;
+        t.lost_after = range.lost_after;
+        t.lost_until = range.lost_until;
+        t.n_lost = range.n_lost;
         *ret_takeover = t;
         return true;
+}
+
+struct takeover_range takeover_read_pair(struct marks_pair *marks, bool comm_failed) {
+        struct takeover_range range =
+                takeover_range_of(marks_load(marks->final), marks_load(marks->lost), marks->rung, 2, !comm_failed);
+
+        if (range.n_lost) {
+                marks_order();
+                marks_store(marks->lost, (uint64_t)range.lost_after << 32 | range.lost_until);
+        }
+        return range;
 }
 
 enum takeover_outcome takeover_outcome(uint32_t sequence, uint32_t settled, uint32_t lost_after, uint32_t lost_until) {

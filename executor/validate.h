@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* Is a latched request allowed, and what does it mean? Pure apart from the tables it reads. */
+/* Is a latched request allowed, and what does it mean? */
 #include <stdint.h>
 
-#include "executor/bell.h"
+#include "executor/request.h"
+#include "ring/ring.h"
 
 struct executor;
 struct session;
@@ -14,7 +15,8 @@ struct validate_rank { /* what the request may be about */
         uint32_t epoch;
 };
 
-/* RMX_OK with operation, buffers and request->gpu (but its plan) filled in, or RMX_E_INVALID / RMX_E_UNSUPPORTED and a
- * text. Reads only the private copy `line`. Takes no reference on the buffers. */
+/* RMX_OK with everything in `request` but its sequence and its plans filled in, or RMX_E_* and a text. Reads only the
+ * private copy `line`, and the argument block once. Takes no reference on the buffers; on failure there are no entries.
+ */
 uint32_t validate_request(struct executor *executor, struct session *session, const struct validate_rank *rank,
                           const struct ring_request *line, struct request *request, const char **ret_text);

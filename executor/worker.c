@@ -32,6 +32,7 @@
 #include "executor/bell.h"
 #include "executor/comm.h"
 #include "executor/executor.h"
+#include "topology/place.h"
 #include "util/clock.h"
 
 #define WORKER_SPIN_ROUNDS    4u           /* empty rounds, with a yield between them, before going to sleep */
@@ -40,6 +41,7 @@
 struct worker {
         struct worker_pool *pool;
         uint32_t index;
+        uint32_t numa; /* node that it works for first, and stays on if there are several */
         pthread_t thread;
 };
 
@@ -83,7 +85,7 @@ static bool worker_round(struct worker *worker, uint64_t *ret_bytes) {
                         break;
                 }
                 moved |= comm_run(executor->comm_list[(i + worker->index) % executor->n_comms],
-                                  worker->index * (PLAN_RANKS_MAX / 4), ret_bytes);
+                                  worker->index * (PLAN_RANKS_MAX / 4), worker->numa, ret_bytes);
                 pthread_rwlock_unlock(&executor->tables);
         }
         return moved;
@@ -133,7 +135,9 @@ static void *worker_main(void *argument) {
         struct worker_pool *pool = worker->pool;
         uint32_t empty = 0;
 
-        while (!atomic_load_explicit(&pool->stop, memory_order_acquire)) { /* with worker_pool_stop */
+        if (topology_place_count(pool->executor->place) > 1)
+                (void)topology_place_thread(pool->executor->place, worker->numa); /* refused: it wanders */
+        while (!atomic_load_explicit(&pool->stop, memory_order_acquire)) {        /* with worker_pool_stop */
                 uint64_t bytes = 0;
 
                 if (worker_round(worker, &bytes)) {
@@ -216,7 +220,7 @@ int worker_pool_new(struct executor *executor, uint32_t n_workers, struct worker
         for (uint32_t i = 0; i < n_workers; i++) {
                 struct worker *worker = &pool->workers[i];
 
-                *worker = (struct worker){.pool = pool, .index = i};
+                *worker = (struct worker){.pool = pool, .index = i, .numa = i % topology_place_count(executor->place)};
                 errno = pthread_create(&worker->thread, NULL, worker_main, worker);
                 if (errno)
                         goto error;

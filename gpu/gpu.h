@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct plan;
-struct plan_geometry;
+#include "plan/plan.h"
+
 struct gpu;      /* one open backend */
 struct gpu_comm; /* staging and cursors of one communicator */
 
@@ -28,10 +28,11 @@ struct gpu_request {
         const struct plan *plan; /* verified; stays as it is until the request is done or the comm freed */
         const void *in;          /* NULL where the operation does not read it; any alignment */
         void *out;
-        uint64_t count;
-        uint32_t type;  /* RMX_* */
-        uint32_t redop; /* RMX_* */
-        uint32_t root;
+        struct plan_shape shape; /* shape.vector stays valid until done, on all ranks of the comm */
+        uint32_t type;           /* RMX_* */
+        uint32_t redop;          /* RMX_* */
+        uint64_t scalar;         /* RMX_PREMUL_SUM: this rank's factor (ring.h, argument blocks) */
+        bool done;               /* written by the backend: this request has finished. See `progress` */
 };
 
 enum { GPU_DONE = 0, GPU_PROGRESS = 1, GPU_IDLE = 2 };
@@ -48,11 +49,17 @@ struct gpu_ops {
                         struct gpu_comm **ret_comm);
         /* At any time, whatever is unfinished. NULL is allowed; returns NULL. */
         struct gpu_comm *(*comm_free)(struct gpu_comm *comm);
-        /* Starts the next request of a rank; the former one must have returned GPU_DONE (an aborted comm is freed). */
-        void (*start)(struct gpu_comm *comm, uint32_t rank, const struct gpu_request *request);
-        /* Works on the rank's request for a bounded time (about max_bytes of data). GPU_DONE: this rank's part is
-         * finished and its output final, said once per start; GPU_PROGRESS: something moved; GPU_IDLE: waiting for
-         * another rank, or nothing was started. */
+        /*
+         * Starts the next work of a rank: one collective, or a group of 1 .. n sends and receives (operation
+         * RING_OP_SEND, shape.role SENDER or RECEIVER) that progress together; those with the same sender and receiver
+         * one after another, in their order. The former work must have returned GPU_DONE (an aborted comm is freed).
+         * `requests` stay the backend's to read, and their `done` to write, until GPU_DONE.
+         */
+        void (*start)(struct gpu_comm *comm, uint32_t rank, struct gpu_request *requests, uint32_t n_requests);
+        /* Works on what the rank has started for a bounded time (about max_bytes of data). GPU_DONE: all of it is
+         * finished and the rank's outputs are final, said once per start; GPU_PROGRESS: something moved; GPU_IDLE:
+         * waiting for another rank, or nothing was started. A request whose part of this rank is finished has `done`
+         * set when progress returns, which may be long before the whole group is. */
         int (*progress)(struct gpu_comm *comm, uint32_t rank, uint64_t max_bytes);
 };
 

@@ -1,24 +1,69 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* Cost model and the choice of plans. Every rank of a communicator runs what this table says; railmuxd makes it once.
- */
+ * See cost.c for what is predicted, cost_model.c for how, choice.c for the table. */
 #include "plan/plan.h"
 
+/* What things take, in nanoseconds. All of them >= 0; a prediction grows with each and is linear in all together. */
 struct plan_constants {
-        double hop_ns;             /* one chunk from push to visible */
-        double ns_per_chunk;       /* either end of one chunk, without its bytes */
-        double ns_per_byte_link;   /* one stream through one channel */
-        double ns_per_byte_reduce; /* per input byte */
-        double ns_per_phase;       /* scheduling a phase */
+        double request_ns;         /* one request, whatever its plan: the way there and back */
+        double hop_ns;             /* one chunk, from flag set to seen by another rank */
+        double ns_per_phase;       /* beginning a phase */
+        double ns_per_chunk;       /* either end of a chunk with data, without its bytes */
+        double ns_per_signal;      /* either end of an empty chunk */
+        double ns_per_byte_copy;   /* per byte written to an output or a chunk, reading it included */
+        double ns_per_byte_reduce; /* per input byte of a reduction from chunks */
+        double ns_per_byte_fold;   /* per input byte of a reduction from the ranks' own memory */
+        double ns_per_turn;        /* a look at a rank that waits, by a worker that serves several */
         uint32_t parallel;         /* how many ranks make progress at once (GPUs: all; host backend: worker threads) */
 };
 
-/* Shipped constants for the host backend; measured ones replace them later. */
+/* Shipped constants for the host backend; fitted ones (railmux-sim fit) can take their place. */
 void plan_constants_host(struct plan_constants *constants, uint32_t n_workers);
-/* Predicted nanoseconds from the last bell to the last completion. */
+
+/* A prediction and what it is made of. */
+struct plan_cost {
+        double ns;          /* from the last bell to the last completion: request_ns + the largest of */
+        double critical_ns; /*   the longest chain in which each thing waits for the one before, */
+        double busiest_ns;  /*   the work of the busiest rank, */
+        double shared_ns;   /*   and all work, divided by `parallel` */
+        double hops;        /* on the chain that has most of them */
+};
+
+/* A plan with constants, ready to predict any size. */
+#define PLAN_MODEL_LANES 4u
+struct plan_model {
+        uint32_t n_ranks;
+        uint32_t n_shards; /* the plan's ranges are shards of so many; 1: they are not */
+        uint32_t element_bytes;
+        uint32_t parallel;
+        uint64_t part_elements;
+        double request_ns;
+        double ns_per_turn;
+        double critical_ns[PLAN_MODEL_LANES]; /* without data, and for one, two and four full parts */
+        double hops[PLAN_MODEL_LANES - 1];    /* for one, two and four parts */
+        struct plan_work {                    /* of a rank: once, per part, per element of its longest range */
+                double fixed, part, element;
+        } work[PLAN_RANKS_MAX];
+};
+/* geometry NULL: the one of plan_geometry_choose. partial_bytes: of an accumulator. PLAN_E_INVALID for a plan that gets
+ * stuck, -ENOMEM. */
+int plan_model_init(struct plan_model *model, const struct plan *plan, const struct plan_constants *constants,
+                    const struct plan_geometry *geometry, uint32_t element_bytes, uint32_t partial_bytes);
+/* count: as in a request; vectors: elements for each peer. */
+void plan_model_predict(const struct plan_model *model, uint64_t count, struct plan_cost *ret_cost);
+/* Both at once, with accumulators of at least four bytes; INFINITY if there is no model. */
 double plan_cost_ns(const struct plan *plan, const struct plan_constants *constants, uint64_t count,
                     uint32_t element_bytes);
+/* Hops on the chain that has most of them, for a single part; -1 if there is no model. */
+int plan_cost_hops(const struct plan *plan);
 
+/* ---- staging (cost.c) -------------------------------------------------------------------------------------------- */
+/* Staging for n ranks: part size and slots that keep a communicator below ~32 MiB; bytes it takes in all. */
+void plan_geometry_choose(uint32_t n_ranks, struct plan_geometry *ret_geometry);
+uint64_t plan_staging_bytes(const struct plan_geometry *geometry, uint32_t n_ranks);
+
+/* ---- choice (choice.c) ------------------------------------------------------------------------------------------- */
 struct plan_choice {
         uint32_t operation;
         uint32_t algorithm;
@@ -26,12 +71,13 @@ struct plan_choice {
 };
 #define PLAN_CHOICES_MAX 64u
 
-/* Staging for n ranks: part size and slots that keep a communicator below ~32 MiB; bytes it takes in all. */
-void plan_geometry_choose(uint32_t n_ranks, struct plan_geometry *ret_geometry);
-uint64_t plan_staging_bytes(const struct plan_geometry *geometry, uint32_t n_ranks);
-/* The table for a communicator: for each operation, ascending max_bytes. Returns the number of entries. */
+/* The table for a communicator: for each operation, ascending max_bytes. Returns the number of entries, 0 if n_ranks is
+ * out of bounds or memory is short. */
 uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,
                      struct plan_choice choices[PLAN_CHOICES_MAX]);
+/* The same, but `operation` (RING_OP_NONE: every one) runs `algorithm` at all sizes where that exists. */
+uint32_t plan_choose_restricted(const struct plan_constants *constants, uint32_t n_ranks, uint32_t operation,
+                                uint32_t algorithm, struct plan_choice choices[PLAN_CHOICES_MAX]);
 /* Looks an operation and size up; NULL if the operation is not in the table. */
 const struct plan_choice *plan_choice_find(const struct plan_choice *choices, uint32_t n_choices, uint32_t operation,
                                            uint64_t bytes);

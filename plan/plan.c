@@ -7,34 +7,33 @@
  * as it likes. Whatever the executor does (a warp per phase, one thread for sixty-four ranks, a simulator), it must
  * keep to the following; the verifier assumes no more than this.
  *
- * Steps. A cursor walks through the steps of its phase in a fixed order and never skips or goes back. A step that is
- * not ready changes nothing and is tried again; it holds up its own phase and nothing else.
+ * Steps. A cursor walks through the steps of its phase in a fixed order, part by part and within a part from step 0 to
+ * the last, and never skips or goes back. plan_step() says what a step does; what the kinds of phases mean is in step.c
+ * and pass.c. A step is ready when every chunk that it takes has arrived and every channel that it sends on has a free
+ * slot. A step that is not ready changes nothing and is tried again; it holds up its own phase and nothing else. A
+ * ready step reads its sources, combines them in their order, writes outputs and slots, sets the slots' flags, and then
+ * gives the chunks that it took back. A phase without steps (a single rank has no others) is done at once.
  *
- *   kind       steps         needs                      then, in this order
- *   PUSH       (part, peer)  a free slot to the peer    copies input into the slot, sets its flag
- *   SIGNAL     (peer)        the same                   sets the flag of an empty chunk
- *   COPY       (part, peer)  the peer's next chunk      copies it into the output, releases it
- *   WAIT       (peer)        the same                   releases it
- *   COPY SELF  (part)        nothing                    copies input to output; nothing if they are the same
- *   REDUCE     (part)        every other rank's next    reduces own input and the chunks in rank order into
- *                            chunk; to forward, also    the output; copies the result into the slots and sets
- *                            a free slot to each: all   their flags; releases the chunks
- *                            of this before it writes
- *
- * (part, peer) goes part by part, and within a part through the peers in the order of plan_phase_peer(): sends start
- * behind the own rank and go up, receives start before it and go down, so that what is sent first is received first and
- * the ranks do not all start with the same one. A phase without peers (a single rank has no others) is done at once,
- * except REDUCE, which then has its own input to write out.
- *
- * `after` = q: step (part i, any peer) waits until phase q of the same rank has done all steps of its part i; a phase q
- * with fewer parts, or one that this rank does not run, is waited for as a whole (and is then at once done if it has no
- * steps). Nothing else orders the phases of a request: everything more is won from chunks and credits.
+ * `after` = q: step (part i, any k) waits until phase q of the same rank has done all steps of its part i, or, with
+ * `after_whole`, of all its parts; a phase q with fewer parts, or one that this rank does not run, is waited for as a
+ * whole (and is then at once done if it has no steps). Nothing else orders the phases of a request: everything more is
+ * won from chunks and credits.
  *
  * Chunks. Chunk number c of a channel lies in slot c mod slots. The source may write it when chunk c - slots has been
  * released; a chunk is released as soon as it has been read. The destination knows which number comes next and takes
  * exactly that one. Chunks carry no length and no address: both ends derive the span from the plan and the request.
- * Therefore every rank counts the same number of parts for a phase, those of the largest span that any rank has, and a
- * part that is empty here (ragged or empty shard) moves an empty chunk.
+ * Therefore both ends of a channel count the same number of parts: those of the largest span that any rank has, where a
+ * part that is empty here (ragged or empty shard) moves an empty chunk; with vectors, those of the pair, and there are
+ * no empty ones.
+ *
+ * Memory where it lies. Steps of READ and FOLD, and of no other kind, touch other ranks' inputs and outputs. They must
+ * be ordered, by chunks, behind the beginning of that rank's request and before its end: nobody touches the memory of
+ * a rank that has not called yet, or that has been told that it is done. The verifier proves it for each access.
+ *
+ * Values. A contribution is an element of an input (times the rank's factor for a pre-multiplied sum, rounded to the
+ * type). Chunks carry elements, or accumulators where the step says so; `finish` divides an average by the number of
+ * ranks and rounds to the type, and happens to every output element exactly once. The order of combination is the
+ * plan's tree.
  *
  * Requests. A rank begins its next request when all phases of the former one are done. Ranks may be at different
  * requests; chunks of a later one queue up behind those of the former. That is sound for any sequence of plans if each
@@ -45,14 +44,20 @@
  * older. So whether k gets stuck, and what it computes, depends on nothing but k; a rank that runs ahead only fills
  * slots that k has let go of, and that adds order, never removes any.
  *
+ * Point to point. A send and its receive are one plan (operation send) of which each of both ranks runs its half, at
+ * whatever place in its own sequence of requests. Their channels are in regions that no collective uses, so the
+ * argument holds for the pairs by themselves: what a pair exchanges is ordered by the order of sends on one side and of
+ * receives on the other. Requests of a group run at once; those of the same pair and direction one after another.
+ *
  * Numbers. Chunk numbers and credits are counters of 32 bits that wrap. A slot's flag before chunk c is written is the
  * number of the chunk before it in that slot, c - slots, and credits are never more than `slots` behind; so comparing
  * for equality, and by unsigned difference, is exact for every counter of b bits with slots < 2^b, however often it
  * wraps, if counting starts at 1 and flags at 0 (or flags are set when it starts elsewhere).
  *
- * Buffers. A rank's input and output are touched by its own phases only, hence after its own bell. In place, the output
- * lies on the input (all_reduce, broadcast), around it (all_gather: the own block) or inside it (reduce_scatter); the
- * verifier proves that nothing is overwritten before it was read.
+ * In place, the output lies on the input (all_reduce, reduce, broadcast), around it (all_gather, gather: the own block)
+ * or inside it (reduce_scatter, scatter); the verifier proves that nothing is overwritten before it was read. A step of
+ * an operation that does not reduce, with one source that is memory and lies exactly where an output lies, leaves that
+ * output alone: others may be reading it.
  */
 #include "plan/plan.h"
 
@@ -72,6 +77,7 @@ static const char *const operation_names[RING_OP_COUNT] = {
         [RING_OP_SEND] = "send",
         [RING_OP_RECV] = "recv",
         [RING_OP_BARRIER] = "barrier",
+        [RING_OP_GROUP] = "group",
 };
 
 static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
@@ -79,6 +85,32 @@ static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
         [PLAN_ONE_SHOT] = "one_shot",
         [PLAN_TWO_SHOT] = "two_shot",
         [PLAN_DIRECT] = "direct",
+        [PLAN_ZERO_COPY] = "zero_copy",
+        [PLAN_RING] = "ring",
+        [PLAN_RECURSIVE_DOUBLING] = "recursive_doubling",
+        [PLAN_HALVING_DOUBLING] = "halving_doubling",
+        [PLAN_TREE] = "tree",
+};
+
+static const char *const kind_names[PLAN_KIND_COUNT] = {
+        [0] = "none",
+        [PLAN_PUSH] = "push",
+        [PLAN_REDUCE] = "reduce",
+        [PLAN_COPY] = "copy",
+        [PLAN_SIGNAL] = "signal",
+        [PLAN_WAIT] = "wait",
+        [PLAN_NET_PUT] = "net_put",
+        [PLAN_NET_WAIT] = "net_wait",
+        [PLAN_QUANTISE] = "quantise",
+        [PLAN_DEQUANTISE] = "dequantise",
+        [PLAN_READ] = "read",
+        [PLAN_FOLD] = "fold",
+        [PLAN_PASS] = "pass",
+};
+
+static const char *const tree_names[PLAN_TREE_COUNT] = {
+        [PLAN_TREE_NONE] = "none",         [PLAN_TREE_RANK_ORDER] = "rank_order", [PLAN_TREE_ROTATED] = "rotated",
+        [PLAN_TREE_DOUBLING] = "doubling", [PLAN_TREE_BINARY] = "binary",
 };
 
 const char *plan_operation_name(uint32_t operation) {
@@ -87,6 +119,14 @@ const char *plan_operation_name(uint32_t operation) {
 
 const char *plan_algorithm_name(uint32_t algorithm) {
         return algorithm < PLAN_ALGORITHM_COUNT ? algorithm_names[algorithm] : "?";
+}
+
+const char *plan_kind_name(uint32_t kind) {
+        return kind < PLAN_KIND_COUNT ? kind_names[kind] : "?";
+}
+
+const char *plan_tree_name(uint32_t tree) {
+        return tree < PLAN_TREE_COUNT ? tree_names[tree] : "?";
 }
 
 bool plan_operation_reduces(uint32_t operation) {
@@ -98,23 +138,45 @@ bool plan_operation_rooted(uint32_t operation) {
                operation == RING_OP_SCATTER;
 }
 
+bool plan_operation_p2p(uint32_t operation) {
+        return operation == RING_OP_SEND || operation == RING_OP_RECV;
+}
+
 int plan_request_elements(uint32_t operation, uint32_t n_ranks, uint64_t count, bool is_root, uint64_t *ret_in,
                           uint64_t *ret_out) {
-        uint64_t in = count, out = count;
+        uint64_t in = count, out = count, all;
 
+        if (__builtin_mul_overflow(count, (uint64_t)n_ranks, &all))
+                return PLAN_E_INVALID;
         switch (operation) {
         case RING_OP_ALL_REDUCE:
                 break;
-        case RING_OP_ALL_GATHER:
-                if (__builtin_mul_overflow(count, (uint64_t)n_ranks, &out))
-                        return PLAN_E_INVALID;
-                break;
-        case RING_OP_REDUCE_SCATTER:
-                if (__builtin_mul_overflow(count, (uint64_t)n_ranks, &in))
-                        return PLAN_E_INVALID;
+        case RING_OP_REDUCE:
+                out = is_root ? count : 0;
                 break;
         case RING_OP_BROADCAST:
                 in = is_root ? count : 0;
+                break;
+        case RING_OP_ALL_GATHER:
+                out = all;
+                break;
+        case RING_OP_REDUCE_SCATTER:
+                in = all;
+                break;
+        case RING_OP_ALL_TO_ALL:
+                in = out = all;
+                break;
+        case RING_OP_GATHER:
+                out = is_root ? all : 0;
+                break;
+        case RING_OP_SCATTER:
+                in = is_root ? all : 0;
+                break;
+        case RING_OP_SEND:
+                out = 0;
+                break;
+        case RING_OP_RECV:
+                in = 0;
                 break;
         case RING_OP_BARRIER:
                 in = out = 0;
@@ -127,35 +189,29 @@ int plan_request_elements(uint32_t operation, uint32_t n_ranks, uint64_t count, 
         return PLAN_OK;
 }
 
-bool plan_phase_mine(const struct plan_phase *phase, uint32_t me, uint32_t root) {
-        switch (phase->who) {
-        case PLAN_WHO_ROOT:
-                return me == root;
-        case PLAN_WHO_OTHERS:
-                return me != root;
-        default:
-                return true;
+static int vector_end(const uint64_t *counts, const uint64_t *offsets, uint32_t n_ranks, uint64_t *ret_end) {
+        uint64_t end = 0;
+
+        for (uint32_t r = 0; r < n_ranks; r++) {
+                uint64_t last;
+
+                if (counts[r] == 0)
+                        continue;
+                if (__builtin_add_overflow(counts[r], offsets[r], &last))
+                        return PLAN_E_INVALID;
+                end = last > end ? last : end;
         }
+        *ret_end = end;
+        return PLAN_OK;
 }
 
-uint32_t plan_phase_peers(const struct plan *plan, const struct plan_phase *phase, uint32_t me, uint32_t root) {
-        (void)me;
-        (void)root;
-        return phase->peers == PLAN_PEERS_OTHERS ? plan->n_ranks - 1 : 1;
-}
+int plan_vector_elements(const struct plan_vector *vector, uint32_t n_ranks, uint64_t *ret_in, uint64_t *ret_out) {
+        uint64_t in, out;
 
-uint32_t plan_phase_peer(const struct plan *plan, const struct plan_phase *phase, uint32_t me, uint32_t root,
-                         uint32_t k) {
-        uint32_t n = plan->n_ranks;
-
-        switch (phase->peers) {
-        case PLAN_PEERS_OTHERS:
-                if (phase->kind == PLAN_PUSH || phase->kind == PLAN_SIGNAL)
-                        return (me + 1 + k) % n;
-                return (me + n - 1 - k) % n;
-        case PLAN_PEERS_ROOT:
-                return root;
-        default:
-                return me;
-        }
+        if (vector_end(vector->send_count, vector->send_offset, n_ranks, &in) ||
+            vector_end(vector->recv_count, vector->recv_offset, n_ranks, &out))
+                return PLAN_E_INVALID;
+        *ret_in = in;
+        *ret_out = out;
+        return PLAN_OK;
 }

@@ -3,90 +3,146 @@
 /*
  * The plan: how one collective runs on one communicator, as a short list of retriable phases. See plan.c for the essay.
  *
- * Channels. All data between ranks moves through channels. A channel (region, source, destination) is a FIFO of
- * `slots` staging slots of `part_bytes` in the destination's memory. Each slot has a flag: the number of the chunk it
- * holds (32-bit, counts up for ever per channel). The consumer publishes how many chunks it has released (the credit).
- * A chunk may be written when pushed - released < slots. Because every plan consumes exactly what it pushes, FIFOs
- * compose over consecutive plans without any reset.
+ * Channels. Data and signals between ranks move through channels. A channel (region, source, destination) is a FIFO of
+ * staging slots in the destination's memory; a rank may have one to itself. Each slot has a flag: the number of the
+ * chunk it holds (32-bit, counts up for ever per channel). The consumer publishes how many chunks it has released (the
+ * credit). A chunk may be written when pushed - released < slots. Because every plan consumes exactly what it pushes,
+ * FIFOs compose over consecutive plans without any reset.
  *
- * Parts. A phase works on its ranges part by part (part_bytes at most). A part that is not ready is retried later; each
- * phase of a rank has its own cursor (part, peer) and phases of one request are attempted independently of each other,
- * except where `after` orders them.
+ * Parts and steps. A phase works part by part, and within a part through its steps. plan_step() says what a step does;
+ * everything that executes plans (backends, verifier, oracle) executes these steps and knows no algorithm. A step that
+ * is not ready is retried later; each phase of a rank has its own cursor (part, step), and phases of one request are
+ * attempted independently of each other, except where `after` orders them.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define PLAN_RANKS_MAX   64u
-#define PLAN_PHASES_MAX  8u
-#define PLAN_REGIONS_MAX 2u
+#define PLAN_RANKS_MAX    64u
+#define PLAN_PHASES_MAX   8u
+#define PLAN_REGIONS_MAX  4u
+#define PLAN_REGIONS_DATA 2u  /* regions 0 and 1 carry data, the others (point to point) only signals */
+#define PLAN_SIGNAL_BYTES 64u /* size of a slot in a region without data */
 
 enum plan_kind {
-        PLAN_PUSH = 1,    /* own input range -> a chunk in each peer's channel */
-        PLAN_REDUCE = 2,  /* own input range + one chunk of every other rank, in rank order -> own output, and, if
-                             `forward`, the result as a chunk to every other rank */
-        PLAN_COPY = 3,    /* peers' chunks -> own output; with peers SELF: own input -> own output (no-op when equal) */
-        PLAN_SIGNAL = 4,  /* an empty chunk to each peer */
-        PLAN_WAIT = 5,    /* an empty chunk from each peer */
-        PLAN_NET_PUT = 6, /* reserved: fabric */
+        PLAN_PUSH = 1,       /* own input range -> a chunk to each peer */
+        PLAN_REDUCE = 2,     /* own input range and one chunk of every other rank, in rank order -> own output, and, if
+                                `forward`, the result as a chunk to every other rank */
+        PLAN_COPY = 3,       /* peers' chunks -> own output; with peers SELF: own input -> own output */
+        PLAN_SIGNAL = 4,     /* an empty chunk to each peer */
+        PLAN_WAIT = 5,       /* an empty chunk from each peer */
+        PLAN_NET_PUT = 6,    /* reserved: fabric */
         PLAN_NET_WAIT = 7,   /* reserved: fabric */
         PLAN_QUANTISE = 8,   /* reserved */
         PLAN_DEQUANTISE = 9, /* reserved */
+        PLAN_READ = 10,      /* peers' inputs, where they lie -> own output */
+        PLAN_FOLD = 11, /* all ranks' inputs, where they lie, in rank order -> outputs of `peers` (OTHERS: of all) */
+        PLAN_PASS = 12, /* receive, combine, write, send on, as `schedule` says */
+        PLAN_KIND_COUNT = 13,
 };
 
-/* Which elements of the input or output a phase touches. count is the request's count, n the number of ranks. */
+/* What a PASS does; see pass.c for each. */
+enum plan_schedule {
+        PLAN_SCHEDULE_NONE = 0,
+        PLAN_RING_ALL_REDUCE = 1,
+        PLAN_RING_REDUCE_SCATTER = 2,
+        PLAN_RING_ALL_GATHER = 3,
+        PLAN_CHAIN_REDUCE = 4,
+        PLAN_CHAIN_BROADCAST = 5,
+        PLAN_TREE_UP = 6,
+        PLAN_TREE_DOWN = 7,
+        PLAN_DOUBLING_ALL_REDUCE = 8,
+        PLAN_DOUBLING_ALL_GATHER = 9,
+        PLAN_DOUBLING_BARRIER = 10,
+        PLAN_HALVING_ALL_REDUCE = 11,
+        PLAN_HALVING_REDUCE_SCATTER = 12, /* powers of two only */
+        PLAN_SCHEDULE_COUNT = 13,
+};
+
+/*
+ * Which elements of an input or output a step touches. A range is looked at from a rank with an index, which is another
+ * rank, a shard or a block. count is the request's count.
+ */
 enum plan_range {
         PLAN_RANGE_NONE = 0,
-        PLAN_RANGE_WHOLE = 1, /* [0, count) */
-        PLAN_RANGE_SHARD_ME =
-                2, /* shard `me` of [0, count): size plan_shard_elements() each, the tail ragged or empty */
-        PLAN_RANGE_SHARD_PEER = 3, /* shard `peer` of [0, count) */
-        PLAN_RANGE_BLOCK_ME = 4,   /* [me * count, (me + 1) * count) */
-        PLAN_RANGE_BLOCK_PEER = 5, /* [peer * count, (peer + 1) * count) */
+        PLAN_RANGE_WHOLE = 1,       /* [0, count) */
+        PLAN_RANGE_SHARD_ME = 2,    /* the rank's shard of [0, count): plan_shard_elements() each, the tail ragged */
+        PLAN_RANGE_SHARD_PEER = 3,  /* shard `index` of [0, count) */
+        PLAN_RANGE_BLOCK_ME = 4,    /* [rank * count, (rank + 1) * count) */
+        PLAN_RANGE_BLOCK_PEER = 5,  /* [index * count, (index + 1) * count) */
+        PLAN_RANGE_VECTOR_SEND = 6, /* what the rank's vector says that it sends to `index` */
+        PLAN_RANGE_VECTOR_RECV = 7, /* what the rank's vector says that it gets from `index` */
+        PLAN_RANGE_COUNT = 8,
 };
 
 enum plan_peers {
         PLAN_PEERS_SELF = 0,
         PLAN_PEERS_OTHERS = 1, /* all but me, starting at (me + 1) % n for sends, (me - 1) % n for receives */
-        PLAN_PEERS_ROOT = 2,   /* the root (the phase is run by non-roots only) */
+        PLAN_PEERS_ROOT = 2,   /* the root (the phase is run by non-roots only); point to point: the sender */
+        PLAN_PEERS_PEER = 3,   /* point to point: the receiver */
+        PLAN_PEERS_COUNT = 4,
 };
 
-enum plan_who { PLAN_WHO_ALL = 0, PLAN_WHO_ROOT = 1, PLAN_WHO_OTHERS = 2 };
+enum plan_who {
+        PLAN_WHO_ALL = 0,
+        PLAN_WHO_ROOT = 1, /* point to point: the sender */
+        PLAN_WHO_OTHERS = 2,
+        PLAN_WHO_PEER = 3, /* point to point: the receiver */
+        PLAN_WHO_COUNT = 4,
+};
 
 enum plan_algorithm {
         PLAN_ALGORITHM_NONE = 0,
-        PLAN_ONE_SHOT = 1, /* everybody sends everything to everybody */
-        PLAN_TWO_SHOT = 2, /* reduce-scatter, then all-gather of the reduced shards, fused */
-        PLAN_DIRECT = 3,   /* one exchange, nothing to reduce or one block to reduce (all_gather, reduce_scatter,
-                              broadcast, barrier) */
-        PLAN_ALGORITHM_COUNT = 4,
+        PLAN_ONE_SHOT = 1,           /* everybody sends everything to everybody */
+        PLAN_TWO_SHOT = 2,           /* reduce-scatter, then all-gather of the reduced shards, fused */
+        PLAN_DIRECT = 3,             /* one exchange, nothing or one block to reduce */
+        PLAN_ZERO_COPY = 4,          /* reads and writes the peers' buffers where they lie; only signals are staged */
+        PLAN_RING = 5,               /* ring, or chain for rooted operations */
+        PLAN_RECURSIVE_DOUBLING = 6, /* log2 n exchanges of everything (barrier, all_gather: of what there is so far) */
+        PLAN_HALVING_DOUBLING = 7,   /* recursive halving, then recursive doubling */
+        PLAN_TREE = 8,               /* a binary tree */
+        PLAN_ALGORITHM_COUNT = 9,
 };
 
-/* The declared reduction tree; plans with equal trees give equal bits. */
+/*
+ * The declared reduction tree; plans with equal trees give equal bits. x_r is rank r's contribution, + the reduction in
+ * the accumulation type; the result is rounded once, at the end.
+ */
 enum plan_tree {
         PLAN_TREE_NONE = 0,
-        PLAN_TREE_RANK_ORDER = 1, /* ((x0 + x1) + x2) + ... in the accumulation type, rounded once */
+        PLAN_TREE_RANK_ORDER = 1, /* ((x_0 + x_1) + x_2) + ... */
+        PLAN_TREE_ROTATED = 2,  /* ((x_{o+1} + x_{o+2}) + ...) + x_o, ranks modulo n. o: the shard's or block's number,
+                                   rooted: the root */
+        PLAN_TREE_DOUBLING = 3, /* p = largest power of two <= n; y_r = x_r + x_{r+p} if r + p < n, else x_r; then
+                                   neighbours: (y_0 + y_1), (y_2 + y_3), ..., then neighbours of those, ... */
+        PLAN_TREE_BINARY = 4,   /* t_0 with t_v = (x_v + t_{2v+1}) + t_{2v+2}, absent ones left out; v counts ranks from
+                                   the root upwards, modulo n; all_reduce: from rank 0 */
+        PLAN_TREE_COUNT = 5,
 };
 
 struct plan_phase {
-        uint8_t kind;       /* enum plan_kind */
-        uint8_t who;        /* enum plan_who */
-        uint8_t peers;      /* enum plan_peers */
-        uint8_t in_range;   /* enum plan_range on the input (PUSH, REDUCE, COPY from SELF) */
-        uint8_t out_range;  /* enum plan_range on the output (REDUCE, COPY) */
-        uint8_t region_in;  /* channels read (REDUCE, COPY, WAIT) */
-        uint8_t region_out; /* channels written (PUSH, SIGNAL, REDUCE with forward) */
-        uint8_t forward;    /* REDUCE: send the result on */
-        int8_t after;       /* part i only after phase `after` has done its part i for all peers; -1: none */
-        uint8_t reserved[3];
+        uint8_t kind;        /* enum plan_kind */
+        uint8_t who;         /* enum plan_who */
+        uint8_t peers;       /* enum plan_peers; PASS: SELF */
+        uint8_t schedule;    /* enum plan_schedule, PASS only */
+        uint8_t in_range;    /* enum plan_range on inputs */
+        uint8_t out_range;   /* enum plan_range on outputs */
+        uint8_t region_in;   /* channels read */
+        uint8_t region_out;  /* channels written */
+        uint8_t forward;     /* REDUCE: send the result on */
+        int8_t after;        /* part i only after phase `after` has done its part i; -1: none */
+        uint8_t after_whole; /* only after phase `after` has done all its parts */
+        uint8_t reserved;
 };
 
 struct plan {
-        uint32_t operation; /* RING_OP_* */
+        uint32_t operation; /* RING_OP_*; RING_OP_SEND stands for a send and the receive that matches it */
         uint32_t algorithm; /* enum plan_algorithm */
         uint32_t n_ranks;
-        uint32_t tree; /* enum plan_tree */
-        uint32_t n_regions;
+        uint32_t tree;      /* enum plan_tree */
+        uint32_t n_shards;  /* SHARD ranges divide [0, count) into so many */
+        uint32_t partials;  /* 1: some chunks carry accumulators */
+        uint32_t n_regions; /* regions used are below this */
         uint32_t n_phases;
         struct plan_phase phases[PLAN_PHASES_MAX];
 };
@@ -94,38 +150,116 @@ struct plan {
 /* Staging geometry, fixed per communicator. */
 struct plan_geometry {
         uint32_t part_bytes; /* multiple of 64 */
-        uint32_t slots;      /* per channel, >= 1 */
+        uint32_t slots;      /* per channel between two ranks, >= 1; rings need 2 */
+};
+/* Slots of a channel. A rank's channel to itself holds a part of each shard, so that it can keep partial results. */
+static inline uint32_t plan_channel_slots(const struct plan_geometry *geometry, uint32_t n_ranks, bool self) {
+        return self && geometry->slots < n_ranks ? n_ranks : geometry->slots;
+}
+static inline uint32_t plan_slot_bytes(const struct plan_geometry *geometry, uint32_t region) {
+        return region < PLAN_REGIONS_DATA ? geometry->part_bytes : PLAN_SIGNAL_BYTES;
+}
+
+/* all_to_all_v: elements and where they begin, [n_ranks] each. send_count of a at b equals recv_count of b at a. */
+struct plan_vector {
+        const uint64_t *send_count;
+        const uint64_t *send_offset;
+        const uint64_t *recv_count;
+        const uint64_t *recv_offset;
+};
+
+enum plan_role { PLAN_ROLE_ANY = 0, PLAN_ROLE_SENDER = 1, PLAN_ROLE_RECEIVER = 2 };
+
+/* What a plan needs to know of one rank's request. All ranks have the same but for `vector` and `role`. */
+struct plan_shape {
+        uint64_t count;
+        uint32_t element_bytes;
+        uint32_t partial_bytes;           /* of an accumulator; anything > 0 if nothing reduces */
+        uint32_t root;                    /* point to point: the sender */
+        uint32_t peer;                    /* point to point: the receiver; else 0 */
+        uint32_t role;                    /* enum plan_role: which half of a point-to-point plan this request is */
+        const struct plan_vector *vector; /* all_to_all_v only */
 };
 
 enum { PLAN_OK = 0, PLAN_E_UNSUPPORTED = 1, PLAN_E_INVALID = 2 };
 
-/* Elements of a request's input / output buffer for overflow-checked bounds. PLAN_E_INVALID on overflow of 64 bit. */
+/* Elements of a request's input / output buffer for overflow-checked bounds. PLAN_E_INVALID on overflow of 64 bit.
+ * (all_to_all_v: plan_vector_elements.) */
 int plan_request_elements(uint32_t operation, uint32_t n_ranks, uint64_t count, bool is_root, uint64_t *ret_in,
                           uint64_t *ret_out);
-/* Does the operation read its input / write its output on this rank, has it a root, does it reduce? */
+/* The same from a vector: the ends of the furthest pieces. PLAN_E_INVALID on overflow. */
+int plan_vector_elements(const struct plan_vector *vector, uint32_t n_ranks, uint64_t *ret_in, uint64_t *ret_out);
 bool plan_operation_reduces(uint32_t operation);
 bool plan_operation_rooted(uint32_t operation);
+bool plan_operation_p2p(uint32_t operation);
 const char *plan_operation_name(uint32_t operation); /* "all_reduce"; "?" if unknown */
 const char *plan_algorithm_name(uint32_t algorithm); /* "two_shot" */
+const char *plan_kind_name(uint32_t kind);           /* "push" */
+const char *plan_tree_name(uint32_t tree);           /* "rank_order" */
 
-/* ceil(count / n) rounded up to 16 bytes' worth of elements. */
-uint64_t plan_shard_elements(uint64_t count, uint32_t n_ranks, uint32_t element_bytes);
-
-/* Number of parts that every rank counts for this phase (equal on all ranks, empty parts included; SIGNAL/WAIT: 1). */
-uint64_t plan_phase_parts(const struct plan *plan, const struct plan_phase *phase, const struct plan_geometry *geometry,
-                          uint64_t count, uint32_t element_bytes);
+/* ---- ranges (range.c) -------------------------------------------------------------------------------------------- */
 struct plan_span {
         uint64_t offset; /* elements from the start of the buffer */
         uint64_t length; /* elements, may be 0 */
 };
-/* The elements of part `part` of a range. */
+/* ceil(count / n) rounded up to 16 bytes' worth of elements. */
+uint64_t plan_shard_elements(uint64_t count, uint32_t n_shards, uint32_t element_bytes);
+/* Elements of one part: what fits a slot, as element or as accumulator. */
+uint64_t plan_part_elements(const struct plan *plan, const struct plan_geometry *geometry,
+                            const struct plan_shape *shape);
+/* Number of parts of this phase on this rank (empty ones included; signals: 1). Equal on all ranks, except for vectors,
+ * where it is equal for each pair that exchanges something: see plan_step. */
+uint64_t plan_phase_parts(const struct plan *plan, const struct plan_phase *phase, const struct plan_geometry *geometry,
+                          const struct plan_shape *shape, uint32_t me);
+/* The elements of part `part` of a range, seen from `rank` (whose shape it is) with `index`. */
 struct plan_span plan_span(uint32_t range, const struct plan *plan, const struct plan_geometry *geometry,
-                           uint64_t count, uint32_t element_bytes, uint32_t me, uint32_t peer, uint64_t part);
-/* Does `me` run this phase; the number of its peers; the k-th peer of the phase in the order of its cursor. */
-bool plan_phase_mine(const struct plan_phase *phase, uint32_t me, uint32_t root);
-uint32_t plan_phase_peers(const struct plan *plan, const struct plan_phase *phase, uint32_t me, uint32_t root);
-uint32_t plan_phase_peer(const struct plan *plan, const struct plan_phase *phase, uint32_t me, uint32_t root,
-                         uint32_t k);
+                           const struct plan_shape *shape, uint32_t rank, uint32_t index, uint64_t part);
 
-/* Planners: fill *ret_plan for an operation. PLAN_E_UNSUPPORTED for a combination that does not exist. */
+/* ---- steps (step.c, pass.c) -------------------------------------------------------------------------------------- */
+enum plan_source_kind {
+        PLAN_SOURCE_INPUT = 1,  /* in_range of `rank`'s input at `index`; with rank != me: where it lies */
+        PLAN_SOURCE_OUTPUT = 2, /* out_range of the own output at `index`: what this phase has written there before */
+        PLAN_SOURCE_CHUNK = 3,  /* the next chunk of channel (region_in, rank, me) */
+};
+struct plan_source {
+        uint8_t kind;
+        uint8_t rank;
+        uint8_t index;
+};
+struct plan_place { /* out_range of `rank`'s output at `index`; with rank != me: where it lies */
+        uint8_t rank;
+        uint8_t index;
+};
+/*
+ * One step: combines its sources in their order and puts the result into all outputs and into a chunk for each target
+ * (region_out). Ready when every CHUNK is there and every target has a free slot. Then, in this order: read, write
+ * outputs and chunks, set the chunks' flags, release the chunks read.
+ */
+struct plan_step {
+        uint32_t n_sources; /* 0, or sources without data: a signal */
+        uint32_t n_outputs;
+        uint32_t n_targets;
+        bool data;        /* false: chunks are empty, nothing is read or written */
+        bool reduce;      /* the operation reduces: inputs are contributions (pre-multiplied), and: */
+        bool partial_in;  /*   chunks read are accumulators, not elements */
+        bool partial_out; /*   chunks written are accumulators */
+        bool finish;      /*   the value is complete: round (and divide) it */
+        uint64_t length;  /* elements; of every source, output and target */
+        struct plan_source source[PLAN_RANKS_MAX];
+        struct plan_place output[PLAN_RANKS_MAX];
+        uint8_t target[PLAN_RANKS_MAX];
+};
+/* Does `me` run this phase? */
+bool plan_phase_mine(const struct plan_phase *phase, const struct plan_shape *shape, uint32_t me);
+/* Steps of each part; 0: none (not mine, or nobody to talk to). */
+uint32_t plan_phase_steps(const struct plan *plan, const struct plan_phase *phase, const struct plan_shape *shape,
+                          uint32_t me);
+/* Fills *ret_step. False: nothing to do in this step (a vector's pair that has fewer parts); go on to the next. */
+bool plan_step(const struct plan *plan, const struct plan_phase *phase, const struct plan_geometry *geometry,
+               const struct plan_shape *shape, uint32_t me, uint64_t part, uint32_t k, struct plan_step *ret_step);
+
+/* ---- planners (planner.c) ---------------------------------------------------------------------------------------- */
+/* Fill *ret_plan for an operation. PLAN_E_UNSUPPORTED for a combination that does not exist. */
 int plan_build(uint32_t operation, uint32_t algorithm, uint32_t n_ranks, struct plan *ret_plan);
+/* The k-th algorithm that exists for an operation and n_ranks; PLAN_ALGORITHM_NONE past the end. */
+uint32_t plan_algorithm_at(uint32_t operation, uint32_t n_ranks, uint32_t k);

@@ -13,8 +13,8 @@ static uint64_t saturating_mul(uint64_t a, uint64_t b) {
         return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
 
-uint64_t plan_shard_elements(uint64_t count, uint32_t n_ranks, uint32_t element_bytes) {
-        uint64_t shard = count / n_ranks + (count % n_ranks != 0);
+uint64_t plan_shard_elements(uint64_t count, uint32_t n_shards, uint32_t element_bytes) {
+        uint64_t shard = count / n_shards + (count % n_shards != 0);
         uint64_t granule =
                 element_bytes > 0 && element_bytes < SHARD_ALIGN_BYTES ? SHARD_ALIGN_BYTES / element_bytes : 1;
         uint64_t rest = shard % granule;
@@ -25,10 +25,11 @@ uint64_t plan_shard_elements(uint64_t count, uint32_t n_ranks, uint32_t element_
 }
 
 /* The whole range, before it is cut into parts. */
-static struct plan_span range_span(uint32_t range, const struct plan *plan, uint64_t count, uint32_t element_bytes,
-                                   uint32_t me, uint32_t peer) {
+static struct plan_span range_span(uint32_t range, const struct plan *plan, const struct plan_shape *shape,
+                                   uint32_t rank, uint32_t index) {
+        const struct plan_vector *vector = shape->vector;
+        uint64_t count = shape->count, shard;
         struct plan_span span = {0};
-        uint64_t shard;
 
         switch (range) {
         case PLAN_RANGE_WHOLE:
@@ -36,16 +37,24 @@ static struct plan_span range_span(uint32_t range, const struct plan *plan, uint
                 break;
         case PLAN_RANGE_SHARD_ME:
         case PLAN_RANGE_SHARD_PEER:
-                shard = plan_shard_elements(count, plan->n_ranks, element_bytes);
-                span.offset = saturating_mul(shard, range == PLAN_RANGE_SHARD_ME ? me : peer);
+                shard = plan_shard_elements(count, plan->n_shards, shape->element_bytes);
+                span.offset = saturating_mul(shard, range == PLAN_RANGE_SHARD_ME ? rank : index);
                 if (span.offset > count)
                         span.offset = count;
                 span.length = count - span.offset < shard ? count - span.offset : shard;
                 break;
         case PLAN_RANGE_BLOCK_ME:
         case PLAN_RANGE_BLOCK_PEER:
-                span.offset = saturating_mul(count, range == PLAN_RANGE_BLOCK_ME ? me : peer);
+                span.offset = saturating_mul(count, range == PLAN_RANGE_BLOCK_ME ? rank : index);
                 span.length = count;
+                break;
+        case PLAN_RANGE_VECTOR_SEND:
+                if (vector)
+                        span = (struct plan_span){vector->send_offset[index], vector->send_count[index]};
+                break;
+        case PLAN_RANGE_VECTOR_RECV:
+                if (vector)
+                        span = (struct plan_span){vector->recv_offset[index], vector->recv_count[index]};
                 break;
         default:
                 break;
@@ -53,30 +62,46 @@ static struct plan_span range_span(uint32_t range, const struct plan *plan, uint
         return span;
 }
 
-static uint64_t part_elements(const struct plan_geometry *geometry, uint32_t element_bytes) {
-        uint64_t elements = element_bytes > 0 ? geometry->part_bytes / element_bytes : 0;
+uint64_t plan_part_elements(const struct plan *plan, const struct plan_geometry *geometry,
+                            const struct plan_shape *shape) {
+        uint32_t bytes = plan->partials && shape->partial_bytes > shape->element_bytes ? shape->partial_bytes
+                                                                                       : shape->element_bytes;
+        uint64_t elements = bytes > 0 ? geometry->part_bytes / bytes : 0;
 
         return elements > 0 ? elements : 1;
 }
 
+/* The longest that any rank has. */
+static uint64_t range_longest(uint32_t range, const struct plan *plan, const struct plan_shape *shape, uint32_t me) {
+        uint64_t longest = 0;
+
+        if (range != PLAN_RANGE_VECTOR_SEND && range != PLAN_RANGE_VECTOR_RECV)
+                return range_span(range, plan, shape, 0, 0).length; /* rank 0's is never shorter than another's */
+        for (uint32_t i = 0; i < plan->n_ranks; i++) {
+                uint64_t length = range_span(range, plan, shape, me, i).length;
+
+                longest = length > longest ? length : longest;
+        }
+        return longest;
+}
+
 uint64_t plan_phase_parts(const struct plan *plan, const struct plan_phase *phase, const struct plan_geometry *geometry,
-                          uint64_t count, uint32_t element_bytes) {
-        uint64_t elements = part_elements(geometry, element_bytes);
+                          const struct plan_shape *shape, uint32_t me) {
+        uint64_t elements = plan_part_elements(plan, geometry, shape);
         uint64_t in, out, longest;
 
-        if (phase->kind == PLAN_SIGNAL || phase->kind == PLAN_WAIT)
+        if (phase->in_range == PLAN_RANGE_NONE && phase->out_range == PLAN_RANGE_NONE)
                 return 1;
-        /* Rank 0's shard and block are never shorter than another's. */
-        in = range_span(phase->in_range, plan, count, element_bytes, 0, 0).length;
-        out = range_span(phase->out_range, plan, count, element_bytes, 0, 0).length;
+        in = range_longest(phase->in_range, plan, shape, me);
+        out = range_longest(phase->out_range, plan, shape, me);
         longest = in > out ? in : out;
         return longest / elements + (longest % elements != 0);
 }
 
 struct plan_span plan_span(uint32_t range, const struct plan *plan, const struct plan_geometry *geometry,
-                           uint64_t count, uint32_t element_bytes, uint32_t me, uint32_t peer, uint64_t part) {
-        struct plan_span span = range_span(range, plan, count, element_bytes, me, peer);
-        uint64_t elements = part_elements(geometry, element_bytes);
+                           const struct plan_shape *shape, uint32_t rank, uint32_t index, uint64_t part) {
+        struct plan_span span = range_span(range, plan, shape, rank, index);
+        uint64_t elements = plan_part_elements(plan, geometry, shape);
         uint64_t skip = saturating_mul(elements, part);
 
         if (skip > span.length)

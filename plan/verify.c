@@ -4,46 +4,66 @@
  *
  * One execution shows them all. Which chunk a step takes, which credit it needs and which steps come before it on its
  * own rank are fixed by the plan; no step asks what time it is or who was first. Phases of ranks are then processes
- * that talk through bounded FIFOs with blocking reads and writes (a REDUCE waits for several, in any order: each stays
+ * that talk through bounded FIFOs with blocking reads and writes (a step waits for several, in any order: each stays
  * true once it is true). Such a network computes the same and gets stuck at the same place under every schedule,
- * provided that each end of each FIFO belongs to one process at a time. So the machine (verify_machine.c,
- * verify_step.c) runs all phases of all ranks once, in any order, on symbols, and keeps apart what is ordered from what
- * merely happened so:
+ * provided that each end of each FIFO belongs to one process at a time, and that memory which several of them use is
+ * never used without order. So the machine (verify_machine.c, verify_step.c) runs all phases of all ranks once, in any
+ * order, on symbols, and keeps apart what is ordered from what merely happened so:
  *
  *   Every (rank, phase) has a vector clock with a component for every (rank, phase). Clocks are joined only where
- *   the plan promises order: from step to step of a phase, from a part of the `after` phase, from a chunk's flag to
- *   its use, from a slot's release to its next write, from the end of a rank's request to the beginning of its next.
- *   Every access to memory, to a slot and to the counter at either end of a channel is compared with the clocks of
- *   the conflicting accesses before it.
+ *   the plan promises order: from step to step of a phase, from a part of the `after` phase (or all of them), from a
+ *   chunk's flag to its use, from a slot's release to its next write, from the end of a rank's request to the beginning
+ *   of its next. Every access to memory, to a slot and to the counter at either end of a channel is compared with the
+ *   clocks of the conflicting accesses before it.
+ *
+ * The machine executes plan_step() and knows no algorithm. So a plan, a schedule in pass.c and a range are wrong
+ * together or right together, whoever wrote them. What it does not take from there is what the result must be.
  *
  * Faults:
  *
  *   malformed   fields outside their enums, or a combination without meaning (verify_form.c)
  *   deadlock    nothing moves and something is unfinished; credits belong to the machine, so a cycle may contain them
  *   race        conflicting accesses without order: input against output in place, the data in a slot, two phases at
- *               the same end of a channel (the proviso above), a completion before all phases are done
- *   bounds      an access outside input, output or slot
- *   value       an output element that is not what the operation promises: the right rank's element, or a reduction
- *               of the right element of every rank, each once, in rank order. What nobody writes is poison or old
- *               input. All ranks are promised the same, so they get the same. A barrier promises that all have begun
+ *               the same end of a channel (the proviso above), a completion before all phases are done; and any access
+ *               to another rank's memory, conflicting or not, that does not come after that rank has begun the request
+ *               and before it completes it
+ *   bounds      an access outside input, output or slot, whose size depends on the form of what it carries
+ *   value       an output element that is not what the operation promises (verify_tree.c): the right rank's element, or
+ *               a reduction of the right element of every rank as the declared tree has it. What nobody writes is
+ *               poison or old input. What nobody is promised must not be written: an output that a rank does not have
+ *               is empty, and gaps between pieces stay poison. A barrier promises that all have begun
  *   unconsumed  chunks pushed and taken differ on a channel within one request
  *
- * Symbols. A run of consecutive elements is one symbol: the first element and the length (verify_memory.c cuts buffers
- * where spans begin and end). So the real geometry and real counts are used, and cost depends on the number of chunks
- * only.
+ * Symbols. A run of consecutive elements is one symbol: what the first is made of, and the length (verify_cut.c cuts
+ * buffers where spans begin and end). So the real geometry and real counts are used, and cost depends on the number of
+ * chunks only.
  *
- * Sequences. A request alone, and one plan after another on the same channels, are executed; plan.c argues why one plan
- * that leaves nothing behind is right after any other.
+ * Unfinished values. An element of a reduction is a contribution, a combination, or finished, and these do not mix:
+ * only an input that is still one is read as a contribution (its reader multiplies it), only what is unfinished is
+ * combined and finished, and only what is finished is written to an output. A combination travels as accumulators, what
+ * is finished as elements, a contribution either way; who takes a chunk must take it in the form in which it was
+ * written. So each output element is rounded and divided once.
+ *
+ * Sequences. A request alone is the first half of every pair; one plan after another on the same channels is the pair;
+ * plan.c argues why one plan that leaves nothing behind is right after any other.
  *
  * Cases. The count of a request decides the number of parts, and the lengths of the last ones, and nothing else.
- * plan_verify_all takes none, less than a granule, empty and ragged shards, exactly one part, one element more than
- * full parts, and enough parts to write every slot three times. Beyond that, part i does what part i - slots did. This
- * last sentence is an argument, not a computation; tests add random counts.
+ * plan_verify_all (verify_case.c) takes none, less than a granule, empty and ragged shards, exactly one part, one
+ * element more than full parts, and enough parts to write every slot three times. Beyond that, part i does what part
+ * i - slots did. This last sentence is an argument, not a computation; tests add random counts. Roots, peers, sizes of
+ * elements (with accumulators that are as large, and larger) and the numbers of an all_to_all_v change from run to run,
+ * also between the two requests of a run. With more than 16 ranks, where a run costs n^2 clocks of n components, there
+ * are fewer runs: each count is executed in place or not, as first or second request, but not both; ragged is what the
+ * laps end with. What is left out could only be wrong if a fault depended on the place and on one small count together,
+ * and that for these numbers of ranks only.
  *
  * Chunk numbers. The machine has flags and credits of counter_bits bits which may start anywhere and wrap. In a slot
  * that waits for chunk c lies the flag of chunk c - slots (or the start), so comparing for equality fails only if slots
  * is a multiple of 2^bits; and credit is at most `slots` behind, so the difference is exact if slots < 2^bits. Tests
  * run the wrap with narrow counters, and find the race when slots is too large for them.
+ *
+ * Not shown: several requests of one rank at once (sends and receives of a group). Their channels are apart from those
+ * of collectives, and each pair and direction takes its turn; plan.c has the argument.
  *
  * An executor's own mistakes (a flag before its data, a credit not waited for) cannot be written as a plan. The machine
  * can make them (struct verify_mutation), for one reason: to test that it sees them.
@@ -51,10 +71,6 @@
 #include "plan/verify.h"
 
 #include "plan/verify_machine.h"
-
-#define CASE_ELEMENT_BYTES 4u
-#define CASE_RANKS_MANY    16u /* above, fewer cases: each costs n^2 clocks of n components */
-#define GEOMETRY_ALIGN     64u
 
 int verify_pair(const struct plan *plan, const struct plan_case *pcase, const struct plan *next,
                 const struct plan_case *next_case, const struct verify_options *options,
@@ -82,94 +98,4 @@ int plan_verify(const struct plan *plan, const struct plan_case *pcase, const st
         const struct verify_options options = VERIFY_OPTIONS_NULL;
 
         return verify_pair(plan, pcase, next, next_case, &options, ret_verdict);
-}
-
-/* ---- all cases of a plan ----------------------------------------------------------------------------------------- */
-static bool plan_shards(const struct plan *plan) {
-        for (uint32_t p = 0; p < plan->n_phases && p < PLAN_PHASES_MAX; p++) {
-                const struct plan_phase *phase = &plan->phases[p];
-
-                if (phase->in_range == PLAN_RANGE_SHARD_ME || phase->in_range == PLAN_RANGE_SHARD_PEER ||
-                    phase->out_range == PLAN_RANGE_SHARD_ME || phase->out_range == PLAN_RANGE_SHARD_PEER)
-                        return true;
-        }
-        return false;
-}
-
-/* Counts from small to large; the last one writes every slot three times. */
-enum { COUNT_NONE, COUNT_ONE, COUNT_EMPTY_SHARDS, COUNT_RAGGED, COUNT_PART, COUNT_PARTS, COUNT_LAPS, N_COUNTS };
-
-static uint64_t count_of(const struct plan *plan, const struct plan_geometry *geometry, uint32_t which) {
-        uint64_t part = geometry->part_bytes / CASE_ELEMENT_BYTES,
-                 unit = plan_shards(plan) ? part * plan->n_ranks : part;
-
-        switch (which) {
-        case COUNT_NONE:
-                return 0;
-        case COUNT_ONE:
-                return 1;
-        case COUNT_EMPTY_SHARDS:
-                return 5; /* a granule is four elements: the second shard has one, the others none */
-        case COUNT_RAGGED:
-                return unit - 3;
-        case COUNT_PART:
-                return unit;
-        case COUNT_PARTS:
-                return unit + 1;
-        default:
-                return unit * (2 * geometry->slots + 1) - 3;
-        }
-}
-
-static struct plan_case case_of(const struct plan *plan, const struct plan_geometry *geometry, uint32_t count,
-                                uint32_t root, bool in_place) {
-        return (struct plan_case){
-                .geometry = *geometry,
-                .count = count_of(plan, geometry, count),
-                .element_bytes = CASE_ELEMENT_BYTES,
-                .root = plan_operation_rooted(plan->operation) ? root % plan->n_ranks : 0,
-                .in_place = in_place,
-        };
-}
-
-/* `count` followed by another request of the same plan, with other count, root and place. */
-static int verify_count(const struct plan *plan, const struct plan_geometry *geometry, uint32_t count,
-                        struct plan_verdict *ret_verdict) {
-        uint32_t n_roots = plan_operation_rooted(plan->operation) && plan->n_ranks > 1 ? 2 : 1;
-        uint32_t n_places = plan->n_ranks > CASE_RANKS_MANY ? 1 : 2; /* the next request is in the other place */
-        uint32_t next_count = count == COUNT_LAPS ? COUNT_LAPS : (count * 3 + 1) % COUNT_LAPS;
-        int r = 0;
-
-        for (uint32_t i = 0; !r && i < n_places * n_roots; i++) {
-                uint32_t root = i / n_places * (plan->n_ranks - 1);
-                struct plan_case c = case_of(plan, geometry, count, root, i % n_places == 0);
-                struct plan_case next = case_of(plan, geometry, next_count, root + 1, i % n_places != 0);
-
-                r = plan_verify(plan, &c, plan, &next, ret_verdict);
-        }
-        return r;
-}
-
-int plan_verify_all(const struct plan *plan, const struct plan_geometry *geometry, const struct plan *peers,
-                    uint32_t n_peers, struct plan_verdict *ret_verdict) {
-        static const uint32_t counts_of_many[] = {COUNT_EMPTY_SHARDS, COUNT_LAPS};
-        bool many = plan->n_ranks > CASE_RANKS_MANY;
-        int r;
-
-        if (geometry->part_bytes < GEOMETRY_ALIGN || geometry->part_bytes % GEOMETRY_ALIGN != 0)
-                return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, NULL, "the geometry is out of bounds");
-        r = verify_form(plan, ret_verdict);
-        for (uint32_t i = 0; !r && i < (many ? 2 : N_COUNTS); i++)
-                r = verify_count(plan, geometry, many ? counts_of_many[i] : i, ret_verdict);
-        for (uint32_t i = 0; !r && i < n_peers; i++) {
-                struct plan_case c = case_of(plan, geometry, COUNT_PARTS, i, i % 2);
-                struct plan_case next;
-
-                r = verify_form(&peers[i], ret_verdict);
-                if (r)
-                        break;
-                next = case_of(&peers[i], geometry, COUNT_PARTS, i + 1, i % 2 == 0);
-                r = plan_verify(plan, &c, &peers[i], &next, ret_verdict);
-        }
-        return r;
 }

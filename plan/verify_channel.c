@@ -14,33 +14,55 @@ static size_t channel_index(const struct verify_machine *m, struct verify_channe
         return ((size_t)id.region * m->n_ranks + id.source) * m->n_ranks + id.destination;
 }
 
-/* Where chunk number `chunk` of a channel lies. */
-static size_t slot_index(const struct verify_machine *m, struct verify_channel_id id, uint32_t chunk) {
-        return channel_index(m, id) * m->n_slots + chunk % m->slots;
+static uint32_t channel_slots(const struct verify_machine *m, struct verify_channel_id id) {
+        return id.source == id.destination ? m->self_slots : m->slots;
+}
+
+/* Where chunk number `chunk` of a channel lies, and the clocks beside it. */
+static struct verify_slot *slot_of(const struct verify_machine *m, struct verify_channel_id id, uint32_t chunk) {
+        return &m->channels[channel_index(m, id)].slot[chunk % channel_slots(m, id)];
+}
+
+static int16_t *flag_clock(const struct verify_machine *m, struct verify_channel_id id, uint32_t chunk) {
+        return m->channels[channel_index(m, id)].clocks + (size_t)(chunk % channel_slots(m, id)) * 2 * m->width;
+}
+
+static int16_t *credit_clock(const struct verify_machine *m, struct verify_channel_id id, uint32_t chunk) {
+        return flag_clock(m, id, chunk) + m->width;
 }
 
 int verify_channel_init(struct verify_machine *m) {
-        size_t n_channels = (size_t)m->n_regions * m->n_ranks * m->n_ranks, n_slots = n_channels * m->n_slots;
-
-        if (n_slots * m->width * sizeof(*m->flag_clocks) > VERIFY_BYTES_MAX / 2)
-                return verify_fault(m->verdict, PLAN_FAULT_MALFORMED, NULL, "the case is too large to verify");
-        m->channels = calloc(n_channels, sizeof(*m->channels));
-        m->slot = calloc(n_slots + 1, sizeof(*m->slot));
-        /* Only what `pushed` and `taken` say was written is ever read. */
-        m->flag_clocks = malloc((n_slots * m->width + 1) * sizeof(*m->flag_clocks));
-        m->credit_clocks = malloc((n_slots * m->width + 1) * sizeof(*m->credit_clocks));
-        if (!m->channels || !m->slot || !m->flag_clocks || !m->credit_clocks)
-                return -ENOMEM;
-        for (size_t i = 0; i < n_slots; i++)
-                m->slot[i].flag = m->options->counter_first & m->counter_mask;
-        return 0;
+        m->channels = calloc((size_t)m->n_regions * m->n_ranks * m->n_ranks, sizeof(*m->channels));
+        return m->channels ? 0 : -ENOMEM;
 }
 
 void verify_channel_deinit(struct verify_machine *m) {
+        for (size_t i = 0; m->channels && i < (size_t)m->n_regions * m->n_ranks * m->n_ranks; i++) {
+                free(m->channels[i].slot);
+                free(m->channels[i].clocks);
+        }
         free(m->channels);
-        free(m->slot);
-        free(m->flag_clocks);
-        free(m->credit_clocks);
+}
+
+/* Most channels of most plans are never used: those get no slots. */
+static int channel_open(struct verify_machine *m, struct verify_channel_id id) {
+        struct verify_channel *channel = &m->channels[channel_index(m, id)];
+        uint32_t slots = channel_slots(m, id);
+        size_t clock_bytes = (size_t)slots * 2 * m->width * sizeof(*channel->clocks);
+
+        if (channel->slot)
+                return 0;
+        m->channel_bytes += slots * sizeof(*channel->slot) + clock_bytes;
+        if (m->channel_bytes > VERIFY_BYTES_MAX)
+                return verify_fault(m->verdict, PLAN_FAULT_MALFORMED, NULL, "the case is too large to verify");
+        /* Of the clocks, only what `pushed` and `taken` say was written is ever read. */
+        channel->clocks = malloc(clock_bytes);
+        channel->slot = calloc(slots, sizeof(*channel->slot));
+        if (!channel->clocks || !channel->slot)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < slots; i++)
+                channel->slot[i].flag = m->options->counter_first & m->counter_mask;
+        return 0;
 }
 
 bool verify_channel_has_room(const struct verify_machine *m, struct verify_channel_id id,
@@ -49,13 +71,14 @@ bool verify_channel_has_room(const struct verify_machine *m, struct verify_chann
 
         if (machine_mutated(m, VERIFY_MUTATION_NO_CREDIT, at->rank, at->phase))
                 return true;
-        return ((channel->pushed - channel->taken) & m->counter_mask) < m->slots;
+        return ((channel->pushed - channel->taken) & m->counter_mask) < channel_slots(m, id);
 }
 
 /* Does this step take whatever is in the slot? */
-static bool blind(const struct verify_machine *m, const struct verify_channel *channel, const struct verify_place *at) {
+static bool blind(const struct verify_machine *m, struct verify_channel_id id, const struct verify_place *at) {
         return machine_mutated(m, VERIFY_MUTATION_NO_CHUNK, at->rank, at->phase) ||
-               (machine_mutated(m, VERIFY_MUTATION_STALE_CHUNK, at->rank, at->phase) && channel->taken >= m->slots);
+               (machine_mutated(m, VERIFY_MUTATION_STALE_CHUNK, at->rank, at->phase) &&
+                m->channels[channel_index(m, id)].taken >= channel_slots(m, id));
 }
 
 bool verify_channel_has_chunk(const struct verify_machine *m, struct verify_channel_id id,
@@ -63,24 +86,21 @@ bool verify_channel_has_chunk(const struct verify_machine *m, struct verify_chan
         const struct verify_channel *channel = &m->channels[channel_index(m, id)];
         uint32_t number = m->options->counter_first + channel->taken + 1;
 
-        if (blind(m, channel, at))
+        if (blind(m, id, at))
                 return true;
-        /* The first chunk of a slot that no push will ever reach has no slot here either. */
-        if (channel->taken % m->slots >= m->n_slots)
-                return false;
-        return m->slot[slot_index(m, id, channel->taken)].flag == (number & m->counter_mask);
+        return channel->slot && slot_of(m, id, channel->taken)->flag == (number & m->counter_mask);
 }
 
 int verify_channel_room_seen(struct verify_machine *m, struct verify_channel_id id, const struct verify_place *at) {
         const struct verify_channel *channel = &m->channels[channel_index(m, id)];
 
-        if (channel->pushed - channel->taken >= m->slots)
+        if (channel->pushed - channel->taken >= channel_slots(m, id))
                 return verify_fault(m->verdict, PLAN_FAULT_RACE, at,
                                     "phase %u of rank %u writes a slot that rank %u has not read", at->phase, at->rank,
                                     id.destination);
-        if (channel->pushed >= m->slots && !machine_mutated(m, VERIFY_MUTATION_NO_CREDIT, at->rank, at->phase))
-                clock_join(machine_clock(m, at->rank, at->phase),
-                           m->credit_clocks + slot_index(m, id, channel->pushed) * m->width, m->width);
+        if (channel->pushed >= channel_slots(m, id) &&
+            !machine_mutated(m, VERIFY_MUTATION_NO_CREDIT, at->rank, at->phase))
+                clock_join(machine_clock(m, at->rank, at->phase), credit_clock(m, id, channel->pushed), m->width);
         return 0;
 }
 
@@ -91,33 +111,46 @@ int verify_channel_chunk_seen(struct verify_machine *m, struct verify_channel_id
                 return verify_fault(m->verdict, PLAN_FAULT_RACE, at,
                                     "phase %u of rank %u reads a slot that rank %u has not written", at->phase,
                                     at->rank, id.source);
-        if (!blind(m, channel, at))
-                clock_join(machine_clock(m, at->rank, at->phase),
-                           m->flag_clocks + slot_index(m, id, channel->taken) * m->width, m->width);
+        if (!blind(m, id, at))
+                clock_join(machine_clock(m, at->rank, at->phase), flag_clock(m, id, channel->taken), m->width);
         return 0;
 }
 
+/* May somebody else be at this end of a channel? Within a request an end belongs to one phase: what orders two of them
+ * may be nothing but the channel's own credit, and then it is accident who comes first. */
+static bool end_contested(const struct verify_machine *m, const struct verify_place *at, const int16_t *clock,
+                          const uint32_t *n_in_request, uint32_t n, uint32_t phase, int16_t last) {
+        if (n_in_request[m->current[at->rank]] > 0)
+                return phase != at->phase;
+        return n > 0 && !clock_covers(m, clock, at->rank, phase, last);
+}
+
 int verify_channel_push(struct verify_machine *m, struct verify_channel_id id, const struct verify_place *at,
-                        const struct verify_value *value, const int16_t *posted) {
+                        const struct verify_value *value, bool partial, const int16_t *posted) {
         struct verify_channel *channel = &m->channels[channel_index(m, id)];
         const int16_t *clock = machine_clock(m, at->rank, at->phase);
-        int16_t now = clock[at->rank * m->n_phases + at->phase];
-        size_t index = slot_index(m, id, channel->pushed);
-        struct verify_slot *slot = &m->slot[index];
+        int16_t now = machine_now(m, at->rank, at->phase);
+        struct verify_slot *slot;
+        int r = channel_open(m, id);
 
-        if (channel->pushed > 0 && !clock_covers(m, clock, at->rank, channel->push_phase, channel->push_clock))
+        if (r)
+                return r;
+        slot = slot_of(m, id, channel->pushed);
+        if (end_contested(m, at, clock, channel->n_pushed, channel->pushed, channel->push_phase, channel->push_clock))
                 return verify_fault(m->verdict, PLAN_FAULT_RACE, at,
                                     "phases %u and %u of rank %u write to the same channel in any order",
                                     channel->push_phase, at->phase, at->rank);
-        if (channel->pushed >= m->slots && !clock_covers(m, clock, id.destination, slot->read_phase, slot->read_clock))
+        if (channel->pushed >= channel_slots(m, id) &&
+            !clock_covers(m, clock, id.destination, slot->read_phase, slot->read_clock))
                 return verify_fault(m->verdict, PLAN_FAULT_RACE, at,
                                     "phase %u of rank %u may write a slot before rank %u has read it", at->phase,
                                     at->rank, id.destination);
         slot->value = *value;
+        slot->partial = partial;
         slot->request = m->current[at->rank];
         slot->write_clock = now;
         slot->write_phase = (uint8_t)at->phase;
-        memcpy(m->flag_clocks + index * m->width, posted, m->width * sizeof(*posted));
+        memcpy(flag_clock(m, id, channel->pushed), posted, m->width * sizeof(*posted));
         channel->n_pushed[m->current[at->rank]]++;
         channel->push_clock = now;
         channel->push_phase = (uint8_t)at->phase;
@@ -127,12 +160,12 @@ int verify_channel_push(struct verify_machine *m, struct verify_channel_id id, c
 }
 
 int verify_channel_read(struct verify_machine *m, struct verify_channel_id id, const struct verify_place *at,
-                        struct verify_value *ret_value) {
+                        struct verify_value *ret_value, bool *ret_partial) {
         const struct verify_channel *channel = &m->channels[channel_index(m, id)];
         const int16_t *clock = machine_clock(m, at->rank, at->phase);
-        const struct verify_slot *slot = &m->slot[slot_index(m, id, channel->taken)];
+        const struct verify_slot *slot = slot_of(m, id, channel->taken);
 
-        if (channel->taken > 0 && !clock_covers(m, clock, at->rank, channel->take_phase, channel->take_clock))
+        if (end_contested(m, at, clock, channel->n_taken, channel->taken, channel->take_phase, channel->take_clock))
                 return verify_fault(m->verdict, PLAN_FAULT_RACE, at,
                                     "phases %u and %u of rank %u read from the same channel in any order",
                                     channel->take_phase, at->phase, at->rank);
@@ -144,23 +177,23 @@ int verify_channel_read(struct verify_machine *m, struct verify_channel_id id, c
                 return verify_fault(m->verdict, PLAN_FAULT_VALUE, at,
                                     "phase %u of rank %u takes a chunk of another request", at->phase, at->rank);
         *ret_value = slot->value;
+        *ret_partial = slot->partial;
         return 0;
 }
 
-int verify_channel_release(struct verify_machine *m, struct verify_channel_id id, const struct verify_place *at,
-                           const int16_t *posted) {
+void verify_channel_release(struct verify_machine *m, struct verify_channel_id id, const struct verify_place *at,
+                            const int16_t *posted) {
         struct verify_channel *channel = &m->channels[channel_index(m, id)];
-        int16_t now = machine_clock(m, at->rank, at->phase)[at->rank * m->n_phases + at->phase];
-        size_t index = slot_index(m, id, channel->taken);
+        int16_t now = machine_now(m, at->rank, at->phase);
+        struct verify_slot *slot = slot_of(m, id, channel->taken);
 
-        m->slot[index].read_clock = now;
-        m->slot[index].read_phase = (uint8_t)at->phase;
-        memcpy(m->credit_clocks + index * m->width, posted, m->width * sizeof(*posted));
+        slot->read_clock = now;
+        slot->read_phase = (uint8_t)at->phase;
+        memcpy(credit_clock(m, id, channel->taken), posted, m->width * sizeof(*posted));
         channel->n_taken[m->current[at->rank]]++;
         channel->take_clock = now;
         channel->take_phase = (uint8_t)at->phase;
         channel->taken++;
-        return 0;
 }
 
 /* After the last request: each took what it put. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Are a plan's fields what they may be, so that the machine can execute it at all? */
 #include "plan/verify_machine.h"
+#include "ring/ring.h"
 
 static int malformed(struct plan_verdict *ret_verdict, uint32_t p, const char *text) {
         struct verify_place at = {.phase = p};
@@ -8,86 +9,207 @@ static int malformed(struct plan_verdict *ret_verdict, uint32_t p, const char *t
         return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, &at, "phase %u: %s", p, text);
 }
 
-static bool range_known(uint32_t range) {
-        return range > PLAN_RANGE_NONE && range <= PLAN_RANGE_BLOCK_PEER;
-}
+/* What a kind has: ranges, channels at either end, peers. */
+struct form {
+        bool in, out;      /* ranges */
+        bool takes, sends; /* chunks */
+        uint32_t peers;    /* a bit for each of enum plan_peers */
+};
 
-/* Each kind has exactly the ranges and peers that it uses. */
-static int form_kind(const struct plan_phase *phase, uint32_t p, struct plan_verdict *ret_verdict) {
-        bool self = phase->peers == PLAN_PEERS_SELF, in = false, out = false;
+#define SELF   (1u << PLAN_PEERS_SELF)
+#define OTHERS (1u << PLAN_PEERS_OTHERS)
+#define ROOT   (1u << PLAN_PEERS_ROOT)
+#define PEER   (1u << PLAN_PEERS_PEER)
+
+static bool form_of(const struct plan_phase *phase, struct form *ret_form) {
+        bool moves = phase->schedule != PLAN_DOUBLING_BARRIER;
 
         switch (phase->kind) {
         case PLAN_PUSH:
-                in = true;
-                break;
+                *ret_form = (struct form){.in = true, .sends = true, .peers = OTHERS | ROOT | PEER};
+                return true;
         case PLAN_REDUCE:
-                in = out = true;
-                break;
+                *ret_form = (struct form){true, true, .takes = true, .sends = phase->forward, .peers = OTHERS};
+                return true;
         case PLAN_COPY:
-                in = self;
-                out = true;
-                break;
+                *ret_form = (struct form){.out = true, .takes = true, .peers = OTHERS | ROOT | PEER};
+                if (phase->peers == PLAN_PEERS_SELF)
+                        *ret_form = (struct form){true, true, .peers = SELF};
+                return true;
         case PLAN_SIGNAL:
+                *ret_form = (struct form){.sends = true, .peers = OTHERS | ROOT | PEER};
+                return true;
         case PLAN_WAIT:
-                break;
+                *ret_form = (struct form){.takes = true, .peers = OTHERS | ROOT | PEER};
+                return true;
+        case PLAN_READ:
+                *ret_form = (struct form){true, true, .peers = OTHERS | ROOT | PEER};
+                return true;
+        case PLAN_FOLD:
+                *ret_form = (struct form){true, true, .peers = SELF | OTHERS | ROOT};
+                return true;
+        case PLAN_PASS:
+                *ret_form = (struct form){moves, moves, true, true, SELF};
+                return true;
         default:
-                return malformed(ret_verdict, p, "a kind that is not executed yet");
+                return false;
         }
-        if (phase->peers > PLAN_PEERS_ROOT || (self && phase->kind != PLAN_COPY) ||
-            (phase->kind == PLAN_REDUCE && phase->peers != PLAN_PEERS_OTHERS))
+}
+
+static bool range_is_vector(uint32_t range) {
+        return range == PLAN_RANGE_VECTOR_SEND || range == PLAN_RANGE_VECTOR_RECV;
+}
+
+/* all_to_all_v has only its vectors, and nothing else has any. */
+static bool range_fits(const struct plan *plan, uint32_t range, bool used) {
+        if (!used)
+                return range == PLAN_RANGE_NONE;
+        return range > PLAN_RANGE_NONE && range < PLAN_RANGE_COUNT &&
+               range_is_vector(range) == (plan->operation == RING_OP_ALL_TO_ALL_V);
+}
+
+/* Data in the regions for it; point to point has the others for itself. */
+static bool region_fits(const struct plan *plan, uint32_t region) {
+        return plan_operation_p2p(plan->operation) == (region >= PLAN_REGIONS_DATA);
+}
+
+static bool schedule_combines(uint32_t schedule) {
+        return schedule == PLAN_RING_ALL_REDUCE || schedule == PLAN_RING_REDUCE_SCATTER ||
+               schedule == PLAN_CHAIN_REDUCE || schedule == PLAN_TREE_UP || schedule == PLAN_DOUBLING_ALL_REDUCE ||
+               schedule == PLAN_HALVING_ALL_REDUCE || schedule == PLAN_HALVING_REDUCE_SCATTER;
+}
+
+static int form_pass(const struct plan *plan, uint32_t p, struct plan_verdict *ret_verdict) {
+        const struct plan_phase *phase = &plan->phases[p];
+
+        if (phase->kind != PLAN_PASS) {
+                if (phase->schedule != PLAN_SCHEDULE_NONE)
+                        return malformed(ret_verdict, p, "only PASS has a schedule");
+                return 0;
+        }
+        if (phase->schedule == PLAN_SCHEDULE_NONE || phase->schedule >= PLAN_SCHEDULE_COUNT)
+                return malformed(ret_verdict, p, "an unknown schedule");
+        if (phase->who != PLAN_WHO_ALL)
+                return malformed(ret_verdict, p, "a schedule is for all ranks");
+        if (schedule_combines(phase->schedule) && !plan_operation_reduces(plan->operation))
+                return malformed(ret_verdict, p, "a schedule that combines in an operation that does not reduce");
+        if (phase->schedule == PLAN_HALVING_REDUCE_SCATTER && plan->n_ranks & (plan->n_ranks - 1))
+                return malformed(ret_verdict, p, "a schedule for powers of two only");
+        return 0;
+}
+
+static int form_peers(const struct plan *plan, uint32_t p, const struct form *form, struct plan_verdict *ret_verdict) {
+        const struct plan_phase *phase = &plan->phases[p];
+        bool rooted = plan_operation_rooted(plan->operation), pair = plan_operation_p2p(plan->operation);
+
+        if (phase->who >= PLAN_WHO_COUNT)
+                return malformed(ret_verdict, p, "an unknown role");
+        if (phase->peers >= PLAN_PEERS_COUNT || !(form->peers & 1u << phase->peers))
                 return malformed(ret_verdict, p, "peers that this kind does not have");
-        if (in ? !range_known(phase->in_range) : phase->in_range != PLAN_RANGE_NONE)
-                return malformed(ret_verdict, p, "an input range that this kind does not have");
-        if (out ? !range_known(phase->out_range) : phase->out_range != PLAN_RANGE_NONE)
-                return malformed(ret_verdict, p, "an output range that this kind does not have");
-        if (phase->forward > 1 || (phase->forward && phase->kind != PLAN_REDUCE))
-                return malformed(ret_verdict, p, "only REDUCE forwards");
+        if (pair) {
+                if ((phase->who != PLAN_WHO_ROOT && phase->who != PLAN_WHO_PEER) ||
+                    (phase->peers != PLAN_PEERS_SELF && phase->peers != PLAN_PEERS_ROOT &&
+                     phase->peers != PLAN_PEERS_PEER))
+                        return malformed(ret_verdict, p, "a third rank between sender and receiver");
+                return 0;
+        }
+        if (phase->who == PLAN_WHO_PEER || phase->peers == PLAN_PEERS_PEER)
+                return malformed(ret_verdict, p, "a receiver in an operation of all ranks");
+        if (!rooted && (phase->who != PLAN_WHO_ALL || phase->peers == PLAN_PEERS_ROOT))
+                return malformed(ret_verdict, p, "a role in an operation without root");
+        if (phase->peers == PLAN_PEERS_ROOT && phase->who != PLAN_WHO_OTHERS && phase->kind != PLAN_FOLD)
+                return malformed(ret_verdict, p, "the root as its own peer");
         return 0;
 }
 
 static int form_phase(const struct plan *plan, uint32_t p, struct plan_verdict *ret_verdict) {
         const struct plan_phase *phase = &plan->phases[p];
+        struct form form;
+        int r;
 
-        if (phase->who > PLAN_WHO_OTHERS)
-                return malformed(ret_verdict, p, "an unknown role");
-        if (phase->who != PLAN_WHO_ALL && !plan_operation_rooted(plan->operation))
-                return malformed(ret_verdict, p, "a role in an operation without root");
-        if (phase->peers == PLAN_PEERS_ROOT && phase->who != PLAN_WHO_OTHERS)
-                return malformed(ret_verdict, p, "the root as its own peer");
+        if (!form_of(phase, &form))
+                return malformed(ret_verdict, p, "a kind that is not executed yet");
+        r = form_peers(plan, p, &form, ret_verdict);
+        if (!r)
+                r = form_pass(plan, p, ret_verdict);
+        if (r)
+                return r;
+        if (!range_fits(plan, phase->in_range, form.in))
+                return malformed(ret_verdict, p, "an input range that this kind or operation does not have");
+        if (!range_fits(plan, phase->out_range, form.out))
+                return malformed(ret_verdict, p, "an output range that this kind or operation does not have");
+        if (phase->forward > 1 || (phase->forward && phase->kind != PLAN_REDUCE))
+                return malformed(ret_verdict, p, "only REDUCE forwards");
         if (phase->region_in >= plan->n_regions || phase->region_out >= plan->n_regions)
                 return malformed(ret_verdict, p, "an unknown region");
+        if ((form.takes && !region_fits(plan, phase->region_in)) ||
+            (form.sends && !region_fits(plan, phase->region_out)))
+                return malformed(ret_verdict, p, "a region that is not for this operation");
+        if ((form.takes || form.sends) && (form.in || form.out) && plan_operation_p2p(plan->operation))
+                return malformed(ret_verdict, p, "data in a region for signals");
         if (phase->after < -1 || phase->after >= (int)plan->n_phases || phase->after == (int)p)
                 return malformed(ret_verdict, p, "`after` names no other phase");
-        for (uint32_t i = 0; i < sizeof(phase->reserved); i++)
-                if (phase->reserved[i] != 0)
-                        return malformed(ret_verdict, p, "reserved bytes are not zero");
-        return form_kind(phase, p, ret_verdict);
+        if (phase->after_whole > 1 || (phase->after_whole && phase->after < 0))
+                return malformed(ret_verdict, p, "`after_whole` without `after`");
+        if (phase->reserved != 0)
+                return malformed(ret_verdict, p, "reserved bytes are not zero");
+        return 0;
+}
+
+/* Is the declared tree one that the operation can have? */
+static bool tree_fits(const struct plan *plan) {
+        if (!plan_operation_reduces(plan->operation))
+                return plan->tree == PLAN_TREE_NONE;
+        if (plan->tree == PLAN_TREE_BINARY)
+                return plan->operation != RING_OP_REDUCE_SCATTER; /* it has no root */
+        return plan->tree > PLAN_TREE_NONE && plan->tree < PLAN_TREE_COUNT;
+}
+
+/* Parts are made smaller for accumulators exactly if there are any in chunks. */
+static bool partials_fit(const struct plan *plan) {
+        uint32_t partials = 0;
+
+        for (uint32_t p = 0; p < plan->n_phases; p++)
+                if (plan->phases[p].kind == PLAN_PASS && schedule_combines(plan->phases[p].schedule))
+                        partials = 1;
+        return plan->partials == partials;
 }
 
 int verify_form(const struct plan *plan, struct plan_verdict *ret_verdict) {
+        const char *text = NULL;
         uint64_t in, out;
         int r = 0;
 
         if (plan->n_ranks < 1 || plan->n_ranks > PLAN_RANKS_MAX || plan->n_phases < 1 ||
             plan->n_phases > PLAN_PHASES_MAX || plan->n_regions < 1 || plan->n_regions > PLAN_REGIONS_MAX)
-                return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, NULL,
-                                    "the numbers of ranks, phases or regions are out of bounds");
-        if (plan->algorithm == PLAN_ALGORITHM_NONE || plan->algorithm >= PLAN_ALGORITHM_COUNT ||
-            plan_request_elements(plan->operation, plan->n_ranks, 0, false, &in, &out))
-                return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, NULL, "an operation or algorithm without plans");
-        if (plan->tree != (plan_operation_reduces(plan->operation) ? PLAN_TREE_RANK_ORDER : PLAN_TREE_NONE))
-                return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, NULL,
-                                    "the declared tree does not fit the operation");
+                text = "the numbers of ranks, phases or regions are out of bounds";
+        else if (plan->algorithm == PLAN_ALGORITHM_NONE || plan->algorithm >= PLAN_ALGORITHM_COUNT ||
+                 plan->operation == RING_OP_RECV || /* a receive is a half of a send */
+                 (plan->operation != RING_OP_ALL_TO_ALL_V &&
+                  plan_request_elements(plan->operation, plan->n_ranks, 0, false, &in, &out)))
+                text = "an operation or algorithm without plans";
+        else if (plan->n_shards < 1 || plan->n_shards > plan->n_ranks)
+                text = "the number of shards is out of bounds";
+        else if (!tree_fits(plan))
+                text = "the declared tree does not fit the operation";
+        if (text)
+                return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, NULL, "%s", text);
         for (uint32_t p = 0; !r && p < plan->n_phases; p++)
                 r = form_phase(plan, p, ret_verdict);
+        if (!r && !partials_fit(plan))
+                return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, NULL,
+                                    "`partials` does not say whether chunks carry accumulators");
         return r;
 }
 
 int verify_form_case(const struct plan *plan, const struct plan_case *pcase, struct plan_verdict *ret_verdict) {
         const struct plan_geometry *geometry = &pcase->geometry;
+        bool pair = plan_operation_p2p(plan->operation);
 
         if (geometry->slots < 1 || geometry->slots > VERIFY_SLOTS_MAX || pcase->element_bytes < 1 ||
-            geometry->part_bytes < pcase->element_bytes || pcase->root >= plan->n_ranks)
+            geometry->part_bytes < pcase->element_bytes || geometry->part_bytes < pcase->partial_bytes ||
+            pcase->root >= plan->n_ranks || pcase->peer >= (pair ? plan->n_ranks : 1) ||
+            pcase->count > VERIFY_ELEMENTS_MAX || (pcase->in_place && !plan_case_in_place(plan->operation)))
                 return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, NULL, "the case is out of bounds");
         return 0;
 }

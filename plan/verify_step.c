@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What each kind of phase does in one step, on symbols. See plan.c for the same in words. */
+/*
+ * One step, on symbols: what plan_step() says, in the order that plan.h says. Nothing here knows a kind of phase, a
+ * schedule or an algorithm.
+ */
+#include <errno.h>
 #include <string.h>
 
 #include "plan/verify_machine.h"
@@ -7,272 +11,318 @@
 struct step {
         struct verify_machine *m;
         struct verify_place at;
+        const struct verify_request *request;
         const struct plan_phase *phase;
         int16_t *clock;
+        struct plan_step what;
+        struct verify_window windows[PLAN_RANKS_MAX]; /* of sources in memory */
+        struct verify_value own;                      /* the first of them, for FORWARD_INPUT */
+        bool has_own;
 };
 
-static void step_tick(struct step *s) {
-        struct verify_machine *m = s->m;
-
-        if (machine_mutated(m, VERIFY_MUTATION_EARLY_FLAG, s->at.rank, s->at.phase) ||
-            machine_mutated(m, VERIFY_MUTATION_EARLY_RELEASE, s->at.rank, s->at.phase))
-                memcpy(m->early_clock, s->clock, m->width * sizeof(*s->clock));
-        s->clock[s->at.rank * m->n_phases + s->at.phase]++;
+static bool mutated(const struct step *s, enum verify_mutation_kind kind) {
+        return machine_mutated(s->m, kind, s->at.rank, s->at.phase);
 }
 
-static int step_post(struct step *s, struct verify_channel_id id, const struct verify_value *value) {
-        bool early = machine_mutated(s->m, VERIFY_MUTATION_EARLY_FLAG, s->at.rank, s->at.phase);
-
-        return verify_channel_push(s->m, id, &s->at, value, early ? s->m->early_clock : s->clock);
+static int step_fault(const struct step *s, enum plan_fault fault, const char *text) {
+        return verify_fault(s->m->verdict, fault, &s->at, "phase %u of rank %u %s", s->at.phase, s->at.rank, text);
 }
 
-static int step_release(struct step *s, struct verify_channel_id id) {
-        bool early = machine_mutated(s->m, VERIFY_MUTATION_EARLY_RELEASE, s->at.rank, s->at.phase);
+/* ---- before the step --------------------------------------------------------------------------------------------- */
+/* Has the phase that this one names in `after` done its part? Then *ret_clock (NULL: none) is that part's clock, no
+ * later one. */
+static bool after_done(const struct step *s, const int16_t **ret_clock) {
+        const struct verify_thread *before;
+        uint64_t part;
 
-        return verify_channel_release(s->m, id, &s->at, early ? s->m->early_clock : s->clock);
-}
-
-static struct plan_span step_span(const struct step *s, uint32_t range, uint32_t peer) {
-        const struct verify_machine *m = s->m;
-        const struct verify_place *at = &s->at;
-        const struct verify_request *r = machine_request(m, at->rank);
-        uint32_t me = at->rank;
-        struct plan_span span;
-
-        if (machine_mutated(m, VERIFY_MUTATION_SWAP, at->rank, at->phase)) {
-                me = (me + 1) % m->n_ranks;
-                peer = (peer + 1) % m->n_ranks;
-        }
-        span = plan_span(range, r->plan, &r->pcase->geometry, r->pcase->count, r->pcase->element_bytes, me, peer,
-                         at->part);
-        if (span.length > 0 && machine_mutated(m, VERIFY_MUTATION_SHORT, at->rank, at->phase))
-                span.length--;
-        if (span.length > 0 && machine_mutated(m, VERIFY_MUTATION_SHIFT, at->rank, at->phase))
-                span.offset++;
-        return span;
-}
-
-/* A chunk carries at most what its slot holds. */
-static int step_fits(const struct step *s, uint64_t length) {
-        const struct plan_case *c = machine_request(s->m, s->at.rank)->pcase;
-
-        if (length <= c->geometry.part_bytes / c->element_bytes)
-                return 0;
-        return verify_fault(s->m->verdict, PLAN_FAULT_BOUNDS, &s->at, "phase %u of rank %u: %llu elements in a slot",
-                            s->at.phase, s->at.rank, (unsigned long long)length);
-}
-
-static int step_push(struct step *s, uint32_t peer) {
-        struct verify_channel_id id = {s->phase->region_out, s->at.rank, peer};
-        struct verify_value value = {0};
-        struct plan_span span;
-        int r;
-
-        if (!verify_channel_has_room(s->m, id, &s->at))
-                return STEP_WAITS;
-        r = verify_channel_room_seen(s->m, id, &s->at);
-        if (r)
-                return r;
-        step_tick(s);
-        if (s->phase->kind == PLAN_PUSH) {
-                span = step_span(s, s->phase->in_range, peer);
-                r = step_fits(s, span.length);
-                if (!r)
-                        r = verify_memory_read(s->m, &s->at, span, &value);
-                if (r)
-                        return r;
-        }
-        return step_post(s, id, &value);
-}
-
-static int step_copy(struct step *s, uint32_t peer) {
-        struct verify_channel_id id = {s->phase->region_in, peer, s->at.rank};
-        struct plan_span none = {0};
-        struct verify_value value;
-        int r;
-
-        if (!verify_channel_has_chunk(s->m, id, &s->at))
-                return STEP_WAITS;
-        r = verify_channel_chunk_seen(s->m, id, &s->at);
-        if (r)
-                return r;
-        step_tick(s);
-        r = verify_channel_read(s->m, id, &s->at, &value);
-        if (!r)
-                r = verify_memory_write(s->m, &s->at,
-                                        s->phase->kind == PLAN_COPY ? step_span(s, s->phase->out_range, peer) : none,
-                                        &value);
-        if (r)
-                return r;
-        return step_release(s, id);
-}
-
-static int step_copy_self(struct step *s) {
-        struct plan_span in = step_span(s, s->phase->in_range, s->at.rank);
-        struct plan_span out = step_span(s, s->phase->out_range, s->at.rank);
-        const struct verify_memory *memory = machine_memory(s->m, s->at.rank);
-        struct verify_value value;
-        int r;
-
-        step_tick(s);
-        r = verify_memory_overlap(s->m, &s->at, in, out);
-        if (r || (in.length == out.length && memory->in_base + in.offset == memory->out_base + out.offset))
-                return r; /* in place nothing moves */
-        r = verify_memory_read(s->m, &s->at, in, &value);
-        return r ? r : verify_memory_write(s->m, &s->at, out, &value);
-}
-
-static bool reduce_ready(const struct step *s) {
-        for (uint32_t peer = 0; peer < s->m->n_ranks; peer++) {
-                struct verify_channel_id in = {s->phase->region_in, peer, s->at.rank};
-                struct verify_channel_id out = {s->phase->region_out, s->at.rank, peer};
-
-                if (peer == s->at.rank)
-                        continue;
-                if (!verify_channel_has_chunk(s->m, in, &s->at) ||
-                    (s->phase->forward && !verify_channel_has_room(s->m, out, &s->at)))
-                        return false;
-        }
+        *ret_clock = NULL;
+        if (s->phase->after < 0)
+                return true;
+        before = machine_thread(s->m, s->at.rank, (uint32_t)s->phase->after);
+        if (before->end == 0)
+                return true;
+        part = s->phase->after_whole || s->at.part >= before->parts ? before->parts - 1 : s->at.part;
+        if (mutated(s, VERIFY_MUTATION_EARLY_AFTER) && part-- == 0)
+                return true;
+        if (before->step < (part + 1) * before->steps)
+                return false;
+        *ret_clock = before->part_clocks + part * s->m->width;
         return true;
 }
 
-/* The ranks in the order in which they are added; returns how many. */
-static uint32_t reduce_order(const struct step *s, uint32_t order[PLAN_RANKS_MAX + 1]) {
-        const struct verify_machine *m = s->m;
-        uint32_t first = 0, n = 0;
+static bool step_left_out(const struct step *s, uint32_t k) {
+        uint32_t arg = s->m->options->mutation.arg;
 
-        if (machine_mutated(m, VERIFY_MUTATION_REDUCE_ORDER, s->at.rank, s->at.phase))
-                first = s->at.rank;
-        for (uint32_t i = 0; i < m->n_ranks; i++) {
-                uint32_t rank = (first + i) % m->n_ranks;
-                bool named = rank == m->options->mutation.arg;
-
-                if (named && machine_mutated(m, VERIFY_MUTATION_REDUCE_DROP, s->at.rank, s->at.phase))
-                        continue;
-                order[n++] = rank;
-                if (named && machine_mutated(m, VERIFY_MUTATION_REDUCE_TWICE, s->at.rank, s->at.phase))
-                        order[n++] = rank;
-        }
-        return n;
+        return (mutated(s, VERIFY_MUTATION_SKIP_PEER) && k == arg) ||
+               (mutated(s, VERIFY_MUTATION_SKIP_PART) && s->at.part == arg);
 }
 
-/* The sum of own input and the chunks, if it is one that the operation promises: the same element of each rank's input,
- * each rank once, in rank order. */
-static int reduce_values(struct step *s, const struct verify_value *own, struct verify_value *ret_sum) {
-        struct verify_machine *m = s->m;
-        uint32_t order[PLAN_RANKS_MAX + 1], n = reduce_order(s, order);
-        struct verify_value term = {0};
-        int r;
-
-        for (uint32_t i = 0; i < n; i++) {
-                struct verify_channel_id id = {s->phase->region_in, order[i], s->at.rank};
-
-                term = *own;
-                if (order[i] != s->at.rank) {
-                        r = verify_channel_read(m, id, &s->at, &term);
-                        if (r)
-                                return r;
-                }
-                if (order[i] != i || term.length != own->length ||
-                    (own->length > 0 &&
-                     (term.origin != VERIFY_INPUT || term.rank != i || term.element != own->element)))
-                        return verify_fault(m->verdict, PLAN_FAULT_VALUE, &s->at,
-                                            "phase %u of rank %u: term %u of the reduction is not rank %u's",
-                                            s->at.phase, s->at.rank, i, i);
-        }
-        if (n != m->n_ranks)
-                return verify_fault(m->verdict, PLAN_FAULT_VALUE, &s->at, "phase %u of rank %u reduces %u terms of %u",
-                                    s->at.phase, s->at.rank, n, m->n_ranks);
-        *ret_sum = (struct verify_value){VERIFY_REDUCED, 0, own->element, own->length};
-        return 0;
+static void step_mutate(struct step *s) {
+        if (mutated(s, VERIFY_MUTATION_SHORT) && s->what.length > 0)
+                s->what.length--;
+        if (mutated(s, VERIFY_MUTATION_NO_FINISH))
+                s->what.finish = false;
+        if (mutated(s, VERIFY_MUTATION_TWICE_FINISH) && s->what.reduce)
+                s->what.finish = true;
+        if (mutated(s, VERIFY_MUTATION_PARTIAL) && s->what.reduce)
+                s->what.partial_out = !s->what.partial_out;
 }
 
-static int step_reduce(struct step *s) {
+/* Ranks that exist: the rest of the machine relies on it. */
+static bool step_sane(const struct step *s) {
+        const struct plan_step *what = &s->what;
+        uint32_t n = s->m->n_ranks;
+
+        if (what->n_sources > PLAN_RANKS_MAX || what->n_outputs > PLAN_RANKS_MAX || what->n_targets > PLAN_RANKS_MAX)
+                return false;
+        for (uint32_t i = 0; i < what->n_sources; i++)
+                if (what->source[i].kind < PLAN_SOURCE_INPUT || what->source[i].kind > PLAN_SOURCE_CHUNK ||
+                    what->source[i].rank >= n || what->source[i].index >= n)
+                        return false;
+        for (uint32_t i = 0; i < what->n_outputs; i++)
+                if (what->output[i].rank >= n || what->output[i].index >= n)
+                        return false;
+        for (uint32_t i = 0; i < what->n_targets; i++)
+                if (what->target[i] >= n)
+                        return false;
+        return true;
+}
+
+static struct verify_channel_id channel_in(const struct step *s, uint32_t i) {
+        return (struct verify_channel_id){s->phase->region_in, s->what.source[i].rank, s->at.rank};
+}
+
+static struct verify_channel_id channel_out(const struct step *s, uint32_t i) {
+        return (struct verify_channel_id){s->phase->region_out, s->at.rank, s->what.target[i]};
+}
+
+static bool step_ready(const struct step *s) {
+        for (uint32_t i = 0; i < s->what.n_sources; i++)
+                if (s->what.source[i].kind == PLAN_SOURCE_CHUNK &&
+                    !verify_channel_has_chunk(s->m, channel_in(s, i), &s->at))
+                        return false;
+        for (uint32_t i = 0; i < s->what.n_targets; i++)
+                if (!verify_channel_has_room(s->m, channel_out(s, i), &s->at))
+                        return false;
+        return true;
+}
+
+/* The step begins: its clock joins what it has waited for, and then ticks. */
+static int step_begin(struct step *s, const int16_t *after) {
         struct verify_machine *m = s->m;
-        uint32_t n = m->n_ranks, me = s->at.rank;
-        struct plan_span in = step_span(s, s->phase->in_range, me);
-        struct plan_span out = step_span(s, s->phase->out_range, me);
-        struct verify_value own, sum;
         int r = 0;
 
-        if (!reduce_ready(s))
-                return STEP_WAITS;
-        for (uint32_t i = 1; !r && i < n; i++) {
-                uint32_t peer = (me + i) % n;
-
-                r = verify_channel_chunk_seen(m, (struct verify_channel_id){s->phase->region_in, peer, me}, &s->at);
-                if (!r && s->phase->forward)
-                        r = verify_channel_room_seen(m, (struct verify_channel_id){s->phase->region_out, me, peer},
-                                                     &s->at);
-        }
-        if (r)
-                return r;
-        step_tick(s);
-        r = step_fits(s, in.length);
-        if (!r)
-                r = verify_memory_overlap(m, &s->at, in, out);
-        if (!r)
-                r = verify_memory_read(m, &s->at, in, &own);
-        if (!r)
-                r = reduce_values(s, &own, &sum);
-        if (!r)
-                r = verify_memory_write(m, &s->at, out, &sum);
-        if (machine_mutated(m, VERIFY_MUTATION_FORWARD_INPUT, me, s->at.phase))
-                sum = own;
-        for (uint32_t i = 1; !r && s->phase->forward && i < n; i++)
-                r = step_post(s, (struct verify_channel_id){s->phase->region_out, me, (me + i) % n}, &sum);
-        for (uint32_t i = 1; !r && i < n; i++)
-                r = step_release(s, (struct verify_channel_id){s->phase->region_in, (me + n - i) % n, me});
+        if (after)
+                clock_join(s->clock, after, m->width);
+        for (uint32_t i = 0; !r && i < s->what.n_sources; i++)
+                if (s->what.source[i].kind == PLAN_SOURCE_CHUNK)
+                        r = verify_channel_chunk_seen(m, channel_in(s, i), &s->at);
+        for (uint32_t i = 0; !r && i < s->what.n_targets; i++)
+                r = verify_channel_room_seen(m, channel_out(s, i), &s->at);
+        if (mutated(s, VERIFY_MUTATION_EARLY_FLAG) || mutated(s, VERIFY_MUTATION_EARLY_RELEASE))
+                memcpy(m->early_clock, s->clock, m->width * sizeof(*s->clock));
+        s->clock[machine_thread_number(m, s->at.rank, s->at.phase)]++;
         return r;
 }
 
-/* Has the phase that this one names in `after` done its part? Then that part's clock, no later one, is ordered before
- * us. */
-static bool after_done(struct step *s) {
-        struct verify_machine *m = s->m;
-        const struct verify_thread *before;
-        uint64_t part = s->at.part;
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* A span in a rank's memory, seen from that rank; it has as many elements as the step. */
+static int step_window(const struct step *s, uint32_t rank, uint32_t index, bool output, bool out_range,
+                       struct verify_window *ret_window) {
+        const struct verify_machine *m = s->m;
+        uint32_t from = rank;
+        struct plan_span span;
 
-        if (s->phase->after < 0)
-                return true;
-        before = machine_thread(m, s->at.rank, (uint32_t)s->phase->after);
-        if (before->end == 0)
-                return true;
-        if (machine_mutated(m, VERIFY_MUTATION_EARLY_AFTER, s->at.rank, s->at.phase) && part-- == 0)
-                return true;
-        if (part >= before->parts)
-                part = before->parts - 1;
-        if (before->step < (part + 1) * before->peers)
-                return false;
-        clock_join(s->clock, before->part_clocks + part * m->width, m->width);
-        return true;
+        if (mutated(s, VERIFY_MUTATION_SWAP)) {
+                from = (from + 1) % m->n_ranks;
+                index = (index + 1) % m->n_ranks;
+        }
+        span = plan_span(out_range ? s->phase->out_range : s->phase->in_range, s->request->plan,
+                         &s->request->pcase->geometry, machine_shape(m, m->current[s->at.rank], rank), from, index,
+                         s->at.part);
+        if (span.length > 0 && mutated(s, VERIFY_MUTATION_SHORT))
+                span.length--;
+        if (span.length > 0 && mutated(s, VERIFY_MUTATION_SHIFT))
+                span.offset++;
+        if (span.length != s->what.length)
+                return step_fault(s, PLAN_FAULT_VALUE, "has spans of different lengths in one step");
+        *ret_window = (struct verify_window){rank, output, span};
+        return 0;
+}
+
+static int step_read(struct step *s, uint32_t i, struct verify_value *ret_value) {
+        const struct plan_source *source = &s->what.source[i];
+        bool partial, output = source->kind == PLAN_SOURCE_OUTPUT;
+        int r;
+
+        if (source->kind == PLAN_SOURCE_CHUNK) {
+                r = verify_channel_read(s->m, channel_in(s, i), &s->at, ret_value, &partial);
+                if (r)
+                        return r;
+                if (ret_value->length != s->what.length)
+                        return verify_fault(s->m->verdict, PLAN_FAULT_VALUE, &s->at,
+                                            "phase %u of rank %u gets %llu elements where %llu are due", s->at.phase,
+                                            s->at.rank, (unsigned long long)ret_value->length,
+                                            (unsigned long long)s->what.length);
+                if (ret_value->length > 0 && partial != s->what.partial_in)
+                        return step_fault(s, PLAN_FAULT_VALUE, "takes accumulators for elements, or the reverse");
+                return 0;
+        }
+        r = step_window(s, source->rank, source->index, output, output, &s->windows[i]);
+        if (!r)
+                r = verify_memory_read(s->m, &s->at, &s->windows[i], ret_value);
+        if (r)
+                return r;
+        /* Whoever reads a contribution multiplies it, so it must be one. */
+        if (!output && s->what.reduce && ret_value->length > 0 && ret_value->node != verify_leaf(source->rank))
+                return step_fault(s, PLAN_FAULT_VALUE, "takes for an input what is none any more");
+        if (!output && !s->has_own) {
+                s->own = *ret_value;
+                s->has_own = true;
+        }
+        return 0;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* *sum + term, or just the first term. */
+static int step_add(struct step *s, const struct verify_value *term, bool first, struct verify_value *sum) {
+        if (first) {
+                *sum = *term;
+                return 0;
+        }
+        if (sum->length == 0)
+                return 0;
+        if (!s->what.reduce)
+                return step_fault(s, PLAN_FAULT_VALUE, "combines what the operation does not reduce");
+        if ((sum->node | term->node) & VERIFY_FINISHED)
+                return step_fault(s, PLAN_FAULT_VALUE, "adds what is finished");
+        if (sum->element != term->element)
+                return step_fault(s, PLAN_FAULT_VALUE, "adds different elements");
+        sum->node = verify_tree_pair(s->m, sum->node, term->node);
+        return sum->node == 0 ? -ENOMEM : 0;
+}
+
+static int step_combine(struct step *s, struct verify_value *ret_value) {
+        uint32_t n = s->what.n_sources, arg = s->m->options->mutation.arg;
+        uint32_t turn = n > 1 && mutated(s, VERIFY_MUTATION_REDUCE_ORDER);
+        struct verify_value terms[PLAN_RANKS_MAX];
+        bool first = true;
+        int r = 0;
+
+        for (uint32_t i = 0; !r && i < n; i++)
+                r = step_read(s, i, &terms[i]);
+        for (uint32_t i = 0; !r && i < n; i++) {
+                bool named = n > 1 && i == arg;
+
+                if (named && mutated(s, VERIFY_MUTATION_REDUCE_DROP))
+                        continue;
+                r = step_add(s, &terms[(i + turn) % n], first, ret_value);
+                if (!r && named && mutated(s, VERIFY_MUTATION_REDUCE_TWICE))
+                        r = step_add(s, &terms[i], false, ret_value);
+                first = false;
+        }
+        if (r || !s->what.finish || ret_value->length == 0)
+                return r;
+        if (!s->what.reduce || ret_value->node & VERIFY_FINISHED)
+                return step_fault(s, PLAN_FAULT_VALUE, "finishes what is finished");
+        ret_value->node |= VERIFY_FINISHED;
+        return 0;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+/* An element that would be copied onto itself is left alone: others may be reading it. */
+static int step_write(struct step *s, uint32_t i, const struct verify_value *value) {
+        struct verify_window window;
+        int r = step_window(s, s->what.output[i].rank, s->what.output[i].index, true, true, &window);
+
+        if (r)
+                return r;
+        for (uint32_t k = 0; k < s->what.n_sources; k++) {
+                enum verify_overlap overlap = VERIFY_APART;
+
+                if (s->what.source[k].kind != PLAN_SOURCE_CHUNK)
+                        overlap = verify_memory_overlap(s->m, &s->at, &s->windows[k], &window);
+                if (overlap == VERIFY_OVERLAP)
+                        return step_fault(s, PLAN_FAULT_RACE, "reads and writes elements that overlap");
+                if (overlap == VERIFY_SAME && s->what.n_sources == 1 && !s->what.reduce)
+                        return 0;
+        }
+        if (s->what.reduce && value->length > 0 && !(value->node & VERIFY_FINISHED))
+                return step_fault(s, PLAN_FAULT_VALUE, "writes to an output what is not finished");
+        return verify_memory_write(s->m, &s->at, &window, value);
+}
+
+/* May the value travel in this form, and does it fit the slot? */
+static int step_form(const struct step *s, const struct verify_value *value) {
+        const struct plan_shape *shape = machine_shape(s->m, s->m->current[s->at.rank], s->at.rank);
+        uint32_t slot = plan_slot_bytes(&s->request->pcase->geometry, s->phase->region_out);
+
+        if (value->length > slot / (s->what.partial_out ? shape->partial_bytes : shape->element_bytes))
+                return verify_fault(s->m->verdict, PLAN_FAULT_BOUNDS, &s->at,
+                                    "phase %u of rank %u: %llu elements in a slot", s->at.phase, s->at.rank,
+                                    (unsigned long long)value->length);
+        if (value->length == 0)
+                return 0;
+        if (s->what.partial_out && (!s->what.reduce || value->node & VERIFY_FINISHED))
+                return step_fault(s, PLAN_FAULT_VALUE, "sends accumulators of what is finished");
+        if (s->what.reduce && !s->what.partial_out && !(value->node & VERIFY_FINISHED) &&
+            verify_tree_is_pair(s->m, value->node))
+                return step_fault(s, PLAN_FAULT_VALUE, "rounds what is not finished");
+        return 0;
+}
+
+static int step_results(struct step *s, const struct verify_value *result) {
+        bool early_flag = mutated(s, VERIFY_MUTATION_EARLY_FLAG), early = mutated(s, VERIFY_MUTATION_EARLY_RELEASE);
+        const struct verify_value *value = result;
+        struct verify_machine *m = s->m;
+        int r = 0;
+
+        for (uint32_t i = 0; !r && s->what.data && i < s->what.n_outputs; i++)
+                r = step_write(s, i, result);
+        if (s->has_own && mutated(s, VERIFY_MUTATION_FORWARD_INPUT))
+                value = &s->own;
+        if (!r && s->what.n_targets > 0)
+                r = step_form(s, value);
+        for (uint32_t i = 0; !r && i < s->what.n_targets; i++)
+                r = verify_channel_push(m, channel_out(s, i), &s->at, value, s->what.partial_out,
+                                        early_flag ? m->early_clock : s->clock);
+        for (uint32_t i = 0; !r && i < s->what.n_sources; i++)
+                if (s->what.source[i].kind == PLAN_SOURCE_CHUNK)
+                        verify_channel_release(m, channel_in(s, i), &s->at, early ? m->early_clock : s->clock);
+        return r;
 }
 
 int verify_step_run(struct verify_machine *m, uint32_t rank, uint32_t p) {
         const struct verify_request *request = machine_request(m, rank);
         struct verify_thread *thread = machine_thread(m, rank, p);
-        uint32_t k = thread->step % thread->peers, peer;
-        struct step s = {
-                .m = m,
-                .at = {.rank = rank, .phase = p, .part = thread->step / thread->peers},
-                .phase = &request->plan->phases[p],
-                .clock = machine_clock(m, rank, p),
-        };
+        uint32_t k = thread->step % thread->steps;
+        struct verify_value value = {0};
+        const int16_t *after;
+        struct step s;
+        int r;
 
-        if (!after_done(&s))
+        s.m = m;
+        s.at = (struct verify_place){.rank = rank, .phase = p, .part = thread->step / thread->steps};
+        s.request = request;
+        s.phase = &request->plan->phases[p];
+        s.clock = machine_clock(m, rank, p);
+        s.has_own = false;
+        if (!after_done(&s, &after))
                 return STEP_WAITS;
-        if (m->options->mutation.kind != VERIFY_MUTATION_NONE) {
-                if (machine_mutated(m, VERIFY_MUTATION_SKIP_PEER, rank, p) && k == m->options->mutation.arg)
-                        return STEP_DONE;
-                if (machine_mutated(m, VERIFY_MUTATION_SKIP_PART, rank, p) && s.at.part == m->options->mutation.arg)
-                        return STEP_DONE;
-        }
-        if (s.phase->kind == PLAN_REDUCE)
-                return step_reduce(&s);
-        if (s.phase->peers == PLAN_PEERS_SELF)
-                return step_copy_self(&s);
-        peer = plan_phase_peer(request->plan, s.phase, rank, request->pcase->root, k);
-        if (s.phase->kind == PLAN_PUSH || s.phase->kind == PLAN_SIGNAL)
-                return step_push(&s, peer);
-        return step_copy(&s, peer);
+        if (step_left_out(&s, k))
+                return STEP_DONE;
+        /* An executor may or may not wait for `after` before a step that is nothing: here it waits, and learns nothing.
+         */
+        if (!plan_step(request->plan, s.phase, &request->pcase->geometry, machine_shape(m, m->current[rank], rank),
+                       rank, s.at.part, k, &s.what))
+                return STEP_DONE;
+        step_mutate(&s);
+        if (!step_sane(&s))
+                return step_fault(&s, PLAN_FAULT_MALFORMED, "talks to a rank that does not exist");
+        if (!step_ready(&s))
+                return STEP_WAITS;
+        r = step_begin(&s, after);
+        if (!r)
+                r = step_combine(&s, &value);
+        return r ? r : step_results(&s, &value);
 }

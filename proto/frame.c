@@ -170,8 +170,8 @@ int frame_unpack(const void *data, size_t size, const ProtobufCMessageDescriptor
         return FRAME_OK;
 }
 
-int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
-                  ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+int frame_receive_unclosed(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
+                           ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
         uint8_t data[FRAME_BYTES_MAX];
         union frame_control control;
         struct iovec iov = {.iov_base = data, .iov_len = sizeof(data)};
@@ -181,11 +181,10 @@ int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, s
                 .msg_control = control.bytes,
                 .msg_controllen = sizeof(control.bytes),
         };
-        int fds[FRAME_FDS_MAX];
         unsigned int n_fds;
         ssize_t n;
-        int r;
 
+        *ret_n_fds = 0;
         do
                 n = recvmsg(socket_fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         while (n < 0 && errno == EINTR);
@@ -195,12 +194,20 @@ int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, s
                 return errno == ECONNRESET || errno == EPIPE || errno == ENOTCONN ? FRAME_E_EOF : -errno;
         }
 
-        n_fds = frame_take_fds(&header, fds);
-        if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || n_fds > FRAME_FDS_MAX) {
-                frame_close_fds(fds, n_fds < FRAME_FDS_MAX ? n_fds : FRAME_FDS_MAX);
+        n_fds = frame_take_fds(&header, ret_fds);
+        *ret_n_fds = n_fds < FRAME_FDS_MAX ? n_fds : FRAME_FDS_MAX;
+        if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || n_fds > FRAME_FDS_MAX)
                 return FRAME_E_TRUNCATED;
-        }
-        r = n ? frame_unpack(data, (size_t)n, descriptor, arena, ret_message) : FRAME_E_EOF;
+        return n ? frame_unpack(data, (size_t)n, descriptor, arena, ret_message) : FRAME_E_EOF;
+}
+
+int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
+                  ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+        int fds[FRAME_FDS_MAX];
+        unsigned int n_fds;
+        int r;
+
+        r = frame_receive_unclosed(socket_fd, descriptor, arena, ret_message, fds, &n_fds);
         if (r) {
                 frame_close_fds(fds, n_fds);
                 return r;

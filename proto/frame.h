@@ -45,6 +45,10 @@ int frame_send(int socket_fd, const ProtobufCMessage *message, const int *fds, u
  */
 int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                   ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds);
+/* The same for a peer that may send descriptors whose close() blocks: nothing is closed here, the caller owns
+ * ret_fds[0..*ret_n_fds) whatever is returned. */
+int frame_receive_unclosed(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
+                           ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds);
 /* The unpack half alone, for fuzzers. */
 int frame_unpack(const void *data, size_t size, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                  ProtobufCMessage **ret_message);

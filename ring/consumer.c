@@ -11,12 +11,12 @@ static uint32_t consumer_slot(const struct ring_consumer *c, uint32_t sequence) 
 }
 
 static bool consumer_busy(const struct ring_consumer *c, uint32_t slot) {
-        /* Partner: the release in ring_consumer_complete: its thread is done with the slot before another fills it. */
+        /* Partner: the release in ring_consumer_publish: its thread is done with the slot before another fills it. */
         return atomic_load_explicit(&c->busy[slot / 64], memory_order_acquire) & ring_slot_bit(slot);
 }
 
 static void consumer_set_busy(struct ring_consumer *c, uint32_t slot) {
-        /* Partner: the clearing in ring_consumer_complete. Relaxed: consumer_busy has acquired the slot just before,
+        /* Partner: the clearing in ring_consumer_publish. Relaxed: consumer_busy has acquired the slot just before,
          * and the word is atomic only because other slots share it. */
         atomic_fetch_or_explicit(&c->busy[slot / 64], ring_slot_bit(slot), memory_order_relaxed);
 }
@@ -53,7 +53,7 @@ static bool consumer_look(const struct ring_consumer *c, uint32_t sequence, stru
 }
 
 static bool consumer_completed(const struct ring_consumer *c, uint32_t sequence) {
-        /* Partner: the store in ring_consumer_complete of the dead executor, ordered by its death. */
+        /* Partner: the store in ring_consumer_publish of the dead executor, ordered by its death. */
         return (uint32_t)atomic_load_explicit(&c->completion[consumer_slot(c, sequence)], memory_order_relaxed) ==
                sequence;
 }
@@ -77,7 +77,7 @@ static void consumer_wake_completed(struct ring_consumer *c) {
         /* Partner: none, this is the only thread yet. */
         uint32_t next = atomic_load_explicit(&c->next, memory_order_relaxed);
 
-        /* Partner: the full fence of ring_producer_wait, as in ring_consumer_complete. */
+        /* Partner: the full fence of ring_producer_wait, as in ring_consumer_fence. */
         atomic_thread_fence(memory_order_seq_cst);
         for (uint32_t s = consumer_oldest(c, next); ring_sequence_before(s, next); s++) {
                 uint32_t slot = consumer_slot(c, s);
@@ -155,7 +155,7 @@ int ring_consumer_peek(const struct ring_consumer *c, struct ring_request *ret_r
         return consumer_look(c, sequence, ret_request) ? RING_OK : RING_E_EMPTY;
 }
 
-void ring_consumer_complete(struct ring_consumer *c, uint32_t sequence, uint32_t status) {
+void ring_consumer_publish(struct ring_consumer *c, uint32_t sequence, uint32_t status) {
         uint32_t slot = consumer_slot(c, sequence);
 
         assert(consumer_busy(c, slot));
@@ -164,11 +164,25 @@ void ring_consumer_complete(struct ring_consumer *c, uint32_t sequence, uint32_t
         /* Partner: the acquire loads in ring_producer_poll and ring_producer_wait: who sees the sequence sees the
          * outputs. */
         atomic_store_explicit(&c->completion[slot], (uint64_t)status << 32 | sequence, memory_order_release);
+}
+
+void ring_consumer_fence(void) {
         /* Partner: the full fence of ring_producer_wait. */
         atomic_thread_fence(memory_order_seq_cst);
+}
+
+void ring_consumer_wake(const struct ring_consumer *c, uint32_t sequence) {
+        uint32_t slot = consumer_slot(c, sequence);
+
         /* Partner: the additions in ring_producer_wait. Read once; a lie costs its client a wake-up. */
         if (atomic_load_explicit(&c->waiting[slot], memory_order_relaxed))
                 ring_futex_wake(&c->completion[slot]);
+}
+
+void ring_consumer_complete(struct ring_consumer *c, uint32_t sequence, uint32_t status) {
+        ring_consumer_publish(c, sequence, status);
+        ring_consumer_fence();
+        ring_consumer_wake(c, sequence);
 }
 
 bool ring_consumer_sleep(struct ring_consumer *c) {

@@ -64,7 +64,7 @@ void ring_producer_release(struct ring_producer *p, uint32_t sequence) {
 }
 
 int ring_producer_poll(const struct ring_producer *p, uint32_t sequence, uint32_t *ret_status) {
-        /* Partner: the release store in ring_consumer_complete. */
+        /* Partner: the release store in ring_consumer_publish. */
         uint64_t word = atomic_load_explicit(&p->completion[producer_slot(p, sequence)], memory_order_acquire);
 
         if ((uint32_t)word != sequence)
@@ -90,13 +90,13 @@ int ring_producer_wait(struct ring_producer *p, uint32_t sequence, int64_t timeo
         }
         deadline = ring_futex_deadline(timeout_ns);
         /* A count, not a flag: a thread that is about to leave must not wipe out the sign of one that has just come.
-         * Partner: the load in ring_consumer_complete and in consumer_wake_completed. */
+         * Partner: the load in ring_consumer_wake and in consumer_wake_completed. */
         atomic_fetch_add_explicit(&p->waiting[slot], 1, memory_order_relaxed);
-        /* Partner: the full fence of ring_consumer_complete. Either that side finds us in waiting[], or our look below
+        /* Partner: the full fence of ring_consumer_fence. Either that side finds us in waiting[], or our look below
          * finds the completion. */
         atomic_thread_fence(memory_order_seq_cst);
         for (;;) {
-                /* Partner: the release store in ring_consumer_complete. */
+                /* Partner: the release store in ring_consumer_publish. */
                 word = atomic_load_explicit(&p->completion[slot], memory_order_acquire);
                 if ((uint32_t)word == sequence || !in_time)
                         break;

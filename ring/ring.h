@@ -30,10 +30,12 @@ enum {
         RING_W_OUT_LO = 8,
         RING_W_OUT_HI = 9,
         RING_W_PEER = 10,     /* root or peer rank */
-        RING_W_ARGUMENT = 11, /* byte offset of an argument block in the client area's argument space; 0: none */
+        RING_W_ARGUMENT = 11, /* byte offset of an argument block in the client area's argument space, a multiple of
+                                 RING_ARGUMENT_ALIGN; 0: none. See below. */
         RING_W_EPOCH = 12,
         RING_W_FLAGS = 13,    /* no flag is defined yet: must be 0 */
-        RING_W_SEQUENCE = 14, /* the rank's previous comm sequence + 1 */
+        RING_W_SEQUENCE = 14, /* collectives: the rank's previous comm sequence + 1. SEND, RECV: the pair's previous
+                                 sequence in this direction + 1. GROUP: 0 */
         RING_W_ZERO = 15,
 };
 
@@ -52,8 +54,36 @@ enum {
         RING_OP_SEND = 10,
         RING_OP_RECV = 11,
         RING_OP_BARRIER = 12,
-        RING_OP_COUNT = 13,
+        RING_OP_GROUP = 13, /* sends and receives that progress together; an argument block lists them */
+        RING_OP_COUNT = 14,
 };
+
+/*
+ * Argument blocks. Written by the client before it publishes the line, left alone until the request is harvested,
+ * copied once by the executor. Only these requests have one:
+ *
+ * - ALL_TO_ALL_V: 4 * n_ranks uint64_t: elements to send to each rank, where they begin in the input, elements to
+ * receive from each rank, where they begin in the output. Words 2-3 (count) are 0.
+ *
+ * - redop RMX_PREMUL_SUM: one uint64_t, this rank's factor. Integers: the value, sign- or zero-extended; fp64: its
+ * bits; other floats: the bits of the factor as fp32.
+ *
+ * - GROUP: `count` struct ring_group_entry (1 .. RING_GROUP_MAX); type, redop, buffers and peer of the line are 0.
+ */
+#define RING_ARGUMENT_ALIGN 64u
+#define RING_GROUP_MAX      512u
+
+struct ring_group_entry {
+        uint32_t operation; /* RING_OP_SEND, RING_OP_RECV */
+        uint32_t type;
+        uint32_t peer;
+        uint32_t sequence; /* as in word 14 */
+        uint64_t count;
+        uint64_t offset; /* bytes in the buffer */
+        uint32_t buffer;
+        uint32_t zero;
+};
+_Static_assert(sizeof(struct ring_group_entry) == 40, "a group entry is 40 bytes");
 
 /* Each cell holds {ring sequence << 32 | word}: a reader that finds the expected sequence in all 16 has one whole line.
  */
@@ -100,12 +130,27 @@ static inline uint32_t ring_sequence_next(uint32_t a) {
         return a + 1 ? a + 1 : 1;
 }
 
-/* A completion status: low 16 bits RMX_* code, high 16 bits 1 + rank that caused it, 0 if none. */
+/* A completion status: low 8 bits RMX_* code, then 8 bits RING_DETAIL_* of a mismatch, high 16 bits 1 + rank that
+ * caused it, 0 if none. */
+enum {
+        RING_DETAIL_NONE = 0,
+        RING_DETAIL_OPERATION = 1,
+        RING_DETAIL_TYPE = 2,
+        RING_DETAIL_REDOP = 3,
+        RING_DETAIL_COUNT = 4,
+        RING_DETAIL_ROOT = 5,
+};
 static inline uint32_t ring_status(uint32_t code, int32_t rank) {
         return code | (uint32_t)(rank + 1) << 16;
 }
+static inline uint32_t ring_status_mismatch(uint32_t code, uint32_t detail, int32_t rank) {
+        return ring_status(code, rank) | detail << 8;
+}
 static inline uint32_t ring_status_code(uint32_t status) {
-        return status & 0xffff;
+        return status & 0xff;
+}
+static inline uint32_t ring_status_detail(uint32_t status) {
+        return (status >> 8) & 0xff;
 }
 static inline int32_t ring_status_rank(uint32_t status) {
         return (int32_t)(status >> 16) - 1;
@@ -201,6 +246,11 @@ int ring_consumer_latch(struct ring_consumer *c, struct ring_request *ret_reques
 int ring_consumer_peek(const struct ring_consumer *c, struct ring_request *ret_request);
 /* Publishes the status (release: the outputs before it) and wakes the client if it sleeps on it. */
 void ring_consumer_complete(struct ring_consumer *c, uint32_t sequence, uint32_t status);
+/* The same in steps, for many at once: publish each, fence once, then wake each. Between them other requests may have
+ * taken the slots; a wake-up too many is harmless. */
+void ring_consumer_publish(struct ring_consumer *c, uint32_t sequence, uint32_t status);
+void ring_consumer_fence(void);
+void ring_consumer_wake(const struct ring_consumer *c, uint32_t sequence);
 /* Before sleeping: sets need_wake, full fence; returns true if a line is there after all (then call _awake). */
 bool ring_consumer_sleep(struct ring_consumer *c);
 void ring_consumer_awake(struct ring_consumer *c);

@@ -16,3 +16,15 @@ static inline size_t type_size(uint32_t type) {
 
         return type < RMX_TYPE_COUNT ? bytes[type] : 0;
 }
+
+/*
+ * Bytes of one accumulator, what a reduction holds between two elements: small floats are added up in fp32, averages of
+ * integers in 64 bits. 0 for an unknown type or reduction.
+ */
+static inline size_t type_accumulator_size(uint32_t type, uint32_t redop) {
+        if (type >= RMX_TYPE_COUNT || redop >= RMX_REDOP_COUNT)
+                return 0;
+        if (type < RMX_FLOAT16)
+                return redop == RMX_AVG ? 8 : type_size(type);
+        return type == RMX_FLOAT64 ? 8 : 4;
+}

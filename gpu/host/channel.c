@@ -12,7 +12,8 @@
  *                   the slot; the source loads it with acquire before it overwrites one, and may be `slots` ahead.
  *
  * Both ends count privately and never read back what they wrote. The source also remembers the last credit it saw, so
- * it reads the destination's line only when it seems to be out of slots.
+ * it reads the destination's line only when it seems to be out of slots. A rank's channel to itself is like any other,
+ * but longer.
  *
  * Wrap-around. Counters are 32 bits and are compared for equality or by unsigned difference. A slot's old flag is at
  * most a few laps behind the number expected there, so it cannot be mistaken for it after 2^32 chunks: by then the slot
@@ -20,34 +21,60 @@
  * Only a slot that was never written could mislead, by its flag 0, if counting started shortly before 0; tests that do
  * that set the flags too.
  *
- * Memory. One anonymous mapping per communicator: all credits, a cache line each, then all slots, each a line for the
- * flag and the data behind it. The kernel backs a page when it is first touched, and a communicator of 64 ranks that
- * only ever sends short messages touches little. A chunk without data touches only its flag. The flag's line in front
- * of the data also keeps the n sources of a reduction from lying a power of two apart, where they would compete for the
- * same cache sets.
+ * Memory. One anonymous mapping per communicator: all credits, a line each; all slots, a line each for the flag and
+ * what fits beside it; then the data of the slots, region by region. The kernel backs a page when it is first touched.
+ * Signals and chunks of a few bytes stay in the lines of the slots, which lie close together: one line goes from source
+ * to destination per chunk, and a barrier of 64 ranks does not walk through as many pages as it has flags. A slot's
+ * data has an empty line behind it; otherwise the n sources of a reduction would lie a power of two apart and compete
+ * for the same cache sets.
  */
 #include "gpu/host/channel.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <sys/mman.h>
 
+/* The offset of a new area of n * stride bytes behind what there is. */
+static bool set_add(struct channel_set *set, size_t n, size_t stride, size_t *ret_offset) {
+        size_t bytes, size;
+
+        if (__builtin_mul_overflow(n, stride, &bytes) || __builtin_add_overflow(set->size, bytes, &size))
+                return false;
+        *ret_offset = set->size;
+        set->size = size;
+        return true;
+}
+
+static bool set_layout(struct channel_set *set, const struct plan_geometry *geometry) {
+        size_t n_channels = (size_t)PLAN_REGIONS_MAX * set->n_ranks * set->n_ranks, n_slots, credit_offset;
+        uint64_t n_rank_slots = (uint64_t)set->n_slots * (set->n_ranks - 1) + set->n_self_slots;
+
+        if (n_rank_slots > UINT32_MAX)
+                return false;
+        set->n_rank_slots = (uint32_t)n_rank_slots;
+        n_slots = (size_t)n_rank_slots * set->n_ranks;
+        if (!set_add(set, n_channels, sizeof(struct channel_credit), &credit_offset) ||
+            !set_add(set, PLAN_REGIONS_MAX * n_slots, sizeof(struct channel_slot), &set->slot_offset))
+                return false;
+        for (uint32_t region = 0; region < PLAN_REGIONS_MAX; region++) {
+                set->slot_bytes[region] = plan_slot_bytes(geometry, region);
+                set->data_stride[region] = (size_t)set->slot_bytes[region] + CHANNEL_LINE;
+                if (!set_add(set, n_slots, set->data_stride[region], &set->data_offset[region]))
+                        return false;
+        }
+        return true;
+}
+
 int channel_set_init(struct channel_set *set, uint32_t n_ranks, const struct plan_geometry *geometry) {
         struct channel_set s = CHANNEL_SET_NULL;
-        size_t n_channels, slots_bytes;
         void *memory;
 
         if (n_ranks < 1 || n_ranks > PLAN_RANKS_MAX || geometry->slots < 1 || geometry->part_bytes < CHANNEL_LINE ||
             geometry->part_bytes % CHANNEL_LINE != 0)
                 return -EINVAL;
         s.n_ranks = n_ranks;
-        s.n_slots = geometry->slots;
-        s.part_bytes = geometry->part_bytes;
-        s.slot_stride = sizeof(struct channel_slot) + (size_t)geometry->part_bytes;
-        n_channels = (size_t)PLAN_REGIONS_MAX * n_ranks * n_ranks;
-        s.slot_offset = n_channels * sizeof(struct channel_credit);
-        if (__builtin_mul_overflow(n_channels * geometry->slots, s.slot_stride, &slots_bytes) ||
-            __builtin_add_overflow(s.slot_offset, slots_bytes, &s.size))
+        s.n_slots = plan_channel_slots(geometry, n_ranks, false);
+        s.n_self_slots = plan_channel_slots(geometry, n_ranks, true);
+        if (!set_layout(&s, geometry))
                 return -EOVERFLOW;
 
         memory = mmap(NULL, s.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -67,59 +94,15 @@ void channel_set_deinit(struct channel_set *set) {
 }
 
 void channel_set_restart(struct channel_set *set, uint32_t start) {
-        for (uint32_t region = 0; region < PLAN_REGIONS_MAX; region++)
-                for (uint32_t source = 0; source < set->n_ranks; source++)
-                        for (uint32_t destination = 0; destination < set->n_ranks; destination++) {
-                                struct channel_id id = {region, source, destination};
+        size_t n_credits = (size_t)PLAN_REGIONS_MAX * set->n_ranks * set->n_ranks;
+        size_t n_slots = (size_t)PLAN_REGIONS_MAX * set->n_ranks * set->n_rank_slots;
+        struct channel_credit *credits = channel_credit(set, (struct channel_id){0});
+        struct channel_slot *slots = channel_slot(set, (struct channel_id){0}, 0);
 
-                                /* Before any use: no partner. */
-                                atomic_store_explicit(&channel_credit(set, id)->released, start, memory_order_relaxed);
-                                for (uint32_t slot = 0; slot < set->n_slots; slot++)
-                                        /* Before any use: no partner. */
-                                        atomic_store_explicit(&channel_slot(set, id, slot)->flag, start,
-                                                              memory_order_relaxed);
-                        }
-}
-
-static void channel_end_advance(const struct channel_set *set, struct channel_end *end) {
-        end->count++;
-        if (++end->slot == set->n_slots)
-                end->slot = 0;
-}
-
-bool channel_may_push(const struct channel_set *set, struct channel_id id, struct channel_end *end) {
-        if ((uint32_t)(end->count - end->seen) < set->n_slots)
-                return true;
-        /* Acquire; partner: the release store in channel_release. The destination's reads of the slot come before our
-         * writes. */
-        end->seen = atomic_load_explicit(&channel_credit(set, id)->released, memory_order_acquire);
-        return (uint32_t)(end->count - end->seen) < set->n_slots;
-}
-
-void *channel_push_data(const struct channel_set *set, struct channel_id id, const struct channel_end *end) {
-        return channel_slot(set, id, end->slot) + 1;
-}
-
-void channel_push(const struct channel_set *set, struct channel_id id, struct channel_end *end) {
-        struct channel_slot *slot = channel_slot(set, id, end->slot);
-
-        assert((uint32_t)(end->count - end->seen) < set->n_slots);
-        channel_end_advance(set, end);
-        /* Release; partner: the acquire load in channel_has_chunk. The data is there when the flag is. */
-        atomic_store_explicit(&slot->flag, end->count, memory_order_release);
-}
-
-bool channel_has_chunk(const struct channel_set *set, struct channel_id id, const struct channel_end *end) {
-        /* Acquire; partner: the release store in channel_push. */
-        return atomic_load_explicit(&channel_slot(set, id, end->slot)->flag, memory_order_acquire) == end->count + 1u;
-}
-
-const void *channel_chunk_data(const struct channel_set *set, struct channel_id id, const struct channel_end *end) {
-        return channel_slot(set, id, end->slot) + 1;
-}
-
-void channel_release(const struct channel_set *set, struct channel_id id, struct channel_end *end) {
-        channel_end_advance(set, end);
-        /* Release; partner: the acquire load in channel_may_push. Our reads of the slot are done. */
-        atomic_store_explicit(&channel_credit(set, id)->released, end->count, memory_order_release);
+        for (size_t i = 0; i < n_credits; i++)
+                /* Before any use: no partner. */
+                atomic_store_explicit(&credits[i].released, start, memory_order_relaxed);
+        for (size_t i = 0; i < n_slots; i++)
+                /* Before any use: no partner. */
+                atomic_store_explicit(&slots[i].flag, start, memory_order_relaxed);
 }

@@ -7,6 +7,8 @@
  * ranks of a communicator meet only in the atomics of their channels (channel.c), and everything else of a rank is
  * private to it and starts on a cache line of its own.
  *
+ * The kernels are looked up once, since asking the processor what it is can be slow.
+ *
  * A communicator may be freed in any state. Requests that were not finished are forgotten with it, since nothing
  * outside the communicator refers to them.
  */
@@ -21,12 +23,15 @@
 
 struct gpu {
         uint32_t n_gpus;
+        struct interpret_kernels kernels;
         uint64_t memory_bytes; /* of the machine: emulated GPUs have no other */
 };
 
 struct gpu_comm {
         struct plan_geometry geometry;
+        struct interpret_kernels kernels;
         struct channel_set set;
+        struct interpret_work *work; /* 2 * n_ranks of each rank */
         struct interpret_rank ranks[];
 };
 
@@ -40,6 +45,9 @@ static int host_open(uint32_t n_gpus, struct gpu **ret_gpu) {
         if (!gpu)
                 return -ENOMEM;
         gpu->n_gpus = n_gpus;
+        for (uint32_t type = 0; type < RMX_TYPE_COUNT; type++)
+                for (uint32_t redop = 0; redop < RMX_REDOP_COUNT; redop++)
+                        gpu->kernels.fn[type][redop] = reduce_find(type, redop);
         gpu->memory_bytes = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
         *ret_gpu = gpu;
         return 0;
@@ -61,14 +69,14 @@ static void host_info(const struct gpu *gpu, uint32_t index, struct gpu_info *re
 }
 
 static bool host_reduces(const struct gpu *gpu, uint32_t type, uint32_t redop) {
-        (void)gpu;
-        return reduce_supported(type, redop);
+        return type < RMX_TYPE_COUNT && redop < RMX_REDOP_COUNT && gpu->kernels.fn[type][redop];
 }
 
 static struct gpu_comm *host_comm_free(struct gpu_comm *comm) {
         if (!comm)
                 return NULL;
         channel_set_deinit(&comm->set);
+        free(comm->work);
         free(comm);
         return NULL;
 }
@@ -76,25 +84,36 @@ static struct gpu_comm *host_comm_free(struct gpu_comm *comm) {
 int host_comm_new_at(struct gpu *gpu, uint32_t n_ranks, const struct plan_geometry *geometry, uint32_t start,
                      struct gpu_comm **ret_comm) {
         struct gpu_comm *comm;
+        uint32_t n_lanes = 2 * n_ranks;
         int r;
 
-        (void)gpu;
         if (n_ranks < 1 || n_ranks > PLAN_RANKS_MAX)
                 return -EINVAL;
         comm = aligned_alloc(_Alignof(struct gpu_comm), sizeof(*comm) + n_ranks * sizeof(comm->ranks[0]));
         if (!comm)
                 return -ENOMEM;
         comm->geometry = *geometry;
+        comm->kernels = gpu->kernels;
         comm->set = (struct channel_set)CHANNEL_SET_NULL;
-        r = channel_set_init(&comm->set, n_ranks, geometry);
+        comm->work = aligned_alloc(_Alignof(struct interpret_work), n_ranks * n_lanes * sizeof(comm->work[0]));
+        r = comm->work ? channel_set_init(&comm->set, n_ranks, geometry) : -ENOMEM;
         if (r < 0) {
                 host_comm_free(comm);
                 return r;
         }
         if (start != 0)
                 channel_set_restart(&comm->set, start);
-        for (uint32_t rank = 0; rank < n_ranks; rank++)
-                interpret_rank_init(&comm->ranks[rank], &comm->set, rank, start);
+        for (uint32_t rank = 0; rank < n_ranks; rank++) {
+                comm->ranks[rank] = (struct interpret_rank){
+                        .set = &comm->set,
+                        .geometry = &comm->geometry,
+                        .kernels = &comm->kernels,
+                        .ranks = comm->ranks,
+                        .me = rank,
+                        .work = comm->work + (size_t)rank * n_lanes,
+                };
+                interpret_rank_init(&comm->ranks[rank], start);
+        }
         *ret_comm = comm;
         return 0;
 }
@@ -104,12 +123,12 @@ static int host_comm_new(struct gpu *gpu, uint32_t n_ranks, const struct plan_ge
         return host_comm_new_at(gpu, n_ranks, geometry, 0, ret_comm);
 }
 
-static void host_start(struct gpu_comm *comm, uint32_t rank, const struct gpu_request *request) {
-        interpret_rank_start(&comm->ranks[rank], request, &comm->geometry);
+static void host_start(struct gpu_comm *comm, uint32_t rank, struct gpu_request *requests, uint32_t n_requests) {
+        interpret_rank_start(&comm->ranks[rank], requests, n_requests);
 }
 
 static int host_progress(struct gpu_comm *comm, uint32_t rank, uint64_t max_bytes) {
-        return interpret_rank_run(&comm->ranks[rank], &comm->geometry, max_bytes);
+        return interpret_rank_run(&comm->ranks[rank], max_bytes);
 }
 
 const struct gpu_ops gpu_host_ops = {

@@ -89,7 +89,8 @@ RMX_API const char *rmx_last_error(void);
 #define RMX_MAX         2
 #define RMX_MIN         3
 #define RMX_AVG         4
-#define RMX_REDOP_COUNT 5
+#define RMX_PREMUL_SUM  5 /* not for calls: see rmx_redop_create_premul_sum */
+#define RMX_REDOP_COUNT 6
 
 /* Bytes of one element of a type, 0 for an unknown type. */
 RMX_API size_t rmx_type_size(uint32_t type);
@@ -148,11 +149,11 @@ RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id
  * gets *ret_comm = NULL. */
 RMX_API int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const struct rmx_comm_options *opt,
                            struct rmx_comm **ret_comm);
-/* Leaves the communicator; first waits until this rank's outstanding requests have completed, unless the communicator
- * has a sticky error. Their results are dropped and a later rmx_wait for them is RMX_E_INVALID; memory of rmx_mem_alloc
- * may have been written, other memory is not. Others see RMX_E_PEER_LOST for requests that need this rank and that it
- * never made. The object is gone whatever the result (RMX_E_DAEMON_LOST: nobody was there to be told). NULL is allowed.
- */
+/* Leaves the communicator; first waits until this rank's outstanding requests, sends and receives included, have
+ * completed, unless the communicator has a sticky error. Their results are dropped and a later rmx_wait for them is
+ * RMX_E_INVALID; memory of rmx_mem_alloc may have been written, other memory is not. Others see RMX_E_PEER_LOST for
+ * requests that need this rank and that it never made. The object is gone whatever the result (RMX_E_DAEMON_LOST:
+ * nobody was there to be told), but for RMX_E_INVALID inside a group. NULL is allowed. */
 RMX_API int rmx_comm_destroy(struct rmx_comm *comm);
 /* Ends all outstanding and later requests of the communicator on all ranks with RMX_E_ABORTED. Still needs destroy. */
 RMX_API int rmx_comm_abort(struct rmx_comm *comm);
@@ -165,22 +166,59 @@ RMX_API uint32_t rmx_comm_size(const struct rmx_comm *comm);
 
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
 /*
- * in and out may be equal where the table says "in place"; other overlaps are undefined.
- *   all_reduce      in: count, out: count                      in place: out == in
- *   all_gather      in: count, out: n_ranks * count            in place: in == out + rank * count
- *   reduce_scatter  in: n_ranks * count, out: count            in place: out == in + rank * count
- *   broadcast       in: count (read on the root only), out: count   in place: out == in
+ * Every rank of the communicator makes the same call. in and out hold as many elements as the table says, on the root
+ * only where it says so; elsewhere that argument is not looked at. They may be equal where the table says "in place";
+ * other overlaps are undefined, unless the table says that they are refused. Memory of rmx_mem_alloc must be aligned to
+ * the type's size.
+ *   all_reduce      in: count, out: count                             in place: out == in
+ *   reduce          in: count, out: count on the root                 in place: out == in on the root
+ *   broadcast       in: count on the root, out: count                 in place: out == in
+ *   all_gather      in: count, out: n_ranks * count                   in place: in == out + rank * count
+ *   reduce_scatter  in: n_ranks * count, out: count                   in place: out == in + rank * count
+ *   gather          in: count, out: n_ranks * count on the root       in place: in == out + root * count on the root
+ *   scatter         in: n_ranks * count on the root, out: count       in place: out == in + root * count on the root
+ *   all_to_all      in: n_ranks * count, out: n_ranks * count: count elements from each rank to each rank. Overlap is
+ *                   RMX_E_INVALID, unless there is only one rank
  *   barrier         returns when all ranks have called it
  */
 RMX_API int rmx_all_reduce(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
                            uint32_t redop, void *stream);
+RMX_API int rmx_reduce(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t redop,
+                       uint32_t root, void *stream);
+RMX_API int rmx_broadcast(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t root,
+                          void *stream);
 RMX_API int rmx_all_gather(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, void *stream);
 RMX_API int rmx_reduce_scatter(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
                                uint32_t redop, void *stream);
-RMX_API int rmx_broadcast(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t root,
-                          void *stream);
+RMX_API int rmx_gather(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t root,
+                       void *stream);
+RMX_API int rmx_scatter(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t root,
+                        void *stream);
+RMX_API int rmx_all_to_all(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, void *stream);
+/*
+ * all_to_all with a count for each pair. The arrays hold n_ranks numbers each, in elements: what goes to rank i is
+ * send_counts[i] elements at in + send_offsets[i], what comes from it recv_counts[i] elements at out + recv_offsets[i].
+ * They are copied before the call returns. send_counts[b] of rank a and recv_counts[a] of rank b must be equal, else
+ * RMX_E_MISMATCH on all ranks. What is received must overlap neither what is sent (RMX_E_INVALID, unless there is only
+ * one rank) nor each other (undefined).
+ */
+RMX_API int rmx_all_to_all_v(struct rmx_comm *comm, const void *in, const size_t *send_counts,
+                             const size_t *send_offsets, void *out, const size_t *recv_counts,
+                             const size_t *recv_offsets, uint32_t type, void *stream);
 RMX_API int rmx_barrier(struct rmx_comm *comm, void *stream);
 
+/* ---- sends and receives ------------------------------------------------------------------------------------------ */
+/*
+ * count elements from one rank to another. Sends from a to b and receives at b from a are matched in the order of their
+ * requests; count and type of the two must be equal, else RMX_E_MISMATCH for the communicator. A send is done when the
+ * receiver has the data. A rank's requests run one after another, collectives included: two ranks that both send first
+ * and receive then wait for each other for ever, also with _start. Calls that must progress together belong in a group.
+ * peer may be the rank itself in a group only.
+ */
+RMX_API int rmx_send(struct rmx_comm *comm, const void *in, size_t count, uint32_t type, uint32_t peer, void *stream);
+RMX_API int rmx_recv(struct rmx_comm *comm, void *out, size_t count, uint32_t type, uint32_t peer, void *stream);
+
+/* ---- outstanding requests ---------------------------------------------------------------------------------------- */
 /* An outstanding request. The caller owns the storage, and keeps it unmoved until rmx_wait or a successful rmx_test. */
 struct rmx_request {
         uint64_t opaque[12];
@@ -188,19 +226,69 @@ struct rmx_request {
 
 RMX_API int rmx_all_reduce_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
                                  uint32_t redop, void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_reduce_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                             uint32_t redop, uint32_t root, void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_broadcast_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                                uint32_t root, void *stream, struct rmx_request *ret_request);
 RMX_API int rmx_all_gather_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
                                  void *stream, struct rmx_request *ret_request);
 RMX_API int rmx_reduce_scatter_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
                                      uint32_t redop, void *stream, struct rmx_request *ret_request);
-RMX_API int rmx_broadcast_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
-                                uint32_t root, void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_gather_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                             uint32_t root, void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_scatter_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                              uint32_t root, void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_all_to_all_start(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
+                                 void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_all_to_all_v_start(struct rmx_comm *comm, const void *in, const size_t *send_counts,
+                                   const size_t *send_offsets, void *out, const size_t *recv_counts,
+                                   const size_t *recv_offsets, uint32_t type, void *stream,
+                                   struct rmx_request *ret_request);
 RMX_API int rmx_barrier_start(struct rmx_comm *comm, void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_send_start(struct rmx_comm *comm, const void *in, size_t count, uint32_t type, uint32_t peer,
+                           void *stream, struct rmx_request *ret_request);
+RMX_API int rmx_recv_start(struct rmx_comm *comm, void *out, size_t count, uint32_t type, uint32_t peer, void *stream,
+                           struct rmx_request *ret_request);
 /* Waits until the request is done and returns its result. Requests may be waited for in any order, each once. */
 RMX_API int rmx_wait(struct rmx_request *request, void *stream);
 /* The same, for at most timeout_ms: RMX_E_TIMEOUT leaves the request outstanding. */
 RMX_API int rmx_wait_for(struct rmx_request *request, uint32_t timeout_ms);
 /* *ret_done = 1 and the request's result, or *ret_done = 0 and RMX_OK. Never blocks. */
 RMX_API int rmx_test(struct rmx_request *request, int *ret_done);
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+/*
+ * Between rmx_group_start and rmx_group_end the blocking collectives, sends and receives of this thread, on any
+ * communicators, check their arguments, are recorded and return RMX_OK; memory is read and written from the end on.
+ * Groups nest: only the outermost end does anything. It issues all or nothing, per communicator first the collectives
+ * in their order, then all sends and receives (at most 512) as one request in which they progress together, whatever
+ * their order here and on the other ranks; then it waits for all and returns the first error.
+ *
+ * A collective, send or receive that fails inside a group spoils it: the outermost end then issues nothing and returns
+ * that error. So do the _start calls, which are RMX_E_INVALID there. rmx_comm_create, rmx_comm_split and
+ * rmx_comm_destroy are RMX_E_INVALID inside a group, too, but spoil nothing. All other calls do what they always do.
+ * For each send to the rank itself a group must have a receive from the rank itself, and the other way round.
+ */
+RMX_API int rmx_group_start(void);
+/* RMX_E_INVALID without a start, or beyond a limit that the message names; RMX_E_BUSY if there is no room for all of it
+ * at the moment; else the first error of the group in the order of issue. */
+RMX_API int rmx_group_end(void);
+/* The outermost end, without waiting: the request stands for the whole group. If it fails, nothing was issued, and the
+ * group is over, except that it stays open if ret_request is NULL or the group is not the outermost (RMX_E_INVALID). */
+RMX_API int rmx_group_end_start(struct rmx_request *ret_request);
+
+/* ---- reductions with a factor ------------------------------------------------------------------------------------ */
+#define RMX_SCALAR_MEMORY    0 /* *scalar is read whenever a collective is issued, and must stay there until destroy */
+#define RMX_SCALAR_IMMEDIATE 1 /* *scalar is read once, at creation */
+
+/* A reduction that multiplies this rank's elements by *scalar (one element of `type`) and sums. Each rank may have
+ * another factor; all ranks must use a reduction made so. *ret_redop is valid for this rank of this communicator, for
+ * this type, in all_reduce, reduce and reduce_scatter, until it or the communicator is destroyed. Local: no other rank
+ * hears of it. RMX_PREMUL_SUM itself is no reduction to call with. RMX_E_INVALID, RMX_E_NO_MEMORY. */
+RMX_API int rmx_redop_create_premul_sum(struct rmx_comm *comm, const void *scalar, uint32_t type, uint32_t residence,
+                                        uint32_t *ret_redop);
+/* Outstanding requests and what a group has recorded are not affected. RMX_E_INVALID if it is none of comm's. */
+RMX_API int rmx_redop_destroy(struct rmx_comm *comm, uint32_t redop);
 
 /* Library version as (major << 16 | minor << 8 | patch). */
 RMX_API uint32_t rmx_version(void);

@@ -36,10 +36,15 @@ static int join(struct crew *crew, uint32_t rank) {
 }
 
 void crew_start(struct crew *crew, uint32_t n, uint32_t depth) {
+        crew_start_with(crew, n, depth, RING_ARGUMENT_BYTES_DEFAULT);
+}
+
+void crew_start_with(struct crew *crew, uint32_t n, uint32_t depth, uint32_t argument_bytes) {
         memset(crew, 0, sizeof(*crew));
         crew->n = n;
         fake_start(&crew->fake);
         crew->fake.depth = depth;
+        crew->fake.argument_bytes = argument_bytes;
         crew->session = fake_session(&crew->fake);
         assert_int_equal(rmx_get_id(crew->session, &crew->id), RMX_OK);
         crew_run(crew, join);

@@ -19,6 +19,8 @@ struct crew {
 void crew_run(struct crew *crew, int (*function)(struct crew *crew, uint32_t rank));
 /* Starts a fake with rings of this depth, opens a session and joins n ranks to one comm. */
 void crew_start(struct crew *crew, uint32_t n, uint32_t depth);
+/* The same, with rings of so many argument bytes. */
+void crew_start_with(struct crew *crew, uint32_t n, uint32_t depth, uint32_t argument_bytes);
 void crew_stop(struct crew *crew);
 /* Number of open descriptors of this process. */
 unsigned int count_fds(void);

@@ -77,8 +77,7 @@ static void say_resumed(struct fake *fake, struct fake_session *session) {
         fake_reply(fake, session, &message, 0, NULL, 0);
 }
 
-/* ---- calls ----------------------------------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 static void on_hello(struct fake *fake, struct fake_session *session, uint64_t id,
                      const Railmux__Session__Hello *hello) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
@@ -104,7 +103,7 @@ static void on_ring_open(struct fake *fake, struct fake_session *session, uint64
         struct ring_layout layout;
 
         must(gpu < FAKE_GPUS);
-        must(ring_layout_init(&layout, fake->depth, 4096) == RING_OK);
+        must(ring_layout_init(&layout, fake->depth, fake->argument_bytes) == RING_OK);
         if (!ring->open) {
                 struct epoll_event event = {.events = EPOLLIN | EPOLLET};
 
@@ -122,7 +121,7 @@ static void on_ring_open(struct fake *fake, struct fake_session *session, uint64
         }
         body.gpu = gpu;
         body.depth = fake->depth;
-        body.argument_bytes = 4096;
+        body.argument_bytes = fake->argument_bytes;
         message.body_case = BODY(RING_REPLY);
         message.ring_reply = &body;
         fake_reply(fake, session, &message, id, (int[]){ring->client_fd, ring->readonly_fd, ring->wake_fd}, 3);
@@ -377,8 +376,7 @@ static void on_call(struct fake *fake, struct fake_session *session, const Railm
         }
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------------------
- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 static void session_end(struct fake *fake, struct fake_session *session) {
         close(session->fd);
         session->fd = -1;
@@ -465,7 +463,10 @@ void fake_kick(struct fake *fake) {
 void fake_start(struct fake *fake) {
         struct epoll_event event = {.events = EPOLLIN | EPOLLET};
 
-        *fake = (struct fake){.depth = 64, .hello_version = 1, .max_bytes = UINT64_MAX};
+        *fake = (struct fake){.depth = 64,
+                              .argument_bytes = RING_ARGUMENT_BYTES_DEFAULT,
+                              .hello_version = 1,
+                              .max_bytes = UINT64_MAX};
         snprintf(fake->directory, sizeof(fake->directory), "/tmp/railmux-fake-XXXXXX");
         must(mkdtemp(fake->directory));
         snprintf(fake->path, sizeof(fake->path), "%s/client.sock", fake->directory);
@@ -515,8 +516,10 @@ void fake_stop(struct fake *fake) {
         fake_kick(fake);
         pthread_join(fake->executor, NULL);
         pthread_join(fake->control, NULL);
+        fake_forget(fake);
         while ((comm = fake->comms)) {
                 fake->comms = comm->next;
+                fake_comm_end(comm, RMX_E_ABORTED); /* what was left lying */
                 free(comm);
         }
         while ((session = fake->sessions)) {

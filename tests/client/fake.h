@@ -2,7 +2,7 @@
 #pragma once
 /*
  * A scripted daemon and executor in two threads of the test: speaks session.proto, consumes the rings, and runs the
- * five collectives on one node in plain C (int32 sums). See fake.c.
+ * collectives, sends and receives on one node in plain C (int32 sums). See fake.c.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -56,6 +56,19 @@ struct fake_bell {
         struct ring_request request;
         struct fake_ring *ring;
         uint32_t ring_sequence;
+        void *argument; /* copy of the block, or NULL */
+        /* Sends and receives. */
+        struct ring_group_entry *entries;
+        uint32_t n_entries;
+        uint32_t n_done;
+        bool *done;
+};
+
+/* A line as it was latched, with its argument block. */
+struct fake_seen {
+        struct ring_request request;
+        size_t argument_bytes;
+        unsigned char *argument;
 };
 
 struct fake_member {
@@ -66,6 +79,7 @@ struct fake_member {
         bool joined;
         bool left;
         uint32_t sequence; /* last latched */
+        uint32_t sent[FAKE_RANKS_MAX], received[FAKE_RANKS_MAX];
         struct fake_bell queue[FAKE_QUEUE];
         uint32_t head, tail;
         bool split;
@@ -95,7 +109,8 @@ struct fake {
         uint32_t ids;
 
         /* script; change under mutex or before the first session */
-        uint32_t depth;         /* of rings */
+        uint32_t depth; /* of rings */
+        uint32_t argument_bytes;
         uint32_t hello_version; /* to answer with */
         uint32_t hello_failure; /* code to answer HELLO with, 0: none */
         bool deaf;              /* does not read calls */
@@ -104,13 +119,16 @@ struct fake {
         uint32_t drop_body;     /* forget the next call of this kind, then say RESUMED */
         uint32_t drop_count;
         uint32_t force_status; /* give this status instead of running, once for each rank of one request */
+        uint32_t force_later;  /* the next force_status */
         uint64_t max_bytes;    /* of all buffers of one session */
 
         /* what was seen */
         uint32_t calls[FAKE_BODIES];
-        uint32_t last_sequence; /* of the last COMM_DESTROY */
-        uint32_t last_epoch;    /* word of the last request */
-        char name[64];          /* of the last HELLO */
+        uint32_t last_sequence;  /* of the last COMM_DESTROY */
+        uint32_t last_epoch;     /* word of the last request */
+        struct fake_seen **seen; /* all lines */
+        uint32_t n_seen;
+        char name[64]; /* of the last HELLO */
 };
 
 void fake_start(struct fake *fake);
@@ -129,7 +147,22 @@ uint32_t fake_calls(struct fake *fake, uint32_t body);
 void fake_comm_failed(struct fake *fake, uint32_t code, int32_t rank);
 void fake_epoch_changed(struct fake *fake, uint32_t epoch);
 
+/* Waits for that line, counted from 0; it stays as it is until fake_forget. */
+const struct fake_seen *fake_line(struct fake *fake, uint32_t i);
+/* How many lines were latched. */
+uint32_t fake_lines(struct fake *fake);
+/* The lines from now on count from 0. */
+void fake_forget(struct fake *fake);
+
 /* private to fake*.c */
+void *fake_resolve(const struct fake_session *session, uint32_t buffer, uint64_t offset, size_t bytes);
+uint32_t fake_run(struct fake_comm *comm);
+bool fake_is_p2p(const struct ring_request *request);
+/* Takes the entries of a send, a receive or a group. False: they are not as they must be. */
+bool fake_p2p_take(struct fake_comm *comm, struct fake_member *member, struct fake_bell *bell);
+/* True if something has moved. */
+bool fake_p2p_work(struct fake *fake, struct fake_comm *comm);
+void fake_bell_complete(struct fake_member *member, uint32_t status);
 void fake_reply(struct fake *fake, struct fake_session *session, Railmux__Session__Message *message, uint64_t id,
                 const int *fds, unsigned int n_fds);
 void fake_kick(struct fake *fake);

@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 
 #include "tests/client/fake.h"
-#include "util/type.h"
 
 static struct fake_member *find_member(struct fake *fake, struct fake_session *session, uint32_t handle,
                                        struct fake_comm **ret_comm) {
@@ -20,105 +19,100 @@ static struct fake_member *find_member(struct fake *fake, struct fake_session *s
         return NULL;
 }
 
-static void *resolve(const struct fake_session *session, const struct ring_request *request, unsigned int word,
-                     size_t bytes) {
-        uint64_t offset = ring_request_u64(request, word + 1);
-
+void *fake_resolve(const struct fake_session *session, uint32_t id, uint64_t offset, size_t bytes) {
         for (struct fake_buffer *buffer = session->buffers; buffer; buffer = buffer->next) {
-                if (buffer->id == request->word[word] && offset <= buffer->bytes && bytes <= buffer->bytes - offset)
+                if (buffer->id == id && offset <= buffer->bytes && bytes <= buffer->bytes - offset)
                         return buffer->address + offset;
         }
         return NULL;
 }
 
-static void complete_all(struct fake_comm *comm, uint32_t status) {
-        for (uint32_t i = 0; i < comm->n_ranks; i++) {
-                struct fake_member *member = &comm->member[i];
-                struct fake_bell *bell = &member->queue[member->head++ % FAKE_QUEUE];
+void fake_bell_complete(struct fake_member *member, uint32_t status) {
+        struct fake_bell *bell = &member->queue[member->head++ % FAKE_QUEUE];
 
-                ring_consumer_complete(&bell->ring->consumer, bell->ring_sequence, status);
-        }
+        ring_consumer_complete(&bell->ring->consumer, bell->ring_sequence, status);
+        free(bell->argument);
+        free(bell->entries);
+        free(bell->done);
+        *bell = (struct fake_bell){0};
+}
+
+static void complete_all(struct fake_comm *comm, uint32_t status) {
+        for (uint32_t i = 0; i < comm->n_ranks; i++)
+                fake_bell_complete(&comm->member[i], status);
 }
 
 void fake_comm_end(struct fake_comm *comm, uint32_t status) {
         if (!comm->status)
                 comm->status = status;
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
-                struct fake_member *member = &comm->member[i];
-
-                while (member->head != member->tail) {
-                        struct fake_bell *bell = &member->queue[member->head++ % FAKE_QUEUE];
-
-                        ring_consumer_complete(&bell->ring->consumer, bell->ring_sequence, comm->status);
-                }
+                while (comm->member[i].head != comm->member[i].tail)
+                        fake_bell_complete(&comm->member[i], comm->status);
         }
 }
 
-/* The result goes to private memory first, for operations may be in place. */
-static uint32_t run(struct fake_comm *comm) {
-        static int32_t sum[1 << 20];
-        static unsigned char gathered[4 << 20];
-        const struct ring_request *first = &comm->member[0].queue[comm->member[0].head % FAKE_QUEUE].request;
-        uint32_t op = ring_request_op(first), n = comm->n_ranks, root = first->word[RING_W_PEER];
-        uint64_t count = ring_request_u64(first, RING_W_COUNT_LO);
-        size_t bytes = (size_t)count * type_size(ring_request_type(first));
-        size_t in_bytes = op == RING_OP_REDUCE_SCATTER ? n * bytes : bytes;
-        size_t out_bytes = op == RING_OP_ALL_GATHER ? n * bytes : bytes;
-        unsigned char *in[FAKE_RANKS_MAX], *out[FAKE_RANKS_MAX];
-
-        for (uint32_t i = 0; i < n; i++) {
-                const struct fake_member *member = &comm->member[i];
-                const struct ring_request *request = &member->queue[member->head % FAKE_QUEUE].request;
-
-                if (request->word[RING_W_HEAD] != first->word[RING_W_HEAD] || request->word[RING_W_PEER] != root ||
-                    ring_request_u64(request, RING_W_COUNT_LO) != count)
-                        return ring_status(RMX_E_MISMATCH, (int32_t)i);
-                if (op == RING_OP_BARRIER || !count)
-                        continue;
-                in[i] = op == RING_OP_BROADCAST && i != root
-                                ? NULL
-                                : resolve(member->session, request, RING_W_IN_BUFFER, in_bytes);
-                out[i] = resolve(member->session, request, RING_W_OUT_BUFFER, out_bytes);
-                if ((!in[i] && !(op == RING_OP_BROADCAST && i != root)) || !out[i])
-                        return ring_status(RMX_E_INVALID, (int32_t)i);
-        }
-        if (op == RING_OP_BARRIER || !count)
-                return RMX_OK;
-        must(in_bytes <= sizeof(sum) && out_bytes <= sizeof(gathered));
-        switch (op) {
-        case RING_OP_ALL_REDUCE:
-        case RING_OP_REDUCE_SCATTER:
-                if (ring_request_type(first) != RMX_INT32 || ring_request_redop(first) != RMX_SUM)
-                        return RMX_E_UNSUPPORTED;
-                memset(sum, 0, in_bytes);
-                for (uint32_t i = 0; i < n; i++) {
-                        for (size_t k = 0; k < in_bytes / 4; k++)
-                                sum[k] += ((const int32_t *)(const void *)in[i])[k];
-                }
-                for (uint32_t i = 0; i < n; i++)
-                        memcpy(out[i], sum + (op == RING_OP_REDUCE_SCATTER ? i * count : 0), out_bytes);
-                return RMX_OK;
-        case RING_OP_ALL_GATHER:
-                for (uint32_t i = 0; i < n; i++)
-                        memcpy(gathered + i * bytes, in[i], bytes);
-                for (uint32_t i = 0; i < n; i++)
-                        memcpy(out[i], gathered, out_bytes);
-                return RMX_OK;
-        case RING_OP_BROADCAST:
-                for (uint32_t i = 0; i < n; i++)
-                        memmove(out[i], in[root], bytes);
-                return RMX_OK;
-        default:
-                return RMX_E_UNSUPPORTED;
-        }
-}
-
+/* The oldest requests of all ranks are a collective. */
 static bool all_there(const struct fake_comm *comm) {
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
-                if (comm->member[i].head == comm->member[i].tail)
+                const struct fake_member *member = &comm->member[i];
+
+                if (member->head == member->tail || fake_is_p2p(&member->queue[member->head % FAKE_QUEUE].request))
                         return false;
         }
         return comm->n_ranks > 0;
+}
+
+static size_t argument_bytes(const struct fake_comm *comm, const struct ring_request *line) {
+        switch (ring_request_op(line)) {
+        case RING_OP_ALL_TO_ALL_V:
+                return 4 * sizeof(uint64_t) * comm->n_ranks;
+        case RING_OP_GROUP:
+                return line->word[RING_W_COUNT_LO] * sizeof(struct ring_group_entry);
+        default:
+                return ring_request_redop(line) == RMX_PREMUL_SUM ? sizeof(uint64_t) : 0;
+        }
+}
+
+/* Copies the argument block. False: there is one that must not be, or the other way round. */
+static bool take_argument(const struct fake_comm *comm, struct fake_bell *bell) {
+        const struct ring_layout *layout = &bell->ring->consumer.layout;
+        uint32_t offset = bell->request.word[RING_W_ARGUMENT];
+        size_t bytes = argument_bytes(comm, &bell->request);
+
+        if (!bytes)
+                return !offset;
+        if (!offset || offset % RING_ARGUMENT_ALIGN || offset > layout->argument_bytes ||
+            bytes > layout->argument_bytes - offset)
+                return false;
+        must((bell->argument = malloc(bytes)));
+        memcpy(bell->argument, (const char *)bell->ring->client_area + layout->argument_offset + offset, bytes);
+        return true;
+}
+
+static void remember(struct fake *fake, const struct fake_comm *comm, const struct fake_bell *bell) {
+        size_t bytes = bell->argument ? argument_bytes(comm, &bell->request) : 0;
+        struct fake_seen *seen;
+
+        must((seen = calloc(1, sizeof(*seen))));
+        *seen = (struct fake_seen){.request = bell->request, .argument_bytes = bytes};
+        if (bytes) {
+                must((seen->argument = malloc(bytes)));
+                memcpy(seen->argument, bell->argument, bytes);
+        }
+        must((fake->seen = realloc(fake->seen, (fake->n_seen + 1) * sizeof(struct fake_seen *))));
+        fake->seen[fake->n_seen++] = seen;
+        pthread_cond_broadcast(&fake->changed);
+}
+
+static bool bell_take(struct fake_comm *comm, struct fake_member *member, struct fake_bell *bell) {
+        const struct ring_request *line = &bell->request;
+
+        if (line->word[RING_W_ZERO] || line->word[RING_W_FLAGS] || ring_request_abi(line) != RING_ABI ||
+            !take_argument(comm, bell))
+                return false;
+        if (fake_is_p2p(line))
+                return fake_p2p_take(comm, member, bell);
+        return line->word[RING_W_SEQUENCE] == ++member->sequence;
 }
 
 static void latch(struct fake *fake, struct fake_session *session, struct fake_ring *ring) {
@@ -128,21 +122,41 @@ static void latch(struct fake *fake, struct fake_session *session, struct fake_r
         while (ring_consumer_latch(&ring->consumer, &request, &sequence) == RING_OK) {
                 struct fake_comm *comm;
                 struct fake_member *member = find_member(fake, session, request.word[RING_W_COMM], &comm);
+                struct fake_bell *bell;
+                bool good;
 
                 fake->last_epoch = request.word[RING_W_EPOCH];
-                if (!member || request.word[RING_W_SEQUENCE] != member->sequence + 1 || request.word[RING_W_ZERO] ||
-                    request.word[RING_W_FLAGS] || ring_request_abi(&request) != RING_ABI) {
+                if (!member) {
                         ring_consumer_complete(&ring->consumer, sequence, RMX_E_INVALID);
                         continue;
                 }
-                member->sequence++;
-                if (comm->status) {
-                        ring_consumer_complete(&ring->consumer, sequence, comm->status);
-                        continue;
-                }
                 must(member->tail - member->head < FAKE_QUEUE);
-                member->queue[member->tail++ % FAKE_QUEUE] =
-                        (struct fake_bell){.request = request, .ring = ring, .ring_sequence = sequence};
+                bell = &member->queue[member->tail++ % FAKE_QUEUE];
+                *bell = (struct fake_bell){.request = request, .ring = ring, .ring_sequence = sequence};
+                good = bell_take(comm, member, bell);
+                remember(fake, comm, bell);
+                if (!good) /* a confused client ends the comm, so that no test misses it */
+                        fake_comm_end(comm, RMX_E_INVALID);
+                else if (comm->status)
+                        fake_comm_end(comm, comm->status);
+        }
+}
+
+static void comm_work(struct fake *fake, struct fake_comm *comm) {
+        bool moved = true;
+
+        while (moved && !comm->status) {
+                moved = fake_p2p_work(fake, comm);
+                while (!comm->status && all_there(comm)) {
+                        uint32_t status = fake->force_status ? fake->force_status : fake_run(comm);
+
+                        fake->force_status = fake->force_later;
+                        fake->force_later = 0;
+                        complete_all(comm, status);
+                        if (ring_status_code(status) == RMX_E_MISMATCH || ring_status_code(status) == RMX_E_PEER_LOST)
+                                comm->status = status;
+                        moved = true;
+                }
         }
 }
 
@@ -155,16 +169,8 @@ void fake_work(struct fake *fake) {
                                 latch(fake, session, &session->rings[i]);
                 }
         }
-        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next) {
-                while (!comm->status && all_there(comm)) {
-                        uint32_t status = fake->force_status ? fake->force_status : run(comm);
-
-                        fake->force_status = 0;
-                        complete_all(comm, status);
-                        if (ring_status_code(status) == RMX_E_MISMATCH || ring_status_code(status) == RMX_E_PEER_LOST)
-                                comm->status = status;
-                }
-        }
+        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next)
+                comm_work(fake, comm);
 }
 
 /* True if a line came in before all rings were told that we sleep. */

@@ -69,6 +69,38 @@ uint32_t fake_calls(struct fake *fake, uint32_t body) {
         return n;
 }
 
+const struct fake_seen *fake_line(struct fake *fake, uint32_t i) {
+        const struct fake_seen *seen;
+
+        pthread_mutex_lock(&fake->mutex);
+        while (fake->n_seen <= i)
+                pthread_cond_wait(&fake->changed, &fake->mutex);
+        seen = fake->seen[i];
+        pthread_mutex_unlock(&fake->mutex);
+        return seen;
+}
+
+uint32_t fake_lines(struct fake *fake) {
+        uint32_t n;
+
+        pthread_mutex_lock(&fake->mutex);
+        n = fake->n_seen;
+        pthread_mutex_unlock(&fake->mutex);
+        return n;
+}
+
+void fake_forget(struct fake *fake) {
+        pthread_mutex_lock(&fake->mutex);
+        for (uint32_t i = 0; i < fake->n_seen; i++) {
+                free(fake->seen[i]->argument);
+                free(fake->seen[i]);
+        }
+        free(fake->seen);
+        fake->seen = NULL;
+        fake->n_seen = 0;
+        pthread_mutex_unlock(&fake->mutex);
+}
+
 static void send_event(struct fake *fake, struct fake_member *member, Railmux__Session__Event *event) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
 

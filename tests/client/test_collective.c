@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The five operations, their arguments, and requests in flight. */
+/* The collectives with one count, their arguments, and requests in flight. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,9 @@ static int32_t total(size_t i) {
         return sum;
 }
 
-enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, OPERATIONS };
+enum { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, GATHER, SCATTER, ALL_TO_ALL, OPERATIONS };
+
+#define ROOT 2u
 
 static int start(struct crew *crew, int op, uint32_t rank, const int32_t *in, int32_t *out,
                  struct rmx_request *ret_request) {
@@ -55,63 +57,122 @@ static int start(struct crew *crew, int op, uint32_t rank, const int32_t *in, in
         switch (op) {
         case ALL_REDUCE:
                 return rmx_all_reduce_start(comm, in, out, COUNT, RMX_INT32, RMX_SUM, NULL, ret_request);
+        case REDUCE:
+                return rmx_reduce_start(comm, in, out, COUNT, RMX_INT32, RMX_SUM, ROOT, NULL, ret_request);
+        case BROADCAST:
+                return rmx_broadcast_start(comm, in, out, COUNT, RMX_INT32, ROOT, NULL, ret_request);
         case ALL_GATHER:
                 return rmx_all_gather_start(comm, in, out, COUNT, RMX_INT32, NULL, ret_request);
         case REDUCE_SCATTER:
                 return rmx_reduce_scatter_start(comm, in, out, COUNT, RMX_INT32, RMX_SUM, NULL, ret_request);
+        case GATHER:
+                return rmx_gather_start(comm, in, out, COUNT, RMX_INT32, ROOT, NULL, ret_request);
+        case SCATTER:
+                return rmx_scatter_start(comm, in, out, COUNT, RMX_INT32, ROOT, NULL, ret_request);
         default:
-                return rmx_broadcast_start(comm, in, out, COUNT, RMX_INT32, 2, NULL, ret_request);
+                return rmx_all_to_all_start(comm, in, out, COUNT, RMX_INT32, NULL, ret_request);
+        }
+}
+
+/* Elements that a rank gives and gets. */
+static size_t in_count(int op, uint32_t rank) {
+        switch (op) {
+        case BROADCAST:
+                return rank == ROOT ? COUNT : 0;
+        case SCATTER:
+                return rank == ROOT ? RANKS * COUNT : 0;
+        case REDUCE_SCATTER:
+        case ALL_TO_ALL:
+                return RANKS * COUNT;
+        default:
+                return COUNT;
+        }
+}
+
+static size_t out_count(int op, uint32_t rank) {
+        switch (op) {
+        case REDUCE:
+                return rank == ROOT ? COUNT : 0;
+        case GATHER:
+                return rank == ROOT ? RANKS * COUNT : 0;
+        case ALL_GATHER:
+        case ALL_TO_ALL:
+                return RANKS * COUNT;
+        default:
+                return COUNT;
         }
 }
 
 static int32_t expected(int op, uint32_t rank, size_t i) {
         switch (op) {
         case ALL_REDUCE:
+        case REDUCE:
                 return total(i);
         case ALL_GATHER:
+        case GATHER:
                 return value((uint32_t)(i / COUNT), i % COUNT);
         case REDUCE_SCATTER:
                 return total(rank * COUNT + i);
+        case SCATTER:
+                return value(ROOT, rank * COUNT + i);
+        case ALL_TO_ALL:
+                return value((uint32_t)(i / COUNT), rank * COUNT + i % COUNT);
         default:
-                return value(2, i);
+                return value(ROOT, i);
         }
 }
 
+/* Where a rank's input and output lie in memory that holds both. */
+static size_t in_at(int op, uint32_t rank) {
+        return op == ALL_GATHER || (op == GATHER && rank == ROOT) ? rank * COUNT : 0;
+}
+
+static size_t out_at(int op, uint32_t rank) {
+        return op == REDUCE_SCATTER || (op == SCATTER && rank == ROOT) ? rank * COUNT : 0;
+}
+
+/* What a rank does not have is NULL. In place, all memory around the output must stay as it was. */
 static void check_operation(struct crew *crew, int op, unsigned int variant) {
-        size_t in_count = op == REDUCE_SCATTER ? RANKS * COUNT : COUNT,
-               out_count = op == ALL_GATHER ? RANKS * COUNT : COUNT;
         int32_t *in[RANKS], *out[RANKS], *in_memory[RANKS], *out_memory[RANKS];
         struct rmx_request request[RANKS];
 
         for (uint32_t rank = 0; rank < RANKS; rank++) {
-                if (variant & IN_PLACE) {
-                        out_memory[rank] = in_memory[rank] = memory_new(crew, variant & SHARED_OUT, RANKS * COUNT);
-                        in[rank] = in_memory[rank] + (op == ALL_GATHER ? rank * COUNT : 0);
-                        out[rank] = in_memory[rank] + (op == REDUCE_SCATTER ? rank * COUNT : 0);
-                } else {
-                        in[rank] = in_memory[rank] = memory_new(crew, variant & SHARED_IN, in_count);
-                        out[rank] = out_memory[rank] = memory_new(crew, variant & SHARED_OUT, out_count);
-                }
-                for (size_t i = 0; i < in_count; i++)
+                size_t n_in = in_count(op, rank), n_out = out_count(op, rank);
+
+                in_memory[rank] = memory_new(crew, variant & SHARED_IN, RANKS * COUNT);
+                out_memory[rank] =
+                        variant & IN_PLACE ? in_memory[rank] : memory_new(crew, variant & SHARED_OUT, RANKS * COUNT);
+                for (size_t i = 0; i < RANKS * COUNT; i++)
+                        in_memory[rank][i] = out_memory[rank][i] = -1;
+                in[rank] = n_in ? in_memory[rank] + (variant & IN_PLACE ? in_at(op, rank) : 0) : NULL;
+                out[rank] = n_out ? out_memory[rank] + (variant & IN_PLACE ? out_at(op, rank) : 0) : NULL;
+                for (size_t i = 0; i < n_in; i++)
                         in[rank][i] = value(rank, i);
         }
-        for (uint32_t rank = 0; rank < RANKS; rank++) {
-                bool reads = op != BROADCAST || rank == 2;
-
-                assert_int_equal(start(crew, op, rank, reads ? in[rank] : NULL, out[rank], &request[rank]), RMX_OK);
-        }
+        for (uint32_t rank = 0; rank < RANKS; rank++)
+                assert_int_equal(start(crew, op, rank, in[rank], out[rank], &request[rank]), RMX_OK);
         for (uint32_t rank = RANKS; rank-- > 0;)
                 assert_int_equal(rmx_wait(&request[rank], NULL), RMX_OK);
         for (uint32_t rank = 0; rank < RANKS; rank++) {
-                for (size_t i = 0; i < out_count; i++)
+                size_t n_in = in_count(op, rank), n_out = out_count(op, rank);
+
+                for (size_t i = 0; i < n_out; i++)
                         assert_int_equal(out[rank][i], expected(op, rank, i));
-                for (size_t i = 0; i < in_count && !(variant & IN_PLACE); i++)
-                        assert_int_equal(in[rank][i], value(rank, i));
+                for (size_t i = 0; i < RANKS * COUNT; i++) {
+                        const int32_t *p = &in_memory[rank][i], *q = &out_memory[rank][i];
+
+                        if (!n_out || p < out[rank] || p >= out[rank] + n_out)
+                                assert_int_equal(*p, n_in && p >= in[rank] && p < in[rank] + n_in
+                                                             ? value(rank, (size_t)(p - in[rank]))
+                                                             : -1);
+                        if (!(variant & IN_PLACE) && i >= n_out)
+                                assert_int_equal(*q, -1);
+                }
         }
         for (uint32_t rank = 0; rank < RANKS; rank++) {
+                memory_free(crew, variant & SHARED_IN, in_memory[rank]);
                 if (!(variant & IN_PLACE))
-                        memory_free(crew, variant & SHARED_IN, in_memory[rank]);
-                memory_free(crew, variant & SHARED_OUT, out_memory[rank]);
+                        memory_free(crew, variant & SHARED_OUT, out_memory[rank]);
         }
 }
 
@@ -121,8 +182,10 @@ static void test_operations(void **state) {
         (void)state;
         crew_start(&crew, RANKS, 64);
         for (int op = 0; op < OPERATIONS; op++) {
-                for (unsigned int variant = 0; variant < VARIANTS; variant++)
-                        check_operation(&crew, op, variant);
+                for (unsigned int variant = 0; variant < VARIANTS; variant++) {
+                        if (!(variant & IN_PLACE) || op != ALL_TO_ALL)
+                                check_operation(&crew, op, variant);
+                }
         }
         crew_stop(&crew);
 }
@@ -151,6 +214,24 @@ static int blocking(struct crew *crew, uint32_t rank) {
                         r = rmx_broadcast(comm, in, out, 2, RMX_INT32, 3, NULL);
                 if (!r && (out[0] != round || out[1] != 3))
                         return -4;
+                if (!r)
+                        r = rmx_reduce(comm, in, out + 4, 2, RMX_INT32, RMX_SUM, 1, NULL);
+                if (!r && rank == 1 && (out[4] != round * (int)RANKS || out[5] != 6))
+                        return -5;
+                if (!r)
+                        r = rmx_gather(comm, in, out, 2, RMX_INT32, 0, NULL);
+                if (!r && !rank && (out[2] != round || out[7] != 3))
+                        return -6;
+                if (!r)
+                        r = rmx_scatter(comm, in, out, 1, RMX_INT32, 3, NULL);
+                if (!r && out[0] != (int[]){round, 3, 3, 4}[rank])
+                        return -7;
+                if (!r)
+                        r = rmx_all_to_all(comm, in, out, 1, RMX_INT32, NULL);
+                for (int i = 0; !r && i < (int)RANKS; i++) {
+                        if (out[i] != (int[]){round, i, 3, 4}[rank])
+                                return -8;
+                }
         }
         return r;
 }
@@ -178,6 +259,14 @@ static int zero_counts(struct crew *crew, uint32_t rank) {
                 r = rmx_reduce_scatter(comm, NULL, NULL, 0, RMX_INT64, RMX_MIN, NULL);
         if (!r)
                 r = rmx_broadcast(comm, NULL, NULL, 0, RMX_INT8, 1, NULL);
+        if (!r)
+                r = rmx_reduce(comm, NULL, NULL, 0, RMX_FLOAT8_E5M2, RMX_AVG, 1, NULL);
+        if (!r)
+                r = rmx_gather(comm, NULL, NULL, 0, RMX_FLOAT16, 1, NULL);
+        if (!r)
+                r = rmx_scatter(comm, NULL, NULL, 0, RMX_BFLOAT16, 1, NULL);
+        if (!r)
+                r = rmx_all_to_all(comm, NULL, NULL, 0, RMX_FLOAT64, NULL);
         return r;
 }
 
@@ -191,7 +280,7 @@ static void test_zero_counts(void **state) {
                 assert_int_equal(crew.result[rank], RMX_OK);
         assert_int_equal(rmx_comm_destroy(crew.comm[0]), RMX_OK);
         crew.comm[0] = NULL;
-        assert_int_equal(crew.fake.last_sequence, 4);
+        assert_int_equal(crew.fake.last_sequence, 8);
         assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 0);
         crew_stop(&crew);
 }
@@ -199,8 +288,9 @@ static void test_zero_counts(void **state) {
 static void test_arguments(void **state) {
         struct rmx_request request;
         struct rmx_comm *comm;
+        int32_t x = 0, pair[3] = {0};
         struct crew crew;
-        int32_t x = 0;
+        void *shared;
 
         (void)state;
         crew_start(&crew, 2, 64);
@@ -209,8 +299,9 @@ static void test_arguments(void **state) {
         assert_string_equal(rmx_last_error(), "rmx_all_reduce: comm is NULL");
         assert_int_equal(rmx_all_reduce(comm, &x, &x, 1, 99, RMX_SUM, NULL), RMX_E_INVALID);
         assert_string_equal(rmx_last_error(), "rmx_all_reduce: type 99 is unknown; types are 0..11");
-        assert_int_equal(rmx_reduce_scatter(comm, &x, &x, 1, RMX_INT32, 5, NULL), RMX_E_INVALID);
-        assert_string_equal(rmx_last_error(), "rmx_reduce_scatter: redop 5 is unknown; reductions are 0..4");
+        assert_int_equal(rmx_reduce_scatter(comm, &x, &x, 1, RMX_INT32, 6, NULL), RMX_E_INVALID);
+        assert_string_equal(rmx_last_error(), "rmx_reduce_scatter: redop 6 is unknown; reductions are 0..4 and what "
+                                              "rmx_redop_create_premul_sum gives");
         assert_int_equal(rmx_broadcast(comm, &x, &x, 1, RMX_INT32, 2, NULL), RMX_E_INVALID);
         assert_string_equal(rmx_last_error(), "rmx_broadcast: root 2 is out of range; the communicator has ranks 0..1");
         assert_int_equal(rmx_all_reduce(comm, NULL, &x, 3, RMX_INT32, RMX_SUM, NULL), RMX_E_INVALID);
@@ -234,6 +325,24 @@ static void test_arguments(void **state) {
         memset(&request, 0, sizeof(request));
         assert_int_equal(rmx_wait(&request, NULL), RMX_E_INVALID);
         assert_int_equal(rmx_test(&request, NULL), RMX_E_INVALID);
+        assert_int_equal(rmx_reduce(comm, &x, &x, 1, RMX_INT32, RMX_SUM, 2, NULL), RMX_E_INVALID);
+        assert_string_equal(rmx_last_error(), "rmx_reduce: root 2 is out of range; the communicator has ranks 0..1");
+        assert_int_equal(rmx_reduce(comm, &x, NULL, 1, RMX_INT32, RMX_SUM, 0, NULL), RMX_E_INVALID);
+        assert_string_equal(rmx_last_error(), "rmx_reduce: out is NULL with count 1"); /* it is the root */
+        assert_int_equal(rmx_gather(comm, &x, NULL, 1, RMX_INT32, 0, NULL), RMX_E_INVALID);
+        assert_string_equal(rmx_last_error(), "rmx_gather: out is NULL with count 1");
+        assert_int_equal(rmx_scatter(comm, NULL, &x, 1, RMX_INT32, 0, NULL), RMX_E_INVALID);
+        assert_string_equal(rmx_last_error(), "rmx_scatter: in is NULL with count 1");
+        assert_int_equal(rmx_scatter(comm, &x, &x, SIZE_MAX / 8, RMX_INT32, 0, NULL), RMX_E_INVALID);
+        assert_error_says("too large");
+        assert_int_equal(rmx_all_to_all(comm, pair, pair, 1, RMX_INT32, NULL), RMX_E_INVALID);
+        assert_string_equal(rmx_last_error(), "rmx_all_to_all: in and out overlap; this operation cannot run in place");
+        assert_int_equal(rmx_all_to_all(comm, pair, pair + 1, 1, RMX_INT32, NULL), RMX_E_INVALID);
+        assert_error_says("overlap");
+        assert_int_equal(rmx_mem_alloc(crew.session, 64, &shared), RMX_OK);
+        assert_int_equal(rmx_all_reduce(comm, (char *)shared + 2, &x, 1, RMX_INT32, RMX_SUM, NULL), RMX_E_INVALID);
+        assert_error_says("is not aligned to the 4 bytes of type 2");
+        assert_error_says("rmx_all_reduce: in: ");
         /* None of all this rang: the first request has sequence 1, which the fake insists on. */
         assert_int_equal(rmx_barrier_start(comm, NULL, &request), RMX_OK);
         assert_int_equal(rmx_wait(&request, &x), RMX_E_INVALID);

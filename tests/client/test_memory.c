@@ -124,8 +124,7 @@ static void test_table_threads(void **state) {
         buffer_table_deinit(&search.table);
 }
 
-/* ---- rmx_mem_alloc --------------------------------------------------------------------------------------------------
- */
+/* ---- rmx_mem_alloc ----------------------------------------------------------------------------------------------- */
 static void test_alloc(void **state) {
         unsigned char *memory[3];
         struct crew crew;
@@ -181,8 +180,7 @@ static void test_over_the_end(void **state) {
         crew_stop(&crew);
 }
 
-/* ---- bounce ---------------------------------------------------------------------------------------------------------
- */
+/* ---- bounce ------------------------------------------------------------------------------------------------------ */
 static void test_bounce_reuse(void **state) {
         struct crew crew;
         int32_t in[1000], out[1000];

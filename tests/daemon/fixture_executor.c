@@ -199,8 +199,8 @@ static void executor_comm_attach(struct fixture *fixture, const Railmux__Executo
 
         assert_null(executor_comm(fixture, attach->comm));
         assert_true(executor->n_comms < 128);
-        assert_int_equal(memfd_map(fd, MARKS_BYTES, 1, 1, &marks), 0);
-        memfd_unmap(marks, MARKS_BYTES);
+        assert_int_equal(memfd_map(fd, marks_bytes(attach->n_ranks), 1, 1, &marks), 0);
+        memfd_unmap(marks, marks_bytes(attach->n_ranks));
         assert_true(attach->n_choices > 0 && attach->part_bytes > 0 && attach->slots > 0);
         assert_int_equal(attach->n_members, attach->n_ranks);
         comm = &executor->comms[executor->n_comms++];

@@ -91,8 +91,8 @@ static struct request request_draw(const struct worker *w, uint32_t sequence) {
 }
 
 static void request_prepare(const struct worker *w, struct request *q, uint32_t slot) {
-        size_t unit = rmx_type_size(q->type), in = pattern_input_elements(q->pattern, q->count);
-        size_t out = pattern_output_elements(q->pattern, q->count), shift = 0;
+        size_t unit = rmx_type_size(q->type), in = pattern_input_elements(q->pattern, w->rank, q->count);
+        size_t out = pattern_output_elements(q->pattern, w->rank, q->count), shift = 0;
 
         q->out = w->area[slot][0] + GUARD;
         q->in = w->area[slot][1] + GUARD;
@@ -166,7 +166,8 @@ static void request_finish(struct worker *w, struct request *q, int code) {
         q->pattern->root = q->root; /* another request of the batch may share the pattern */
         wrong = pattern_wrong_output(q->pattern, w->rank, q->sequence, q->count, q->out);
         if (!q->in_place) {
-                const char *end = q->out + pattern_output_elements(q->pattern, q->count) * rmx_type_size(q->type);
+                const char *end =
+                        q->out + pattern_output_elements(q->pattern, w->rank, q->count) * rmx_type_size(q->type);
 
                 for (uint32_t i = 1; i <= GUARD; i++)
                         wrong += (unsigned char)q->out[-(int)i] != 0xa5 || (unsigned char)end[i - 1] != 0xa5;
@@ -174,8 +175,8 @@ static void request_finish(struct worker *w, struct request *q, int code) {
         if (wrong > 0 && atomic_fetch_add(&w->me->wrong, wrong) == 0) /* partner load_stop */
                 snprintf(w->me->error, LOAD_ERROR_MAX,
                          "sequence %u: %zu of %zu elements wrong (op %u, type %u, redop %u, root %u, %s place)",
-                         q->sequence, wrong, pattern_output_elements(q->pattern, q->count), q->op, q->type, q->redop,
-                         q->root, q->in_place ? "in" : "out of");
+                         q->sequence, wrong, pattern_output_elements(q->pattern, w->rank, q->count), q->op, q->type,
+                         q->redop, q->root, q->in_place ? "in" : "out of");
 }
 
 static void batch_run(struct worker *w, uint32_t batch, uint32_t *sequence) {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PROC_OUTPUT_MAX 65536u
+#define PROC_OUTPUT_MAX (1u << 20)
 
 /* $RAILMUX_TIME_SCALE (sanitizer builds are slower), at least 1. Every time bound of the tests is multiplied by it. */
 double proc_time_scale(void);

@@ -40,7 +40,7 @@ static void test_accepted(void **state) {
                                "malloc", "--odd", "--duration", "1.5", "--comms", "3", "--socket", "/s", "-J", "/j"),
                          OPTIONS_OK);
         assert_int_equal(o.root, 4);
-        assert_int_equal(o.n_types, 3);
+        assert_int_equal(o.n_types, RMX_TYPE_COUNT);
         assert_int_equal(o.min_bytes, 1024);
         assert_int_equal(o.max_bytes, 2 << 20);
         assert_int_equal(o.place, OPTIONS_IN_PLACE);
@@ -48,7 +48,12 @@ static void test_accepted(void **state) {
         assert_string_equal(o.socket, "/s");
         assert_int_equal(PARSE(&o, error, "all_reduce", "-d", "bfloat16", "-o", "all"), OPTIONS_OK);
         assert_int_equal(o.type[0], RMX_BFLOAT16);
-        assert_int_equal(o.n_redops, 4);
+        assert_int_equal(o.n_redops, RMX_REDOP_COUNT);
+        assert_int_equal(PARSE(&o, error, "sendrecv", "-d", "fp8_e5m2"), OPTIONS_OK);
+        assert_int_equal(o.op, PATTERN_SENDRECV);
+        assert_int_equal(o.type[0], RMX_FLOAT8_E5M2);
+        assert_int_equal(PARSE(&o, error, "reduce", "-o", "premul", "-d", "half"), OPTIONS_OK);
+        assert_int_equal(o.redop[0], RMX_PREMUL_SUM);
 }
 
 static void test_refused(void **state) {
@@ -56,12 +61,12 @@ static void test_refused(void **state) {
         struct options o = {.ranks = 77};
 
         (void)state;
-        assert_int_equal(PARSE(&o, error, "sendrecv"), OPTIONS_E_USAGE);
-        assert_non_null(strstr(error, "not supported by this version"));
-        assert_int_equal(PARSE(&o, error, "all_reduce", "-d", "fp16"), OPTIONS_E_USAGE);
-        assert_non_null(strstr(error, "not supported by this version"));
-        assert_int_equal(PARSE(&o, error, "all_reduce", "-o", "avg"), OPTIONS_E_USAGE);
-        assert_non_null(strstr(error, "not supported by this version"));
+        assert_int_equal(PARSE(&o, error, "send"), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "sendrecv"));
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-d", "fp4"), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "fp8_e4m3"));
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-o", "average"), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "avg"));
         assert_int_equal(PARSE(&o, error, "all_reduce", "-G", "4"), OPTIONS_E_USAGE);
         assert_int_equal(PARSE(&o, error, "all_gather_all"), OPTIONS_E_USAGE);
         assert_int_equal(PARSE(&o, error, "all_reduce", "barrier"), OPTIONS_E_USAGE);

@@ -22,8 +22,8 @@ void fixture_init(struct fixture *f, uint32_t n_ranks, size_t buffer_bytes) {
 
         *f = (struct fixture){.n_ranks = n_ranks, .buffer_bytes = (buffer_bytes + 4095) & ~(size_t)4095};
         assert_int_equal(ring_layout_init(&layout, FIXTURE_DEPTH, 4096), RING_OK);
-        assert_int_equal(memfd_new("marks", MARKS_BYTES, &f->marks_fd), 0);
-        assert_int_equal(memfd_map(f->marks_fd, MARKS_BYTES, 0, 1, (void **)&f->marks), 0);
+        assert_int_equal(memfd_new("marks", marks_bytes(f->n_ranks), &f->marks_fd), 0);
+        assert_int_equal(memfd_map(f->marks_fd, marks_bytes(f->n_ranks), 0, 1, (void **)&f->marks), 0);
         for (uint32_t r = 0; r < n_ranks; r++) {
                 struct fixture_rank *rank = &f->ranks[r];
 
@@ -55,7 +55,7 @@ void fixture_deinit(struct fixture *f) {
                 close(rank->event_fd);
                 close(rank->buffer_fd);
         }
-        memfd_unmap(f->marks, MARKS_BYTES);
+        memfd_unmap(f->marks, marks_bytes(f->n_ranks));
         close(f->marks_fd);
 }
 

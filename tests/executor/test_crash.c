@@ -110,8 +110,117 @@ static void crash(void **state) {
         fixture_deinit(&f);
 }
 
+/* ---- sends and receives ------------------------------------------------------------------------------------------ */
+#define GROUP   4u /* entries of a request: to and from each of the two other ranks */
+#define REGIONS 4u
+
+struct exchange {
+        uint32_t q;     /* ring sequence */
+        uint32_t round; /* pair sequence of its entries */
+};
+
+static int32_t *exchange_place(struct fixture *f, uint32_t rank, uint32_t peer, uint32_t round, bool receives) {
+        return (int32_t *)(f->ranks[rank].buffer + (receives ? f->buffer_bytes / 2 : 0)) +
+               ((round % REGIONS) * N + peer) * COUNT;
+}
+
+/* Round k of a rank: sends to and receives from both others. */
+static uint32_t ring_exchange(struct fixture *f, uint32_t r, uint32_t round) {
+        struct ring_group_entry entries[GROUP];
+        const struct ring_layout *layout = &f->ranks[r].producer.layout;
+        uint32_t offset = RING_ARGUMENT_ALIGN * (1 + 4 * (round % REGIONS)), n = 0;
+        struct ring_request request = {0};
+
+        for (uint32_t peer = 0; peer < N; peer++)
+                for (uint32_t receives = 0; peer != r && receives < 2; receives++) {
+                        int32_t *place = exchange_place(f, r, peer, round, receives);
+
+                        for (uint32_t i = 0; i < COUNT; i++)
+                                place[i] = receives ? -1 : (int32_t)(round * 7 + i * 3 + r * 11 + peer * 101);
+                        entries[n++] = (struct ring_group_entry){
+                                .operation = receives ? RING_OP_RECV : RING_OP_SEND,
+                                .type = RMX_INT32,
+                                .peer = peer,
+                                .sequence = round,
+                                .count = COUNT,
+                                .offset = (uint64_t)((char *)place - f->ranks[r].buffer),
+                                .buffer = FIXTURE_BUFFER,
+                        };
+                }
+        memcpy((char *)f->ranks[r].client_area + layout->argument_offset + offset, entries, sizeof(entries));
+        ring_request_set_head(&request, RING_OP_GROUP, 0, 0);
+        request.word[RING_W_COMM] = FIXTURE_HANDLE + r;
+        ring_request_set_u64(&request, RING_W_COUNT_LO, GROUP);
+        request.word[RING_W_ARGUMENT] = offset;
+        request.word[RING_W_EPOCH] = 1;
+        return fixture_ring(f, r, &request);
+}
+
+static void check_exchange(struct fixture *f, uint32_t r, uint32_t round) {
+        for (uint32_t peer = 0; peer < N; peer++) {
+                const int32_t *got = exchange_place(f, r, peer, round, true);
+
+                for (uint32_t i = 0; peer != r && i < COUNT; i++)
+                        assert_int_equal(got[i], (int32_t)(round * 7 + i * 3 + peer * 11 + r * 101));
+        }
+}
+
+/* Groups of sends and receives over the same kills: every request ends, what is said to be right is right, and after
+ * the last kill everything is. */
+static void crash_groups(void **state) {
+        uint32_t done[N] = {0}, rung[N] = {0}, kills = 0, lost = 0, at_kill = 0, last;
+        struct exchange open[N][REGIONS];
+        unsigned int seed = (unsigned int)clock_now_ns();
+        struct fixture f;
+        uint64_t next_kill;
+
+        (void)state;
+        print_message("seed %u\n", seed);
+        srand(seed);
+        fixture_init(&f, N, 2 * REGIONS * N * COUNT * sizeof(int32_t));
+        fixture_spawn(&f);
+        next_kill = clock_now_ns() + 2000000;
+        do {
+                uint32_t r = (uint32_t)rand() % N, status;
+
+                if (kills < KILLS && clock_now_ns() > next_kill) {
+                        fixture_kill(&f);
+                        kills++;
+                        for (uint32_t i = 0; i < N; i++)
+                                at_kill = rung[i] > at_kill ? rung[i] : at_kill;
+                        fixture_spawn(&f);
+                        next_kill = clock_now_ns() + (uint64_t)(rand() % 20000000);
+                }
+                if (rung[r] - done[r] < REGIONS - 1 && rand() % 2) {
+                        uint32_t round = ++rung[r];
+
+                        open[r][round % REGIONS] = (struct exchange){ring_exchange(&f, r, round), round};
+                } else if (done[r] < rung[r]) {
+                        struct exchange *e = &open[r][(done[r] + 1) % REGIONS];
+
+                        if (ring_producer_wait(&f.ranks[r].producer, e->q, 100000, &status))
+                                continue;
+                        ring_producer_release(&f.ranks[r].producer, e->q);
+                        done[r]++;
+                        lost += ring_status_code(status) == RMX_E_LOST;
+                        if (ring_status_code(status) == RMX_OK)
+                                check_exchange(&f, r, e->round);
+                        else
+                                assert_int_equal(ring_status_code(status), RMX_E_LOST);
+                        if (kills == KILLS && e->round > at_kill)
+                                assert_int_equal(ring_status_code(status), RMX_OK);
+                }
+                last = done[0];
+                for (uint32_t i = 1; i < N; i++)
+                        last = done[i] < last ? done[i] : last;
+        } while (kills < KILLS || last < at_kill + 1000);
+        print_message("%u kills, %u of %u groups lost\n", kills, lost, done[0] + done[1] + done[2]);
+        assert_true(lost <= kills * N * REGIONS);
+        fixture_deinit(&f);
+}
+
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(crash)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(crash), cmocka_unit_test(crash_groups)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 
 #include "plan/verify.h"
 #include "plan/verify_machine.h"
+#include "ring/ring.h"
 
 #define COUNT_MAX 512u /* elements: so that an input does not take seconds */
 
@@ -30,12 +31,19 @@ static void take_plan(const uint8_t **data, size_t *size, struct plan *ret_plan)
         } else { /* a plan that exists, with some bytes of its phases changed */
                 take(data, size, choice, sizeof(choice));
                 memset(ret_plan, 0, sizeof(*ret_plan));
-                (void)plan_build(choice[0] % 14, choice[1] % 5, choice[2] % 66, ret_plan);
+                (void)plan_build(choice[0] % RING_OP_COUNT, choice[1] % PLAN_ALGORITHM_COUNT,
+                                 choice[2] % (PLAN_RANKS_MAX + 2), ret_plan);
                 for (uint32_t i = 0; i < choice[3] % 4u; i++) {
                         uint8_t edit[2];
 
                         take(data, size, edit, sizeof(edit));
                         ((uint8_t *)ret_plan->phases)[edit[0] % sizeof(ret_plan->phases)] = edit[1];
+                }
+                if (choice[3] & 128) { /* and a field of the plan itself */
+                        uint8_t edit[2];
+
+                        take(data, size, edit, sizeof(edit));
+                        ((uint8_t *)ret_plan)[edit[0] % offsetof(struct plan, phases)] = edit[1];
                 }
         }
         if (ret_plan->n_ranks > 8 && (mode & 30) != 0) /* many ranks take long, and show little that few do not */
@@ -44,15 +52,19 @@ static void take_plan(const uint8_t **data, size_t *size, struct plan *ret_plan)
 
 static void take_case(const uint8_t **data, size_t *size, struct plan_case *ret_case) {
         uint16_t words[4];
-        uint8_t flags;
+        uint8_t flags, more[3];
 
         take(data, size, words, sizeof(words));
         take(data, size, &flags, 1);
+        take(data, size, more, sizeof(more));
         *ret_case = (struct plan_case){
                 .geometry = {words[0], words[1] % 8},
                 .count = words[2] % COUNT_MAX,
                 .element_bytes = words[3] % 32,
+                .partial_bytes = more[0] % 64,
                 .root = flags >> 2,
+                .peer = more[1] % 128 < 64 ? 0 : more[1] % 64,
+                .vector = more[2],
                 .in_place = flags & 1,
         };
         if (flags & 2)
@@ -64,10 +76,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct plan_verdict verdict = {0};
         struct plan plan, next;
         struct plan_case c, next_case;
-        uint8_t mode;
+        uint8_t mode, mutation[3];
         int r;
 
         take(&data, &size, &mode, 1);
+        take(&data, &size, mutation, sizeof(mutation));
         take_plan(&data, &size, &plan);
         take_case(&data, &size, &c);
         next = plan;
@@ -77,7 +90,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 take_case(&data, &size, &next_case);
                 next_case.geometry = c.geometry;
         }
-        options.mutation = (struct verify_mutation){mode >> 2 & 31, VERIFY_EVERY_RANK, mode >> 7, mode >> 6 & 1};
+        if (mode & 4)
+                options.mutation = (struct verify_mutation){
+                        .kind = mutation[0] % VERIFY_MUTATION_COUNT,
+                        .rank = mutation[0] & 128 ? VERIFY_EVERY_RANK : mutation[1] / PLAN_PHASES_MAX,
+                        .phase = mutation[1] % PLAN_PHASES_MAX,
+                        .arg = mutation[2],
+                };
         r = verify_pair(&plan, &c, mode & 2 ? &next : NULL, &next_case, &options, &verdict);
         assert(r == 0 || r == PLAN_E_INVALID);
         if (r) {

@@ -3,12 +3,17 @@
  * The oracle
  *
  * Every (rank, phase) is a thread, and so is every rank's caller, who rings when it likes. A step is many operations,
- * and any thread may come in between: data moves in two halves, a flag is set in an operation of its own, a release
- * too. The caller checks its output in the operation that sees completion, then fills both buffers with rubbish, and at
- * the end the rubbish must be as it was. The reduction is one where order matters.
+ * and any thread may come in between: each source is read, each output and each chunk is written in two halves, and
+ * every flag and every release is an operation of its own. The number of a chunk is taken at the beginning of a step
+ * and counted on at its end, as an executor would that does not expect a second one at the same end of a channel.
+ *
+ * A caller's memory is rubbish until it rings. It checks all of it in the operation that sees completion: outputs, and
+ * that nothing else has changed. Then it fills it with other rubbish, which must still be there at the end. Whoever
+ * looks at memory at another time is caught in the act.
  *
  * Schedules: uniformly random; priorities per thread that change now and then; priorities per rank, so that one runs
- * ahead and one starves as long as anything else can move.
+ * ahead and one starves as long as anything else can move. Some runs do a whole step at once: then more goes on in the
+ * same time.
  */
 #include "oracle_world.h"
 
@@ -17,7 +22,7 @@
 
 #include "ring/ring.h"
 
-#define OPS_MAX 10000000u
+#define MOVES_MAX 10000000u
 
 const char *const oracle_harm_names[ORACLE_HARM_COUNT] = {"fine", "stuck", "wrong", "outside", "late", "leftover"};
 
@@ -33,16 +38,6 @@ static uint32_t dice(struct world *w, uint32_t sides) {
         return (uint32_t)(oracle_random(&w->random) % sides);
 }
 
-uint64_t world_input_word(uint32_t lap, uint32_t rank, uint64_t i) {
-        uint64_t state = (uint64_t)lap << 56 ^ (uint64_t)rank << 48 ^ i;
-
-        return oracle_random(&state) | 1;
-}
-
-uint64_t world_reduce_word(uint64_t sum, uint64_t term) {
-        return sum * UINT64_C(6364136223846793005) + (term ^ sum >> 29);
-}
-
 bool world_mutated(const struct world *w, enum verify_mutation_kind kind, uint32_t rank, uint32_t phase) {
         const struct verify_mutation *mutation = &w->options->mutation;
 
@@ -55,70 +50,51 @@ void world_harm(struct world *w, enum oracle_harm what) {
                 w->harm = what;
 }
 
-/* ---- the callers ------------------------------------------------------------------------------------------------- */
-static void buffers_init(struct world *w, uint32_t lap, uint32_t rank) {
-        const struct plan *plan = w->requests[lap].plan;
-        const struct plan_case *c = &w->requests[lap].pcase;
-        struct buffers *b = &w->buffers[lap][rank];
-        bool root = plan_operation_rooted(plan->operation) && rank == c->root;
+bool actor_done(const struct actor *a, uint32_t lap) {
+        return a->lap > lap || (a->lap == lap && a->at == a->n_steps);
+}
 
-        if (plan_request_elements(plan->operation, w->n, c->count, root, &b->n_in, &b->n_out))
-                abort();
-        b->in_at = 0;
-        b->out_at = b->n_in;
-        if (c->in_place && plan->operation == RING_OP_ALL_GATHER) {
-                b->in_at = c->count * rank;
-                b->out_at = 0;
-        } else if (c->in_place) {
-                b->out_at = plan->operation == RING_OP_REDUCE_SCATTER ? c->count * rank : 0;
-        }
-        b->n_words = b->n_in + b->n_out;
+/* ---- the callers ------------------------------------------------------------------------------------------------- */
+static void spoil(struct world *w, struct buffers *b) {
+        b->rubbish = oracle_random(&w->random) | 1; /* no element is odd */
+        for (uint64_t i = 0; i < b->n_words; i++)
+                b->words[i] = b->rubbish;
+}
+
+static void buffers_init(struct world *w, uint32_t lap, uint32_t rank) {
+        struct buffers *b = &w->buffers[lap][rank];
+
+        layout_init(w, lap, rank);
         b->words = calloc(b->n_words + 1, sizeof(*b->words));
         if (!b->words)
                 abort();
-        for (uint64_t i = 0; i < b->n_in; i++)
-                b->words[b->in_at + i] = world_input_word(lap, rank, i);
+        spoil(w, b);
 }
 
-static uint64_t right_word(const struct world *w, uint32_t lap, uint32_t rank, uint64_t i) {
-        uint64_t count = w->requests[lap].pcase.count, sum;
+static void caller_rings(struct world *w, uint32_t rank) {
+        uint32_t lap = w->rung[rank]++;
+        struct buffers *b = &w->buffers[lap][rank];
 
-        switch (w->requests[lap].plan->operation) {
-        case RING_OP_ALL_GATHER:
-                return world_input_word(lap, (uint32_t)(i / count), i % count);
-        case RING_OP_BROADCAST:
-                return world_input_word(lap, w->requests[lap].pcase.root, i);
-        case RING_OP_REDUCE_SCATTER:
-                i += count * rank;
-                break;
-        default:
-                break;
+        for (uint64_t i = 0; i < b->n_words; i++) {
+                if (b->words[i] != b->rubbish)
+                        world_harm(w, ORACLE_LATE);
+                b->words[i] = layout_first(w, lap, rank, i);
         }
-        sum = world_input_word(lap, 0, i);
-        for (uint32_t r = 1; r < w->n; r++)
-                sum = world_reduce_word(sum, world_input_word(lap, r, i));
-        return sum;
 }
 
 static void caller_completes(struct world *w, uint32_t rank) {
         uint32_t lap = w->done[rank];
         struct buffers *b = &w->buffers[lap][rank];
 
-        for (uint64_t i = 0; i < b->n_out; i++)
-                if (b->words[b->out_at + i] != right_word(w, lap, rank, i))
+        for (uint64_t i = 0; i < b->n_words; i++)
+                if (b->words[i] != layout_due(w, lap, rank, i))
                         world_harm(w, ORACLE_WRONG);
         if (w->requests[lap].plan->operation == RING_OP_BARRIER)
                 for (uint32_t r = 0; r < w->n; r++)
                         if (w->rung[r] <= lap)
                                 world_harm(w, ORACLE_WRONG);
-        b->rubbish = oracle_random(&w->random) | 1;
-        for (uint64_t i = 0; i < b->n_words; i++)
-                b->words[i] = b->rubbish;
+        spoil(w, b);
         w->done[rank]++;
-}
-
-bool actor_done(const struct actor *a, uint32_t lap) {
-        return a->lap > lap || (a->lap == lap && a->step == a->n_steps);
 }
 
 /* Rings, or sees completion. */
@@ -128,60 +104,37 @@ static bool caller_moves(struct world *w, uint32_t rank) {
         if (lap == w->n_requests)
                 return false;
         if (w->rung[rank] == lap) {
-                w->rung[rank]++;
+                caller_rings(w, rank);
                 return true;
         }
         for (uint32_t p = 0; p < w->requests[lap].plan->n_phases; p++)
-                if (!actor_done(&w->actors[rank][p], lap) && !world_mutated(w, VERIFY_MUTATION_EARLY_END, rank, p))
+                if (!actor_done(world_actor(w, rank, p), lap) && !world_mutated(w, VERIFY_MUTATION_EARLY_END, rank, p))
                         return false;
         caller_completes(w, rank);
         return true;
 }
 
 /* ---- schedules --------------------------------------------------------------------------------------------------- */
+static int by_priority(const void *a, const void *b) {
+        const struct thread *x = a, *y = b;
+
+        return x->priority < y->priority ? 1 : x->priority > y->priority ? -1 : 0;
+}
+
 static void priorities_draw(struct world *w, bool by_rank) {
-        for (uint32_t rank = 0; rank < w->n; rank++) {
-                uint32_t base = dice(w, 1000) * 1000;
+        uint32_t base[ORACLE_RANKS_MAX];
 
-                w->caller_priority[rank] = by_rank ? base : dice(w, 1000000);
-                for (uint32_t p = 0; p < w->n_phases; p++)
-                        w->actors[rank][p].priority = by_rank ? base + dice(w, 1000) : dice(w, 1000000);
-        }
+        for (uint32_t rank = 0; rank < w->n; rank++)
+                base[rank] = dice(w, 1000) * 1000;
+        for (uint32_t i = 0; i < w->n_threads; i++)
+                w->threads[i].priority = by_rank ? base[w->threads[i].rank] + dice(w, 1000) : dice(w, 1000000);
+        qsort(w->threads, w->n_threads, sizeof(w->threads[0]), by_priority);
 }
 
-/* Moves the most important thread that can move. */
-static bool move_first(struct world *w) {
-        bool tried[PLAN_RANKS_MAX][PLAN_PHASES_MAX + 1] = {0};
-
-        for (;;) {
-                uint32_t best_rank = 0, best_p = 0, best = 0;
-                bool any = false;
-
-                for (uint32_t rank = 0; rank < w->n; rank++)
-                        for (uint32_t p = 0; p <= w->n_phases; p++) {
-                                uint32_t priority =
-                                        p == w->n_phases ? w->caller_priority[rank] : w->actors[rank][p].priority;
-
-                                if (!tried[rank][p] && (!any || priority >= best)) {
-                                        any = true;
-                                        best = priority;
-                                        best_rank = rank;
-                                        best_p = p;
-                                }
-                        }
-                if (!any)
-                        return false;
-                tried[best_rank][best_p] = true;
-                if (best_p == w->n_phases ? caller_moves(w, best_rank) : actor_moves(w, best_rank, best_p))
-                        return true;
-        }
-}
-
-static bool move_any(struct world *w) {
-        uint32_t n_threads = w->n * (w->n_phases + 1), first = dice(w, n_threads);
-
-        for (uint32_t i = 0; i < n_threads; i++) {
-                uint32_t at = (first + i) % n_threads, rank = at / (w->n_phases + 1), p = at % (w->n_phases + 1);
+/* Moves the first thread that can move, from `first` on. */
+static bool move_one(struct world *w, uint32_t first) {
+        for (uint32_t i = 0; i < w->n_threads; i++) {
+                uint32_t at = (first + i) % w->n_threads, rank = w->threads[at].rank, p = w->threads[at].p;
 
                 if (p == w->n_phases ? caller_moves(w, rank) : actor_moves(w, rank, p))
                         return true;
@@ -194,16 +147,16 @@ static void world_run(struct world *w) {
         bool moved = true;
 
         priorities_draw(w, mode == 2);
-        for (uint32_t i = 0; moved && w->harm == ORACLE_FINE && i < OPS_MAX; i++) {
+        for (uint32_t i = 0; moved && w->harm == ORACLE_FINE && i < MOVES_MAX; i++) {
                 if (mode > 0 && dice(w, change) == 0)
                         priorities_draw(w, mode == 2);
-                moved = mode == 0 ? move_any(w) : move_first(w);
+                moved = move_one(w, mode == 0 ? dice(w, w->n_threads) : 0);
         }
         for (uint32_t rank = 0; rank < w->n; rank++) {
                 if (w->done[rank] < w->n_requests)
                         world_harm(w, ORACLE_STUCK);
                 for (uint32_t p = 0; p < w->n_phases; p++)
-                        if (w->actors[rank][p].step < w->actors[rank][p].n_steps)
+                        if (world_actor(w, rank, p)->at < world_actor(w, rank, p)->n_steps)
                                 world_harm(w, ORACLE_STUCK);
         }
 }
@@ -219,47 +172,65 @@ static void world_inspect(struct world *w) {
                                         world_harm(w, ORACLE_LATE);
 }
 
+/* ---- the world --------------------------------------------------------------------------------------------------- */
 static void world_init(struct world *w) {
-        uint32_t n_fifos = PLAN_REGIONS_MAX * w->n * w->n;
+        static const uint32_t grains[] = {1, 1, 3, UINT32_MAX};
+        static struct actor actors[ORACLE_RANKS_MAX * PLAN_PHASES_MAX]; /* large */
 
-        w->fifos = calloc(n_fifos, sizeof(*w->fifos));
+        for (uint32_t i = 0; i < w->n_requests; i++)
+                if (w->n_phases < w->requests[i].plan->n_phases)
+                        w->n_phases = w->requests[i].plan->n_phases;
+        w->grain = grains[dice(w, 4)];
+        w->empty_waits = dice(w, 2);
+        w->fifos = calloc((size_t)PLAN_REGIONS_MAX * w->n * w->n, sizeof(*w->fifos));
+        w->actors = actors;
         if (!w->fifos)
                 abort();
-        for (uint32_t i = 0; i < n_fifos; i++) {
-                struct fifo *f = &w->fifos[i];
-
-                f->slots = calloc(w->slots, sizeof(*f->slots));
-                for (uint32_t k = 0; f->slots && k < w->slots; k++) {
-                        f->slots[k].flag = w->options->counter_first & w->mask;
-                        f->slots[k].data = calloc(w->slot_words, sizeof(*f->slots[k].data));
-                        if (!f->slots[k].data)
-                                abort();
-                }
-        }
         for (uint32_t rank = 0; rank < w->n; rank++) {
                 for (uint32_t lap = 0; lap < w->n_requests; lap++)
                         buffers_init(w, lap, rank);
-                for (uint32_t p = 0; p < w->n_phases; p++)
+                for (uint32_t p = 0; p <= w->n_phases; p++, w->n_threads++) {
+                        w->threads[w->n_threads].rank = rank;
+                        w->threads[w->n_threads].p = p;
+                        if (p == w->n_phases)
+                                continue;
+                        world_actor(w, rank, p)->lap = 0;
                         actor_begin(w, rank, p);
+                }
         }
 }
 
 static void world_deinit(struct world *w) {
-        for (uint32_t i = 0; i < PLAN_REGIONS_MAX * w->n * w->n; i++) {
-                for (uint32_t k = 0; k < w->slots; k++)
-                        free(w->fifos[i].slots[k].data);
+        for (uint32_t i = 0; i < PLAN_REGIONS_MAX * w->n * w->n; i++)
                 free(w->fifos[i].slots);
-        }
-        free(w->fifos);
         for (uint32_t lap = 0; lap < w->n_requests; lap++)
-                for (uint32_t rank = 0; rank < w->n; rank++)
+                for (uint32_t rank = 0; rank < w->n; rank++) {
+                        free(w->buffers[lap][rank].numbers);
                         free(w->buffers[lap][rank].words);
+                }
+        free(w->fifos);
+}
+
+bool oracle_executable(const struct plan *plan) {
+        if (plan->n_ranks < 1 || plan->n_ranks > ORACLE_RANKS_MAX || plan->n_phases > PLAN_PHASES_MAX ||
+            plan->n_shards < 1)
+                return false;
+        for (uint32_t p = 0; p < plan->n_phases; p++) {
+                const struct plan_phase *phase = &plan->phases[p];
+
+                if (phase->kind < PLAN_PUSH || phase->kind > PLAN_PASS ||
+                    (phase->kind > PLAN_WAIT && phase->kind < PLAN_READ) || phase->region_in >= PLAN_REGIONS_MAX ||
+                    phase->region_out >= PLAN_REGIONS_MAX || phase->after >= (int)plan->n_phases ||
+                    phase->schedule >= PLAN_SCHEDULE_COUNT ||
+                    (phase->schedule == PLAN_HALVING_REDUCE_SCATTER && plan->n_ranks & (plan->n_ranks - 1)))
+                        return false;
+        }
+        return true;
 }
 
 enum oracle_harm oracle_run(const struct oracle_request *requests, uint32_t n_requests,
                             const struct verify_options *options, uint64_t seed) {
         static struct world w;
-        const struct plan_case *c = &requests[0].pcase;
 
         w = (struct world){
                 .requests = requests,
@@ -267,13 +238,10 @@ enum oracle_harm oracle_run(const struct oracle_request *requests, uint32_t n_re
                 .n = requests[0].plan->n_ranks,
                 .options = options,
                 .mask = options->counter_bits < 32 ? (1u << options->counter_bits) - 1 : UINT32_MAX,
-                .slots = c->geometry.slots,
-                .slot_words = c->geometry.part_bytes / c->element_bytes,
                 .random = seed,
         };
-        for (uint32_t i = 0; i < n_requests; i++)
-                if (w.n_phases < requests[i].plan->n_phases)
-                        w.n_phases = requests[i].plan->n_phases;
+        if (w.n > ORACLE_RANKS_MAX || n_requests > ORACLE_REQUESTS_MAX)
+                abort();
         world_init(&w);
         world_run(&w);
         if (w.harm == ORACLE_FINE)

@@ -1,309 +1,426 @@
 /* SPDX-License-Identifier: MIT */
-/* How the oracle executes phases: operation by operation. See oracle.c. */
+/* How the oracle executes steps: operation by operation. See oracle.c. */
+#include <stdlib.h>
+
 #include "oracle_world.h"
 
-/* What a step needs to know. */
+/* Where a thread is. */
 struct scene {
         struct world *w;
         uint32_t rank, p;
-        struct actor *actor;
+        struct actor *a;
         const struct plan *plan;
         const struct plan_case *c;
         const struct plan_phase *phase;
-        struct buffers *b;
+        struct plan_step *step;
         uint64_t part;
         uint32_t k;
 };
 
+static bool mutated(const struct scene *s, enum verify_mutation_kind kind) {
+        return world_mutated(s->w, kind, s->rank, s->p);
+}
+
+static struct buffers *buffers_of(const struct scene *s, uint32_t rank) {
+        return &s->w->buffers[s->a->lap][rank];
+}
+
+/* ---- channels ---------------------------------------------------------------------------------------------------- */
 static struct fifo *fifo_of(const struct scene *s, uint32_t region, uint32_t from, uint32_t to) {
-        return &s->w->fifos[(region * s->w->n + from) * s->w->n + to];
+        struct fifo *f = &s->w->fifos[(region * s->w->n + from) * s->w->n + to];
+
+        if (!f->slots) {
+                f->n_slots = s->c->geometry.slots;
+                if (from == to && f->n_slots < s->w->n) /* a part of each shard */
+                        f->n_slots = s->w->n;
+                f->slots = calloc(f->n_slots, sizeof(*f->slots));
+                if (!f->slots)
+                        abort();
+                for (uint32_t i = 0; i < f->n_slots; i++)
+                        f->slots[i].flag = s->w->options->counter_first & s->w->mask;
+        }
+        return f;
 }
-static struct fifo *fifo_out(const struct scene *s, uint32_t peer) {
-        return fifo_of(s, s->phase->region_out, s->rank, peer);
+static struct fifo *fifo_in(const struct scene *s, uint32_t i) {
+        return fifo_of(s, s->phase->region_in, s->step->source[i].rank, s->rank);
 }
-static struct fifo *fifo_in(const struct scene *s, uint32_t peer) {
-        return fifo_of(s, s->phase->region_in, peer, s->rank);
+static struct fifo *fifo_out(const struct scene *s, uint32_t i) {
+        return fifo_of(s, s->phase->region_out, s->rank, s->step->target[i]);
+}
+static struct slot *slot_in(const struct scene *s, uint32_t i) {
+        struct fifo *f = fifo_in(s, i);
+
+        return &f->slots[s->a->source_chunk[i] % f->n_slots];
+}
+static struct slot *slot_out(const struct scene *s, uint32_t i) {
+        struct fifo *f = fifo_out(s, i);
+
+        return &f->slots[s->a->target_chunk[i] % f->n_slots];
+}
+
+static uint32_t flag_of(const struct scene *s, uint32_t chunk) {
+        return (s->w->options->counter_first + chunk + 1) & s->w->mask;
 }
 
 static bool fifo_has_room(const struct scene *s, const struct fifo *f) {
-        return world_mutated(s->w, VERIFY_MUTATION_NO_CREDIT, s->rank, s->p) ||
-               ((f->sent - f->credit) & s->w->mask) < s->w->slots;
+        return mutated(s, VERIFY_MUTATION_NO_CREDIT) || ((f->sent - f->credit) & s->w->mask) < f->n_slots;
 }
 
 static bool fifo_has_chunk(const struct scene *s, const struct fifo *f) {
-        uint32_t due = (s->w->options->counter_first + f->got + 1) & s->w->mask;
-
-        if (world_mutated(s->w, VERIFY_MUTATION_NO_CHUNK, s->rank, s->p))
+        if (mutated(s, VERIFY_MUTATION_NO_CHUNK) || (mutated(s, VERIFY_MUTATION_STALE_CHUNK) && f->got >= f->n_slots))
                 return true;
-        if (world_mutated(s->w, VERIFY_MUTATION_STALE_CHUNK, s->rank, s->p) && f->got >= s->w->slots)
-                return true;
-        return f->slots[f->got % s->w->slots].flag == due;
+        return f->slots[f->got % f->n_slots].flag == flag_of(s, f->got);
 }
 
-static void fifo_post(const struct scene *s, struct fifo *f) {
-        f->slots[f->sent % s->w->slots].flag = (s->w->options->counter_first + f->sent + 1) & s->w->mask;
+/* ---- what a step is ---------------------------------------------------------------------------------------------- */
+static bool ranks_exist(const struct scene *s) {
+        const struct plan_step *step = s->step;
+        uint32_t n = s->w->n;
+
+        if (step->n_sources > n || step->n_outputs > n || step->n_targets > n || step->length > ORACLE_LENGTH_MAX)
+                return false;
+        for (uint32_t i = 0; i < step->n_sources; i++)
+                if (step->source[i].rank >= n || step->source[i].index >= n)
+                        return false;
+        for (uint32_t i = 0; i < step->n_outputs; i++)
+                if (step->output[i].rank >= n || step->output[i].index >= n)
+                        return false;
+        for (uint32_t i = 0; i < step->n_targets; i++)
+                if (step->target[i] >= n)
+                        return false;
+        return true;
 }
 
-static struct plan_span span_of(const struct scene *s, uint32_t range, uint32_t peer, uint64_t limit) {
-        uint32_t me = s->rank;
-        struct plan_span span;
+/* The word of a rank's memory where a span begins. */
+static uint64_t place_of(const struct scene *s, uint32_t rank, uint32_t index, bool output, bool out_range) {
+        const struct buffers *b = buffers_of(s, rank);
+        uint64_t offset, limit = output ? b->n_out : b->n_in;
+        uint32_t from = rank;
 
-        if (world_mutated(s->w, VERIFY_MUTATION_SWAP, s->rank, s->p)) {
-                me = (me + 1) % s->w->n;
-                peer = (peer + 1) % s->w->n;
+        if (mutated(s, VERIFY_MUTATION_SWAP)) {
+                from = (from + 1) % s->w->n;
+                index = (index + 1) % s->w->n;
         }
-        span = plan_span(range, s->plan, &s->c->geometry, s->c->count, s->c->element_bytes, me, peer, s->part);
-        if (span.length > 0 && world_mutated(s->w, VERIFY_MUTATION_SHORT, s->rank, s->p))
-                span.length--;
-        if (span.length > 0 && world_mutated(s->w, VERIFY_MUTATION_SHIFT, s->rank, s->p))
-                span.offset++;
-        if (span.length > s->w->slot_words || span.offset > limit || span.length > limit - span.offset) {
+        offset = plan_span(out_range ? s->phase->out_range : s->phase->in_range, s->plan, &s->c->geometry, &b->shape,
+                           from, index, s->part)
+                         .offset;
+        if (mutated(s, VERIFY_MUTATION_SHIFT))
+                offset++;
+        if (s->step->length > 0 && (offset > limit || s->step->length > limit - offset)) {
                 world_harm(s->w, ORACLE_OUTSIDE);
-                span = (struct plan_span){0};
+                return 0;
         }
-        return span;
+        return (output ? b->out_at : b->in_at) + offset;
 }
 
-/* The half of a span that operation `half` (0 or 1) moves. */
-static uint64_t half_begin(const struct plan_span *span, uint32_t half) {
-        return half == 0 ? 0 : span->length / 2;
-}
-static uint64_t half_end(const struct plan_span *span, uint32_t half) {
-        return half == 0 ? span->length / 2 : span->length;
+static void slots_fit(const struct scene *s) {
+        const struct plan_step *step = s->step;
+        const struct plan_shape *shape = &buffers_of(s, s->rank)->shape;
+        uint32_t in = s->phase->region_in < PLAN_REGIONS_DATA ? s->c->geometry.part_bytes : PLAN_SIGNAL_BYTES;
+        uint32_t out = s->phase->region_out < PLAN_REGIONS_DATA ? s->c->geometry.part_bytes : PLAN_SIGNAL_BYTES;
+        bool takes = false;
+
+        for (uint32_t i = 0; i < step->n_sources; i++)
+                takes = takes || step->source[i].kind == PLAN_SOURCE_CHUNK;
+        if ((takes && step->length * (step->partial_in ? shape->partial_bytes : shape->element_bytes) > in) ||
+            (step->n_targets > 0 &&
+             step->length * (step->partial_out ? shape->partial_bytes : shape->element_bytes) > out))
+                world_harm(s->w, ORACLE_OUTSIDE);
 }
 
+/* False: it is nothing, or cannot be. */
+static bool step_prepare(struct scene *s) {
+        struct plan_step *step = s->step;
+        struct actor *a = s->a;
+
+        if (!plan_step(s->plan, s->phase, &s->c->geometry, &buffers_of(s, s->rank)->shape, s->rank, s->part, s->k,
+                       step))
+                return false;
+        if (mutated(s, VERIFY_MUTATION_SHORT) && step->length > 0)
+                step->length--;
+        if (mutated(s, VERIFY_MUTATION_NO_FINISH))
+                step->finish = false;
+        if (mutated(s, VERIFY_MUTATION_TWICE_FINISH) && step->reduce)
+                step->finish = true;
+        if (mutated(s, VERIFY_MUTATION_PARTIAL) && step->reduce)
+                step->partial_out = !step->partial_out;
+        if (!ranks_exist(s)) {
+                world_harm(s->w, ORACLE_OUTSIDE);
+                return false;
+        }
+        if (!step->data)
+                step->length = 0;
+        slots_fit(s);
+        for (uint32_t i = 0; i < step->n_sources; i++)
+                if (step->source[i].kind != PLAN_SOURCE_CHUNK)
+                        a->source_at[i] = place_of(s, step->source[i].rank, step->source[i].index,
+                                                   step->source[i].kind == PLAN_SOURCE_OUTPUT,
+                                                   step->source[i].kind == PLAN_SOURCE_OUTPUT);
+        for (uint32_t i = 0; i < step->n_outputs; i++) {
+                a->output_at[i] = place_of(s, step->output[i].rank, step->output[i].index, true, true);
+                a->output_stays[i] = !step->reduce && step->n_sources == 1 &&
+                                     step->source[0].kind != PLAN_SOURCE_CHUNK &&
+                                     step->source[0].rank == step->output[i].rank && a->source_at[0] == a->output_at[i];
+        }
+        return s->w->harm == ORACLE_FINE;
+}
+
+static bool step_ready(struct scene *s) {
+        const struct plan_step *step = s->step;
+
+        for (uint32_t i = 0; i < step->n_sources; i++)
+                if (step->source[i].kind == PLAN_SOURCE_CHUNK && !fifo_has_chunk(s, fifo_in(s, i)))
+                        return false;
+        for (uint32_t i = 0; i < step->n_targets; i++)
+                if (!fifo_has_room(s, fifo_out(s, i)))
+                        return false;
+        for (uint32_t i = 0; i < step->n_sources; i++)
+                if (step->source[i].kind == PLAN_SOURCE_CHUNK)
+                        s->a->source_chunk[i] = fifo_in(s, i)->got;
+        for (uint32_t i = 0; i < step->n_targets; i++)
+                s->a->target_chunk[i] = fifo_out(s, i)->sent;
+        return true;
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+/* Elements [begin, end) of the step. */
+struct half {
+        uint64_t begin, end;
+};
+
+/* Nobody uses memory of a rank that has not rung, or that was told that it is done. */
+static uint64_t *memory_at(const struct scene *s, uint32_t rank, uint64_t at) {
+        if (s->w->rung[rank] <= s->a->lap || s->w->done[rank] > s->a->lap)
+                world_harm(s->w, ORACLE_LATE);
+        return buffers_of(s, rank)->words + at;
+}
+
+static void read_source(struct scene *s, uint32_t i, struct half half) {
+        const struct plan_source *source = &s->step->source[i];
+        const uint64_t *words = source->kind == PLAN_SOURCE_CHUNK ? slot_in(s, i)->words
+                                                                  : memory_at(s, source->rank, s->a->source_at[i]);
+
+        for (uint64_t e = half.begin; e < half.end; e++) {
+                uint64_t *term = &s->a->terms[i][e];
+
+                if (source->kind == PLAN_SOURCE_CHUNK)
+                        *term = value_load(words[e], s->step->partial_in);
+                else if (source->kind == PLAN_SOURCE_INPUT && s->step->reduce)
+                        *term = value_contribution(source->rank, words[e]);
+                else
+                        *term = words[e];
+        }
+}
+
+static void combine(struct scene *s, struct half half) {
+        uint32_t n = s->step->n_sources, arg = s->w->options->mutation.arg;
+        bool drop = n > 1 && mutated(s, VERIFY_MUTATION_REDUCE_DROP);
+        bool twice = n > 1 && mutated(s, VERIFY_MUTATION_REDUCE_TWICE);
+        uint32_t turn = n > 1 && mutated(s, VERIFY_MUTATION_REDUCE_ORDER);
+
+        for (uint64_t e = half.begin; e < half.end; e++) {
+                uint64_t sum = 0;
+                bool any = false;
+
+                for (uint32_t i = 0; i < n; i++) {
+                        uint64_t term = s->a->terms[(i + turn) % n][e];
+
+                        if (drop && i == arg)
+                                continue;
+                        sum = any ? value_combine(sum, term) : term;
+                        any = true;
+                        if (twice && i == arg)
+                                sum = value_combine(sum, term);
+                }
+                s->a->result[e] = s->step->finish ? value_finish(sum) : sum;
+        }
+}
+
+static void write_output(struct scene *s, uint32_t i, struct half half) {
+        uint64_t *words;
+
+        if (s->a->output_stays[i])
+                return;
+        words = memory_at(s, s->step->output[i].rank, s->a->output_at[i]);
+        for (uint64_t e = half.begin; e < half.end; e++)
+                words[e] = value_store(s->a->result[e], false);
+}
+
+static void write_chunk(struct scene *s, uint32_t i, struct half half) {
+        const uint64_t *values = s->a->result;
+        struct slot *slot = slot_out(s, i);
+
+        if (mutated(s, VERIFY_MUTATION_FORWARD_INPUT))
+                for (uint32_t k = s->step->n_sources; k-- > 0;)
+                        if (s->step->source[k].kind == PLAN_SOURCE_INPUT)
+                                values = s->a->terms[k];
+        for (uint64_t e = half.begin; e < half.end; e++)
+                slot->words[e] = value_store(values[e], s->step->partial_out);
+}
+
+/* Operation number `op` of one half: each source, then each output, then each chunk. */
+static void move_half(struct scene *s, uint32_t op, uint32_t which) {
+        const struct plan_step *step = s->step;
+        struct half half = {which * (step->length / 2), which || step->length < 2 ? step->length : step->length / 2};
+
+        if (op < step->n_sources) {
+                read_source(s, op, half);
+                if (op + 1 == step->n_sources)
+                        combine(s, half);
+        } else if (op < step->n_sources + step->n_outputs) {
+                write_output(s, op - step->n_sources, half);
+        } else {
+                write_chunk(s, op - step->n_sources - step->n_outputs, half);
+        }
+}
+
+static void post(struct scene *s, uint32_t i) {
+        slot_out(s, i)->flag = flag_of(s, s->a->target_chunk[i]);
+}
+
+static void release(struct scene *s, uint32_t i) {
+        if (s->step->source[i].kind == PLAN_SOURCE_CHUNK)
+                fifo_in(s, i)->credit = s->a->source_chunk[i] + 1;
+}
+
+static void step_end(struct scene *s) {
+        for (uint32_t i = 0; i < s->step->n_targets; i++)
+                fifo_out(s, i)->sent = s->a->target_chunk[i] + 1;
+        for (uint32_t i = 0; i < s->step->n_sources; i++)
+                if (s->step->source[i].kind == PLAN_SOURCE_CHUNK)
+                        fifo_in(s, i)->got = s->a->source_chunk[i] + 1;
+        s->a->op = 0;
+        s->a->ready = false;
+        s->a->at++;
+}
+
+/* Operations behind readiness: both halves, flags, releases; early ones come first. False: that was the last. */
+static bool step_operate(struct scene *s) {
+        const struct plan_step *step = s->step;
+        uint32_t n_move = step->n_sources + step->n_outputs + step->n_targets, op = s->a->op - 1;
+        uint32_t n_moves = n_move * (uint32_t)(step->length < 2 ? step->length : 2);
+        uint32_t early_release = mutated(s, VERIFY_MUTATION_EARLY_RELEASE) ? step->n_sources : 0;
+        uint32_t early_flag = mutated(s, VERIFY_MUTATION_EARLY_FLAG) ? step->n_targets : 0;
+
+        if (op == n_moves + step->n_targets + step->n_sources)
+                return false;
+        s->a->op++;
+        if (op < early_release) {
+                release(s, op);
+                return true;
+        }
+        op -= early_release;
+        if (op < early_flag) {
+                post(s, op);
+                return true;
+        }
+        op -= early_flag;
+        if (op < n_moves) {
+                move_half(s, op % n_move, op / n_move);
+                return true;
+        }
+        op -= n_moves;
+        if (early_flag == 0 && op < step->n_targets) {
+                post(s, op);
+                return true;
+        }
+        release(s, early_flag == 0 ? op - step->n_targets : op);
+        return true;
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 static bool after_done(const struct scene *s) {
         const struct actor *before;
-        uint64_t need;
+        uint64_t n_parts, need;
 
         if (s->phase->after < 0)
                 return true;
-        before = &s->w->actors[s->rank][s->phase->after];
-        if (actor_done(before, s->actor->lap))
+        before = world_actor(s->w, s->rank, (uint32_t)s->phase->after);
+        if (before->lap != s->a->lap)
+                return before->lap > s->a->lap;
+        if (before->n_steps == 0)
                 return true;
-        if (before->lap < s->actor->lap)
-                return false;
-        need = s->part + 1;
-        if (world_mutated(s->w, VERIFY_MUTATION_EARLY_AFTER, s->rank, s->p))
+        n_parts = before->n_steps / before->steps;
+        need = s->phase->after_whole || s->part >= n_parts ? n_parts : s->part + 1;
+        if (mutated(s, VERIFY_MUTATION_EARLY_AFTER))
                 need--;
-        return before->step >= need * before->n_peers;
-}
-
-/* Each of these does one operation: false if it has to wait. It ends the step by returning with op = 0. */
-static bool do_push(const struct scene *s, uint32_t peer) {
-        static const uint8_t usual[] = {0, 1, 2, 3}, early[] = {0, 3, 1, 2};
-        bool flag_first = world_mutated(s->w, VERIFY_MUTATION_EARLY_FLAG, s->rank, s->p);
-        struct fifo *f = fifo_out(s, peer);
-        struct plan_span in = {0};
-        uint32_t op = (flag_first ? early : usual)[s->actor->op];
-
-        if (s->phase->kind == PLAN_PUSH)
-                in = span_of(s, s->phase->in_range, peer, s->b->n_in);
-        switch (op) {
-        case 0:
-                if (!fifo_has_room(s, f))
-                        return false;
-                break;
-        case 1:
-        case 2:
-                for (uint64_t i = half_begin(&in, op - 1); i < half_end(&in, op - 1); i++)
-                        f->slots[f->sent % s->w->slots].data[i] = s->b->words[s->b->in_at + in.offset + i];
-                break;
-        default:
-                fifo_post(s, f);
-                break;
-        }
-        if (++s->actor->op == 4) {
-                s->actor->op = 0;
-                f->sent++;
-        }
-        return true;
-}
-
-static bool do_copy(const struct scene *s, uint32_t peer) {
-        static const uint8_t usual[] = {0, 1, 2, 3}, early[] = {0, 3, 1, 2};
-        bool release_first = world_mutated(s->w, VERIFY_MUTATION_EARLY_RELEASE, s->rank, s->p);
-        struct fifo *f = fifo_in(s, peer);
-        struct plan_span out = {0};
-        uint32_t op = (release_first ? early : usual)[s->actor->op];
-
-        if (s->phase->kind == PLAN_COPY)
-                out = span_of(s, s->phase->out_range, peer, s->b->n_out);
-        switch (op) {
-        case 0:
-                if (!fifo_has_chunk(s, f))
-                        return false;
-                break;
-        case 1:
-        case 2:
-                for (uint64_t i = half_begin(&out, op - 1); i < half_end(&out, op - 1); i++)
-                        s->b->words[s->b->out_at + out.offset + i] = f->slots[f->got % s->w->slots].data[i];
-                break;
-        default:
-                f->credit++;
-                break;
-        }
-        if (++s->actor->op == 4) {
-                s->actor->op = 0;
-                f->got++;
-        }
-        return true;
-}
-
-static bool do_copy_self(const struct scene *s) {
-        struct plan_span in = span_of(s, s->phase->in_range, s->rank, s->b->n_in);
-        struct plan_span out = span_of(s, s->phase->out_range, s->rank, s->b->n_out);
-
-        if (in.length != out.length)
-                world_harm(s->w, ORACLE_WRONG);
-        else if (s->b->in_at + in.offset != s->b->out_at + out.offset)
-                for (uint64_t i = half_begin(&in, s->actor->op); i < half_end(&in, s->actor->op); i++)
-                        s->b->words[s->b->out_at + out.offset + i] = s->b->words[s->b->in_at + in.offset + i];
-        s->actor->op = (s->actor->op + 1) % 2;
-        return true;
-}
-
-static uint64_t reduced_word(const struct scene *s, struct plan_span in, uint64_t i) {
-        uint32_t n = s->w->n, first = world_mutated(s->w, VERIFY_MUTATION_REDUCE_ORDER, s->rank, s->p) ? s->rank : 0;
-        bool drop = world_mutated(s->w, VERIFY_MUTATION_REDUCE_DROP, s->rank, s->p);
-        bool twice = world_mutated(s->w, VERIFY_MUTATION_REDUCE_TWICE, s->rank, s->p);
-        uint32_t arg = s->w->options->mutation.arg;
-        uint64_t sum = 0;
-        bool any = false;
-
-        for (uint32_t r = 0; r < n; r++) {
-                uint32_t from = (first + r) % n;
-                struct fifo *f = fifo_in(s, from);
-                uint64_t term = from == s->rank ? s->b->words[s->b->in_at + in.offset + i]
-                                                : f->slots[f->got % s->w->slots].data[i];
-
-                if (drop && from == arg)
-                        continue;
-                sum = any ? world_reduce_word(sum, term) : term;
-                any = true;
-                if (twice && from == arg)
-                        sum = world_reduce_word(sum, term);
-        }
-        return sum;
-}
-
-static bool reduce_ready(const struct scene *s) {
-        for (uint32_t peer = 0; peer < s->w->n; peer++)
-                if (peer != s->rank && (!fifo_has_chunk(s, fifo_in(s, peer)) ||
-                                        (s->phase->forward && !fifo_has_room(s, fifo_out(s, peer)))))
-                        return false;
-        return true;
-}
-
-/* Operations: ready, two halves, then per peer data and flag (if it forwards), then per peer release. */
-static bool do_reduce(const struct scene *s) {
-        uint32_t n = s->w->n, forwards = s->phase->forward ? 2 * n : 0, op = s->actor->op, peer;
-        bool release_first = world_mutated(s->w, VERIFY_MUTATION_EARLY_RELEASE, s->rank, s->p);
-        struct plan_span in = span_of(s, s->phase->in_range, s->rank, s->b->n_in);
-        struct plan_span out = span_of(s, s->phase->out_range, s->rank, s->b->n_out);
-        uint32_t releases_at = release_first ? 1 : 3 + forwards, work_at = release_first ? 1 + n : 1;
-        struct fifo *f;
-
-        if (in.length != out.length)
-                world_harm(s->w, ORACLE_WRONG);
-        if (op == 0) {
-                if (!reduce_ready(s))
-                        return false;
-        } else if (op >= releases_at && op < releases_at + n) {
-                peer = op - releases_at;
-                if (peer != s->rank)
-                        fifo_in(s, peer)->credit++;
-        } else if (op - work_at < 2) {
-                uint64_t block[256], begin = half_begin(&out, op - work_at), end = half_end(&out, op - work_at);
-
-                for (uint64_t i = begin; i < end && in.length == out.length; i++)
-                        block[i - begin] = reduced_word(s, in, i);
-                for (uint64_t i = begin; i < end && in.length == out.length; i++)
-                        s->b->words[s->b->out_at + out.offset + i] = block[i - begin];
-        } else {
-                bool flag = (op - work_at - 2) % 2 == 1;
-
-                if (world_mutated(s->w, VERIFY_MUTATION_EARLY_FLAG, s->rank, s->p))
-                        flag = !flag;
-                peer = (op - work_at - 2) / 2;
-                f = fifo_out(s, peer);
-                if (peer != s->rank && flag) {
-                        fifo_post(s, f);
-                } else if (peer != s->rank && world_mutated(s->w, VERIFY_MUTATION_FORWARD_INPUT, s->rank, s->p)) {
-                        for (uint64_t i = 0; i < in.length; i++)
-                                f->slots[f->sent % s->w->slots].data[i] =
-                                        world_input_word(s->actor->lap, s->rank, in.offset + i);
-                } else if (peer != s->rank) {
-                        for (uint64_t i = 0; i < out.length; i++)
-                                f->slots[f->sent % s->w->slots].data[i] = s->b->words[s->b->out_at + out.offset + i];
-                }
-                if (peer != s->rank && (op - work_at - 2) % 2 == 1)
-                        f->sent++;
-        }
-        if (++s->actor->op < 3 + forwards + n)
-                return true;
-        s->actor->op = 0;
-        for (peer = 0; peer < n; peer++)
-                if (peer != s->rank)
-                        fifo_in(s, peer)->got++;
-        return true;
+        return before->at >= need * before->steps;
 }
 
 void actor_begin(struct world *w, uint32_t rank, uint32_t p) {
-        struct actor *a = &w->actors[rank][p];
+        struct actor *a = world_actor(w, rank, p);
         const struct oracle_request *request = &w->requests[a->lap];
+        const struct plan_shape *shape = &w->buffers[a->lap][rank].shape;
         const struct plan_phase *phase = &request->plan->phases[p];
 
-        a->step = a->n_steps = 0;
-        a->n_peers = 1;
-        if (p >= request->plan->n_phases || !plan_phase_mine(phase, rank, request->pcase.root))
+        a->at = a->n_steps = 0;
+        a->steps = 1;
+        a->op = 0;
+        a->ready = false;
+        if (p >= request->plan->n_phases)
                 return;
-        if (phase->kind != PLAN_REDUCE)
-                a->n_peers = plan_phase_peers(request->plan, phase, rank, request->pcase.root);
-        a->n_steps = a->n_peers * plan_phase_parts(request->plan, phase, &request->pcase.geometry, request->pcase.count,
-                                                   request->pcase.element_bytes);
+        a->steps = plan_phase_steps(request->plan, phase, shape, rank);
+        a->n_steps = a->steps * plan_phase_parts(request->plan, phase, &request->pcase.geometry, shape, rank);
+        if (a->steps == 0)
+                a->steps = 1;
 }
 
 static bool step_skipped(const struct scene *s) {
         uint32_t arg = s->w->options->mutation.arg;
 
-        return (world_mutated(s->w, VERIFY_MUTATION_SKIP_PEER, s->rank, s->p) && s->k == arg) ||
-               (world_mutated(s->w, VERIFY_MUTATION_SKIP_PART, s->rank, s->p) && s->part == arg);
+        return (mutated(s, VERIFY_MUTATION_SKIP_PEER) && s->k == arg) ||
+               (mutated(s, VERIFY_MUTATION_SKIP_PART) && s->part == arg);
+}
+
+/* The thread's next step becomes ready, or is found to be nothing. */
+static bool step_begins(struct scene *s) {
+        struct actor *a = s->a;
+
+        if (step_skipped(s)) {
+                if (!after_done(s))
+                        return false;
+                a->at++;
+                return true;
+        }
+        if (!a->ready) {
+                a->ready = step_prepare(s);
+                if (!a->ready) {
+                        if (s->w->harm != ORACLE_FINE)
+                                return true;
+                        if (s->w->empty_waits && !after_done(s))
+                                return false;
+                        a->at++;
+                        return true;
+                }
+        }
+        if (!after_done(s) || !step_ready(s))
+                return false;
+        a->op = 1;
+        return true;
 }
 
 bool actor_moves(struct world *w, uint32_t rank, uint32_t p) {
-        struct actor *a = &w->actors[rank][p];
-        struct scene s = {.w = w, .rank = rank, .p = p, .actor = a};
-        uint32_t peer;
-        bool moved;
+        struct actor *a = world_actor(w, rank, p);
+        struct scene s = {.w = w, .rank = rank, .p = p, .a = a, .step = &a->step};
 
-        if (a->step == a->n_steps && a->lap < w->done[rank] && a->lap + 1 < w->n_requests) {
+        if (a->at == a->n_steps && a->lap < w->done[rank] && a->lap + 1 < w->n_requests) {
                 a->lap++;
                 actor_begin(w, rank, p);
                 return true;
         }
-        if (a->step == a->n_steps || w->rung[rank] <= a->lap)
+        if (a->at == a->n_steps || w->rung[rank] <= a->lap)
                 return false;
         s.plan = w->requests[a->lap].plan;
         s.c = &w->requests[a->lap].pcase;
         s.phase = &s.plan->phases[p];
-        s.b = &w->buffers[a->lap][rank];
-        s.part = a->step / a->n_peers;
-        s.k = (uint32_t)(a->step % a->n_peers);
-        if (a->op == 0 && !after_done(&s))
-                return false;
-        peer = plan_phase_peer(s.plan, s.phase, rank, s.c->root, s.k);
-        if (a->op == 0 && step_skipped(&s))
-                moved = true;
-        else if (s.phase->kind == PLAN_REDUCE)
-                moved = do_reduce(&s);
-        else if (s.phase->peers == PLAN_PEERS_SELF)
-                moved = do_copy_self(&s);
-        else if (s.phase->kind == PLAN_PUSH || s.phase->kind == PLAN_SIGNAL)
-                moved = do_push(&s, peer);
-        else
-                moved = do_copy(&s, peer);
-        if (moved && a->op == 0)
-                a->step++;
-        return moved;
+        s.part = a->at / a->steps;
+        s.k = (uint32_t)(a->at % a->steps);
+        if (a->op == 0)
+                return step_begins(&s);
+        for (uint32_t i = 0; i < w->grain && w->harm == ORACLE_FINE; i++)
+                if (!step_operate(&s)) {
+                        step_end(&s);
+                        break;
+                }
+        return true;
 }

@@ -61,6 +61,9 @@ poll='/^int ring_producer_poll/,/^}/'
 look='/^static bool consumer_look/,/^}/'
 read='/^static bool line_read/,/^}/'
 complete='/^void ring_consumer_complete/,/^}/'
+completion='/^void ring_consumer_publish/,/^}/'
+fence='/^void ring_consumer_fence/,/^}/'
+wake='/^void ring_consumer_wake/,/^}/'
 sleep='/^bool ring_consumer_sleep/,/^}/'
 init='/^void ring_consumer_init/,/^}/'
 latch='/^int ring_consumer_latch/,/^}/'
@@ -88,14 +91,14 @@ mutant "only the first cell compared" consumer.c in_order "$read s/if \(\(uint32
 equivalent "busy looked at before the line" consumer.c two_threads \
         "$look s/!line_read\(.*\) \|\| consumer_busy\(c, slot\)/consumer_busy(c, slot) || !line_read(\&c->lines[slot], sequence, \&request)/"
 mutant "busy cleared after the completion" consumer.c two_threads \
-        "$complete {/atomic_fetch_and_explicit/{h;d};/atomic_store_explicit/{G}}"
-mutant "busy not cleared" consumer.c in_order "$complete {/atomic_fetch_and_explicit/d}"
-mutant "completion without release" consumer.c in_order "$complete s/sequence, memory_order_release/sequence, memory_order_relaxed/"
-mutant "waiting read without a fence" consumer.c in_order "$complete s/$full//"
-mutant "waiting read after a weaker fence" consumer.c in_order "$complete s/$full/$weak/"
+        "$completion {/atomic_fetch_and_explicit/{h;d};/atomic_store_explicit/{G}}"
+mutant "busy not cleared" consumer.c in_order "$completion {/atomic_fetch_and_explicit/d}"
+mutant "completion without release" consumer.c in_order "$completion s/sequence, memory_order_release/sequence, memory_order_relaxed/"
+mutant "waiting read without a fence" consumer.c in_order "$fence s/$full//"
+mutant "waiting read after a weaker fence" consumer.c in_order "$fence s/$full/$weak/"
 mutant "waiting read before the completion" consumer.c in_order \
-        "$complete {/atomic_store_explicit/{h;d};/ring_futex_wake/{G}}"
-mutant "no wake-up after a completion" consumer.c in_order "$complete s/ring_futex_wake.*;/;/"
+        "$complete {/ring_consumer_publish/{h;d};/ring_consumer_wake/{G}}"
+mutant "no wake-up after a completion" consumer.c in_order "$wake s/ring_futex_wake.*;/;/"
 mutant "sleep without a fence" consumer.c in_order "$sleep s/$full//"
 mutant "sleep after a weaker fence" consumer.c in_order "$sleep s/$full/$weak/"
 mutant "sleep without another look" consumer.c in_order "$sleep s/return ring_consumer_peek.*/return false;/"

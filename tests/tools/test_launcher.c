@@ -152,7 +152,7 @@ static void test_child(void **state) {
         assert_int_equal(launcher_start(f->launcher, "host"), 0);
         first = await_executor(f);
         assert_non_null(strstr(f->text, "[railmux-executor][--name][host][--gpus][5][--socket]"
-                                        "[/run/railmux/client.sock.exec][--workers][0][--stall-ms][1000]"
+                                        "[/run/railmux/client.sock.exec][--workers][0][--stall-ms][500]"
                                         "[--log-level][info][--exit-with-daemon]"));
         assert_int_equal(launcher_start(f->launcher, "host"), 0);
         assert_false(reported(f, 0));

@@ -177,6 +177,7 @@ json_t *json_comms(const struct answer *answer) {
                 o = json_with(o, "error", c->error ? json_text(result_name(c->error)) : json_null());
                 o = json_with(o, "failed_rank",
                               c->error && c->failed_rank >= 0 ? json_integer(c->failed_rank) : json_null());
+                o = json_with(o, "reason", *c->reason ? json_text(c->reason) : json_null());
                 o = json_with(o, "waiting", *c->waiting ? json_text(c->waiting) : json_null());
                 o = json_with(o, "members", json_members(c));
                 rows = json_with_row(rows, o);

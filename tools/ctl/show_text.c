@@ -154,9 +154,10 @@ int show_comms(const struct answer *answer, const struct show_options *options, 
                 table_size(&table, c->staging_bytes);
                 table_cell(&table, "%s", c->waiting);
                 if (c->error && c->failed_rank >= 0)
-                        table_note(&table, "error: %s, caused by rank %d", result_name(c->error), c->failed_rank);
+                        table_note(&table, "error: %s, caused by rank %d%s%s", result_name(c->error), c->failed_rank,
+                                   *c->reason ? ": " : "", c->reason);
                 else if (c->error)
-                        table_note(&table, "error: %s", result_name(c->error));
+                        table_note(&table, "error: %s%s%s", result_name(c->error), *c->reason ? ": " : "", c->reason);
                 if (options->ranks)
                         show_comm_members(&table, c);
                 else if (*ranks_text(c, text, sizeof(text)))

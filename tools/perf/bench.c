@@ -34,6 +34,7 @@ struct runner {
         char *in_area, *out_area;
         size_t in_bytes, out_bytes;
         uint64_t iteration; /* numbers the verified calls, the same on all ranks */
+        uint32_t redop;     /* of the calls: of the case, or made from the rank's factor */
         struct pattern pattern;
 };
 
@@ -44,6 +45,8 @@ struct call {
         size_t unit;
         char *in, *out; /* arguments of the call */
         size_t in_elements, out_elements;
+        size_t send_count[PATTERN_RANKS_MAX], send_offset[PATTERN_RANKS_MAX]; /* all_to_all_v */
+        size_t recv_count[PATTERN_RANKS_MAX], recv_offset[PATTERN_RANKS_MAX];
         char *whole_base; /* in place: the one buffer, which in and out lie in */
         size_t whole_elements;
 };
@@ -101,10 +104,11 @@ static void areas_new(struct runner *r) {
 
         for (size_t i = 0; i < r->bench->n_cases; i++) {
                 const struct perf_case *c = &r->bench->cases[i];
-                struct pattern shape = {.op = r->bench->options->op, .n_ranks = r->bench->options->ranks};
+                struct pattern shape = {
+                        .op = r->bench->options->op, .n_ranks = r->bench->options->ranks, .root = c->root};
                 size_t unit = rmx_type_size(c->type), lead = c->offset * unit;
-                size_t in_need = lead + pattern_input_elements(&shape, c->count) * unit;
-                size_t out_need = lead + pattern_output_elements(&shape, c->count) * unit;
+                size_t in_need = lead + pattern_input_elements(&shape, r->rank, c->count) * unit;
+                size_t out_need = lead + pattern_output_elements(&shape, r->rank, c->count) * unit;
 
                 in = in_need > in ? in_need : in;
                 out = out_need > out ? out_need : out;
@@ -115,12 +119,25 @@ static void areas_new(struct runner *r) {
         r->out_area = area_new(r, r->out_bytes);
 }
 
+static void call_make_vectors(const struct runner *r, struct call *call) {
+        size_t in = 0, out = 0;
+
+        for (uint32_t i = 0; i < r->pattern.n_ranks; i++) {
+                call->send_count[i] = pattern_vector_count(&r->pattern, r->rank, i, call->c->count);
+                call->recv_count[i] = pattern_vector_count(&r->pattern, i, r->rank, call->c->count);
+                call->send_offset[i] = in;
+                call->recv_offset[i] = out;
+                in += call->send_count[i];
+                out += call->recv_count[i];
+        }
+}
+
 static struct call call_make(const struct runner *r, const struct perf_case *c, bool in_place) {
         struct call call = {.c = c, .in_place = in_place, .unit = rmx_type_size(c->type)};
         size_t lead = GUARD_BYTES + c->offset * call.unit, shift;
 
-        call.in_elements = pattern_input_elements(&r->pattern, c->count);
-        call.out_elements = pattern_output_elements(&r->pattern, c->count);
+        call.in_elements = pattern_input_elements(&r->pattern, r->rank, c->count);
+        call.out_elements = pattern_output_elements(&r->pattern, r->rank, c->count);
         call.whole_elements = call.in_elements > call.out_elements ? call.in_elements : call.out_elements;
         call.whole_base = call.out = r->out_area + lead;
         call.in = in_place ? call.out : r->in_area + lead;
@@ -129,7 +146,23 @@ static struct call call_make(const struct runner *r, const struct perf_case *c, 
                 call.in += shift;
         else
                 call.out += shift;
+        if (r->pattern.op == PATTERN_ALL_TO_ALL_V)
+                call_make_vectors(r, &call);
         return call;
+}
+
+static int call_sendrecv(const struct runner *r, const struct call *call) {
+        const struct perf_case *c = call->c;
+        uint32_t n = r->pattern.n_ranks;
+        int code, sent, received;
+
+        code = rmx_group_start();
+        if (code)
+                return code;
+        sent = rmx_send(r->comm, call->in, c->count, c->type, (r->rank + 1) % n, NULL);
+        received = rmx_recv(r->comm, call->out, c->count, c->type, (r->rank + n - 1) % n, NULL);
+        code = rmx_group_end();
+        return sent ? sent : received ? received : code;
 }
 
 static void call_run(const struct runner *r, const struct call *call) {
@@ -138,16 +171,35 @@ static void call_run(const struct runner *r, const struct call *call) {
 
         switch (r->bench->options->op) {
         case PATTERN_ALL_REDUCE:
-                code = rmx_all_reduce(r->comm, call->in, call->out, c->count, c->type, c->redop, NULL);
+                code = rmx_all_reduce(r->comm, call->in, call->out, c->count, c->type, r->redop, NULL);
                 break;
         case PATTERN_ALL_GATHER:
                 code = rmx_all_gather(r->comm, call->in, call->out, c->count, c->type, NULL);
                 break;
         case PATTERN_REDUCE_SCATTER:
-                code = rmx_reduce_scatter(r->comm, call->in, call->out, c->count, c->type, c->redop, NULL);
+                code = rmx_reduce_scatter(r->comm, call->in, call->out, c->count, c->type, r->redop, NULL);
                 break;
         case PATTERN_BROADCAST:
                 code = rmx_broadcast(r->comm, call->in, call->out, c->count, c->type, c->root, NULL);
+                break;
+        case PATTERN_REDUCE:
+                code = rmx_reduce(r->comm, call->in, call->out, c->count, c->type, r->redop, c->root, NULL);
+                break;
+        case PATTERN_ALL_TO_ALL:
+                code = rmx_all_to_all(r->comm, call->in, call->out, c->count, c->type, NULL);
+                break;
+        case PATTERN_ALL_TO_ALL_V:
+                code = rmx_all_to_all_v(r->comm, call->in, call->send_count, call->send_offset, call->out,
+                                        call->recv_count, call->recv_offset, c->type, NULL);
+                break;
+        case PATTERN_GATHER:
+                code = rmx_gather(r->comm, call->in, call->out, c->count, c->type, c->root, NULL);
+                break;
+        case PATTERN_SCATTER:
+                code = rmx_scatter(r->comm, call->in, call->out, c->count, c->type, c->root, NULL);
+                break;
+        case PATTERN_SENDRECV:
+                code = call_sendrecv(r, call);
                 break;
         default:
                 code = rmx_barrier(r->comm, NULL);
@@ -202,7 +254,7 @@ static void call_verify(const struct runner *r, const struct call *call) {
                 *bounds += guard_broken(r->out_area, r->out_bytes, call->whole_base, call->whole_elements * call->unit);
                 if (call->in_elements > call->out_elements) /* the input's other blocks are not the call's to write */
                         *bounds += pattern_wrong_input(p, r->rank, r->iteration, count, call->in,
-                                                       pattern_in_place_offset(p, r->rank, count), count);
+                                                       pattern_in_place_offset(p, r->rank, count), call->out_elements);
         } else {
                 *bounds += guard_broken(r->out_area, r->out_bytes, call->out, call->out_elements * call->unit);
                 *bounds += guard_broken(r->in_area, r->in_bytes, call->in, call->in_elements * call->unit);
@@ -248,6 +300,10 @@ static double bus_factor(uint32_t op, uint32_t ranks) {
                 return 2 * (n - 1) / n;
         case PATTERN_ALL_GATHER:
         case PATTERN_REDUCE_SCATTER:
+        case PATTERN_ALL_TO_ALL:
+        case PATTERN_ALL_TO_ALL_V:
+        case PATTERN_GATHER:
+        case PATTERN_SCATTER:
                 return (n - 1) / n;
         default:
                 return 1;
@@ -282,7 +338,7 @@ static void summarise(const struct runner *r, const struct perf_case *c, uint64_
 static void run_place(struct runner *r, size_t index, bool in_place) {
         const struct options *o = r->bench->options;
         const struct perf_case *c = &r->bench->cases[index];
-        uint32_t places = o->place == OPTIONS_BOTH && options_op_in_place(o->op) ? 2 : 1;
+        uint32_t places = o->place == OPTIONS_BOTH && pattern_op_in_place(o->op) ? 2 : 1;
         uint64_t calls = 0, elapsed_ns = 0;
         double share_ns = o->duration_s * 1e9 / (double)r->bench->n_cases / places;
         struct call call = call_make(r, c, in_place);
@@ -351,6 +407,18 @@ static void time_comms(struct runner *r) {
         crew_barrier(r->crew);
 }
 
+/* A pre-multiplied sum has a factor of its own on each rank; every other one reads it from memory at each call. */
+static void redop_new(struct runner *r, const struct perf_case *c, size_t index) {
+        static uint64_t factor; /* must stay while the reduction is used */
+
+        r->redop = c->redop;
+        if (!pattern_op_reduces(r->pattern.op) || c->redop != RMX_PREMUL_SUM)
+                return;
+        pattern_factor(&r->pattern, r->rank, &factor);
+        must(r, rmx_redop_create_premul_sum(r->comm, &factor, c->type,
+                                            index % 2 ? RMX_SCALAR_MEMORY : RMX_SCALAR_IMMEDIATE, &r->redop));
+}
+
 static void run_cases(struct runner *r) {
         const struct bench *bench = r->bench;
         const struct options *o = bench->options;
@@ -361,10 +429,13 @@ static void run_cases(struct runner *r) {
                 if (pattern_init(&r->pattern, o->op, c->type, c->redop, o->ranks, c->root) != PATTERN_OK)
                         crew_fail(r->crew, r->rank, "no test data for type %s, reduction %s",
                                   options_type_name(c->type), options_redop_name(c->redop));
-                if ((o->place & OPTIONS_OUT_OF_PLACE) || !options_op_in_place(o->op))
+                redop_new(r, c, i);
+                if ((o->place & OPTIONS_OUT_OF_PLACE) || !pattern_op_in_place(o->op))
                         run_place(r, i, false);
-                if ((o->place & OPTIONS_IN_PLACE) && options_op_in_place(o->op))
+                if ((o->place & OPTIONS_IN_PLACE) && pattern_op_in_place(o->op))
                         run_place(r, i, true);
+                if (r->redop != c->redop)
+                        must(r, rmx_redop_destroy(r->comm, r->redop));
                 if (r->rank == 0 && bench->on_line)
                         bench->on_line(bench, i, &r->shared->result[2 * i], &r->shared->result[2 * i + 1]);
         }

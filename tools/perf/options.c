@@ -16,24 +16,53 @@
 
 #define BYTES_MAX (UINT64_C(1) << 34)
 
-static const char *const op_names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"};
-static const char *const later_ops[] = {"reduce", "all_to_all", "all_to_all_v", "gather", "scatter", "sendrecv"};
+static const char *const op_names[PATTERN_OP_COUNT] = {
+        [PATTERN_ALL_REDUCE] = "all_reduce",
+        [PATTERN_ALL_GATHER] = "all_gather",
+        [PATTERN_REDUCE_SCATTER] = "reduce_scatter",
+        [PATTERN_BROADCAST] = "broadcast",
+        [PATTERN_BARRIER] = "barrier",
+        [PATTERN_REDUCE] = "reduce",
+        [PATTERN_ALL_TO_ALL] = "all_to_all",
+        [PATTERN_ALL_TO_ALL_V] = "all_to_all_v",
+        [PATTERN_GATHER] = "gather",
+        [PATTERN_SCATTER] = "scatter",
+        [PATTERN_SENDRECV] = "sendrecv",
+};
 
+/* The first name of a number is the one that is printed. */
 static const struct {
         const char *name;
         uint32_t number;
 } type_names[] =
         {
-                {"fp32", RMX_FLOAT32},  {"float32", RMX_FLOAT32},   {"f32", RMX_FLOAT32}, {"float", RMX_FLOAT32},
-                {"bf16", RMX_BFLOAT16}, {"bfloat16", RMX_BFLOAT16}, {"int32", RMX_INT32}, {"i32", RMX_INT32},
+                {"fp32", RMX_FLOAT32},
+                {"float32", RMX_FLOAT32},
+                {"f32", RMX_FLOAT32},
+                {"float", RMX_FLOAT32},
+                {"bf16", RMX_BFLOAT16},
+                {"bfloat16", RMX_BFLOAT16},
+                {"int32", RMX_INT32},
+                {"i32", RMX_INT32},
+                {"int", RMX_INT32},
+                {"fp16", RMX_FLOAT16},
+                {"float16", RMX_FLOAT16},
+                {"half", RMX_FLOAT16},
+                {"fp64", RMX_FLOAT64},
+                {"float64", RMX_FLOAT64},
+                {"double", RMX_FLOAT64},
+                {"int8", RMX_INT8},
+                {"uint8", RMX_UINT8},
+                {"uint32", RMX_UINT32},
+                {"int64", RMX_INT64},
+                {"uint64", RMX_UINT64},
+                {"fp8_e4m3", RMX_FLOAT8_E4M3},
+                {"f8e4m3", RMX_FLOAT8_E4M3},
+                {"fp8_e5m2", RMX_FLOAT8_E5M2},
+                {"f8e5m2", RMX_FLOAT8_E5M2},
 },
-  redop_names[] = {{"sum", RMX_SUM}, {"prod", RMX_PROD}, {"max", RMX_MAX}, {"min", RMX_MIN}};
-
-static const char *const later_types[] = {"int8", "uint8",  "uint32",  "int64", "uint64",   "fp16",    "float16",
-                                          "half", "double", "float64", "fp64",  "fp8_e4m3", "fp8_e5m2"};
-
-static const uint32_t all_types[OPTIONS_TYPES_MAX] = {RMX_FLOAT32, RMX_BFLOAT16, RMX_INT32};
-static const uint32_t all_redops[OPTIONS_REDOPS_MAX] = {RMX_SUM, RMX_PROD, RMX_MAX, RMX_MIN};
+  redop_names[] = {{"sum", RMX_SUM}, {"prod", RMX_PROD}, {"max", RMX_MAX},
+                   {"min", RMX_MIN}, {"avg", RMX_AVG},   {"premul", RMX_PREMUL_SUM}};
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -41,14 +70,17 @@ static const char help_text[] =
         "Usage: railmux-perf OP [option...]\n"
         "Measures and verifies a collective between rank processes that it forks on this node.\n"
         "\n"
-        "  OP                    all_reduce, all_gather, reduce_scatter, broadcast or barrier\n"
+        "  OP                    all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, all_to_all_v,\n"
+        "                        gather, scatter, sendrecv (a group: to the next rank, from the one before), barrier\n"
         "      --ranks N         rank processes, 1 to 64 (default 8)\n"
         "  -b, --min SIZE        smallest size (default 8); K, M and G are powers of 1024\n"
         "  -e, --max SIZE        largest size (default 16M)\n"
         "  -f, --factor F        each size is F times the one before, 2 or more (default 2)\n"
-        "  -d, --type TYPE       fp32, bf16, int32 or all (default fp32)\n"
-        "  -o, --redop REDOP     sum, prod, max, min or all (default sum)\n"
-        "  -r, --root R          root rank of broadcast (default 0)\n"
+        "  -d, --type TYPE       int8, uint8, int32, uint32, int64, uint64, fp16, bf16, fp32, fp64, fp8_e4m3, "
+        "fp8_e5m2\n"
+        "                        or all (default fp32)\n"
+        "  -o, --redop REDOP     sum, prod, max, min, avg, premul (pre-multiplied sum) or all (default sum)\n"
+        "  -r, --root R          root rank of reduce, broadcast, gather and scatter (default 0)\n"
         "  -w, --warmup N        calls before each measurement (default 5)\n"
         "  -n, --iterations N    calls measured per line (default 20)\n"
         "  -c, --check 0|1|2     0: no verification; 1: the first and the last call of each line (default);\n"
@@ -64,8 +96,11 @@ static const char help_text[] =
         "  -h, --help            show this text\n"
         "      --version         show the version\n"
         "\n"
-        "Sizes are bytes of the whole buffer: of one rank for all_reduce and broadcast, of all ranks together for\n"
-        "all_gather and reduce_scatter; they are rounded down to whole elements (per rank).\n"
+        "Sizes are bytes of the whole buffer: of one rank for all_reduce, reduce, broadcast and sendrecv, of all "
+        "ranks'\n"
+        "blocks together for the others; they are rounded down to whole elements (per block). all_to_all_v sends "
+        "between\n"
+        "nothing and a whole block to each rank.\n"
         "time is the mean over a line's calls; p50 and p99 are over the calls, each taken at its slowest rank.\n"
         "Exit status: 0 all right, 1 a wrong element was found, 2 wrong usage, 3 the run failed.\n";
 
@@ -113,13 +148,6 @@ const char *options_redop_name(uint32_t redop) {
         return "?";
 }
 
-bool options_op_reduces(uint32_t op) {
-        return op == PATTERN_ALL_REDUCE || op == PATTERN_REDUCE_SCATTER;
-}
-bool options_op_in_place(uint32_t op) {
-        return op != PATTERN_BARRIER;
-}
-
 static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
 static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) {
         va_list arguments;
@@ -130,12 +158,11 @@ static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) {
         return OPTIONS_E_USAGE;
 }
 
-static bool listed(const char *const *names, size_t n, const char *name) {
-        for (size_t i = 0; i < n; i++)
-                if (strcmp(names[i], name) == 0)
-                        return true;
-        return false;
-}
+#define OPS                                                                                                            \
+        "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, all_to_all_v, gather, scatter, "       \
+        "sendrecv, barrier"
+#define TYPES  "int8, uint8, int32, uint32, int64, uint64, fp16, bf16, fp32, fp64, fp8_e4m3, fp8_e5m2, all"
+#define REDOPS "sum, prod, max, min, avg, premul, all"
 
 static int take_u32(const char *name, const char *text, uint32_t min, uint32_t max, uint32_t *ret_value, char *error) {
         uint32_t value;
@@ -157,8 +184,8 @@ static int take_size(const char *name, const char *text, uint64_t *ret_value, ch
 
 static int take_type(const char *text, struct options *o, char *error) {
         if (strcmp(text, "all") == 0) {
-                memcpy(o->type, all_types, sizeof(all_types));
-                o->n_types = OPTIONS_TYPES_MAX;
+                for (o->n_types = 0; o->n_types < OPTIONS_TYPES_MAX; o->n_types++)
+                        o->type[o->n_types] = o->n_types;
                 return OPTIONS_OK;
         }
         for (size_t i = 0; i < COUNT_OF(type_names); i++)
@@ -167,15 +194,13 @@ static int take_type(const char *text, struct options *o, char *error) {
                         o->n_types = 1;
                         return OPTIONS_OK;
                 }
-        if (listed(later_types, COUNT_OF(later_types), text))
-                return usage(error, "type %s is not supported by this version; use fp32, bf16, int32 or all", text);
-        return usage(error, "unknown type '%.40s'; use fp32, bf16, int32 or all", text);
+        return usage(error, "unknown type '%.40s'; use one of: " TYPES, text);
 }
 
 static int take_redop(const char *text, struct options *o, char *error) {
         if (strcmp(text, "all") == 0) {
-                memcpy(o->redop, all_redops, sizeof(all_redops));
-                o->n_redops = OPTIONS_REDOPS_MAX;
+                for (o->n_redops = 0; o->n_redops < OPTIONS_REDOPS_MAX; o->n_redops++)
+                        o->redop[o->n_redops] = o->n_redops;
                 return OPTIONS_OK;
         }
         for (size_t i = 0; i < COUNT_OF(redop_names); i++)
@@ -184,9 +209,7 @@ static int take_redop(const char *text, struct options *o, char *error) {
                         o->n_redops = 1;
                         return OPTIONS_OK;
                 }
-        if (strcmp(text, "avg") == 0)
-                return usage(error, "reduction avg is not supported by this version; use sum, prod, max, min or all");
-        return usage(error, "unknown reduction '%.40s'; use sum, prod, max, min or all", text);
+        return usage(error, "unknown reduction '%.40s'; use one of: " REDOPS, text);
 }
 
 static int take_in_place(const char *text, uint32_t *ret_place, char *error) {
@@ -234,14 +257,7 @@ static int take_op(const char *text, uint32_t *ret_op, char *error) {
                         *ret_op = i;
                         return OPTIONS_OK;
                 }
-        if (listed(later_ops, COUNT_OF(later_ops), text))
-                return usage(error,
-                             "%s is not supported by this version; use all_reduce, all_gather, reduce_scatter, "
-                             "broadcast or barrier",
-                             text);
-        return usage(error,
-                     "unknown operation '%.40s'; use all_reduce, all_gather, reduce_scatter, broadcast or barrier",
-                     text);
+        return usage(error, "unknown operation '%.40s'; use one of: " OPS, text);
 }
 
 static int take_option(int c, const char *text, struct options *o, char *error) {
@@ -351,9 +367,7 @@ static int append(struct case_list *list, const struct options *o, struct perf_c
                 list->cases = grown;
                 list->room = room;
         }
-        if (o->op == PATTERN_ALL_GATHER || o->op == PATTERN_REDUCE_SCATTER)
-                unit *= o->ranks;
-        c.bytes = o->op == PATTERN_BARRIER ? 0 : c.count * unit;
+        c.bytes = c.count * unit * pattern_blocks(o->op, o->ranks);
         list->cases[list->n++] = c;
         return 0;
 }
@@ -363,8 +377,7 @@ static int append_sweep(struct case_list *list, const struct options *o, struct 
         uint64_t unit = rmx_type_size(c.type), last = UINT64_MAX;
         int r = 0;
 
-        if (o->op == PATTERN_ALL_GATHER || o->op == PATTERN_REDUCE_SCATTER)
-                unit *= o->ranks;
+        unit *= pattern_blocks(o->op, o->ranks);
         if (o->odd) {
                 c.count = 0;
                 r = append(list, o, c);
@@ -400,7 +413,7 @@ static int append_sweep(struct case_list *list, const struct options *o, struct 
 
 int options_cases(const struct options *o, struct perf_case **ret_cases, size_t *ret_n) {
         struct case_list list = {0};
-        uint32_t n_redops = options_op_reduces(o->op) ? o->n_redops : 1;
+        uint32_t n_redops = pattern_op_reduces(o->op) ? o->n_redops : 1;
         int r = 0;
 
         if (o->op == PATTERN_BARRIER) {
@@ -411,7 +424,7 @@ int options_cases(const struct options *o, struct perf_case **ret_cases, size_t 
                                 r = append_sweep(&list, o,
                                                  (struct perf_case){.type = o->type[t],
                                                                     .redop = o->redop[d],
-                                                                    .root = o->op == PATTERN_BROADCAST ? o->root : 0});
+                                                                    .root = pattern_op_rooted(o->op) ? o->root : 0});
         }
         if (r) {
                 free(list.cases);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPTIONS_TYPES_MAX  3u
-#define OPTIONS_REDOPS_MAX 4u
+#define OPTIONS_TYPES_MAX  12u
+#define OPTIONS_REDOPS_MAX 6u
 #define OPTIONS_ERROR_MAX  256u
 
 enum options_place { OPTIONS_OUT_OF_PLACE = 1, OPTIONS_IN_PLACE = 2, OPTIONS_BOTH = 3 };
@@ -49,7 +49,5 @@ int options_parse(int argc, char **argv, struct options *ret_options, char ret_e
 const char *options_op_name(uint32_t op);
 const char *options_type_name(uint32_t type);
 const char *options_redop_name(uint32_t redop);
-bool options_op_reduces(uint32_t op);
-bool options_op_in_place(uint32_t op);
 /* The cases in order of the table. 0 or -ENOMEM. */
 int options_cases(const struct options *options, struct perf_case **ret_cases, size_t *ret_n);

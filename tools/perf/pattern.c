@@ -6,22 +6,26 @@
  * reduce carry numbers whose reduction is exact in the type in any order, so a right result is right in every bit
  * whatever plan produced it.
  *
- *   sum, max, min   value = common(i, iteration) + weight(rank, (i + iteration) mod 251)
+ *   sum, avg        value = common(i, iteration) + weight(rank, (i + iteration) mod 251)
+ *   max, min        the same
+ *   premul sum      the same, and each rank has a factor of 1, -1 or 2
  *   prod            value = sign(i, iteration) * weight(rank, ...), weight a small power of two or its negative
  *
  * The common part tells positions and iterations apart (a shifted or stale output differs), the weights tell ranks
  * apart (a dropped or doubled rank differs). Because the weights have a period, their reduction over all ranks is a
  * table, and checking an element costs the same for 64 ranks as for one.
  *
- * Exactness: bf16 holds the integers up to 256, so for sums each value is at most 256 / n_ranks; fp32 and int32 stay
- * below 2^24. Products have at most 24 factors that are not +-1. No value of a product is zero, hence no negative zero.
+ * Exactness. A floating type holds the integers up to its limit (number.c), and the common parts and weights of all
+ * ranks together, factors included, stay below it. Where that leaves less than one for each rank (8 bits, many ranks)
+ * there is no common part, and only some ranks, other ones for each position, have a weight. Integers wrap. An average
+ * is the exact sum, divided as the interface defines it. No value of a product is zero, hence no negative zero.
  */
 #include "tools/perf/pattern.h"
 
 #include <railmux/railmux.h>
 #include <string.h>
 
-#define PROD_FACTORS_MAX 24
+#include "tools/perf/number.h"
 
 static uint32_t mix(uint64_t x) {
         x ^= x >> 31;
@@ -31,151 +35,302 @@ static uint32_t mix(uint64_t x) {
         return (uint32_t)(x >> 32);
 }
 
-/* An integer in [-range, range]. */
-static int32_t spread(uint32_t hash, int32_t range) {
-        return (int32_t)((uint64_t)hash * (2u * (uint32_t)range + 1u) >> 32) - range;
+/* An integer in [low, high]. */
+static int64_t spread(uint32_t hash, int64_t low, int64_t high) {
+        return low + (int64_t)(((unsigned __int128)hash * (uint64_t)(high - low + 1)) >> 32);
 }
 
-static int reduces(uint32_t op) {
-        return op == PATTERN_ALL_REDUCE || op == PATTERN_REDUCE_SCATTER;
+bool pattern_op_reduces(uint32_t op) {
+        return op == PATTERN_ALL_REDUCE || op == PATTERN_REDUCE_SCATTER || op == PATTERN_REDUCE;
 }
 
-static void weights_init(struct pattern *p, int32_t range) {
-        for (uint32_t k = 0; k < PATTERN_PERIOD; k++) {
-                int32_t sum = 0, max = INT32_MIN, min = INT32_MAX, prod = 1;
-                int factors = 0;
+bool pattern_op_rooted(uint32_t op) {
+        return op == PATTERN_BROADCAST || op == PATTERN_REDUCE || op == PATTERN_GATHER || op == PATTERN_SCATTER;
+}
 
-                for (uint32_t r = 0; r < p->n_ranks; r++) {
-                        uint32_t hash = mix((uint64_t)(r + 1) << 32 | (k + 1));
-                        int32_t w;
+bool pattern_op_in_place(uint32_t op) {
+        return op != PATTERN_BARRIER && op != PATTERN_ALL_TO_ALL && op != PATTERN_ALL_TO_ALL_V &&
+               op != PATTERN_SENDRECV;
+}
 
-                        if (p->redop == RMX_PROD) {
-                                w = (hash & 1u) && factors < PROD_FACTORS_MAX ? 2 : 1;
-                                factors += w == 2;
-                                w = (hash & 2u) ? -w : w;
-                                prod *= w;
-                        } else {
-                                w = spread(hash, range);
-                                sum += w;
-                                max = w > max ? w : max;
-                                min = w < min ? w : min;
-                        }
-                        p->weight[r][k] = w;
-                }
-                p->reduced[k] = p->redop == RMX_SUM    ? sum
-                                : p->redop == RMX_PROD ? prod
-                                : p->redop == RMX_MAX  ? max
-                                                       : min;
+size_t pattern_blocks(uint32_t op, uint32_t n_ranks) {
+        switch (op) {
+        case PATTERN_BARRIER:
+                return 0;
+        case PATTERN_ALL_GATHER:
+        case PATTERN_REDUCE_SCATTER:
+        case PATTERN_ALL_TO_ALL:
+        case PATTERN_ALL_TO_ALL_V:
+        case PATTERN_GATHER:
+        case PATTERN_SCATTER:
+                return n_ranks;
+        default:
+                return 1;
         }
 }
 
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+static int64_t magnitude(int64_t x) {
+        return x < 0 ? -x : x;
+}
+
+static int64_t combine(uint32_t redop, int64_t a, int64_t b) {
+        switch (redop) {
+        case RMX_PROD:
+                return (int64_t)((uint64_t)a * (uint64_t)b);
+        case RMX_MAX:
+                return a > b ? a : b;
+        case RMX_MIN:
+                return a < b ? a : b;
+        default:
+                return a + b;
+        }
+}
+
+/* Weights of all ranks at one place of the period. `most`: each may be so large; 0: only `budget` of them are +-1. */
+static void weights_at(struct pattern *p, uint32_t k, int64_t most, int64_t budget) {
+        int factors = number_exponent_limit(p->type);
+        uint32_t first = mix(k + 77u) % p->n_ranks;
+
+        for (uint32_t i = 0; i < p->n_ranks; i++) {
+                uint32_t r = (first + i) % p->n_ranks, hash = mix((uint64_t)(r + 1) << 32 | (k + 1));
+                int64_t w;
+
+                if (p->redop == RMX_PROD) {
+                        w = (hash & 1u) && factors-- > 0 ? 2 : 1;
+                        w = (hash & 2u) ? -w : w;
+                } else if (most > 0) {
+                        w = spread(hash, p->low < 0 ? -most : 0, most);
+                } else {
+                        w = budget < magnitude(p->factor[r]) ? 0 : (hash & 1u) ? 1 : -1;
+                        budget -= w ? magnitude(p->factor[r]) : 0;
+                }
+                p->weight[r][k] = w;
+        }
+        p->reduced[k] = p->weight[0][k] * p->factor[0];
+        for (uint32_t r = 1; r < p->n_ranks; r++)
+                p->reduced[k] = combine(p->redop, p->reduced[k], p->weight[r][k] * p->factor[r]);
+}
+
+static void weights_init(struct pattern *p) {
+        bool adds = p->redop == RMX_SUM || p->redop == RMX_AVG || p->redop == RMX_PREMUL_SUM;
+        int64_t limit = number_limit(p->type), shares = 0, most;
+
+        p->scale = 0;
+        for (uint32_t r = 0; r < p->n_ranks; r++) {
+                uint32_t hash = mix(r + 1000u) % 4;
+
+                p->factor[r] = p->redop != RMX_PREMUL_SUM ? 1 : hash == 0 ? -1 : hash == 1 ? 2 : 1;
+                p->scale += p->factor[r];
+                shares += magnitude(p->factor[r]);
+        }
+        if (!adds)
+                p->scale = 1;
+        /* A sum of floats shares the limit among the ranks; half of it is for the common part. Integers wrap. */
+        most = adds && number_is_float(p->type) ? limit / 2 / shares : limit / 4;
+        p->common = most;
+        p->low = number_is_unsigned(p->type) ? 0 : -most;
+        if (most == 0 && p->n_ranks <= (uint32_t)limit && shares <= limit)
+                most = 1; /* no room for a common part, but for the weights */
+        if (number_is_unsigned(p->type) == false)
+                p->low = p->common ? -p->common : -1;
+        for (uint32_t k = 0; k < PATTERN_PERIOD; k++)
+                weights_at(p, k, most, limit);
+        if (p->common == 0)
+                p->low = 0;
+}
+
 int pattern_init(struct pattern *p, uint32_t op, uint32_t type, uint32_t redop, uint32_t n_ranks, uint32_t root) {
-        int32_t limit;
-
-        if (type != RMX_FLOAT32 && type != RMX_BFLOAT16 && type != RMX_INT32)
+        if (op >= PATTERN_OP_COUNT || rmx_type_size(type) == 0 || n_ranks == 0 || n_ranks > PATTERN_RANKS_MAX ||
+            root >= n_ranks || (pattern_op_reduces(op) && redop >= RMX_REDOP_COUNT))
                 return PATTERN_E_UNSUPPORTED;
-        if (n_ranks == 0 || n_ranks > PATTERN_RANKS_MAX)
-                return PATTERN_E_UNSUPPORTED;
-        if (reduces(op) && redop > RMX_MIN)
-                return PATTERN_E_UNSUPPORTED;
-
         *p = (struct pattern){.op = op, .type = type, .redop = redop, .n_ranks = n_ranks, .root = root};
-        if (!reduces(op))
-                return PATTERN_OK;
-        limit = type == RMX_BFLOAT16 ? 256 : 1 << 24;
-        if (redop == RMX_SUM)
-                limit /= (int32_t)n_ranks;
-        p->range = limit / 2;
-        weights_init(p, limit / 2);
+        if (pattern_op_reduces(op))
+                weights_init(p);
         return PATTERN_OK;
 }
 
-size_t pattern_input_elements(const struct pattern *p, size_t count) {
-        return p->op == PATTERN_BARRIER ? 0 : p->op == PATTERN_REDUCE_SCATTER ? count * p->n_ranks : count;
+void pattern_factor(const struct pattern *p, uint32_t rank, void *ret_element) {
+        uint64_t bits = number_encode(p->type, p->factor[rank]);
+
+        memcpy(ret_element, &bits, rmx_type_size(p->type));
 }
 
-size_t pattern_output_elements(const struct pattern *p, size_t count) {
-        return p->op == PATTERN_BARRIER ? 0 : p->op == PATTERN_ALL_GATHER ? count * p->n_ranks : count;
+/* ---- shapes ------------------------------------------------------------------------------------------------------ */
+size_t pattern_vector_count(const struct pattern *p, uint32_t from, uint32_t to, size_t count) {
+        (void)p;
+        return count * ((from * 5u + to * 3u + 2u) % 7u) / 6u; /* from nothing to a whole block */
+}
+
+static size_t vector_elements(const struct pattern *p, uint32_t rank, bool sends, uint32_t before, size_t count) {
+        size_t sum = 0;
+
+        for (uint32_t r = 0; r < before; r++)
+                sum += sends ? pattern_vector_count(p, rank, r, count) : pattern_vector_count(p, r, rank, count);
+        return sum;
+}
+
+size_t pattern_input_elements(const struct pattern *p, uint32_t rank, size_t count) {
+        switch (p->op) {
+        case PATTERN_BARRIER:
+                return 0;
+        case PATTERN_REDUCE_SCATTER:
+        case PATTERN_ALL_TO_ALL:
+                return count * p->n_ranks;
+        case PATTERN_ALL_TO_ALL_V:
+                return vector_elements(p, rank, true, p->n_ranks, count);
+        case PATTERN_SCATTER:
+                return rank == p->root ? count * p->n_ranks : 0;
+        default:
+                return count;
+        }
+}
+
+size_t pattern_output_elements(const struct pattern *p, uint32_t rank, size_t count) {
+        switch (p->op) {
+        case PATTERN_BARRIER:
+                return 0;
+        case PATTERN_ALL_GATHER:
+        case PATTERN_ALL_TO_ALL:
+                return count * p->n_ranks;
+        case PATTERN_ALL_TO_ALL_V:
+                return vector_elements(p, rank, false, p->n_ranks, count);
+        case PATTERN_REDUCE:
+                return rank == p->root ? count : 0;
+        case PATTERN_GATHER:
+                return rank == p->root ? count * p->n_ranks : 0;
+        default:
+                return count;
+        }
 }
 
 size_t pattern_in_place_offset(const struct pattern *p, uint32_t rank, size_t count) {
-        return p->op == PATTERN_ALL_GATHER || p->op == PATTERN_REDUCE_SCATTER ? rank * count : 0;
+        switch (p->op) {
+        case PATTERN_ALL_GATHER:
+        case PATTERN_REDUCE_SCATTER:
+                return rank * count;
+        case PATTERN_GATHER:
+        case PATTERN_SCATTER:
+                return rank == p->root ? rank * count : 0;
+        default:
+                return 0;
+        }
 }
 
-/* The bits of an exact integer in the pattern's type. */
-static uint32_t encode(uint32_t type, int32_t value) {
-        float f = (float)value;
-        uint32_t bits;
-
-        if (type == RMX_INT32)
-                return (uint32_t)value;
-        memcpy(&bits, &f, sizeof(bits));
-        return type == RMX_BFLOAT16 ? bits >> 16 : bits;
-}
-
-/* Bits of element i. One rank's own value: its weights and ranks = 1; the reduced one: the reduced weights and all
- * ranks. */
-static uint32_t number_bits(const struct pattern *p, const int32_t *weight, uint32_t ranks, uint64_t iteration,
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+static uint64_t number_bits(const struct pattern *p, const int64_t *weight, bool reduced, uint64_t iteration,
                             size_t i) {
         uint32_t hash = mix((uint64_t)i * 2654435761u + iteration * 0x632be59bd9b4e019u + 1u);
-        int32_t w = weight[(i + iteration) % PATTERN_PERIOD];
+        int64_t w = weight[(i + iteration) % PATTERN_PERIOD], sum;
 
         if (p->redop == RMX_PROD) /* all ranks share the sign, so it stays only in a product of oddly many */
-                return encode(p->type, (hash & ranks & 1u) ? -w : w);
-        return encode(p->type, spread(hash, p->range) * (int32_t)(p->redop == RMX_SUM ? ranks : 1u) + w);
+                return number_encode(p->type, (hash & (reduced ? p->n_ranks : 1u) & 1u) ? -w : w);
+        sum = spread(hash, p->low, p->common) * (reduced ? p->scale : 1) + w;
+        return reduced && p->redop == RMX_AVG ? number_encode_average(p->type, sum, p->n_ranks)
+                                              : number_encode(p->type, sum);
 }
 
-static uint32_t raw_bits(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t i) {
-        uint32_t hash = mix((uint64_t)i * 0x9e3779b1u + (iteration << 7) + rank + 1u);
+static uint64_t raw_bits(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t i) {
+        uint64_t hash = mix((uint64_t)i * 0x9e3779b1u + (iteration << 7) + rank + 1u);
 
-        return p->type == RMX_BFLOAT16 ? hash & 0xffffu : hash;
+        switch (rmx_type_size(p->type)) {
+        case 1:
+                return hash & 0xffu;
+        case 2:
+                return hash & 0xffffu;
+        case 8:
+                return hash << 32 | mix(hash + rank);
+        default:
+                return hash;
+        }
 }
 
-static uint32_t input_bits(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t i) {
-        return reduces(p->op) ? number_bits(p, p->weight[rank], 1, iteration, i) : raw_bits(p, rank, iteration, i);
+/* What element i of a rank's input or output of an all_to_all_v is: the peer, and the place in the piece. */
+static size_t vector_place(const struct pattern *p, uint32_t rank, bool sends, size_t count, size_t i,
+                           uint32_t *ret_peer) {
+        uint32_t peer = 0;
+
+        for (;; peer++) {
+                size_t n =
+                        sends ? pattern_vector_count(p, rank, peer, count) : pattern_vector_count(p, peer, rank, count);
+
+                if (i < n)
+                        break;
+                i -= n;
+        }
+        *ret_peer = peer;
+        return i;
 }
 
-static uint32_t output_bits(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t count, size_t i) {
+static uint64_t input_bits(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t count, size_t i) {
+        uint32_t peer;
+
+        if (pattern_op_reduces(p->op))
+                return number_bits(p, p->weight[rank], false, iteration, i);
+        if (p->op == PATTERN_ALL_TO_ALL_V) {
+                i = vector_place(p, rank, true, count, i, &peer);
+                i += peer * count;
+        }
+        return raw_bits(p, rank, iteration, i);
+}
+
+static uint64_t output_bits(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t count, size_t i) {
+        uint32_t peer;
+
         switch (p->op) {
         case PATTERN_ALL_REDUCE:
-                return number_bits(p, p->reduced, p->n_ranks, iteration, i);
+        case PATTERN_REDUCE:
+                return number_bits(p, p->reduced, true, iteration, i);
         case PATTERN_REDUCE_SCATTER:
-                return number_bits(p, p->reduced, p->n_ranks, iteration, rank * count + i);
+                return number_bits(p, p->reduced, true, iteration, rank * count + i);
         case PATTERN_ALL_GATHER:
+        case PATTERN_GATHER:
                 return raw_bits(p, (uint32_t)(i / count), iteration, i % count);
+        case PATTERN_ALL_TO_ALL:
+                return raw_bits(p, (uint32_t)(i / count), iteration, rank * count + i % count);
+        case PATTERN_ALL_TO_ALL_V:
+                i = vector_place(p, rank, false, count, i, &peer);
+                return raw_bits(p, peer, iteration, rank * count + i);
+        case PATTERN_SCATTER:
+                return raw_bits(p, p->root, iteration, rank * count + i);
+        case PATTERN_SENDRECV:
+                return raw_bits(p, (rank + p->n_ranks - 1) % p->n_ranks, iteration, i);
         default:
                 return raw_bits(p, p->root, iteration, i);
         }
 }
 
-static uint32_t load(const struct pattern *p, const void *base, size_t i) {
-        uint32_t wide;
-        uint16_t narrow;
+static uint64_t load(const struct pattern *p, const void *base, size_t i) {
+        size_t unit = rmx_type_size(p->type);
+        uint64_t bits = 0;
 
-        if (p->type == RMX_BFLOAT16) {
-                memcpy(&narrow, (const char *)base + i * sizeof(narrow), sizeof(narrow));
-                return narrow;
-        }
-        memcpy(&wide, (const char *)base + i * sizeof(wide), sizeof(wide));
-        return wide;
+        memcpy(&bits, (const char *)base + i * unit, unit);
+        return bits;
 }
 
 void pattern_fill(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t count, void *ret_input) {
-        size_t elements = pattern_input_elements(p, count);
+        size_t elements = pattern_input_elements(p, rank, count), unit = rmx_type_size(p->type);
 
         for (size_t i = 0; i < elements; i++) {
-                uint32_t bits = input_bits(p, rank, iteration, i);
+                uint64_t bits = input_bits(p, rank, iteration, count, i);
 
-                if (p->type == RMX_BFLOAT16)
-                        ((uint16_t *)ret_input)[i] = (uint16_t)bits;
-                else
-                        ((uint32_t *)ret_input)[i] = bits;
+                memcpy((char *)ret_input + i * unit, &bits, unit);
+        }
+}
+
+void pattern_expect(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t count, void *ret_output) {
+        size_t elements = pattern_output_elements(p, rank, count), unit = rmx_type_size(p->type);
+
+        for (size_t i = 0; i < elements; i++) {
+                uint64_t bits = output_bits(p, rank, iteration, count, i);
+
+                memcpy((char *)ret_output + i * unit, &bits, unit);
         }
 }
 
 size_t pattern_wrong_output(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t count,
                             const void *output) {
-        size_t elements = pattern_output_elements(p, count), wrong = 0;
+        size_t elements = pattern_output_elements(p, rank, count), wrong = 0;
 
         for (size_t i = 0; i < elements; i++)
                 wrong += load(p, output, i) != output_bits(p, rank, iteration, count, i);
@@ -184,12 +339,12 @@ size_t pattern_wrong_output(const struct pattern *p, uint32_t rank, uint64_t ite
 
 size_t pattern_wrong_input(const struct pattern *p, uint32_t rank, uint64_t iteration, size_t count, const void *input,
                            size_t skip_first, size_t skip_count) {
-        size_t elements = pattern_input_elements(p, count), wrong = 0;
+        size_t elements = pattern_input_elements(p, rank, count), wrong = 0;
 
         for (size_t i = 0; i < elements; i++) {
                 if (i >= skip_first && i - skip_first < skip_count)
                         continue;
-                wrong += load(p, input, i) != input_bits(p, rank, iteration, i);
+                wrong += load(p, input, i) != input_bits(p, rank, iteration, count, i);
         }
         return wrong;
 }

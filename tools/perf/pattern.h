@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* Test data that is exact in its type: what each rank puts in, and what each rank must get out. See pattern.c. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,11 +14,18 @@ enum pattern_op {
         PATTERN_REDUCE_SCATTER,
         PATTERN_BROADCAST,
         PATTERN_BARRIER,
+        PATTERN_REDUCE,
+        PATTERN_ALL_TO_ALL,
+        PATTERN_ALL_TO_ALL_V,
+        PATTERN_GATHER,
+        PATTERN_SCATTER,
+        PATTERN_SENDRECV, /* a group in every rank: to the next one, from the one before */
+        PATTERN_OP_COUNT,
 };
 
 enum {
         PATTERN_OK = 0,
-        PATTERN_E_UNSUPPORTED = 1, /* no exact data for this type or reduction */
+        PATTERN_E_UNSUPPORTED = 1, /* no such type, reduction, or number of ranks */
 };
 
 struct pattern {
@@ -26,20 +34,35 @@ struct pattern {
         uint32_t redop; /* RMX_* */
         uint32_t n_ranks;
         uint32_t root;
-        int32_t range;                                     /* common part of a value: [-range, range] */
-        int32_t weight[PATTERN_RANKS_MAX][PATTERN_PERIOD]; /* rank's part of a value */
-        int32_t reduced[PATTERN_PERIOD];                   /* the weights of all ranks, reduced */
+        int64_t common;                                    /* the part that all ranks share lies in [low, common] */
+        int64_t low;                                       /* -common, or 0 for unsigned types */
+        int64_t scale;                                     /* how often the common part is in the result */
+        int64_t factor[PATTERN_RANKS_MAX];                 /* of a pre-multiplied sum, else 1 */
+        int64_t weight[PATTERN_RANKS_MAX][PATTERN_PERIOD]; /* rank's part of a value */
+        int64_t reduced[PATTERN_PERIOD];                   /* the weights of all ranks, reduced */
 };
 
-/* PATTERN_E_UNSUPPORTED unless type is fp32, bf16 or int32 and redop (where it matters) sum, prod, max or min. */
+bool pattern_op_reduces(uint32_t op);
+bool pattern_op_rooted(uint32_t op);
+bool pattern_op_in_place(uint32_t op);
+/* Elements of all ranks' blocks together for one of `count`: what the size of a call counts. */
+size_t pattern_blocks(uint32_t op, uint32_t n_ranks);
+
+/* RMX_PREMUL_SUM stands for a reduction that the caller makes with pattern_factor(). */
 int pattern_init(struct pattern *pattern, uint32_t op, uint32_t type, uint32_t redop, uint32_t n_ranks, uint32_t root);
-/* Elements of the input and output of a call with `count`. */
-size_t pattern_input_elements(const struct pattern *pattern, size_t count);
-size_t pattern_output_elements(const struct pattern *pattern, size_t count);
+/* The rank's factor of a pre-multiplied sum, as an element of the type. */
+void pattern_factor(const struct pattern *pattern, uint32_t rank, void *ret_element);
+/* Elements that `from` sends to `to` in an all_to_all_v. */
+size_t pattern_vector_count(const struct pattern *pattern, uint32_t from, uint32_t to, size_t count);
+/* Elements of the input and output of a rank's call with `count`. */
+size_t pattern_input_elements(const struct pattern *pattern, uint32_t rank, size_t count);
+size_t pattern_output_elements(const struct pattern *pattern, uint32_t rank, size_t count);
 /* Where rank's output lies in its input (or the input in the output) for calls in place, in elements. */
 size_t pattern_in_place_offset(const struct pattern *pattern, uint32_t rank, size_t count);
 /* The input of `rank` for call number `iteration`. */
 void pattern_fill(const struct pattern *pattern, uint32_t rank, uint64_t iteration, size_t count, void *ret_input);
+/* The output that `rank` must get. */
+void pattern_expect(const struct pattern *pattern, uint32_t rank, uint64_t iteration, size_t count, void *ret_output);
 /* Elements of an output (or an input that must be unchanged) that differ in any bit from what they must be. */
 size_t pattern_wrong_output(const struct pattern *pattern, uint32_t rank, uint64_t iteration, size_t count,
                             const void *output);

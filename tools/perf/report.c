@@ -61,12 +61,12 @@ void report_begin(const struct bench *bench) {
         printf("# railmux-perf %u.%u.%u, %s, %u ranks, %s memory, warm-up %u, calls %u, check %u\n",
                rmx_version() >> 16, rmx_version() >> 8 & 0xffu, rmx_version() & 0xffu, options_op_name(o->op), o->ranks,
                o->malloc_memory ? "malloc" : "shared", o->warmup, o->iterations, o->check);
-        printf("#\n#%48s %57s   %57s\n", "", "out of place", "in place");
-        printf("#%11s %12s %7s %7s %6s ", "size", "count", "type", "redop", "root");
+        printf("#\n#%49s %57s   %57s\n", "", "out of place", "in place");
+        printf("#%11s %12s %8s %7s %6s ", "size", "count", "type", "redop", "root");
         for (int i = 0; i < 2; i++)
                 printf("%10s %9s %9s %8s %8s %8s%s", "time", "p50", "p99", "algbw", "busbw", "#wrong",
                        i ? "\n" : "   ");
-        printf("#%11s %12s %7s %7s %6s ", "(B)", "(elements)", "", "", "");
+        printf("#%11s %12s %8s %7s %6s ", "(B)", "(elements)", "", "", "");
         for (int i = 0; i < 2; i++)
                 printf("%10s %9s %9s %8s %8s %8s%s", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", i ? "\n" : "   ");
         fflush(stdout);
@@ -92,11 +92,11 @@ void report_line(const struct bench *bench, size_t index, const struct bench_res
         char root[16] = "-1";
 
         progress_clear();
-        if (o->op == PATTERN_BROADCAST)
+        if (pattern_op_rooted(o->op))
                 snprintf(root, sizeof(root), "%u", c->root);
-        printf(" %11" PRIu64 " %12" PRIu64 " %7s %7s %6s ", c->bytes, c->count,
+        printf(" %11" PRIu64 " %12" PRIu64 " %8s %7s %6s ", c->bytes, c->count,
                o->op == PATTERN_BARRIER ? "none" : options_type_name(c->type),
-               options_op_reduces(o->op) ? options_redop_name(c->redop) : "none", root);
+               pattern_op_reduces(o->op) ? options_redop_name(c->redop) : "none", root);
         print_half(o, out_of_place);
         fputs("   ", stdout);
         print_half(o, in_place);
@@ -174,9 +174,10 @@ static json_t *result_json(const struct bench *bench, size_t index, const struct
         const struct options *o = bench->options;
         const struct perf_case *c = &bench->cases[index / 2];
         json_t *object = json_pack(
-                "{s:s, s:I, s:s, s:s, s:I, s:I, s:b, s:I, s:f, s:f, s:f, s:f, s:f}", "op", options_op_name(o->op),
+                "{s:s, s:I, s:s, s:s, s:o, s:I, s:I, s:b, s:I, s:f, s:f, s:f, s:f, s:f}", "op", options_op_name(o->op),
                 "ranks", (json_int_t)o->ranks, "type", o->op == PATTERN_BARRIER ? "none" : options_type_name(c->type),
-                "redop", options_op_reduces(o->op) ? options_redop_name(c->redop) : "none", "bytes",
+                "redop", pattern_op_reduces(o->op) ? options_redop_name(c->redop) : "none", "root",
+                pattern_op_rooted(o->op) ? json_integer((json_int_t)c->root) : json_null(), "bytes",
                 (json_int_t)c->bytes, "count", (json_int_t)c->count, "in_place", (int)(index & 1), "calls",
                 (json_int_t)result->calls, "time_us", result->time_us, "p50_us", result->p50_us, "p99_us",
                 result->p99_us, "algbw_gbs", result->algbw_gbs, "busbw_gbs", result->busbw_gbs);

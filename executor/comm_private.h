@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* What the files of a communicator share: comm.c (life), comm_ring.c (requests come in), comm_run.c (and are worked
+ * on), comm_p2p.c (sends and receives). */
+#include "executor/comm.h"
+#include "executor/takeover.h"
+
+/* Release, with the plain reading order of a successor (takeover.c): everything before it in program order is there. */
+#define comm_mark(word, value) atomic_store_explicit(&(word), (value), memory_order_release)
+
+static inline uint32_t comm_error(const struct comm *comm) {
+        return atomic_load_explicit(&comm->error, memory_order_acquire); /* with the release in comm_set_error */
+}
+
+static inline void comm_lock(struct comm *comm) {
+        pthread_mutex_lock(&comm->mutex);
+}
+/* Gives the mutex back and wakes the clients whose completions were published meanwhile. */
+void comm_unlock(struct comm *comm);
+/* Mutex held. The first error stays. */
+void comm_set_error(struct comm *comm, uint32_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Mutex held. Takes a request out of its rank's list and publishes its status. */
+void comm_answer(struct comm_rank *rank, struct request *request, uint32_t status);
+/* Mutex held, and every rank's running flag or the write lock. */
+void comm_answer_error(struct comm *comm);
+/* Mutex held. */
+void comm_enqueue(struct comm_rank *rank, struct request *request);
+/* The plan for a request of so many bytes; NULL: none. */
+const struct plan *comm_plan(const struct comm *comm, uint32_t operation, uint64_t bytes);
+
+/* comm_mismatch.c, mutex held: compares a request that is about to be queued or just was with its sequence. 0 (then
+ * look at comm->disputed: nothing may be started), or the status that ends the comm and a text. */
+uint32_t comm_mismatch_check(struct comm_rank *rank, const struct comm_op *op, const struct request *request,
+                             char *text, size_t size);
+
+/* ---- comm_p2p.c: all with the mutex held ------------------------------------------------------------------------- */
+int comm_p2p_init(struct comm *comm);
+void comm_p2p_deinit(struct comm *comm);
+/* After takeover_read; used: the comm was served before. Returns how many sends were declared lost. */
+uint32_t comm_p2p_take_over(struct comm *comm, bool used);
+/* Takes over a validated request: queues or answers it. */
+void comm_p2p_ring(struct comm_rank *rank, struct request *request);
+/* The backend has moved the rank's current request (`done`: to its end). */
+void comm_p2p_moved(struct comm_rank *rank, struct request *request, bool done);
+/* Forgets all that is open: the comm has failed. */
+void comm_p2p_clear(struct comm *comm);
+/* Does another rank's request name this rank in a call that it has not made? */
+bool comm_p2p_awaits(const struct comm *comm, uint32_t rank);
+/* The same for one send or receive of the rank. */
+bool comm_p2p_begun(const struct comm *comm, uint32_t rank, uint32_t peer, bool sends, uint32_t sequence);
+/* Fills in what the oldest open request waits for; false if there is none. */
+bool comm_p2p_oldest_wait(struct comm *comm, struct comm_wait *ret_wait);

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/* Requests come in: sequence, validation, their place beside what the other ranks called. See comm.c. */
+#include <stdio.h>
+
+#include "executor/comm_private.h"
+#include "executor/executor.h"
+#include "executor/session.h"
+#include "executor/validate.h"
+#include "railmux/railmux.h"
+#include "ring/ring.h"
+#include "util/clock.h"
+
+bool comm_rank_begun(struct comm_rank *rank, const struct ring_request *line) {
+        struct comm *comm = rank->comm;
+        uint32_t operation = ring_request_op(line), sequence = line->word[RING_W_SEQUENCE];
+        bool begun;
+
+        comm_lock(comm);
+        if (comm_error(comm))
+                begun = true;
+        else if (operation == RING_OP_SEND || operation == RING_OP_RECV)
+                begun = comm_p2p_begun(comm, rank->index, line->word[RING_W_PEER], operation == RING_OP_SEND, sequence);
+        else if (operation == RING_OP_GROUP)
+                begun = comm_p2p_awaits(comm, rank->index);
+        else
+                begun = !ring_sequence_before(comm->highest, sequence);
+        comm_unlock(comm);
+        return begun;
+}
+
+static bool comm_sequence_right(struct comm_rank *rank, uint32_t sequence) {
+        uint32_t rung;
+
+        if (!rank->resync)
+                return sequence == rank->expected;
+        /* After a takeover: a line that was latched before, or the first one that was not. */
+        rung = atomic_load_explicit(&rank->comm->marks->rung[rank->index],
+                                    memory_order_relaxed); /* our own or a dead writer's */
+        return !ring_sequence_before(sequence, rank->expected) && !ring_sequence_before(rung + 1, sequence);
+}
+
+static void comm_op_open(struct comm *comm, struct comm_op *op, const struct comm_rank *rank,
+                         const struct request *request) {
+        const struct gpu_request *gpu = request->gpu;
+        uint64_t bytes = gpu->shape.count * gpu->shape.element_bytes;
+
+        for (uint32_t i = 0; gpu->shape.vector && i < comm->n_ranks; i++)
+                bytes += gpu->shape.vector->send_count[i] * gpu->shape.element_bytes / comm->n_ranks;
+        *op = (struct comm_op){
+                .sequence = request->sequence,
+                .first_rank = rank->index,
+                .operation = request->operation,
+                .type = gpu->type,
+                .redop = gpu->redop,
+                .root = gpu->shape.root,
+                .count = gpu->shape.count,
+                .bytes = bytes,
+                .first_ns = clock_now_ns(),
+                .plan = comm_plan(comm, request->operation, bytes),
+        };
+}
+
+/* Mutex held. Enters the request into its sequence; 0 or the status that ends the comm. */
+static uint32_t comm_enter(struct comm_rank *rank, struct request *request, char *text, size_t size) {
+        struct comm *comm = rank->comm;
+        struct comm_op *op = &comm->ops[request->sequence & (comm->window - 1)];
+        uint32_t status;
+
+        if (!op->n_rung)
+                comm_op_open(comm, op, rank, request);
+        if (op->sequence != request->sequence) { /* a ring deeper than the window that railmuxd announced */
+                snprintf(text, size, "rank %u has more requests in flight than the comm was made for", rank->index);
+                return ring_status(RMX_E_INVALID, (int32_t)rank->index);
+        }
+        op->n_rung++;
+        if (ring_sequence_before(comm->highest, request->sequence))
+                comm->highest = request->sequence;
+        status = comm_mismatch_check(rank, op, request, text, size);
+        if (status || comm->disputed)
+                return status;
+        if (!op->plan) {
+                snprintf(text, size, "this comm has no plan for %s", plan_operation_name(request->operation));
+                return ring_status(RMX_E_UNSUPPORTED, (int32_t)rank->index);
+        }
+        request->gpu->plan = op->plan;
+        for (uint32_t i = 0; i < comm->n_ranks; i++)
+                if (comm->ranks[i].left && ring_sequence_before(comm->ranks[i].last_sequence, request->sequence)) {
+                        snprintf(text, size, "rank %u left before the others", i);
+                        return ring_status(RMX_E_PEER_LOST, (int32_t)i);
+                }
+        return 0;
+}
+
+/* Mutex held. The status of a request that needs no work, or 0 and false: it goes on. */
+static bool comm_answer_early(struct comm_rank *rank, const struct request *request, uint32_t *ret_status) {
+        struct comm *comm = rank->comm;
+
+        switch (takeover_outcome(request->sequence, comm->settled, comm->lost_after, comm->lost_until)) {
+        case TAKEOVER_FINAL:
+                *ret_status = ring_status(RMX_OK, -1);
+                return true;
+        case TAKEOVER_LOST:
+                *ret_status = ring_status(RMX_E_LOST, -1);
+                return true;
+        case TAKEOVER_RUN:
+                break;
+        }
+        return false;
+}
+
+/* Mutex held. A comm that has failed answers at once; while a flush is due, requests are queued for it. */
+static bool comm_answer_failed(struct comm_rank *rank, struct request *request) {
+        uint32_t error = comm_error(rank->comm);
+
+        /* acquire, with the release in comm_answer_error */
+        if (!error || atomic_load_explicit(&rank->comm->flush, memory_order_acquire))
+                return false;
+        comm_enqueue(rank, request);
+        comm_answer(rank, request, error);
+        return true;
+}
+
+static void comm_invalid(struct comm_rank *rank, uint32_t code, const char *text) {
+        executor_count(rank->comm->executor, invalid_requests, 1);
+        comm_set_error(rank->comm, ring_status(code, (int32_t)rank->index), "rank %u gave %s", rank->index, text);
+}
+
+static void comm_ring_collective(struct comm_rank *rank, struct request *request, uint32_t code, const char *text) {
+        struct comm *comm = rank->comm;
+        char difference[sizeof(comm->error_text)];
+        uint32_t status;
+
+        if (!comm_sequence_right(rank, request->sequence)) {
+                executor_count(comm->executor, invalid_requests, 1);
+                bell_complete(request, ring_status(RMX_E_INVALID, (int32_t)rank->index));
+                return;
+        }
+        rank->resync = false;
+        rank->expected = request->sequence + 1;
+        comm_mark(comm->marks->rung[rank->index], request->sequence); /* before it can start */
+        if (comm_answer_early(rank, request, &status)) {
+                comm_enqueue(rank, request);
+                comm_answer(rank, request, status);
+                return;
+        }
+        if (comm_answer_failed(rank, request))
+                return;
+        comm_enqueue(rank, request);
+        if (comm_error(comm))
+                return;
+        if (code) {
+                comm_invalid(rank, code, text);
+                return;
+        }
+        status = comm_enter(rank, request, difference, sizeof(difference));
+        if (status)
+                comm_set_error(comm, status, "%s", difference);
+}
+
+void comm_rank_ring(struct comm_rank *rank, struct request *request, const struct ring_request *line) {
+        struct comm *comm = rank->comm;
+        const struct validate_rank limits = {comm->n_ranks, rank->index, comm->epoch};
+        uint32_t operation = ring_request_op(line), code;
+        const char *text = NULL;
+
+        request->sequence = line->word[RING_W_SEQUENCE];
+        request->p2p = operation == RING_OP_SEND || operation == RING_OP_RECV || operation == RING_OP_GROUP;
+        code = validate_request(comm->executor, rank->session, &limits, line, request, &text);
+        request_hold(request);
+        comm_lock(comm);
+        if (!request->p2p) {
+                comm_ring_collective(rank, request, code, text);
+        } else if (!comm_answer_failed(rank, request)) {
+                if (code) {
+                        comm_enqueue(rank, request);
+                        comm_invalid(rank, code, text);
+                } else {
+                        comm_p2p_ring(rank, request);
+                }
+        }
+        comm_unlock(comm);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The table of choices
+ *
+ * For every operation all algorithms that exist are priced at powers of two of bytes, and the cheapest one wins. Points
+ * that follow one another with the same winner are a class. Models are smooth but not exact, and two that run side by
+ * side would take turns; so the winner of the size below keeps a size unless another one is clearly better, and a class
+ * narrower than two powers of two goes to the neighbour that costs less there. A table that still has too many classes
+ * loses the narrowest ones.
+ *
+ * Only plans that reduce in rank order are candidates, unless one is asked for by name: so the bits of a result depend
+ * neither on its size nor on what the machine is good at.
+ */
+#include <math.h>
+
+#include "plan/cost.h"
+#include "ring/ring.h"
+
+#define SHIFT_MIN     4u
+#define SHIFT_MAX     30u
+#define N_POINTS      (SHIFT_MAX - SHIFT_MIN + 1)
+#define ELEMENT_BYTES 4u
+#define CLEARLY       0.97
+#define WIDTH_MIN     2u
+#define CLASSES_MAX   5u
+
+static const uint32_t operations[] = {
+        RING_OP_ALL_REDUCE,     RING_OP_REDUCE,     RING_OP_BROADCAST,    RING_OP_ALL_GATHER,
+        RING_OP_REDUCE_SCATTER, RING_OP_ALL_TO_ALL, RING_OP_ALL_TO_ALL_V, RING_OP_GATHER,
+        RING_OP_SCATTER,        RING_OP_SEND,       RING_OP_BARRIER,
+};
+#define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
+_Static_assert(N_OPERATIONS *CLASSES_MAX <= PLAN_CHOICES_MAX, "every operation gets its classes into the table");
+
+struct prices {
+        uint32_t n;
+        uint32_t algorithm[PLAN_ALGORITHM_COUNT];
+        double ns[PLAN_ALGORITHM_COUNT][N_POINTS];
+};
+
+struct class {
+        uint32_t who; /* position in prices */
+        uint32_t first, n;
+};
+
+static int price(const struct plan_constants *constants, uint32_t n_ranks, uint32_t operation, uint32_t only,
+                 struct prices *prices) {
+        struct plan plan;
+        uint32_t algorithm;
+
+        prices->n = 0;
+        for (uint32_t k = 0; (algorithm = plan_algorithm_at(operation, n_ranks, k)) != PLAN_ALGORITHM_NONE; k++) {
+                struct plan_model model;
+                struct plan_cost cost;
+                int r;
+
+                if (only != PLAN_ALGORITHM_NONE && algorithm != only)
+                        continue;
+                r = plan_build(operation, algorithm, n_ranks, &plan);
+                if (!r && only == PLAN_ALGORITHM_NONE && plan.tree > PLAN_TREE_RANK_ORDER)
+                        continue;
+                if (!r)
+                        r = plan_model_init(&model, &plan, constants, NULL, ELEMENT_BYTES, ELEMENT_BYTES);
+                if (r)
+                        return r;
+                prices->algorithm[prices->n] = algorithm;
+                for (uint32_t i = 0; i < N_POINTS; i++) {
+                        plan_model_predict(&model, (UINT64_C(1) << (SHIFT_MIN + i)) / ELEMENT_BYTES, &cost);
+                        prices->ns[prices->n][i] = cost.ns;
+                }
+                prices->n++;
+        }
+        return 0;
+}
+
+static uint32_t cheapest(const struct prices *prices, uint32_t point, uint32_t incumbent) {
+        uint32_t best = 0;
+
+        for (uint32_t i = 1; i < prices->n; i++)
+                if (prices->ns[i][point] < prices->ns[best][point])
+                        best = i;
+        if (incumbent < prices->n && prices->ns[best][point] >= CLEARLY * prices->ns[incumbent][point])
+                return incumbent;
+        return best;
+}
+
+/* Class i goes to its neighbours, each point to who is cheaper there. Returns how many classes are left. */
+static uint32_t class_drop(const struct prices *prices, struct class *classes, uint32_t n, uint32_t i) {
+        struct class *gone = &classes[i], *low = i > 0 ? gone - 1 : NULL, *high = i + 1 < n ? gone + 1 : NULL;
+        uint32_t kept = 0;
+
+        while (low && gone->n > 0 &&
+               (!high || prices->ns[low->who][gone->first] <= prices->ns[high->who][gone->first])) {
+                low->n++;
+                gone->first++;
+                gone->n--;
+        }
+        if (high) {
+                high->first -= gone->n;
+                high->n += gone->n;
+        }
+        gone->n = 0;
+        for (uint32_t k = 0; k < n; k++) {
+                if (classes[k].n == 0)
+                        continue;
+                if (kept > 0 && classes[kept - 1].who == classes[k].who)
+                        classes[kept - 1].n += classes[k].n;
+                else
+                        classes[kept++] = classes[k];
+        }
+        return kept;
+}
+
+static uint32_t choose(const struct prices *prices, uint32_t operation, struct plan_choice *choices) {
+        struct class classes[N_POINTS];
+        uint32_t n = 0, who = UINT32_MAX;
+
+        for (uint32_t i = 0; i < N_POINTS; i++) {
+                uint32_t winner = cheapest(prices, i, who);
+
+                if (winner != who)
+                        classes[n++] = (struct class){.who = winner, .first = i};
+                classes[n - 1].n++;
+                who = winner;
+        }
+        for (;;) {
+                uint32_t narrowest = 0;
+
+                for (uint32_t i = 1; i < n; i++)
+                        if (classes[i].n < classes[narrowest].n)
+                                narrowest = i;
+                if (n < 2 || (classes[narrowest].n >= WIDTH_MIN && n <= CLASSES_MAX))
+                        break;
+                n = class_drop(prices, classes, n, narrowest);
+        }
+        for (uint32_t i = 0; i < n; i++)
+                choices[i] = (struct plan_choice){
+                        .operation = operation,
+                        .algorithm = prices->algorithm[classes[i].who],
+                        .max_bytes = i + 1 == n ? UINT64_MAX : UINT64_C(1) << (SHIFT_MIN + classes[i + 1].first - 1),
+                };
+        return n;
+}
+
+uint32_t plan_choose_restricted(const struct plan_constants *constants, uint32_t n_ranks, uint32_t operation,
+                                uint32_t algorithm, struct plan_choice choices[PLAN_CHOICES_MAX]) {
+        struct prices prices;
+        struct plan plan;
+        uint32_t n = 0;
+
+        if (n_ranks < 1 || n_ranks > PLAN_RANKS_MAX)
+                return 0;
+        for (size_t i = 0; i < N_OPERATIONS; i++) {
+                bool forced = (operation == RING_OP_NONE || operation == operations[i]) &&
+                              plan_build(operations[i], algorithm, n_ranks, &plan) == PLAN_OK;
+
+                if (price(constants, n_ranks, operations[i], forced ? algorithm : PLAN_ALGORITHM_NONE, &prices))
+                        return 0;
+                n += choose(&prices, operations[i], choices + n);
+        }
+        return n;
+}
+
+uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,
+                     struct plan_choice choices[PLAN_CHOICES_MAX]) {
+        return plan_choose_restricted(constants, n_ranks, RING_OP_NONE, PLAN_ALGORITHM_NONE, choices);
+}
+
+const struct plan_choice *plan_choice_find(const struct plan_choice *choices, uint32_t n_choices, uint32_t operation,
+                                           uint64_t bytes) {
+        for (uint32_t i = 0; i < n_choices; i++)
+                if (choices[i].operation == operation && bytes <= choices[i].max_bytes)
+                        return &choices[i];
+        return NULL;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* All ranks of a communicator on one thread, called in an order that means them no good. */
+#include "gpu/host/host.h"
+#include "harness.h"
+
+/* How the next rank to be called is chosen. */
+enum schedule {
+        SCHEDULE_RANDOM,   /* any rank */
+        SCHEDULE_FORWARD,  /* in turn */
+        SCHEDULE_BACKWARD, /* in turn, the other way */
+        SCHEDULE_STARVE,   /* one rank only when no other can move */
+        SCHEDULE_GREEDY,   /* one rank until it cannot move, then another */
+        SCHEDULE_COUNT,
+};
+
+/* How far a rank has come in a list of jobs. */
+struct progress {
+        uint32_t job;
+        uint32_t start; /* of the job */
+        bool running;
+};
+
+/* All ranks' way through a list of jobs. */
+struct run {
+        struct gpu_comm *comm;
+        struct job *jobs;
+        uint32_t n_jobs;
+        uint32_t n_ranks;
+        struct progress ranks[PLAN_RANKS_MAX];
+        enum schedule schedule;
+        uint64_t max_bytes; /* 0: another small number each time */
+        struct random random;
+        uint32_t last;
+};
+
+int run_setup(void **state);
+int run_teardown(void **state);
+/* A communicator whose chunk counters start at `start`. */
+void run_open(struct run *run, uint32_t n_ranks, const struct plan_geometry *geometry, uint32_t start);
+void run_close(struct run *run);
+/* Starts the rank's next work if it has none, and calls it once. */
+int run_call(struct run *run, uint32_t rank);
+/* Until all ranks have finished all jobs; fails the test if none can move. */
+void run_all(struct run *run);
+
+extern struct gpu *run_gpu; /* for all tests; opened once, since that asks the processor many things */

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+/* Nodes from files, ways through them, and what a plan puts on their links. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "railmux/railmux.h"
+#include "ring/ring.h"
+#include "tests/cmocka_all.h"
+#include "tools/sim/node.h"
+#include "tools/sim/sim.h"
+
+static void write_file(char path[64], const char *text) {
+        int fd;
+
+        snprintf(path, 64, "%s", "/tmp/railmux-node-XXXXXX");
+        fd = mkstemp(path);
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+        close(fd);
+}
+
+/* Two sockets with two GPUs each; 0 and 1 have a fabric, 1 and 2 as well. */
+static const char node_text[] =
+        "{\"version\": 1, \"nodes\": [{\"kind\": \"numa\", \"index\": 0}, {\"kind\": \"numa\", \"index\": 1},"
+        " {\"kind\": \"gpu\", \"index\": 0, \"numa\": 0}, {\"kind\": \"gpu\", \"index\": 1, \"numa\": 0},"
+        " {\"kind\": \"gpu\", \"index\": 2, \"numa\": 1}, {\"kind\": \"gpu\", \"index\": 3, \"numa\": 1}],"
+        " \"links\": ["
+        "{\"a\": \"numa0\", \"b\": \"gpu0\", \"kind\": \"local\", \"gb_per_second\": 32, \"latency_ns\": 400},"
+        "{\"a\": \"numa0\", \"b\": \"gpu1\", \"kind\": \"local\", \"gb_per_second\": 32, \"latency_ns\": 400},"
+        "{\"a\": \"gpu2\", \"b\": \"numa1\", \"kind\": \"local\", \"gb_per_second\": 32, \"latency_ns\": 400},"
+        "{\"a\": \"numa1\", \"b\": \"gpu3\", \"kind\": \"local\", \"gb_per_second\": 32, \"latency_ns\": 400},"
+        "{\"a\": \"numa0\", \"b\": \"numa1\", \"kind\": \"numa\", \"gb_per_second\": 20, \"latency_ns\": 400},"
+        "{\"a\": \"gpu0\", \"b\": \"gpu1\", \"kind\": \"direct\", \"gb_per_second\": 64, \"latency_ns\": 400},"
+        "{\"a\": \"gpu1\", \"b\": \"gpu2\", \"kind\": \"direct\", \"gb_per_second\": 64.5}]}";
+
+static void test_json(void **state) {
+        struct topology *topology = NULL;
+        uint32_t path[NODE_PATH_MAX];
+        char file[64], error[256];
+
+        (void)state;
+        write_file(file, node_text);
+        if (node_load(file, &topology, error, sizeof(error)))
+                fail_msg("%s", error);
+        assert_int_equal(topology_count(topology, TOPOLOGY_GPU), 4);
+        assert_int_equal(topology_count(topology, TOPOLOGY_NUMA), 2);
+        assert_int_equal(node_path(topology, 0, 1, path), 1);
+        assert_int_equal(topology->links[path[0]].kind, TOPOLOGY_LINK_DIRECT);
+        assert_int_equal(node_path(topology, 0, 2, path), 3); /* not through GPU 1 */
+        assert_int_equal(topology->links[path[0]].kind, TOPOLOGY_LINK_LOCAL);
+        assert_int_equal(topology->links[path[1]].kind, TOPOLOGY_LINK_NUMA);
+        assert_int_equal(topology->links[path[2]].kind, TOPOLOGY_LINK_LOCAL);
+        assert_int_equal(node_path(topology, 3, 2, path), 2);
+        assert_int_equal(node_path(topology, 2, 2, path), 0);
+        assert_int_equal(node_path(topology, 2, 9, path), 0);
+        assert_int_equal(topology_path(topology, 2, 4, path, 2), 0); /* too far */
+        topology_free(topology);
+        unlink(file);
+}
+
+/* One byte more on a path is one byte more on each of its links. */
+static void test_links(void **state) {
+        struct options options = {
+                .operation = RING_OP_ALL_TO_ALL, .ranks = 8, .type = RMX_FLOAT32, .algorithm = PLAN_DIRECT};
+        char file[64], error[OPTIONS_ERROR_MAX];
+        struct sim_result *result = calloc(1, sizeof(*result));
+        const struct sim_candidate *c;
+        struct sim sim;
+
+        (void)state;
+        assert_non_null(result);
+        write_file(file, node_text);
+        options.topology = file;
+        assert_int_equal(sim_init(&sim, &options, error), 0);
+        assert_int_equal(sim.n_ranks, 4);
+        assert_true(sim.constants.hop_ns == 1200); /* local, numa, local */
+        assert_int_equal(sim_look(&sim, 1 << 20, result), 0);
+        c = &result->candidates[0];
+        assert_int_equal(c->plan.algorithm, PLAN_DIRECT);
+        assert_int_equal(c->links[4].forth, 3 << 20); /* numa0 - numa1: of four pairs all but 1 - 2 */
+        assert_int_equal(c->links[4].back, 3 << 20);
+        assert_int_equal(c->links[5].forth, 1 << 20);
+        assert_int_equal(c->links[0].forth, 2 << 20); /* into gpu0 from 2 and 3 */
+        assert_int_equal(c->links[2].forth,
+                         2 << 20); /* links run from the lower position: numa1 to gpu2, from 0 and 3 */
+        assert_int_equal(c->links[3].forth, 3 << 20);
+        assert_int_equal(c->slowest_link, 4);
+        assert_true(c->link_ns > 3 * 1048576 / 20.0 * 0.999 && c->link_ns < 3 * 1048576 / 20.0 * 1.001);
+        assert_true(c->ns == sim.constants.request_ns + c->link_ns);
+        assert_string_equal(sim_limit(c), "link");
+        sim_result_deinit(result);
+        sim_deinit(&sim);
+        options.operation = RING_OP_SCATTER; /* one way only */
+        assert_int_equal(sim_init(&sim, &options, error), 0);
+        assert_int_equal(sim_look(&sim, 1 << 20, result), 0);
+        c = &result->candidates[0];
+        assert_int_equal(c->links[0].back, 2 << 20); /* from gpu0 to numa0, for 2 and 3 */
+        assert_int_equal(c->links[0].forth, 0);
+        assert_int_equal(c->links[4].forth, 2 << 20);
+        assert_int_equal(c->links[4].back, 0);
+        assert_int_equal(c->links[5].forth, 1 << 20);
+        sim_result_deinit(result);
+        sim_deinit(&sim);
+        options.ranks_given = true;
+        options.ranks = 5;
+        assert_int_equal(sim_init(&sim, &options, error), -EINVAL);
+        assert_non_null(strstr(error, "4 GPUs"));
+        sim_deinit(&sim);
+        options.topology = NULL;
+        options.host = true;
+        assert_int_equal(sim_init(&sim, &options, error), 0);
+        assert_int_equal(sim.n_ranks, 5);
+        sim_deinit(&sim);
+        unlink(file);
+        free(result);
+}
+
+static void test_bad_json(void **state) {
+        static const char *const bad[] = {
+                "",
+                "{}",
+                "{\"version\": 2, \"nodes\": []}",
+                "{\"version\": 1}",
+                "{\"version\": 1, \"nodes\": {}}",
+                "{\"version\": 1, \"nodes\": [], \"links\": 3}",
+                "{\"version\": 1, \"nodes\": [{}]}",
+                "{\"version\": 1, \"nodes\": [{\"kind\": \"cpu\", \"index\": 0}]}",
+                "{\"version\": 1, \"nodes\": [{\"kind\": \"gpu\", \"index\": -1}]}",
+                "{\"version\": 1, \"nodes\": [{\"kind\": \"gpu\", \"index\": 0, \"numa\": 0}]}",
+                "{\"version\": 1, \"nodes\": [{\"kind\": \"gpu\", \"index\": 0}, {\"kind\": \"gpu\", \"index\": 0}]}",
+                "{\"version\": 1, \"nodes\": [{\"kind\": \"gpu\", \"index\": 0, \"numa\": \"x\"}]}",
+                "{\"version\": 1, \"nodes\": [], \"links\": [{\"a\": \"gpu0\", \"b\": \"gpu1\", \"kind\": \"local\"}]}",
+                "{\"version\": 1, \"nodes\": [{\"kind\": \"gpu\", \"index\": 0}],"
+                " \"links\": [{\"a\": \"gpu0\", \"b\": \"gpu0\", \"kind\": \"direct\"}]}",
+                "{\"version\": 1, \"nodes\": [{\"kind\": \"gpu\", \"index\": 0}, {\"kind\": \"gpu\", \"index\": 1}],"
+                " \"links\": [{\"a\": \"gpu0\", \"b\": \"gpu1\", \"kind\": \"string\"}]}",
+                "{\"version\": 1, \"nodes\": [{\"kind\": \"gpu\", \"index\": 0}, {\"kind\": \"gpu\", \"index\": 1}],"
+                " \"links\": [{\"a\": \"gpu0\", \"b\": \"gpu1\", \"kind\": \"direct\", \"gb_per_second\": -1}]}",
+                "<topology>",
+                "<nothing/>",
+        };
+        struct topology *topology = NULL;
+        char file[64], error[256];
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+                write_file(file, bad[i]);
+                error[0] = '\0';
+                assert_int_equal(node_load(file, &topology, error, sizeof(error)), -EINVAL);
+                assert_true(error[0] != '\0');
+                assert_null(topology);
+                unlink(file);
+        }
+        assert_int_equal(node_load("/nowhere", &topology, error, sizeof(error)), -EINVAL);
+}
+
+/* As hwloc writes it: two packages, an accelerator on each and a console on the first. */
+static const char xml_text[] =
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+        "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
+        "<topology version=\"2.0\">\n"
+        " <object type=\"Machine\" os_index=\"0\" cpuset=\"0x3\" complete_cpuset=\"0x3\" allowed_cpuset=\"0x3\""
+        " nodeset=\"0x3\" complete_nodeset=\"0x3\" allowed_nodeset=\"0x3\" gp_index=\"1\">\n"
+        "  <object type=\"Package\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\""
+        " complete_nodeset=\"0x1\" gp_index=\"2\">\n"
+        "   <object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\""
+        " complete_nodeset=\"0x1\" gp_index=\"3\" local_memory=\"1073741824\"/>\n"
+        "   <object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\""
+        " complete_nodeset=\"0x1\" gp_index=\"4\"/>\n"
+        "   <object type=\"Bridge\" gp_index=\"5\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[00-20]\">\n"
+        "    <object type=\"PCIDev\" gp_index=\"6\" pci_busid=\"0000:03:00.0\" pci_type=\"0300 [1a03:2000] [0000:0000] "
+        "00\""
+        " pci_link_speed=\"0.25\"/>\n"
+        "    <object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:11:00.0\" pci_type=\"1200 [1002:740f] [0000:0000] "
+        "00\""
+        " pci_link_speed=\"32\"/>\n"
+        "   </object>\n"
+        "  </object>\n"
+        "  <object type=\"Package\" os_index=\"1\" cpuset=\"0x2\" complete_cpuset=\"0x2\" nodeset=\"0x2\""
+        " complete_nodeset=\"0x2\" gp_index=\"8\">\n"
+        "   <object type=\"NUMANode\" os_index=\"1\" cpuset=\"0x2\" complete_cpuset=\"0x2\" nodeset=\"0x2\""
+        " complete_nodeset=\"0x2\" gp_index=\"9\" local_memory=\"2147483648\"/>\n"
+        "   <object type=\"PU\" os_index=\"1\" cpuset=\"0x2\" complete_cpuset=\"0x2\" nodeset=\"0x2\""
+        " complete_nodeset=\"0x2\" gp_index=\"10\"/>\n"
+        "   <object type=\"Bridge\" gp_index=\"11\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[40-60]\">\n"
+        "    <object type=\"PCIDev\" gp_index=\"12\" pci_busid=\"0000:51:00.0\" pci_type=\"1200 [1002:740f] "
+        "[0000:0000] 00\""
+        " pci_link_speed=\"16\"/>\n"
+        "   </object>\n"
+        "  </object>\n"
+        " </object>\n"
+        "</topology>\n";
+
+static void test_xml(void **state) {
+        struct topology *topology = NULL;
+        uint32_t path[NODE_PATH_MAX];
+        char file[64], error[256];
+
+        (void)state;
+        write_file(file, xml_text);
+        if (node_load(file, &topology, error, sizeof(error)))
+                fail_msg("%s", error);
+        assert_int_equal(topology->n_cpus, 2);
+        assert_int_equal(topology_count(topology, TOPOLOGY_NUMA), 2);
+        assert_int_equal(topology_count(topology, TOPOLOGY_GPU), 2); /* not the console */
+        assert_string_equal(topology->nodes[2].name, "0000:11:00.0");
+        assert_int_equal(topology->nodes[3].numa, 1);
+        assert_int_equal(node_path(topology, 0, 1, path), 3);
+        assert_int_equal(topology->links[path[0]].bytes_per_second, UINT64_C(32000000000));
+        assert_int_equal(topology->links[path[2]].bytes_per_second, UINT64_C(16000000000));
+        assert_false(topology_full_mesh(topology));
+        topology_free(topology);
+        unlink(file);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_json),
+                cmocka_unit_test(test_links),
+                cmocka_unit_test(test_bad_json),
+                cmocka_unit_test(test_xml),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/* The program railmux-sim: command line, exit status, and that its JSON is what its schema says. */
+#include <fcntl.h>
+#include <jansson.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/cmocka_all.h"
+
+#define OUTPUT_MAX (1u << 20)
+
+extern char **environ;
+
+static char out[OUTPUT_MAX], err[OUTPUT_MAX];
+
+static void slurp(int fd, char *text) {
+        ssize_t n = pread(fd, text, OUTPUT_MAX - 1, 0);
+
+        assert_true(n >= 0 && n < OUTPUT_MAX - 1);
+        text[n] = '\0';
+        close(fd);
+}
+
+/* One command line, words parted by single spaces. Returns the exit status. */
+static int run(const char *line) {
+        int fds[2] = {memfd_create("out", MFD_CLOEXEC), memfd_create("err", MFD_CLOEXEC)}, status;
+        char words[512], *argv[24] = {"railmux-sim"}, *rest = words, *word;
+        posix_spawn_file_actions_t actions;
+        size_t n = 1;
+        pid_t pid;
+
+        snprintf(words, sizeof(words), "%s", line);
+        while ((word = strsep(&rest, " ")) && n < 23)
+                if (*word)
+                        argv[n++] = word;
+        argv[n] = NULL;
+        assert_true(fds[0] >= 0 && fds[1] >= 0);
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, fds[0], 1);
+        posix_spawn_file_actions_adddup2(&actions, fds[1], 2);
+        assert_int_equal(posix_spawn(&pid, RAILMUX_SIM, &actions, NULL, argv, environ), 0);
+        posix_spawn_file_actions_destroy(&actions);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        slurp(fds[0], out);
+        slurp(fds[1], err);
+        assert_true(WIFEXITED(status));
+        return WEXITSTATUS(status);
+}
+
+/* ---- a schema checker for the words our schemas use -------------------------------------------------------------- */
+static bool is_type(const json_t *value, const char *type) {
+        return (strcmp(type, "object") == 0 && json_is_object(value)) ||
+               (strcmp(type, "array") == 0 && json_is_array(value)) ||
+               (strcmp(type, "string") == 0 && json_is_string(value)) ||
+               (strcmp(type, "boolean") == 0 && json_is_boolean(value)) ||
+               (strcmp(type, "integer") == 0 && json_is_integer(value)) ||
+               (strcmp(type, "number") == 0 && json_is_number(value)) ||
+               (strcmp(type, "null") == 0 && json_is_null(value));
+}
+
+static bool has_type(const json_t *value, const json_t *types) {
+        const json_t *item;
+        size_t i;
+
+        if (json_is_string(types))
+                return is_type(value, json_string_value(types));
+        json_array_foreach(types, i, item) {
+                if (is_type(value, json_string_value(item)))
+                        return true;
+        }
+        return false;
+}
+
+/* NULL: right; else what is wrong. */
+static const char *wrong(json_t *value, const json_t *schema) {
+        const json_t *types = json_object_get(schema, "type"), *item, *minimum = json_object_get(schema, "minimum");
+        const json_t *constant = json_object_get(schema, "const"), *allowed = json_object_get(schema, "enum");
+        const char *name, *problem = NULL;
+        bool found = !allowed;
+        json_t *member;
+        size_t i;
+
+        if (types && !has_type(value, types))
+                return "a value of the wrong type";
+        if (constant && !json_equal(value, constant))
+                return "a constant that is another";
+        json_array_foreach(allowed, i, item) {
+                found |= json_equal(value, item) != 0;
+        }
+        if (!found)
+                return "a value that is not listed";
+        if (minimum && json_is_number(value) && json_number_value(value) < json_number_value(minimum))
+                return "a number that is too small";
+        json_array_foreach(json_object_get(schema, "required"), i, item) {
+                if (!json_object_get(value, json_string_value(item)))
+                        return json_string_value(item);
+        }
+        if (json_object_get(schema, "properties"))
+                json_object_foreach(value, name, member) {
+                        item = json_object_get(json_object_get(schema, "properties"), name);
+                        problem = item ? wrong(member, item) : name; /* what we write the schema should describe */
+                        if (problem)
+                                return problem;
+                }
+        if (json_object_get(schema, "items"))
+                json_array_foreach(value, i, member) {
+                        problem = wrong(member, json_object_get(schema, "items"));
+                        if (problem)
+                                return problem;
+                }
+        return NULL;
+}
+
+static const char *check_schema(json_t *document, const char *name) {
+        json_t *schema;
+        char path[512];
+        static char problem[128];
+
+        snprintf(path, sizeof(path), "%s/%s.json", SCHEMA_DIR, name);
+        schema = json_load_file(path, 0, NULL);
+        assert_non_null(schema);
+        assert_non_null(document);
+        snprintf(problem, sizeof(problem), "%s", wrong(document, schema) ? wrong(document, schema) : "");
+        json_decref(schema);
+        return problem;
+}
+
+static json_t *run_json(const char *line) {
+        json_t *document;
+
+        assert_int_equal(run(line), 0);
+        document = json_loads(out, 0, NULL);
+        if (!document)
+                fail_msg("railmux-sim %s prints no JSON", line);
+        return document;
+}
+
+static void test_json(void **state) {
+        static const char *const lines[] = {
+                "all_reduce --json",
+                "all_reduce --json --algorithm all --ranks 5 -b 1 -e 1M -f 16",
+                "all_reduce --json --ranks 1 --size 0",
+                "reduce_scatter --json --ranks 4 --algorithm halving_doubling -d bf16",
+                "broadcast --json --host --ranks 3 -r 2",
+                "send --json --ranks 2 -r 1",
+                "barrier --json --algorithm all",
+                "all_to_all_v --json --algorithm all -d fp64",
+                "choices --json --ranks 64",
+                "verify all_reduce --json --ranks 3",
+                "verify gather --json --algorithm direct",
+        };
+        json_t *document, *candidate;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+                document = run_json(lines[i]);
+                if (*check_schema(document, "railmux-sim"))
+                        fail_msg("railmux-sim %s: %s", lines[i], check_schema(document, "railmux-sim"));
+                json_decref(document);
+        }
+        /* The checker can say no. */
+        document = run_json("all_reduce --json");
+        candidate = json_array_get(
+                json_object_get(json_array_get(json_object_get(document, "results"), 0), "candidates"), 0);
+        json_object_set_new(candidate, "hops", json_integer(-1));
+        assert_string_equal(check_schema(document, "railmux-sim"), "a number that is too small");
+        json_object_del(candidate, "hops");
+        assert_string_equal(check_schema(document, "railmux-sim"), "hops");
+        json_object_set_new(candidate, "hops", json_string("many"));
+        assert_string_equal(check_schema(document, "railmux-sim"), "a value of the wrong type");
+        json_object_set_new(candidate, "hops", json_integer(1));
+        json_object_set_new(candidate, "skips", json_integer(1));
+        assert_string_equal(check_schema(document, "railmux-sim"), "skips");
+        json_decref(document);
+}
+
+static void test_text(void **state) {
+        (void)state;
+        assert_int_equal(run("all_reduce --ranks 4 --size 1M --algorithm all"), 0);
+        assert_string_equal(err, "");
+        assert_non_null(strstr(out, "4 of 12 pairs are used, each: 1572864 bytes")); /* ring: 2 (n - 1) / n */
+        assert_non_null(strstr(out, "Chosen: "));
+        assert_non_null(strstr(out, "reduction: ((x0 + x1) + x2) + x3"));
+        assert_int_equal(run("choices --ranks 2"), 0);
+        assert_non_null(strstr(out, "all_to_all_v "));
+        assert_int_equal(run("verify barrier"), 0);
+        assert_non_null(strstr(out, "barrier direct, 8 ranks: accepted"));
+        assert_int_equal(run("--version"), 0);
+        assert_non_null(strstr(out, "railmux-sim "));
+        assert_int_equal(run("--help"), 0);
+        assert_non_null(strstr(out, "Usage: railmux-sim"));
+}
+
+static void test_usage(void **state) {
+        static const struct {
+                const char *line, *says;
+        } bad[] = {
+                {"", "an operation is needed"},
+                {"recv", "unknown operation"},
+                {"none", "unknown operation"},
+                {"all_reduce extra", "exactly one"},
+                {"choices extra", "too much"},
+                {"verify", "exactly one"},
+                {"fit", "railmux-perf"},
+                {"fit /nowhere", "/nowhere"},
+                {"all_reduce --ranks 0", "1 to 64"},
+                {"all_reduce --ranks 65", "1 to 64"},
+                {"all_reduce --size x", "no size"},
+                {"all_reduce -b 2M -e 1M", "-b is larger"},
+                {"all_reduce -f 1", "2 to"},
+                {"all_reduce -d fp31", "unknown type"},
+                {"all_reduce --algorithm best", "unknown algorithm"},
+                {"all_reduce --algorithm direct", "does not exist"},
+                {"verify reduce_scatter --ranks 3 --algorithm halving_doubling", "does not exist"},
+                {"broadcast -r 8", "0 to 7"},
+                {"all_reduce --host --topology x", "exclude"},
+                {"all_reduce --topology /nowhere", "/nowhere"},
+                {"all_reduce --topology /dev/null", "/dev/null"},
+                {"all_reduce --constants /dev/null", "/dev/null"},
+                {"all_reduce -o x", "fit only"},
+                {"all_reduce --workers 0", "1 to"},
+                {"all_reduce --nonsense", "wrong option"},
+        };
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+                if (run(bad[i].line) != 2 || !strstr(err, bad[i].says))
+                        fail_msg("railmux-sim %s: %s", bad[i].line, err);
+                assert_string_equal(out, "");
+                assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1); /* one line */
+        }
+}
+
+static void test_fit(void **state) {
+        static const char text[] = "{\"results\": ["
+                                   "{\"op\": \"all_reduce\", \"ranks\": 4, \"type\": \"fp32\", \"count\": 1000000,"
+                                   " \"p50_us\": 5000, \"time_us\": 5000},"
+                                   "{\"op\": \"all_reduce\", \"ranks\": 4, \"type\": \"fp32\", \"count\": 100,"
+                                   " \"p50_us\": 20, \"time_us\": 20}]}";
+        char dir[] = "/tmp/railmux-sim-XXXXXX", perf[64], constants[64], line[256];
+        json_t *document;
+        FILE *file;
+
+        (void)state;
+        assert_non_null(mkdtemp(dir));
+        snprintf(perf, sizeof(perf), "%s/perf.json", dir);
+        snprintf(constants, sizeof(constants), "%s/constants.json", dir);
+        file = fopen(perf, "we");
+        assert_non_null(file);
+        fputs(text, file);
+        fclose(file);
+        snprintf(line, sizeof(line), "fit --workers 2 -o %s two_shot=%s", constants, perf);
+        assert_int_equal(run(line), 0);
+        assert_string_equal(out, "");
+        assert_non_null(strstr(err, "2 lines"));
+        document = json_load_file(constants, 0, NULL);
+        assert_string_equal(check_schema(document, "railmux-constants"), "");
+        json_decref(document);
+        snprintf(line, sizeof(line),
+                 "all_reduce --json --algorithm two_shot --ranks 4 --workers 2 --constants %s --size 4000000",
+                 constants);
+        document = run_json(line);
+        json_decref(document);
+        snprintf(line, sizeof(line), "fit %s", perf);
+        document = run_json(line);
+        assert_string_equal(check_schema(document, "railmux-constants"), "");
+        json_decref(document);
+        snprintf(line, sizeof(line), "fit -o %s/no/file %s", dir, perf);
+        assert_int_equal(run(line), 3);
+        unlink(perf);
+        unlink(constants);
+        assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_json),
+                cmocka_unit_test(test_text),
+                cmocka_unit_test(test_usage),
+                cmocka_unit_test(test_fit),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Nodes from files
+ *
+ * What hwloc writes is read by topology/. A node that exists on paper only is written in JSON:
+ *
+ *   {"version": 1,
+ *    "nodes": [{"kind": "numa", "index": 0}, {"kind": "gpu", "index": 0, "numa": 0}, {"kind": "gpu", "index": 1}],
+ *    "links": [{"a": "numa0", "b": "gpu0", "kind": "local", "gb_per_second": 32},
+ *              {"a": "gpu0", "b": "gpu1", "kind": "direct", "gb_per_second": 64, "latency_ns": 700}]}
+ *
+ * Links work both ways and name nodes by kind and index.
+ */
+#include "tools/sim/node.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "util/cleanup.h"
+
+#define NODE_VERSION 1
+
+struct reader {
+        struct topology *topology;
+        char *error;
+        size_t error_size;
+};
+
+static int complain(struct reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int complain(struct reader *reader, const char *format, ...) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(reader->error, reader->error_size, format, arguments);
+        va_end(arguments);
+        return -EINVAL;
+}
+
+static const char *const kinds[TOPOLOGY_NODE_KIND_COUNT] = {[TOPOLOGY_NUMA] = "numa", [TOPOLOGY_GPU] = "gpu"};
+
+static uint32_t kind_find(const char *name, size_t length) {
+        for (uint32_t i = TOPOLOGY_NUMA; name && i < TOPOLOGY_NODE_KIND_COUNT; i++)
+                if (strlen(kinds[i]) == length && strncmp(kinds[i], name, length) == 0)
+                        return i;
+        return 0;
+}
+
+static int read_node(struct reader *reader, const json_t *object, size_t i) {
+        const json_t *index = json_object_get(object, "index"), *numa = json_object_get(object, "numa");
+        const char *kind = json_string_value(json_object_get(object, "kind"));
+        struct topology_node node = {.numa = TOPOLOGY_NONE};
+        uint32_t position;
+        int r;
+
+        node.kind = kind ? kind_find(kind, strlen(kind)) : 0;
+        if (node.kind == 0 || !json_is_integer(index) || json_integer_value(index) < 0 ||
+            json_integer_value(index) > INT32_MAX)
+                return complain(reader, "node %zu: it needs a kind, numa or gpu, and an index", i);
+        node.index = (uint32_t)json_integer_value(index);
+        if (numa) {
+                node.numa = topology_find(reader->topology, TOPOLOGY_NUMA, (uint32_t)json_integer_value(numa));
+                if (!json_is_integer(numa) || node.numa == TOPOLOGY_NONE)
+                        return complain(reader, "node %zu: its NUMA node does not stand before it", i);
+        }
+        snprintf(node.name, sizeof(node.name), "%s%u", kind, node.index);
+        r = topology_add_node(reader->topology, &node, &position);
+        if (r == TOPOLOGY_E_EXISTS)
+                return complain(reader, "node %zu: %s is there already", i, node.name);
+        return r > 0 ? complain(reader, "node %zu is not allowed", i) : r;
+}
+
+/* "gpu3" -> position */
+static uint32_t end_find(const struct reader *reader, const json_t *value) {
+        const char *name = json_string_value(value);
+
+        for (uint32_t i = 0; name && i < reader->topology->n_nodes; i++)
+                if (strcmp(reader->topology->nodes[i].name, name) == 0)
+                        return i;
+        return TOPOLOGY_NONE;
+}
+
+static int read_link(struct reader *reader, const json_t *object, size_t i) {
+        const json_t *speed = json_object_get(object, "gb_per_second"),
+                     *latency = json_object_get(object, "latency_ns");
+        const char *kind = json_string_value(json_object_get(object, "kind"));
+        struct topology_link link = {.a = end_find(reader, json_object_get(object, "a")),
+                                     .b = end_find(reader, json_object_get(object, "b"))};
+        int r;
+
+        if (link.a == TOPOLOGY_NONE || link.b == TOPOLOGY_NONE)
+                return complain(reader, "link %zu: a or b is no node; nodes are called numa0, gpu0 and so on", i);
+        for (uint32_t k = TOPOLOGY_LINK_LOCAL; kind && k < TOPOLOGY_LINK_KIND_COUNT; k++)
+                if (strcmp(topology_link_kind_name(k), kind) == 0)
+                        link.kind = k;
+        if (link.kind == 0)
+                return complain(reader, "link %zu: its kind must be local, memory, direct or numa", i);
+        if ((speed && !(json_is_number(speed) && json_number_value(speed) >= 0 && json_number_value(speed) <= 1e6)) ||
+            (latency && !(json_is_integer(latency) && json_integer_value(latency) >= 0 &&
+                          json_integer_value(latency) <= INT32_MAX)))
+                return complain(reader, "link %zu: gb_per_second or latency_ns is out of bounds", i);
+        link.bytes_per_second = (uint64_t)(json_number_value(speed) * 1e9);
+        link.latency_ns = (uint32_t)json_integer_value(latency);
+        r = topology_add_link(reader->topology, &link);
+        if (r == TOPOLOGY_E_EXISTS)
+                return complain(reader, "link %zu is there already", i);
+        return r > 0 ? complain(reader, "link %zu is not allowed", i) : r;
+}
+
+static int read_json(struct reader *reader, const json_t *root) {
+        const json_t *nodes = json_object_get(root, "nodes"), *links = json_object_get(root, "links"), *item;
+        size_t i;
+        int r = 0;
+
+        if (json_integer_value(json_object_get(root, "version")) != NODE_VERSION)
+                return complain(reader, "its version is not %d", NODE_VERSION);
+        if (!json_is_array(nodes) || (links && !json_is_array(links)))
+                return complain(reader, "it needs lists of nodes and links");
+        json_array_foreach(nodes, i, item) {
+                r = r ? r : read_node(reader, item, i);
+        }
+        json_array_foreach(links, i, item) {
+                r = r ? r : read_link(reader, item, i);
+        }
+        return r;
+}
+
+static int load_json(const char *path, struct topology **ret_topology, char *ret_error, size_t error_size) {
+        _cleanup_(topology_freep) struct topology *topology = NULL;
+        struct reader reader = {.error = ret_error, .error_size = error_size};
+        json_error_t error;
+        json_t *root;
+        int r;
+
+        r = topology_new(&topology);
+        if (r)
+                return r;
+        reader.topology = topology;
+        root = json_load_file(path, 0, &error);
+        r = root ? read_json(&reader, root) : complain(&reader, "%s (line %d)", error.text, error.line);
+        json_decref(root);
+        if (r)
+                return r;
+        *ret_topology = topology;
+        topology = NULL;
+        return 0;
+}
+
+int node_load(const char *path, struct topology **ret_topology, char *ret_error, size_t error_size) {
+        FILE *file = fopen(path, "re");
+        int first, r;
+
+        if (!file) {
+                snprintf(ret_error, error_size, "%s", strerror(errno));
+                return -EINVAL;
+        }
+        do
+                first = fgetc(file);
+        while (first == ' ' || first == '\n' || first == '\r' || first == '\t');
+        fclose(file);
+        if (first != '<')
+                return load_json(path, ret_topology, ret_error, error_size);
+        r = topology_load_xml(path, ret_topology);
+        if (r > 0) {
+                snprintf(ret_error, error_size, "hwloc cannot read it");
+                return -EINVAL;
+        }
+        return r;
+}
+
+uint32_t node_path(const struct topology *topology, uint32_t from, uint32_t to, uint32_t links[NODE_PATH_MAX]) {
+        return topology_path(topology, topology_find(topology, TOPOLOGY_GPU, from),
+                             topology_find(topology, TOPOLOGY_GPU, to), links, NODE_PATH_MAX);
+}

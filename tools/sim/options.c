@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/sim/options.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/plan.h"
+#include "railmux/railmux.h"
+#include "util/parse.h"
+
+#define BYTES_MAX      (UINT64_C(1) << 40)
+#define OPERATIONS_MAX 32u
+
+static const char *const type_names[RMX_TYPE_COUNT] = {
+        [RMX_INT8] = "int8",    [RMX_UINT8] = "uint8",   [RMX_INT32] = "int32",          [RMX_UINT32] = "uint32",
+        [RMX_INT64] = "int64",  [RMX_UINT64] = "uint64", [RMX_FLOAT16] = "fp16",         [RMX_FLOAT32] = "fp32",
+        [RMX_FLOAT64] = "fp64", [RMX_BFLOAT16] = "bf16", [RMX_FLOAT8_E4M3] = "fp8_e4m3", [RMX_FLOAT8_E5M2] = "fp8_e5m2",
+};
+
+static const char help_text[] =
+        "Usage: railmux-sim OP [option...]\n"
+        "       railmux-sim choices [option...]\n"
+        "       railmux-sim verify OP [option...]\n"
+        "       railmux-sim fit [option...] [ALGORITHM=]FILE...\n"
+        "Shows how a collective would run: the plan, its traffic and its predicted time. Nothing is executed.\n"
+        "\n"
+        "  OP                    all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, all_to_all_v,\n"
+        "                        gather, scatter, send or barrier\n"
+        "  choices               print what is chosen for every operation and size\n"
+        "  verify                prove the plan of an operation, as an executor does before it runs it\n"
+        "  fit                   fit constants to results of railmux-perf -J\n"
+        "\n"
+        "      --ranks N         ranks, 1 to 64 (default 8, or the GPUs of the topology)\n"
+        "      --topology FILE   place the ranks on the GPUs of a node: hwloc XML, or JSON\n"
+        "      --host            place them on this host, as the host backend does\n"
+        "      --workers N       how many ranks make progress at once (default: --host: CPUs; else all)\n"
+        "  -b, --min SIZE        smallest size (default 64K); K, M and G are powers of 1024\n"
+        "  -e, --max SIZE        largest size (default the smallest)\n"
+        "  -f, --factor F        each size is F times the one before, 2 or more (default 2)\n"
+        "      --size SIZE       this size only\n"
+        "  -d, --type TYPE       int8 to fp8_e5m2 as in railmux-perf (default fp32)\n"
+        "  -r, --root R          root rank; of a send: the sender (default 0)\n"
+        "      --algorithm NAME  show this one instead of the chosen one; all: show all\n"
+        "      --constants FILE  JSON with the constants of the model (default: those of the host backend)\n"
+        "  -o, --output FILE     fit: where the constants go (default: standard output)\n"
+        "      --json            print JSON (docs/schema/railmux-sim.json)\n"
+        "  -h, --help            show this text\n"
+        "      --version         show the version\n"
+        "\n"
+        "A size is a request's count in bytes: what a rank contributes; for reduce_scatter, all_to_all, gather and\n"
+        "scatter one block of it.\n"
+        "Exit status: 0 all right, 1 the verifier refuses the plan, 2 wrong usage or input, 3 out of memory or the "
+        "like.\n";
+
+enum {
+        OPT_RANKS = 256,
+        OPT_TOPOLOGY,
+        OPT_HOST,
+        OPT_WORKERS,
+        OPT_SIZE,
+        OPT_ALGORITHM,
+        OPT_CONSTANTS,
+        OPT_JSON,
+        OPT_VERSION
+};
+
+static const struct option long_options[] = {
+        {"ranks", required_argument, NULL, OPT_RANKS},
+        {"topology", required_argument, NULL, OPT_TOPOLOGY},
+        {"host", no_argument, NULL, OPT_HOST},
+        {"workers", required_argument, NULL, OPT_WORKERS},
+        {"min", required_argument, NULL, 'b'},
+        {"max", required_argument, NULL, 'e'},
+        {"factor", required_argument, NULL, 'f'},
+        {"size", required_argument, NULL, OPT_SIZE},
+        {"type", required_argument, NULL, 'd'},
+        {"root", required_argument, NULL, 'r'},
+        {"algorithm", required_argument, NULL, OPT_ALGORITHM},
+        {"constants", required_argument, NULL, OPT_CONSTANTS},
+        {"output", required_argument, NULL, 'o'},
+        {"json", no_argument, NULL, OPT_JSON},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, OPT_VERSION},
+        {NULL, 0, NULL, 0},
+};
+
+const char *options_type_name(uint32_t type) {
+        return type < RMX_TYPE_COUNT && type_names[type] ? type_names[type] : "?";
+}
+
+uint32_t options_type_find(const char *name) {
+        for (uint32_t i = 0; i < RMX_TYPE_COUNT; i++)
+                if (type_names[i] && strcmp(type_names[i], name) == 0)
+                        return i;
+        return UINT32_MAX;
+}
+
+/* Operations that have plans. */
+uint32_t options_operation_find(const char *name) {
+        for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
+                if (plan_algorithm_at(i, 1, 0) != PLAN_ALGORITHM_NONE && strcmp(plan_operation_name(i), name) == 0)
+                        return i;
+        return UINT32_MAX;
+}
+
+uint32_t options_algorithm_find(const char *name) {
+        for (uint32_t i = PLAN_ALGORITHM_NONE + 1; i < PLAN_ALGORITHM_COUNT; i++)
+                if (strcmp(plan_algorithm_name(i), name) == 0)
+                        return i;
+        return UINT32_MAX;
+}
+
+static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(error, OPTIONS_ERROR_MAX, format, arguments);
+        va_end(arguments);
+        return OPTIONS_E_USAGE;
+}
+
+static int take_u32(const char *name, const char *text, uint32_t min, uint32_t max, uint32_t *ret_value, char *error) {
+        uint32_t value;
+
+        if (parse_u32(text, &value) != 0 || value < min || value > max)
+                return usage(error, "%s: '%.40s' is not allowed; allowed: %u to %u", name, text, min, max);
+        *ret_value = value;
+        return OPTIONS_OK;
+}
+
+static int take_size(const char *name, const char *text, uint64_t *ret_value, char *error) {
+        uint64_t value;
+
+        if (parse_size(text, &value) != 0 || value > BYTES_MAX)
+                return usage(error, "%s: '%.40s' is no size up to 1024G; examples: 8, 64K, 16M", name, text);
+        *ret_value = value;
+        return OPTIONS_OK;
+}
+
+static int take_algorithm(const char *text, uint32_t *ret_algorithm, char *error) {
+        char names[160];
+        size_t length = 0;
+
+        *ret_algorithm = strcmp(text, "all") == 0 ? OPTIONS_ALGORITHM_ALL : options_algorithm_find(text);
+        if (*ret_algorithm != UINT32_MAX || strcmp(text, "all") == 0)
+                return OPTIONS_OK;
+        for (uint32_t i = PLAN_ALGORITHM_NONE + 1; i < PLAN_ALGORITHM_COUNT; i++)
+                length += (size_t)snprintf(names + length, sizeof(names) - length, "%s, ", plan_algorithm_name(i));
+        return usage(error, "unknown algorithm '%.40s'; use one of: %sall", text, names);
+}
+
+static int take_operation(const char *text, uint32_t *ret_operation, char *error) {
+        char names[160];
+        size_t length = 0;
+
+        *ret_operation = options_operation_find(text);
+        if (*ret_operation != UINT32_MAX)
+                return OPTIONS_OK;
+        for (uint32_t i = 0; i < OPERATIONS_MAX; i++)
+                if (plan_algorithm_at(i, 1, 0) != PLAN_ALGORITHM_NONE)
+                        length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s", length ? ", " : "",
+                                                   plan_operation_name(i));
+        return usage(error, "unknown operation '%.40s'; use one of: %s", text, names);
+}
+
+static int take_option(int c, const char *text, struct options *o, char *error) {
+        int r;
+
+        switch (c) {
+        case OPT_RANKS:
+                o->ranks_given = true;
+                return take_u32("--ranks", text, 1, PLAN_RANKS_MAX, &o->ranks, error);
+        case OPT_TOPOLOGY:
+                o->topology = text;
+                return OPTIONS_OK;
+        case OPT_HOST:
+                o->host = true;
+                return OPTIONS_OK;
+        case OPT_WORKERS:
+                return take_u32("--workers", text, 1, 4096, &o->workers, error);
+        case 'b':
+                return take_size("-b", text, &o->min_bytes, error);
+        case 'e':
+                return take_size("-e", text, &o->max_bytes, error);
+        case 'f':
+                return take_u32("-f", text, 2, 1u << 30, &o->factor, error);
+        case OPT_SIZE:
+                r = take_size("--size", text, &o->min_bytes, error);
+                o->max_bytes = o->min_bytes;
+                return r;
+        case 'd':
+                o->type = options_type_find(text);
+                return o->type == UINT32_MAX ? usage(error, "unknown type '%.40s'; see railmux-sim --help", text)
+                                             : OPTIONS_OK;
+        case 'r':
+                return take_u32("-r", text, 0, PLAN_RANKS_MAX - 1, &o->root, error);
+        case OPT_ALGORITHM:
+                return take_algorithm(text, &o->algorithm, error);
+        case OPT_CONSTANTS:
+                o->constants = text;
+                return OPTIONS_OK;
+        case 'o':
+                o->output = text;
+                return OPTIONS_OK;
+        case OPT_JSON:
+                o->json = true;
+                return OPTIONS_OK;
+        case 'h':
+                fputs(help_text, stdout);
+                return OPTIONS_E_HELP;
+        case OPT_VERSION:
+                printf("railmux-sim %d.%d.%d\n", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
+                return OPTIONS_E_HELP;
+        default:
+                return usage(error, "wrong option; see railmux-sim --help");
+        }
+}
+
+static int take_command(int n_words, char **words, struct options *o, char *error) {
+        if (n_words < 1)
+                return usage(error, "an operation is needed; see railmux-sim --help");
+        if (strcmp(words[0], "fit") == 0) {
+                o->command = OPTIONS_FIT;
+                o->files = words + 1;
+                o->n_files = (uint32_t)n_words - 1;
+                return n_words > 1 ? OPTIONS_OK : usage(error, "fit needs results of railmux-perf -J");
+        }
+        if (strcmp(words[0], "choices") == 0) {
+                o->command = OPTIONS_CHOICES;
+                return n_words == 1 ? OPTIONS_OK : usage(error, "choices: '%.40s' is too much", words[1]);
+        }
+        if (strcmp(words[0], "verify") == 0) {
+                o->command = OPTIONS_VERIFY;
+                n_words--;
+                words++;
+        }
+        if (n_words != 1)
+                return usage(error, "exactly one operation is needed; see railmux-sim --help");
+        return take_operation(words[0], &o->operation, error);
+}
+
+int options_parse(int argc, char **argv, struct options *ret_options, char ret_error[OPTIONS_ERROR_MAX]) {
+        struct options o = {
+                .ranks = 8, .min_bytes = 64u << 10, .max_bytes = UINT64_MAX, .factor = 2, .type = RMX_FLOAT32};
+        int c, r;
+
+        opterr = 0; /* one line, and it is ours */
+        while ((c = getopt_long(argc, argv, "b:e:f:d:r:o:h", long_options, NULL)) != -1) {
+                r = take_option(c, optarg, &o, ret_error);
+                if (r)
+                        return r;
+        }
+        r = take_command(argc - optind, argv + optind, &o, ret_error);
+        if (r)
+                return r;
+        if (o.max_bytes == UINT64_MAX)
+                o.max_bytes = o.min_bytes;
+        if (o.min_bytes > o.max_bytes)
+                return usage(ret_error, "-b is larger than -e");
+        if (o.topology && o.host)
+                return usage(ret_error, "--topology and --host exclude each other");
+        if (o.output && o.command != OPTIONS_FIT)
+                return usage(ret_error, "-o is for fit only");
+        *ret_options = o;
+        return OPTIONS_OK;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/* Results as text. What is equal for many ranks or links is said once. */
+#include "tools/sim/report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/sim/words.h"
+#include "util/parse.h"
+
+#define MATRIX_RANKS_MAX 12u
+
+static const char *size_text(uint64_t bytes, char out[32]) {
+        return format_size(bytes, out, 32);
+}
+
+static void print_us(double ns) {
+        printf(" %11.2f", ns / 1000);
+}
+
+void report_begin(const struct sim *sim) {
+        char part[32], staging[32];
+
+        printf("# %u ranks, %u at once, parts of %s, %u slots, staging %s\n", sim->n_ranks, sim->constants.parallel,
+               size_text(sim->geometry.part_bytes, part), sim->geometry.slots,
+               size_text(plan_staging_bytes(&sim->geometry, sim->n_ranks), staging));
+}
+
+static const struct sim_candidate *chosen_of(const struct sim_result *result) {
+        for (uint32_t i = 0; i < result->n_candidates; i++)
+                if (result->candidates[i].chosen)
+                        return &result->candidates[i];
+        return NULL;
+}
+
+static void print_why(const struct sim *sim, const struct sim_result *result) {
+        const struct sim_candidate *chosen = chosen_of(result), *other = NULL;
+        const char *limit;
+
+        if (!chosen)
+                return;
+        for (uint32_t i = 0; i < result->n_candidates; i++) {
+                const struct sim_candidate *c = &result->candidates[i];
+
+                if (!c->chosen && (!other || c->ns < other->ns))
+                        other = c;
+        }
+        limit = sim_limit(chosen);
+        printf("Chosen: %s; ", plan_algorithm_name(chosen->plan.algorithm));
+        if (strcmp(limit, "path") == 0)
+                printf("its time is that of a chain of %d hops", chosen->hops);
+        else if (strcmp(limit, "rank") == 0)
+                printf("its time is the work of the busiest rank");
+        else if (strcmp(limit, "workers") == 0)
+                printf("its time is the work of all ranks, done by %u at once", sim->constants.parallel);
+        else
+                printf("its time is that of the busiest link");
+        if (other && other->ns >= chosen->ns)
+                printf("; the next best, %s, takes %.2f times as long", plan_algorithm_name(other->plan.algorithm),
+                       other->ns / chosen->ns);
+        else if (other)
+                printf("; %s is predicted faster by %.0f %%, which %s", plan_algorithm_name(other->plan.algorithm),
+                       100 * (1 - other->ns / chosen->ns),
+                       other->cost.ns < chosen->cost.ns ? "is too little, or for too few sizes, to change"
+                                                        : "only the topology knows");
+        puts(other ? "" : "; nothing else exists");
+}
+
+static void print_candidates(const struct sim *sim, const struct sim_result *result) {
+        printf("  %-20s %11s %11s %11s %11s", "algorithm", "predicted", "path", "rank", "workers");
+        if (sim->topology)
+                printf(" %11s", "link");
+        printf(" %5s  %s\n", "hops", "tree");
+        printf("  %-20s %11s %11s %11s %11s%s\n", "", "(us)", "(us)", "(us)", "(us)",
+               sim->topology ? "        (us)" : "");
+        for (uint32_t i = 0; i < result->n_candidates; i++) {
+                const struct sim_candidate *c = &result->candidates[i];
+
+                printf("%c %-20s", c->chosen ? '*' : ' ', plan_algorithm_name(c->plan.algorithm));
+                print_us(c->ns);
+                print_us(c->cost.critical_ns);
+                print_us(c->cost.busiest_ns);
+                print_us(c->cost.shared_ns);
+                if (sim->topology)
+                        print_us(c->link_ns);
+                printf(" %5d  %s\n", c->hops, plan_tree_name(c->plan.tree));
+        }
+}
+
+static void print_ranks(const struct traffic *t) {
+        printf("  %-7s %9s %17s %17s %12s %12s %12s %12s\n", "ranks", "steps", "chunks out/in", "signals out/in",
+               "copied (B)", "reduced (B)", "output (B)", "far (B)");
+        for (uint32_t first = 0, last; first < t->n_ranks; first = last + 1) {
+                const struct traffic_rank *r = &t->rank[first];
+                char who[16];
+
+                for (last = first; last + 1 < t->n_ranks && memcmp(r, &t->rank[last + 1], sizeof(*r)) == 0; last++)
+                        ;
+                snprintf(who, sizeof(who), last > first ? "%u-%u" : "%u", first, last);
+                printf("  %-7s %9" PRIu64 " %8" PRIu64 "/%-8" PRIu64 " %8" PRIu64 "/%-8" PRIu64 " %12" PRIu64
+                       " %12" PRIu64 " %12" PRIu64 " %12" PRIu64 "\n",
+                       who, r->steps, r->chunks_sent, r->chunks_taken, r->signals_sent, r->signals_taken,
+                       r->bytes_copied, r->bytes_reduced, r->bytes_output, r->bytes_far);
+        }
+}
+
+static void print_matrix(const struct traffic *t) {
+        const struct traffic_link *first = NULL;
+        uint32_t n = t->n_ranks, used = 0;
+        bool equal = true;
+
+        for (uint32_t a = 0; a < n; a++)
+                for (uint32_t b = 0; b < n; b++) {
+                        const struct traffic_link *link = &t->link[a][b];
+
+                        if (a == b || link->bytes + link->chunks + link->signals == 0)
+                                continue;
+                        used++;
+                        first = first ? first : link;
+                        equal = equal && memcmp(first, link, sizeof(*link)) == 0;
+                }
+        if (used == 0)
+                return;
+        if (equal) {
+                printf("  %u of %u pairs are used, each: %" PRIu64 " bytes, %" PRIu64 " chunks, %" PRIu64 " signals\n",
+                       used, n * (n - 1), first->bytes, first->chunks, first->signals);
+                if (used == n * (n - 1))
+                        return;
+        }
+        if (n > MATRIX_RANKS_MAX) {
+                if (!equal)
+                        printf("  %u of %u pairs are used, unequally; --json has them all\n", used, n * (n - 1));
+                return;
+        }
+        printf("  bytes from (row) to (column)\n  %4s", "");
+        for (uint32_t b = 0; b < n; b++)
+                printf(" %11u", b);
+        for (uint32_t a = 0; a < n; a++) {
+                printf("\n  %4u", a);
+                for (uint32_t b = 0; b < n; b++)
+                        if (a == b)
+                                printf(" %11s", "-");
+                        else
+                                printf(" %11" PRIu64, t->link[a][b].bytes);
+        }
+        putchar('\n');
+}
+
+static void print_links(const struct sim *sim, const struct sim_candidate *c) {
+        const struct topology *topology = sim->topology;
+
+        printf("  %-24s %-7s %14s %14s %11s\n", "link", "kind", "forth (B)", "back (B)", "at least (us)");
+        for (uint32_t i = 0; i < topology->n_links; i++) {
+                const struct topology_link *link = &topology->links[i];
+                const struct sim_link *load = &c->links[i];
+                uint64_t bytes = load->forth > load->back ? load->forth : load->back;
+                char name[140];
+
+                if (bytes == 0)
+                        continue;
+                snprintf(name, sizeof(name), "%s - %s", topology->nodes[link->a].name, topology->nodes[link->b].name);
+                printf("  %-24s %-7s %14" PRIu64 " %14" PRIu64, name, topology_link_kind_name(link->kind), load->forth,
+                       load->back);
+                if (link->bytes_per_second > 0)
+                        print_us((double)bytes * 1e9 / (double)link->bytes_per_second);
+                putchar('\n');
+        }
+}
+
+static void print_details(const struct sim *sim, const struct sim_candidate *c) {
+        char text[WORDS_TREE_MAX], phase[WORDS_PHASE_MAX];
+
+        printf("\nPlan %s %s\n", plan_operation_name(c->plan.operation), plan_algorithm_name(c->plan.algorithm));
+        for (uint32_t p = 0; p < c->plan.n_phases; p++)
+                printf("  %u %-7s %s\n", p, plan_kind_name(c->plan.phases[p].kind), words_phase(&c->plan, p, phase));
+        if (c->plan.tree != PLAN_TREE_NONE)
+                printf("  reduction: %s%s\n", words_tree(&c->plan, sim->options->root, text),
+                       c->plan.tree == PLAN_TREE_ROTATED && !plan_operation_rooted(c->plan.operation)
+                               ? " for the first shard, and so on around"
+                               : "");
+        print_ranks(c->traffic);
+        print_matrix(c->traffic);
+        if (sim->topology)
+                print_links(sim, c);
+}
+
+void report_result(const struct sim *sim, const struct sim_result *result) {
+        char size[32];
+
+        printf("\n%s, %s, %" PRIu64 " elements of %s\n", plan_operation_name(sim->options->operation),
+               size_text(result->bytes, size), result->count, options_type_name(sim->options->type));
+        print_candidates(sim, result);
+        print_why(sim, result);
+        for (uint32_t i = 0; i < result->n_candidates; i++)
+                if (result->candidates[i].shown)
+                        print_details(sim, &result->candidates[i]);
+}
+
+void report_choices(const struct sim *sim) {
+        uint64_t from = 0;
+        char size[32];
+
+        for (uint32_t i = 0; i < sim->n_choices; i++) {
+                const struct plan_choice *c = &sim->choices[i];
+                bool first = i == 0 || sim->choices[i - 1].operation != c->operation;
+
+                printf("%-15s %-20s ", first ? plan_operation_name(c->operation) : "",
+                       plan_algorithm_name(c->algorithm));
+                if (c->max_bytes < UINT64_MAX)
+                        printf("up to %s\n", size_text(c->max_bytes, size));
+                else
+                        printf("%s%s\n", first ? "all sizes" : "above ", first ? "" : size_text(from, size));
+                from = c->max_bytes;
+        }
+}

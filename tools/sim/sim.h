@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* One request looked at: candidates, the choice, and what each would do. */
+#include "plan/cost.h"
+#include "tools/sim/options.h"
+#include "tools/sim/traffic.h"
+#include "topology/topology.h"
+
+struct sim {
+        const struct options *options;
+        struct topology *topology; /* or NULL */
+        struct plan_constants constants;
+        struct plan_geometry geometry;
+        uint32_t n_ranks;
+        struct plan_choice choices[PLAN_CHOICES_MAX];
+        uint32_t n_choices;
+        uint32_t element_bytes, partial_bytes;
+};
+
+struct sim_link {             /* of the topology */
+        uint64_t forth, back; /* bytes from a to b and from b to a */
+};
+
+struct sim_candidate {
+        struct plan plan;
+        struct plan_cost cost;
+        int hops;
+        bool chosen, shown;
+        /* Of those shown: */
+        struct traffic *traffic;
+        struct sim_link *links; /* by position in the topology, NULL without one */
+        double link_ns;         /* what the busiest link takes; 0: unknown */
+        uint32_t slowest_link;
+        double ns; /* predicted: the cost, but no less than link_ns */
+};
+
+struct sim_result {
+        uint64_t bytes, count;
+        uint64_t vector[PLAN_RANKS_MAX]; /* all_to_all_v: as much for each; and no offsets */
+        uint32_t n_candidates;
+        struct sim_candidate candidates[PLAN_ALGORITHM_COUNT];
+};
+
+/* 0; -EINVAL with a sentence in ret_error; -ENOMEM. */
+int sim_init(struct sim *sim, const struct options *options, char ret_error[OPTIONS_ERROR_MAX]);
+void sim_deinit(struct sim *sim);
+/* `bytes` is rounded down to whole elements. -EINVAL if the algorithm asked for does not exist, -ENOMEM. */
+int sim_look(const struct sim *sim, uint64_t bytes, struct sim_result *ret_result);
+void sim_result_deinit(struct sim_result *result);
+/* What decides a candidate's time: "path", "rank", "workers" or "link". */
+const char *sim_limit(const struct sim_candidate *candidate);
