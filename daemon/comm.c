@@ -26,6 +26,7 @@
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "plan/constants.h"
 #include "railmux/railmux.h"
 #include "ring/marks.h"
 #include "util/clock.h"
@@ -239,6 +240,7 @@ static uint32_t comm_choose(struct comm *comm) {
                 if (!choices)
                         return 0;
                 plan_constants_host(&constants, workers);
+                constants_merge(&constants, &comm->manager->config->constants);
                 kept->choices = choices;
                 kept->workers = workers;
                 kept->n = plan_choose(&constants, comm->n_ranks, choices);

@@ -11,6 +11,7 @@
 #include "daemon/config.h"
 
 #include "daemon/config_file.h"
+#include "plan/constants.h"
 #include "ring/ring.h"
 #include "util/cleanup.h"
 #include "util/log.h"
@@ -54,12 +55,14 @@ void config_init(struct config *config) {
                                 [CHARGE_FDS] = 4096,
                         },
         };
+        constants_clear(&config->constants);
 }
 
 void config_deinit(struct config *config) {
         free(config->client_socket);
         free(config->control_socket);
         free(config->backend);
+        free(config->constants_file);
         free(config->file);
         *config = (struct config){0};
 }
@@ -70,8 +73,10 @@ static int config_copy(const struct config *config, struct config *ret_copy) {
         copy.client_socket = config->client_socket ? strdup(config->client_socket) : NULL;
         copy.control_socket = config->control_socket ? strdup(config->control_socket) : NULL;
         copy.backend = config->backend ? strdup(config->backend) : NULL;
+        copy.constants_file = config->constants_file ? strdup(config->constants_file) : NULL;
         copy.file = NULL; /* of an earlier load */
-        if (!copy.client_socket || !copy.control_socket || !copy.backend) {
+        if (!copy.client_socket || !copy.control_socket || !copy.backend ||
+            (config->constants_file && !copy.constants_file)) {
                 config_deinit(&copy);
                 return -ENOMEM; /* also for defaults that could not be made */
         }

@@ -2,6 +2,7 @@
 #pragma once
 /* railmuxd's configuration: defaults, then /etc/railmux/railmuxd.yaml, then conf.d/ *.yaml in name order, then the
  * command line. */
+#include "plan/cost.h"
 #include "util/charge.h"
 #include <stdint.h>
 
@@ -18,6 +19,8 @@ struct config {
         uint32_t stall_ms;                  /* a sequence older than this is reported as stalled; default 1000 */
         uint32_t ring_depth;                /* default RING_DEPTH_DEFAULT */
         uint64_t limit[CHARGE_KIND_COUNT];  /* of the default tenant */
+        char *constants_file;               /* constants of the cost model; NULL: those shipped */
+        struct plan_constants constants;    /* what that file gives, see plan/constants.h */
         char *file;                         /* main file in force, NULL if none */
 };
 

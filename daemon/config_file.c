@@ -48,6 +48,7 @@ static const cyaml_schema_field_t executor_fields_schema[] = {
         CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t session_fields_schema[] = {TEXT(config_texts_session, ring_depth), CYAML_FIELD_END};
+static const cyaml_schema_field_t plans_fields_schema[] = {TEXT(config_texts_plans, constants), CYAML_FIELD_END};
 static const cyaml_schema_field_t limits_fields_schema[] = {
         TEXT(config_texts_limits, sessions),
         TEXT(config_texts_limits, comms),
@@ -65,6 +66,7 @@ static const cyaml_schema_field_t top_fields_schema[] = {
         SECTION(gpu, gpu_fields_schema),
         SECTION(executor, executor_fields_schema),
         SECTION(session, session_fields_schema),
+        SECTION(plans, plans_fields_schema),
         SECTION(limits, limits_fields_schema),
         CYAML_FIELD_END,
 };
@@ -162,10 +164,10 @@ static int config_apply_texts(struct config *config, const char *file, const str
 
                 if (!place)
                         continue;
-                if (!value || !*value)
+                if ((!value || !*value) && !key->may_be_empty)
                         return config_refuse(file, mark, error, "%s: no value is given; allowed: %s", key->path,
                                              key->allowed);
-                r = key->apply(key, config, value, why);
+                r = key->apply(key, config, value ? value : "", why);
                 if (r == -ENOMEM)
                         snprintf(error, CONFIG_ERROR_MAX, "out of memory");
                 else if (r < 0)
@@ -214,7 +216,7 @@ int config_text_apply(struct config *config, const char *path, const char *text,
         return r;
 }
 
-static int config_file_read(const char *path, char **ret_text, size_t *ret_length) {
+int config_file_read(const char *path, char **ret_text, size_t *ret_length) {
         _cleanup_free_ char *text = NULL;
         _cleanup_close_ int fd = -1;
         size_t length = 0;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/config_keys.h"
 
+#include "daemon/config_file.h"
+#include "plan/constants.h"
 #include "ring/ring.h"
+#include "util/cleanup.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include <errno.h>
@@ -154,6 +157,44 @@ static int config_key_depth(const struct config_key *key, struct config *config,
         return 0;
 }
 
+/* Read at once, so that a file that cannot be used is refused like any other value. */
+static int config_key_constants(const struct config_key *key, struct config *config, const char *value,
+                                char why[CONFIG_WHY_MAX]) {
+        char **target = config_key_target(key, config), error[112];
+        _cleanup_free_ char *text = NULL;
+        struct plan_constants constants;
+        size_t length;
+        int r;
+
+        constants_clear(&constants);
+        if (!value[0]) {
+                free(*target);
+                *target = NULL;
+                config->constants = constants;
+                return 0;
+        }
+        if (value[0] != '/') {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no absolute path", value);
+                return -EINVAL;
+        }
+        r = config_file_read(value, &text, &length);
+        if (r == -ENOMEM)
+                return r;
+        if (r < 0) {
+                snprintf(why, CONFIG_WHY_MAX, "%.128s cannot be read: %s", value,
+                         r == -EBADF ? "not a regular file" : strerror(-r));
+                return -EINVAL;
+        }
+        r = constants_parse(text, length, &constants, error, sizeof(error));
+        if (r == -EINVAL)
+                snprintf(why, CONFIG_WHY_MAX, "%.128s: %s", value, error);
+        if (!r)
+                r = config_key_string(key, config, value);
+        if (!r)
+                config->constants = constants;
+        return r;
+}
+
 _Static_assert(RING_DEPTH_MIN == 4 && RING_DEPTH_MAX == 4096, "the text below names them");
 
 #define SOCKET_ALLOWED "an absolute path of at most 102 bytes"
@@ -163,27 +204,29 @@ _Static_assert(CONFIG_SOCKET_MAX == 102, "the text above names it");
 #define SIZE_MAX_ALLOWED (UINT64_C(1) << 50)
 
 const struct config_key config_keys[] = {
-        {"version", "1", config_key_version, 1, 1, 0},
-        {"log.level", "error, warning, notice, info, debug", config_key_level, 0, 0,
-         offsetof(struct config, log_level)},
-        {"client.socket", SOCKET_ALLOWED, config_key_socket, 0, 0, offsetof(struct config, client_socket)},
-        {"client.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, client_mode)},
-        {"control.socket", SOCKET_ALLOWED, config_key_socket, 0, 0, offsetof(struct config, control_socket)},
-        {"control.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, control_mode)},
-        {"gpu.backend", "auto, host", config_key_backend, 0, 0, offsetof(struct config, backend)},
-        {"gpu.host_gpus", "1 .. 64", config_key_u32, 1, 64, offsetof(struct config, gpus)},
-        {"executor.workers", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, workers)},
-        {"executor.stall_ms", "1 .. 3600000", config_key_u32, 1, 3600000, offsetof(struct config, stall_ms)},
+        {"version", "1", config_key_version, 1, 1, 0, false},
+        {"log.level", "error, warning, notice, info, debug", config_key_level, 0, 0, offsetof(struct config, log_level),
+         false},
+        {"client.socket", SOCKET_ALLOWED, config_key_socket, 0, 0, offsetof(struct config, client_socket), false},
+        {"client.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, client_mode), false},
+        {"control.socket", SOCKET_ALLOWED, config_key_socket, 0, 0, offsetof(struct config, control_socket), false},
+        {"control.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, control_mode), false},
+        {"gpu.backend", "auto, host", config_key_backend, 0, 0, offsetof(struct config, backend), false},
+        {"gpu.host_gpus", "1 .. 64", config_key_u32, 1, 64, offsetof(struct config, gpus), false},
+        {"executor.workers", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, workers), false},
+        {"executor.stall_ms", "1 .. 3600000", config_key_u32, 1, 3600000, offsetof(struct config, stall_ms), false},
         {"session.ring_depth", "a power of two in 4 .. 4096", config_key_depth, RING_DEPTH_MIN, RING_DEPTH_MAX,
-         offsetof(struct config, ring_depth)},
-        {"limits.sessions", "1 .. 100000", config_key_u64, 1, 100000, LIMIT(CHARGE_SESSIONS)},
-        {"limits.comms", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_COMMS)},
-        {"limits.buffers", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_BUFFERS)},
+         offsetof(struct config, ring_depth), false},
+        {"plans.constants", "an absolute path of a file of railmux-sim fit, or nothing", config_key_constants, 0, 0,
+         offsetof(struct config, constants_file), true},
+        {"limits.sessions", "1 .. 100000", config_key_u64, 1, 100000, LIMIT(CHARGE_SESSIONS), false},
+        {"limits.comms", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_COMMS), false},
+        {"limits.buffers", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_BUFFERS), false},
         {"limits.bytes", "1MiB .. 1PiB, as a number of bytes or with K, M, G, T", config_key_size, 1u << 20,
-         SIZE_MAX_ALLOWED, LIMIT(CHARGE_BYTES)},
-        {"limits.rings", "1 .. 100000", config_key_u64, 1, 100000, LIMIT(CHARGE_RINGS)},
-        {"limits.fds", "16 .. 5000", config_key_u64, 16, 5000, LIMIT(CHARGE_FDS)},
-        {NULL, NULL, NULL, 0, 0, 0},
+         SIZE_MAX_ALLOWED, LIMIT(CHARGE_BYTES), false},
+        {"limits.rings", "1 .. 100000", config_key_u64, 1, 100000, LIMIT(CHARGE_RINGS), false},
+        {"limits.fds", "16 .. 5000", config_key_u64, 16, 5000, LIMIT(CHARGE_FDS), false},
+        {NULL, NULL, NULL, 0, 0, 0, false},
 };
 
 const struct config_key *config_key_find(const char *path) {
@@ -208,6 +251,7 @@ const char *config_key_text(const struct config_key *key, const struct config_te
                 {"executor.workers", t->executor ? t->executor->workers : NULL},
                 {"executor.stall_ms", t->executor ? t->executor->stall_ms : NULL},
                 {"session.ring_depth", t->session ? t->session->ring_depth : NULL},
+                {"plans.constants", t->plans ? t->plans->constants : NULL},
                 {"limits.sessions", t->limits ? t->limits->sessions : NULL},
                 {"limits.comms", t->limits ? t->limits->comms : NULL},
                 {"limits.buffers", t->limits ? t->limits->buffers : NULL},

@@ -2,9 +2,10 @@
 #pragma once
 /* The keys of the configuration: name, what is allowed, and where the value goes. */
 #include "daemon/config.h"
+#include <stdbool.h>
 #include <stddef.h>
 
-#define CONFIG_WHY_MAX 160u
+#define CONFIG_WHY_MAX 256u
 
 /* What libcyaml makes of a file: texts as they stand there, NULL where nothing was given. */
 struct config_texts {
@@ -24,6 +25,9 @@ struct config_texts {
         struct config_texts_session {
                 char *ring_depth;
         } * session;
+        struct config_texts_plans {
+                char *constants;
+        } * plans;
         struct config_texts_limits {
                 char *sessions, *comms, *buffers, *bytes, *rings, *fds;
         } * limits;
@@ -36,6 +40,7 @@ struct config_key {
         int (*apply)(const struct config_key *key, struct config *config, const char *value, char why[CONFIG_WHY_MAX]);
         uint64_t minimum, maximum; /* of numbers and sizes */
         size_t offset;             /* in struct config */
+        bool may_be_empty;
 };
 
 extern const struct config_key config_keys[]; /* ends with path NULL */

@@ -225,6 +225,14 @@ static void manager_watchdog(evutil_socket_t fd, short what, void *data) {
                    HASH_COUNT(manager->sessions), HASH_COUNT(manager->comms));
 }
 
+/* Plans are chosen anew for communicators that are made from now on. */
+static void manager_drop_choices(struct manager *manager) {
+        for (unsigned int i = 0; i < MANAGER_RANKS_MAX; i++) {
+                free(manager->choices[i].choices);
+                manager->choices[i] = (struct manager_choice){0};
+        }
+}
+
 static void manager_signal(evutil_socket_t signal_number, short what, void *data) {
         struct manager *manager = data;
         char error[CONFIG_ERROR_MAX];
@@ -254,6 +262,11 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 manager->config->log_level = fresh.log_level;
                 manager->config->stall_ms = fresh.stall_ms;
                 memcpy(manager->config->limit, fresh.limit, sizeof(fresh.limit));
+                free(manager->config->constants_file);
+                manager->config->constants_file = fresh.constants_file;
+                fresh.constants_file = NULL; /* it is ours now */
+                manager->config->constants = fresh.constants;
+                manager_drop_choices(manager);
                 log_set_level(fresh.log_level);
                 DL_FOREACH(manager->tenants, tenant)
                 tenant_set_limits(tenant, fresh.limit);
@@ -421,8 +434,7 @@ struct manager *manager_free(struct manager *manager) {
         while (manager->comms) /* freeing a parent frees what was being split from it */
                 comm_free(manager->comms);
         tombstones_free(manager);
-        for (unsigned int i = 0; i < MANAGER_RANKS_MAX; i++)
-                free(manager->choices[i].choices);
+        manager_drop_choices(manager);
         HASH_ITER(hh, manager->sessions, session, tmp)
         session_free(session);
         while (manager->greetings)

@@ -86,8 +86,8 @@ struct manager *manager_free(struct manager *manager);
 int manager_run(struct manager *manager);
 void manager_stop(struct manager *manager);
 
-/* Loads the configuration whole, then swaps limits, log level and stall bound. 0, or -errno with a text and nothing
- * changed. */
+/* Loads the configuration whole, then swaps limits, log level, stall bound and constants of the cost model. 0, or
+ * -errno with a text and nothing changed. */
 int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]);
 
 /* Asks every connected executor for statistics; done() is called from the loop when all have answered (the values then

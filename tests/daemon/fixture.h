@@ -44,6 +44,10 @@ struct fake_comm {
         uint32_t handles[64];
         bool left[64];
         uint32_t n_choices;
+        struct {
+                uint32_t operation, algorithm;
+                uint64_t max_bytes;
+        } choices[64];
 };
 
 /* The executor: says DONE to everything and remembers it. */

@@ -209,6 +209,12 @@ static void executor_comm_attach(struct fixture *fixture, const Railmux__Executo
         comm->n_ranks = attach->n_ranks;
         comm->code = attach->code;
         comm->n_choices = (uint32_t)attach->n_choices;
+        assert_true(attach->n_choices <= sizeof(comm->choices) / sizeof(comm->choices[0]));
+        for (uint32_t i = 0; i < comm->n_choices; i++) {
+                comm->choices[i].operation = attach->choices[i]->operation;
+                comm->choices[i].algorithm = attach->choices[i]->algorithm;
+                comm->choices[i].max_bytes = attach->choices[i]->max_bytes;
+        }
         for (uint32_t r = 0; r < attach->n_ranks; r++) {
                 comm->sessions[r] = attach->members[r]->session;
                 comm->handles[r] = attach->members[r]->handle;

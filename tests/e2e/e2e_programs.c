@@ -84,12 +84,12 @@ static void test_hello(void **state) {
 /* Wrong usage is told from failure: nothing is sent, and the text says what is allowed. */
 static void test_usage(void **state) {
         struct node *node = *state;
-        const char *later[] = {node_program("railmux-perf"), "sendrecv", "--socket", node->socket, NULL};
-        const char *type[] = {node_program("railmux-perf"), "all_reduce", "-d", "fp64", "--socket", node->socket, NULL};
+        const char *operation[] = {node_program("railmux-perf"), "send", "--socket", node->socket, NULL};
+        const char *type[] = {node_program("railmux-perf"), "all_reduce", "-d", "fp4", "--socket", node->socket, NULL};
         const char *root[] = {node_program("railmux-perf"), "broadcast", "--ranks", "4", "-r", "4", NULL};
         const char *graphs[] = {node_program("railmux-perf"), "all_reduce", "-G", "1", NULL};
 
-        assert_int_equal(proc_run(later, 10000, NULL), 2);
+        assert_int_equal(proc_run(operation, 10000, NULL), 2);
         assert_int_equal(proc_run(type, 10000, NULL), 2);
         assert_int_equal(proc_run(root, 10000, NULL), 2);
         assert_int_equal(proc_run(graphs, 10000, NULL), 2);

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plan/constants.h"
 #include "railmux/railmux.h"
 #include "ring/ring.h"
 #include "tests/cmocka_all.h"
-#include "tools/sim/constants.h"
 #include "tools/sim/measured.h"
 
 static const struct plan_constants truth = {
@@ -124,6 +124,8 @@ static void test_files(void **state) {
                 "{\"version\": 1, \"constants\": {\"hop\": 1}}",
                 "{\"version\": 1, \"constants\": {\"hop_ns\": 1, \"hop\": 1}}",
                 "{\"version\": 1, \"constants\": [1]}",
+                "{\"version\": 1, \"constants\": {\"hop_ns\": 1, \"hop_ns\": 2}}",
+                "{\"version\": 1, \"constants\": {\"parallel\": 2}}",
                 "[",
                 "",
         };
@@ -140,6 +142,8 @@ static void test_files(void **state) {
                 assert_true(error[0] != '\0');
                 assert_memory_equal(&constants, &copy, sizeof(copy));
                 assert_int_equal(constants_load(path, &constants, error, 1), -EINVAL);
+                assert_int_equal(constants_parse(bad[i], strlen(bad[i]), &constants, error, sizeof(error)), -EINVAL);
+                assert_memory_equal(&constants, &copy, sizeof(copy));
                 unlink(path);
         }
         write_file(path, "{\"version\": 1, \"constants\": {\"hop_ns\": 7.5, \"ns_per_phase\": 0}}");
@@ -156,6 +160,24 @@ static void test_files(void **state) {
                 assert_true(fabs(*constants_at(&constants, j) / *constants_at(&copy, j) - 1) < 1e-9);
         }
         unlink(path);
+}
+
+/* What is given goes over what is there, be it zero; the rest and `parallel` stay. */
+static void test_merge(void **state) {
+        enum { SIZE = offsetof(struct plan_constants, parallel) + sizeof(uint32_t) }; /* no padding */
+        static const char text[] = "{\"version\": 1, \"constants\": {\"hop_ns\": 7, \"ns_per_turn\": 0}}";
+        struct plan_constants given, constants = truth, expected = truth;
+        char error[256];
+
+        (void)state;
+        constants_clear(&given);
+        constants_merge(&constants, &given);
+        assert_memory_equal(&constants, &expected, SIZE);
+        assert_int_equal(constants_parse(text, strlen(text), &given, error, sizeof(error)), 0);
+        constants_merge(&constants, &given);
+        expected.hop_ns = 7;
+        expected.ns_per_turn = 0;
+        assert_memory_equal(&constants, &expected, SIZE);
 }
 
 static void test_measured(void **state) {
@@ -212,10 +234,8 @@ static void test_measured(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_recovers),
-                cmocka_unit_test(test_keeps),
-                cmocka_unit_test(test_files),
-                cmocka_unit_test(test_measured),
+                cmocka_unit_test(test_recovers), cmocka_unit_test(test_keeps),    cmocka_unit_test(test_files),
+                cmocka_unit_test(test_merge),    cmocka_unit_test(test_measured),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -173,6 +173,7 @@ static void test_default_file(void **state) {
         assert_int_equal(f->config.gpus, defaults.gpus);
         assert_int_equal(f->config.workers, defaults.workers);
         assert_int_equal(f->config.stall_ms, defaults.stall_ms);
+        assert_null(f->config.constants_file);
         assert_int_equal(f->config.ring_depth, defaults.ring_depth);
         assert_int_equal(f->config.log_level, defaults.log_level);
         /* And it names every key there is. */
@@ -192,8 +193,8 @@ static void test_refusals(void **state) {
                 const char *text, *error; /* without the file name */
         } cases[] = {
                 /* unknown keys */
-                {"limit:\n  sessions: 3\n",
-                 "1:1: limit: unknown key; allowed: version, log, client, control, gpu, executor, session, limits"},
+                {"limit:\n  sessions: 3\n", "1:1: limit: unknown key; allowed: version, log, client, control, gpu, "
+                                            "executor, session, plans, limits"},
                 {"version: 1\nlimits:\n  sesions: 3\n",
                  "3:3: limits.sesions: unknown key; allowed: sessions, comms, buffers, bytes, rings, fds"},
                 {"log: {level: info, colour: 1}\n", "1:20: log.colour: unknown key; allowed: level"},
@@ -301,6 +302,64 @@ static void test_directory(void **state) {
         assert_int_equal(f->config.workers, 2);
 }
 
+static void test_constants(void **state) {
+        static const struct {
+                const char *text, *error; /* NULL: there is no such file */
+        } bad[] = {
+                {NULL, " cannot be read: No such file or directory"},
+                {"{\"version\": 2, \"constants\": {\"hop_ns\": 1}}", ": its version is not 1"},
+                {"{\"version\": 1, \"constants\": {\"hop_ns\": -1}}", ": hop_ns is no number from 0 to 1e12"},
+                {"{\"version\": 1, \"constants\": {\"hop\": 1}}", ": there are no constants in it"},
+                {"{\"version\": 1,\n", ": string or '}' expected near end of file (line 2)"},
+        };
+        struct fixture *f = *state;
+        char text[256], expected[CONFIG_ERROR_MAX], path[96];
+
+        assert_null(f->config.constants_file);
+        assert_true(f->config.constants.hop_ns < 0); /* not given */
+        snprintf(path, sizeof(path), "%s/constants.json", f->dir);
+        snprintf(text, sizeof(text), "plans:\n  constants: %s\n", path);
+        write_file(f, "a.yaml", text);
+        write_file(f, "constants.json", "{\"version\": 1, \"constants\": {\"hop_ns\": 12.5}}");
+        assert_int_equal(load(f, "a.yaml"), 0);
+        assert_string_equal(f->config.constants_file, path);
+        assert_true(f->config.constants.hop_ns == 12.5 && f->config.constants.ns_per_turn < 0);
+
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+                if (bad[i].text)
+                        write_file(f, "constants.json", bad[i].text);
+                else
+                        assert_int_equal(unlink(path), 0);
+                snprintf(expected, sizeof(expected),
+                         "%s/a.yaml:2:14: plans.constants: %s%s; allowed: an absolute path of a file of railmux-sim "
+                         "fit, or nothing",
+                         f->dir, path, bad[i].error);
+                assert_int_equal(load(f, "a.yaml"), -EINVAL);
+                assert_string_equal(f->error, expected);
+                assert_string_equal(f->config.constants_file, path);
+                assert_true(f->config.constants.hop_ns == 12.5);
+        }
+        write_file(f, "a.yaml", "plans:\n  constants: /tmp\n");
+        assert_int_equal(load(f, "a.yaml"), -EINVAL);
+        assert_non_null(strstr(f->error, ": plans.constants: /tmp cannot be read: Is a directory;"));
+        write_file(f, "a.yaml", "plans: {constants: c.json}\n");
+        assert_int_equal(load(f, "a.yaml"), -EINVAL);
+        assert_non_null(strstr(f->error, ":1:20: plans.constants: 'c.json' is no absolute path;"));
+
+        /* A later file that says nothing takes an earlier one's away. */
+        write_file(f, "constants.json", "{\"version\": 1, \"constants\": {\"hop_ns\": 12.5}}");
+        write_file(f, "a.yaml", text);
+        snprintf(path, sizeof(path), "%s/conf.d", f->dir);
+        assert_int_equal(mkdir(path, 0700), 0);
+        write_file(f, "conf.d/a.yaml", "plans:\n  constants: \"\"\n");
+        assert_int_equal(load(f, "a.yaml"), 0);
+        assert_null(f->config.constants_file);
+        assert_true(f->config.constants.hop_ns < 0);
+        write_file(f, "conf.d/a.yaml", "plans:\n  constants:\n");
+        assert_int_equal(load(f, "a.yaml"), 0);
+        assert_null(f->config.constants_file);
+}
+
 static void test_missing(void **state) {
         struct fixture *f = *state;
         char expected[CONFIG_ERROR_MAX], big[] = "# 0123456789012345678901234567890123456789012345678901234567890\n",
@@ -331,6 +390,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_long_socket, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_directory, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_constants, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_missing, setup, teardown),
         };
 

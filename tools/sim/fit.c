@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/sim/constants.h"
+#include "plan/constants.h"
 
 #define PASSES   5u
 #define ROUNDS   20u

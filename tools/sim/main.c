@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/sim/constants.h"
+#include "plan/constants.h"
 #include "tools/sim/measured.h"
 #include "tools/sim/report.h"
 #include "util/cleanup.h"

@@ -2,7 +2,7 @@
 /* Results as JSON, see docs/schema/railmux-sim.json. */
 #include <math.h>
 
-#include "tools/sim/constants.h"
+#include "plan/constants.h"
 #include "tools/sim/report.h"
 #include "tools/sim/words.h"
 

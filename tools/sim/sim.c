@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/sim/constants.h"
+#include "plan/constants.h"
 #include "tools/sim/node.h"
 #include "util/type.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/sim/constants.h"
+#include "plan/constants.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#define CONSTANTS_NOT_GIVEN (-1.0) /* all that are given are >= 0 */
 
 static const struct {
         const char *name;
@@ -54,19 +55,50 @@ static int take_all(const json_t *object, struct plan_constants *constants, char
         return 0;
 }
 
-int constants_load(const char *path, struct plan_constants *constants, char *ret_error, size_t error_size) {
-        json_error_t error;
-        json_t *root = json_load_file(path, 0, &error);
+static int take_root(json_t *root, const json_error_t *error, struct plan_constants *constants, char *ret_error,
+                     size_t error_size) {
         int r = -EINVAL;
 
+        if (!root && json_error_code(error) == json_error_out_of_memory)
+                r = -ENOMEM;
         if (!root)
-                snprintf(ret_error, error_size, "%s (line %d)", error.text, error.line);
+                snprintf(ret_error, error_size, "%s (line %d)", error->text, error->line);
         else if (json_integer_value(json_object_get(root, "version")) != CONSTANTS_VERSION)
                 snprintf(ret_error, error_size, "its version is not %d", CONSTANTS_VERSION);
         else
                 r = take_all(json_object_get(root, "constants"), constants, ret_error, error_size);
         json_decref(root);
         return r;
+}
+
+int constants_load(const char *path, struct plan_constants *constants, char *ret_error, size_t error_size) {
+        json_error_t error;
+        json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+
+        return take_root(root, &error, constants, ret_error, error_size);
+}
+
+int constants_parse(const char *text, size_t length, struct plan_constants *constants, char *ret_error,
+                    size_t error_size) {
+        json_error_t error;
+        json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+
+        return take_root(root, &error, constants, ret_error, error_size);
+}
+
+void constants_clear(struct plan_constants *given) {
+        *given = (struct plan_constants){0};
+        for (uint32_t i = 0; i < CONSTANTS_N; i++)
+                *constants_at(given, i) = CONSTANTS_NOT_GIVEN;
+}
+
+void constants_merge(struct plan_constants *constants, const struct plan_constants *given) {
+        struct plan_constants copy = *given;
+
+        for (uint32_t i = 0; i < CONSTANTS_N; i++) {
+                if (*constants_at(&copy, i) >= 0)
+                        *constants_at(constants, i) = *constants_at(&copy, i);
+        }
 }
 
 json_t *constants_json(const struct plan_constants *constants) {

@@ -13,7 +13,14 @@
 const char *constants_name(uint32_t i);
 double *constants_at(struct plan_constants *constants, uint32_t i);
 
-/* Reads a file over *constants, of which it may leave some as they are. 0, or -EINVAL with a sentence in ret_error. */
+/* Reads a file over *constants, of which it may leave some as they are. 0, or with a sentence in ret_error -EINVAL or
+ * -ENOMEM. */
 int constants_load(const char *path, struct plan_constants *constants, char *ret_error, size_t error_size);
+/* The same for its text. */
+int constants_parse(const char *text, size_t length, struct plan_constants *constants, char *ret_error,
+                    size_t error_size);
+/* For those who know the defaults later than the file: nothing is given; and what was given goes over *constants. */
+void constants_clear(struct plan_constants *given);
+void constants_merge(struct plan_constants *constants, const struct plan_constants *given);
 /* {"version", "constants"}; NULL without memory. */
 json_t *constants_json(const struct plan_constants *constants);
