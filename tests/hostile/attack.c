@@ -11,8 +11,7 @@
 #include "railmux/railmux.h"
 #include "tests/e2e/proc.h"
 
-#define ELEMENTS  256u
-#define PROMPT_MS 200u /* for requests that may wait for ever, as half a pair of send and receive */
+#define ELEMENTS 256u
 
 uint32_t attack_draw(struct attack *attack, uint32_t bound) {
         return (uint32_t)(proc_random(&attack->random) % bound);
@@ -21,31 +20,6 @@ uint32_t attack_draw(struct attack *attack, uint32_t bound) {
 void attack_fill(struct attack *attack, void *bytes, size_t size) {
         for (size_t i = 0; i < size; i++)
                 ((uint8_t *)bytes)[i] = (uint8_t)proc_random(&attack->random);
-}
-
-uint64_t attack_edge(struct attack *attack) {
-        static const uint64_t edges[] = {
-                1,
-                2,
-                3,
-                ATTACK_BUFFER - 1,
-                ATTACK_BUFFER,
-                ATTACK_BUFFER + 1,
-                0x7fffffff,
-                0x80000000,
-                0xfffffffc,
-                0xffffffff,
-                0x100000000,
-                0x3fffffffffffffff,
-                0x4000000000000000,
-                0x4000000000000001,
-                0x7fffffffffffffff,
-                0x8000000000000000,
-                0xfffffffffffffffc,
-                0xffffffffffffffff,
-        };
-
-        return edges[attack_draw(attack, sizeof(edges) / sizeof(edges[0]))];
 }
 
 enum outcome attack_wrong(struct attack *attack, const char *format, ...) {
@@ -180,31 +154,4 @@ bool rig_abort(struct rig *rig) {
         size_t n = wire_pack_comm_abort(bytes, rig->wire.next_id, rig->handle[0]);
 
         return wire_call(&rig->wire, bytes, n).body == RAILMUX__SESSION__MESSAGE__BODY_ACK;
-}
-
-enum outcome rig_settle(struct rig *rig, uint32_t n, const uint32_t *sequences) {
-        uint32_t status, n_done = 0, n_right = 0;
-        bool done[RIG_LINES_MAX] = {false};
-
-        for (uint32_t pass = 0; pass < 2 && n_done < n; pass++) {
-                if (pass == 1 && !rig_abort(rig))
-                        return attack_wrong(rig->attack, "the comm cannot be ended");
-                for (uint32_t i = 0; i < n; i++) {
-                        if (done[i])
-                                continue;
-                        done[i] =
-                                wire_ring_take(&rig->ring, sequences[i], pass ? ATTACK_SILENT_MS : PROMPT_MS, &status);
-                        if (!done[i])
-                                break;
-                        n_done++;
-                        n_right += ring_status_code(status) == RMX_OK;
-                        if (ring_status_code(status) >= RMX_E_COUNT || ring_status_code(status) == RMX_E_INTERNAL ||
-                            ring_status_code(status) == RMX_E_LOST)
-                                return attack_wrong(rig->attack, "completion code %u", ring_status_code(status));
-                }
-        }
-        if (n_done < n)
-                return attack_wrong(rig->attack, "%u of %u lines have no completion after the comm's end", n - n_done,
-                                    n);
-        return n_right == n ? OUTCOME_SERVED : OUTCOME_REFUSED;
 }

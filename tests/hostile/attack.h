@@ -23,7 +23,6 @@ enum outcome {
 #define ATTACK_BUFFER    (256u << 10)
 #define ATTACK_DIFFERENT "what came is not what the law says"
 #define ATTACK_SILENT_MS 20000u
-#define RIG_LINES_MAX    64u
 
 struct attack {
         const char *socket;
@@ -44,8 +43,6 @@ struct attack_kind {
 
 /* A number below bound. */
 uint32_t attack_draw(struct attack *attack, uint32_t bound);
-/* One of the numbers at the edges of everything. */
-uint64_t attack_edge(struct attack *attack);
 void attack_fill(struct attack *attack, void *bytes, size_t size);
 /* OUTCOME_WRONG with a reason. */
 enum outcome attack_wrong(struct attack *attack, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -78,9 +75,5 @@ bool rig_works(struct rig *rig);
 /* Ends the comm, after which nothing of it may be left without a completion. */
 bool rig_abort(struct rig *rig);
 
-/* Awaits lines (at most RIG_LINES_MAX) of which nobody knows what comes; those that wait for ever are ended with their
- * comm. SERVED if all were right, else REFUSED; WRONG if one stays without a completion or its code blames us. */
-enum outcome rig_settle(struct rig *rig, uint32_t n, const uint32_t *sequences);
-
 extern const struct attack_kind attacks_frame[], attacks_descriptor[], attacks_line[], attacks_memory[],
-        attacks_flood[], attacks_comm[], attacks_kill[], attacks_argument[], attacks_pair[]; /* each ends with a NULL name */
+        attacks_flood[], attacks_comm[], attacks_kill[]; /* each ends with a NULL name */

@@ -10,6 +10,33 @@
 #define ROUNDS    48u /* lines per rank and comm that fit a ring */
 #define MIXED     6u
 #define COMMS     6u
+#define PROMPT_MS 200u /* for requests that may wait for ever, as half a pair of send and receive */
+
+/* Numbers at the edges of everything. */
+static uint64_t edge(struct attack *attack) {
+        static const uint64_t edges[] = {
+                1,
+                2,
+                3,
+                ATTACK_BUFFER - 1,
+                ATTACK_BUFFER,
+                ATTACK_BUFFER + 1,
+                0x7fffffff,
+                0x80000000,
+                0xfffffffc,
+                0xffffffff,
+                0x100000000,
+                0x3fffffffffffffff,
+                0x4000000000000000,
+                0x4000000000000001,
+                0x7fffffffffffffff,
+                0x8000000000000000,
+                0xfffffffffffffffc,
+                0xffffffffffffffff,
+        };
+
+        return edges[attack_draw(attack, sizeof(edges) / sizeof(edges[0]))];
+}
 
 /* What is wrong with a line in order. */
 enum fault {
@@ -32,7 +59,7 @@ enum fault {
 };
 
 static void spoil(struct attack *attack, enum fault fault, struct ring_request *line) {
-        uint64_t large = ATTACK_BUFFER + attack_edge(attack) % (UINT64_MAX - ATTACK_BUFFER);
+        uint64_t large = ATTACK_BUFFER + edge(attack) % (UINT64_MAX - ATTACK_BUFFER);
 
         switch (fault) {
         case FAULT_FLAGS:
@@ -53,7 +80,7 @@ static void spoil(struct attack *attack, enum fault fault, struct ring_request *
                 break;
         case FAULT_ROOT: /* of a broadcast among two */
                 ring_request_set_head(line, RING_OP_BROADCAST, RMX_FLOAT32, 0);
-                line->word[RING_W_PEER] = attack_draw(attack, 2) ? 2 : (uint32_t)attack_edge(attack) | 2;
+                line->word[RING_W_PEER] = attack_draw(attack, 2) ? 2 : (uint32_t)edge(attack) | 2;
                 break;
         case FAULT_COUNT:
                 ring_request_set_u64(line, RING_W_COUNT_LO, large);
@@ -72,17 +99,17 @@ static void spoil(struct attack *attack, enum fault fault, struct ring_request *
                 ring_request_set_u64(line, RING_W_IN_LO, 1 + attack_draw(attack, 3));
                 break;
         case FAULT_IN_BUFFER:
-                line->word[RING_W_IN_BUFFER] = attack_draw(attack, 2) ? 0 : 2 + (uint32_t)attack_edge(attack) % 0x7fffffff;
+                line->word[RING_W_IN_BUFFER] = attack_draw(attack, 2) ? 0 : 2 + (uint32_t)edge(attack) % 0x7fffffff;
                 break;
         case FAULT_OUT_BUFFER:
-                line->word[RING_W_OUT_BUFFER] = attack_draw(attack, 2) ? 0 : 2 + (uint32_t)attack_edge(attack) % 0x7fffffff;
+                line->word[RING_W_OUT_BUFFER] = attack_draw(attack, 2) ? 0 : 2 + (uint32_t)edge(attack) % 0x7fffffff;
                 break;
         case FAULT_EPOCH:
                 line->word[RING_W_EPOCH] = 1000000 + attack_draw(attack, 1u << 30);
                 break;
         default:
                 ring_request_set_head(line, RING_OP_BARRIER, 0, 0);
-                ring_request_set_u64(line, RING_W_COUNT_LO, 1 + attack_edge(attack) % (UINT64_MAX - 1));
+                ring_request_set_u64(line, RING_W_COUNT_LO, 1 + edge(attack) % (UINT64_MAX - 1));
                 break;
         }
 }
@@ -133,7 +160,7 @@ static enum outcome run_strangers(struct attack *attack) {
                         line.word[RING_W_COMM] = rig.handle[0] + rig.handle[1] + attack_draw(attack, 100);
                         break;
                 case 1:
-                        line.word[RING_W_COMM] = (uint32_t)attack_edge(attack) & ~3u;
+                        line.word[RING_W_COMM] = (uint32_t)edge(attack) & ~3u;
                         break;
                 case 2: /* a sequence that was */
                         line.word[RING_W_SEQUENCE] -= 1 + attack_draw(attack, 5);
@@ -210,7 +237,7 @@ static bool ring_anything(struct rig *rig, bool blocks, uint32_t *ret_n, uint32_
                 uint32_t operation = 1 + attack_draw(attack, RING_OP_COUNT - 1), type = attack_draw(attack, 12);
                 uint32_t argument = attack_draw(attack, 4)   ? 64 * attack_draw(attack, 1100)
                                     : attack_draw(attack, 2) ? 0
-                                                             : (uint32_t)attack_edge(attack);
+                                                             : (uint32_t)edge(attack);
                 uint32_t count = attack_draw(attack, 300), root = attack_draw(attack, 3);
 
                 for (uint32_t rank = 0; rank < 2; rank++) {
@@ -221,7 +248,7 @@ static bool ring_anything(struct rig *rig, bool blocks, uint32_t *ret_n, uint32_
                         line.word[RING_W_PEER] = root;
                         line.word[RING_W_ARGUMENT] = blocks ? argument : 0;
                         if (attack_draw(attack, 40) == 0)
-                                line.word[attack_draw(attack, RING_WORDS)] = (uint32_t)attack_edge(attack);
+                                line.word[attack_draw(attack, RING_WORDS)] = (uint32_t)edge(attack);
                         if (!wire_ring_put(&rig->ring, &line, &sequences[*ret_n]))
                                 return false;
                         rig->sequence[rank]++;
@@ -229,6 +256,33 @@ static bool ring_anything(struct rig *rig, bool blocks, uint32_t *ret_n, uint32_
                 }
         }
         return true;
+}
+
+static enum outcome await_anything(struct rig *rig, uint32_t n, const uint32_t *sequences) {
+        uint32_t status, n_done = 0, n_right = 0;
+        bool done[2 * MIXED] = {false};
+
+        for (uint32_t pass = 0; pass < 2 && n_done < n; pass++) {
+                if (pass == 1 && !rig_abort(rig))
+                        return attack_wrong(rig->attack, "the comm cannot be ended");
+                for (uint32_t i = 0; i < n; i++) {
+                        if (done[i])
+                                continue;
+                        done[i] =
+                                wire_ring_take(&rig->ring, sequences[i], pass ? ATTACK_SILENT_MS : PROMPT_MS, &status);
+                        if (!done[i])
+                                break;
+                        n_done++;
+                        n_right += ring_status_code(status) == RMX_OK;
+                        if (ring_status_code(status) >= RMX_E_COUNT || ring_status_code(status) == RMX_E_INTERNAL ||
+                            ring_status_code(status) == RMX_E_LOST)
+                                return attack_wrong(rig->attack, "completion code %u", ring_status_code(status));
+                }
+        }
+        if (n_done < n)
+                return attack_wrong(rig->attack, "%u of %u lines have no completion after the comm's end", n - n_done,
+                                    n);
+        return n_right == n ? OUTCOME_SERVED : OUTCOME_REFUSED;
 }
 
 struct flipper {
@@ -284,7 +338,7 @@ static enum outcome run_arguments(struct attack *attack) {
                 if (i > 0 && !rig_comm(&rig))
                         one = attack_wrong(attack, "no further comm");
                 else if (ring_anything(&rig, i % 3 != 0, &n, sequences))
-                        one = rig_settle(&rig, n, sequences);
+                        one = await_anything(&rig, n, sequences);
                 else
                         one = attack_wrong(attack, "the ring is full");
                 outcome = one == OUTCOME_REFUSED ? outcome : one;
@@ -341,7 +395,7 @@ static enum outcome run_raw_lines(struct attack *attack) {
                 struct ring_request line = rig_line(&rig, attack_draw(attack, 2));
 
                 if (attack_draw(attack, 3) == 0)
-                        line.word[attack_draw(attack, RING_WORDS)] = (uint32_t)attack_edge(attack);
+                        line.word[attack_draw(attack, RING_WORDS)] = (uint32_t)edge(attack);
                 for (uint32_t w = 0; w < RING_WORDS; w++) /* partner: the executor's line_read */
                         atomic_store_explicit(&cells[slot * RING_WORDS + w], (uint64_t)sequence << 32 | line.word[w],
                                               memory_order_relaxed);
