@@ -41,6 +41,7 @@ struct comm_rank {
         uint32_t numa;           /* of the GPU */
         struct session *session; /* NULL: its session is gone, or it is served elsewhere */
 
+        _Atomic bool again;      /* somebody found it running: look once more. seq_cst, see comm_rank_run */
         atomic_flag running;     /* test_and_set acquire / clear release: one worker runs the rank at a time */
         struct request *current; /* owned by the runner */
         _Atomic uint32_t queued; /* requests in the queue; a hint for workers, exact under the mutex */

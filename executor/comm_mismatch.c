@@ -131,13 +131,12 @@ static uint32_t settle(struct comm *comm, char *text, size_t size) {
         for (uint32_t i = 0; i < comm->n_ranks && wrong == comm->n_ranks; i++)
                 if (requests[i] && request_differs(requests[i], requests[right]))
                         wrong = i;
-        for (uint32_t i = 0; wrong < comm->n_ranks && i < comm->n_ranks; i++)
-                if (requests[right] == requests[wrong] ||
-                    (2 * agree <= there && requests[i] && request_differs(requests[i], requests[wrong]))) {
-                        right = i;
-                        break;
-                }
-        if (wrong == comm->n_ranks || !requests[right] || right == wrong) { /* answered meanwhile: there is an error */
+        if (wrong < comm->n_ranks && 2 * agree <= there) /* then whoever called something else than it */
+                for (right = 0; right + 1 < comm->n_ranks; right++)
+                        if (requests[right] && request_differs(requests[right], requests[wrong]))
+                                break;
+        if (wrong == comm->n_ranks || !requests[right] ||
+            !request_differs(requests[right], requests[wrong])) { /* answered meanwhile: there is an error */
                 snprintf(text, size, "ranks called different things");
                 return ring_status(RMX_E_MISMATCH, (int32_t)comm->disputed_rank);
         }

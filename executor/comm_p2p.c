@@ -34,7 +34,8 @@ struct comm_pair {
         struct p2p_entry *head[2], *tail[2]; /* open entries by side, in sequence order */
         uint32_t expected[2];
         uint32_t settled, lost_after, lost_until;
-        bool resync[2]; /* after a takeover: the first sequence may be any that was rung, or the one after it */
+        uint32_t taken_over; /* everything up to here was settled by a takeover */
+        bool resync[2];      /* after it: the first sequence may be any up to the next one */
 };
 
 static uint32_t pair_index(const struct comm *comm, uint32_t rank, uint32_t peer, bool sends) {
@@ -70,7 +71,7 @@ uint32_t comm_p2p_take_over(struct comm *comm, bool used) {
                 struct takeover_range range = takeover_read_pair(&comm->marks->pair[i], failed);
                 struct comm_pair *pair = &comm->pairs[i];
 
-                pair->settled = range.settled;
+                pair->settled = pair->taken_over = range.settled;
                 pair->lost_after = range.lost_after;
                 pair->lost_until = range.lost_until;
                 pair->resync[SIDE_SENDER] = pair->resync[SIDE_RECEIVER] = used;
@@ -80,15 +81,14 @@ uint32_t comm_p2p_take_over(struct comm *comm, bool used) {
 }
 
 /* ---- ringing ----------------------------------------------------------------------------------------------------- */
+/* Requests are answered out of ring order, so after a takeover some of those that it has settled may be missing. */
 static bool pair_sequence_right(const struct comm *comm, uint32_t index, uint32_t side, uint32_t sequence) {
         const struct comm_pair *pair = &comm->pairs[index];
-        uint32_t rung;
 
-        if (!pair->resync[side])
-                return sequence == pair->expected[side];
-        rung = atomic_load_explicit(&comm->marks->pair[index].rung[side],
-                                    memory_order_relaxed); /* ours or a dead one's */
-        return rung + 1 - sequence <= comm->window * RING_GROUP_MAX;
+        if (pair->resync[side])
+                return pair->taken_over + 1 - sequence <= comm->window * RING_GROUP_MAX;
+        return sequence == pair->expected[side] || (!ring_sequence_before(sequence, pair->expected[side]) &&
+                                                    !ring_sequence_before(pair->taken_over + 1, sequence));
 }
 
 /* Are all the request's sequences those that are due? Several entries of one pair follow one another. */

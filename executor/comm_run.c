@@ -41,11 +41,11 @@ static void comm_settle(struct comm *comm, struct comm_op *op) {
 
 static bool comm_rank_take(struct comm_rank *rank) {
         /* acquire, with the clear in comm_rank_drop: the former runner's `current` and backend state */
-        return !atomic_flag_test_and_set_explicit(&rank->running, memory_order_acquire);
+        return !atomic_flag_test_and_set(&rank->running); /* seq_cst with `again` */
 }
 
 static void comm_rank_drop(struct comm_rank *rank) {
-        atomic_flag_clear_explicit(&rank->running, memory_order_release); /* with comm_rank_take */
+        atomic_flag_clear(&rank->running); /* release with comm_rank_take; seq_cst with `again` */
 }
 
 /* Answers the queues of a failed comm once no worker is inside any rank. */
@@ -111,8 +111,13 @@ static bool comm_rank_run(struct comm_rank *rank, uint64_t *bytes) {
         bool moved = false;
         int r = GPU_IDLE;
 
-        if (!comm_rank_take(rank))
-                return false;
+        /* Whoever holds the rank may have looked in vain already and be about to sleep over what we saw. Either it sees
+         * our `again` after it has let go, or we get the rank. */
+        if (!comm_rank_take(rank)) {
+                atomic_store(&rank->again, true); /* with the exchange below */
+                if (!comm_rank_take(rank))
+                        return false;
+        }
         /* Many finished requests in a row are one long step, too. */
         while (in_hand < COMM_STEP_BYTES && !comm_error(comm) && (rank->current || comm_rank_start(rank))) {
                 in_hand += request_bytes(rank->current);
@@ -124,6 +129,7 @@ static bool comm_rank_run(struct comm_rank *rank, uint64_t *bytes) {
                         break;
         }
         comm_rank_drop(rank);
+        moved |= atomic_exchange(&rank->again, false); /* with the store above: another round */
         *bytes += in_hand;
         return moved;
 }

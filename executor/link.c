@@ -323,7 +323,8 @@ int link_new(struct event_base *base, struct executor *executor, const struct li
                 link_free(link);
                 return -ENOMEM;
         }
-        event_add(link->stall_timer, milliseconds((long)(executor->stall_ns / 4000000) + 1, &tv));
+        event_add(link->stall_timer,
+                  milliseconds(executor->stall_ns < 200000000 ? (long)(executor->stall_ns / 4000000) + 1 : 50, &tv));
         event_add(link->attention_event, NULL);
         link_connect(link);
         *ret_link = link;

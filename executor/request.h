@@ -60,6 +60,8 @@ static inline uint64_t request_bytes(const struct request *request) {
 
         for (uint32_t i = 0; i < request->n_gpu; i++)
                 bytes += request->gpu[i].shape.count * request->gpu[i].shape.element_bytes;
+        for (uint32_t i = 0; request->vector.send_count && i < request->argument_bytes / (4 * sizeof(uint64_t)); i++)
+                bytes += request->vector.send_count[i] * request->one.shape.element_bytes;
         return bytes;
 }
 
