@@ -24,6 +24,8 @@
 #define WIDTH_MIN     2u
 #define CLASSES_MAX   5u
 
+#define DEVICE_ONE_SHOT_BYTES 32768u
+
 static const uint32_t operations[] = {
         RING_OP_ALL_REDUCE,     RING_OP_REDUCE,     RING_OP_BROADCAST,    RING_OP_ALL_GATHER,
         RING_OP_REDUCE_SCATTER, RING_OP_ALL_TO_ALL, RING_OP_ALL_TO_ALL_V, RING_OP_GATHER,
@@ -164,6 +166,24 @@ uint32_t plan_choose_restricted(const struct plan_constants *constants, uint32_t
 uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,
                      struct plan_choice choices[PLAN_CHOICES_MAX]) {
         return plan_choose_restricted(constants, n_ranks, RING_OP_NONE, PLAN_ALGORITHM_NONE, choices);
+}
+
+uint32_t plan_choose_device(uint32_t n_ranks, struct plan_choice choices[PLAN_CHOICES_MAX]) {
+        static const struct plan_choice all_reduce[] = {
+                {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, DEVICE_ONE_SHOT_BYTES},
+                {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX},
+        };
+        struct plan plan;
+        uint32_t n = 0;
+
+        if (n_ranks < 1 || n_ranks > PLAN_RANKS_MAX)
+                return 0;
+        for (size_t i = 0; i < sizeof(all_reduce) / sizeof(all_reduce[0]); i++)
+                choices[n++] = all_reduce[i];
+        for (size_t i = 0; i < N_OPERATIONS; i++)
+                if (plan_build(operations[i], PLAN_DIRECT, n_ranks, &plan) == PLAN_OK)
+                        choices[n++] = (struct plan_choice){operations[i], PLAN_DIRECT, UINT64_MAX};
+        return n;
 }
 
 const struct plan_choice *plan_choice_find(const struct plan_choice *choices, uint32_t n_choices, uint32_t operation,

@@ -78,6 +78,9 @@ uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,
 /* The same, but `operation` (RING_OP_NONE: every one) runs `algorithm` at all sizes where that exists. */
 uint32_t plan_choose_restricted(const struct plan_constants *constants, uint32_t n_ranks, uint32_t operation,
                                 uint32_t algorithm, struct plan_choice choices[PLAN_CHOICES_MAX]);
+/* For ranks on GPUs, whose kernels move data through staging only: one exchange while that is small, else as little
+ * data as can be. Operations without such a plan are left out. */
+uint32_t plan_choose_device(uint32_t n_ranks, struct plan_choice choices[PLAN_CHOICES_MAX]);
 /* Looks an operation and size up; NULL if the operation is not in the table. */
 const struct plan_choice *plan_choice_find(const struct plan_choice *choices, uint32_t n_choices, uint32_t operation,
                                            uint64_t bytes);

@@ -4,62 +4,16 @@
  * accepts; beyond those it saturates, so that whoever checks a span against a buffer sees it outside.
  */
 #include "plan/plan.h"
-
-#define SHARD_ALIGN_BYTES 16u
-
-static uint64_t saturating_mul(uint64_t a, uint64_t b) {
-        uint64_t product;
-
-        return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
+#include "plan/span.h"
 
 uint64_t plan_shard_elements(uint64_t count, uint32_t n_shards, uint32_t element_bytes) {
-        uint64_t shard = count / n_shards + (count % n_shards != 0);
-        uint64_t granule =
-                element_bytes > 0 && element_bytes < SHARD_ALIGN_BYTES ? SHARD_ALIGN_BYTES / element_bytes : 1;
-        uint64_t rest = shard % granule;
-
-        if (rest == 0)
-                return shard;
-        return shard > UINT64_MAX - (granule - rest) ? shard : shard + (granule - rest);
+        return span_shard_elements(count, n_shards, element_bytes);
 }
 
 /* The whole range, before it is cut into parts. */
 static struct plan_span range_span(uint32_t range, const struct plan *plan, const struct plan_shape *shape,
                                    uint32_t rank, uint32_t index) {
-        const struct plan_vector *vector = shape->vector;
-        uint64_t count = shape->count, shard;
-        struct plan_span span = {0};
-
-        switch (range) {
-        case PLAN_RANGE_WHOLE:
-                span.length = count;
-                break;
-        case PLAN_RANGE_SHARD_ME:
-        case PLAN_RANGE_SHARD_PEER:
-                shard = plan_shard_elements(count, plan->n_shards, shape->element_bytes);
-                span.offset = saturating_mul(shard, range == PLAN_RANGE_SHARD_ME ? rank : index);
-                if (span.offset > count)
-                        span.offset = count;
-                span.length = count - span.offset < shard ? count - span.offset : shard;
-                break;
-        case PLAN_RANGE_BLOCK_ME:
-        case PLAN_RANGE_BLOCK_PEER:
-                span.offset = saturating_mul(count, range == PLAN_RANGE_BLOCK_ME ? rank : index);
-                span.length = count;
-                break;
-        case PLAN_RANGE_VECTOR_SEND:
-                if (vector)
-                        span = (struct plan_span){vector->send_offset[index], vector->send_count[index]};
-                break;
-        case PLAN_RANGE_VECTOR_RECV:
-                if (vector)
-                        span = (struct plan_span){vector->recv_offset[index], vector->recv_count[index]};
-                break;
-        default:
-                break;
-        }
-        return span;
+        return span_whole(range, plan->n_shards, shape->element_bytes, shape->count, shape->vector, rank, index);
 }
 
 uint64_t plan_part_elements(const struct plan *plan, const struct plan_geometry *geometry,
@@ -100,15 +54,5 @@ uint64_t plan_phase_parts(const struct plan *plan, const struct plan_phase *phas
 
 struct plan_span plan_span(uint32_t range, const struct plan *plan, const struct plan_geometry *geometry,
                            const struct plan_shape *shape, uint32_t rank, uint32_t index, uint64_t part) {
-        struct plan_span span = range_span(range, plan, shape, rank, index);
-        uint64_t elements = plan_part_elements(plan, geometry, shape);
-        uint64_t skip = saturating_mul(elements, part);
-
-        if (skip > span.length)
-                skip = span.length;
-        span.offset = span.offset > UINT64_MAX - skip ? UINT64_MAX : span.offset + skip;
-        span.length -= skip;
-        if (span.length > elements)
-                span.length = elements;
-        return span;
+        return span_part(range_span(range, plan, shape, rank, index), plan_part_elements(plan, geometry, shape), part);
 }

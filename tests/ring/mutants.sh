@@ -113,7 +113,7 @@ mutant "completed requests yielded again" consumer.c kill "$relatch s/ \|\| cons
 mutant "relatch leaves the slot free" consumer.c kill "$relatch s/consumer_set_busy\(.*\);/;/"
 mutant "relatch looks back one too few" consumer.c kill_held "s/: next - c->layout.depth;/: next - c->layout.depth + 1;/"
 mutant "the irregular lap forgotten" consumer.c kill_wrap "s/return next <= c->layout.depth \?.* : /return /"
-mutant "sequence 0 used" ring.h kill_wrap "s/return a \+ 1 \? a \+ 1 : 1;/return a + 1;/"
+mutant "sequence 0 used" line.h kill_wrap "s/return a \+ 1 \? a \+ 1 : 1;/return a + 1;/"
 
 echo "$n mutants, $failed wrong"
 [ "$failed" = 0 ]
