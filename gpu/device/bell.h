@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The bell area: what one client process and one executor share on one GPU. C and device code.
+ *
+ * One allocation of its own, made and zeroed by the client (bell_area_init writes the header), exported to the executor
+ * of that GPU. Client and executor both map it writable, so neither believes anything it reads here: the executor
+ * copies a line once and validates the copy, the client never uses a word from here as an address or a bound. A forged
+ * word hurts the session that forged it.
+ *
+ * A request on the device:
+ *   bell kernel   takes the next ring sequence (counter), waits until its slot is free (released), takes the comm's
+ *                 next sequence (comm_sequence), writes the payload into the inbox if the request is inline, writes the
+ *                 line, waits for the completion words of the request's lanes, copies the outbox if inline, and gives
+ *                 the slot back (released).
+ *   executor      each lane (device/staging.h) finds the line by itself, validates its own copy, does its share, and
+ *                 writes its completion word: done[slot][lane] = {status << 32 | ring sequence}.
+ *
+ * Lines are those of ring/ring.h ({ring sequence << 32 | word} x 16), with the device's own meaning for two words:
+ * RING_W_FLAGS holds BELL_FLAG_* and the number of lanes, RING_W_ARGUMENT a byte offset in `arguments`.
+ * Ring sequences count from 1 and leave out 0, as in ring/ring.h; the slot is sequence % depth.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#define BELL_MAGIC 0x4c4c4542u /* "BELL" */
+#define BELL_DEPTH 64u         /* requests outstanding per session and GPU */
+#ifndef BELL_LANES             /* only the emulator of the tests has fewer */
+#define BELL_LANES 128u        /* completion words per slot: one for each lane, see device/staging.h */
+#endif
+#define BELL_HANDLES        256u /* comm counters: ranks that one session may have on one GPU */
+#define BELL_RANKS          64u
+#define BELL_INLINE_BYTES   16384u /* payload of an inline request, in each direction */
+#define BELL_INLINE_PACKETS (BELL_INLINE_BYTES / 8u)
+#define BELL_ARGUMENT_BYTES 4096u /* per slot */
+
+/* RING_W_FLAGS of a line on a device */
+#define BELL_FLAG_INLINE 1u   /* the input is in the inbox, the output goes to the outbox; no buffers are named */
+#define BELL_FLAGS       1u   /* all that exist */
+#define BELL_LANE_BYTES  256u /* least share of a lane */
+#define BELL_LANES_SHIFT 16u  /* bits 16..31: completion words that the client waits for, 1 .. BELL_LANES */
+
+struct bell_header {
+        uint32_t magic;
+        uint32_t depth;   /* BELL_DEPTH */
+        uint32_t counter; /* ring sequences taken so far; device atomics of the client's kernels only */
+        uint32_t zero;
+        /* Written by the executor. */
+        uint32_t parked; /* 1: no kernel polls; who rings writes the wake word too */
+        uint32_t closed; /* 1: nobody will serve this area again; waiters give up with RMX_E_DEVICE_LOST */
+};
+
+/* What the client's host part wants to know of its kernels: in host memory that the GPU can write. */
+struct bell_host {
+        uint32_t wake; /* counts up: a kernel rang a parked executor */
+        uint32_t pad[15];
+        uint32_t status[BELL_HANDLES];   /* first status other than RMX_OK, by handle slot (ring_status) */
+        uint32_t finished[BELL_HANDLES]; /* comm sequence harvested last, by handle slot */
+};
+
+enum {
+        BELL_OFFSET_HEADER = 0,
+        BELL_OFFSET_RELEASED = 4096,                                  /* u32[depth] */
+        BELL_OFFSET_SEQUENCE = BELL_OFFSET_RELEASED + BELL_DEPTH * 4, /* u32[handles] collectives */
+        BELL_OFFSET_PAIR = 8192,                                      /* u32[handles][2][ranks] sends, receives */
+        BELL_OFFSET_LINES = BELL_OFFSET_PAIR + BELL_HANDLES * 2 * BELL_RANKS * 4, /* 128 bytes [depth] */
+        BELL_OFFSET_DONE = BELL_OFFSET_LINES + BELL_DEPTH * 128,                  /* u64[depth][lanes] */
+        BELL_OFFSET_ARGUMENT = BELL_OFFSET_DONE + BELL_DEPTH * BELL_LANES * 8, /* bytes[depth][BELL_ARGUMENT_BYTES] */
+        BELL_OFFSET_INBOX =
+                BELL_OFFSET_ARGUMENT + BELL_DEPTH * BELL_ARGUMENT_BYTES, /* packets[depth][inline packets] */
+        BELL_OFFSET_OUTBOX = BELL_OFFSET_INBOX + BELL_DEPTH * BELL_INLINE_PACKETS * 16,
+        BELL_AREA_BYTES = BELL_OFFSET_OUTBOX + BELL_DEPTH * BELL_INLINE_PACKETS * 16,
+};
+
+static inline
+#if defined(__HIP__) || defined(__CUDACC__)
+        __attribute__((host)) __attribute__((device))
+#endif
+        uint32_t
+        bell_sequence_next(uint32_t sequence) {
+        return sequence + 1 ? sequence + 1 : 1;
+}
+
+/* The lanes of a request that reads and writes so many bytes on this rank: at least as many as can have a share. */
+static inline uint32_t bell_lanes(uint64_t in_bytes, uint64_t out_bytes) {
+        uint64_t bytes = in_bytes > out_bytes ? in_bytes : out_bytes;
+        uint64_t lanes = 1 + (bytes + BELL_LANE_BYTES - 1) / BELL_LANE_BYTES;
+
+        return lanes < 2 ? 2 : lanes > BELL_LANES ? BELL_LANES : (uint32_t)lanes;
+}
+
+/* What `released` of a slot holds before its first request: the number that the one before would have had. */
+static inline uint32_t bell_released_first(uint32_t slot) {
+        return slot ? slot - BELL_DEPTH : 0;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * What the control thread of an executor tells its kernels, in memory of the executor on that GPU. C and device code.
+ *
+ * The control thread writes entries with copies on a stream of its own while the kernels run, so each entry has a key
+ * word that is written after the rest of it (0: empty). `version` is raised afterwards. A worker (one warp) that sees a
+ * new version drops what it has cached and writes the version into its acknowledgement word in host memory; what was
+ * taken out of the tables before version v is no longer touched once every worker has acknowledged v, or the kernel has
+ * ended. Requests under way of a rank whose `abort` is set are answered with that status before the acknowledgement.
+ */
+#include "gpu/device/staging.h"
+#include "plan/plan.h"
+
+#define TABLE_RINGS       32u   /* sessions served on one GPU */
+#define TABLE_RANKS       256u  /* ranks of communicators on one GPU */
+#define TABLE_HANDLES     512u  /* hash of (ring, handle) */
+#define TABLE_BUFFERS     8192u /* hash of (ring, buffer id) */
+#define TABLE_PLANS       256u  /* (operation, algorithm, ranks); index 0: none */
+#define TABLE_WORKERS_MAX 1024u
+#define TABLE_PROBES      16u /* longest search in a hash */
+#define TABLE_CHOICES     8u  /* size classes of one operation */
+#define TABLE_OPERATIONS  16u
+
+struct table_ring {
+        uint64_t area;    /* the bell area as mapped here */
+        uint64_t session; /* for the control thread's reports */
+        uint32_t first;   /* ring sequence to begin with */
+        uint32_t key;     /* 0: empty; else counts up with each use of the entry */
+};
+
+/* A rank of a communicator that lives on this GPU. */
+struct table_rank {
+        uint64_t peer[STAGING_RANKS_MAX]; /* staging of each rank as mapped here; [rank]: the own */
+        uint64_t states;                  /* struct lane_state [STAGING_LANES] */
+        uint32_t ring;                    /* index of its session's ring */
+        uint32_t handle;
+        uint32_t rank;
+        uint32_t n_ranks;
+        uint32_t epoch;
+        uint32_t first;    /* comm sequence to begin with */
+        uint32_t choices;  /* index in table.choices */
+        uint32_t abort;    /* status (ring_status) or 0; may change at any time */
+        uint32_t last;     /* with has_last: only requests above it are answered with abort */
+        uint32_t has_last; /* 0 or 1 */
+        uint32_t key;
+};
+
+struct table_handle {
+        uint32_t ring;
+        uint32_t handle;
+        uint32_t rank; /* index in ranks */
+        uint32_t key;  /* 0: empty, 1: taken out (search goes on), 2: valid */
+};
+
+struct table_buffer {
+        uint64_t address; /* as mapped here */
+        uint64_t bytes;
+        uint32_t ring;
+        uint32_t id;
+        uint32_t zero;
+        uint32_t key; /* as above */
+};
+
+/* Plan of an operation by request bytes: the first whose max_bytes is not exceeded. */
+struct table_choice {
+        uint64_t max_bytes;
+        uint32_t plan;      /* index in plans; 0: none */
+        uint32_t transport; /* enum staging_transport */
+};
+
+struct table_choices {
+        struct table_choice choice[TABLE_OPERATIONS][TABLE_CHOICES];
+};
+
+struct table {
+        uint32_t version; /* polled by every worker */
+        uint32_t stop;    /* kernels end as soon as no request is under way (2: at once) */
+        uint32_t n_rings; /* entries that may be in use */
+        uint32_t zero;
+        struct table_ring rings[TABLE_RINGS];
+        struct table_rank ranks[TABLE_RANKS];
+        struct table_handle handles[TABLE_HANDLES];
+        struct table_choices choices[16];
+        struct plan plans[TABLE_PLANS]; /* verified; phases PUSH, REDUCE, COPY, SIGNAL and WAIT only */
+        struct table_buffer buffers[TABLE_BUFFERS];
+};
+
+static inline
+#if defined(__HIP__) || defined(__CUDACC__)
+        __attribute__((host)) __attribute__((device))
+#endif
+        uint32_t
+        table_hash(uint32_t ring, uint32_t id) {
+        return (ring * 0x9e3779b1u) ^ (id * 0x85ebca6bu) ^ (id >> 15);
+}
+
+/* Chunks pushed and taken so far by one lane of one rank, by transport, region and peer. Private to the executor. */
+struct lane_state {
+        uint32_t sequence; /* last comm sequence this lane has finished */
+        uint32_t zero[31];
+        uint32_t pushed[STAGING_TRANSPORTS][STAGING_REGIONS][STAGING_RANKS_MAX];
+        uint32_t taken[STAGING_TRANSPORTS][STAGING_REGIONS][STAGING_RANKS_MAX];
+};
+
+/* Host memory that the GPU writes and the control thread polls. */
+struct table_report {
+        uint32_t acknowledged[TABLE_WORKERS_MAX]; /* version, by worker */
+        uint32_t running;                         /* workers inside the kernel */
+        uint32_t zero[15];
+        struct {
+                uint32_t rung;     /* comm sequence that lane 0 has begun */
+                uint32_t finished; /* ... and finished */
+                uint32_t status;   /* first error that a lane found (ring_status), 0: none */
+                uint32_t operation;
+        } rank[TABLE_RANKS];
+        uint32_t kept[TABLE_WORKERS_MAX]; /* tasks that a worker put aside when its kernel ended */
+};

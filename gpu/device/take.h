@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * From a line to tasks: the worker's own copy of the line is checked, buffers become addresses, the plan is chosen, and
+ * each lane that this worker serves gets a task. Nothing of the line, nor of its argument block, is read again.
+ *
+ * Everything looked up is cached in shared memory until the tables change, so that in a running model a line costs no
+ * further load. Caches are filled by the whole warp.
+ */
+#include "gpu/device/phase.h"
+
+#define TAKE_PART_PACKET 256u /* smallest part, bytes: a packet for each thread of a small warp */
+#define TAKE_PART_BULK   512u
+
+struct take { /* what a valid line asks for; the same in all threads */
+        uint64_t count;
+        uint64_t in_bytes, out_bytes;
+        uint64_t bytes; /* by which the plan is chosen */
+        uint32_t operation, type, redop, root, element_bytes;
+        uint32_t lanes;
+        uint32_t inlined;
+        uint32_t status; /* ring_status, 0: fine */
+        uint32_t plan, transport;
+        uint64_t in, out;
+        uint64_t scalar;
+        uint64_t shard;
+        uint32_t elements; /* of a part */
+        uint32_t parts[TASK_PHASES];
+};
+
+DEVICE uint32_t type_bytes(uint32_t type) {
+        switch (type) {
+        case RMX_INT8:
+        case RMX_UINT8:
+        case RMX_FLOAT8_E4M3:
+        case RMX_FLOAT8_E5M2:
+                return 1;
+        case RMX_FLOAT16:
+        case RMX_BFLOAT16:
+                return 2;
+        case RMX_INT32:
+        case RMX_UINT32:
+        case RMX_FLOAT32:
+                return 4;
+        case RMX_INT64:
+        case RMX_UINT64:
+        case RMX_FLOAT64:
+                return 8;
+        default:
+                return 0;
+        }
+}
+
+DEVICE bool operation_reduces(uint32_t operation) {
+        return operation == RING_OP_ALL_REDUCE || operation == RING_OP_REDUCE || operation == RING_OP_REDUCE_SCATTER;
+}
+
+DEVICE bool operation_rooted(uint32_t operation) {
+        return operation == RING_OP_REDUCE || operation == RING_OP_BROADCAST || operation == RING_OP_GATHER ||
+               operation == RING_OP_SCATTER;
+}
+
+/* ---- tables --------------------------------------------------------------------------------------------------------
+ */
+/* The rank that a handle of a ring stands for; TABLE_RANKS if none. */
+DEVICE uint32_t take_find_rank(const struct worker *w, uint32_t ring, uint32_t handle) {
+        const uint32_t start = table_hash(ring, handle);
+        uint32_t found = TABLE_RANKS;
+
+        for (uint32_t i = w->thread; warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
+                uint32_t mine = TABLE_RANKS;
+                uint64_t who;
+
+                if (i < TABLE_PROBES) {
+                        const struct table_handle *h = &w->table->handles[(start + i) % TABLE_HANDLES];
+
+                        if (word_load(&h->key) == 2 && word_load(&h->ring) == ring && word_load(&h->handle) == handle)
+                                mine = word_load(&h->rank);
+                }
+                who = warp_ballot(mine < TABLE_RANKS);
+                if (who)
+                        found = warp_read(mine, first_bit(who));
+        }
+        return found;
+}
+
+DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
+        struct rank_cache *c = &w->shared->rank;
+        const struct table_rank *from = &w->table->ranks[index];
+
+        warp_sync();
+        for (uint32_t p = w->thread; p < STAGING_RANKS_MAX; p += WARP_THREADS)
+                c->peer[p] = cell_load(&from->peer[p]);
+        if (w->thread == 0) {
+                c->states = cell_load(&from->states);
+                c->index = index;
+                c->handle = word_load(&from->handle);
+                c->ring = word_load(&from->ring);
+                c->rank = word_load(&from->rank);
+                c->n_ranks = word_load(&from->n_ranks);
+                c->epoch = word_load(&from->epoch);
+                c->abort = word_load(&from->abort);
+                c->last = word_load(&from->last);
+                c->has_last = word_load(&from->has_last);
+                c->choices = word_load(&from->choices);
+        }
+        warp_sync();
+        if (w->shared->layout.n_ranks != c->n_ranks) {
+                warp_sync();
+                if (w->thread == 0)
+                        staging_layout_init(&w->shared->layout, c->n_ranks);
+                warp_sync();
+        }
+}
+
+DEVICE void take_cache_plan(const struct worker *w, uint32_t index) {
+        const uint32_t *from = (const uint32_t *)(const void *)&w->table->plans[index % TABLE_PLANS];
+        uint32_t *to = (uint32_t *)(void *)&w->shared->plan;
+
+        if (w->shared->cached_plan == index)
+                return;
+        warp_sync();
+        for (uint32_t i = w->thread; i < sizeof(struct plan) / 4; i += WARP_THREADS)
+                to[i] = word_load(from + i);
+        if (w->thread == 0)
+                w->shared->cached_plan = index;
+        warp_sync();
+}
+
+DEVICE void take_cache_choices(const struct worker *w, uint32_t choices, uint32_t operation) {
+        const uint32_t name = choices << 8 | operation;
+        const uint64_t *from = (const uint64_t *)(const void *)w->table->choices[choices % 16].choice[operation];
+        uint64_t *to = (uint64_t *)(void *)w->shared->choice;
+
+        if (w->shared->cached_choices == name)
+                return;
+        warp_sync();
+        for (uint32_t i = w->thread; i < sizeof(w->shared->choice) / 8; i += WARP_THREADS)
+                to[i] = cell_load(from + i);
+        if (w->thread == 0)
+                w->shared->cached_choices = name;
+        warp_sync();
+}
+
+/* The address of [offset, offset + bytes) in a buffer of the ring; 0 if it is not there. */
+DEVICE uint64_t take_address(const struct worker *w, uint32_t ring, uint32_t id, uint64_t offset, uint64_t bytes) {
+        struct buffer_cache *cache = &w->shared->buffer[id % WORKER_BUFFERS];
+
+        if (!id)
+                return 0;
+        if (cache->id != id || cache->ring != ring) {
+                const uint32_t start = table_hash(ring, id);
+                bool found = false;
+
+                warp_sync();
+                for (uint32_t i = w->thread; warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
+                        const struct table_buffer *b = &w->table->buffers[(start + i) % TABLE_BUFFERS];
+                        bool hit = i < TABLE_PROBES && word_load(&b->key) == 2 && word_load(&b->ring) == ring &&
+                                   word_load(&b->id) == id;
+
+                        if (hit) {
+                                cache->address = cell_load(&b->address);
+                                cache->bytes = cell_load(&b->bytes);
+                                cache->ring = ring;
+                                cache->id = id;
+                        }
+                        found = found || warp_any(hit);
+                }
+                warp_sync();
+                if (!found)
+                        return 0;
+        }
+        if (offset > cache->bytes || bytes > cache->bytes - offset)
+                return 0;
+        return cache->address + offset;
+}
+
+/* ---- checks --------------------------------------------------------------------------------------------------------
+ */
+DEVICE uint64_t line_u64(const uint32_t *line, uint32_t low) {
+        return (uint64_t)line[low + 1] << 32 | line[low];
+}
+
+/* How many bytes a request reads and writes on this rank. */
+DEVICE bool take_sizes(struct take *k, uint32_t n, bool root) {
+        uint64_t one, all;
+
+        if (k->count >> 44) /* with 32 ranks of 8 bytes far from any overflow, and far from any memory */
+                return false;
+        one = k->count * k->element_bytes;
+        all = one * n;
+        k->bytes = one;
+        k->in_bytes = k->out_bytes = one;
+        switch (k->operation) {
+        case RING_OP_REDUCE:
+                k->out_bytes = root ? one : 0;
+                break;
+        case RING_OP_BROADCAST:
+                k->in_bytes = root ? one : 0;
+                break;
+        case RING_OP_ALL_GATHER:
+                k->out_bytes = all;
+                break;
+        case RING_OP_REDUCE_SCATTER:
+                k->in_bytes = all;
+                break;
+        case RING_OP_ALL_TO_ALL:
+                k->in_bytes = k->out_bytes = all;
+                break;
+        case RING_OP_GATHER:
+                k->out_bytes = root ? all : 0;
+                break;
+        case RING_OP_SCATTER:
+                k->in_bytes = root ? all : 0;
+                break;
+        default:
+                break;
+        }
+        return true;
+}
+
+DEVICE bool take_inline_fits(const struct take *k) {
+        if (k->in_bytes > BELL_INLINE_BYTES || k->out_bytes > BELL_INLINE_BYTES)
+                return false;
+        return k->operation == RING_OP_ALL_REDUCE || k->operation == RING_OP_REDUCE ||
+               k->operation == RING_OP_BROADCAST || k->bytes % 8 == 0;
+}
+
+/* RMX_OK, or what is wrong with the line. The rank is cached. */
+DEVICE uint32_t take_check(const struct worker *w, uint32_t ring, struct take *k) {
+        const struct rank_cache *c = &w->shared->rank;
+        const uint32_t *line = w->shared->line;
+        uint32_t flags = line[RING_W_FLAGS], argument = line[RING_W_ARGUMENT], slot;
+        uint64_t in_offset = line_u64(line, RING_W_IN_LO), out_offset = line_u64(line, RING_W_OUT_LO);
+        bool premul;
+
+        if (line[RING_W_ZERO] || (flags & 0xffffu & ~BELL_FLAGS) || (int32_t)(c->epoch - line[RING_W_EPOCH]) < 0)
+                return RMX_E_INVALID;
+        if (k->operation == RING_OP_NONE || k->operation > RING_OP_BARRIER || k->operation == RING_OP_ALL_TO_ALL_V ||
+            k->operation == RING_OP_SEND || k->operation == RING_OP_RECV)
+                return k->operation == RING_OP_NONE || k->operation >= RING_OP_COUNT ? RMX_E_INVALID
+                                                                                     : RMX_E_UNSUPPORTED;
+        k->element_bytes = type_bytes(k->type);
+        if (!k->element_bytes)
+                return RMX_E_INVALID;
+        if (operation_rooted(k->operation) ? k->root >= c->n_ranks : k->root != 0)
+                return RMX_E_INVALID;
+        if (operation_reduces(k->operation) ? k->redop >= RMX_REDOP_COUNT : k->redop != 0)
+                return RMX_E_INVALID;
+        if (k->operation == RING_OP_BARRIER && k->count)
+                return RMX_E_INVALID;
+        if (!take_sizes(k, c->n_ranks, operation_rooted(k->operation) && k->root == c->rank))
+                return RMX_E_INVALID;
+        premul = operation_reduces(k->operation) && k->redop == RMX_PREMUL_SUM;
+        if (premul) {
+                slot = argument / BELL_ARGUMENT_BYTES;
+                if (!argument || argument % 8 || slot >= BELL_DEPTH ||
+                    argument % BELL_ARGUMENT_BYTES > BELL_ARGUMENT_BYTES - 8)
+                        return RMX_E_INVALID;
+                k->scalar = cell_load((const uint64_t *)(w->shared->area[ring] + BELL_OFFSET_ARGUMENT + argument));
+        } else if (argument) {
+                return RMX_E_INVALID;
+        }
+        k->inlined = flags & BELL_FLAG_INLINE;
+        if (k->inlined)
+                return take_inline_fits(k) ? RMX_OK : RMX_E_INVALID;
+        if (k->in_bytes) {
+                k->in = take_address(w, ring, line[RING_W_IN_BUFFER], in_offset, k->in_bytes);
+                if (!k->in || (in_offset & (k->element_bytes - 1)))
+                        return RMX_E_INVALID;
+        }
+        if (k->out_bytes) {
+                k->out = take_address(w, ring, line[RING_W_OUT_BUFFER], out_offset, k->out_bytes);
+                if (!k->out || (out_offset & (k->element_bytes - 1)))
+                        return RMX_E_INVALID;
+        }
+        return RMX_OK;
+}
+
+/* All ranks compute the same from what they must agree on; what they disagree on differs here, but for counts beyond
+ * 32 bits. */
+DEVICE uint64_t take_call(const struct take *k) {
+        uint32_t count = (uint32_t)k->count ^ (uint32_t)(k->count >> 32) * 0x9e3779b1u;
+
+        return (uint64_t)count << 32 | k->operation << 24 | k->type << 16 | k->redop << 8 | k->root;
+}
+
+/* ---- tasks ---------------------------------------------------------------------------------------------------------
+ */
+DEVICE bool task_phase_mine(uint32_t root, const struct plan_phase *phase, uint32_t me, uint32_t n) {
+        if (n == 1 && phase->peers == PLAN_PEERS_OTHERS && phase->kind != PLAN_REDUCE)
+                return false;
+        switch (phase->who) {
+        case PLAN_WHO_ROOT:
+                return me == root;
+        case PLAN_WHO_OTHERS:
+                return me != root;
+        case PLAN_WHO_PEER:
+                return false;
+        default:
+                return true;
+        }
+}
+
+/* The longest piece that any rank has of a range. */
+DEVICE uint64_t task_longest(const struct take *k, uint32_t range) {
+        switch (range) {
+        case PLAN_RANGE_NONE:
+                return 0;
+        case PLAN_RANGE_SHARD_ME:
+        case PLAN_RANGE_SHARD_PEER:
+                return k->count < k->shard ? k->count : k->shard;
+        default:
+                return k->count;
+        }
+}
+
+/* Bytes of a part: what makes use of all lanes, between one access of a warp and what fits a chunk. */
+DEVICE uint32_t task_part_bytes(uint32_t transport, uint64_t bytes) {
+        uint32_t granule = transport == STAGING_PACKET ? TAKE_PART_PACKET : TAKE_PART_BULK;
+        uint32_t most = transport == STAGING_PACKET ? STAGING_PACKET_CHUNK : STAGING_BULK_CHUNK;
+        uint64_t part = (divide_up(bytes, STAGING_DATA_LANES) + granule - 1) & ~(uint64_t)(granule - 1);
+
+        return part < granule ? granule : part > most ? most : (uint32_t)part;
+}
+
+/* How the request is cut into parts; the same on all ranks. The plan is cached. */
+DEVICE void take_cut(const struct worker *w, struct take *k) {
+        const struct plan *plan = &w->shared->plan;
+        const uint32_t me = w->shared->rank.rank, n = w->shared->rank.n_ranks;
+        uint32_t granule =
+                k->element_bytes < SPAN_SHARD_ALIGN_BYTES ? SPAN_SHARD_ALIGN_BYTES >> first_bit(k->element_bytes) : 1;
+        uint64_t longest[TASK_PHASES], most = 0;
+
+        k->shard = (divide_up(k->count, plan->n_shards) + granule - 1) & ~(uint64_t)(granule - 1);
+        UNROLL
+        for (uint32_t f = 0; f < TASK_PHASES; f++) {
+                const struct plan_phase *phase = &plan->phases[f];
+                uint64_t in = task_longest(k, phase->in_range), out = task_longest(k, phase->out_range);
+
+                longest[f] = f < plan->n_phases ? in > out ? in : out : 0;
+                most = longest[f] > most ? longest[f] : most;
+        }
+        k->elements = task_part_bytes(k->transport, most * k->element_bytes) >> first_bit(k->element_bytes);
+        UNROLL
+        for (uint32_t f = 0; f < TASK_PHASES; f++) {
+                const struct plan_phase *phase = &plan->phases[f];
+                bool signal = phase->in_range == PLAN_RANGE_NONE && phase->out_range == PLAN_RANGE_NONE;
+
+                k->parts[f] = f >= plan->n_phases || !task_phase_mine(k->root, phase, me, n) ? 0
+                              : signal                                                       ? 1
+                                       : (uint32_t)divide_up(longest[f], k->elements);
+        }
+}
+
+/* The plan of a request, from the cached choices. */
+DEVICE uint32_t take_plan(const struct worker *w, struct take *k) {
+        const struct worker_shared *s = w->shared;
+
+        k->plan = 0;
+        take_cache_choices(w, s->rank.choices, k->operation);
+        for (uint32_t i = 0; i < TABLE_CHOICES && !k->plan; i++)
+                if (s->choice[i].plan && k->bytes <= s->choice[i].max_bytes) {
+                        k->plan = s->choice[i].plan;
+                        k->transport = s->choice[i].transport;
+                }
+        if (!k->plan)
+                return RMX_E_UNSUPPORTED;
+        if (k->inlined)
+                k->transport = STAGING_PACKET;
+        take_cache_plan(w, k->plan);
+        take_cut(w, k);
+        return RMX_OK;
+}
+
+/* The phases of lane 0: tell, and compare with whoever sends data. False: there is nobody. */
+DEVICE bool task_fill_check(const struct worker *w, struct task *t) {
+        const struct plan *plan = &w->shared->plan;
+        uint32_t n = w->shared->rank.n_ranks, me = w->shared->rank.rank, compares = TASK_PHASES;
+        bool sends = n > 1 && task_phase_mine(t->root, &plan->phases[0], me, n);
+
+        for (uint32_t f = 1; n > 1 && f < plan->n_phases; f++)
+                if (task_phase_mine(t->root, &plan->phases[f], me, n) &&
+                    (plan->phases[f].peers != PLAN_PEERS_SELF || plan->phases[f].kind == PLAN_REDUCE))
+                        compares = f;
+        if (t->count == 0 && t->operation != RING_OP_BARRIER)
+                return false;
+        if (w->thread == 0) {
+                t->transport = STAGING_PACKET;
+                t->part[0] = t->part[1] = t->part[2] = t->part[3] = 0;
+                t->parts[0] = sends;
+                t->parts[1] = compares < TASK_PHASES;
+                t->parts[2] = compares; /* the phase that says whom with */
+                t->parts[3] = 0;
+        }
+        warp_sync();
+        return sends || compares < TASK_PHASES;
+}
+
+/* Are all pieces of whole units? Offsets are multiples of shards, which are, and of counts. Premultiplied sums and what
+ * does not fit take the general path. */
+DEVICE uint32_t take_access(const struct take *k) {
+        const uint64_t unit = k->transport == STAGING_PACKET ? 8 : 16;
+
+        if (operation_reduces(k->operation) &&
+            (k->redop != RMX_SUM || (k->type != RMX_BFLOAT16 && k->type != RMX_FLOAT16 && k->type != RMX_FLOAT32)))
+                return ACCESS_ANY;
+        if (k->inlined)
+                return ACCESS_INLINE;
+        return (k->in | k->out | k->bytes) & (unit - 1) ? ACCESS_ANY : ACCESS_WHOLE;
+}
+
+/* Fills a task of no lane yet. The plan is cached. */
+DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t ring, struct task *t) {
+        const struct worker_shared *s = w->shared;
+
+        if (w->thread == 0) {
+                t->area = s->area[ring];
+                t->in = k->in;
+                t->out = k->out;
+                t->count = k->count;
+                t->shard = k->shard;
+                t->scalar = k->scalar;
+                t->call = take_call(k);
+                t->vector = 0;
+                t->ring = ring;
+                t->rank = s->rank.index;
+                t->plan = k->plan;
+                t->transport = k->transport;
+                t->elements = k->elements;
+                t->operation = k->operation;
+                t->type = k->type;
+                t->redop = operation_reduces(k->operation) ? k->redop : RMX_SUM;
+                t->root = k->root;
+                t->peer = 0;
+                t->role = 0;
+                t->element_bytes = k->element_bytes;
+                t->inlined = k->inlined;
+                t->access = take_access(k);
+                t->begun = 0;
+                UNROLL
+                for (uint32_t f = 0; f < TASK_PHASES; f++)
+                        t->parts[f] = k->parts[f];
+        }
+        warp_sync();
+}
+
+/* The same for one lane of one request. False: this lane has nothing to do. */
+DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_t ring_sequence, uint32_t lane,
+                        uint32_t cache, struct task *t) {
+        bool any = lane == 0;
+
+        UNROLL
+        for (uint32_t f = 0; f < TASK_PHASES; f++)
+                any = any || lane - 1 < from->parts[f];
+        if (!any)
+                return false;
+        ROLLED
+        for (uint32_t i = w->thread; i < offsetof(struct task, progress) / 4; i += WARP_THREADS)
+                ((uint32_t *)(void *)t)[i] = ((const uint32_t *)(const void *)from)[i];
+        warp_sync();
+        if (w->thread == 0) {
+                t->ring_sequence = ring_sequence;
+                t->sequence = w->shared->line[RING_W_SEQUENCE];
+                t->lane = lane;
+                t->cache = (uint8_t)cache;
+                if (t->inlined) {
+                        uint64_t box = t->area + (uint64_t)(ring_sequence % BELL_DEPTH) * BELL_INLINE_PACKETS * 16;
+
+                        t->in = box + BELL_OFFSET_INBOX;
+                        t->out = box + BELL_OFFSET_OUTBOX;
+                }
+                UNROLL
+                for (uint32_t f = 0; f < TASK_PHASES; f++)
+                        t->part[f] = lane - 1;
+        }
+        warp_sync();
+        return lane != 0 || task_fill_check(w, t);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * What a worker has in hand. A worker is one warp of the resident kernel. It serves the lanes l with
+ * l % n_workers == its number, alone: it finds every line by itself, keeps its own copy of what the line says, and
+ * shares nothing with other workers but read-only tables. So there is no barrier beyond the warp, and a client that
+ * rewrites a line between two looks can make lanes of its own request disagree, but nothing else.
+ *
+ * A task is one lane's share of one request. Its first few live in shared memory, the others in the worker's scratch.
+ * Everything that a task needs to go on later (cursors, what of a part is done) is in it, so that a task can be put
+ * aside whenever it has to wait, also across the end of a kernel.
+ */
+#include "gpu/device/bell.h"
+#include "gpu/device/order.h"
+#include "gpu/device/tables.h"
+#include "plan/span.h"
+#include "ring/line.h"
+
+#define TASK_PHASES      4u  /* most that a device plan has */
+#define TASK_NEAR        4u  /* tasks of a worker in shared memory */
+#define TASK_MAX         64u /* tasks of a worker */
+#define TASK_THREADS_MAX 64u
+
+struct task {
+        uint64_t area; /* the bell area */
+        uint64_t in, out;
+        uint64_t count;
+        uint64_t shard; /* elements of one, as plan_shard_elements() has it; 0: the plan has none */
+        uint64_t scalar;
+        uint64_t call;   /* lane 0: what is called, for the others to compare with */
+        uint64_t vector; /* struct plan_vector's arrays, private copy: 4 * n_ranks words; 0: none */
+        uint32_t ring;
+        uint32_t ring_sequence;
+        uint32_t rank; /* index in table.ranks */
+        uint32_t sequence;
+        uint32_t lane;
+        uint32_t plan;
+        uint32_t transport;
+        uint32_t elements; /* of a part */
+        uint32_t operation;
+        uint32_t type;
+        uint32_t redop;
+        uint32_t root;
+        uint32_t peer; /* point to point: the receiver */
+        uint32_t role;
+        uint32_t element_bytes;
+        uint32_t inlined;
+        uint32_t access;             /* enum phase_access */
+        uint32_t part[TASK_PHASES];  /* next part of each phase */
+        uint32_t parts[TASK_PHASES]; /* of each phase; the lane does every STAGING_DATA_LANES-th */
+        uint8_t begun;               /* the part in hand of phase `begun - 1` is partly done, see progress */
+        uint8_t cache;               /* which of the counter caches */
+        uint8_t zero[2];
+        uint8_t progress[TASK_THREADS_MAX]; /* units of that part that each thread has done */
+};
+
+/* The rank whose requests come most; one at a time. */
+struct rank_cache {
+        uint64_t peer[STAGING_RANKS_MAX];
+        uint64_t states;
+        uint32_t index; /* TABLE_RANKS: nothing cached */
+        uint32_t handle;
+        uint32_t ring;
+        uint32_t rank;
+        uint32_t n_ranks;
+        uint32_t epoch;
+        uint32_t abort;
+        uint32_t has_last;
+        uint32_t last;
+        uint32_t choices;
+};
+
+struct buffer_cache {
+        uint64_t address;
+        uint64_t bytes;
+        uint32_t ring;
+        uint32_t id; /* 0: nothing cached */
+};
+
+/* Chunks pushed and taken so far on one lane by one transport, by region and peer. */
+struct counter_cache {
+        uint32_t pushed[STAGING_REGIONS][STAGING_RANKS_MAX];
+        uint32_t taken[STAGING_REGIONS][STAGING_RANKS_MAX];
+        uint32_t room[STAGING_REGIONS][STAGING_RANKS_MAX]; /* credit when last looked at */
+        uint64_t home;                                     /* struct lane_state * of the lane; 0: nothing cached */
+        uint32_t transport;
+        uint32_t n_ranks;
+};
+
+/* How this part meets each peer: computed by thread p for peer p, read by all. */
+struct peer_view {
+        uint64_t to[STAGING_RANKS_MAX];   /* my chunk in its staging */
+        uint64_t from[STAGING_RANKS_MAX]; /* its chunk in mine */
+        uint64_t data[STAGING_RANKS_MAX]; /* where its piece lies in the client's memory (inline: packets) */
+        uint32_t to_flag[STAGING_RANKS_MAX];
+        uint32_t from_flag[STAGING_RANKS_MAX];
+        uint32_t bytes[STAGING_RANKS_MAX]; /* of its piece; 0: nothing in this part */
+};
+
+/* A line that was valid is valid again while the tables are the same: what it came to is kept as a task of no lane. */
+struct memo {
+        struct task task;
+        uint32_t line[RING_WORDS]; /* word 0 is 0: nothing kept */
+        uint32_t lanes;
+        uint32_t ring;
+};
+
+#define WORKER_BUFFERS  4u
+#define WORKER_COUNTERS 4u /* lanes whose counters are at hand */
+#define WORKER_MEMOS    4u
+struct worker_shared {
+        struct task near[TASK_NEAR];
+        struct peer_view view;
+        struct counter_cache counter[WORKER_COUNTERS];
+        struct rank_cache rank;
+        struct buffer_cache buffer[WORKER_BUFFERS];
+        struct memo memo[WORKER_MEMOS];
+        struct table_choice choice[TABLE_CHOICES];
+        struct plan plan;
+        struct staging_layout layout;
+        uint64_t area[TABLE_RINGS];
+        uint32_t next[TABLE_RINGS]; /* ring sequence looked for */
+        uint32_t key[TABLE_RINGS];
+        uint32_t line[RING_WORDS];
+        uint32_t waiting[TASK_MAX]; /* rank << 8 | lane of each task, in the order of arrival */
+        uint8_t order[TASK_MAX];    /* the task's place */
+        uint32_t cached_plan;
+        uint32_t cached_choices; /* choices << 8 | operation; ~0: none */
+        uint32_t hot;            /* ring that spoke last */
+};
+
+/* A worker's scratch in global memory: what outlives a kernel, and the far tasks. Zeroed at first. */
+struct worker_scratch {
+        uint32_t saved; /* 1: the following were written by the kernel before */
+        uint32_t n_tasks;
+        uint32_t next[TABLE_RINGS];
+        uint32_t key[TABLE_RINGS];
+        uint32_t waiting[TASK_MAX];
+        uint8_t order[TASK_MAX];
+        uint64_t taken; /* places in use, a bit each */
+        struct task tasks[TASK_MAX];
+};
+
+/* A worker's registers. */
+struct worker {
+        struct worker_shared *shared;
+        struct worker_scratch *scratch;
+        struct table *table;
+        struct table_report *report;
+        uint32_t index;
+        uint32_t n_workers;
+        uint32_t thread;
+        uint32_t version;
+        uint32_t stop;
+        uint32_t n_rings;
+        uint32_t n_tasks;
+        uint64_t taken;
+};
+
+DEVICE struct task *worker_task(const struct worker *w, uint32_t place) {
+        return place < TASK_NEAR ? &w->shared->near[place] : &w->scratch->tasks[place];
+}
+
+DEVICE uint32_t status_of(uint32_t code, int32_t rank) {
+        return code | (uint32_t)(rank + 1) << 16;
+}
+
+/* Tells the bell that this lane has done with the request. */
+DEVICE void lane_done(const struct worker *w, uint64_t area, uint32_t ring_sequence, uint32_t lane, uint32_t status) {
+        uint64_t *done = (uint64_t *)(area + BELL_OFFSET_DONE) + (ring_sequence % BELL_DEPTH) * BELL_LANES + lane;
+
+        if (w->thread == 0)
+                cell_store(done, (uint64_t)status << 32 | ring_sequence);
+}

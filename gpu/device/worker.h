@@ -1,0 +1,660 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * A worker's loop: look for lines, take them, work on tasks; until told to stop.
+ *
+ * Polling. The warp looks at the next line of the ring that spoke last, at the first cell of other rings' next lines,
+ * and at the table's version and stop word, all with one load per thread, so a poll costs one access to memory.
+ *
+ * Order. Tasks of one rank and lane run in the order of their lines. Tasks of different ranks do not wait for each
+ * other: one that is not ready is put aside. So ranks may ring two communicators in different orders.
+ *
+ * A worker may miss lines: a lane with no share in a request is not waited for, and the line may be overwritten before
+ * it looks. It then goes on with what is there.
+ */
+#include "gpu/device/take.h"
+
+/* ---- counters ------------------------------------------------------------------------------------------------------
+ */
+/* Writes cached counters back. */
+DEVICE void counter_flush(const struct worker *w, struct counter_cache *c) {
+        struct lane_state *home = (struct lane_state *)c->home;
+
+        if (!home)
+                return;
+        ROLLED
+        for (uint32_t region = 0; region < STAGING_REGIONS; region++)
+                for (uint32_t p = w->thread; p < c->n_ranks; p += WARP_THREADS) {
+                        home->pushed[c->transport][region][p] = c->pushed[region][p];
+                        home->taken[c->transport][region][p] = c->taken[region][p];
+                }
+        warp_sync();
+        if (w->thread == 0)
+                c->home = 0;
+        warp_sync();
+}
+
+DEVICE void counter_flush_all(const struct worker *w) {
+        for (uint32_t i = 0; i < WORKER_COUNTERS; i++)
+                counter_flush(w, &w->shared->counter[i]);
+}
+
+/* Another task is about to use this cache. */
+DEVICE_OUTLINE void counter_fetch(struct worker w, struct counter_cache *c, uint64_t at, uint32_t transport) {
+        const struct lane_state *home = (const struct lane_state *)at;
+        const uint32_t n = w.shared->rank.n_ranks;
+
+        counter_flush(&w, c);
+        ROLLED
+        for (uint32_t region = 0; region < STAGING_REGIONS; region++)
+                for (uint32_t p = w.thread; p < n; p += WARP_THREADS) {
+                        c->pushed[region][p] = home->pushed[transport][region][p];
+                        c->taken[region][p] = home->taken[transport][region][p];
+                        c->room[region][p] = c->pushed[region][p] - STAGING_SLOTS; /* look when needed */
+                }
+        warp_sync();
+        if (w.thread == 0) {
+                c->home = at;
+                c->transport = transport;
+                c->n_ranks = n;
+        }
+        warp_sync();
+}
+
+/* The task's counters. The cached rank is the task's. Counters of one lane are never in two caches: a worker has a lane
+ * in the same one always, and one transport of it at a time. */
+DEVICE struct counter_cache *counter_of(const struct worker *w, const struct task *t) {
+        struct counter_cache *c = &w->shared->counter[t->cache];
+        uint64_t at = (uint64_t)((struct lane_state *)w->shared->rank.states + t->lane);
+
+        if (c->home != at || c->transport != t->transport)
+                counter_fetch(*w, c, at, t->transport);
+        return c;
+}
+
+/* ---- running
+ * --------------------------------------------------------------------------------------------------------- */
+DEVICE void report_status(const struct worker *w, uint32_t rank, uint32_t status) {
+        if (w->thread == 0)
+                word_store(&w->report->rank[rank].status, status);
+}
+
+/* Works on a task until it is finished (true) or waits for somebody. */
+template <uint32_t N, uint32_t ACCESS>
+DEVICE_OUTLINE bool task_run_n(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins) {
+        struct run r = {t, s, c, N ? N : s->rank.n_ranks, s->rank.rank, t->lane, warp_thread(), spins};
+        const uint32_t n_phases = s->plan.n_phases;
+
+        for (;;) {
+                bool moved = false, left = false;
+
+                for (uint32_t f = 0; f < n_phases; f++) {
+                        const struct plan_phase *phase = &s->plan.phases[f];
+
+                        while (t->part[f] < t->parts[f]) {
+                                uint32_t part = t->part[f];
+
+                                if (phase->after >= 0 && t->parts[phase->after] && t->part[phase->after] <= part)
+                                        break;
+                                if (!phase_run<N, ACCESS>(&r, f, part))
+                                        break;
+                                moved = true;
+                                warp_sync();
+                                if (r.thread == 0)
+                                        t->part[f] = part + STAGING_DATA_LANES;
+                                warp_sync();
+                        }
+                        left = left || t->part[f] < t->parts[f];
+                }
+                if (!left)
+                        return true;
+                if (!moved)
+                        return false;
+        }
+}
+
+template <uint32_t ACCESS>
+DEVICE bool task_run_access(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins) {
+        switch (s->rank.n_ranks) {
+        case 2:
+                return task_run_n<2, ACCESS>(s, c, t, spins);
+        case 4:
+                return task_run_n<4, ACCESS>(s, c, t, spins);
+        case 8:
+                return task_run_n<8, ACCESS>(s, c, t, spins);
+        default:
+                return task_run_n<0, ACCESS_ANY>(s, c, t, spins);
+        }
+}
+
+/* Lane 0. False: not all have told yet. *ret_status: RMX_OK, or the mismatch. */
+DEVICE_OUTLINE bool task_check(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
+                               uint32_t *ret_status) {
+        struct run r = {t, s, c, s->rank.n_ranks, s->rank.rank, 0, warp_thread(), spins};
+        uint32_t differs = r.n;
+
+        if (!t->part[0] && t->parts[0]) {
+                if (!check_send(&r))
+                        return false;
+                warp_sync();
+                if (r.thread == 0)
+                        t->part[0] = 1;
+                warp_sync();
+        }
+        if (t->parts[1] && !check_compare(&r, &s->plan.phases[t->parts[2]], &differs))
+                return false;
+        *ret_status = differs == r.n ? (uint32_t)RMX_OK : status_of(RMX_E_MISMATCH, (int32_t)differs);
+        return true;
+}
+
+DEVICE bool task_run(struct worker *w, struct task *t) {
+        const uint32_t spins = w->n_tasks > 1 ? 2u : PHASE_SPINS;
+        struct worker_shared *s = w->shared;
+        struct counter_cache *c;
+        uint32_t status = RMX_OK;
+        bool finished;
+
+        if (s->rank.index != t->rank)
+                take_cache_rank(w, t->rank);
+        take_cache_plan(w, t->plan);
+        c = counter_of(w, t);
+        if (s->rank.abort && (!s->rank.has_last || (int32_t)(t->sequence - s->rank.last) > 0)) {
+                lane_done(w, t->area, t->ring_sequence, t->lane, s->rank.abort);
+                return true;
+        }
+        if (t->lane == 0) {
+                if (!task_check(s, c, t, spins, &status))
+                        return false;
+                if (status)
+                        report_status(w, t->rank, status);
+                lane_done(w, t->area, t->ring_sequence, 0, status);
+                return true;
+        }
+        if (t->access == ACCESS_INLINE)
+                finished = task_run_access<ACCESS_INLINE>(s, c, t, spins);
+        else if (t->access == ACCESS_WHOLE)
+                finished = task_run_access<ACCESS_WHOLE>(s, c, t, spins);
+        else
+                finished = task_run_n<0, ACCESS_ANY>(s, c, t, spins);
+        if (!finished)
+                return false;
+        if (!t->inlined)
+                fence_release_device();
+        warp_sync();
+        lane_done(w, t->area, t->ring_sequence, t->lane, RMX_OK);
+        if (t->lane == 1 && w->thread == 0) /* host memory: last, since a fence would wait for it */
+                word_store(&w->report->rank[t->rank].finished, t->sequence);
+        return true;
+}
+
+/* ---- the list of tasks
+ * ------------------------------------------------------------------------------------------------- */
+/* Puts a task that has been filled into `place` at the end of the list. */
+DEVICE void list_append(struct worker *w, uint32_t place, const struct task *t) {
+        if (w->thread == 0) {
+                w->shared->order[w->n_tasks] = (uint8_t)place;
+                w->shared->waiting[w->n_tasks] = t->rank << 8 | t->lane;
+        }
+        w->taken |= UINT64_C(1) << place;
+        w->n_tasks++;
+        warp_sync();
+}
+
+DEVICE void list_remove(struct worker *w, uint32_t i) {
+        struct worker_shared *s = w->shared;
+
+        warp_sync();
+        w->taken &= ~(UINT64_C(1) << s->order[i]);
+        w->n_tasks--;
+        warp_sync();
+        if (w->thread == 0)
+                for (uint32_t k = i; k < w->n_tasks; k++) {
+                        s->order[k] = s->order[k + 1];
+                        s->waiting[k] = s->waiting[k + 1];
+                }
+        warp_sync();
+}
+
+/* Is an earlier task of the same rank and lane in the list? */
+DEVICE bool list_behind(const struct worker *w, uint32_t i) {
+        const uint32_t *waiting = w->shared->waiting;
+        bool behind = false;
+
+        for (uint32_t k = w->thread; k < i; k += WARP_THREADS)
+                behind = behind || waiting[k] == waiting[i];
+        return warp_any(behind);
+}
+
+DEVICE void list_run(struct worker *w) {
+        for (uint32_t i = 0; i < w->n_tasks;) {
+                if (!list_behind(w, i) && task_run(w, worker_task(w, w->shared->order[i])))
+                        list_remove(w, i);
+                else
+                        i++;
+        }
+}
+
+/* ---- lines
+ * ------------------------------------------------------------------------------------------------------------- */
+/* Every own lane that the client waits for gets the status. */
+DEVICE void take_refuse(const struct worker *w, uint32_t ring, uint32_t ring_sequence, uint32_t lanes,
+                        uint32_t status) {
+        for (uint32_t lane = w->index; lane < lanes; lane += w->n_workers)
+                lane_done(w, w->shared->area[ring], ring_sequence, lane, status);
+}
+
+/* Which memo a line may be in. */
+DEVICE struct memo *memo_of(const struct worker *w, uint32_t ring) {
+        const uint32_t *line = w->shared->line;
+
+        return &w->shared->memo[(line[RING_W_IN_LO] >> 8 ^ line[RING_W_OUT_LO] >> 9 ^ line[RING_W_COUNT_LO] ^
+                                 line[RING_W_HEAD] >> 16 ^ line[RING_W_COMM] ^ ring) %
+                                WORKER_MEMOS];
+}
+
+/* Is it this line, but for its sequence? The tables are as they were. */
+DEVICE bool memo_fits(const struct worker *w, const struct memo *m, uint32_t ring) {
+        bool same = m->ring == ring;
+
+        for (uint32_t i = w->thread; i < RING_WORDS; i += WARP_THREADS)
+                same = same && (i == RING_W_SEQUENCE || m->line[i] == w->shared->line[i]);
+        return warp_all(same);
+}
+
+/* shared->line holds a whole line of the ring. Checks it and fills the memo. False: it was answered. */
+DEVICE_OUTLINE bool take_line(struct worker worker, uint32_t ring, uint32_t ring_sequence, struct memo *m) {
+        const struct worker *w = &worker;
+        struct worker_shared *s = w->shared;
+        const uint32_t *line = s->line;
+        struct take k;
+        uint32_t status;
+
+        k.operation = line[RING_W_HEAD] >> 16 & 0xff;
+        k.type = line[RING_W_HEAD] >> 8 & 0xff;
+        k.redop = line[RING_W_HEAD] & 0xff;
+        k.count = line_u64(line, RING_W_COUNT_LO);
+        k.root = line[RING_W_PEER];
+        k.lanes = line[RING_W_FLAGS] >> BELL_LANES_SHIFT;
+        k.in = k.out = k.scalar = k.shard = 0;
+        k.elements = 0;
+        k.inlined = 0;
+        k.bytes = k.in_bytes = k.out_bytes = 0;
+        k.plan = k.transport = k.element_bytes = k.status = 0;
+        if (!k.lanes || k.lanes > BELL_LANES)
+                k.lanes = BELL_LANES;
+        if (s->rank.index == TABLE_RANKS || s->rank.ring != ring || s->rank.handle != line[RING_W_COMM]) {
+                uint32_t index = take_find_rank(w, ring, line[RING_W_COMM]);
+
+                if (index == TABLE_RANKS) {
+                        take_refuse(w, ring, ring_sequence, k.lanes, status_of(RMX_E_INVALID, -1));
+                        return false;
+                }
+                take_cache_rank(w, index);
+        }
+        if (s->rank.abort && (!s->rank.has_last || (int32_t)(line[RING_W_SEQUENCE] - s->rank.last) > 0)) {
+                take_refuse(w, ring, ring_sequence, k.lanes, s->rank.abort);
+                return false;
+        }
+        status = line[RING_W_HEAD] >> 24 != RING_ABI ? (uint32_t)RMX_E_INVALID : take_check(w, ring, &k);
+        if (!status)
+                status = take_plan(w, &k);
+        if (status) {
+                status = status_of(status, (int32_t)s->rank.rank);
+                report_status(w, s->rank.index, status);
+                take_refuse(w, ring, ring_sequence, k.lanes, status);
+                return false;
+        }
+        warp_sync();
+        task_fill(w, &k, ring, &m->task);
+        for (uint32_t i = w->thread; i < RING_WORDS; i += WARP_THREADS)
+                m->line[i] = line[i];
+        if (w->thread == 0) {
+                m->ring = ring;
+                m->lanes = k.lanes;
+                /* Whose answer depends on more than the line is not kept. */
+                if (line[RING_W_ARGUMENT] || s->rank.has_last)
+                        m->line[RING_W_HEAD] = 0;
+        }
+        warp_sync();
+        return true;
+}
+
+/* Lane 0 sees every request of a rank, so there its sequence is checked. False: it was answered. */
+DEVICE bool take_sequence(const struct worker *w, const struct memo *m, uint32_t ring, uint32_t ring_sequence) {
+        struct worker_shared *s = w->shared;
+        struct lane_state *state = (struct lane_state *)s->rank.states;
+        const uint32_t sequence = s->line[RING_W_SEQUENCE];
+        const bool right = sequence == state->sequence + 1;
+
+        warp_sync();
+        if (!right) {
+                uint32_t status = status_of(RMX_E_INVALID, (int32_t)s->rank.rank);
+
+                report_status(w, s->rank.index, status);
+                take_refuse(w, ring, ring_sequence, m->lanes, status);
+                return false;
+        }
+        if (w->thread == 0) {
+                state->sequence = sequence;
+                word_store(&w->report->rank[s->rank.index].operation, m->task.operation);
+                word_store(&w->report->rank[s->rank.index].rung, sequence);
+        }
+        warp_sync();
+        return true;
+}
+
+/* From the line to tasks. */
+DEVICE void take(struct worker *w, uint32_t ring, uint32_t ring_sequence) {
+        struct worker_shared *s = w->shared;
+        struct memo *m = memo_of(w, ring);
+        uint32_t cache = 0;
+
+        if (!memo_fits(w, m, ring)) {
+                if (!take_line(*w, ring, ring_sequence, m))
+                        return;
+        } else if (s->rank.index != m->task.rank) {
+                take_cache_rank(w, m->task.rank);
+        }
+        if (s->cached_plan != m->task.plan)
+                take_cache_plan(w, m->task.plan);
+        if (w->index == 0 && !take_sequence(w, m, ring, ring_sequence))
+                return;
+        for (uint32_t lane = w->index; lane < STAGING_LANES; lane += w->n_workers, cache++) {
+                uint32_t place = first_bit(~w->taken);
+                struct task *t = worker_task(w, place);
+
+                if (task_assign(w, &m->task, ring_sequence, lane, cache % WORKER_COUNTERS, t)) {
+                        list_append(w, place, t);
+                        continue;
+                }
+                if (lane < m->lanes)
+                        lane_done(w, s->area[ring], ring_sequence, lane, RMX_OK);
+                if (lane == 1 && w->thread == 0)
+                        word_store(&w->report->rank[s->rank.index].finished, s->line[RING_W_SEQUENCE]);
+        }
+}
+
+/* Lanes that one worker may have to take at once. */
+DEVICE uint32_t worker_lanes(const struct worker *w) {
+        return (STAGING_LANES + w->n_workers - 1) / w->n_workers;
+}
+
+/* ---- polling
+ * ------------------------------------------------------------------------------------------------------------ */
+DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
+        struct worker_shared *s = w->shared;
+
+        counter_flush_all(w);
+        w->version = version;
+        w->n_rings = word_load(&w->table->n_rings);
+        if (w->n_rings > TABLE_RINGS)
+                w->n_rings = TABLE_RINGS;
+        warp_sync();
+        for (uint32_t i = w->thread; i < TABLE_RINGS; i += WARP_THREADS) {
+                const struct table_ring *ring = &w->table->rings[i];
+                uint32_t key = i < w->n_rings ? word_load(&ring->key) : 0;
+
+                if (key != s->key[i]) {
+                        s->key[i] = key;
+                        s->next[i] = word_load(&ring->first);
+                }
+                s->area[i] = key ? cell_load(&ring->area) : 0;
+        }
+        if (w->thread == 0) {
+                s->rank.index = TABLE_RANKS;
+                s->cached_plan = 0;
+                s->cached_choices = ~0u;
+                for (uint32_t i = 0; i < WORKER_BUFFERS; i++)
+                        s->buffer[i].id = 0;
+                for (uint32_t i = 0; i < WORKER_MEMOS; i++)
+                        s->memo[i].line[RING_W_HEAD] = 0;
+        }
+        warp_sync();
+}
+
+/* Tasks whose rank has been aborted or taken out are answered; then nothing of what the old tables named is touched. */
+DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
+        for (uint32_t i = 0; i < w->n_tasks;) {
+                const struct task *t = worker_task(w, w->shared->order[i]);
+                const struct table_rank *rank = &w->table->ranks[t->rank];
+                uint32_t abort = word_load(&rank->abort);
+
+                if (word_load(&rank->has_last) && (int32_t)(t->sequence - word_load(&rank->last)) <= 0)
+                        abort = 0;
+
+                if (w->shared->area[t->ring] != t->area) { /* nobody is left to be told */
+                        list_remove(w, i);
+                } else if (abort) {
+                        lane_done(w, t->area, t->ring_sequence, t->lane, abort);
+                        list_remove(w, i);
+                } else {
+                        i++;
+                }
+        }
+        fence_release_system();
+        warp_sync();
+        if (w->thread == 0)
+                word_store(&w->report->acknowledged[w->index], w->version);
+}
+
+/* The registers of a worker whose address is given away would live in memory; so a copy's is. */
+DEVICE void worker_update(struct worker *w, uint32_t version) {
+        struct worker copy = *w;
+
+        worker_refresh(&copy, version);
+        worker_acknowledge(&copy);
+        *w = copy;
+}
+
+/* One look. True: shared->line holds the next line of *ret_ring. */
+DEVICE bool worker_poll(struct worker *w, uint32_t *ret_ring, uint32_t round) {
+        struct worker_shared *s = w->shared;
+        uint32_t ring = s->hot, version, stop;
+        uint64_t control, other = 0;
+        bool whole = true, newer = true;
+
+        if (ring >= w->n_rings || !s->area[ring])
+                ring = TABLE_RINGS;
+        {
+                const uint32_t next = ring < TABLE_RINGS ? s->next[ring] : 0;
+                const uint64_t *cells = ring < TABLE_RINGS ? (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) +
+                                                                     (next % BELL_DEPTH) * RING_WORDS
+                                                           : NULL;
+#if TARGET_HOST
+                control = cell_load((const uint64_t *)(const void *)&w->table->version);
+                for (uint32_t i = 0; cells && i < RING_WORDS; i++) {
+                        uint64_t cell = cell_load(cells + i);
+
+                        whole = whole && (uint32_t)(cell >> 32) == next;
+                        newer = newer && (int32_t)((uint32_t)(cell >> 32) - next) > 0;
+                        s->line[i] = (uint32_t)cell;
+                }
+                if (w->n_rings > 1)
+                        other = round % w->n_rings;
+                if (w->n_rings) {
+                        const uint32_t i = (uint32_t)other;
+                        const uint64_t *first = s->area[i] ? (const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
+                                                                     (s->next[i] % BELL_DEPTH) * RING_WORDS
+                                                           : NULL;
+
+                        if (!whole || !cells)
+                                if (first && (uint32_t)(cell_load(first) >> 32) == s->next[i])
+                                        s->hot = i;
+                }
+#else
+                const uint32_t t = w->thread, probes = WARP_THREADS - RING_WORDS - 1;
+                /* The other rings in turns; with few there is one turn. */
+                const uint32_t turn = w->n_rings > probes ? round % ((w->n_rings + probes - 1) / probes) * probes : 0;
+                const uint32_t i =
+                        t > RING_WORDS && turn + t - RING_WORDS - 1 < w->n_rings ? turn + t - RING_WORDS - 1 : 0;
+                const bool looks = t > RING_WORDS && w->n_rings > 1 && s->area[i];
+                const uint64_t *at = t < RING_WORDS    ? cells + t
+                                     : t == RING_WORDS ? (const uint64_t *)(const void *)&w->table->version
+                                                       : (const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
+                                                                 (s->next[i] % BELL_DEPTH) * RING_WORDS;
+                const bool valid = t < RING_WORDS ? cells != NULL : t == RING_WORDS || looks;
+                uint64_t cell = valid ? cell_load(at) : 0;
+
+                control = (uint64_t)warp_read((uint32_t)(cell >> 32), RING_WORDS) << 32 |
+                          warp_read((uint32_t)cell, RING_WORDS);
+                whole = warp_all(t >= RING_WORDS || (cells && (uint32_t)(cell >> 32) == next));
+                newer = warp_all(t >= RING_WORDS || (cells && (int32_t)((uint32_t)(cell >> 32) - next) > 0));
+                if (whole) {
+                        if (t < RING_WORDS)
+                                s->line[t] = (uint32_t)cell;
+                        warp_sync();
+                } else {
+                        other = warp_ballot(looks && (uint32_t)(cell >> 32) == s->next[i]);
+                        if (other) {
+                                uint32_t found = warp_read(i, first_bit(other));
+
+                                warp_sync();
+                                if (t == 0)
+                                        s->hot = found;
+                                warp_sync();
+                        } else if (ring == TABLE_RINGS && w->n_rings) {
+                                warp_sync();
+                                if (t == 0)
+                                        s->hot = s->hot + 1 < w->n_rings ? s->hot + 1 : 0;
+                                warp_sync();
+                        }
+                }
+#endif
+        }
+        version = (uint32_t)control;
+        stop = (uint32_t)(control >> 32);
+        w->stop = stop;
+        if (version != w->version) {
+                worker_update(w, version);
+                return false; /* what was read may be of a ring that has gone */
+        }
+        if (ring == TABLE_RINGS)
+                return false;
+        *ret_ring = ring;
+        if (!whole && newer) { /* overwritten: it was not for this worker, or its client does not mind */
+                warp_sync();
+                if (w->thread == 0)
+                        s->next[ring] = bell_sequence_next(s->next[ring]);
+                warp_sync();
+        }
+        return whole;
+}
+
+/* ---- the loop
+ * ----------------------------------------------------------------------------------------------------------- */
+DEVICE_OUTLINE void worker_restore(struct worker *w) {
+        struct worker_shared *s = w->shared;
+        struct worker_scratch *from = w->scratch;
+        bool saved = from->saved;
+
+        for (uint32_t i = w->thread; i < TABLE_RINGS; i += WARP_THREADS) {
+                s->next[i] = saved ? from->next[i] : 0;
+                s->key[i] = saved ? from->key[i] : 0;
+                s->area[i] = 0;
+        }
+        for (uint32_t i = w->thread; i < TASK_MAX; i += WARP_THREADS) {
+                s->waiting[i] = from->waiting[i];
+                s->order[i] = from->order[i];
+        }
+        w->n_tasks = saved ? from->n_tasks : 0;
+        w->taken = saved ? from->taken : 0;
+        for (uint32_t place = 0; place < TASK_NEAR; place++)
+                for (uint32_t i = w->thread; i < sizeof(struct task) / 4; i += WARP_THREADS)
+                        ((uint32_t *)(void *)&s->near[place])[i] =
+                                ((const uint32_t *)(const void *)&from->tasks[place])[i];
+        if (w->thread == 0) {
+                for (uint32_t i = 0; i < WORKER_COUNTERS; i++)
+                        s->counter[i].home = 0;
+                for (uint32_t i = 0; i < WORKER_MEMOS; i++)
+                        s->memo[i].line[RING_W_HEAD] = 0;
+                s->rank.index = TABLE_RANKS;
+                s->rank.n_ranks = 0;
+                s->layout.n_ranks = 0;
+                s->cached_plan = 0;
+                s->cached_choices = ~0u;
+                s->hot = 0;
+                for (uint32_t i = 0; i < WORKER_BUFFERS; i++)
+                        s->buffer[i].id = 0;
+        }
+        warp_sync();
+}
+
+DEVICE_OUTLINE void worker_save(struct worker *w) {
+        struct worker_shared *s = w->shared;
+        struct worker_scratch *to = w->scratch;
+
+        counter_flush_all(w);
+        for (uint32_t i = w->thread; i < TABLE_RINGS; i += WARP_THREADS) {
+                to->next[i] = s->next[i];
+                to->key[i] = s->key[i];
+        }
+        for (uint32_t i = w->thread; i < TASK_MAX; i += WARP_THREADS) {
+                to->waiting[i] = s->waiting[i];
+                to->order[i] = s->order[i];
+        }
+        for (uint32_t place = 0; place < TASK_NEAR; place++)
+                for (uint32_t i = w->thread; i < sizeof(struct task) / 4; i += WARP_THREADS)
+                        ((uint32_t *)(void *)&to->tasks[place])[i] =
+                                ((const uint32_t *)(const void *)&s->near[place])[i];
+        if (w->thread == 0) {
+                to->n_tasks = w->n_tasks;
+                to->taken = w->taken;
+                to->saved = 1;
+                word_store(&w->report->kept[w->index], w->n_tasks);
+        }
+        warp_sync();
+}
+
+DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scratch, struct table *table,
+                        struct table_report *report, uint32_t index, uint32_t n_workers) {
+        struct worker w;
+
+        w.shared = shared;
+        w.scratch = scratch;
+        w.table = table;
+        w.report = report;
+        w.index = index;
+        w.n_workers = n_workers;
+        w.thread = warp_thread();
+        w.stop = 0;
+        {
+                struct worker copy = w;
+
+                worker_restore(&copy);
+                w = copy;
+        }
+        worker_update(&w, word_load(&table->version));
+        const uint32_t lanes = worker_lanes(&w);
+
+        for (uint32_t round = 0;; round++) {
+                uint32_t ring;
+
+                const bool found = worker_poll(&w, &ring, round);
+
+                if (w.stop)
+                        break; /* tasks that wait are kept; the next kernel goes on with them */
+                if (found) {
+                        /* Without places for all its lanes the line stays where it is. */
+                        if (w.n_tasks + lanes <= TASK_MAX) {
+                                const uint32_t sequence = shared->next[ring];
+
+                                warp_sync();
+                                if (w.thread == 0)
+                                        shared->next[ring] = bell_sequence_next(sequence);
+                                warp_sync();
+                                take(&w, ring, sequence);
+                        }
+                }
+                if (w.n_tasks)
+                        list_run(&w);
+#if !TARGET_NVIDIA /* there the shortest pause is longer than a look; on AMD it is 64 cycles */
+                else
+                        poll_pause();
+#endif
+        }
+        {
+                struct worker copy = w;
+
+                worker_save(&copy);
+        }
+}
