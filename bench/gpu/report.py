@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""What a run found, as JSON and as tables for docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import platform
+import shutil
+import tarfile
+import time
+from typing import Any
+
+BEGIN, END = "<!-- gpu tables: begin -->", "<!-- gpu tables: end -->"
+
+
+def parse_size(text: str) -> int:
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * units[text[-1].upper()] if text[-1].upper() in units else int(text)
+
+
+def format_size(size: int) -> str:
+    for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
+        if size >= 1 << shift and size % (1 << shift) == 0:
+            return f"{size >> shift} {unit}"
+    return str(size)
+
+
+def plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: str(value) if isinstance(value, pathlib.Path) else value for key, value in values.items()}
+
+
+def machine(gpus: list[str]) -> dict[str, Any]:
+    cpu = "unknown"
+    try:
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                cpu = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    return {
+        "cpu": cpu,
+        "cpus": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "gpus": gpus,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def brief(found: dict[str, Any]) -> str:
+    """One line for the terminal."""
+    words = [f"{found['seconds']} s"] if "seconds" in found else []
+    commands = found.get("commands", [])
+    failed = [c for c in commands if c["status"] != 0]
+    if commands:
+        words.append(f"{len(commands) - len(failed)} of {len(commands)} commands")
+    for key in ("lines", "operations", "wrong"):
+        if key in found:
+            words.append(f"{key} {found[key]}")
+    if found.get("error"):
+        words.append(found["error"].strip().splitlines()[-1][:200])
+    elif failed:
+        how = "did not end" if failed[0]["status"] is None else f"status {failed[0]['status']}"
+        last = failed[0].get("output", "").strip().splitlines()[-1:] if failed[0]["status"] is not None else []
+        words.append(f"first: {failed[0].get('name', '')} ({how}) {' '.join(last)[:200]}".strip())
+    return ", ".join(words)
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------
+def table(head: list[str], rows: list[list[Any]]) -> list[str]:
+    def cell(value: Any) -> str:
+        if value is None:
+            return "-"
+        if isinstance(value, float):
+            return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+        return str(value).replace("|", "\\|")
+
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(cell(value) for value in row) + " |" for row in rows] + [""]
+
+
+def best(lines: list[dict[str, Any]], **wanted: Any) -> float | None:
+    times = [line["p50_us"] for line in lines if all(line.get(k) == v for k, v in wanted.items()) and not line.get("wrong")]
+    return min(times) if times else None
+
+
+def times_tables(steps: dict[str, Any]) -> list[str]:
+    ours = steps.get("latency", {}).get("results", [])
+    others = steps.get("peers", {}).get("results", [])
+    out = []
+    groups = sorted(
+        {(line["op"], line["mode"], line["ranks"]) for line in ours + others}, key=lambda g: (g[0] != "all_reduce", g)
+    )
+    for op, mode, ranks in groups:
+        mine = [line for line in ours if (line["op"], line["mode"], line["ranks"]) == (op, mode, ranks)]
+        theirs = [line for line in others if (line["op"], line["mode"], line["ranks"]) == (op, mode, ranks)]
+        policies = sorted({line["policy"] for line in mine})
+        libraries = sorted({line["library"] for line in theirs})
+        head = ["bytes", *(f"railmux {p}".strip() for p in policies), *libraries]
+        head += ["ratio"] if policies and libraries else []
+        rows = []
+        for size in sorted({line["bytes"] for line in mine + theirs}):
+            here = [best(mine, bytes=size, policy=p) for p in policies]
+            there = [best(theirs, bytes=size, library=name) for name in libraries]
+            row: list[Any] = [format_size(size), *here, *there]
+            if policies and libraries:
+                a, b = [t for t in here if t is not None], [t for t in there if t is not None]
+                row.append(min(a) / min(b) if a and b else None)
+            rows.append(row)
+        how = "CUDA graph of 20 calls" if mode == "graph" else "launched one by one"
+        out += [f"### {op}, {ranks} ranks, {how}", "", "us per call, median of the slowest rank.", "", *table(head, rows)]
+    return out
+
+
+def layer_table(found: dict[str, Any]) -> list[str]:
+    lines = found.get("results", [])
+    if not lines:
+        return []
+    columns = [("none", False), ("nccl", False), ("symm", False), ("none", True), ("railmux", True)]
+    head = ["model, rows", "bytes", "no communication", "NCCL", "torch symm_mem", "no communication, daemon up", "railmux"]
+    rows = []
+    for model, n_rows in sorted({(line["model"], line["rows"]) for line in lines}, key=lambda k: (k[0] != "70B", k[1])):
+        here = [line for line in lines if (line["model"], line["rows"]) == (model, n_rows)]
+        row: list[Any] = [f"{model}, {n_rows}", format_size(here[0]["bytes"])]
+        rows.append(row + [best(here, mode=mode, daemon=daemon) for mode, daemon in columns])
+    return ["### A layer of Llama 3.1 in a graph", "", "us per layer.", "", *table(head, rows)]
+
+
+def interference_table(found: dict[str, Any]) -> list[str]:
+    lines = found.get("results", [])
+    if not lines:
+        return []
+    states = list(dict.fromkeys(line["state"] for line in lines))
+    rows = []
+    for shape in dict.fromkeys(line["shape"] for line in lines):
+        times = [best(lines, shape=shape, state=state) for state in states]
+        base = times[0]
+        rows.append([shape, base, *(f"{t:.2f} ({t / base:.2f})" if t and base else t for t in times[1:])])
+    return ["### GEMMs beside the daemon", "", "us (in relation to the first column).", "", *table(["shape", *states], rows)]
+
+
+def comms_table(found: dict[str, Any]) -> list[str]:
+    if not found.get("libraries"):
+        return []
+    head = [
+        "library",
+        "first (ms)",
+        "further, p50 (ms)",
+        "further, p99 (ms)",
+        "GPU memory of the first (MiB)",
+        "of a further one (MiB)",
+    ]
+    rows = [[e["library"], e["first_ms"], e["p50_ms"], e["p99_ms"], e["first_mib"], e["further_mib"]] for e in found["libraries"]]
+    return ["### Communicators", "", *table(head, rows)]
+
+
+def events_table(title: str, found: dict[str, Any]) -> list[str]:
+    if not found.get("events"):
+        return []
+    rows = [[e["name"], e["outcome"], e.get("detail", "")] for e in found["events"]]
+    return [f"### {title}", "", *table(["what", "outcome", "detail"], rows)]
+
+
+def markdown(document: dict[str, Any]) -> str:
+    steps, here = document["steps"], document["machine"]
+    gpus = here["gpus"]
+    kind = f"{len(gpus)} x {gpus[0]}" if gpus else "no GPU"
+    out = [f"Measured {here['time']}: {kind}; {here['cpus']} CPUs ({here['cpu']}), Linux {here['kernel']}.", ""]
+    head = ["step", "outcome", "found"]
+    out += table(head, [[name, found["outcome"], brief(found)] for name, found in steps.items()])
+    out += times_tables(steps)
+    out += comms_table(steps.get("comms", {}))
+    out += layer_table(steps.get("layer", {}))
+    out += interference_table(steps.get("interference", {}))
+    out += events_table("Soak", steps.get("soak", {}))
+    out += events_table("Kills", steps.get("kills", {}))
+    return "\n".join(out).rstrip() + "\n"
+
+
+def write(document: dict[str, Any], folder: pathlib.Path) -> None:
+    def put(name: str, text: str) -> None:
+        part = folder / (name + ".part")
+        part.write_text(text)
+        os.replace(part, folder / name)
+
+    put("result.json", json.dumps(document, indent=1))
+    put("result.md", markdown(document))
+
+
+def pack(folder: pathlib.Path) -> None:
+    with tarfile.open(folder / "logs.tar.gz", "w:gz") as archive:
+        archive.add(folder / "logs", "logs", filter=lambda entry: entry if entry.isfile() or entry.isdir() else None)
+    shutil.rmtree(folder / "logs")
+
+
+def write_docs(document: dict[str, Any], path: pathlib.Path) -> None:
+    """Replaces what stands between the marks; adds them at the end if there are none."""
+    text = path.read_text()
+    if BEGIN not in text:
+        text += f"\n{BEGIN}\n{END}\n"
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    path.write_text(f"{before}{BEGIN}\n{markdown(document)}{END}{after}")

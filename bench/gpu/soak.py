@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Many operations on several communicators at once, each checked bit for bit.
+
+On GPUs a communicator is a lane: a body of operations whose inputs are made on the GPU from a counter in its memory, so
+that a captured body has other inputs at each replay, at the same addresses; the body also compares the outputs and counts
+what is wrong. In each round every rank launches the bodies of all lanes in an order of its own, eagerly or as a graph, on
+one of the lane's two streams; then it waits. On the host backend a lane is a thread.
+
+A round that does not end is told as a hang, with the communicators' errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import random
+import threading
+import time
+from typing import Any
+
+import crew as crews
+import railmux
+
+LANES = 3
+STEPS = 4  # of a lane in a round: what is launched without waiting must fit the stream's queue
+HANG_S = 20.0
+PERIOD = 17  # sums of 15 ranks are exact in bf16
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--backend", choices=("hip", "host"), default="hip")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="default: a fresh one, which is printed")
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    return parser.parse_args()
+
+
+class GpuLane:
+    """One rank of a communicator, with its buffers and graphs. The device is current."""
+
+    # operation and elements of each rank's block: inlined, one-shot, two-shot, odd
+    WORK = (
+        (("all_reduce", 500), ("all_reduce", 32768), ("all_gather", 4096), ("all_reduce", 1 << 20)),
+        (("all_reduce", 1), ("broadcast", 100_003), ("reduce_scatter", 8192), ("all_reduce", 131_071)),
+        (("all_to_all", 4096), ("all_reduce", 2048), ("all_gather", 77_777), ("all_reduce", 8 << 20)),
+    )
+
+    def __init__(self, comm: railmux.Comm, rank: int, ranks: int, number: int) -> None:
+        import torch  # pylint: disable=import-outside-toplevel
+
+        self.torch = torch
+        self.comm, self.rank, self.ranks, self.number = comm, rank, ranks, number
+        self.work = self.WORK[number % len(self.WORK)]
+        self.streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+        self.turn = torch.zeros(1, dtype=torch.int32, device="cuda")
+        self.wrong = torch.zeros(len(self.work), dtype=torch.int64, device="cuda")
+        self.bodies = 0
+        self.buffers = []
+        for op, count in self.work:
+            whole = count * (1 if op in ("all_reduce", "broadcast") else ranks)
+            n_in = count if op == "all_gather" else whole
+            n_out = count if op == "reduce_scatter" else whole
+            make = lambda n: torch.empty(n, dtype=torch.bfloat16, device="cuda")  # noqa: E731
+            positions = torch.arange(whole, dtype=torch.int32, device="cuda")
+            self.buffers.append((make(n_in), make(n_out), positions))
+        self.last = self.streams[0]
+        with torch.cuda.stream(self.last):
+            self.body()  # makes the buffers known to the daemon, which a capture could not
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=self.streams[0], capture_error_mode="thread_local"):
+            self.body()
+
+    def data(self, rank: int, positions: Any) -> Any:
+        """Of one rank in this turn."""
+        return ((positions + 7 * rank + self.number) * (self.turn % 11 + 1) + 3 * self.turn) % PERIOD
+
+    def expected(self, op: str, count: int, positions: Any) -> Any:
+        mine = slice(self.rank * count, (self.rank + 1) * count)
+        everyone = range(self.ranks)
+        if op == "all_reduce":
+            return sum(self.data(r, positions) for r in everyone)
+        if op == "broadcast":
+            return self.data(0, positions)
+        if op == "reduce_scatter":
+            return sum(self.data(r, positions[mine]) for r in everyone)
+        if op == "all_gather":
+            return self.torch.cat([self.data(r, positions[:count]) for r in everyone])
+        return self.torch.cat([self.data(r, positions[mine]) for r in everyone])
+
+    def call(self, op: str, count: int, source: Any, out: Any) -> None:
+        stream = self.torch.cuda.current_stream().cuda_stream
+        a, b, kind = source.data_ptr(), out.data_ptr(), railmux.BFLOAT16
+        if op == "broadcast":
+            self.comm.broadcast(a, b, count, kind, 0, stream)
+        else:
+            getattr(self.comm, op)(a, b, count, kind, stream=stream)
+
+    def body(self) -> None:
+        self.turn.add_(1)
+        for index, ((op, count), (source, out, positions)) in enumerate(zip(self.work, self.buffers)):
+            source.copy_(self.data(self.rank, positions[: source.numel()]))
+            out.fill_(-1)
+            self.call(op, count, source, out)
+            self.wrong[index] += (out != self.expected(op, count, positions)).sum()
+
+    def step(self, stream: int, captured: bool) -> None:
+        """Launches a body; the same number of times on all ranks."""
+        here = self.streams[stream]
+        here.wait_stream(self.last)
+        self.last = here
+        self.bodies += 1
+        with self.torch.cuda.stream(here):
+            if captured:
+                self.graph.replay()
+            else:
+                self.body()
+
+    def wait(self, seconds: float) -> bool:
+        """False: not over by then."""
+        event = self.torch.cuda.Event()
+        event.record(self.last)
+        end = time.monotonic() + seconds
+        while not event.query():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.0002)
+        return True
+
+    def operations(self) -> int:
+        return self.bodies * len(self.work)
+
+    def wrong_elements(self) -> int:
+        return int(self.wrong.sum().item())
+
+
+class HostLane:
+    """The same for host memory, smaller; a step is done when it returns."""
+
+    COUNTS = (1, 100, 3001)
+
+    def __init__(self, session: railmux.Session, comm: railmux.Comm, rank: int, ranks: int, number: int) -> None:
+        self.comm, self.rank, self.ranks, self.number = comm, rank, ranks, number
+        size = max(self.COUNTS)
+        self.source = (ctypes.c_int32 * size).from_address(session.alloc(4 * size))
+        self.out = (ctypes.c_int32 * size * ranks).from_address(session.alloc(4 * size * ranks))
+        self.turn = self.done = self.bad = 0
+
+    def data(self, rank: int, count: int) -> list[int]:
+        return [((i + 7 * rank + self.number) * (self.turn % 11 + 1) + 3 * self.turn) % PERIOD for i in range(count)]
+
+    def step(self) -> None:
+        a, b, kind = ctypes.addressof(self.source), ctypes.addressof(self.out), railmux.INT32
+        for count in self.COUNTS:
+            self.turn += 1
+            each = [self.data(rank, count) for rank in range(self.ranks)]
+            self.source[:count] = each[self.rank]
+            if self.turn % 2:
+                self.comm.all_reduce(a, b, count, kind)
+                expected = [sum(column) for column in zip(*each)]
+            else:
+                self.comm.all_gather(a, b, count, kind)
+                expected = [value for one in each for value in one]
+            found = (ctypes.c_int32 * len(expected)).from_address(b)
+            self.bad += sum(x != y for x, y in zip(found, expected))
+            self.done += 1
+
+    def operations(self) -> int:
+        return self.done
+
+    def wrong_elements(self) -> int:
+        return self.bad
+
+
+class Soak:
+    """One rank."""
+
+    def __init__(self, crew: crews.Crew, options: argparse.Namespace) -> None:
+        self.crew = crew
+        self.options = options
+        self.end = time.monotonic() + options.seconds
+        self.session = railmux.Session(name="bench-soak")
+        self.gpu = crew.rank % self.session.gpus
+        self.rounds = 0
+        self.hang: list[str] = []
+        if options.backend == "hip":
+            import torch  # pylint: disable=import-outside-toplevel
+
+            torch.cuda.set_device(railmux.torch_device(self.session, self.gpu))
+        self.lanes: list[Any] = [self.lane(number) for number in range(LANES)]
+        seed = crew.gather(options.seed or random.SystemRandom().randrange(1, 1 << 32))[0]
+        self.random = random.Random(seed * 64 + crew.rank)
+        self.seed = seed
+
+    def lane(self, number: int) -> Any:
+        made = self.crew.from_first(self.session.new_id() if self.crew.rank == 0 else None)
+        comm = self.session.comm(made, self.crew.ranks, self.crew.rank, self.gpu)
+        if self.options.backend == "hip":
+            return GpuLane(comm, self.crew.rank, self.crew.ranks, number)
+        return HostLane(self.session, comm, self.crew.rank, self.crew.ranks, number)
+
+    def round_gpu(self) -> None:
+        order = [lane for lane in self.lanes for _ in range(STEPS)]
+        self.random.shuffle(order)
+        for lane in order:
+            lane.step(self.random.randrange(2), self.random.random() < 0.6)
+        for lane in self.lanes:
+            if not lane.wait(HANG_S):
+                self.hang.append(f"rank {self.crew.rank}, lane {lane.number}: {lane.comm.error() or 'no error'}")
+
+    def round_host(self) -> None:
+        def run(lane: HostLane) -> None:
+            try:
+                for _ in range(STEPS):
+                    lane.step()
+            except railmux.RailmuxError as error:
+                self.hang.append(f"rank {self.crew.rank}, lane {lane.number}: {error}")
+
+        threads = [threading.Thread(target=run, args=(lane,)) for lane in self.lanes]
+        for thread in self.random.sample(threads, len(threads)):
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def state(self) -> dict[str, Any]:
+        errors = [lane.comm.error() for lane in self.lanes]
+        return {
+            "operations": sum(lane.operations() for lane in self.lanes),
+            "wrong": 0 if self.hang else sum(lane.wrong_elements() for lane in self.lanes),
+            "errors": [error for error in errors if error],
+            "hang": self.hang,
+            "over": time.monotonic() > self.end,
+        }
+
+    def run(self) -> None:
+        begin = time.monotonic()
+        while True:
+            self.rounds += 1
+            if self.options.backend == "hip":
+                self.round_gpu()
+            else:
+                self.round_host()
+            if self.rounds % 16 and not self.hang and time.monotonic() < self.end:
+                state = None
+            else:
+                state = self.state()
+            states = self.crew.gather(state is not None, "round")
+            if not any(states):
+                continue
+            states = self.crew.gather(state or self.state(), "state")
+            over = any(s["over"] or s["hang"] or s["wrong"] or s["errors"] for s in states)
+            if self.crew.rank == 0:
+                self.write(states, time.monotonic() - begin)
+            if any(s["hang"] for s in states):
+                raise RuntimeError("a round did not end")
+            if over:
+                return
+
+    def write(self, states: list[dict[str, Any]], seconds: float) -> None:
+        hangs = [text for state in states for text in state["hang"]]
+        errors = [text for state in states for text in state["errors"]]
+        document = {
+            "version": 1,
+            "seed": self.seed,
+            "rounds": self.rounds,
+            "operations": states[0]["operations"],
+            "wrong": sum(state["wrong"] for state in states),
+            "events": [
+                {
+                    "name": f"{LANES} communicators of {self.crew.ranks} ranks, {seconds:.0f} s, {self.rounds} rounds",
+                    "outcome": "hang" if hangs else "error" if errors else "done",
+                    "detail": f"{states[0]['operations']} operations of each rank. {'; '.join(hangs + errors)}".strip(),
+                }
+            ],
+        }
+        if hangs or errors:
+            document["error"] = "; ".join(hangs + errors)
+        part = self.options.json.with_suffix(".part")
+        part.write_text(json.dumps(document, indent=1))
+        os.replace(part, self.options.json)
+
+
+def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
+    Soak(crew, options).run()
+
+
+if __name__ == "__main__":
+    crews.main(rank_main, parse())
