@@ -26,7 +26,7 @@
 #define ARRAY_CAPACITY_FIRST 64u
 
 /* ---- one buffer -------------------------------------------------------------------------------------------------- */
-static int buffer_tell_destroy(struct rmx_session *session, const char *what, uint32_t id) {
+int buffer_forget(struct rmx_session *session, const char *what, uint32_t id) {
         Railmux__Session__BufferDestroy body = RAILMUX__SESSION__BUFFER_DESTROY__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message};
@@ -74,7 +74,7 @@ int buffer_create(struct rmx_session *session, const char *what, size_t bytes, s
         r = memfd_map(call.answer.fds[0], call.answer.buffer.bytes, 1, 1, &address);
         frame_close_fds(call.answer.fds, call.answer.n_fds);
         if (r) {
-                (void)buffer_tell_destroy(session, what, body.buffer);
+                (void)buffer_forget(session, what, body.buffer);
                 return error_set(r == -ENOMEM ? RMX_E_NO_MEMORY : RMX_E_INTERNAL,
                                  "%s: %zu bytes of shared memory cannot be mapped (errno %d)", what, bytes, -r);
         }
@@ -84,7 +84,7 @@ int buffer_create(struct rmx_session *session, const char *what, size_t bytes, s
 
 int buffer_destroy(struct rmx_session *session, const char *what, const struct buffer *buffer) {
         memfd_unmap(buffer->address, buffer->bytes);
-        return buffer_tell_destroy(session, what, buffer->id);
+        return buffer_forget(session, what, buffer->id);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct device;
 struct rmx_session;
 
 /* One memfd of the daemon, mapped here. */
@@ -20,6 +21,8 @@ struct buffer {
 int buffer_create(struct rmx_session *session, const char *what, size_t bytes, struct buffer *ret_buffer);
 /* Unmaps it and gives it back to the daemon. RMX_*; the memory is gone in any case. */
 int buffer_destroy(struct rmx_session *session, const char *what, const struct buffer *buffer);
+/* The daemon's half of that. */
+int buffer_forget(struct rmx_session *session, const char *what, uint32_t id);
 
 struct buffer_entry {
         _Atomic uint64_t base;
@@ -39,7 +42,8 @@ struct buffer_registration {
         struct buffer_registration *next, *prev;
         void *address;
         size_t size;
-        size_t reserved; /* bytes reserved in the bounce pool; 0: memory of rmx_mem_alloc */
+        size_t reserved;       /* bytes reserved in the bounce pool; 0: memory of rmx_mem_alloc, or of a GPU */
+        struct device *device; /* whose memory it is; NULL: host memory */
 };
 
 struct buffer_table {

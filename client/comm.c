@@ -14,6 +14,7 @@
 #include <utlist.h>
 
 #include "client/comm.h"
+#include "client/device.h"
 #include "client/error.h"
 #include "client/group.h"
 #include "client/redop.h"
@@ -178,6 +179,7 @@ struct rmx_comm *comm_free(struct rmx_comm *comm) {
                 DL_DELETE(session->comms, comm);
                 pthread_mutex_unlock(&session->rpc.mutex);
         }
+        device_part(comm);
         redops_free(comm);
         free(comm);
         return NULL;
@@ -208,7 +210,8 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
                 *ret_comm = NULL;
                 return RMX_OK;
         }
-        r = session_ring_get(session, what, comm->gpu, &comm->ring);
+        r = session_on_gpus(session) ? device_join(comm, what)
+                                     : session_ring_get(session, what, comm->gpu, &comm->ring);
         if (!r && (!comm->n_ranks || comm->n_ranks > COMM_RANKS_MAX || comm->rank >= comm->n_ranks))
                 r = error_set(RMX_E_INTERNAL, "%s: the daemon made this rank %u of %u", what, comm->rank,
                               comm->n_ranks);
@@ -356,7 +359,10 @@ int rmx_comm_destroy(struct rmx_comm *comm) {
                 r = group_refuse(__func__);
         if (r)
                 return r;
-        requests_finish(comm);
+        if (comm->device)
+                (void)device_finish(comm, RPC_NO_DEADLINE);
+        else
+                requests_finish(comm);
         r = comm_leave(comm, __func__, RPC_NO_DEADLINE);
         comm_free(comm);
         return r;
@@ -392,6 +398,11 @@ int rmx_comm_error(const struct rmx_comm *comm) {
                 return r;
         if (!comm_status(comm))
                 session_look(comm->session);
+        if (comm->device) {
+                status = device_status((struct rmx_comm *)comm, true); /* as with an event that is read here */
+                if (status)
+                        return comm_report(comm, __func__, status);
+        }
         status = comm_status(comm);
         return status ? comm_report(comm, __func__, status) : RMX_OK;
 }

@@ -10,13 +10,23 @@
 
 #define COMM_RANKS_MAX 64u
 
+struct device;
+struct device_region;
 struct redop;
 struct session_ring;
 
 struct rmx_comm {
         struct rmx_comm *next, *prev; /* session->comms */
         struct rmx_session *session;
-        struct session_ring *ring;
+        struct session_ring *ring; /* NULL on GPUs */
+
+        /* GPUs. */
+        struct device *device;           /* NULL on the host backend */
+        uint32_t slot;                   /* of its counters in the bell area */
+        void *stream;                    /* that of the last call that was not captured; under device->mutex */
+        bool streamed;                   /* there was one */
+        struct device_region *bounce[2]; /* the largest regions so far, by direction; under device->regions_mutex */
+        bool finished;                   /* and nothing of this rank is on the device any more */
 
         uint32_t handle;
         uint32_t n_ranks;

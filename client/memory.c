@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "client/device.h"
 #include "client/error.h"
 #include "client/session.h"
 
@@ -63,13 +64,18 @@ int rmx_buffer_register(struct rmx_session *session, void *ptr, size_t size) {
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
         registration->address = ptr;
         registration->size = size;
+        r = device_register(session, __func__, ptr, size, &registration->device);
+        if (r) {
+                free(registration);
+                return r;
+        }
         r = buffer_table_find(&session->buffers, ptr, size, &id, &offset);
         if (r == BUFFER_E_RANGE) {
                 free(registration);
                 return error_set(RMX_E_INVALID, "%s: %zu bytes at %p run over the end of memory from rmx_mem_alloc",
                                  __func__, size, ptr);
         }
-        if (r == BUFFER_E_UNKNOWN) {
+        if (r == BUFFER_E_UNKNOWN && !registration->device) {
                 registration->reserved = size;
                 r = bounce_reserve(session, __func__, size);
                 if (r) {
@@ -107,6 +113,7 @@ int rmx_buffer_unregister(struct rmx_session *session, void *ptr) {
                 return error_set(RMX_E_INVALID, "%s: %p is not registered", __func__, ptr);
         if (registration->reserved)
                 bounce_unreserve(&session->bounce, registration->reserved);
+        r = registration->device ? device_memory_forget(registration->device, __func__, ptr) : RMX_OK;
         free(registration);
-        return RMX_OK;
+        return r;
 }

@@ -16,6 +16,7 @@
 
 #include "client/bounce.h"
 #include "client/comm.h"
+#include "client/device_call.h"
 #include "client/error.h"
 #include "client/group.h"
 #include "client/operation.h"
@@ -185,7 +186,7 @@ static int operation_check(struct operation *o, const void *stream) {
         r = comm_check(o->comm, o->what);
         if (r)
                 return r;
-        if (stream)
+        if (stream && !o->comm->device)
                 return error_set(RMX_E_INVALID, "%s: stream must be NULL for host memory", o->what);
         if (!shape->typed)
                 return RMX_OK;
@@ -387,11 +388,16 @@ static int operation_start(struct operation *o, bool attended, struct request *r
         return r;
 }
 
-int operation_run(struct operation *o, const void *stream) {
+int operation_run(struct operation *o, void *stream) {
         struct request request;
         int r;
 
         r = operation_check(o, stream);
+        if (!r && o->comm->device) {
+                if (!group_is_open())
+                        return device_run(o, stream);
+                r = error_set(RMX_E_UNSUPPORTED, "%s: groups are not there on GPUs in this version", o->what);
+        }
         if (group_is_open())
                 return r ? group_spoil(r) : group_record(o);
         if (!r)
@@ -399,7 +405,8 @@ int operation_run(struct operation *o, const void *stream) {
         return r ? r : request_complete(&request);
 }
 
-int operation_begin(struct operation *o, const void *stream, struct rmx_request *ret_request) {
+int operation_begin(struct operation *o, void *stream, struct rmx_request *ret_request) {
+        struct device_handle handle;
         struct request request;
         int r;
 
@@ -409,6 +416,12 @@ int operation_begin(struct operation *o, const void *stream, struct rmx_request 
         if (!ret_request)
                 return error_set(RMX_E_INVALID, "%s: ret_request is NULL", o->what);
         r = operation_check(o, stream);
+        if (!r && o->comm->device) {
+                r = device_begin(o, stream, &handle);
+                if (!r)
+                        request_give_device(&handle, ret_request);
+                return r;
+        }
         if (!r)
                 r = operation_start(o, false, &request);
         if (!r)

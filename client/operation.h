@@ -34,8 +34,8 @@ static inline bool operation_is_p2p(const struct operation *o) {
 }
 
 /* The public calls: checks, then runs, or records in the thread's group. RMX_*; text set. */
-int operation_run(struct operation *o, const void *stream);
-int operation_begin(struct operation *o, const void *stream, struct rmx_request *ret_request);
+int operation_run(struct operation *o, void *stream);
+int operation_begin(struct operation *o, void *stream, struct rmx_request *ret_request);
 
 /* Makes a checked operation ready to publish: names its memory, copies what must be. argument: where the block is made
  * if it needs one; a vector's is its own. RMX_*; text set; on failure nothing is held. */

@@ -18,6 +18,7 @@
 #include <utlist.h>
 
 #include "client/comm.h"
+#include "client/device.h"
 #include "client/error.h"
 #include "client/request.h"
 #include "client/session.h"
@@ -27,6 +28,7 @@ enum {
         HANDLE_REQUEST = 0x72657131,
         HANDLE_SET = 0x72657173,
         HANDLE_DONE = 0x72657164,
+        HANDLE_DEVICE = 0x72657167,
 };
 
 /* What is inside struct rmx_request. */
@@ -34,6 +36,7 @@ struct handle {
         uint64_t kind; /* HANDLE_*, 0: over */
         union {
                 struct request request;
+                struct device_handle device;
                 struct {
                         struct rmx_session *session;
                         uint64_t number;
@@ -305,14 +308,24 @@ void request_give_set(struct request_set *set, struct rmx_request *ret_request) 
         handle_give(&handle, ret_request);
 }
 
+void request_give_device(const struct device_handle *device, struct rmx_request *ret_request) {
+        const struct handle handle = {.kind = HANDLE_DEVICE, .device = *device};
+
+        handle_give(&handle, ret_request);
+}
+
 void request_give_done(struct rmx_request *ret_request) {
         const struct handle handle = {.kind = HANDLE_DONE};
 
         handle_give(&handle, ret_request);
 }
 
+static int stream_refused(const char *what) {
+        return error_set(RMX_E_INVALID, "%s: stream must be NULL for host memory", what);
+}
+
 /* Waits until the deadline. *ret_done: the request is over, and what is returned is its result. */
-static int handle_wait(struct rmx_request *user, const char *what, uint64_t deadline_ns, bool *ret_done) {
+static int handle_wait(struct rmx_request *user, const char *what, void *stream, uint64_t deadline_ns, bool *ret_done) {
         struct handle handle;
         int r;
 
@@ -320,7 +333,14 @@ static int handle_wait(struct rmx_request *user, const char *what, uint64_t dead
         if (!user)
                 return error_set(RMX_E_INVALID, "%s: request is NULL", what);
         memcpy(&handle, user->opaque, sizeof(handle));
+        if (stream && handle.kind != HANDLE_DEVICE)
+                return stream_refused(what);
         switch (handle.kind) {
+        case HANDLE_DEVICE:
+                r = session_check(handle.device.device->session, what);
+                if (!r)
+                        r = device_request_wait(&handle.device, what, stream, deadline_ns, ret_done);
+                break;
         case HANDLE_REQUEST:
                 r = session_check(handle.request.ring->session, what);
                 if (!r)
@@ -346,16 +366,32 @@ static int handle_wait(struct rmx_request *user, const char *what, uint64_t dead
 int rmx_wait(struct rmx_request *request, void *stream) {
         bool done;
 
-        if (stream)
-                return error_set(RMX_E_INVALID, "%s: stream must be NULL for host memory", __func__);
-        return handle_wait(request, __func__, RPC_NO_DEADLINE, &done);
+        return handle_wait(request, __func__, stream, RPC_NO_DEADLINE, &done);
+}
+
+int rmx_wait_stream(struct rmx_request *request, void *stream) {
+        struct handle handle;
+        bool done;
+        int r;
+
+        if (!request)
+                return error_set(RMX_E_INVALID, "%s: request is NULL", __func__);
+        memcpy(&handle, request->opaque, sizeof(handle));
+        if (handle.kind != HANDLE_DEVICE)
+                return handle_wait(request, __func__, stream, RPC_NO_DEADLINE, &done);
+        r = session_check(handle.device.device->session, __func__);
+        if (!r)
+                r = device_request_enqueue(&handle.device, __func__, stream);
+        if (!r)
+                request->opaque[0] = 0;
+        return r;
 }
 
 int rmx_wait_for(struct rmx_request *request, uint32_t timeout_ms) {
         bool done;
         int r;
 
-        r = handle_wait(request, __func__, clock_now_ns() + (uint64_t)timeout_ms * 1000000u, &done);
+        r = handle_wait(request, __func__, NULL, clock_now_ns() + (uint64_t)timeout_ms * 1000000u, &done);
         if (!r && !done)
                 return error_set(RMX_E_TIMEOUT, "%s: not done within %u ms; the request goes on", __func__, timeout_ms);
         return r;
@@ -367,7 +403,7 @@ int rmx_test(struct rmx_request *request, int *ret_done) {
 
         if (!ret_done)
                 return error_set(RMX_E_INVALID, "%s: ret_done is NULL", __func__);
-        r = handle_wait(request, __func__, 0, &done);
+        r = handle_wait(request, __func__, NULL, 0, &done);
         if (!r || done)
                 *ret_done = done;
         return r;

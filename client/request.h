@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/device_request.h"
 #include "client/error.h"
 #include "client/session_ring.h"
 #include "railmux/railmux.h"
@@ -41,6 +42,7 @@ struct request_set *request_set_new(uint32_t n_requests);
 /* Gives started requests to the user. */
 void request_give(const struct request *request, struct rmx_request *ret_request);
 void request_give_set(struct request_set *set, struct rmx_request *ret_request); /* takes it over */
+void request_give_device(const struct device_handle *device, struct rmx_request *ret_request);
 /* A request that is done with RMX_OK. */
 void request_give_done(struct rmx_request *ret_request);
 

@@ -128,6 +128,10 @@ static bool answer_decode(struct rpc_answer *answer, const Railmux__Session__Mes
                 answer->hello.version = m->hello_reply->version;
                 answer->hello.gpus = m->hello_reply->gpus;
                 answer->hello.session = m->hello_reply->session;
+                copy_text(answer->hello.backend, sizeof(answer->hello.backend), m->hello_reply->backend);
+                answer->hello.n_pci = 0;
+                for (size_t i = 0; i < m->hello_reply->n_gpu_pci && i < RPC_GPUS_MAX; i++)
+                        copy_text(answer->hello.pci[answer->hello.n_pci++], RPC_PCI_BYTES, m->hello_reply->gpu_pci[i]);
                 return true;
         case RAILMUX__SESSION__MESSAGE__BODY_FAILURE:
                 answer->code = (uint32_t)error_sanitise(m->failure->code);

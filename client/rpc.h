@@ -9,6 +9,8 @@
 #include "proto/session.pb-c.h"
 
 #define RPC_NO_DEADLINE UINT64_MAX
+#define RPC_GPUS_MAX    64u /* of which an answer keeps the PCI addresses */
+#define RPC_PCI_BYTES   32u
 
 /* An answer, copied out of its message: callers never hold memory of the protobuf library. */
 struct rpc_answer {
@@ -21,6 +23,9 @@ struct rpc_answer {
                         uint32_t version;
                         uint32_t gpus;
                         uint64_t session;
+                        char backend[16];
+                        uint32_t n_pci;
+                        char pci[RPC_GPUS_MAX][RPC_PCI_BYTES];
                 } hello;
                 struct {
                         uint32_t gpu;

@@ -17,6 +17,7 @@
 #include <utlist.h>
 
 #include "client/comm.h"
+#include "client/device.h"
 #include "client/error.h"
 #include "client/group.h"
 #include "client/redop.h"
@@ -111,8 +112,14 @@ static void session_on_stray(void *userdata, const struct rpc_answer *answer) {
         comm_on_stray(userdata, answer);
 }
 
+bool session_on_gpus(const struct rmx_session *session) {
+        return session->backend[0] && strcmp(session->backend, "host");
+}
+
 void session_look(struct rmx_session *session) {
         rpc_pump(&session->rpc);
+        if (rpc_lost(&session->rpc) && session_on_gpus(session))
+                devices_lose(session);
 }
 
 void session_look_seldom(struct rmx_session *session) {
@@ -199,8 +206,15 @@ static int session_hello(struct rmx_session *session, const char *name, uint32_t
                                  call.answer.hello.gpus);
         session->number = call.answer.hello.session;
         session->n_gpus = call.answer.hello.gpus;
+        snprintf(session->backend, sizeof(session->backend), "%s", call.answer.hello.backend);
         session->rings = calloc(session->n_gpus, sizeof(session->rings[0]));
-        return session->rings ? RMX_OK : error_set(RMX_E_NO_MEMORY, "rmx_session_open: out of memory");
+        session->devices = calloc(session->n_gpus, sizeof(session->devices[0]));
+        session->gpu_pci = calloc(session->n_gpus, sizeof(session->gpu_pci[0]));
+        for (uint32_t i = 0; session->gpu_pci && i < session->n_gpus && i < call.answer.hello.n_pci; i++)
+                memcpy(session->gpu_pci[i], call.answer.hello.pci[i], RPC_PCI_BYTES);
+        return session->rings && session->devices && session->gpu_pci
+                       ? RMX_OK
+                       : error_set(RMX_E_NO_MEMORY, "rmx_session_open: out of memory");
 }
 
 static struct rmx_session *session_free(struct rmx_session *session) {
@@ -226,6 +240,11 @@ static struct rmx_session *session_free(struct rmx_session *session) {
         for (i = 0; session->rings && i < session->n_gpus; i++)
                 session_ring_free(session->rings[i]);
         free(session->rings);
+        for (i = 0; session->devices && i < session->n_gpus; i++) /* relaxed: no other thread is about */
+                device_free(atomic_load_explicit(&session->devices[i], memory_order_relaxed));
+        free(session->devices);
+        free(session->gpu_pci);
+        pthread_mutex_destroy(&session->devices_mutex);
         bounce_pool_deinit(&session->bounce);
         buffer_table_deinit(&session->buffers);
         if (session->alive)
@@ -244,6 +263,7 @@ static struct rmx_session *session_new(const char *path) {
                 return NULL;
         session->rpc = (struct rpc)RPC_INIT;
         pthread_mutex_init(&session->sets_mutex, NULL);
+        pthread_mutex_init(&session->devices_mutex, NULL);
         session->path = strdup(path);
         page = mmap(NULL, ALIVE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (page != MAP_FAILED) {
@@ -313,6 +333,14 @@ uint32_t rmx_session_gpu_count(const struct rmx_session *session) {
         return session ? session->n_gpus : 0;
 }
 
+const char *rmx_session_backend(const struct rmx_session *session) {
+        return session ? session->backend : "";
+}
+
+const char *rmx_session_gpu_pci(const struct rmx_session *session, uint32_t gpu) {
+        return session && gpu < session->n_gpus ? session->gpu_pci[gpu] : "";
+}
+
 /* ---- close ---------------------------------------------------------------------------------------------------------
  */
 void rmx_session_close(struct rmx_session *session) {
@@ -334,7 +362,7 @@ void rmx_session_close(struct rmx_session *session) {
          * connection takes the others away: what they left outstanding ends with RMX_E_PEER_LOST elsewhere. */
         deadline_ns = session_deadline(CLOSE_TIMEOUT_MS);
         DL_FOREACH(session->comms, comm) {
-                if (session_ring_oldest(comm->ring, comm, &sequence))
+                if (comm->device ? !device_finish(comm, deadline_ns) : session_ring_oldest(comm->ring, comm, &sequence))
                         continue;
                 if (comm_leave(comm, __func__, deadline_ns) == RMX_E_TIMEOUT)
                         break;

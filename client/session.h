@@ -10,6 +10,7 @@
 #include "client/rpc.h"
 #include "railmux/railmux.h"
 
+struct device;
 struct request_set;
 struct rmx_comm;
 struct session_ring;
@@ -20,12 +21,16 @@ struct rmx_session {
         char *path;
         uint64_t number;
         uint32_t n_gpus;
+        char backend[16];               /* "host", "hip" */
+        char (*gpu_pci)[RPC_PCI_BYTES]; /* [n_gpus], empty strings on the host backend */
         /* A page that the kernel empties in a child of fork(): 1 here, 0 there. Saves a getpid() per call. */
         uint32_t *alive;
 
         struct rpc rpc;
         struct session_ring **rings; /* [n_gpus], opened on demand; written under rpc.mutex, then constant */
         struct rmx_comm *comms;      /* under rpc.mutex */
+        pthread_mutex_t devices_mutex;
+        _Atomic(struct device *) *devices; /* [n_gpus], opened on demand under devices_mutex, then constant */
         struct buffer_table buffers;
         struct bounce_pool bounce;
 
@@ -39,6 +44,8 @@ struct rmx_session {
 
 /* RMX_E_INVALID if session is NULL or this is a child of fork(). `what` is the public function's name. */
 int session_check(const struct rmx_session *session, const char *what);
+/* Are its collectives ordered on streams of GPUs? */
+bool session_on_gpus(const struct rmx_session *session);
 static inline bool session_is_ours(const struct rmx_session *session) {
         return *(const volatile uint32_t *)session->alive != 0;
 }

@@ -17,6 +17,7 @@
 
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
+#include "daemon/comm_device.h"
 #include "daemon/comm_split.h"
 #include "daemon/executor_link.h"
 #include "daemon/fdstore.h"
@@ -135,9 +136,9 @@ static void adopt_ring(struct manager *manager, uint32_t slot, struct adopt_summ
         for (unsigned int i = 0; i < 3; i++)
                 taken[i] = adopt_take(manager, "r%" PRIu64 ".%u.%c", from->session, from->gpu, "cxe"[i]);
         if (!session || taken[0].fd < 0 || taken[1].fd < 0 || taken[2].fd < 0 ||
-            session_ring_find(session, from->gpu) ||
-            session_ring_adopt(session, from->gpu, from->depth, from->argument_bytes, taken[0].fd, taken[1].fd,
-                               taken[2].fd, slot, &ring)) {
+            session_ring_find(session, from->gpu) || (from->area.kind != 0) != manager->on_device ||
+            session_ring_adopt(session, from->gpu, from->depth, from->argument_bytes, &from->area, taken[0].fd,
+                               taken[1].fd, taken[2].fd, slot, &ring)) {
                 for (unsigned int i = 0; i < 3; i++)
                         adopt_discard(&taken[i]);
                 adopt_drop(manager, slot, summary);
@@ -145,6 +146,20 @@ static void adopt_ring(struct manager *manager, uint32_t slot, struct adopt_summ
         }
         ring->attachment.known = UINT64_MAX;
         summary->rings++;
+}
+
+static void adopt_buffer_device(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
+        const struct state_buffer *from = &state_at(manager->state, slot)->buffer;
+        struct session *session = manager_session(manager, from->session);
+        struct buffer *buffer;
+
+        if (!session || !manager->on_device ||
+            buffer_adopt_device(session, from->buffer, from->bytes, &from->memory, from->gpu, slot, &buffer)) {
+                adopt_drop(manager, slot, summary);
+                return;
+        }
+        buffer->attachment.known = UINT64_MAX;
+        summary->buffers++;
 }
 
 static void adopt_buffer(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
@@ -166,7 +181,7 @@ static void adopt_comm(struct manager *manager, uint32_t slot, struct adopt_summ
         struct state_comm *from = &state_at(manager->state, slot)->comm;
         struct tenant *tenant;
         struct comm *comm;
-        uint32_t status;
+        uint64_t status;
 
         from->name[sizeof(from->name) - 1] = 0;
         from->tenant[sizeof(from->tenant) - 1] = 0;
@@ -184,15 +199,16 @@ static void adopt_comm(struct manager *manager, uint32_t slot, struct adopt_summ
         comm->split_number = from->split_number;
         comm->geometry.part_bytes = from->part_bytes;
         comm->geometry.slots = from->slots;
-        comm->staging_bytes = plan_staging_bytes(&comm->geometry, comm->n_ranks);
+        comm->staging_bytes = comm_staging_bytes(comm);
         comm->ring_depth = from->ring_depth;
         /* Partner of the four: the stores in record.c of the predecessor. */
-        status = (uint32_t)atomic_load_explicit(&from->status, memory_order_acquire);
+        status = atomic_load_explicit(&from->status, memory_order_acquire);
         comm->epoch = (uint32_t)atomic_load_explicit(&from->epoch, memory_order_acquire);
         comm->lost = atomic_load_explicit(&from->lost, memory_order_acquire);
         comm->splits_done = atomic_load_explicit(&from->splits_done, memory_order_acquire);
-        comm->code = ring_status_code(status);
-        comm->failed_rank = comm->code ? ring_status_rank(status) : -1;
+        comm->code = ring_status_code((uint32_t)status);
+        comm->failed_rank = comm->code ? ring_status_rank((uint32_t)status) : -1;
+        comm->lost_gpu = (int32_t)(status >> 32) - 1;
         if (from->by_id && !comm_find_id(manager, from->id) && comm_index(comm, from->id) < 0)
                 log_warning("comm %" PRIu64 ": out of memory, its id is not known any more", comm->number);
         comm->marks_fd = adopt_take(manager, "m%" PRIu64, comm->number).fd;
@@ -215,6 +231,7 @@ static void adopt_member(struct manager *manager, uint32_t slot, struct adopt_su
         member->handle = from->handle;
         member->gpu = from->gpu;
         member->parent_rank = from->parent_rank;
+        member->staging = from->staging;
         /* Partner: the store in record_leave() of the predecessor. */
         leave = atomic_load_explicit(&from->leave, memory_order_acquire);
         member->leaving = (leave & STATE_LEAVING) != 0;
@@ -260,6 +277,9 @@ static void adopt_executor(struct manager *manager, uint32_t slot, struct adopt_
         /* Partner of both: the stores in executor_link_record() of the predecessor. */
         link->instance = atomic_load_explicit(&from->instance, memory_order_relaxed);
         link->losses = atomic_load_explicit(&from->losses, memory_order_relaxed);
+        link->adopted = link->instance != 0;
+        from->pci[sizeof(from->pci) - 1] = 0;
+        memcpy(link->pci, from->pci, sizeof(link->pci));
 }
 
 static void adopt_kind(struct manager *manager, enum state_kind kind, struct adopt_summary *summary) {
@@ -276,7 +296,10 @@ static void adopt_kind(struct manager *manager, enum state_kind kind, struct ado
                         adopt_ring(manager, slot, summary);
                         break;
                 case STATE_BUFFER:
-                        adopt_buffer(manager, slot, summary);
+                        if (state_at(manager->state, slot)->buffer.memory.kind)
+                                adopt_buffer_device(manager, slot, summary);
+                        else
+                                adopt_buffer(manager, slot, summary);
                         break;
                 case STATE_COMM:
                         adopt_comm(manager, slot, summary);
@@ -316,6 +339,10 @@ static bool adopt_comm_ranks(struct manager *manager, struct comm *comm) {
 
         if (comm_charge_marks(comm, text, sizeof(text)))
                 return false;
+        comm->placed = manager->on_device; /* also if it fails: what was placed is given back with the comm */
+        for (uint32_t r = 0; comm->placed && r < comm->n_ranks; r++)
+                if (!comm_device_adopt(comm, r))
+                        return false;
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 struct comm_member *member = &comm->members[r];
                 struct session *session = manager_session(manager, member->session_id);

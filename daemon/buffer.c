@@ -1,4 +1,17 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * Buffers, and how long they are charged.
+ *
+ * A charge ends when no executor maps the memory any more. An executor that is told to retire a buffer may still need
+ * it for requests in flight. It says so in its answer, which so never waits (unanswered calls are few, and a client
+ * could keep them all), and sends BufferReleased when the last of them has ended. Until then the buffer stays in the
+ * session's table with everything it is charged for, its number is taken, and its BufferDestroy calls wait; a client
+ * that frees what it uses fills nobody's memory but its own account. A release counts only after the answer that
+ * announced it: an earlier one is about an earlier buffer of that number.
+ *
+ * A session that ends gives its charges back at once. Its executors are told first and handle calls in order, and no
+ * client gets memory before they have answered its import, which comes later: by then the old memory is unmapped.
+ */
 #include "daemon/buffer.h"
 
 #include "daemon/call.h"
@@ -12,6 +25,7 @@
 #include "util/log.h"
 #include "util/memfd.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +61,11 @@ static struct buffer *buffer_alloc(struct session *session, uint32_t id, uint64_
 static int buffer_charge(struct buffer *buffer, char *text, size_t text_size) {
         struct tenant *tenant = buffer->session->tenant;
 
-        if (tenant_charge(tenant, &buffer->charge_buffer, CHARGE_BUFFERS, 1, text, text_size) ||
-            tenant_charge(tenant, &buffer->charge_fds, CHARGE_FDS, 1, text, text_size) ||
+        if (tenant_charge(tenant, &buffer->charge_buffer, CHARGE_BUFFERS, 1, text, text_size))
+                return BUFFER_E_LIMIT;
+        if (buffer_on_device(buffer))
+                return 0;
+        if (tenant_charge(tenant, &buffer->charge_fds, CHARGE_FDS, 1, text, text_size) ||
             tenant_charge(tenant, &buffer->charge_bytes, CHARGE_BYTES, buffer->bytes, text, text_size))
                 return BUFFER_E_LIMIT;
         buffer->session->bytes += buffer->bytes;
@@ -85,6 +102,72 @@ int buffer_new(struct session *session, uint32_t id, uint64_t bytes, char *text,
         }
         *ret_buffer = buffer;
         return 0;
+}
+
+/* A number and a place, charged; neither recorded nor made known to anybody yet. */
+static int buffer_alloc_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
+                               uint32_t gpu, char *text, size_t text_size, struct buffer **ret_buffer) {
+        struct buffer *buffer = buffer_alloc(session, id, bytes);
+        int r;
+
+        if (!buffer) {
+                snprintf(text, text_size, "out of memory");
+                return BUFFER_E_RESOURCE;
+        }
+        buffer->memory = *memory;
+        buffer->gpu = gpu;
+        r = buffer_charge(buffer, text, text_size);
+        if (r) {
+                buffer_free(buffer);
+                return r;
+        }
+        *ret_buffer = buffer;
+        return 0;
+}
+
+int buffer_new_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
+                      uint32_t gpu, char *text, size_t text_size, struct buffer **ret_buffer) {
+        struct buffer *buffer;
+        int r;
+
+        if (bytes == 0 || bytes > memory->bytes) {
+                snprintf(text, text_size, "a buffer has between 1 byte and as many as its memory");
+                return BUFFER_E_INVALID;
+        }
+        r = buffer_alloc_device(session, id, bytes, memory, gpu, text, text_size, &buffer);
+        if (r)
+                return r;
+        if (record_buffer(buffer)) {
+                snprintf(text, text_size, "the daemon cannot record the buffer");
+                buffer_free(buffer);
+                return BUFFER_E_RESOURCE;
+        }
+        *ret_buffer = buffer;
+        return 0;
+}
+
+int buffer_adopt_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
+                        uint32_t gpu, uint32_t state_slot, struct buffer **ret_buffer) {
+        struct buffer *buffer;
+        char text[160];
+
+        if (id == 0 || bytes == 0 || buffer_find(session, id))
+                return -EINVAL;
+        if (buffer_alloc_device(session, id, bytes, memory, gpu, text, sizeof(text), &buffer))
+                return -ENOMEM;
+        buffer->state_slot = state_slot;
+        *ret_buffer = buffer;
+        return 0;
+}
+
+uint64_t buffer_needed(const struct buffer *buffer) {
+        struct manager *manager = buffer->session->manager;
+        struct executor_link *link;
+
+        if (!buffer_on_device(buffer))
+                return manager_links_mask(manager);
+        link = manager_link_of_gpu(manager, buffer->gpu);
+        return link ? executor_link_mask(link) : 0;
 }
 
 int buffer_adopt(struct session *session, uint32_t id, uint64_t bytes, int fd, uint32_t state_slot,
@@ -155,15 +238,20 @@ void buffer_attached(struct buffer *buffer, uint64_t mask, uint32_t code, const 
 
                 while (call_pop(&buffer->calls, &session, &id))
                         session_send_failure(session, id, code, "%s", message);
-                if (asked)
+                if (asked) {
                         buffer_retire(buffer); /* other executors may have it */
-                else
+                } else if (buffer_on_device(buffer)) {
+                        /* It went with the executor that had it. Requests that name it are invalid. */
+                        log_warning("session %" PRIu64 ": its buffer %u on GPU %u cannot be taken over: %s",
+                                    buffer->session->id, buffer->id, buffer->gpu, message);
+                        buffer_free(buffer);
+                } else
                         session_end(buffer->session, LOG_LEVEL_ERROR, "an executor refused its buffer %u: %s",
                                     buffer->id, message);
                 return;
         }
         buffer->attachment.acked |= mask;
-        if (!buffer->calls || !attachment_complete(&buffer->attachment, manager_links_mask(buffer->session->manager)))
+        if (!buffer->calls || !attachment_complete(&buffer->attachment, buffer_needed(buffer)))
                 return;
         record_barrier(buffer->session->manager);
         while (call_pop(&buffer->calls, &session, &id))
@@ -190,14 +278,26 @@ void buffer_retire(struct buffer *buffer) {
         buffer->retiring = true;
         /* An executor that is away may hold it: it counts as done only when that one says so on its return. */
         for (link = manager->links; link; link = link->next)
-                executor_op_push(link, EXECUTOR_OP_BUFFER_RETIRE, buffer->session->id, buffer->id);
+                if (buffer_needed(buffer) & executor_link_mask(link))
+                        executor_op_push(link, EXECUTOR_OP_BUFFER_RETIRE, buffer->session->id, buffer->id);
 }
 
 void buffer_retired(struct buffer *buffer, uint64_t mask) {
         if (!buffer->retiring)
                 return;
         buffer->retired |= mask;
-        if ((buffer->retired & manager_links_mask(buffer->session->manager)) ==
-            manager_links_mask(buffer->session->manager))
+        if ((buffer->retired & buffer_needed(buffer)) == buffer_needed(buffer))
                 buffer_finish(buffer);
+}
+
+void buffer_held(struct buffer *buffer, uint64_t mask) {
+        if (buffer->retiring)
+                buffer->held |= mask;
+}
+
+void buffer_released(struct buffer *buffer, uint64_t mask) {
+        if (!(buffer->held & mask))
+                return;
+        buffer->held &= ~mask;
+        buffer_retired(buffer, mask);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* A sealed, charged memfd that a session and the executors share. */
+/* Memory that a session and the executors share: a sealed, charged memfd, or on a GPU the client's own. */
 #include "daemon/attachment.h"
+#include "daemon/device_memory.h"
 #include "util/charge.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,12 +24,15 @@ struct buffer {
         struct session *session;
 
         uint32_t id;
-        uint64_t bytes; /* page-rounded */
-        int fd;
+        uint64_t bytes; /* of a memfd: page-rounded */
+        int fd;         /* -1: the client's own memory, */
+        struct device_memory memory;
+        uint32_t gpu; /* on this GPU */
 
         bool retiring;
         struct attachment attachment;
-        uint64_t retired;   /* executors that acknowledged BufferRetire */
+        uint64_t retired;   /* executors that acknowledged BufferRetire and do not map it any more */
+        uint64_t held;      /* executors that acknowledged BufferRetire and still map it */
         struct call *calls; /* BufferCreate calls that wait, or BufferDestroy ones while retiring */
         uint32_t state_slot;
 
@@ -37,11 +41,21 @@ struct buffer {
 
 int buffer_new(struct session *session, uint32_t id, uint64_t bytes, char *text, size_t text_size,
                struct buffer **ret_buffer);
+/* Memory of the client on a GPU. Only its number is charged. */
+int buffer_new_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
+                      uint32_t gpu, char *text, size_t text_size, struct buffer **ret_buffer);
 int buffer_adopt(struct session *session, uint32_t id, uint64_t bytes, int fd, uint32_t state_slot,
                  struct buffer **ret_buffer);
+int buffer_adopt_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
+                        uint32_t gpu, uint32_t state_slot, struct buffer **ret_buffer);
 struct buffer *buffer_free(struct buffer *buffer);
 struct buffer *buffer_find(struct session *session, uint32_t id);
 uint64_t buffer_round(uint64_t bytes); /* to pages; 0 on overflow */
+static inline bool buffer_on_device(const struct buffer *buffer) {
+        return buffer->memory.kind != 0;
+}
+/* Mask of the executors that must have it. */
+uint64_t buffer_needed(const struct buffer *buffer);
 
 void buffer_attached(struct buffer *buffer, uint64_t mask, uint32_t code, const char *message);
 void buffer_reply(struct buffer *buffer, uint64_t id);
@@ -49,3 +63,5 @@ void buffer_reply(struct buffer *buffer, uint64_t id);
  * it. */
 void buffer_retire(struct buffer *buffer);
 void buffer_retired(struct buffer *buffer, uint64_t mask); /* may free it */
+void buffer_held(struct buffer *buffer, uint64_t mask);
+void buffer_released(struct buffer *buffer, uint64_t mask); /* may free it */

@@ -17,6 +17,7 @@
 #include "daemon/comm.h"
 
 #include "daemon/call.h"
+#include "daemon/comm_device.h"
 #include "daemon/comm_join.h"
 #include "daemon/comm_split.h"
 #include "daemon/executor_link.h"
@@ -26,13 +27,13 @@
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "gpu/plane.h"
 #include "plan/constants.h"
 #include "railmux/railmux.h"
 #include "ring/marks.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/memfd.h"
-#include "util/result.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-static void comm_log(const struct comm *comm, int level, const char *text) {
+void comm_log(const struct comm *comm, int level, const char *text) {
         char number[24];
 
         snprintf(number, sizeof(number), "%" PRIu64, comm->number);
@@ -69,7 +70,7 @@ int comm_new_numbered(struct manager *manager, struct tenant *tenant, uint64_t n
         comm->n_ranks = n_ranks;
         comm->created_ns = clock_now_ns();
         comm->marks_fd = -1;
-        comm->failed_rank = -1;
+        comm->failed_rank = comm->lost_gpu = -1;
         comm->state_slot = STATE_SLOT_NONE;
         snprintf(comm->name, sizeof(comm->name), "%s", name);
         for (uint32_t r = 0; r < n_ranks; r++) {
@@ -124,6 +125,7 @@ struct comm *comm_free(struct comm *comm) {
                         comm_log(comm, LOG_LEVEL_INFO, "freed");
                 }
         }
+        comm_device_gone(comm);
         record_drop_comm(comm);
         for (uint32_t r = 0; r < comm->n_ranks; r++)
                 comm_member_unlink(&comm->members[r]);
@@ -162,9 +164,16 @@ struct comm_member *comm_member_of_handle(struct session *session, uint32_t hand
         return NULL;
 }
 
-uint64_t comm_staging_share(uint32_t n_ranks) {
+uint64_t comm_staging_bytes(const struct comm *comm) {
+        return comm->manager->on_device ? comm->n_ranks * plane_staging_bytes(comm->n_ranks)
+                                        : plan_staging_bytes(&comm->geometry, comm->n_ranks);
+}
+
+uint64_t comm_staging_share(const struct manager *manager, uint32_t n_ranks) {
         struct plan_geometry geometry;
 
+        if (manager->on_device)
+                return plane_staging_bytes(n_ranks);
         plan_geometry_choose(n_ranks, &geometry);
         return (plan_staging_bytes(&geometry, n_ranks) + n_ranks - 1) / n_ranks;
 }
@@ -174,8 +183,8 @@ static int comm_member_charge(struct comm_member *member, char *text, size_t tex
 
         if (tenant_charge(comm->tenant, &member->charge_comm, CHARGE_COMMS, 1, text, text_size))
                 return COMM_E_LIMIT;
-        if (tenant_charge(comm->tenant, &member->charge_bytes, CHARGE_BYTES, comm_staging_share(comm->n_ranks), text,
-                          text_size)) {
+        if (tenant_charge(comm->tenant, &member->charge_bytes, CHARGE_BYTES,
+                          comm_staging_share(comm->manager, comm->n_ranks), text, text_size)) {
                 charge_release(&member->charge_comm);
                 return COMM_E_LIMIT;
         }
@@ -264,8 +273,9 @@ int comm_attach(struct comm *comm, char *text, size_t text_size) {
         }
         record_marks(comm);
         plan_geometry_choose(comm->n_ranks, &comm->geometry);
-        comm->staging_bytes = plan_staging_bytes(&comm->geometry, comm->n_ranks);
-        comm->n_choices = comm_choose(comm);
+        comm->staging_bytes = comm_staging_bytes(comm);
+        comm->n_choices =
+                comm->manager->on_device ? plan_choose_device(comm->n_ranks, comm->choices) : comm_choose(comm);
         if (comm->n_choices == 0) {
                 snprintf(text, text_size, "the daemon has no memory to choose plans");
                 return COMM_E_RESOURCE;
@@ -278,6 +288,11 @@ int comm_attach(struct comm *comm, char *text, size_t text_size) {
                         comm->ring_depth = ring->depth;
         }
         comm->state = COMM_ATTACHING;
+        if (comm->manager->on_device) {
+                r = comm_device_place(comm, text, text_size);
+                if (r)
+                        return r == COMM_E_WAIT ? 0 : r;
+        }
         executor_attach_comm(comm);
         return 0;
 }
@@ -310,49 +325,6 @@ void comm_reply(struct comm_member *member, struct session *session, uint64_t id
         session_send(session, &message);
 }
 
-/* Told to every rank that takes part; kind decides what. */
-static void comm_tell_member(struct comm_member *member, bool failed) {
-        Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
-        Railmux__Session__CommFailed comm_failed = RAILMUX__SESSION__COMM_FAILED__INIT;
-        Railmux__Session__EpochChanged epoch_changed = RAILMUX__SESSION__EPOCH_CHANGED__INIT;
-        struct comm *comm = member->comm;
-
-        if (failed) {
-                comm_failed.handle = member->handle;
-                comm_failed.code = comm->code;
-                comm_failed.rank = comm->failed_rank;
-                comm_failed.message = comm->reason;
-                event.body_case = RAILMUX__SESSION__EVENT__BODY_COMM_FAILED;
-                event.comm_failed = &comm_failed;
-        } else {
-                epoch_changed.handle = member->handle;
-                epoch_changed.epoch = comm->epoch;
-                event.body_case = RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED;
-                event.epoch_changed = &epoch_changed;
-        }
-        session_send_event(member->session, &event);
-}
-
-/* A program that computes does not read its socket, and need not: completions carry the same facts. So events never
- * fill a queue up. */
-static void comm_tell(struct comm *comm, bool failed) {
-        for (uint32_t r = 0; r < comm->n_ranks; r++) {
-                struct comm_member *member = &comm->members[r];
-
-                if (member->session && !member->leaving && session_takes_events(member->session))
-                        comm_tell_member(member, failed);
-        }
-}
-
-void comm_tell_again(struct session *session) {
-        struct comm_member *member;
-
-        DL_FOREACH(session->members, member) {
-                if (member->comm->code && !member->leaving && session_takes_events(session))
-                        comm_tell_member(member, true);
-        }
-}
-
 void comm_answer(struct comm *comm) {
         struct session *session;
         uint64_t id;
@@ -375,7 +347,7 @@ void comm_attached(struct comm *comm, uint64_t mask, uint32_t code, const char *
                 return;
         }
         if (code) {
-                comm_fail(comm, code, -1, message);
+                comm_broken(comm, mask, code, -1, message);
                 return;
         }
         comm->attachment.acked |= mask;
@@ -465,60 +437,11 @@ void comm_member_lost(struct comm_member *member) {
                 record_leave(member);
                 DL_FOREACH(comm->manager->links, link)
                 away = away || (comm_needed(comm) & executor_link_mask(link) && !executor_link_connected(link));
-                /* Nobody would tell the others before an executor is back. */
-                if (away)
-                        comm_fail(comm, RMX_E_PEER_LOST, (int32_t)member->rank, "");
+                /* Nobody would tell the others before an executor is back. With several executors each has to know. */
+                if (away || comm->manager->on_device)
+                        comm_broken(comm, 0, RMX_E_PEER_LOST, (int32_t)member->rank, "");
         }
         comm_settle(comm);
-}
-
-void comm_abort(struct comm *comm, uint32_t rank) {
-        struct executor_link *link;
-
-        if (comm->aborting)
-                return;
-        comm->aborting = true;
-        comm->abort_rank = rank;
-        comm->abort_acked = 0;
-        DL_FOREACH(comm->manager->links, link) {
-                if (comm_needed(comm) & executor_link_mask(link))
-                        executor_op_push(link, EXECUTOR_OP_COMM_ABORT, comm->number, rank);
-        }
-}
-
-void comm_aborted(struct comm *comm, uint64_t mask) {
-        struct session *session;
-        uint64_t id;
-
-        comm->abort_acked |= mask;
-        if (!comm->aborting || (comm->abort_acked & comm_needed(comm)) != comm_needed(comm))
-                return;
-        comm->aborting = false;
-        comm_fail(comm, RMX_E_ABORTED, (int32_t)comm->abort_rank, "");
-        for (uint32_t r = 0; r < comm->n_ranks; r++)
-                while (call_pop(&comm->members[r].abort_calls, &session, &id))
-                        session_send_ack(session, id);
-}
-
-void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *message) {
-        char text[256];
-
-        if (comm->code || code == 0)
-                return;
-        comm->code = code;
-        comm->failed_rank = rank >= 0 && (uint32_t)rank < comm->n_ranks ? rank : -1;
-        snprintf(comm->reason, sizeof(comm->reason), "%s", message ? message : "");
-        comm->stall.at_ns = 0;
-        comm->manager->counters.comms_failed++;
-        record_comm_status(comm);
-        if (comm->failed_rank >= 0)
-                snprintf(text, sizeof(text), "failed: %s by rank %d (pid %d)%s%.160s", result_name(code),
-                         comm->failed_rank, (int)comm->members[rank].pid, message[0] ? ": " : "", message);
-        else
-                snprintf(text, sizeof(text), "failed: %s%s%.160s", result_name(code), message[0] ? ": " : "", message);
-        comm_log(comm, code == RMX_E_ABORTED ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE, text);
-        if (comm->state == COMM_READY)
-                comm_tell(comm, true);
 }
 
 void comm_set_epoch(struct comm *comm, uint32_t epoch) {

@@ -30,6 +30,7 @@ enum {
         _COMM_E_SUCCESS,
         COMM_E_LIMIT,    /* text says which */
         COMM_E_RESOURCE, /* no fd or memory is left; text says what */
+        COMM_E_WAIT,     /* executors are missing: it goes on when they are there */
 };
 
 struct comm_member {
@@ -44,6 +45,7 @@ struct comm_member {
         uint32_t gpu;
         uint32_t parent_rank;   /* of a split: rank in the parent */
         uint32_t last_sequence; /* when left */
+        uint64_t staging;       /* on a GPU: offset in its pool, once the comm is placed */
         bool joined;
         bool leaving;             /* CommDestroy came */
         bool left;                /* and every executor knows */
@@ -63,7 +65,9 @@ struct comm_statistics {
         uint64_t operations, bytes, lost;
         uint32_t waiting_operation;
         uint64_t waiting_ns;
+        uint32_t waiting_link; /* index of the executor that said so */
         uint32_t rung[COMM_RANKS_MAX];
+        uint32_t finished[COMM_RANKS_MAX]; /* GPUs only */
 };
 
 /* The last STALL an executor reported; valid while at_ns != 0, cleared when the sequence is final or the comm fails. */
@@ -73,6 +77,7 @@ struct comm_stall {
         uint32_t operation;
         uint64_t waiting_ns;
         uint64_t missing_ranks; /* bit per rank */
+        bool told;              /* in the log */
 };
 
 struct comm {
@@ -104,14 +109,19 @@ struct comm {
         uint32_t epoch;
         uint32_t code; /* sticky RMX_* or 0 */
         int32_t failed_rank;
+        int32_t lost_gpu;     /* code is RMX_E_LOST, and RMX_E_DEVICE_LOST for the ranks on this GPU; -1: no such */
         char reason[160];     /* a sentence on `code`; not kept over a restart */
         uint64_t lost;        /* sequences that executors declared lost when taking over */
         uint64_t splits_done; /* see comm_split.c */
         uint32_t split_code;  /* why the last failed split failed */
         char split_text[160];
         uint64_t abort_acked;
-        bool aborting;
-        uint32_t abort_rank;
+        bool aborting; /* executors end it; then it fails with: */
+        uint32_t abort_code;
+        int32_t abort_rank;
+        char abort_text[160];
+        uint64_t abort_ns; /* since when */
+        bool placed;       /* on GPUs: it has staging in the pools of all */
         struct plan_geometry geometry;
         uint32_t ring_depth; /* of its ranks' rings: bounds how far one can run ahead */
         struct plan_choice choices[PLAN_CHOICES_MAX];
@@ -145,8 +155,9 @@ struct comm_member *comm_member_of_handle(struct session *session, uint32_t hand
 /* A rank joins: charges it, links it to the session and gives it a handle. */
 int comm_member_join(struct comm *comm, uint32_t rank, struct session *session, uint32_t gpu, char *text,
                      size_t text_size);
-/* Staging share of one rank of n. */
-uint64_t comm_staging_share(uint32_t n_ranks);
+/* Staging of the whole comm, its geometry being known; share of one rank of n. */
+uint64_t comm_staging_bytes(const struct comm *comm);
+uint64_t comm_staging_share(const struct manager *manager, uint32_t n_ranks);
 
 /* The memory that the comm as a whole takes; part of comm_attach, and of adoption. */
 int comm_charge_marks(struct comm *comm, char *text, size_t text_size);
@@ -164,10 +175,16 @@ void comm_member_left(struct comm_member *member, uint64_t mask); /* may free th
 /* The rank's session ends; may free the comm. */
 void comm_member_lost(struct comm_member *member);
 
-void comm_abort(struct comm *comm, uint32_t rank);
+/* Executors are told to end it, and it fails when all have done so. acked: mask of those that have already. */
+void comm_abort(struct comm *comm, uint32_t code, int32_t rank, const char *message, uint64_t acked);
 void comm_aborted(struct comm *comm, uint64_t mask);
 /* Sticky error: recorded once, told to all members. */
 void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *message);
+/* An executor (its mask; 0: nobody yet) has ended it. With one executor it fails at once, with several when all have
+ * ended it. */
+void comm_broken(struct comm *comm, uint64_t mask, uint32_t code, int32_t rank, const char *message);
+/* The error for a rank. */
+uint32_t comm_member_code(const struct comm_member *member);
 void comm_set_epoch(struct comm *comm, uint32_t epoch);
 /* Adoption: puts a rank of the state into its place, with its charges. COMM_E_LIMIT. */
 int comm_member_adopt(struct comm *comm, uint32_t rank, struct session *session);
@@ -175,5 +192,9 @@ int comm_member_adopt(struct comm *comm, uint32_t rank, struct session *session)
 struct comm *comm_settle(struct comm *comm);
 /* "joining", "ready", "failed", "leaving". */
 const char *comm_state_name(const struct comm *comm);
+/* In the log, with its name and fields. */
+void comm_log(const struct comm *comm, int level, const char *text);
+/* Tells all members that take events: of its failure, or else of its epoch. */
+void comm_tell(struct comm *comm, bool failed);
 /* The session reads again: the failures of its comms that it was not told. */
 void comm_tell_again(struct session *session);

@@ -17,6 +17,7 @@
 #include "daemon/session_dispatch.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "gpu/plane.h"
 #include "railmux/railmux.h"
 #include "util/log.h"
 #include <inttypes.h>
@@ -137,6 +138,10 @@ static bool comm_join_known(struct session *session, uint64_t call, struct comm 
         return false;
 }
 
+static uint32_t comm_join_gpu(const struct session *session, const Railmux__Session__CommCreate *body) {
+        return body->gpu < 0 ? body->rank % session->manager->n_gpus : (uint32_t)body->gpu;
+}
+
 static bool comm_join_valid(struct session *session, uint64_t call, const Railmux__Session__CommCreate *body) {
         struct manager *manager = session->manager;
         int r;
@@ -147,12 +152,19 @@ static bool comm_join_valid(struct session *session, uint64_t call, const Railmu
         else if (body->n_ranks < 1 || body->n_ranks > COMM_RANKS_MAX)
                 session_send_failure(session, call, RMX_E_INVALID, "n_ranks is %u; allowed: 1 .. %u", body->n_ranks,
                                      COMM_RANKS_MAX);
+        else if (manager->on_device && !plane_staging_bytes(body->n_ranks))
+                session_send_failure(session, call, RMX_E_UNSUPPORTED,
+                                     "a communicator on GPUs of one node has at most 32 ranks, not %u", body->n_ranks);
         else if (body->rank >= body->n_ranks)
                 session_send_failure(session, call, RMX_E_INVALID, "rank is %u; allowed: 0 .. %u", body->rank,
                                      body->n_ranks - 1);
         else if (body->gpu < -1 || body->gpu >= (int32_t)manager->n_gpus)
                 session_send_failure(session, call, RMX_E_INVALID, "gpu is %d; allowed: -1 .. %u", body->gpu,
                                      manager->n_gpus - 1);
+        else if (session->lost_gpus >> comm_join_gpu(session, body) & 1)
+                session_send_failure(session, call, RMX_E_DEVICE_LOST,
+                                     "what this process had on GPU %u was lost with its executor",
+                                     comm_join_gpu(session, body));
         else {
                 r = comm_id_check(state_key(manager->state), session->tenant->name, body->comm_id.data);
                 if (!r)
@@ -197,8 +209,7 @@ void comm_join(struct session *session, uint64_t call, const Railmux__Session__C
                         return;
                 }
         }
-        r = comm_member_join(comm, body->rank, session,
-                             body->gpu < 0 ? body->rank % manager->n_gpus : (uint32_t)body->gpu, text, sizeof(text));
+        r = comm_member_join(comm, body->rank, session, comm_join_gpu(session, body), text, sizeof(text));
         if (r) {
                 comm->members[body->rank].joined = true; /* it is told here */
                 session_send_failure(session, call, r == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, "%s", text);

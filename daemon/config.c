@@ -42,6 +42,7 @@ void config_init(struct config *config) {
                 .control_mode = 0660,
                 .backend = strdup("auto"),
                 .gpus = 8,
+                .policy = strdup("adaptive"),
                 .workers = 0,
                 .stall_ms = 500,
                 .ring_depth = RING_DEPTH_DEFAULT,
@@ -62,6 +63,7 @@ void config_deinit(struct config *config) {
         free(config->client_socket);
         free(config->control_socket);
         free(config->backend);
+        free(config->policy);
         free(config->constants_file);
         free(config->file);
         *config = (struct config){0};
@@ -73,9 +75,10 @@ static int config_copy(const struct config *config, struct config *ret_copy) {
         copy.client_socket = config->client_socket ? strdup(config->client_socket) : NULL;
         copy.control_socket = config->control_socket ? strdup(config->control_socket) : NULL;
         copy.backend = config->backend ? strdup(config->backend) : NULL;
+        copy.policy = config->policy ? strdup(config->policy) : NULL;
         copy.constants_file = config->constants_file ? strdup(config->constants_file) : NULL;
         copy.file = NULL; /* of an earlier load */
-        if (!copy.client_socket || !copy.control_socket || !copy.backend ||
+        if (!copy.client_socket || !copy.control_socket || !copy.backend || !copy.policy ||
             (config->constants_file && !copy.constants_file)) {
                 config_deinit(&copy);
                 return -ENOMEM; /* also for defaults that could not be made */

@@ -13,8 +13,12 @@ struct config {
         char *client_socket;                /* /run/railmux/client.sock; executors use <client_socket>.exec */
         char *control_socket;               /* /run/railmux/control.sock */
         uint32_t client_mode, control_mode; /* 0660 */
-        char *backend;                      /* "auto", "host" ("hip" is refused with a clear text until it exists) */
+        char *backend;                      /* "auto", "hip", "host" */
         uint32_t gpus;                      /* emulated GPUs of the host backend, 1..64; default 8 */
+        uint32_t hip_gpus;                  /* GPUs to serve, 0: as many as there are devices; more share devices */
+        char *policy;                       /* of resident kernels: "adaptive", "shared", "latency" */
+        uint32_t blocks;                    /* resident blocks, 0: as the policy says */
+        uint32_t devices;                   /* not configured: devices found at the start, 0: emulated GPUs */
         uint32_t workers;                   /* executor worker threads, 0: one per CPU, at most 16 */
         uint32_t stall_ms;                  /* a sequence older than this is reported as stalled; default 1000 */
         uint32_t ring_depth;                /* default RING_DEPTH_DEFAULT */

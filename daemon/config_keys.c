@@ -129,12 +129,17 @@ static int config_key_mode(const struct config_key *key, struct config *config, 
 
 static int config_key_backend(const struct config_key *key, struct config *config, const char *value,
                               char why[CONFIG_WHY_MAX]) {
-        if (strcmp(value, "hip") == 0) {
-                snprintf(why, CONFIG_WHY_MAX, "this build has no hip backend");
+        if (strcmp(value, "auto") != 0 && strcmp(value, "hip") != 0 && strcmp(value, "host") != 0) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no backend", value);
                 return -EINVAL;
         }
-        if (strcmp(value, "auto") != 0 && strcmp(value, "host") != 0) {
-                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no backend", value);
+        return config_key_string(key, config, value);
+}
+
+static int config_key_policy(const struct config_key *key, struct config *config, const char *value,
+                             char why[CONFIG_WHY_MAX]) {
+        if (strcmp(value, "adaptive") != 0 && strcmp(value, "shared") != 0 && strcmp(value, "latency") != 0) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no policy", value);
                 return -EINVAL;
         }
         return config_key_string(key, config, value);
@@ -211,8 +216,11 @@ const struct config_key config_keys[] = {
         {"client.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, client_mode), false},
         {"control.socket", SOCKET_ALLOWED, config_key_socket, 0, 0, offsetof(struct config, control_socket), false},
         {"control.mode", MODE_ALLOWED, config_key_mode, 0, 0, offsetof(struct config, control_mode), false},
-        {"gpu.backend", "auto, host", config_key_backend, 0, 0, offsetof(struct config, backend), false},
+        {"gpu.backend", "auto, hip, host", config_key_backend, 0, 0, offsetof(struct config, backend), false},
         {"gpu.host_gpus", "1 .. 64", config_key_u32, 1, 64, offsetof(struct config, gpus), false},
+        {"gpu.hip_gpus", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, hip_gpus), false},
+        {"gpu.policy", "adaptive, shared, latency", config_key_policy, 0, 0, offsetof(struct config, policy), false},
+        {"gpu.blocks", "0 .. 1024", config_key_u32, 0, 1024, offsetof(struct config, blocks), false},
         {"executor.workers", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, workers), false},
         {"executor.stall_ms", "1 .. 3600000", config_key_u32, 1, 3600000, offsetof(struct config, stall_ms), false},
         {"session.ring_depth", "a power of two in 4 .. 4096", config_key_depth, RING_DEPTH_MIN, RING_DEPTH_MAX,
@@ -248,6 +256,9 @@ const char *config_key_text(const struct config_key *key, const struct config_te
                 {"control.mode", t->control ? t->control->mode : NULL},
                 {"gpu.backend", t->gpu ? t->gpu->backend : NULL},
                 {"gpu.host_gpus", t->gpu ? t->gpu->host_gpus : NULL},
+                {"gpu.hip_gpus", t->gpu ? t->gpu->hip_gpus : NULL},
+                {"gpu.policy", t->gpu ? t->gpu->policy : NULL},
+                {"gpu.blocks", t->gpu ? t->gpu->blocks : NULL},
                 {"executor.workers", t->executor ? t->executor->workers : NULL},
                 {"executor.stall_ms", t->executor ? t->executor->stall_ms : NULL},
                 {"session.ring_depth", t->session ? t->session->ring_depth : NULL},

@@ -183,6 +183,10 @@ static void control_client_serve(struct control_client *client, const Railmux__C
                 control_rows_sessions(&client->answer, manager);
                 break;
         case RAILMUX__CONTROL__REQUEST__BODY_GPUS:
+                if (manager->on_device) { /* how many blocks are resident changes all the time */
+                        control_client_refresh(client, control_rows_gpus);
+                        return;
+                }
                 control_rows_gpus(&client->answer, manager);
                 break;
         case RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION:

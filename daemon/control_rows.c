@@ -10,6 +10,7 @@
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "gpu/plane.h"
 #include "plan/plan.h"
 #include "proto/frame.h"
 #include "railmux/railmux.h"
@@ -289,6 +290,21 @@ void control_rows_comms(struct control_answer *answer, struct manager *manager) 
         }
 }
 
+static uint32_t control_comms_on(struct manager *manager, uint32_t gpu) {
+        const struct comm *comm, *next;
+        uint32_t n = 0;
+
+        HASH_ITER(hh, manager->comms, comm, next) {
+                for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                        if (comm->members[r].joined && comm->members[r].gpu == gpu) {
+                                n++;
+                                break;
+                        }
+                }
+        }
+        return n;
+}
+
 static uint32_t control_rings_on(struct manager *manager, uint32_t gpu) {
         const struct session *session, *next;
         const struct session_ring *ring;
@@ -300,6 +316,26 @@ static uint32_t control_rings_on(struct manager *manager, uint32_t gpu) {
                 }
         }
         return n;
+}
+
+/* What real GPUs have beyond emulated ones. */
+static void control_gpu_device(struct control_answer *answer, Railmux__Control__Gpu *row,
+                               const struct executor_link *link, const struct executor_gpu *info) {
+        static const char *const policies[] = {
+                [PLANE_ADAPTIVE] = "adaptive", [PLANE_SHARED] = "shared", [PLANE_LATENCY] = "latency"};
+        bool known = info && info->policy < sizeof(policies) / sizeof(policies[0]);
+
+        row->pci = control_answer_text(answer, "%s", link->manager->on_device ? link->pci : "");
+        row->policy =
+                control_answer_text(answer, "%s", link->manager->on_device && known ? policies[info->policy] : "");
+        if (!link->manager->on_device || !info)
+                return;
+        if (executor_link_connected(link)) {
+                row->resident_blocks = info->resident_blocks;
+                row->parked = info->parked;
+        }
+        row->staging_bytes = link->pool.bytes;
+        row->staging_used = link->pool.used;
 }
 
 void control_rows_gpus(struct control_answer *answer, struct manager *manager) {
@@ -321,6 +357,8 @@ void control_rows_gpus(struct control_answer *answer, struct manager *manager) {
                         row->executor = control_answer_text(answer, "%s", link->name);
                         row->rings = control_rings_on(manager, row->index);
                         row->state = control_answer_text(answer, "%s", executor_link_state_name(link));
+                        row->comms = control_comms_on(manager, row->index);
+                        control_gpu_device(answer, row, link, info);
                         control_answer_add(answer, CONTROL_GPUS, &row->base);
                 }
         }

@@ -16,17 +16,18 @@
  */
 #include "daemon/executor_link.h"
 
+#include "daemon/buffer.h"
 #include "daemon/comm.h"
 #include "daemon/executor_op.h"
 #include "daemon/executor_report.h"
 #include "daemon/executor_sync.h"
 #include "daemon/manager.h"
+#include "daemon/session.h"
 #include "daemon/state.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +73,7 @@ int executor_link_new(struct manager *manager, const char *name, uint32_t first_
         if (!link)
                 return -ENOMEM;
         link->manager = manager;
-        link->fd = -1;
+        link->fd = link->pidfd = -1;
         link->index = index;
         link->first_gpu = first_gpu;
         link->n_gpus = n_gpus;
@@ -98,7 +99,7 @@ static void executor_link_close(struct executor_link *link) {
         link->fd = -1;
 }
 
-static int executor_link_open(struct executor_link *link, int fd) {
+int executor_link_open(struct executor_link *link, int fd) {
         struct event_base *base = link->manager->base;
 
         link->fd = fd;
@@ -118,6 +119,7 @@ int executor_link_accept(struct manager *manager, int fd, pid_t pid) {
                 return -ENOMEM;
         }
         link->manager = manager;
+        link->pidfd = -1;
         link->pid = pid;
         link->state = EXECUTOR_HELLO;
         link->state_slot = STATE_SLOT_NONE;
@@ -154,6 +156,8 @@ struct executor_link *executor_link_free(struct executor_link *link) {
                 DL_DELETE(link->manager->strangers, link);
         else
                 DL_DELETE(link->manager->links, link);
+        executor_link_unwatch(link);
+        pool_deinit(&link->pool);
         free(link);
         return NULL;
 }
@@ -183,106 +187,6 @@ void executor_link_disconnect(struct executor_link *link, const char *reason) {
         link->gone_ns = clock_now_ns();
         executor_sync_forget(link);
         manager_refresh_check(link->manager);
-}
-
-/* Keeps instance and losses over a restart of this daemon, so that it can tell a survivor from a successor. */
-static void executor_link_record(struct executor_link *link) {
-        struct state *state = link->manager->state;
-        struct state_record *at = state_at(state, link->state_slot);
-
-        if (!at) {
-                struct state_record record = {.kind = STATE_EXECUTOR};
-
-                memcpy(record.executor.name, link->name, sizeof(record.executor.name));
-                if (state_add(state, &record, &link->state_slot))
-                        return;
-                at = state_at(state, link->state_slot);
-        }
-        /* Partner of both: the loads in adopt_executors() of a successor. */
-        atomic_store_explicit(&at->executor.instance, link->instance, memory_order_relaxed);
-        atomic_store_explicit(&at->executor.losses, link->losses, memory_order_relaxed);
-}
-
-static bool executor_link_hung_up(const struct executor_link *link) {
-        struct pollfd p = {.fd = link->fd, .events = POLLRDHUP};
-
-        return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR | POLLRDHUP)) != 0;
-}
-
-static void executor_link_gpus(struct executor_link *link, const Railmux__Executor__Hello *hello) {
-        link->n_gpu_infos = 0;
-        for (size_t i = 0; i < hello->n_gpus && link->n_gpu_infos < EXECUTOR_GPUS_MAX; i++) {
-                struct executor_gpu *gpu = &link->gpus[link->n_gpu_infos++];
-
-                gpu->index = hello->gpus[i]->index;
-                gpu->memory_bytes = hello->gpus[i]->memory_bytes;
-                snprintf(gpu->name, sizeof(gpu->name), "%s", hello->gpus[i]->name);
-        }
-        if (link->n_gpu_infos != link->n_gpus) {
-                log_warning("executor %s serves %u GPUs where %u were expected; going on with what it has", link->name,
-                            link->n_gpu_infos, link->n_gpus);
-                if (link->n_gpu_infos > 0) {
-                        link->n_gpus = link->n_gpu_infos;
-                        if (link->first_gpu == 0 && !link->next)
-                                link->manager->n_gpus = link->n_gpus;
-                }
-        }
-}
-
-/* A stranger has said who it is: the connection goes over to the executor's place, the stranger goes away. */
-static void executor_link_hello(struct executor_link *stranger, const Railmux__Executor__Hello *hello) {
-        struct manager *manager = stranger->manager;
-        uint32_t version = hello->version_max < EXECUTOR_PROTOCOL_MAX ? hello->version_max : EXECUTOR_PROTOCOL_MAX;
-        struct executor_link *link, *found = NULL;
-        const char *trouble = NULL;
-        int fd;
-
-        DL_FOREACH(manager->links, link) {
-                if (strcmp(link->name, hello->name) == 0)
-                        found = link;
-        }
-        if (version < hello->version_min || version < EXECUTOR_PROTOCOL_MIN)
-                trouble = "no common protocol version";
-        else if (!found)
-                trouble = "no executor of that name is expected";
-        else if (hello->instance == 0)
-                trouble = "instance 0";
-        else if (found->fd >= 0 && !executor_link_hung_up(found))
-                trouble = "an executor of that name is connected already";
-        if (trouble) {
-                log_warning("executor socket: pid %d calling itself '%.63s' refused: %s", (int)stranger->pid,
-                            hello->name, trouble);
-                executor_link_free(stranger);
-                return;
-        }
-        link = found;
-        if (link->fd >= 0)
-                executor_link_disconnect(link, "it has reconnected");
-        if (link->instance != 0 && link->instance != hello->instance && !link->draining) {
-                link->losses++;
-                manager->counters.executor_losses++;
-                log_fields(LOG_LEVEL_WARNING, (const char *const[]){"EXECUTOR", link->name, NULL},
-                           "executor %s: pid %d has taken the place of pid %d, which died", link->name,
-                           (int)stranger->pid, (int)link->pid);
-        }
-        fd = stranger->fd;
-        stranger->fd = -1;
-        link->pid = stranger->pid;
-        executor_link_free(stranger);
-
-        link->instance = hello->instance;
-        link->version = version;
-        link->workers = hello->workers;
-        link->draining = false;
-        snprintf(link->backend, sizeof(link->backend), "%s", hello->backend);
-        executor_link_gpus(link, hello);
-        link->state = EXECUTOR_INVENTORY;
-        link->connected_ns = clock_now_ns();
-        link->counters = (struct executor_counters){0};
-        manager->counters.executor_connects++;
-        executor_link_record(link);
-        if (executor_link_open(link, fd) < 0)
-                executor_link_disconnect(link, "out of memory");
 }
 
 static void executor_link_done(struct executor_link *link, uint64_t id, const Railmux__Executor__Done *done) {
@@ -328,6 +232,8 @@ static void executor_link_statistics(struct executor_link *link, uint64_t id,
 
 /* Returns false when the link must not be touched any more in this turn. */
 static bool executor_link_message(struct executor_link *link, const Railmux__Executor__Message *message) {
+        struct session *session;
+        struct buffer *buffer;
         struct comm *comm;
 
         if (link->state == EXECUTOR_HELLO) {
@@ -364,8 +270,14 @@ static bool executor_link_message(struct executor_link *link, const Railmux__Exe
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_FAILED:
                 comm = manager_comm(link->manager, message->comm_failed->comm);
                 if (comm)
-                        comm_fail(comm, message->comm_failed->code, message->comm_failed->rank,
-                                  message->comm_failed->message);
+                        comm_broken(comm, executor_link_mask(link), message->comm_failed->code,
+                                    message->comm_failed->rank, message->comm_failed->message);
+                return true;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_RELEASED:
+                session = manager_session(link->manager, message->buffer_released->session);
+                buffer = session ? buffer_find(session, message->buffer_released->buffer) : NULL;
+                if (buffer)
+                        buffer_released(buffer, executor_link_mask(link));
                 return true;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN: /* it tells that its end is planned */
                 link->draining = true;
@@ -460,6 +372,9 @@ void executor_link_flush(struct executor_link *link) {
         }
         if (link->state == EXECUTOR_ATTACHING && link->n_owed == 0) {
                 link->state = EXECUTOR_READY;
+                if (link->adopted)
+                        manager_place_later(link->manager);
+                link->adopted = false;
                 log_fields(LOG_LEVEL_INFO, (const char *const[]){"EXECUTOR", link->name, NULL},
                            "executor %s (pid %d, %u GPUs, %u workers) is ready", link->name, (int)link->pid,
                            link->n_gpus, link->workers);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* The connection to one executor, and what it is owed. One object per executor that should exist. Loop thread. */
+#include "daemon/device_memory.h"
+#include "daemon/pool.h"
 #include "proto/executor.pb-c.h"
 #include <event2/event.h>
 #include <stdbool.h>
@@ -25,12 +27,17 @@ enum executor_link_state {
 struct executor_gpu {
         uint32_t index;
         char name[64];
+        char pci[32]; /* empty: emulated */
         uint64_t memory_bytes;
+        uint32_t policy; /* enum plane_policy; as last told, like the next */
+        uint32_t resident_blocks;
+        bool parked;
 };
 
 struct executor_counters {
         uint64_t at_ns; /* when they arrived, 0: never */
         uint64_t operations, bytes, invalid_requests, sleeps, wakes, plans, lost, mismatches, uptime_ns, cpu_ns;
+        uint64_t parks;
 };
 
 struct executor_link {
@@ -48,15 +55,25 @@ struct executor_link {
         uint32_t workers;
         struct executor_gpu gpus[EXECUTOR_GPUS_MAX];
         uint32_t n_gpu_infos;
+        char pci[32]; /* of its one GPU, as far as is known before it says so */
+
+        /* staging on its GPU, see comm_device.c */
+        struct device_memory pool_memory;
+        struct pool pool;
+        uint64_t peers[EXECUTOR_GPUS_MAX]; /* by link index: whose pool it has been told of in this connection */
 
         /* links */
         int fd;
-        struct event *read_event, *write_event, *retry_event;
+        int pidfd; /* of the process that is or was last connected; -1: it has ended, or cannot be watched */
+        struct event *read_event, *write_event, *retry_event, *pidfd_event;
 
         /* state */
         enum executor_link_state state;
         uint64_t connected_ns, gone_ns;
         uint64_t losses; /* unplanned deaths */
+        bool fresh;      /* another process than before, which has not said READY yet */
+        bool dead;       /* the process of `instance` has ended, and its communicators know */
+        bool adopted;    /* known from a predecessor, and not seen since */
         bool draining;
         bool launch_failed;           /* logged once */
         struct executor_op *outgoing; /* utlist, not sent yet */
@@ -74,6 +91,12 @@ int executor_link_new(struct manager *manager, const char *name, uint32_t first_
                       struct executor_link **ret_link);
 /* A connection of which nothing is known yet; takes fd over. */
 int executor_link_accept(struct manager *manager, int fd, pid_t pid);
+/* A stranger has said who it is: the connection goes over to the executor's place, the stranger goes away. */
+void executor_link_hello(struct executor_link *stranger, const Railmux__Executor__Hello *hello);
+/* Serves the connection from now on; takes fd over. 0 or -ENOMEM. */
+int executor_link_open(struct executor_link *link, int fd);
+/* Its process is watched no more. */
+void executor_link_unwatch(struct executor_link *link);
 struct executor_link *executor_link_free(struct executor_link *link);
 static inline uint64_t executor_link_mask(const struct executor_link *link) {
         return UINT64_C(1) << link->index;

@@ -3,6 +3,7 @@
 
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
+#include "daemon/comm_device.h"
 #include "daemon/executor_link.h"
 #include "daemon/manager.h"
 #include "daemon/session.h"
@@ -37,6 +38,25 @@ void executor_op_push(struct executor_link *link, enum executor_op_kind kind, ui
                 executor_op_append(link, kind, object, sub, false);
 }
 
+void executor_op_push_owed(struct executor_link *link, enum executor_op_kind kind, uint64_t object, uint32_t sub) {
+        if (link->state >= EXECUTOR_INVENTORY)
+                executor_op_append(link, kind, object, sub, true);
+}
+
+bool executor_op_queued(const struct executor_link *link, enum executor_op_kind kind, uint64_t object) {
+        const struct executor_op *op;
+
+        DL_FOREACH(link->outgoing, op) {
+                if (op->kind == kind && op->object == object)
+                        return true;
+        }
+        DL_FOREACH(link->pending, op) {
+                if (op->kind == kind && op->object == object)
+                        return true;
+        }
+        return false;
+}
+
 static void executor_attach(struct manager *manager, uint64_t needed, struct attachment *attachment,
                             enum executor_op_kind kind, uint64_t object, uint32_t sub) {
         struct executor_link *link;
@@ -62,11 +82,13 @@ void executor_attach_ring(struct session_ring *ring) {
 }
 
 void executor_attach_buffer(struct buffer *buffer) {
-        executor_attach(buffer->session->manager, UINT64_MAX, &buffer->attachment, EXECUTOR_OP_BUFFER_IMPORT,
+        executor_attach(buffer->session->manager, buffer_needed(buffer), &buffer->attachment, EXECUTOR_OP_BUFFER_IMPORT,
                         buffer->session->id, buffer->id);
 }
 
 void executor_attach_comm(struct comm *comm) {
+        if (comm->manager->on_device && !comm_device_ready(comm))
+                return; /* comm_device_retry */
         executor_attach(comm->manager, comm_needed(comm), &comm->attachment, EXECUTOR_OP_COMM_ATTACH, comm->number, 0);
 }
 
@@ -86,6 +108,7 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
                 members[r].gpu = member->gpu;
                 members[r].left = member->leaving || member->left;
                 members[r].last_sequence = member->last_sequence;
+                members[r].staging = member->staging;
                 member_list[r] = &members[r];
         }
         for (uint32_t i = 0; i < comm->n_choices; i++) {
@@ -105,12 +128,21 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
         attach.slots = comm->geometry.slots;
         attach.ring_depth = comm->ring_depth;
         attach.epoch = comm->epoch;
-        attach.code = comm->code;
-        attach.failed_rank = comm->failed_rank;
+        attach.code = comm_device_code(comm, link, &attach.failed_rank);
         attach.name = comm->name;
         message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
         message->comm_attach = &attach;
         return frame_send(link->fd, &message->base, &comm->marks_fd, 1);
+}
+
+static void executor_op_memory(Railmux__Executor__DeviceMemory *to, const struct device_memory *from) {
+        railmux__executor__device_memory__init(to);
+        to->kind = from->kind;
+        to->handle.data = (uint8_t *)from->handle;
+        to->handle.len = from->n_handle;
+        to->allocation_bytes = from->allocation_bytes;
+        to->offset = from->offset;
+        to->bytes = from->bytes;
 }
 
 static int executor_op_send_object(struct executor_link *link, struct executor_op *op,
@@ -118,6 +150,7 @@ static int executor_op_send_object(struct executor_link *link, struct executor_o
         Railmux__Executor__SessionAttach attach = RAILMUX__EXECUTOR__SESSION_ATTACH__INIT;
         Railmux__Executor__RingAttach ring_attach = RAILMUX__EXECUTOR__RING_ATTACH__INIT;
         Railmux__Executor__BufferImport import = RAILMUX__EXECUTOR__BUFFER_IMPORT__INIT;
+        Railmux__Executor__DeviceMemory memory;
         struct session *session;
         struct session_ring *ring;
         struct buffer *buffer;
@@ -150,6 +183,8 @@ static int executor_op_send_object(struct executor_link *link, struct executor_o
                 ring_attach.gpu = ring->gpu;
                 ring_attach.depth = ring->depth;
                 ring_attach.argument_bytes = ring->argument_bytes;
+                executor_op_memory(&memory, &ring->area);
+                ring_attach.area = ring->area.kind ? &memory : NULL;
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_RING_ATTACH;
                 message->ring_attach = &ring_attach;
                 return frame_send(link->fd, &message->base,
@@ -162,10 +197,34 @@ static int executor_op_send_object(struct executor_link *link, struct executor_o
                 import.session = session->id;
                 import.buffer = buffer->id;
                 import.bytes = buffer->bytes;
+                executor_op_memory(&memory, &buffer->memory);
+                import.memory = buffer_on_device(buffer) ? &memory : NULL;
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_IMPORT;
                 message->buffer_import = &import;
-                return frame_send(link->fd, &message->base, &buffer->fd, 1);
+                return frame_send(link->fd, &message->base, &buffer->fd, buffer_on_device(buffer) ? 0 : 1);
         }
+}
+
+static int executor_op_send_peer(struct executor_link *link, const struct executor_op *op,
+                                 Railmux__Executor__Message *message, bool *ret_gone) {
+        Railmux__Executor__PeerAttach attach = RAILMUX__EXECUTOR__PEER_ATTACH__INIT;
+        Railmux__Executor__DeviceMemory pool;
+        struct executor_link *other;
+
+        DL_FOREACH(link->manager->links, other) {
+                if (other->index == op->object)
+                        break;
+        }
+        *ret_gone = !other || other->pool_memory.kind == 0;
+        if (*ret_gone)
+                return 0;
+        executor_op_memory(&pool, &other->pool_memory);
+        attach.gpu = other->first_gpu;
+        attach.instance = other->instance;
+        attach.pool = &pool;
+        message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_PEER_ATTACH;
+        message->peer_attach = &attach;
+        return frame_send(link->fd, &message->base, NULL, 0);
 }
 
 static int executor_op_send_plain(struct executor_link *link, struct executor_op *op,
@@ -187,6 +246,7 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
         case EXECUTOR_OP_BUFFER_RETIRE:
                 retire.session = op->object;
                 retire.buffer = op->sub;
+                retire.tell = true;
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_RETIRE;
                 message->buffer_retire = &retire;
                 break;
@@ -196,8 +256,11 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
                 if (!comm)
                         return 0;
                 comm_abort_call.comm = op->object;
-                comm_abort_call.code = comm->code ? comm->code : RMX_E_ABORTED;
-                comm_abort_call.rank = comm->code ? comm->failed_rank : (int32_t)op->sub;
+                comm_abort_call.code = comm_device_code(comm, link, &comm_abort_call.rank);
+                if (!comm_abort_call.code) {
+                        comm_abort_call.code = RMX_E_ABORTED;
+                        comm_abort_call.rank = (int32_t)op->sub;
+                }
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ABORT;
                 message->comm_abort = &comm_abort_call;
                 break;
@@ -237,6 +300,9 @@ bool executor_op_send(struct executor_link *link, struct executor_op *op, bool *
         case EXECUTOR_OP_BUFFER_IMPORT:
         case EXECUTOR_OP_COMM_ATTACH:
                 r = executor_op_send_object(link, op, &message, &gone);
+                break;
+        case EXECUTOR_OP_PEER_ATTACH:
+                r = executor_op_send_peer(link, op, &message, &gone);
                 break;
         default:
                 r = executor_op_send_plain(link, op, &message, &gone);
@@ -280,6 +346,8 @@ void executor_op_done(struct executor_link *link, const struct executor_op *op, 
                 buffer = session ? buffer_find(session, op->sub) : NULL;
                 if (buffer && op->kind == EXECUTOR_OP_BUFFER_IMPORT)
                         buffer_attached(buffer, mask, done->code, done->message);
+                else if (buffer && done->in_use)
+                        buffer_held(buffer, mask);
                 else if (buffer)
                         buffer_retired(buffer, mask);
                 return;
@@ -297,6 +365,15 @@ void executor_op_done(struct executor_link *link, const struct executor_op *op, 
                 comm = manager_comm(link->manager, op->object);
                 if (comm)
                         comm_member_left(&comm->members[op->sub], mask);
+                return;
+        case EXECUTOR_OP_COMM_DETACH:
+                comm_device_detached(link, op->object);
+                return;
+        case EXECUTOR_OP_PEER_ATTACH:
+                if (done->code)
+                        log_fields(LOG_LEVEL_ERROR, (const char *const[]){"EXECUTOR", link->name, NULL},
+                                   "executor %s cannot reach the staging of executor %u: %s", link->name,
+                                   (unsigned int)op->object, done->message);
                 return;
         default:
                 return; /* nobody waits for the end of a detach */

@@ -23,13 +23,14 @@ enum executor_op_kind {
         EXECUTOR_OP_COMM_DETACH,
         EXECUTOR_OP_RANK_LEAVE,
         EXECUTOR_OP_QUERY,
+        EXECUTOR_OP_PEER_ATTACH,
 };
 
 struct executor_op {
         struct executor_op *next, *prev;
         enum executor_op_kind kind;
         uint64_t id;     /* of the call, given when it is sent */
-        uint64_t object; /* session or comm */
+        uint64_t object; /* session, comm, or the other executor's index */
         uint32_t sub;    /* GPU, buffer or rank */
         bool owed;       /* counts for the link's n_owed */
 };
@@ -37,6 +38,11 @@ struct executor_op {
 /* Appends a call to the link's queue and sends what it can. No-op when the link is not connected: on its return
  * everything is derived anew from the objects. */
 void executor_op_push(struct executor_link *link, enum executor_op_kind kind, uint64_t object, uint32_t sub);
+
+/* The same, and the executor is not ready before it has answered. */
+void executor_op_push_owed(struct executor_link *link, enum executor_op_kind kind, uint64_t object, uint32_t sub);
+/* Waits to be sent or answered? */
+bool executor_op_queued(const struct executor_link *link, enum executor_op_kind kind, uint64_t object);
 
 /* Each sends the object to every connected executor that needs it and has not been sent it. */
 void executor_attach_session(struct session *session);

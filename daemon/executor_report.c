@@ -1,14 +1,79 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * What executors say of themselves.
+ *
+ * The host executor knows all ranks of its comms. The executor of a GPU knows the ranks on it alone, so what it says is
+ * put together here: numbers of ranks come from the executor that has them, a comm is as far as its slowest rank, and
+ * it waits for as long as the one that waits longest. A stall of theirs names nobody; all executors of the node are
+ * then asked how far their ranks are, and those who are behind the sequence that stalls are the missing ones.
+ */
 #include "daemon/executor_report.h"
 
 #include "daemon/comm.h"
 #include "daemon/executor_link.h"
 #include "daemon/manager.h"
 #include "daemon/tenant.h"
+#include "plan/plan.h"
+#include "ring/line.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include <inttypes.h>
 #include <stdio.h>
+
+/* How far the slowest rank is, of those that still take part. */
+static uint32_t report_final(const struct comm *comm) {
+        uint32_t final = 0;
+        bool any = false;
+
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                if (comm->members[r].leaving || comm->members[r].lost)
+                        continue;
+                if (!any || ring_sequence_before(comm->statistics.finished[r], final))
+                        final = comm->statistics.finished[r];
+                any = true;
+        }
+        return final;
+}
+
+static void report_wait(struct executor_link *link, const Railmux__Executor__CommStatistics *from,
+                        struct comm_statistics *to) {
+        if (to->waiting_operation && to->waiting_link != link->index &&
+            (!from->waiting_operation || from->waiting_ns < to->waiting_ns))
+                return;
+        to->waiting_operation = from->waiting_operation;
+        to->waiting_ns = from->waiting_ns;
+        to->waiting_link = link->index;
+}
+
+/* From an executor that knows some of the ranks. */
+static void report_part(struct executor_link *link, const Railmux__Executor__CommStatistics *from, struct comm *comm) {
+        struct comm_statistics *to = &comm->statistics;
+
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                if (comm->members[r].gpu - link->first_gpu >= link->n_gpus)
+                        continue;
+                if (r < from->n_rung)
+                        to->rung[r] = from->rung[r];
+                if (r < from->n_finished)
+                        to->finished[r] = from->finished[r];
+        }
+        to->operations = to->final_sequence = report_final(comm);
+        report_wait(link, from, to);
+        if (comm->stall.at_ns && !ring_sequence_before(to->final_sequence, comm->stall.sequence))
+                comm->stall.at_ns = 0; /* that wait is over */
+}
+
+static void report_gpus(struct executor_link *link, const Railmux__Executor__Counters *counters) {
+        for (size_t i = 0; i < counters->n_gpus; i++) {
+                for (uint32_t k = 0; k < link->n_gpu_infos; k++) {
+                        if (link->gpus[k].index != counters->gpus[i]->index)
+                                continue;
+                        link->gpus[k].policy = counters->gpus[i]->policy;
+                        link->gpus[k].resident_blocks = counters->gpus[i]->resident_blocks;
+                        link->gpus[k].parked = counters->gpus[i]->parked;
+                }
+        }
+}
 
 void executor_report_statistics(struct executor_link *link, const Railmux__Executor__Statistics *statistics) {
         uint64_t now = clock_now_ns();
@@ -22,6 +87,10 @@ void executor_report_statistics(struct executor_link *link, const Railmux__Execu
                         continue;
                 to = &comm->statistics;
                 to->at_ns = now;
+                if (link->manager->on_device) {
+                        report_part(link, from, comm);
+                        continue;
+                }
                 to->final_sequence = from->final_sequence;
                 to->operations = from->operations;
                 to->bytes = from->bytes;
@@ -48,31 +117,58 @@ void executor_report_statistics(struct executor_link *link, const Railmux__Execu
                         .mismatches = from->mismatches,
                         .uptime_ns = from->uptime_ns,
                         .cpu_ns = from->cpu_ns,
+                        .parks = from->parks,
                 };
+                report_gpus(link, from);
         }
 }
 
-void executor_report_stall(struct executor_link *link, const Railmux__Executor__Stall *stall) {
-        struct comm *comm = manager_comm(link->manager, stall->comm);
+static void stall_log(struct comm *comm) {
         char ranks[128] = "";
         char number[24];
         size_t used = 0;
 
-        if (!comm)
-                return;
+        comm->stall.told = true;
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                if (comm->stall.missing_ranks >> r & 1 && used < sizeof(ranks) - 8)
+                        used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, " %u", r);
+        snprintf(number, sizeof(number), "%" PRIu64, comm->number);
+        log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"COMM", number, "TENANT", comm->tenant->name, NULL},
+                   "comm %s: %s %u has waited %.1f s for %s%s", number, plan_operation_name(comm->stall.operation),
+                   comm->stall.sequence, (double)comm->stall.waiting_ns / 1e9, used ? "rank" : "its executors", ranks);
+}
+
+/* All executors have said how far their ranks are. */
+static void stalls_answered(void *data) {
+        struct manager *manager = data;
+
+        manager->stalls_asked = false;
+        for (struct comm *comm = manager->comms; comm; comm = comm->hh.next) {
+                if (!comm->stall.at_ns || comm->stall.told)
+                        continue;
+                for (uint32_t r = 0; r < comm->n_ranks; r++)
+                        if (!comm->members[r].leaving && !comm->members[r].lost &&
+                            ring_sequence_before(comm->statistics.rung[r], comm->stall.sequence))
+                                comm->stall.missing_ranks |= UINT64_C(1) << r;
+                stall_log(comm);
+        }
+}
+
+void executor_report_stall(struct executor_link *link, const Railmux__Executor__Stall *stall) {
+        struct manager *manager = link->manager;
+        struct comm *comm = manager_comm(manager, stall->comm);
+
+        if (!comm || (manager->on_device && comm->stall.at_ns && comm->stall.sequence == stall->sequence))
+                return; /* another executor has said so */
         comm->stall = (struct comm_stall){.at_ns = clock_now_ns(),
                                           .sequence = stall->sequence,
                                           .operation = stall->operation,
                                           .waiting_ns = stall->waiting_ns};
-        for (size_t i = 0; i < stall->n_missing_ranks; i++) {
-                if (stall->missing_ranks[i] >= comm->n_ranks)
-                        continue;
-                comm->stall.missing_ranks |= UINT64_C(1) << stall->missing_ranks[i];
-                if (used < sizeof(ranks) - 8)
-                        used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, " %u", stall->missing_ranks[i]);
-        }
-        snprintf(number, sizeof(number), "%" PRIu64, comm->number);
-        log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"COMM", number, "TENANT", comm->tenant->name, NULL},
-                   "comm %s: %s %u has waited %.1f s for rank%s", number, plan_operation_name(stall->operation),
-                   stall->sequence, (double)stall->waiting_ns / 1e9, ranks);
+        for (size_t i = 0; i < stall->n_missing_ranks; i++)
+                if (stall->missing_ranks[i] < comm->n_ranks)
+                        comm->stall.missing_ranks |= UINT64_C(1) << stall->missing_ranks[i];
+        if (!manager->on_device)
+                stall_log(comm);
+        else if (!manager->stalls_asked)
+                manager->stalls_asked = manager_refresh(manager, stalls_answered, manager) == 0;
 }

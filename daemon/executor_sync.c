@@ -7,7 +7,8 @@
  * What an executor was told but did not confirm (a rank's leaving, an abort, a retired buffer) is said again; all of it
  * is idempotent. A ring or buffer number is chosen by the client. If a predecessor died between telling the executor of
  * one and recording it, the client has made it anew since, and what the executor holds under that number is not ours
- * (attachment.known tells).
+ * (attachment.known tells). A buffer that it has retired and still uses is retired again, to hear of its end, also by a
+ * successor that knows nothing of the client's call yet: the client repeats it.
  *
  * A comm that has lost a member is ended before the member's session is detached, so it fails with this rank whatever
  * the executor saw.
@@ -16,6 +17,7 @@
 
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
+#include "daemon/comm_device.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
 #include "daemon/manager.h"
@@ -23,6 +25,7 @@
 #include "daemon/session_ring.h"
 #include "railmux/railmux.h"
 #include "util/log.h"
+#include <string.h>
 #include <utlist.h>
 
 static void executor_sync_have(struct attachment *attachment, uint64_t mask) {
@@ -49,16 +52,16 @@ void executor_sync_inventory(struct executor_link *link, const Railmux__Executor
                 int32_t rank;
 
                 if (!comm || comm->state == COMM_JOINING) {
-                        executor_op_push(link, EXECUTOR_OP_COMM_DETACH, key->comm, 0);
+                        executor_op_push_owed(link, EXECUTOR_OP_COMM_DETACH, key->comm, 0);
                         continue;
                 }
                 executor_sync_have(&comm->attachment, mask);
                 if (key->code)
-                        comm_fail(comm, key->code, executor_sync_lost_rank(comm), "");
+                        comm_broken(comm, mask, key->code, executor_sync_lost_rank(comm), "");
                 comm_set_epoch(comm, key->epoch);
                 rank = executor_sync_lost_rank(comm);
                 if (rank >= 0)
-                        comm_fail(comm, RMX_E_PEER_LOST, rank, "");
+                        comm_broken(comm, 0, RMX_E_PEER_LOST, rank, "");
                 if (comm->code && !key->code)
                         executor_op_push(link, EXECUTOR_OP_COMM_ABORT, comm->number, 0);
         }
@@ -89,6 +92,16 @@ void executor_sync_inventory(struct executor_link *link, const Railmux__Executor
                         executor_sync_have(&buffer->attachment, mask);
                 else if (session)
                         executor_op_push(link, EXECUTOR_OP_BUFFER_RETIRE, key->session, key->buffer);
+        }
+        for (size_t i = 0; i < inventory->n_retired; i++) {
+                const Railmux__Executor__BufferKey *key = inventory->retired[i];
+                struct session *session = manager_session(manager, key->session);
+                struct buffer *buffer = session ? buffer_find(session, key->buffer) : NULL;
+
+                if (!buffer || buffer->attachment.acked & mask) /* the number is another buffer's by now */
+                        continue;
+                executor_sync_have(&buffer->attachment, mask);
+                buffer_retire(buffer);
         }
 }
 
@@ -145,7 +158,7 @@ static void executor_sync_comms(struct executor_link *link) {
                 if (comm->state == COMM_JOINING || !(comm_needed(comm) & mask))
                         continue;
                 if (rank >= 0 && comm->state == COMM_READY)
-                        comm_fail(comm, RMX_E_PEER_LOST, rank, "");
+                        comm_broken(comm, 0, RMX_E_PEER_LOST, rank, "");
                 if (!(comm->attachment.acked & mask))
                         executor_attach_comm(comm);
                 for (uint32_t r = 0; r < comm->n_ranks; r++) {
@@ -192,6 +205,11 @@ void executor_sync_ready(struct executor_link *link) {
         link->state = EXECUTOR_ATTACHING;
         link->n_owed++; /* not ready before everything below is queued */
         executor_link_flush(link);
+        if (link->manager->on_device) {
+                comm_device_settle(link);
+                comm_device_join(link, link->fresh);
+        }
+        link->fresh = false;
         executor_sync_sessions(link);
         executor_sync_comms(link);
         executor_sync_arrivals(link);
@@ -213,9 +231,12 @@ void executor_sync_forget(struct executor_link *link) {
                 attachment_forget(&session->attachment, mask);
                 DL_FOREACH(session->rings, ring)
                 attachment_forget(&ring->attachment, mask);
-                for (buffer = session->buffers; buffer; buffer = buffer->hh.next)
+                for (buffer = session->buffers; buffer; buffer = buffer->hh.next) {
                         attachment_forget(&buffer->attachment, mask);
+                        buffer->held &= ~mask;
+                }
         }
         for (comm = link->manager->comms; comm; comm = comm->hh.next)
                 attachment_forget(&comm->attachment, mask);
+        memset(link->peers, 0, sizeof(link->peers));
 }

@@ -4,6 +4,7 @@
 #include "daemon/config.h"
 #include "util/cleanup.h"
 #include "util/log.h"
+#include "util/parse.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -61,8 +62,28 @@ char **launcher_command_free(char **argv) {
 }
 
 int launcher_command_arguments(const struct config *config, const char *name, bool exit_with_daemon, char ***ret_argv) {
-        char gpus[16], workers[16], stall[16], socket[PATH_MAX + 8];
-        const char *const words[] = {
+        char gpus[16], workers[16], stall[16], device[16], blocks[16], socket[PATH_MAX + 8];
+        const char *const plane_words[] = {
+                EXECUTOR_PROGRAM,
+                "--name",
+                name,
+                "--backend",
+                "hip",
+                "--device",
+                device,
+                "--policy",
+                config->policy,
+                "--blocks",
+                blocks,
+                "--socket",
+                socket,
+                "--stall-ms",
+                stall,
+                "--log-level",
+                log_level_name(config->log_level),
+                exit_with_daemon ? "--exit-with-daemon" : NULL,
+        };
+        const char *const host_words[] = {
                 EXECUTOR_PROGRAM,
                 "--name",
                 name,
@@ -78,9 +99,17 @@ int launcher_command_arguments(const struct config *config, const char *name, bo
                 log_level_name(config->log_level),
                 exit_with_daemon ? "--exit-with-daemon" : NULL,
         };
-        const size_t n = sizeof(words) / sizeof(words[0]);
+        const bool plane = strcmp(name, "host") != 0 && config->devices;
+        const char *const *words = plane ? plane_words : host_words;
+        const size_t n =
+                plane ? sizeof(plane_words) / sizeof(plane_words[0]) : sizeof(host_words) / sizeof(host_words[0]);
+        uint32_t number = 0;
         char **argv;
 
+        if (plane && parse_u32(name, &number) < 0)
+                return -EINVAL;
+        snprintf(device, sizeof(device), "%u", plane ? number % config->devices : 0);
+        snprintf(blocks, sizeof(blocks), "%u", config->blocks);
         snprintf(gpus, sizeof(gpus), "%u", config->gpus);
         snprintf(workers, sizeof(workers), "%u",
                  config->workers < EXECUTOR_WORKERS_MAX ? config->workers : EXECUTOR_WORKERS_MAX);

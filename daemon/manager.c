@@ -12,6 +12,7 @@
 #include "daemon/adopt.h"
 #include "daemon/closer.h"
 #include "daemon/comm.h"
+#include "daemon/comm_device.h"
 #include "daemon/comm_join.h"
 #include "daemon/control.h"
 #include "daemon/executor_link.h"
@@ -212,6 +213,21 @@ static void manager_launch(evutil_socket_t fd, short what, void *data) {
                                    launcher_kind(manager->launcher), strerror(-r));
                 link->launch_failed = r < 0;
         }
+        if (manager->on_device) {
+                comm_device_overdue(manager);
+                comm_device_retry(manager); /* some wait for a time, too */
+        }
+}
+
+static void manager_place(evutil_socket_t fd, short what, void *data) {
+        (void)fd;
+        (void)what;
+        comm_device_retry(data);
+}
+
+void manager_place_later(struct manager *manager) {
+        if (manager->on_device && manager->place_event && !manager->stopping)
+                event_active(manager->place_event, EV_TIMEOUT, 0);
 }
 
 /* ---- service manager ---- */
@@ -285,14 +301,21 @@ static int manager_new_state(struct manager *manager) {
         fd = fdstore_take(manager->fdstore, "state");
         if (fd >= 0) {
                 r = state_adopt(fd, &manager->state);
-                if (r == 0) {
+                if (r == 0 && !manager_state_fits(manager)) {
+                        manager->state = state_free(manager->state); /* closes it */
+                        fdstore_remove("state");
+                        log_notice("the backend is another one than the predecessor's; its sessions end");
+                        fd = -1;
+                } else if (r == 0) {
                         state_count_restart(manager->state);
                         manager->restarts = state_restarts(manager->state);
                         return 0;
                 }
-                close(fd);
-                fdstore_remove("state");
-                log_error("the predecessor's state cannot be read; its sessions end");
+                if (fd >= 0) {
+                        close(fd);
+                        fdstore_remove("state");
+                        log_error("the predecessor's state cannot be read; its sessions end");
+                }
         }
         r = state_new(&manager->state);
         if (r < 0)
@@ -318,10 +341,11 @@ static int manager_new_signals(struct manager *manager) {
 static int manager_new_timers(struct manager *manager) {
         uint64_t watchdog_us = 0;
 
+        manager->place_event = evtimer_new(manager->base, manager_place, manager);
         manager->refresh_event = evtimer_new(manager->base, manager_refresh_time_over, manager);
         manager->launch_event = event_new(manager->base, -1, EV_PERSIST, manager_launch, manager);
         manager->watchdog_event = event_new(manager->base, -1, EV_PERSIST, manager_watchdog, manager);
-        if (!manager->refresh_event || !manager->launch_event || !manager->watchdog_event ||
+        if (!manager->place_event || !manager->refresh_event || !manager->launch_event || !manager->watchdog_event ||
             event_add(manager->launch_event, &manager_launch_time) < 0)
                 return -ENOMEM;
         if (sd_watchdog_enabled(0, &watchdog_us) > 0) {
@@ -355,7 +379,6 @@ static int manager_new_listeners(struct manager *manager) {
 }
 
 static int manager_setup(struct manager *manager) {
-        struct executor_link *link;
         struct tenant *tenant;
         int r;
 
@@ -374,7 +397,7 @@ static int manager_setup(struct manager *manager) {
         if (r < 0)
                 return r;
         DL_APPEND(manager->tenants, tenant);
-        r = executor_link_new(manager, "host", 0, manager->n_gpus, &link);
+        r = manager_new_links(manager);
         if (!r)
                 r = launcher_new(manager->base, manager->config, &manager->launcher);
         if (!r)
@@ -403,7 +426,6 @@ int manager_new(struct config *config, const struct options *options, struct man
         manager->config = config;
         manager->options = options;
         manager->started_ns = clock_now_ns();
-        manager->n_gpus = config->gpus;
         r = manager_setup(manager);
         if (r < 0) {
                 manager_free(manager);
@@ -415,7 +437,8 @@ int manager_new(struct config *config, const struct options *options, struct man
 
 static void manager_free_events(struct manager *manager) {
         struct event **events[] = {&manager->hup_event,      &manager->int_event,    &manager->term_event,
-                                   &manager->watchdog_event, &manager->launch_event, &manager->refresh_event};
+                                   &manager->watchdog_event, &manager->launch_event, &manager->refresh_event,
+                                   &manager->place_event};
 
         for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
                 if (*events[i])
@@ -448,6 +471,7 @@ struct manager *manager_free(struct manager *manager) {
                 executor_link_free(manager->strangers);
         while (manager->links)
                 executor_link_free(manager->links);
+        comm_device_free_leftovers(manager);
         while (manager->tenants) {
                 struct tenant *tenant = manager->tenants;
 
@@ -473,7 +497,8 @@ void manager_stop(struct manager *manager) {
 int manager_run(struct manager *manager) {
         manager_launch(-1, 0, manager);
         sd_notifyf(0, "READY=1\nSTATUS=running");
-        log_notice("serving %u GPUs of the host backend on %s", manager->n_gpus, manager->config->client_socket);
+        log_notice("serving %u GPUs of the %s backend on %s", manager->n_gpus, manager_backend(manager),
+                   manager->config->client_socket);
         while (!manager->stopping) {
                 if (event_base_loop(manager->base, EVLOOP_ONCE) < 0)
                         return -EIO;

@@ -7,7 +7,9 @@
 #include <stdint.h>
 
 struct buffer;
+struct closer;
 struct comm;
+struct comm_leftover;
 struct control;
 struct executor_link;
 struct fdstore;
@@ -33,8 +35,6 @@ struct manager_counters {
         uint64_t executor_losses, executor_connects;
 };
 
-struct closer;
-
 struct manager_choice { /* plans for a number of ranks, once made */
         struct plan_choice *choices;
         uint32_t n;
@@ -50,6 +50,7 @@ struct manager {
         uint64_t started_ns; /* CLOCK_MONOTONIC */
         uint64_t restarts;   /* adoptions since the node's first start */
         uint32_t n_gpus;     /* GPUs served: 0 .. n_gpus - 1 */
+        bool on_device;      /* real ones, each with an executor of its own */
 
         /* parts, in the order they are made */
         struct event_base *base;
@@ -66,14 +67,16 @@ struct manager {
         struct comm *comms;        /* uthash by number, joining ones included */
         struct comm *comms_by_id;  /* uthash by 128-byte id; split comms are not in it */
         struct tombstone *tombstones;
+        struct comm_leftover *leftovers; /* utlist: staging of comms that have gone, see comm_device.c */
         struct manager_choice choices[MANAGER_RANKS_MAX]; /* [ranks - 1] */
         struct listener *client_listener;
         struct listener *executor_listener;
         struct control *control; /* control_new(manager, &control), takes "control" from fdstore or listens */
 
-        struct event *term_event, *int_event, *hup_event, *watchdog_event, *launch_event;
+        struct event *term_event, *int_event, *hup_event, *watchdog_event, *launch_event, *place_event;
         struct manager_refresh *refreshes;
         struct event *refresh_event;
+        bool stalls_asked;   /* statistics are under way to complete reports of stalls */
         bool barrier_failed; /* the last fd store barrier; logged once */
         bool stopping;       /* an orderly stop: the fd store and the state stay as they are */
 
@@ -100,6 +103,15 @@ void manager_refresh_check(struct manager *manager);
 
 /* Worker threads of the host executor, for the cost model. */
 uint32_t manager_workers(const struct manager *manager);
+/* Part of manager_new: does the predecessor's state belong to this backend; finds GPUs, makes the links. 0 or -errno.
+ */
+bool manager_state_fits(const struct manager *manager);
+int manager_new_links(struct manager *manager);
+const char *manager_backend(const struct manager *manager); /* "host", "hip" */
+/* The PCI address of a GPU; empty for emulated ones, or while it is not known. */
+const char *manager_gpu_pci(struct manager *manager, uint32_t gpu);
+/* Executors or staging have become free: comms that wait for them are tried again, from the loop. */
+void manager_place_later(struct manager *manager);
 /* "running", "degraded" (an executor is missing), "draining". */
 const char *manager_state_name(const struct manager *manager);
 struct session *manager_session(struct manager *manager, uint64_t session);

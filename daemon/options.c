@@ -9,19 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char options_help[] = "railmuxd [OPTIONS]\n"
-                            "\n"
-                            "Serves collective operations to the processes of this node.\n"
-                            "\n"
-                            "  --config FILE      configuration (default /etc/railmux/railmuxd.yaml, if it exists)\n"
-                            "  --gpu SPEC         auto, host or host:N (N emulated GPUs, 1..64)\n"
-                            "  --socket PATH      client socket (default /run/railmux/client.sock)\n"
-                            "  --control PATH     control socket (default /run/railmux/control.sock)\n"
-                            "  --workers N        worker threads of the host executor (0: one per CPU, at most 16)\n"
-                            "  --keep             run under an own keeper that restarts what dies\n"
-                            "  --log-level LEVEL  error, warning, notice, info or debug\n"
-                            "  --version          print the version\n"
-                            "  --help             print this\n";
+const char options_help[] =
+        "railmuxd [OPTIONS]\n"
+        "\n"
+        "Serves collective operations to the processes of this node.\n"
+        "\n"
+        "  --config FILE      configuration (default /etc/railmux/railmuxd.yaml, if it exists)\n"
+        "  --gpu SPEC         auto, hip or hip:N (N of the node's GPUs), host or host:N (N emulated\n"
+        "                     ones, 1..64)\n"
+        "  --socket PATH      client socket (default /run/railmux/client.sock)\n"
+        "  --control PATH     control socket (default /run/railmux/control.sock)\n"
+        "  --workers N        worker threads of the host executor (0: one per CPU, at most 16)\n"
+        "  --keep             run under an own keeper that restarts what dies\n"
+        "  --log-level LEVEL  error, warning, notice, info or debug\n"
+        "  --version          print the version\n"
+        "  --help             print this\n";
 
 int options_parse(struct options *options, int argc, char **argv, char error[CONFIG_ERROR_MAX]) {
         enum {
@@ -121,16 +123,18 @@ static int options_replace(char **target, const char *value) {
 static int options_apply_gpu(const char *gpu, struct config *config, char error[CONFIG_ERROR_MAX]) {
         uint32_t n;
 
-        if (strcmp(gpu, "auto") == 0 || strcmp(gpu, "host") == 0)
+        if (strcmp(gpu, "auto") == 0 || strcmp(gpu, "hip") == 0 || strcmp(gpu, "host") == 0)
                 return options_replace(&config->backend, gpu);
         if (strncmp(gpu, "host:", 5) == 0 && parse_u32(gpu + 5, &n) == 0 && n >= 1 && n <= 64) {
                 config->gpus = n;
                 return options_replace(&config->backend, "host");
         }
-        if (strncmp(gpu, "hip", 3) == 0)
-                snprintf(error, CONFIG_ERROR_MAX, "--gpu: this build has no hip backend; allowed: auto, host, host:N");
-        else
-                snprintf(error, CONFIG_ERROR_MAX, "--gpu: '%s' is none of auto, host, host:N with N in 1 .. 64", gpu);
+        if (strncmp(gpu, "hip:", 4) == 0 && parse_u32(gpu + 4, &n) == 0 && n >= 1 && n <= 64) {
+                config->hip_gpus = n;
+                return options_replace(&config->backend, "hip");
+        }
+        snprintf(error, CONFIG_ERROR_MAX, "--gpu: '%s' is none of auto, hip, hip:N, host, host:N with N in 1 .. 64",
+                 gpu);
         return -EINVAL;
 }
 

@@ -92,6 +92,7 @@ int record_ring(struct session_ring *ring) {
         record.ring.gpu = ring->gpu;
         record.ring.depth = ring->depth;
         record.ring.argument_bytes = ring->argument_bytes;
+        record.ring.area = ring->area;
         if (state_add(ring->session->manager->state, &record, &ring->state_slot))
                 return RECORD_E_RESOURCE;
         record_put(ring->session->manager, record_ring_name(ring, 'c').text, ring->client_fd);
@@ -106,9 +107,12 @@ int record_buffer(struct buffer *buffer) {
         record.buffer.session = buffer->session->id;
         record.buffer.buffer = buffer->id;
         record.buffer.bytes = buffer->bytes;
+        record.buffer.gpu = buffer->gpu;
+        record.buffer.memory = buffer->memory;
         if (state_add(buffer->session->manager->state, &record, &buffer->state_slot))
                 return RECORD_E_RESOURCE;
-        record_put(buffer->session->manager, record_buffer_name(buffer).text, buffer->fd);
+        if (!buffer_on_device(buffer))
+                record_put(buffer->session->manager, record_buffer_name(buffer).text, buffer->fd);
         return 0;
 }
 
@@ -129,6 +133,7 @@ static int record_comm_members(struct comm *comm) {
                 record.member.gpu = member->gpu;
                 record.member.parent_rank = member->parent_rank;
                 record.member.pid = (uint32_t)member->pid;
+                record.member.staging = member->staging;
                 if (state_add(comm->manager->state, &record, &member->state_slot))
                         return RECORD_E_RESOURCE;
         }
@@ -216,7 +221,8 @@ void record_drop_buffer(struct buffer *buffer) {
                 return;
         state_remove(buffer->session->manager->state, buffer->state_slot);
         buffer->state_slot = STATE_SLOT_NONE;
-        forget_name(buffer->session->manager->forget, record_buffer_name(buffer).text);
+        if (!buffer_on_device(buffer))
+                forget_name(buffer->session->manager->forget, record_buffer_name(buffer).text);
 }
 
 void record_drop_comm(struct comm *comm) {
@@ -240,7 +246,9 @@ void record_comm_status(struct comm *comm) {
         if (!record)
                 return;
         /* Partner of the three: the loads in adopt.c of a successor. */
-        atomic_store_explicit(&record->comm.status, ring_status(comm->code, comm->failed_rank), memory_order_release);
+        atomic_store_explicit(&record->comm.status,
+                              (uint64_t)(comm->lost_gpu + 1) << 32 | ring_status(comm->code, comm->failed_rank),
+                              memory_order_release);
         atomic_store_explicit(&record->comm.epoch, comm->epoch, memory_order_release);
         atomic_store_explicit(&record->comm.lost, comm->lost, memory_order_release);
 }

@@ -62,6 +62,7 @@ struct session {
         uint32_t state_slot;
         uint32_t n_rings, n_buffers, n_members;
         uint64_t bytes;                /* shared memory of rings and buffers */
+        uint64_t lost_gpus;            /* mask: a new executor could not take its memory there over */
         struct session_message *queue; /* utlist: answers that did not fit the socket */
         uint32_t n_queue;
         size_t queue_bytes;

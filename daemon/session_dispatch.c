@@ -20,9 +20,11 @@
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "gpu/plane.h"
 #include "railmux/railmux.h"
 #include "ring/ring.h"
 #include "util/log.h"
+#include <inttypes.h>
 #include <string.h>
 
 void session_wait_for(struct session *session, uint64_t id, struct call **list) {
@@ -52,12 +54,17 @@ static void session_hello_reply(struct session *session, uint64_t id) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__HelloReply reply = RAILMUX__SESSION__HELLO_REPLY__INIT;
         struct manager *manager = session->manager;
+        char *pci[MANAGER_GPUS_MAX];
 
+        for (uint32_t gpu = 0; gpu < manager->n_gpus; gpu++)
+                pci[gpu] = (char *)manager_gpu_pci(manager, gpu);
+        reply.gpu_pci = pci;
+        reply.n_gpu_pci = manager->n_gpus;
         reply.version = session->version;
         reply.features = session->features;
         reply.session = session->id;
         reply.gpus = manager->n_gpus;
-        reply.backend = (char *)"host";
+        reply.backend = (char *)manager_backend(manager);
         reply.ring_depth = manager->config->ring_depth;
         reply.ring_argument_bytes = RING_ARGUMENT_BYTES_DEFAULT;
         reply.tenant = session->tenant->name;
@@ -114,14 +121,41 @@ static void session_hello(struct session *session, uint64_t id, const Railmux__S
         session_hello_reply(session, id);
 }
 
+/* Memory that the client brings. Tells the client if it cannot be. */
+static bool session_memory(struct session *session, uint64_t id, const Railmux__Session__DeviceMemory *from,
+                           uint32_t gpu, struct device_memory *ret_memory) {
+        char text[160];
+
+        *ret_memory = (struct device_memory){0};
+        if (gpu >= session->manager->n_gpus)
+                session_send_failure(session, id, RMX_E_INVALID, "gpu is %u; allowed: 0 .. %u", gpu,
+                                     session->manager->n_gpus - 1);
+        else if (from && device_memory_take(from->kind, from->handle.data, from->handle.len, from->allocation_bytes,
+                                            from->offset, from->bytes, ret_memory, text, sizeof(text)))
+                session_send_failure(session, id, RMX_E_INVALID, "%s", text);
+        else if (ret_memory->kind && !session->manager->on_device)
+                session_send_failure(session, id, RMX_E_UNSUPPORTED, "the GPUs of this daemon are emulated");
+        else
+                return true;
+        return false;
+}
+
 static void session_ring_open(struct session *session, uint64_t id, const Railmux__Session__RingOpen *body) {
         struct session_ring *ring = session_ring_find(session, body->gpu);
+        struct device_memory area;
         char text[160];
         int r;
 
-        if (body->gpu >= session->manager->n_gpus) {
-                session_send_failure(session, id, RMX_E_INVALID, "gpu is %u; allowed: 0 .. %u", body->gpu,
-                                     session->manager->n_gpus - 1);
+        if (!session_memory(session, id, body->area, body->gpu, &area))
+                return;
+        if (session->manager->on_device && area.bytes != plane_bell_bytes()) {
+                session_send_failure(session, id, RMX_E_INVALID,
+                                     "a ring on a GPU is %" PRIu64 " bytes of its memory, not %" PRIu64,
+                                     plane_bell_bytes(), area.bytes);
+                return;
+        }
+        if (ring && !device_memory_equal(&ring->area, &area)) {
+                session_send_failure(session, id, RMX_E_INVALID, "the ring on GPU %u lies in other memory", body->gpu);
                 return;
         }
         if (ring && attachment_complete(&ring->attachment, session_ring_needed(ring))) {
@@ -129,7 +163,7 @@ static void session_ring_open(struct session *session, uint64_t id, const Railmu
                 return;
         }
         if (!ring) {
-                r = session_ring_new(session, body->gpu, text, sizeof(text), &ring);
+                r = session_ring_new(session, body->gpu, &area, text, sizeof(text), &ring);
                 if (r) {
                         session_send_failure(session, id, r == SESSION_RING_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY,
                                              "%s", text);
@@ -140,8 +174,18 @@ static void session_ring_open(struct session *session, uint64_t id, const Railmu
         executor_attach_ring(ring);
 }
 
+static bool session_buffer_same(const struct buffer *buffer, const Railmux__Session__BufferCreate *body,
+                                const struct device_memory *memory) {
+        if (!device_memory_equal(&buffer->memory, memory))
+                return false;
+        if (buffer_on_device(buffer))
+                return buffer->bytes == body->bytes && buffer->gpu == body->gpu;
+        return buffer->bytes == buffer_round(body->bytes);
+}
+
 static void session_buffer_create(struct session *session, uint64_t id, const Railmux__Session__BufferCreate *body) {
         struct buffer *buffer = buffer_find(session, body->buffer);
+        struct device_memory memory;
         char text[160];
         int r;
 
@@ -149,20 +193,31 @@ static void session_buffer_create(struct session *session, uint64_t id, const Ra
                 session_send_failure(session, id, RMX_E_INVALID, "buffer numbers begin at 1");
                 return;
         }
+        if (!session_memory(session, id, body->memory, body->memory ? body->gpu : 0, &memory))
+                return;
+        if (session->manager->on_device && !memory.kind) {
+                session_send_failure(session, id, RMX_E_UNSUPPORTED, "this daemon serves memory on GPUs only");
+                return;
+        }
         if (buffer && buffer->retiring) {
                 session_send_failure(session, id, RMX_E_BUSY, "buffer %u is being destroyed", body->buffer);
                 return;
         }
-        if (buffer && buffer->bytes != buffer_round(body->bytes)) {
-                session_send_failure(session, id, RMX_E_INVALID, "buffer %u exists with another size", body->buffer);
+        if (buffer && !session_buffer_same(buffer, body, &memory)) {
+                session_send_failure(session, id, RMX_E_INVALID, "buffer %u exists with another size%s", body->buffer,
+                                     memory.kind ? " or other memory" : "");
                 return;
         }
-        if (buffer && attachment_complete(&buffer->attachment, manager_links_mask(session->manager))) {
+        if (buffer && attachment_complete(&buffer->attachment, buffer_needed(buffer))) {
                 buffer_reply(buffer, id);
                 return;
         }
         if (!buffer) {
-                r = buffer_new(session, body->buffer, body->bytes, text, sizeof(text), &buffer);
+                if (memory.kind)
+                        r = buffer_new_device(session, body->buffer, body->bytes, &memory, body->gpu, text,
+                                              sizeof(text), &buffer);
+                else
+                        r = buffer_new(session, body->buffer, body->bytes, text, sizeof(text), &buffer);
                 if (r) {
                         session_send_failure(session, id,
                                              r == BUFFER_E_LIMIT     ? RMX_E_LIMIT
@@ -237,7 +292,7 @@ static void session_comm_abort(struct session *session, uint64_t id, const Railm
         if (!member)
                 return;
         session_wait_for(session, id, &member->abort_calls);
-        comm_abort(member->comm, member->rank);
+        comm_abort(member->comm, RMX_E_ABORTED, (int32_t)member->rank, "", 0);
 }
 
 void session_dispatch(struct session *session, const Railmux__Session__Message *message) {

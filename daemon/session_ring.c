@@ -13,6 +13,7 @@
 #include "util/log.h"
 #include "util/memfd.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,8 +46,8 @@ static int session_ring_charge(struct session_ring *ring, char *text, size_t tex
         return 0;
 }
 
-int session_ring_new(struct session *session, uint32_t gpu, char *text, size_t text_size,
-                     struct session_ring **ret_ring) {
+int session_ring_new(struct session *session, uint32_t gpu, const struct device_memory *area, char *text,
+                     size_t text_size, struct session_ring **ret_ring) {
         struct session_ring *ring;
         struct ring_layout layout;
         int r;
@@ -63,6 +64,7 @@ int session_ring_new(struct session *session, uint32_t gpu, char *text, size_t t
         }
         ring->depth = layout.depth;
         ring->argument_bytes = layout.argument_bytes;
+        ring->area = *area;
         ring->bytes = layout.client_bytes + layout.executor_bytes;
         r = session_ring_charge(ring, text, text_size);
         if (r) {
@@ -87,8 +89,9 @@ int session_ring_new(struct session *session, uint32_t gpu, char *text, size_t t
         return 0;
 }
 
-int session_ring_adopt(struct session *session, uint32_t gpu, uint32_t depth, uint32_t argument_bytes, int client_fd,
-                       int executor_fd, int event_fd, uint32_t state_slot, struct session_ring **ret_ring) {
+int session_ring_adopt(struct session *session, uint32_t gpu, uint32_t depth, uint32_t argument_bytes,
+                       const struct device_memory *area, int client_fd, int executor_fd, int event_fd,
+                       uint32_t state_slot, struct session_ring **ret_ring) {
         struct session_ring *ring;
         struct ring_layout layout;
         char text[160];
@@ -100,6 +103,7 @@ int session_ring_adopt(struct session *session, uint32_t gpu, uint32_t depth, ui
                 return -ENOMEM;
         ring->depth = layout.depth;
         ring->argument_bytes = layout.argument_bytes;
+        ring->area = *area;
         ring->bytes = layout.client_bytes + layout.executor_bytes;
         if (session_ring_charge(ring, text, sizeof(text))) {
                 session_ring_free(ring);
@@ -164,6 +168,17 @@ void session_ring_reply(struct session_ring *ring, uint64_t id) {
         session_send(ring->session, &message);
 }
 
+/* The client's memory went with the executor that had it: its ranks there are lost, and the session goes on without.
+ * The client may open another ring. */
+static void session_ring_lost(struct session_ring *ring, const char *message) {
+        struct session *session = ring->session;
+
+        log_warning("session %" PRIu64 ": its ring on GPU %u cannot be taken over: %s", session->id, ring->gpu,
+                    message);
+        session->lost_gpus |= UINT64_C(1) << ring->gpu;
+        session_ring_free(ring);
+}
+
 void session_ring_attached(struct session_ring *ring, uint64_t mask, uint32_t code, const char *message) {
         struct session *session;
         uint64_t id;
@@ -175,12 +190,15 @@ void session_ring_attached(struct session_ring *ring, uint64_t mask, uint32_t co
                         session_send_failure(session, id, code, "%s", message);
                 if (asked)
                         session_ring_free(ring);
+                else if (ring->area.kind)
+                        session_ring_lost(ring, message);
                 else
                         session_end(ring->session, LOG_LEVEL_ERROR, "an executor refused its ring on GPU %u: %s",
                                     ring->gpu, message);
                 return;
         }
         ring->attachment.acked |= mask;
+        ring->session->lost_gpus &= ~(UINT64_C(1) << ring->gpu);
         if (!ring->calls || !attachment_complete(&ring->attachment, session_ring_needed(ring)))
                 return;
         record_barrier(ring->session->manager);

@@ -2,6 +2,7 @@
 #pragma once
 /* The request ring of one session on one GPU: two memfds and an eventfd, all made here. */
 #include "daemon/attachment.h"
+#include "daemon/device_memory.h"
 #include "util/charge.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +23,8 @@ struct session_ring {
         uint32_t gpu;
         uint32_t depth;
         uint32_t argument_bytes;
-        uint64_t bytes; /* of both areas */
+        uint64_t bytes;            /* of both areas */
+        struct device_memory area; /* on a GPU: the client's bell area; the client area here only goes with it */
 
         int client_fd, executor_fd, event_fd;
         struct attachment attachment;
@@ -32,11 +34,12 @@ struct session_ring {
         struct charge charge_ring, charge_fds, charge_bytes;
 };
 
-int session_ring_new(struct session *session, uint32_t gpu, char *text, size_t text_size,
-                     struct session_ring **ret_ring);
+int session_ring_new(struct session *session, uint32_t gpu, const struct device_memory *area, char *text,
+                     size_t text_size, struct session_ring **ret_ring);
 /* From the state: the fds are taken over on success. */
-int session_ring_adopt(struct session *session, uint32_t gpu, uint32_t depth, uint32_t argument_bytes, int client_fd,
-                       int executor_fd, int event_fd, uint32_t state_slot, struct session_ring **ret_ring);
+int session_ring_adopt(struct session *session, uint32_t gpu, uint32_t depth, uint32_t argument_bytes,
+                       const struct device_memory *area, int client_fd, int executor_fd, int event_fd,
+                       uint32_t state_slot, struct session_ring **ret_ring);
 struct session_ring *session_ring_free(struct session_ring *ring);
 struct session_ring *session_ring_find(struct session *session, uint32_t gpu);
 /* Mask of the executors that must have it. */

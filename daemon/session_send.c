@@ -74,7 +74,8 @@ static int session_transmit(struct session *session, const Railmux__Session__Mes
                 if (!buffer || buffer->retiring)
                         return session_transmit_failure(session, message->id, RMX_E_INVALID,
                                                         "the buffer was destroyed");
-                fds[n_fds++] = buffer->fd;
+                if (!buffer_on_device(buffer))
+                        fds[n_fds++] = buffer->fd;
         }
         if (n_fds && session->fds_unread + n_fds > SESSION_FDS_UNREAD_MAX) {
                 int unread = 0;

@@ -2,11 +2,13 @@
 /*
  * The state memfd: a header and an array of slots of one size, so that a change is always in place and small.
  *
- * This process may be killed between any two stores, and its successor maps the same pages. Three rules make every such
+ * This process may be killed between any two stores, and its successor maps the same pages. Four rules make every such
  * moment readable:
  *   - A record counts only while its `valid` word says so. It is written after the body (release), and cleared before
  * the slot is used again. A half-written record is therefore a free slot.
  *   - What changes later is one aligned 64-bit word per fact, stored atomically.
+ *   - A newer version only adds fields at the end of bodies and of the header. What an older process wrote has zeros
+ * there, which mean what it did.
  *   - Facts that span several records have one word that commits them: a comm's record is added after its members' and
  * choices' records, a split counts when the parent's splits_done has reached its number. Members without a comm, rings
  * without a session and so on are the remains of an unfinished step; the reader (adopt.c) drops them, and the clients'
@@ -136,7 +138,8 @@ int state_adopt(int fd, struct state **ret_state) {
         header = map;
         /* Partner: the release store at the end of state_new() of the predecessor. */
         if (atomic_load_explicit(&header->magic, memory_order_acquire) != STATE_MAGIC ||
-            header->version != STATE_VERSION || header->record_bytes != STATE_RECORD_BYTES) {
+            header->version < STATE_VERSION_MIN || header->version > STATE_VERSION ||
+            header->record_bytes != STATE_RECORD_BYTES) {
                 munmap(map, state_size((uint32_t)slots));
                 return STATE_E_UNUSABLE;
         }
@@ -158,6 +161,7 @@ int state_adopt(int fd, struct state **ret_state) {
                 else /* Partner: none, nobody else writes any more; it frees the remains of a half-written record. */
                         atomic_store_explicit(&record->valid, 0, memory_order_relaxed);
         }
+        header->version = STATE_VERSION; /* from now on records have what this version has */
         state->fd = fd;
         *ret_state = state;
         return 0;
@@ -194,6 +198,16 @@ uint64_t state_restarts(const struct state *state) {
 void state_count_restart(struct state *state) {
         /* Partner: state_restarts() of this process and of successors. */
         atomic_fetch_add_explicit(&state_header(state)->restarts, 1, memory_order_relaxed);
+}
+
+uint32_t state_devices(const struct state *state) {
+        /* Partner: state_set_devices() of this process or of its predecessor. */
+        return (uint32_t)atomic_load_explicit(&state_header(state)->devices, memory_order_acquire);
+}
+
+void state_set_devices(struct state *state, uint32_t devices) {
+        /* Partner: state_devices() of a successor. */
+        atomic_store_explicit(&state_header(state)->devices, devices, memory_order_release);
 }
 
 uint64_t state_take_session(struct state *state) {

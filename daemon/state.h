@@ -2,12 +2,14 @@
 #pragma once
 /* What a successor of this process needs to know, in a memfd that the service manager keeps. See state.c. */
 #include "daemon/comm_id.h"
+#include "daemon/device_memory.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define STATE_VERSION      1u
+#define STATE_VERSION      2u
+#define STATE_VERSION_MIN  1u /* version 2 adds fields at the end of bodies and header, which are 0 in version 1 */
 #define STATE_MAGIC        UINT64_C(0x31657461742d7872) /* "rx-tate1", little endian */
 #define STATE_HEADER_BYTES 4096u
 #define STATE_RECORD_BYTES 512u
@@ -48,18 +50,21 @@ struct state_session {
 struct state_ring {
         uint64_t session;
         uint32_t gpu, depth, argument_bytes;
+        struct device_memory area; /* version 2 */
 };
 struct state_buffer {
         uint64_t session;
         uint64_t bytes;
         uint32_t buffer;
+        uint32_t gpu; /* version 2, as the next; of `memory` */
+        struct device_memory memory;
 };
 struct state_comm {
         uint64_t comm;
         uint64_t parent;
         uint32_t n_ranks, split_number, n_choices, by_id;
         uint32_t part_bytes, slots, ring_depth, reserved;
-        _Atomic uint64_t status; /* ring_status() */
+        _Atomic uint64_t status; /* ring_status(), in the upper half 1 + the GPU whose executor died (version 2) */
         _Atomic uint64_t epoch;
         _Atomic uint64_t lost;
         _Atomic uint64_t splits_done; /* the commit word of splits: children of later numbers do not count */
@@ -72,6 +77,7 @@ struct state_member {
         uint64_t session;
         uint32_t rank, handle, gpu, parent_rank, pid;
         _Atomic uint64_t leave; /* STATE_LEAVING | last sequence, or STATE_LOST */
+        uint64_t staging;       /* version 2: offset in its GPU's pool */
 };
 #define STATE_LEAVING (UINT64_C(1) << 32)
 #define STATE_LOST    (UINT64_C(1) << 33)
@@ -87,6 +93,7 @@ struct state_executor {
         _Atomic uint64_t instance;
         _Atomic uint64_t losses;
         char name[64];
+        char pci[32]; /* version 2 */
 };
 
 struct state_record {
@@ -115,6 +122,7 @@ struct state_header {
         _Atomic uint64_t next_session;
         _Atomic uint64_t next_comm;
         _Atomic uint64_t restarts;
+        _Atomic uint64_t devices; /* version 2: found by the first process, 0: GPUs are emulated */
 };
 
 struct state;
@@ -129,6 +137,8 @@ const uint8_t *state_key(const struct state *state);
 const uint8_t *state_node(const struct state *state);
 uint64_t state_restarts(const struct state *state);
 void state_count_restart(struct state *state);
+uint32_t state_devices(const struct state *state);
+void state_set_devices(struct state *state, uint32_t devices);
 /* Numbers are never given twice, also not after a crash. */
 uint64_t state_take_session(struct state *state);
 uint64_t state_take_comm(struct state *state);

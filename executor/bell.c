@@ -163,7 +163,8 @@ static void bell_take(struct bell *bell, const struct ring_request *line, uint32
         comm_rank_ring(rank, request, line);
 }
 
-/* While draining only requests of begun sequences are taken, so that the executor ends with nothing in flight. */
+/* While draining, a ring is read on only as long as somebody waits for a call that is to come through it, whatever
+ * stands before that call. So what has begun is finished, and the executor ends with nothing in flight. */
 static bool bell_may_take(struct bell *bell) {
         struct ring_request line;
         struct comm_rank *rank;
@@ -174,7 +175,12 @@ static bool bell_may_take(struct bell *bell) {
         if (ring_consumer_peek(&bell->consumer, &line))
                 return false;
         rank = session_rank(bell->session, line.word[RING_W_COMM]);
-        return !rank || comm_rank_begun(rank, &line);
+        if (!rank || comm_failed(rank->comm))
+                return true; /* answered at once */
+        for (rank = bell->session->ranks; rank; rank = rank->hh.next)
+                if (rank->gpu == bell->gpu && comm_rank_awaited(rank))
+                        return true;
+        return false;
 }
 
 bool bell_serve(struct bell *bell) {

@@ -276,8 +276,13 @@ void comm_answer_error(struct comm *comm) {
                 struct comm_rank *rank = &comm->ranks[i];
 
                 rank->current = NULL;
-                while (rank->requests)
-                        comm_answer(rank, rank->requests, comm_error(comm));
+                while (rank->requests) {
+                        struct request *request = rank->requests;
+                        /* Settled for the other side, which may have been told; we only had not come back to it. */
+                        bool settled = request_p2p(request) && request->n_run && !request->n_open;
+
+                        comm_answer(rank, request, settled ? request->result : comm_error(comm));
+                }
         }
         atomic_store_explicit(&comm->flush, false, memory_order_release); /* with the acquire in comm_run */
 }
@@ -316,6 +321,10 @@ void comm_rank_leave(struct comm_rank *rank, uint32_t last) {
         if (rank->session)
                 HASH_DEL(rank->session->ranks, rank);
         rank->session = NULL;
+}
+
+bool comm_failed(const struct comm *comm) {
+        return comm_error(comm) != 0;
 }
 
 bool comm_quiet(struct comm *comm) {

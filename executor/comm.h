@@ -139,13 +139,15 @@ void comm_rank_leave(struct comm_rank *rank, uint32_t last);
 
 /* Read lock, from bell.c. Takes the request over: queues it or answers it. */
 void comm_rank_ring(struct comm_rank *rank, struct request *request, const struct ring_request *line);
-/* Does another rank wait for what this line asks for? */
-bool comm_rank_begun(struct comm_rank *rank, const struct ring_request *line);
+/* Read lock. Does another rank wait for a call that this rank has not made? */
+bool comm_rank_awaited(struct comm_rank *rank);
+/* Has it failed? Then requests are answered at once. */
+bool comm_failed(const struct comm *comm);
 
 /* Read lock, from workers. Works on what is runnable; true if something moved. *ret_bytes gets the bytes that are in
  * hand (a hint for how many workers are worth waking). Ranks whose GPUs are on the NUMA node `numa` come first. */
 bool comm_run(struct comm *comm, uint32_t first_rank, uint32_t numa, uint64_t *ret_bytes);
-/* No request in any queue. */
+/* Write lock. No request in any queue. */
 bool comm_quiet(struct comm *comm);
 
 /* Control thread: has a dispute lasted long enough? Then, with the write lock: ends it. */

@@ -15,6 +15,9 @@
  *
  * After a takeover each entry has its own outcome. A group with a lost entry is answered as lost, but its other entries
  * are run first (the dead executor may have stopped between two of them), so that nobody waits for them in vain.
+ * Meanwhile later sequences of its pairs may become final, and another executor may die; the answer must still be the
+ * same. So a pair's lost range stays until a sequence is final that neither side has in a lost request. That is enough,
+ * because a rank begins nothing behind a lost request before it is answered (comm_run.c).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -220,6 +223,19 @@ static void entries_match(struct comm_rank *rank, struct request *request) {
                                "this comm has no plan for sends");
 }
 
+bool comm_p2p_settled(struct comm_rank *rank, const struct request *request) {
+        if (!sequences_right(rank, request))
+                return false;
+        for (uint32_t i = 0; i < request->n_gpu; i++) {
+                const struct p2p_entry *entry = &request->entries[i];
+                uint32_t index = pair_index(rank->comm, rank->index, entry->peer, entry->sends);
+
+                if (entry_outcome(&rank->comm->pairs[index], entry) == TAKEOVER_RUN)
+                        return false;
+        }
+        return true;
+}
+
 void comm_p2p_ring(struct comm_rank *rank, struct request *request) {
         if (!sequences_right(rank, request)) {
                 executor_count(rank->comm->executor, invalid_requests, 1);
@@ -264,11 +280,12 @@ static void pair_settle(struct comm *comm, uint32_t sender, uint32_t receiver) {
         uint64_t bytes = gpu->shape.count * gpu->shape.element_bytes;
 
         pair->settled = received->sequence;
-        comm_mark(comm->marks->pair[index].final, received->sequence);
-        if (pair->lost_after != pair->lost_until) { /* both ranks are past the lost range */
+        if (pair->lost_after != pair->lost_until && !sent->request->result && !received->request->result) {
+                /* both ranks were told of the lost range */
                 pair->lost_after = pair->lost_until = received->sequence;
                 comm_mark(comm->marks->pair[index].lost, (uint64_t)pair->settled << 32 | pair->settled);
         }
+        comm_mark(comm->marks->pair[index].final, received->sequence); /* after the range: takeover.c */
         comm->operations++;
         comm->bytes += bytes;
         executor_count(comm->executor, operations, 1);
@@ -307,26 +324,17 @@ static const struct p2p_entry *request_missing(const struct comm *comm, uint32_t
         return NULL;
 }
 
-bool comm_p2p_awaits(const struct comm *comm, uint32_t rank) {
-        for (uint32_t other = 0; other < comm->n_ranks; other++) {
-                const struct comm_pair *to = &comm->pairs[other * comm->n_ranks + rank];
-                const struct comm_pair *from = &comm->pairs[rank * comm->n_ranks + other];
-
-                if (to->head[SIDE_SENDER] || from->head[SIDE_RECEIVER])
-                        return true;
-        }
-        return false;
+/* Has the other side of the last open entry not come? Then that one's rank waits. */
+static bool pair_waits(const struct comm_pair *pair, uint32_t side) {
+        return pair->tail[side] && !pair_other(pair, side, pair->tail[side]->sequence);
 }
 
-bool comm_p2p_begun(const struct comm *comm, uint32_t rank, uint32_t peer, bool sends, uint32_t sequence) {
-        const struct comm_pair *pair;
-
-        if (peer >= comm->n_ranks)
-                return true; /* an error, answered at once */
-        pair = &comm->pairs[pair_index(comm, rank, peer, sends)];
-        return ring_sequence_before(pair->settled, sequence)
-                       ? pair_other(pair, sends ? SIDE_SENDER : SIDE_RECEIVER, sequence) != NULL
-                       : true;
+bool comm_p2p_awaits(const struct comm *comm, uint32_t rank) {
+        for (uint32_t other = 0; other < comm->n_ranks; other++)
+                if (pair_waits(&comm->pairs[other * comm->n_ranks + rank], SIDE_SENDER) ||
+                    pair_waits(&comm->pairs[rank * comm->n_ranks + other], SIDE_RECEIVER))
+                        return true;
+        return false;
 }
 
 bool comm_p2p_oldest_wait(struct comm *comm, struct comm_wait *ret_wait) {

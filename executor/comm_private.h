@@ -38,6 +38,8 @@ int comm_p2p_init(struct comm *comm);
 void comm_p2p_deinit(struct comm *comm);
 /* After takeover_read; used: the comm was served before. Returns how many sends were declared lost. */
 uint32_t comm_p2p_take_over(struct comm *comm, bool used);
+/* Is the validated request one whose outcome a takeover has settled altogether? */
+bool comm_p2p_settled(struct comm_rank *rank, const struct request *request);
 /* Takes over a validated request: queues or answers it. */
 void comm_p2p_ring(struct comm_rank *rank, struct request *request);
 /* The backend has moved the rank's current request (`done`: to its end). */
@@ -46,7 +48,5 @@ void comm_p2p_moved(struct comm_rank *rank, struct request *request, bool done);
 void comm_p2p_clear(struct comm *comm);
 /* Does another rank's request name this rank in a call that it has not made? */
 bool comm_p2p_awaits(const struct comm *comm, uint32_t rank);
-/* The same for one send or receive of the rank. */
-bool comm_p2p_begun(const struct comm *comm, uint32_t rank, uint32_t peer, bool sends, uint32_t sequence);
 /* Fills in what the oldest open request waits for; false if there is none. */
 bool comm_p2p_oldest_wait(struct comm *comm, struct comm_wait *ret_wait);

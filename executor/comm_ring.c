@@ -10,22 +10,17 @@
 #include "ring/ring.h"
 #include "util/clock.h"
 
-bool comm_rank_begun(struct comm_rank *rank, const struct ring_request *line) {
+bool comm_rank_awaited(struct comm_rank *rank) {
         struct comm *comm = rank->comm;
-        uint32_t operation = ring_request_op(line), sequence = line->word[RING_W_SEQUENCE];
-        bool begun;
+        bool awaited;
 
         comm_lock(comm);
-        if (comm_error(comm))
-                begun = true;
-        else if (operation == RING_OP_SEND || operation == RING_OP_RECV)
-                begun = comm_p2p_begun(comm, rank->index, line->word[RING_W_PEER], operation == RING_OP_SEND, sequence);
-        else if (operation == RING_OP_GROUP)
-                begun = comm_p2p_awaits(comm, rank->index);
-        else
-                begun = !ring_sequence_before(comm->highest, sequence);
+        /* Sequences up to `settled` nobody waits for, even if the rank has still to be told that they were lost. */
+        awaited = !comm_error(comm) && ((ring_sequence_before(comm->settled, comm->highest) &&
+                                         !ring_sequence_before(comm->highest, rank->expected)) ||
+                                        comm_p2p_awaits(comm, rank->index));
         comm_unlock(comm);
-        return begun;
+        return awaited;
 }
 
 static bool comm_sequence_right(struct comm_rank *rank, uint32_t sequence) {
@@ -157,6 +152,20 @@ static void comm_ring_collective(struct comm_rank *rank, struct request *request
                 comm_set_error(comm, status, "%s", difference);
 }
 
+static void comm_ring_p2p(struct comm_rank *rank, struct request *request, uint32_t code, const char *text) {
+        /* As with collectives: what a takeover has settled keeps its outcome in a comm that has failed. */
+        bool settled = comm_error(rank->comm) && !code && comm_p2p_settled(rank, request);
+
+        if (!settled && comm_answer_failed(rank, request))
+                return;
+        if (!code) {
+                comm_p2p_ring(rank, request);
+                return;
+        }
+        comm_enqueue(rank, request);
+        comm_invalid(rank, code, text);
+}
+
 void comm_rank_ring(struct comm_rank *rank, struct request *request, const struct ring_request *line) {
         struct comm *comm = rank->comm;
         const struct validate_rank limits = {comm->n_ranks, rank->index, comm->epoch};
@@ -168,15 +177,9 @@ void comm_rank_ring(struct comm_rank *rank, struct request *request, const struc
         code = validate_request(comm->executor, rank->session, &limits, line, request, &text);
         request_hold(request);
         comm_lock(comm);
-        if (!request->p2p) {
+        if (request->p2p)
+                comm_ring_p2p(rank, request, code, text);
+        else
                 comm_ring_collective(rank, request, code, text);
-        } else if (!comm_answer_failed(rank, request)) {
-                if (code) {
-                        comm_enqueue(rank, request);
-                        comm_invalid(rank, code, text);
-                } else {
-                        comm_p2p_ring(rank, request);
-                }
-        }
         comm_unlock(comm);
 }

@@ -30,11 +30,11 @@ static void comm_settle(struct comm *comm, struct comm_op *op) {
         executor_count(comm->executor, operations, 1);
         executor_count(comm->executor, bytes, op->bytes);
         op->n_rung = 0;
-        comm_mark(comm->marks->final, sequence);
         if (comm->lost_after != comm->lost_until) { /* all ranks are past the lost range */
                 comm->lost_after = comm->lost_until = sequence;
                 comm_mark(comm->marks->lost, (uint64_t)sequence << 32 | sequence);
         }
+        comm_mark(comm->marks->final, sequence); /* after the range: takeover.c */
         for (uint32_t i = 0; i < comm->n_ranks; i++)
                 comm_answer(&comm->ranks[i], comm_rank_first_collective(&comm->ranks[i]), ring_status(RMX_OK, -1));
 }
@@ -64,12 +64,17 @@ static bool comm_flush(struct comm *comm) {
         return true; /* not done yet counts as work: nobody may go to sleep over it */
 }
 
+/* Mutex held. Is the request right behind a lost one that waits for its answer only? See comm_p2p.c. */
+static bool comm_behind_lost(const struct comm_rank *rank, const struct request *request) {
+        return request && request != rank->requests && request->prev->result;
+}
+
 static bool comm_rank_start(struct comm_rank *rank) {
         struct comm *comm = rank->comm;
 
         comm_lock(comm);
         /* Under the mutex: since an error is there, the queue may hold requests that were never validated. */
-        rank->current = comm_error(comm) || comm->disputed ? NULL : rank->run;
+        rank->current = comm_error(comm) || comm->disputed || comm_behind_lost(rank, rank->run) ? NULL : rank->run;
         if (rank->current)
                 rank->run = rank->run->next;
         comm_unlock(comm);

@@ -160,7 +160,8 @@ void dispatch_call(struct executor *executor, const Railmux__Executor__Message *
         case RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_RETIRE:
                 session = session_find(executor, message->buffer_retire->session);
                 if (session)
-                        session_buffer_retire(session, message->buffer_retire->buffer);
+                        result->in_use = session_buffer_retire(session, message->buffer_retire->buffer,
+                                                               message->buffer_retire->tell);
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH:
                 call_comm(executor, message->comm_attach, fds, n_fds, result);

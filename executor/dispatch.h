@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* What each message of railmuxd does to the executor's tables. */
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "proto/executor.pb-c.h"
 
 struct executor;
@@ -9,6 +12,7 @@ struct dispatch_result {
         uint32_t code; /* RMX_* */
         uint32_t epoch;
         uint32_t lost;
+        bool in_use;
         char message[256];
 };
 

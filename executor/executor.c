@@ -106,9 +106,12 @@ void executor_unlist_comm(struct executor *executor, struct comm *comm) {
         list_remove((void **)executor->comm_list, &executor->n_comms, comm);
 }
 
-bool executor_quiet(const struct executor *executor) {
+bool executor_quiet(struct executor *executor) {
+        bool quiet = true;
+
+        pthread_rwlock_wrlock(&executor->tables);
         for (uint32_t i = 0; i < executor->n_comms; i++)
-                if (!comm_quiet(executor->comm_list[i]))
-                        return false;
-        return true;
+                quiet = quiet && comm_quiet(executor->comm_list[i]);
+        pthread_rwlock_unlock(&executor->tables);
+        return quiet;
 }

@@ -17,6 +17,7 @@
 #include "gpu/gpu.h"
 
 struct bell;
+struct buffer;
 struct comm;
 struct session;
 struct topology_place;
@@ -44,7 +45,9 @@ struct executor {
         struct plans plans;
         struct topology_place *place; /* NULL: unknown */
         struct worker_pool *workers;
-        int attention_fd; /* eventfd: a comm failed, the control thread should tell railmuxd */
+        int attention_fd; /* eventfd: a comm failed or a retired buffer is free; the control thread looks and tells */
+
+        struct buffer *retired; /* utlist: retired while in use; control thread */
 
         /* tables, guarded by the lock */
         pthread_rwlock_t tables;
@@ -65,15 +68,15 @@ int executor_init(struct executor *executor, const struct gpu_ops *ops, uint32_t
                   uint64_t stall_ns);
 void executor_deinit(struct executor *executor);
 
-/* Any thread: asks the control thread to look for comms that failed. */
+/* Any thread: asks the control thread to look for comms that failed and buffers that are free. */
 void executor_attention(struct executor *executor);
 /* Flat lists, write lock held. 0 or -ENOMEM. */
 int executor_list_bell(struct executor *executor, struct bell *bell);
 void executor_unlist_bell(struct executor *executor, struct bell *bell);
 int executor_list_comm(struct executor *executor, struct comm *comm);
 void executor_unlist_comm(struct executor *executor, struct comm *comm);
-/* Write lock held: is no begun request left? */
-bool executor_quiet(const struct executor *executor);
+/* Control thread, without the lock, which it takes: is no begun request left? */
+bool executor_quiet(struct executor *executor);
 
 #define executor_count(executor, member, n)                                                                            \
         atomic_fetch_add_explicit(&(executor)->counters.member, (n), memory_order_relaxed) /* statistics: no partner   \

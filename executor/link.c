@@ -16,11 +16,6 @@
 
 #include <event2/event.h>
 
-#include "executor/comm.h"
-#include "executor/dispatch.h"
-#include "executor/executor.h"
-#include "executor/report.h"
-#include "executor/worker.h"
 #include "proto/frame.h"
 #include "railmux/railmux.h"
 #include "util/log.h"
@@ -33,7 +28,7 @@
 
 struct link {
         struct event_base *base;
-        struct executor *executor;
+        const struct link_service *service;
         char *socket;
         char *name;
         bool exit_with_daemon;
@@ -41,12 +36,14 @@ struct link {
         int fd;
         bool lost_logged;
         unsigned int drain_ticks;
+        int result; /* why the loop was left */
 
         struct event *read_event;
         struct event *retry_timer;
         struct event *stall_timer;
         struct event *drain_timer;
-        struct event *attention_event;
+        struct event *attention_event; /* NULL: nothing to watch */
+        struct event *tick_timer;      /* NULL: nothing to do */
 };
 
 static const struct timeval *milliseconds(long ms, struct timeval *tv) {
@@ -114,32 +111,19 @@ static int link_hello(struct link *link) {
         Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
         Railmux__Executor__Hello hello = RAILMUX__EXECUTOR__HELLO__INIT;
         Railmux__Executor__Ready ready = RAILMUX__EXECUTOR__READY__INIT;
-        struct executor *executor = link->executor;
-        Railmux__Executor__Gpu gpus[PLAN_RANKS_MAX], *pointers[PLAN_RANKS_MAX];
-        struct gpu_info infos[PLAN_RANKS_MAX];
+        const struct link_service *service = link->service;
         int r;
 
         hello.version_min = EXECUTOR_PROTOCOL_MIN;
         hello.version_max = EXECUTOR_PROTOCOL_MAX;
         hello.name = link->name;
-        hello.instance = executor->instance;
         hello.pid = (uint32_t)getpid();
-        hello.backend = (char *)executor->ops->name;
-        hello.workers = worker_pool_size(executor->workers);
-        hello.gpus = pointers;
-        for (uint32_t i = 0; i < executor->ops->count(executor->gpu) && i < PLAN_RANKS_MAX; i++) {
-                executor->ops->info(executor->gpu, i, &infos[i]);
-                railmux__executor__gpu__init(pointers[i] = &gpus[i]);
-                gpus[i].index = infos[i].index;
-                gpus[i].name = infos[i].name;
-                gpus[i].memory_bytes = infos[i].memory_bytes;
-                hello.n_gpus++;
-        }
+        service->ops->hello(service->object, &hello);
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_HELLO;
         message.hello = &hello;
         r = link_send(link, &message);
         if (!r)
-                r = report_inventory(executor, link_send, link);
+                r = service->ops->inventory(service->object, link_send, link);
         if (!r) {
                 message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_READY;
                 message.ready = &ready;
@@ -156,6 +140,7 @@ static void link_done(struct link *link, uint64_t id, struct dispatch_result *re
         done.message = result->message;
         done.epoch = result->epoch;
         done.lost = result->lost;
+        done.in_use = result->in_use;
         message.id = id;
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DONE;
         message.done = &done;
@@ -163,6 +148,7 @@ static void link_done(struct link *link, uint64_t id, struct dispatch_result *re
 }
 
 static void link_handle(struct link *link, const Railmux__Executor__Message *message, int *fds, unsigned int n_fds) {
+        const struct link_service *service = link->service;
         struct dispatch_result result;
 
         switch (message->body_case) {
@@ -172,7 +158,7 @@ static void link_handle(struct link *link, const Railmux__Executor__Message *mes
                 link->lost_logged = false;
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_QUERY:
-                report_statistics(link->executor, message->id, link_send, link);
+                service->ops->statistics(service->object, message->id, link_send, link);
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN:
                 result = (struct dispatch_result){0};
@@ -180,12 +166,12 @@ static void link_handle(struct link *link, const Railmux__Executor__Message *mes
                 link_drain(link);
                 break;
         default:
-                dispatch_call(link->executor, message, fds, n_fds, &result);
+                service->ops->call(service->object, message, fds, n_fds, &result);
                 if (result.code)
                         log_warning("executor %s: call %d refused: %s", link->name, (int)message->body_case,
                                     result.message);
                 link_done(link, message->id, &result);
-                report_failures(link->executor, link_send, link);
+                service->ops->failures(service->object, link_send, link);
                 break;
         }
 }
@@ -240,7 +226,7 @@ static void link_connect(struct link *link) {
         }
         link->fd = fd;
         if (!link_hello(link))
-                report_failures(link->executor, link_send, link);
+                link->service->ops->failures(link->service->object, link_send, link);
 }
 
 static void link_retry(evutil_socket_t fd, short what, void *userdata) {
@@ -251,57 +237,72 @@ static void link_retry(evutil_socket_t fd, short what, void *userdata) {
 
 static void link_stall_tick(evutil_socket_t fd, short what, void *userdata) {
         struct link *link = userdata;
+        const struct link_service *service = link->service;
 
         (void)fd;
         (void)what;
-        for (struct comm *comm = link->executor->comms; comm; comm = comm->hh.next) {
-                if (!comm_mismatch_due(comm))
-                        continue;
-                pthread_rwlock_wrlock(&link->executor->tables);
-                comm_mismatch_settle(comm);
-                pthread_rwlock_unlock(&link->executor->tables);
-        }
+        if (service->ops->check)
+                service->ops->check(service->object);
         if (link->fd >= 0)
-                report_stalls(link->executor, link_send, link);
+                service->ops->stalls(service->object, link_send, link);
 }
 
 static void link_attention(evutil_socket_t fd, short what, void *userdata) {
         struct link *link = userdata;
+        const struct link_service *service = link->service;
         uint64_t value;
 
         (void)what;
         (void)!read(fd, &value, sizeof(value)); /* ours alone and non-blocking */
+        service->ops->released(service->object, link_send, link);
         if (link->fd >= 0)
-                report_failures(link->executor, link_send, link);
+                service->ops->failures(service->object, link_send, link);
+}
+
+static void link_tick(evutil_socket_t fd, short what, void *userdata) {
+        struct link *link = userdata;
+        const struct link_service *service = link->service;
+
+        (void)fd;
+        (void)what;
+        link->result = service->ops->tick(service->object);
+        if (link->result < 0)
+                event_base_loopbreak(link->base);
+        else if (link->fd >= 0)
+                service->ops->failures(service->object, link_send, link);
 }
 
 static void link_drain_tick(evutil_socket_t fd, short what, void *userdata) {
         struct link *link = userdata;
-        bool quiet;
 
         (void)fd;
         (void)what;
-        pthread_rwlock_wrlock(&link->executor->tables);
-        quiet = executor_quiet(link->executor);
-        pthread_rwlock_unlock(&link->executor->tables);
-        if (quiet || ++link->drain_ticks >= LINK_DRAIN_BOUND)
+        if (link->service->ops->drained(link->service->object) || ++link->drain_ticks >= LINK_DRAIN_BOUND)
                 event_base_loopbreak(link->base);
-        else
-                worker_pool_kick(link->executor->workers); /* while draining, workers sleep over lines on purpose */
 }
 
 void link_drain(struct link *link) {
         struct timeval tv;
 
-        pthread_rwlock_wrlock(&link->executor->tables);
-        atomic_store_explicit(&link->executor->draining, true,
-                              memory_order_relaxed); /* the lock orders it for workers */
-        pthread_rwlock_unlock(&link->executor->tables);
+        link->service->ops->drain(link->service->object);
+        if (link->service->tells_drain && link->fd >= 0) {
+                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+                Railmux__Executor__Drain drain = RAILMUX__EXECUTOR__DRAIN__INIT;
+
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN;
+                message.drain = &drain;
+                link_send(link, &message);
+        }
         event_add(link->drain_timer, milliseconds(LINK_DRAIN_MS, &tv));
 }
 
-int link_new(struct event_base *base, struct executor *executor, const struct link_options *options,
+int link_result(const struct link *link) {
+        return link->result;
+}
+
+int link_new(struct event_base *base, const struct link_service *service, const struct link_options *options,
              struct link **ret_link) {
+        uint64_t stall_ns = service->stall_ns;
         struct timeval tv;
         struct link *link;
 
@@ -309,7 +310,7 @@ int link_new(struct event_base *base, struct executor *executor, const struct li
         if (!link)
                 return -ENOMEM;
         link->base = base;
-        link->executor = executor;
+        link->service = service;
         link->fd = -1;
         link->exit_with_daemon = options->exit_with_daemon;
         link->socket = strdup(options->socket);
@@ -317,23 +318,29 @@ int link_new(struct event_base *base, struct executor *executor, const struct li
         link->retry_timer = evtimer_new(base, link_retry, link);
         link->stall_timer = event_new(base, -1, EV_PERSIST, link_stall_tick, link);
         link->drain_timer = event_new(base, -1, EV_PERSIST, link_drain_tick, link);
-        link->attention_event = event_new(base, executor->attention_fd, EV_READ | EV_PERSIST, link_attention, link);
+        if (service->attention_fd >= 0)
+                link->attention_event =
+                        event_new(base, service->attention_fd, EV_READ | EV_PERSIST, link_attention, link);
+        if (service->tick_ms)
+                link->tick_timer = event_new(base, -1, EV_PERSIST, link_tick, link);
         if (!link->socket || !link->name || !link->retry_timer || !link->stall_timer || !link->drain_timer ||
-            !link->attention_event) {
+            (service->attention_fd >= 0 && !link->attention_event) || (service->tick_ms && !link->tick_timer)) {
                 link_free(link);
                 return -ENOMEM;
         }
-        event_add(link->stall_timer,
-                  milliseconds(executor->stall_ns < 200000000 ? (long)(executor->stall_ns / 4000000) + 1 : 50, &tv));
-        event_add(link->attention_event, NULL);
+        event_add(link->stall_timer, milliseconds(stall_ns < 200000000 ? (long)(stall_ns / 4000000) + 1 : 50, &tv));
+        if (link->attention_event)
+                event_add(link->attention_event, NULL);
+        if (link->tick_timer)
+                event_add(link->tick_timer, milliseconds((long)service->tick_ms, &tv));
         link_connect(link);
         *ret_link = link;
         return 0;
 }
 
 struct link *link_free(struct link *link) {
-        struct event **events[] = {&link->read_event, &link->retry_timer, &link->stall_timer, &link->drain_timer,
-                                   &link->attention_event};
+        struct event **events[] = {&link->read_event,  &link->retry_timer,     &link->stall_timer,
+                                   &link->drain_timer, &link->attention_event, &link->tick_timer};
 
         if (!link)
                 return NULL;

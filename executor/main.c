@@ -12,7 +12,11 @@
 #include <event2/event.h>
 
 #include "executor/executor.h"
+#include "executor/host_service.h"
 #include "executor/link.h"
+#include "executor/plane_executor.h"
+#include "executor/plane_plugin.h"
+#include "executor/probe.h"
 #include "railmux/railmux.h"
 #include "util/log.h"
 #include "util/parse.h"
@@ -26,24 +30,83 @@ struct arguments {
         uint32_t n_workers;
         uint32_t stall_ms;
         bool exit_with_daemon;
+        bool probe;
+        const char *backend; /* plug-in */
+        uint32_t gpu;        /* what the name says */
+        struct plane_options plane;
 };
 
 static const char usage[] =
         "usage: railmux-executor --name NAME --socket PATH [--gpus N] [--workers N] [--stall-ms N]\n"
         "                        [--exit-with-daemon] [--log-level LEVEL] [--version] [--help]\n"
+        "       railmux-executor --name N --socket PATH [--backend NAME] [--device D] [--policy POLICY] [--blocks N] "
+        "...\n"
+        "       railmux-executor --probe [--backend NAME]\n"
         "\n"
         "Runs the collectives that railmuxd's clients ask for. railmuxd starts it; see railmux-executor(8).\n"
-        "  --name NAME         'host': all emulated GPUs on CPU threads\n"
+        "  --name NAME         'host': all emulated GPUs on CPU threads; a number: the GPU that has it for clients\n"
         "  --socket PATH       railmuxd's executor socket (<client socket>.exec)\n"
         "  --gpus N            emulated GPUs, 1..64 (default 8)\n"
+        "  --backend NAME      plug-in for the GPU, or its path (default hip)\n"
+        "  --device D          which of the runtime's devices (default: as the name)\n"
+        "  --policy POLICY     resident kernels: latency, shared or adaptive (default adaptive)\n"
+        "  --blocks N          resident blocks, 0: as the policy says (default 0)\n"
+        "  --probe             print the GPUs that could be served as JSON; exit status 0, 3: none, 4: a problem\n"
         "  --workers N         worker threads, 0: one per CPU, at most 16 (default 0)\n"
         "  --stall-ms N        report a request that waits this long (default 500)\n"
         "  --exit-with-daemon  end when railmuxd ends\n"
         "  --log-level LEVEL   error, warning, notice, info or debug (default info)\n";
 
+static int parse_policy(const char *text, uint32_t *ret_policy) {
+        static const char *const names[] = {
+                [PLANE_ADAPTIVE] = "adaptive", [PLANE_SHARED] = "shared", [PLANE_LATENCY] = "latency"};
+
+        for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+                if (strcmp(text, names[i]) == 0) {
+                        *ret_policy = i;
+                        return 0;
+                }
+        }
+        fprintf(stderr, "railmux-executor: --policy '%s': allowed are latency, shared, adaptive\n", text);
+        return -EINVAL;
+}
+
+/* What the name means, and what follows from it. */
+static int parse_name(struct arguments *arguments, bool has_device) {
+        if (strcmp(arguments->name, "host") == 0) {
+                arguments->backend = NULL;
+                return 0;
+        }
+        if (parse_u32(arguments->name, &arguments->gpu) || arguments->gpu >= PLANE_GPUS_MAX) {
+                fprintf(stderr, "railmux-executor: --name '%s': 'host' or the number of a GPU, 0 .. %u\n",
+                        arguments->name, PLANE_GPUS_MAX - 1);
+                return -EINVAL;
+        }
+        if (!arguments->backend)
+                arguments->backend = "hip";
+        if (!has_device)
+                arguments->plane.device = arguments->gpu;
+        return 0;
+}
+
 /* 0: go on; 1: done, exit status 0; negative: bad usage. */
 static int parse_argv(int argc, char **argv, struct arguments *arguments) {
-        enum { OPT_NAME = 1, OPT_SOCKET, OPT_GPUS, OPT_WORKERS, OPT_STALL, OPT_EXIT, OPT_LEVEL, OPT_VERSION, OPT_HELP };
+        enum {
+                OPT_NAME = 1,
+                OPT_SOCKET,
+                OPT_GPUS,
+                OPT_WORKERS,
+                OPT_STALL,
+                OPT_EXIT,
+                OPT_LEVEL,
+                OPT_BACKEND,
+                OPT_DEVICE,
+                OPT_POLICY,
+                OPT_BLOCKS,
+                OPT_PROBE,
+                OPT_VERSION,
+                OPT_HELP
+        };
         static const struct option options[] = {
                 {"name", required_argument, NULL, OPT_NAME},
                 {"socket", required_argument, NULL, OPT_SOCKET},
@@ -52,10 +115,16 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                 {"stall-ms", required_argument, NULL, OPT_STALL},
                 {"exit-with-daemon", no_argument, NULL, OPT_EXIT},
                 {"log-level", required_argument, NULL, OPT_LEVEL},
+                {"backend", required_argument, NULL, OPT_BACKEND},
+                {"device", required_argument, NULL, OPT_DEVICE},
+                {"policy", required_argument, NULL, OPT_POLICY},
+                {"blocks", required_argument, NULL, OPT_BLOCKS},
+                {"probe", no_argument, NULL, OPT_PROBE},
                 {"version", no_argument, NULL, OPT_VERSION},
                 {"help", no_argument, NULL, OPT_HELP},
                 {0},
         };
+        bool has_device = false;
         int c, level;
 
         while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -91,6 +160,23 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                         }
                         log_set_level(level);
                         break;
+                case OPT_BACKEND:
+                        arguments->backend = optarg;
+                        break;
+                case OPT_DEVICE:
+                        number = &arguments->plane.device, min = 0, max = PLANE_GPUS_MAX - 1;
+                        has_device = true;
+                        break;
+                case OPT_POLICY:
+                        if (parse_policy(optarg, &arguments->plane.policy) < 0)
+                                return -EINVAL;
+                        break;
+                case OPT_BLOCKS:
+                        number = &arguments->plane.blocks, min = 0, max = 1024;
+                        break;
+                case OPT_PROBE:
+                        arguments->probe = true;
+                        break;
                 case OPT_VERSION:
                         printf("railmux-executor %d.%d.%d\n", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
                         return 1;
@@ -106,14 +192,14 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                         return -EINVAL;
                 }
         }
+        if (arguments->probe && optind == argc)
+                return 0;
         if (!arguments->name || !arguments->socket || optind < argc) {
                 fputs(usage, stderr);
                 return -EINVAL;
         }
-        if (strcmp(arguments->name, "host")) {
-                fprintf(stderr, "railmux-executor: --name '%s': only 'host' exists in this version\n", arguments->name);
+        if (parse_name(arguments, has_device) < 0)
                 return -EINVAL;
-        }
         if (!arguments->n_workers) {
                 long n = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -128,7 +214,8 @@ static void on_signal(evutil_socket_t signal, short what, void *userdata) {
         link_drain(userdata);
 }
 
-static int run(struct executor *executor, const struct arguments *arguments) {
+/* Until railmuxd or a signal ends it: 0, or -errno of what cannot be gone on with. */
+static int run(const struct link_service *service, const struct arguments *arguments) {
         const struct link_options options = {arguments->socket, arguments->name, arguments->exit_with_daemon};
         struct event *term_event = NULL, *int_event = NULL;
         struct event_base *base;
@@ -138,7 +225,7 @@ static int run(struct executor *executor, const struct arguments *arguments) {
         base = event_base_new();
         if (!base)
                 return -ENOMEM;
-        r = link_new(base, executor, &options, &link);
+        r = link_new(base, service, &options, &link);
         if (r < 0)
                 goto exit;
         term_event = evsignal_new(base, SIGTERM, on_signal, link);
@@ -148,7 +235,7 @@ static int run(struct executor *executor, const struct arguments *arguments) {
                 goto exit;
         }
         event_base_dispatch(base);
-        r = 0;
+        r = link_result(link);
 exit:
         if (term_event)
                 event_free(term_event);
@@ -159,33 +246,85 @@ exit:
         return r;
 }
 
+static int run_host(const struct arguments *arguments) {
+        static struct host_service host;
+        struct executor executor;
+        int r;
+
+        r = executor_init(&executor, &gpu_host_ops, arguments->n_gpus, arguments->n_workers,
+                          (uint64_t)arguments->stall_ms * 1000000u);
+        if (r >= 0) {
+                log_info("executor %s: %u emulated GPUs, %u workers", arguments->name, arguments->n_gpus,
+                         arguments->n_workers);
+                host_service_init(&host, &executor);
+                r = run(&host.service, arguments);
+        }
+        if (r < 0)
+                log_error("executor %s: %s", arguments->name, strerror(-r));
+        if (r >= 0 && !executor_quiet(&executor)) {
+                /* Requests are still in flight (the drain's bound passed). Ending like a crash lets the successor
+                 * declare them lost; tearing down would answer them with a sticky error. */
+                log_warning("executor %s: ends with requests in flight; they will be reported as lost",
+                            arguments->name);
+                _exit(0);
+        }
+        executor_deinit(&executor);
+        return r;
+}
+
+/* Being killed while kernels run takes other processes' contexts along on some systems. So when our parent dies, and
+ * with it whoever wants us, we are asked to end and not killed. */
+static void soften_parent_death(void) {
+        int signal_number = 0;
+
+        if (prctl(PR_GET_PDEATHSIG, &signal_number) == 0 && signal_number)
+                prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
+static int run_plane(const struct arguments *arguments) {
+        static struct plane_executor executor;
+        struct plane_plugin plugin;
+        char error[PLANE_TEXT] = "";
+        int r;
+
+        r = plane_plugin_load(arguments->backend, &plugin, error);
+        if (r) {
+                log_error("executor %s: %s", arguments->name, error);
+                return -ENOENT;
+        }
+        r = plane_executor_init(&executor, plugin.ops, arguments->gpu, &arguments->plane,
+                                (uint64_t)arguments->stall_ms * 1000000u, error);
+        if (r < 0) {
+                log_error("executor %s: device %u: %s", arguments->name, arguments->plane.device,
+                          error[0] ? error : strerror(-r));
+                return r;
+        }
+        log_info("executor %s: device %u is %s (%s), %u resident blocks", arguments->name, arguments->plane.device,
+                 executor.info.gpu.name, executor.info.gpu.pci, executor.info.resident_blocks);
+        soften_parent_death();
+        r = run(&executor.service, arguments);
+        if (r < 0 || (executor.draining && !plugin.ops->drain(executor.plane))) {
+                /* The context is lost, or kernels do not come to an end: closing might wait for them for ever. */
+                log_warning("executor %s: ends with requests in flight", arguments->name);
+                _exit(r < 0 ? 1 : 0);
+        }
+        plane_executor_deinit(&executor);
+        return 0;
+}
+
 int main(int argc, char **argv) {
         struct arguments arguments = {.n_gpus = 8, .stall_ms = 500};
-        struct executor executor;
         int r;
 
         log_init("railmux-executor", LOG_LEVEL_INFO);
         r = parse_argv(argc, argv, &arguments);
         if (r)
                 return r < 0 ? 2 : 0;
+        if (arguments.probe)
+                return probe_run(arguments.backend ? arguments.backend : "hip");
         signal(SIGPIPE, SIG_IGN);
         if (arguments.exit_with_daemon)
                 prctl(PR_SET_PDEATHSIG, SIGKILL);
-        r = executor_init(&executor, &gpu_host_ops, arguments.n_gpus, arguments.n_workers,
-                          (uint64_t)arguments.stall_ms * 1000000u);
-        if (r >= 0) {
-                log_info("executor %s: %u emulated GPUs, %u workers", arguments.name, arguments.n_gpus,
-                         arguments.n_workers);
-                r = run(&executor, &arguments);
-        }
-        if (r < 0)
-                log_error("executor %s: %s", arguments.name, strerror(-r));
-        if (r >= 0 && !executor_quiet(&executor)) {
-                /* Requests are still in flight (the drain's bound passed). Ending like a crash lets the successor
-                 * declare them lost; tearing down would answer them with a sticky error. */
-                log_warning("executor %s: ends with requests in flight; they will be reported as lost", arguments.name);
-                _exit(0);
-        }
-        executor_deinit(&executor);
+        r = arguments.backend ? run_plane(&arguments) : run_host(&arguments);
         return r < 0 ? 1 : 0;
 }

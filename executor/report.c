@@ -8,103 +8,36 @@
 
 #include "executor/comm.h"
 #include "executor/executor.h"
+#include "executor/inventory.h"
 #include "executor/session.h"
 #include "util/clock.h"
 
-#define REPORT_KEYS  256u /* inventory entries per message: far below the frame limit */
-#define REPORT_COMMS 48u  /* statistics rows per message, each with up to 64 numbers */
-
-/* ---- inventory ----------------------------------------------------------------------------------------------------
- */
-
-struct inventory {
-        report_send send;
-        void *userdata;
-        int result;
-        Railmux__Executor__Inventory message;
-        uint32_t n;
-        uint64_t sessions[REPORT_KEYS];
-        Railmux__Executor__RingKey rings[REPORT_KEYS], *ring_pointers[REPORT_KEYS];
-        Railmux__Executor__BufferKey buffers[REPORT_KEYS], *buffer_pointers[REPORT_KEYS];
-        Railmux__Executor__CommKey comms[REPORT_KEYS], *comm_pointers[REPORT_KEYS];
-};
-
-static void inventory_flush(struct inventory *inventory) {
-        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
-
-        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_INVENTORY;
-        message.inventory = &inventory->message;
-        if (inventory->n && !inventory->result)
-                inventory->result = inventory->send(inventory->userdata, &message);
-        inventory->message.n_sessions = inventory->message.n_rings = 0;
-        inventory->message.n_buffers = inventory->message.n_comms = 0;
-        inventory->n = 0;
-}
-
-/* Makes room for one entry of any kind. */
-static void inventory_next(struct inventory *inventory) {
-        if (inventory->n == REPORT_KEYS)
-                inventory_flush(inventory);
-        inventory->n++;
-}
-
-static void inventory_init(struct inventory *inventory, report_send send, void *userdata) {
-        *inventory = (struct inventory){.send = send, .userdata = userdata};
-        railmux__executor__inventory__init(&inventory->message);
-        for (uint32_t i = 0; i < REPORT_KEYS; i++) {
-                railmux__executor__ring_key__init(inventory->ring_pointers[i] = &inventory->rings[i]);
-                railmux__executor__buffer_key__init(inventory->buffer_pointers[i] = &inventory->buffers[i]);
-                railmux__executor__comm_key__init(inventory->comm_pointers[i] = &inventory->comms[i]);
-        }
-        inventory->message.sessions = inventory->sessions;
-        inventory->message.rings = inventory->ring_pointers;
-        inventory->message.buffers = inventory->buffer_pointers;
-        inventory->message.comms = inventory->comm_pointers;
-}
+#define REPORT_COMMS 48u /* statistics rows per message, each with up to 64 numbers */
 
 int report_inventory(struct executor *executor, report_send send, void *userdata) {
-        struct inventory *inventory = malloc(sizeof(*inventory));
-        int r;
+        struct inventory *inventory = inventory_new(send, userdata);
 
         if (!inventory)
                 return -1;
-        inventory_init(inventory, send, userdata);
         for (struct session *s = executor->sessions; s; s = s->hh.next) {
                 struct bell *bell;
 
-                inventory_next(inventory);
-                inventory->sessions[inventory->message.n_sessions++] = s->id;
+                inventory_session(inventory, s->id);
                 DL_FOREACH(s->bells, bell) {
-                        Railmux__Executor__RingKey *key;
-
-                        inventory_next(inventory);
-                        key = &inventory->rings[inventory->message.n_rings++];
-                        key->session = s->id;
-                        key->gpu = bell->gpu;
+                        inventory_ring(inventory, s->id, bell->gpu);
                 }
-                for (struct buffer *b = s->buffers; b; b = b->hh.next) {
-                        Railmux__Executor__BufferKey *key;
-
-                        inventory_next(inventory);
-                        key = &inventory->buffers[inventory->message.n_buffers++];
-                        key->session = s->id;
-                        key->buffer = b->id;
-                }
+                for (struct buffer *b = s->buffers; b; b = b->hh.next)
+                        inventory_buffer(inventory, s->id, b->id);
         }
-        for (struct comm *c = executor->comms; c; c = c->hh.next) {
-                Railmux__Executor__CommKey *key;
-
-                inventory_next(inventory);
-                key = &inventory->comms[inventory->message.n_comms++];
-                key->comm = c->id;
-                key->epoch = c->epoch;
-                key->code =
-                        ring_status_code(atomic_load_explicit(&c->error, memory_order_acquire)); /* comm_set_error */
+        for (struct buffer *b = executor->retired; b; b = b->next) {
+                inventory_retired(inventory, b->session, b->id);
+                b->tell = false; /* until this railmuxd asks for it */
         }
-        inventory_flush(inventory);
-        r = inventory->result;
-        free(inventory);
-        return r;
+        for (struct comm *c = executor->comms; c; c = c->hh.next)
+                inventory_comm(
+                        inventory, c->id, c->epoch,
+                        ring_status_code(atomic_load_explicit(&c->error, memory_order_acquire))); /* comm_set_error */
+        return inventory_finish(inventory);
 }
 
 /* ---- statistics ---------------------------------------------------------------------------------------------------
@@ -136,7 +69,7 @@ static void statistics_row(struct comm *comm, Railmux__Executor__CommStatistics 
         pthread_mutex_unlock(&comm->mutex);
 }
 
-static uint64_t cpu_ns(void) {
+uint64_t report_cpu_ns(void) {
         struct timespec ts;
 
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
@@ -156,7 +89,7 @@ static void counters_fill(struct executor *executor, Railmux__Executor__Counters
         counters->mismatches = atomic_load_explicit(&c->mismatches, memory_order_relaxed);
         counters->plans = executor->plans.n_entries;
         counters->uptime_ns = clock_now_ns() - executor->started_ns;
-        counters->cpu_ns = cpu_ns();
+        counters->cpu_ns = report_cpu_ns();
 }
 
 int report_statistics(struct executor *executor, uint64_t id, report_send send, void *userdata) {
@@ -220,6 +153,18 @@ int report_failures(struct executor *executor, report_send send, void *userdata)
                         return r;
         }
         return 0;
+}
+
+void report_released(struct executor *executor, report_send send, void *userdata) {
+        Railmux__Executor__BufferReleased released = RAILMUX__EXECUTOR__BUFFER_RELEASED__INIT;
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        bool tell;
+
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_RELEASED;
+        message.buffer_released = &released;
+        while (session_buffer_released(executor, &released.session, &released.buffer, &tell))
+                if (tell)
+                        (void)send(userdata, &message);
 }
 
 /* What stalls is told once: a sequence of the comm, or a request of sends and receives. Mutex held. */

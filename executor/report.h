@@ -11,5 +11,10 @@ typedef int (*report_send)(void *userdata, const Railmux__Executor__Message *mes
 int report_inventory(struct executor *executor, report_send send, void *userdata);
 int report_statistics(struct executor *executor, uint64_t id, report_send send, void *userdata);
 int report_failures(struct executor *executor, report_send send,
-                    void *userdata);                                            /* comms that failed since last time */
+                    void *userdata); /* comms that failed since last time */
+/* Unmaps retired buffers that have become free, and says so where railmuxd asked for it. Whether that is heard does not
+ * matter: a railmuxd that comes back asks again. */
+void report_released(struct executor *executor, report_send send, void *userdata);
 int report_stalls(struct executor *executor, report_send send, void *userdata); /* each stalled sequence once */
+/* Processor time of this process. */
+uint64_t report_cpu_ns(void);

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * The end of a buffer.
+ *
+ * railmuxd gives a tenant its charge back when the memory is not mapped here any more, so it has to know. A buffer that
+ * is retired while requests use it leaves the session's table at once (no later request finds it) and goes to the
+ * executor's list of retired ones. The worker that drops the last use only calls the control thread: that one unmaps,
+ * which may take long, and tells railmuxd. Only the control thread touches the list, and buffer_unuse looks at nothing
+ * of the buffer after its decrement, so no lock is needed. What a session leaves behind is unmapped before its
+ * detaching is answered: with its ranks all its requests have ended.
+ */
 #include "executor/session.h"
 
 #include <errno.h>
@@ -43,6 +53,16 @@ static void buffer_free(struct buffer *buffer) {
         free(buffer);
 }
 
+static bool buffer_unused(const struct buffer *buffer) {
+        /* acquire, with the fetch_sub of buffer_unuse: the last user's accesses are done */
+        return !atomic_load_explicit(&buffer->users, memory_order_acquire);
+}
+
+static void buffer_unlist(struct buffer *buffer) {
+        DL_DELETE(buffer->executor->retired, buffer);
+        buffer_free(buffer);
+}
+
 struct session *session_detach(struct session *session) {
         struct comm_rank *rank, *next_rank;
         struct buffer *buffer, *next_buffer;
@@ -57,7 +77,14 @@ struct session *session_detach(struct session *session) {
                 bell_detach(bell);
         }
         HASH_ITER(hh, session->buffers, buffer, next_buffer) {
-                session_buffer_retire(session, buffer->id);
+                session_buffer_retire(session, buffer->id, false);
+        }
+        DL_FOREACH_SAFE(session->executor->retired, buffer, next_buffer) {
+                if (buffer->session != session->id)
+                        continue;
+                buffer->tell = false; /* railmuxd has forgotten it with the session */
+                if (buffer_unused(buffer))
+                        buffer_unlist(buffer);
         }
         HASH_DEL(session->executor->sessions, session);
         free(session);
@@ -73,6 +100,8 @@ int session_buffer_import(struct session *session, uint32_t id, uint64_t bytes, 
         buffer = calloc(1, sizeof(*buffer));
         if (!buffer)
                 return -ENOMEM;
+        buffer->executor = session->executor;
+        buffer->session = session->id;
         buffer->id = id;
         buffer->bytes = bytes;
         r = memfd_map(fd, bytes, 1, 1, &buffer->address);
@@ -88,16 +117,57 @@ int session_buffer_import(struct session *session, uint32_t id, uint64_t bytes, 
         return 0;
 }
 
-void session_buffer_retire(struct session *session, uint32_t id) {
+static struct buffer *retired_find(struct executor *executor, uint64_t session, uint32_t id) {
+        struct buffer *buffer;
+
+        DL_FOREACH(executor->retired, buffer) {
+                if (buffer->session == session && buffer->id == id)
+                        break;
+        }
+        return buffer;
+}
+
+/* The list is gone through only for what is not in the table: for a railmuxd that came back and asks again. It may be
+ * long, and workers wait for the lock. */
+bool session_buffer_retire(struct session *session, uint32_t id, bool tell) {
         struct buffer *buffer = session_buffer(session, id);
 
+        if (buffer) {
+                HASH_DEL(session->buffers, buffer);
+                if (buffer_unused(buffer)) {
+                        buffer_free(buffer);
+                        return false;
+                }
+                buffer->retired = true;
+                DL_APPEND(session->executor->retired, buffer);
+        } else {
+                buffer = retired_find(session->executor, session->id, id);
+        }
+        if (buffer)
+                buffer->tell = tell;
+        return buffer != NULL;
+}
+
+bool session_buffer_released(struct executor *executor, uint64_t *ret_session, uint32_t *ret_id, bool *ret_tell) {
+        struct buffer *buffer, *other;
+
+        DL_FOREACH(executor->retired, buffer) {
+                if (buffer_unused(buffer))
+                        break;
+        }
         if (!buffer)
-                return;
-        HASH_DEL(session->buffers, buffer);
-        buffer->retired = true;
-        /* acquire, with the fetch_sub of buffer_unuse: the last user's accesses are done */
-        if (!atomic_load_explicit(&buffer->users, memory_order_acquire))
-                buffer_free(buffer);
+                return false;
+        *ret_session = buffer->session;
+        *ret_id = buffer->id;
+        *ret_tell = buffer->tell;
+        buffer_unlist(buffer);
+        /* A railmuxd that died, or did not wait for the first, may have given the number out again. */
+        other = *ret_tell ? retired_find(executor, *ret_session, *ret_id) : NULL;
+        if (other) {
+                other->tell = true;
+                *ret_tell = false;
+        }
+        return true;
 }
 
 struct buffer *session_buffer(struct session *session, uint32_t id) {
@@ -115,11 +185,16 @@ void buffer_use(struct buffer *buffer) {
 }
 
 void buffer_unuse(struct buffer *buffer) {
+        struct executor *executor;
+        bool retired;
+
         if (!buffer)
                 return;
-        /* acq_rel, with itself and the load in session_buffer_retire: all accesses come before the unmapping */
-        if (atomic_fetch_sub_explicit(&buffer->users, 1, memory_order_acq_rel) == 1 && buffer->retired)
-                buffer_free(buffer);
+        executor = buffer->executor;
+        retired = buffer->retired; /* does not change under the read lock */
+        /* acq_rel, with itself and the load in buffer_unused: all accesses come before the unmapping */
+        if (atomic_fetch_sub_explicit(&buffer->users, 1, memory_order_acq_rel) == 1 && retired)
+                executor_attention(executor);
 }
 
 struct comm_rank *session_rank(struct session *session, uint32_t handle) {

@@ -12,12 +12,16 @@ struct comm_rank;
 struct executor;
 
 struct buffer {
+        struct executor *executor;
+        uint64_t session; /* its number: the session itself may be gone first */
         uint32_t id;
         void *address;
         uint64_t bytes;
         _Atomic uint32_t
                 users; /* requests that resolved an address in it; fetch_add pairs with fetch_sub in buffer_unuse */
-        bool retired;  /* set under the write lock; the last user frees it */
+        bool retired;  /* set under the write lock; the last user calls the control thread, which frees it */
+        bool tell;     /* retired: railmuxd wants to hear of its end */
+        struct buffer *next, *prev; /* executor->retired */
         UT_hash_handle hh;
 };
 
@@ -39,10 +43,14 @@ struct session *session_detach(struct session *session);
 
 /* Maps the memfd (the fd stays the caller's). -EEXIST if the id is taken. */
 int session_buffer_import(struct session *session, uint32_t id, uint64_t bytes, int fd);
-/* Unknown ids are fine. Requests in flight keep the memory until they end. */
-void session_buffer_retire(struct session *session, uint32_t id);
+/* Unknown ids are fine. Requests in flight keep the memory until they end: then true, and session_buffer_released names
+ * it later, with what `tell` was in the last call. */
+bool session_buffer_retire(struct session *session, uint32_t id, bool tell);
+/* Control thread, no lock needed. Unmaps one retired buffer that nobody uses any more; false if there is none.
+ * *ret_tell: railmuxd wants to hear of it, and nothing else is mapped under that number. */
+bool session_buffer_released(struct executor *executor, uint64_t *ret_session, uint32_t *ret_id, bool *ret_tell);
 struct buffer *session_buffer(struct session *session, uint32_t id); /* read lock */
 void buffer_use(struct buffer *buffer);                              /* NULL is fine */
-void buffer_unuse(struct buffer *buffer);                            /* NULL is fine; may free a retired buffer */
+void buffer_unuse(struct buffer *buffer); /* NULL is fine; the buffer may be gone afterwards */
 
 struct comm_rank *session_rank(struct session *session, uint32_t handle); /* read lock */

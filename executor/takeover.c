@@ -12,10 +12,13 @@
  * later.
  *  - A sequence that nobody's line was latched for has touched nothing and simply runs.
  *
- * The lost range is written before anybody is told about it and `final` never moves inside it before every rank has
- * been told (a rank is told in order, and final passes a sequence only when all ranks have run it, which ends the
- * range: comm.c then empties it). A second death therefore finds the same range, or a larger one that contains it. If
- * nothing was in flight (a planned restart), the range is empty and the epoch stays.
+ * The lost range is written before anybody is told about it. It is emptied once every rank has been told, just before
+ * the next sequence becomes final; killed between the two, that sequence is lost, and nobody was told otherwise. For a
+ * comm it is the first sequence behind the range, since a rank is told in order. A pair's `final` may go on while a
+ * group with a lost entry waits for its other entries (comm_p2p.c), and the range stays behind it. So a second death
+ * always finds the same range, or a larger one that contains it. Growing, the range takes in what has become final
+ * since it was made: sequences that one side has in such a group, which is lost anyhow. If nothing was in flight (a
+ * planned restart), nothing is declared lost and the epoch stays.
  */
 #include "executor/takeover.h"
 
@@ -32,10 +35,11 @@
 static struct takeover_range takeover_range_of(uint32_t final, uint64_t lost, const _Atomic uint32_t *rung, uint32_t n,
                                                bool declare) {
         struct takeover_range range = {final, (uint32_t)(lost >> 32), (uint32_t)lost, 0};
+        bool lost_before = range.lost_after != range.lost_until;
         uint32_t highest;
 
         /* Everything up to lost_until was settled before, even if no later sequence is final yet. */
-        if (range.lost_after != range.lost_until && ring_sequence_before(final, range.lost_until) &&
+        if (lost_before && ring_sequence_before(final, range.lost_until) &&
             !ring_sequence_before(final, range.lost_after))
                 range.settled = range.lost_until;
         highest = range.settled;
@@ -47,7 +51,7 @@ static struct takeover_range takeover_range_of(uint32_t final, uint64_t lost, co
         }
         if (highest != range.settled && declare) {
                 range.n_lost = highest - range.settled;
-                if (range.settled == final) /* otherwise the old range grows */
+                if (!lost_before) /* otherwise the old range grows */
                         range.lost_after = final;
                 range.lost_until = highest;
                 range.settled = highest;

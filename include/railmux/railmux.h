@@ -24,6 +24,19 @@
  *           one needs the daemon; rmx_buffer_register makes it ahead of time, so that no collective ever waits for it.
  * Streams.  The last argument of a collective is the GPU stream it is ordered on; for host memory it must be NULL and
  *           the call returns when the result is final.
+ * GPUs.     A daemon that serves GPUs (rmx_session_backend) takes memory of the rank's GPU only, and the caller
+ *           brings it: memory from rmx_mem_alloc is host memory there, too. Calls put a small kernel on the stream
+ *           (NULL: the default stream) and return; the result is there when the stream has come past it. They may be
+ *           captured in graphs. Errors that a kernel meets are the communicator's: later calls on it return them, and
+ *           rmx_comm_error, which a program that waits for streams only should call now and then. After an error the
+ *           output is undefined. Calls on one communicator from different streams are put in the order of the calls,
+ *           but not where one of the streams is being captured: order between graphs, and between a graph and other
+ *           work, is the caller's business. The stream of a communicator's last call must exist until its next call
+ *           or its end, and no replay may be under way when a communicator is destroyed.
+ *           Allocations become known to the daemon at the first call on them that is not small, and whole; one that
+ *           is freed must not be used by a captured graph any more. What no other process can map (memory of
+ *           stream-ordered allocators, of expandable segments, managed memory) is copied through a region of the
+ *           library beyond 16 KiB; _start calls refuse it. Not there yet on GPUs: sends, receives, groups.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -115,6 +128,11 @@ RMX_API int rmx_session_open(const struct rmx_session_options *opt, struct rmx_s
 RMX_API void rmx_session_close(struct rmx_session *session);
 /* Number of GPUs (emulated ones on the host backend) that the daemon serves to this session. */
 RMX_API uint32_t rmx_session_gpu_count(const struct rmx_session *session);
+/* "host", or the name of the GPU runtime whose devices the daemon serves ("hip", also for NVIDIA's). Never NULL. */
+RMX_API const char *rmx_session_backend(const struct rmx_session *session);
+/* PCI address of one of them ("0000:1a:00.0"), which tells the process's own device; "" on the host backend and beyond
+ * the last GPU. Never NULL. */
+RMX_API const char *rmx_session_gpu_pci(const struct rmx_session *session, uint32_t gpu);
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 /* Shared, page-aligned, zeroed memory of `size` bytes (> 0), charged to the tenant. RMX_E_LIMIT, RMX_E_NO_MEMORY. */
@@ -122,7 +140,8 @@ RMX_API int rmx_mem_alloc(struct rmx_session *session, size_t size, void **ret_p
 /* Frees it; no request may be using it. RMX_E_INVALID for a pointer that rmx_mem_alloc did not return. */
 RMX_API int rmx_mem_free(struct rmx_session *session, void *ptr);
 /* Tells the library about [ptr, ptr+size) so that the first collective on it needs no call to the daemon. Optional.
- * For ordinary host memory this reserves a bounce buffer of that size. */
+ * For ordinary host memory this reserves a bounce buffer of that size; of GPU memory the daemon learns the whole
+ * allocation, until it is unregistered, when no request may be using it. */
 RMX_API int rmx_buffer_register(struct rmx_session *session, void *ptr, size_t size);
 RMX_API int rmx_buffer_unregister(struct rmx_session *session, void *ptr);
 
@@ -133,7 +152,7 @@ struct rmx_id {
 
 struct rmx_comm_options {
         size_t size;         /* sizeof(struct rmx_comm_options) */
-        int32_t gpu;         /* GPU index of this rank, -1: rank modulo the number of GPUs */
+        int32_t gpu;         /* GPU of this rank, as the daemon counts; -1: rank modulo the number of GPUs */
         uint32_t timeout_ms; /* how long to wait for the other ranks; 0: for ever */
         const char *name;    /* shown to operators (at most 63 bytes), NULL: none */
 };
@@ -157,7 +176,8 @@ RMX_API int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, c
 RMX_API int rmx_comm_destroy(struct rmx_comm *comm);
 /* Ends all outstanding and later requests of the communicator on all ranks with RMX_E_ABORTED. Still needs destroy. */
 RMX_API int rmx_comm_abort(struct rmx_comm *comm);
-/* The sticky error, or RMX_OK. Does not block. Also hears of failures while this rank has nothing outstanding. */
+/* The sticky error, or RMX_OK. Does not block. Also hears of failures while this rank has nothing outstanding. On GPUs
+ * it gives RMX_E_LOST, too, once after requests were lost. */
 RMX_API int rmx_comm_error(const struct rmx_comm *comm);
 /* Rank that caused the sticky error, -1 if none or unknown. */
 RMX_API int32_t rmx_comm_failed_rank(const struct rmx_comm *comm);
@@ -251,6 +271,15 @@ RMX_API int rmx_recv_start(struct rmx_comm *comm, void *out, size_t count, uint3
                            struct rmx_request *ret_request);
 /* Waits until the request is done and returns its result. Requests may be waited for in any order, each once. */
 RMX_API int rmx_wait(struct rmx_request *request, void *stream);
+/*
+ * On GPUs a start puts only the ringing on its stream, and what follows there runs meanwhile. rmx_wait_stream puts the
+ * waiting on `stream` and returns: what follows on that stream finds the result, and the request is over for the host;
+ * errors are the communicator's. A request that was captured must be waited for so, in the same capture. The other
+ * calls put the waiting on the stream at their first call for the request (rmx_wait: on `stream`, NULL: that of the
+ * start) and the host waits. At most 48 requests of a process may be started and not waited for on one GPU
+ * (RMX_E_BUSY). For host memory stream must be NULL, and rmx_wait_stream is rmx_wait.
+ */
+RMX_API int rmx_wait_stream(struct rmx_request *request, void *stream);
 /* The same, for at most timeout_ms: RMX_E_TIMEOUT leaves the request outstanding. */
 RMX_API int rmx_wait_for(struct rmx_request *request, uint32_t timeout_ms);
 /* *ret_done = 1 and the request's result, or *ret_done = 0 and RMX_OK. Never blocks. */

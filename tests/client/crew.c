@@ -35,6 +35,14 @@ static int join(struct crew *crew, uint32_t rank) {
         return rmx_comm_create(crew->session, &crew->id, crew->n, rank, &options, &crew->comm[rank]);
 }
 
+static void crew_join(struct crew *crew) {
+        crew->session = fake_session(&crew->fake);
+        assert_int_equal(rmx_get_id(crew->session, &crew->id), RMX_OK);
+        crew_run(crew, join);
+        for (uint32_t i = 0; i < crew->n; i++)
+                assert_int_equal(crew->result[i], RMX_OK);
+}
+
 void crew_start(struct crew *crew, uint32_t n, uint32_t depth) {
         crew_start_with(crew, n, depth, RING_ARGUMENT_BYTES_DEFAULT);
 }
@@ -45,11 +53,15 @@ void crew_start_with(struct crew *crew, uint32_t n, uint32_t depth, uint32_t arg
         fake_start(&crew->fake);
         crew->fake.depth = depth;
         crew->fake.argument_bytes = argument_bytes;
-        crew->session = fake_session(&crew->fake);
-        assert_int_equal(rmx_get_id(crew->session, &crew->id), RMX_OK);
-        crew_run(crew, join);
-        for (uint32_t i = 0; i < n; i++)
-                assert_int_equal(crew->result[i], RMX_OK);
+        crew_join(crew);
+}
+
+void crew_start_gpus(struct crew *crew, uint32_t n) {
+        memset(crew, 0, sizeof(*crew));
+        crew->n = n;
+        fake_start(&crew->fake);
+        crew->fake.backend = "hip";
+        crew_join(crew);
 }
 
 void crew_stop(struct crew *crew) {

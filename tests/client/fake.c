@@ -82,6 +82,7 @@ static void on_hello(struct fake *fake, struct fake_session *session, uint64_t i
                      const Railmux__Session__Hello *hello) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__HelloReply body = RAILMUX__SESSION__HELLO_REPLY__INIT;
+        char pci[FAKE_GPUS][16], *pcis[FAKE_GPUS];
 
         snprintf(fake->name, sizeof(fake->name), "%s", hello->name);
         if (fake->hello_failure) {
@@ -91,6 +92,15 @@ static void on_hello(struct fake *fake, struct fake_session *session, uint64_t i
         body.version = fake->hello_version;
         body.session = 7;
         body.gpus = FAKE_GPUS;
+        for (unsigned int i = 0; i < FAKE_GPUS; i++) {
+                snprintf(pci[i], sizeof(pci[i]), "0000:%02x:00.0", i);
+                pcis[i] = pci[i];
+        }
+        if (fake->backend) {
+                body.backend = (char *)fake->backend;
+                body.gpu_pci = pcis;
+                body.n_gpu_pci = FAKE_GPUS;
+        }
         message.body_case = BODY(HELLO_REPLY);
         message.hello_reply = &body;
         fake_reply(fake, session, &message, id, NULL, 0);
@@ -164,6 +174,31 @@ static void on_buffer_create(struct fake *fake, struct fake_session *session, ui
         fake_reply(fake, session, &message, id, &found->fd, 1);
 }
 
+/* GPU memory is only written down. */
+static void on_device_buffer(struct fake *fake, struct fake_session *session, uint64_t id,
+                             const Railmux__Session__BufferCreate *create) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__BufferReply body = RAILMUX__SESSION__BUFFER_REPLY__INIT;
+        struct fake_device_buffer *buffer = fake->device_buffers;
+
+        must(fake->backend && create->buffer && create->memory->bytes == create->bytes);
+        must(create->memory->kind == 1 && create->memory->handle.len <= sizeof(buffer->handle));
+        if (fake->refuse_memory) {
+                reply_failure(fake, session, id, fake->refuse_memory, "the executor cannot map it");
+                fake->refuse_memory = 0;
+                return;
+        }
+        while (buffer->id && buffer->id != create->buffer)
+                must(++buffer < fake->device_buffers + FAKE_BUFFERS);
+        *buffer = (struct fake_device_buffer){.id = create->buffer, .gpu = create->gpu, .bytes = create->bytes};
+        memcpy(buffer->handle, create->memory->handle.data, create->memory->handle.len);
+        body.buffer = create->buffer;
+        body.bytes = create->bytes;
+        message.body_case = BODY(BUFFER_REPLY);
+        message.buffer_reply = &body;
+        fake_reply(fake, session, &message, id, NULL, 0);
+}
+
 static void buffer_free(struct fake_buffer *buffer) {
         memfd_unmap(buffer->address, buffer->bytes);
         close(buffer->fd);
@@ -171,6 +206,10 @@ static void buffer_free(struct fake_buffer *buffer) {
 }
 
 static void on_buffer_destroy(struct fake *fake, struct fake_session *session, uint64_t id, uint32_t buffer_id) {
+        for (uint32_t i = 0; i < FAKE_BUFFERS; i++) {
+                if (fake->device_buffers[i].id == buffer_id)
+                        fake->device_buffers[i].id = 0;
+        }
         for (struct fake_buffer **at = &session->buffers; *at; at = &(*at)->next) {
                 if ((*at)->id == buffer_id) {
                         struct fake_buffer *buffer = *at;
@@ -342,10 +381,15 @@ static void on_call(struct fake *fake, struct fake_session *session, const Railm
                 on_hello(fake, session, m->id, m->hello);
                 break;
         case BODY(RING_OPEN):
+                must(!fake->backend == !m->ring_open->area);
+                fake->areas += m->ring_open->area != NULL;
                 on_ring_open(fake, session, m->id, m->ring_open->gpu);
                 break;
         case BODY(BUFFER_CREATE):
-                on_buffer_create(fake, session, m->id, m->buffer_create->buffer, m->buffer_create->bytes);
+                if (m->buffer_create->memory)
+                        on_device_buffer(fake, session, m->id, m->buffer_create);
+                else
+                        on_buffer_create(fake, session, m->id, m->buffer_create->buffer, m->buffer_create->bytes);
                 break;
         case BODY(BUFFER_DESTROY):
                 on_buffer_destroy(fake, session, m->id, m->buffer_destroy->buffer);

@@ -28,6 +28,7 @@
 #define FAKE_RANKS_MAX 16u
 #define FAKE_BODIES    32u
 #define FAKE_QUEUE     64u
+#define FAKE_BUFFERS   64u
 
 struct fake_buffer {
         struct fake_buffer *next;
@@ -35,6 +36,14 @@ struct fake_buffer {
         size_t bytes;
         int fd;
         unsigned char *address;
+};
+
+/* Memory of a client's own, on a GPU. */
+struct fake_device_buffer {
+        uint32_t id; /* 0: none */
+        uint32_t gpu;
+        uint64_t bytes;
+        unsigned char handle[64];
 };
 
 struct fake_ring {
@@ -118,9 +127,11 @@ struct fake {
         bool paused;            /* latches nothing */
         uint32_t drop_body;     /* forget the next call of this kind, then say RESUMED */
         uint32_t drop_count;
-        uint32_t force_status; /* give this status instead of running, once for each rank of one request */
-        uint32_t force_later;  /* the next force_status */
-        uint64_t max_bytes;    /* of all buffers of one session */
+        uint32_t force_status;  /* give this status instead of running, once for each rank of one request */
+        uint32_t force_later;   /* the next force_status */
+        uint64_t max_bytes;     /* of all buffers of one session */
+        const char *backend;    /* NULL: the host's; else GPUs with PCI addresses "0000:0N:00.0" */
+        uint32_t refuse_memory; /* code to answer the next BUFFER_CREATE of GPU memory with, 0: none */
 
         /* what was seen */
         uint32_t calls[FAKE_BODIES];
@@ -128,7 +139,9 @@ struct fake {
         uint32_t last_epoch;     /* word of the last request */
         struct fake_seen **seen; /* all lines */
         uint32_t n_seen;
-        char name[64]; /* of the last HELLO */
+        char name[64];  /* of the last HELLO */
+        uint32_t areas; /* bell areas that came with RING_OPEN */
+        struct fake_device_buffer device_buffers[FAKE_BUFFERS];
 };
 
 void fake_start(struct fake *fake);

@@ -187,8 +187,12 @@ void fixture_start(struct fixture *fixture) {
                         fixture_hand_over(fixture);
                 /* what this test was started with is not to be counted as the daemon's */
                 close_range(3 + (fixture->managed ? fixture->n_store : 0), ~0u, 0);
-                execl(RAILMUXD, RAILMUXD, "--gpu", "host:8", "--workers", "2", "--socket", fixture->socket, "--control",
-                      fixture->control, "--config", fixture->config, NULL);
+                if (fixture->gpu_option)
+                        setenv("RAILMUX_GPU_PLUGIN", FAKE_PLANE_PLUGIN, 1);
+                setenv("FAKE_PLANE", fixture->directory, 1);
+                execl(RAILMUXD, RAILMUXD, "--gpu", fixture->gpu_option ? fixture->gpu_option : "host:8", "--workers",
+                      "2", "--socket", fixture->socket, "--control", fixture->control, "--config", fixture->config,
+                      NULL);
                 _exit(127);
         }
         if (fixture->managed)
@@ -197,10 +201,11 @@ void fixture_start(struct fixture *fixture) {
                 fixture_wait(fixture, access(fixture->socket, F_OK) == 0);
 }
 
-void fixture_setup(struct fixture *fixture, const char *config, bool managed) {
+void fixture_prepare(struct fixture *fixture, const char *config, bool managed) {
         FILE *file;
 
         memset(fixture, 0, sizeof(*fixture));
+        fixture->gpus = 8;
         signal(SIGPIPE, SIG_IGN);
         snprintf(fixture->directory, sizeof(fixture->directory), "/tmp/railmux-test-XXXXXX");
         assert_non_null(mkdtemp(fixture->directory));
@@ -217,7 +222,7 @@ void fixture_setup(struct fixture *fixture, const char *config, bool managed) {
         /* The test plays the executor; what the daemon starts as one only sleeps. */
         file = fopen(fixture->idler, "w");
         assert_non_null(file);
-        fputs("#!/bin/sh\nexec sleep 1000\n", file);
+        fputs("#!/bin/sh\n[ \"$1\" != --probe ] || exec " RAILMUX_EXECUTOR " --probe\nexec sleep 1000\n", file);
         fclose(file);
         assert_int_equal(chmod(fixture->idler, 0700), 0);
         fixture->managed = managed;
@@ -227,6 +232,10 @@ void fixture_setup(struct fixture *fixture, const char *config, bool managed) {
                 fixture->clients[i].fd = -1;
         if (managed)
                 fixture_listen_notify(fixture);
+}
+
+void fixture_setup(struct fixture *fixture, const char *config, bool managed) {
+        fixture_prepare(fixture, config, managed);
         fixture_start(fixture);
         executor_connect(fixture, true);
         fixture_wait(fixture, fixture->executor.welcome);
@@ -266,6 +275,9 @@ void fixture_teardown(struct fixture *fixture) {
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
         executor_disconnect(fixture);
+        for (uint32_t i = 0; i < FIXTURE_PLANES; i++)
+                if (fixture->planes[i])
+                        assert_int_equal(plane_stop(fixture, i), 0);
         for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++)
                 client_close(&fixture->clients[i]);
         for (unsigned int i = 0; i < fixture->n_store; i++)

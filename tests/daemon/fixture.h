@@ -56,10 +56,12 @@ struct fake_executor {
         uint64_t instance;
         bool hold; /* DONE waits until this is false */
         bool welcome;
+        bool in_use;            /* buffers that are retired are still used: they go to `retired`, and DONE says so */
         uint32_t refuse;        /* body case that is answered with RMX_E_UNSUPPORTED */
         bool announce_failures; /* COMM_FAILED after a session was detached */
         uint64_t held[256];
         uint32_t held_code[256];
+        bool held_in_use[256];
         unsigned int n_held;
         uint64_t sessions[256];
         unsigned int n_sessions;
@@ -73,6 +75,11 @@ struct fake_executor {
                 uint32_t buffer;
         } buffers[512];
         unsigned int n_buffers;
+        struct {
+                uint64_t session;
+                uint32_t buffer;
+        } retired[512];
+        unsigned int n_retired;
         struct fake_comm comms[128];
         unsigned int n_comms;
         unsigned int count[32]; /* messages by body case */
@@ -83,11 +90,16 @@ struct store_entry {
         int fd;
 };
 
+#define FIXTURE_PLANES 8
+
 struct fixture {
         char directory[64];
         char socket[96], exec[108], control[96], config[96], notify[96], idler[96];
         pid_t daemon;
         unsigned int idle_fds; /* of the daemon, when it was ready and alone */
+        uint32_t gpus;         /* that clients are told of */
+        const char *gpu_option;
+        pid_t planes[FIXTURE_PLANES]; /* executors of GPUs, by number (fixture_plane.c); 0: does not run */
         struct fake_executor executor;
         struct client clients[FIXTURE_CLIENTS];
         bool managed;
@@ -102,6 +114,22 @@ struct fixture {
 extern unsigned int fixture_max_fds; /* > 0: of daemons started from now on */
 /* config: text of a configuration file or NULL. managed: play the service manager. */
 void fixture_setup(struct fixture *fixture, const char *config, bool managed);
+/* Real executors, one per GPU, with the plug-in of tests/executor/fake_plane.c, in place of the played one. They are
+ * the test's own children and outlive railmuxd. */
+void fixture_setup_planes(struct fixture *fixture, uint32_t n, bool managed);
+void plane_start(struct fixture *fixture, uint32_t gpu);
+void plane_kill(struct fixture *fixture, uint32_t gpu); /* SIGKILL, and wait */
+int plane_stop(struct fixture *fixture, uint32_t gpu);  /* SIGTERM; its exit status */
+/* Does railmuxctl, with up to two words, print the text? */
+bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text);
+void plane_wait_ready(struct fixture *fixture, uint32_t n); /* so many executors are ready */
+void plane_write(struct fixture *fixture, uint32_t gpu, const char *name, const char *text); /* NULL: removes it */
+/* Lines of its log that begin with the text; where the last of them stands (counted from 1), 0 if none. */
+unsigned int plane_count(struct fixture *fixture, uint32_t gpu, const char *begin);
+unsigned int plane_line(struct fixture *fixture, uint32_t gpu, const char *begin);
+/* The last line of its log that begins with the text, without the text. */
+void plane_text(struct fixture *fixture, uint32_t gpu, const char *begin, char *ret_text, size_t size);
+
 void fixture_teardown(struct fixture *fixture); /* stops the daemon with SIGTERM and checks its exit status */
 void fixture_start(struct fixture *fixture);    /* a (new) railmuxd, with what the store holds */
 void fixture_kill(struct fixture *fixture);     /* SIGKILL, and wait */
@@ -129,6 +157,8 @@ void executor_release(struct fixture *fixture); /* says what it held back */
 struct fake_comm *executor_comm(struct fixture *fixture, uint64_t number);
 void executor_send_comm_failed(struct fixture *fixture, uint64_t comm, uint32_t code, int32_t rank);
 void executor_send(struct fixture *fixture, Railmux__Executor__Message *message);
+/* The memory is not used any more. */
+void executor_send_released(struct fixture *fixture, uint64_t session, uint32_t buffer);
 
 struct client *client_connect(struct fixture *fixture); /* no HELLO */
 struct client *client_open(struct fixture *fixture);    /* with HELLO, must succeed */
@@ -146,9 +176,15 @@ void client_wait_eof(struct client *client);
 /* Whole calls. The _send ones return the id, the others the code (0 for success). */
 uint64_t send_hello(struct client *client);
 uint64_t send_ring_open(struct client *client, uint32_t gpu);
+/* With memory on that GPU; the tag stands at the beginning of the handle. bytes of a ring 0: what it should have. */
+uint64_t send_ring_open_device(struct client *client, uint32_t gpu, const char *tag, uint64_t bytes);
+uint64_t send_buffer_create_device(struct client *client, uint32_t buffer, uint64_t bytes, uint32_t gpu,
+                                   const char *tag);
 uint64_t send_buffer_create(struct client *client, uint32_t buffer, uint64_t bytes);
 uint64_t send_buffer_destroy(struct client *client, uint32_t buffer);
 uint64_t send_comm_create(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t n_ranks, uint32_t rank);
+uint64_t send_comm_create_on(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t n_ranks, uint32_t rank,
+                             int32_t gpu);
 uint64_t send_comm_split(struct client *client, uint32_t parent, uint32_t number, int32_t colour, int32_t key);
 uint64_t send_comm_destroy(struct client *client, uint32_t handle, uint32_t last_sequence);
 uint64_t send_comm_abort(struct client *client, uint32_t handle);

@@ -3,6 +3,7 @@
 #include "tests/daemon/fixture.h"
 #include "tests/daemon/fixture_parts.h"
 
+#include "gpu/plane.h"
 #include "railmux/railmux.h"
 #include <signal.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ static void client_hello(struct client *client) {
         assert_non_null(answer);
         assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_HELLO_REPLY);
         assert_int_equal(answer->message->hello_reply->version, SESSION_PROTOCOL_MAX);
-        assert_int_equal(answer->message->hello_reply->gpus, 8);
+        assert_int_equal(answer->message->hello_reply->gpus, client->fixture->gpus);
         assert_string_equal(answer->message->hello_reply->tenant, "default");
         client->session = answer->message->hello_reply->session;
         client->gpus = answer->message->hello_reply->gpus;
@@ -215,6 +216,50 @@ uint64_t send_buffer_create(struct client *client, uint32_t buffer, uint64_t byt
         return client_send(client, &message);
 }
 
+static void device_memory_fill(Railmux__Session__DeviceMemory *memory, uint8_t handle[64], const char *tag,
+                               uint64_t bytes) {
+        railmux__session__device_memory__init(memory);
+        memset(handle, 0, 64);
+        snprintf((char *)handle, 64, "%s", tag);
+        memory->kind = 1;
+        memory->handle.data = handle;
+        memory->handle.len = 64;
+        memory->allocation_bytes = bytes + 8192;
+        memory->offset = 4096;
+        memory->bytes = bytes;
+}
+
+uint64_t send_ring_open_device(struct client *client, uint32_t gpu, const char *tag, uint64_t bytes) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__RingOpen body = RAILMUX__SESSION__RING_OPEN__INIT;
+        Railmux__Session__DeviceMemory memory;
+        uint8_t handle[64];
+
+        device_memory_fill(&memory, handle, tag, bytes ? bytes : plane_bell_bytes());
+        body.gpu = gpu;
+        body.area = &memory;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN;
+        message.ring_open = &body;
+        return client_send(client, &message);
+}
+
+uint64_t send_buffer_create_device(struct client *client, uint32_t buffer, uint64_t bytes, uint32_t gpu,
+                                   const char *tag) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__BufferCreate body = RAILMUX__SESSION__BUFFER_CREATE__INIT;
+        Railmux__Session__DeviceMemory memory;
+        uint8_t handle[64];
+
+        device_memory_fill(&memory, handle, tag, bytes);
+        body.buffer = buffer;
+        body.bytes = bytes;
+        body.memory = &memory;
+        body.gpu = gpu;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE;
+        message.buffer_create = &body;
+        return client_send(client, &message);
+}
+
 uint64_t send_buffer_destroy(struct client *client, uint32_t buffer) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__BufferDestroy body = RAILMUX__SESSION__BUFFER_DESTROY__INIT;
@@ -226,6 +271,11 @@ uint64_t send_buffer_destroy(struct client *client, uint32_t buffer) {
 }
 
 uint64_t send_comm_create(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t n_ranks, uint32_t rank) {
+        return send_comm_create_on(client, id, n_ranks, rank, -1);
+}
+
+uint64_t send_comm_create_on(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t n_ranks, uint32_t rank,
+                             int32_t gpu) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__CommCreate body = RAILMUX__SESSION__COMM_CREATE__INIT;
         uint8_t bytes[COMM_ID_BYTES];
@@ -235,7 +285,7 @@ uint64_t send_comm_create(struct client *client, const uint8_t id[COMM_ID_BYTES]
         body.comm_id.len = sizeof(bytes);
         body.n_ranks = n_ranks;
         body.rank = rank;
-        body.gpu = -1;
+        body.gpu = gpu;
         body.name = (char *)"test";
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE;
         message.comm_create = &body;
@@ -345,7 +395,7 @@ uint64_t make_comm(struct client **clients, uint32_t n, uint32_t *ret_handles) {
                 assert_int_equal(answer.code, 0);
                 assert_int_equal(answer.rank, r);
                 assert_int_equal(answer.n_ranks, n);
-                assert_int_equal(answer.gpu, r % 8);
+                assert_int_equal(answer.gpu, r % clients[0]->fixture->gpus);
                 assert_int_equal(answer.epoch, 1);
                 assert_true(answer.handle > 0);
                 ret_handles[r] = answer.handle;

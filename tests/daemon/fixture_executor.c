@@ -18,13 +18,14 @@ void executor_send(struct fixture *fixture, Railmux__Executor__Message *message)
         assert_true(r == FRAME_OK || r == FRAME_E_EOF); /* being turned away is part of a test */
 }
 
-static void executor_done(struct fixture *fixture, uint64_t id, uint32_t code) {
+static void executor_done(struct fixture *fixture, uint64_t id, uint32_t code, bool in_use) {
         Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
         Railmux__Executor__Done done = RAILMUX__EXECUTOR__DONE__INIT;
 
         done.code = code;
         done.message = (char *)(code ? "the test says no" : "");
         done.epoch = 1;
+        done.in_use = in_use;
         message.id = id;
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DONE;
         message.done = &done;
@@ -80,6 +81,7 @@ static void executor_inventory(struct fixture *fixture) {
         Railmux__Executor__RingKey rings[256], *ring_list[256];
         Railmux__Executor__BufferKey buffers[512], *buffer_list[512];
         Railmux__Executor__CommKey comms[128], *comm_list[128];
+        Railmux__Executor__BufferKey retired[512], *retired_list[512];
 
         for (unsigned int i = 0; i < executor->n_rings; i++) {
                 railmux__executor__ring_key__init(ring_list[i] = &rings[i]);
@@ -90,6 +92,11 @@ static void executor_inventory(struct fixture *fixture) {
                 railmux__executor__buffer_key__init(buffer_list[i] = &buffers[i]);
                 buffers[i].session = executor->buffers[i].session;
                 buffers[i].buffer = executor->buffers[i].buffer;
+        }
+        for (unsigned int i = 0; i < executor->n_retired; i++) {
+                railmux__executor__buffer_key__init(retired_list[i] = &retired[i]);
+                retired[i].session = executor->retired[i].session;
+                retired[i].buffer = executor->retired[i].buffer;
         }
         for (unsigned int i = 0; i < executor->n_comms; i++) {
                 railmux__executor__comm_key__init(comm_list[i] = &comms[i]);
@@ -103,6 +110,8 @@ static void executor_inventory(struct fixture *fixture) {
         inventory.n_rings = executor->n_rings;
         inventory.buffers = buffer_list;
         inventory.n_buffers = executor->n_buffers;
+        inventory.retired = retired_list;
+        inventory.n_retired = executor->n_retired;
         inventory.comms = comm_list;
         inventory.n_comms = executor->n_comms;
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_INVENTORY;
@@ -120,6 +129,7 @@ void executor_connect(struct fixture *fixture, bool fresh) {
         if (fresh) {
                 executor->instance += 1000;
                 executor->n_sessions = executor->n_rings = executor->n_buffers = executor->n_comms = 0;
+                executor->n_retired = 0;
         }
         fixture_wait(fixture, (executor->fd = frame_connect(fixture->exec)) >= 0);
         executor->welcome = false;
@@ -139,7 +149,7 @@ void executor_release(struct fixture *fixture) {
 
         executor->hold = false;
         for (unsigned int i = 0; i < executor->n_held; i++)
-                executor_done(fixture, executor->held[i], executor->held_code[i]);
+                executor_done(fixture, executor->held[i], executor->held_code[i], executor->held_in_use[i]);
         executor->n_held = 0;
 }
 
@@ -149,6 +159,35 @@ struct fake_comm *executor_comm(struct fixture *fixture, uint64_t number) {
                         return &fixture->executor.comms[i];
         }
         return NULL;
+}
+
+static bool executor_uses_retired(const struct fake_executor *executor, uint64_t session, uint32_t buffer) {
+        for (unsigned int i = 0; i < executor->n_retired; i++) {
+                if (executor->retired[i].session == session && executor->retired[i].buffer == buffer)
+                        return true;
+        }
+        return false;
+}
+
+static void executor_forget_retired(struct fake_executor *executor, uint64_t session, uint32_t buffer) {
+        for (unsigned int i = 0; i < executor->n_retired; i++) {
+                if (executor->retired[i].session == session && executor->retired[i].buffer == buffer) {
+                        executor->retired[i] = executor->retired[--executor->n_retired];
+                        return;
+                }
+        }
+}
+
+void executor_send_released(struct fixture *fixture, uint64_t session, uint32_t buffer) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        Railmux__Executor__BufferReleased released = RAILMUX__EXECUTOR__BUFFER_RELEASED__INIT;
+
+        executor_forget_retired(&fixture->executor, session, buffer);
+        released.session = session;
+        released.buffer = buffer;
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_RELEASED;
+        message.buffer_released = &released;
+        executor_send(fixture, &message);
 }
 
 static void executor_detach_session(struct fixture *fixture, uint64_t session) {
@@ -182,6 +221,12 @@ static void executor_detach_session(struct fixture *fixture, uint64_t session) {
                         executor->buffers[n++] = executor->buffers[i];
         }
         executor->n_buffers = n;
+        n = 0;
+        for (unsigned int i = 0; i < executor->n_retired; i++) {
+                if (executor->retired[i].session != session)
+                        executor->retired[n++] = executor->retired[i];
+        }
+        executor->n_retired = n;
 }
 
 static bool executor_has_session(const struct fake_executor *executor, uint64_t session) {
@@ -239,6 +284,7 @@ static void executor_message(struct fixture *fixture, const Railmux__Executor__M
                              unsigned int n_fds) {
         struct fake_executor *executor = &fixture->executor;
         uint32_t code = m->body_case == executor->refuse ? RMX_E_UNSUPPORTED : 0;
+        bool in_use = false;
         struct fake_comm *comm;
         void *memory;
 
@@ -274,13 +320,19 @@ static void executor_message(struct fixture *fixture, const Railmux__Executor__M
                 executor->buffers[executor->n_buffers++].buffer = m->buffer_import->buffer;
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_RETIRE:
+                assert_true(m->buffer_retire->tell);
                 for (unsigned int i = 0; i < executor->n_buffers; i++) {
                         if (executor->buffers[i].session == m->buffer_retire->session &&
                             executor->buffers[i].buffer == m->buffer_retire->buffer) {
                                 executor->buffers[i] = executor->buffers[--executor->n_buffers];
+                                if (executor->in_use) {
+                                        executor->retired[executor->n_retired].session = m->buffer_retire->session;
+                                        executor->retired[executor->n_retired++].buffer = m->buffer_retire->buffer;
+                                }
                                 break;
                         }
                 }
+                in_use = executor_uses_retired(executor, m->buffer_retire->session, m->buffer_retire->buffer);
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH:
                 assert_int_equal(n_fds, 1);
@@ -306,9 +358,10 @@ static void executor_message(struct fixture *fixture, const Railmux__Executor__M
         }
         if (executor->hold) {
                 executor->held[executor->n_held] = m->id;
+                executor->held_in_use[executor->n_held] = in_use;
                 executor->held_code[executor->n_held++] = code;
         } else {
-                executor_done(fixture, m->id, code);
+                executor_done(fixture, m->id, code, in_use);
         }
 }
 

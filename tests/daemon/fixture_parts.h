@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* What the fixture's loop calls in its parts. */
+#include <stdbool.h>
+
 struct client;
 struct fixture;
 
+/* Directory and files of a fixture; nothing runs yet. */
+void fixture_prepare(struct fixture *fixture, const char *config, bool managed);
 void fixture_notified(struct fixture *fixture);
 void executor_readable(struct fixture *fixture);
 void client_readable(struct client *client);

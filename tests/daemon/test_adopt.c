@@ -167,6 +167,40 @@ static void test_calls_under_way(void **unused) {
 }
 
 /* A client dies while there is no daemon: the others of its comm are told by the successor. */
+/* What was destroyed and is still used stays charged: the successor hears of it from the executor, and the call that
+ * the client repeats waits as the first one did. */
+static void test_buffer_in_use(void **unused) {
+        struct fixture f;
+        struct client *client;
+        uint64_t destroy;
+
+        (void)unused;
+        fixture_setup(&f, "limits: {buffers: 1}\n", true);
+        client = client_open(&f);
+        client_drop(client, client_answer(client, send_buffer_create(client, 1, 4096)));
+        f.executor.in_use = true;
+        destroy = send_buffer_destroy(client, 1);
+        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        assert_int_equal(f.executor.n_retired, 1);
+        assert_null(client_find(client, destroy));
+
+        succeed(&f, false);
+        expect_resumed(client);
+        destroy = send_buffer_destroy(client, 1);
+        client_drop(client, client_answer(client, send_ring_open(client, 1)));
+        assert_null(client_find(client, destroy));
+        assert_int_equal(f.executor.n_buffers, 0); /* it was not imported again */
+        assert_int_equal(f.executor.n_retired, 1);
+        assert_int_equal(take_ack(client, send_buffer_create(client, 1, 4096), NULL, 0), RMX_E_BUSY);
+        assert_int_equal(take_ack(client, send_buffer_create(client, 2, 4096), NULL, 0), RMX_E_LIMIT);
+        executor_send_released(&f, client->session, 1);
+        assert_int_equal(take_ack(client, destroy, NULL, 0), 0);
+        client_drop(client, client_answer(client, send_buffer_create(client, 1, 4096)));
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
 static void test_client_death_between(void **unused) {
         (void)unused;
         for (unsigned int round = 0; round < 2; round++) {
@@ -326,9 +360,13 @@ static void test_orderly_stop_keeps_the_store(void **unused) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_successor_has_everything),     cmocka_unit_test(test_calls_under_way),
-                cmocka_unit_test(test_client_death_between),         cmocka_unit_test(test_sticky_error_survives),
-                cmocka_unit_test(test_killed_again_and_again),       cmocka_unit_test(test_unusable_state),
+                cmocka_unit_test(test_successor_has_everything),
+                cmocka_unit_test(test_calls_under_way),
+                cmocka_unit_test(test_buffer_in_use),
+                cmocka_unit_test(test_client_death_between),
+                cmocka_unit_test(test_sticky_error_survives),
+                cmocka_unit_test(test_killed_again_and_again),
+                cmocka_unit_test(test_unusable_state),
                 cmocka_unit_test(test_orderly_stop_keeps_the_store),
         };
 

@@ -171,6 +171,90 @@ static void test_buffers(void **unused) {
         fixture_teardown(&f);
 }
 
+/* A call that goes through the executor: when it is answered, what the executor said before has been heard. */
+static void round_trip(struct client *client, uint32_t *gpu) {
+        client_drop(client, client_answer(client, send_ring_open(client, (*gpu)++)));
+}
+
+/* The executor still uses what a client destroys: charged, its number taken and the call unanswered until it does not,
+ * and however many there are, other calls get through. */
+static void test_buffers_in_use(void **unused) {
+        enum { MANY = 80 }; /* more than the executor may owe answers for */
+        struct fixture f;
+        struct client *client, *other;
+        uint64_t destroy[MANY + 1];
+        uint32_t gpu = 0;
+        char text[256] = "";
+
+        (void)unused;
+        fixture_setup(&f, "limits: {buffers: 80, bytes: 1G}\n", false);
+        client = client_open(&f);
+        other = client_open(&f);
+        for (uint32_t i = 1; i <= MANY; i++)
+                client_drop(client, client_answer(client, send_buffer_create(client, i, 4096)));
+        f.executor.in_use = true;
+        for (uint32_t i = 1; i <= MANY; i++)
+                destroy[i] = send_buffer_destroy(client, i);
+        round_trip(client, &gpu);
+        assert_int_equal(f.executor.n_retired, MANY);
+        assert_int_equal(take_ack(other, send_buffer_create(other, 1, 4096), text, sizeof(text)), RMX_E_LIMIT);
+        assert_string_equal(text, "tenant default: buffers limit 80 reached");
+        assert_int_equal(take_ack(client, send_buffer_create(client, 1, 4096), NULL, 0), RMX_E_BUSY);
+        for (uint32_t i = 1; i <= MANY; i++)
+                assert_null(client_find(client, destroy[i]));
+
+        /* one is let go, and what is not known is let go in vain */
+        executor_send_released(&f, client->session, 3);
+        executor_send_released(&f, client->session, 3);
+        executor_send_released(&f, client->session, 1000);
+        executor_send_released(&f, client->session + 1000, 1);
+        assert_int_equal(take_ack(client, destroy[3], NULL, 0), 0);
+        client_drop(other, client_answer(other, send_buffer_create(other, 1, 4096)));
+        assert_int_equal(take_ack(other, send_buffer_create(other, 2, 4096), NULL, 0), RMX_E_LIMIT);
+
+        /* a release that comes before the answer is about an earlier one of that number */
+        f.executor.hold = true;
+        destroy[0] = send_buffer_destroy(other, 1);
+        fixture_wait(&f, f.executor.n_held == 1);
+        executor_send_released(&f, other->session, 1);
+        executor_release(&f);
+        round_trip(other, &gpu);
+        assert_null(client_find(other, destroy[0]));
+        assert_int_equal(take_ack(other, send_buffer_create(other, 2, 4096), NULL, 0), RMX_E_LIMIT);
+        executor_send_released(&f, other->session, 1);
+        assert_int_equal(take_ack(other, destroy[0], NULL, 0), 0);
+
+        /* the same executor comes back and still uses them */
+        executor_connect(&f, false);
+        round_trip(client, &gpu);
+        assert_int_equal(f.executor.n_retired, MANY - 1);
+        client_drop(other, client_answer(other, send_buffer_create(other, 1, 4096)));
+        assert_int_equal(take_ack(other, send_buffer_create(other, 2, 4096), NULL, 0), RMX_E_LIMIT);
+        executor_send_released(&f, client->session, 5);
+        assert_int_equal(take_ack(client, destroy[5], NULL, 0), 0);
+        executor_disconnect(&f); /* and let one go while nobody listened */
+        for (unsigned int i = 0; i < f.executor.n_retired; i++)
+                if (f.executor.retired[i].buffer == 7)
+                        f.executor.retired[i] = f.executor.retired[--f.executor.n_retired];
+        executor_connect(&f, false);
+        assert_int_equal(take_ack(client, destroy[7], NULL, 0), 0);
+        assert_null(client_find(client, destroy[8]));
+
+        executor_connect(&f, true); /* a new one has none of them */
+        for (uint32_t i = 8; i <= MANY; i++)
+                assert_int_equal(take_ack(client, destroy[i], NULL, 0), 0);
+        client_drop(other, client_answer(other, send_buffer_create(other, 2, 4096)));
+
+        destroy[0] = send_buffer_destroy(other, 1); /* with the session it ends in any case */
+        round_trip(other, &gpu);
+        assert_null(client_find(other, destroy[0]));
+        client_close(other);
+        client_close(client);
+        fixture_wait_idle(&f);
+        assert_int_equal(f.executor.n_retired, 0);
+        fixture_teardown(&f);
+}
+
 static void test_limits(void **unused) {
         struct fixture f;
         struct client *clients[3], *refused;
@@ -404,6 +488,7 @@ int main(void) {
                 cmocka_unit_test(test_hello_versions),
                 cmocka_unit_test(test_ring),
                 cmocka_unit_test(test_buffers),
+                cmocka_unit_test(test_buffers_in_use),
                 cmocka_unit_test(test_limits),
                 cmocka_unit_test(test_reload),
                 cmocka_unit_test(test_executor_away),

@@ -206,6 +206,13 @@ static void test_foreign_memory(void **unused) {
         close(pipes[1]);
 }
 
+/* What version 1 wrote stands where it did; what is new stands where version 1 wrote zeros. */
+_Static_assert(offsetof(struct state_ring, area) == 24 && offsetof(struct state_buffer, gpu) == 20 &&
+                       offsetof(struct state_buffer, memory) == 24 && offsetof(struct state_member, leave) == 40 &&
+                       offsetof(struct state_member, staging) == 48 && offsetof(struct state_comm, status) == 48 &&
+                       offsetof(struct state_executor, pci) == 80,
+               "bodies only grow at their ends");
+
 /* A record of a kind that this program does not know is treated as free, not misread. */
 static void test_unknown_kind_and_version(void **unused) {
         struct state_record record = session_record(3);
@@ -224,6 +231,14 @@ static void test_unknown_kind_and_version(void **unused) {
         assert_true(header != MAP_FAILED);
         header->version = STATE_VERSION + 1;
         assert_int_equal(state_adopt(state_fd(state), &successor), STATE_E_UNUSABLE);
+        header->version = STATE_VERSION_MIN - 1;
+        assert_int_equal(state_adopt(state_fd(state), &successor), STATE_E_UNUSABLE);
+        /* One step back is fine, and what is written from now on is of this version. */
+        header->version = STATE_VERSION_MIN;
+        assert_int_equal(state_adopt(dup(state_fd(state)), &successor), 0);
+        assert_int_equal(header->version, STATE_VERSION);
+        assert_int_equal(state_devices(successor), 0);
+        state_free(successor);
         munmap(header, STATE_HEADER_BYTES);
         state_free(state);
 }

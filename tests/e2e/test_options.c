@@ -44,7 +44,7 @@ static void test_accepted(void **state) {
         assert_int_equal(o.min_bytes, 1024);
         assert_int_equal(o.max_bytes, 2 << 20);
         assert_int_equal(o.place, OPTIONS_IN_PLACE);
-        assert_true(o.malloc_memory && o.odd && o.duration_s > 1.4);
+        assert_true(o.memory == OPTIONS_MEMORY_MALLOC && o.odd && o.duration_s > 1.4);
         assert_string_equal(o.socket, "/s");
         assert_int_equal(PARSE(&o, error, "all_reduce", "-d", "bfloat16", "-o", "all"), OPTIONS_OK);
         assert_int_equal(o.type[0], RMX_BFLOAT16);
@@ -54,6 +54,35 @@ static void test_accepted(void **state) {
         assert_int_equal(o.type[0], RMX_FLOAT8_E5M2);
         assert_int_equal(PARSE(&o, error, "reduce", "-o", "premul", "-d", "half"), OPTIONS_OK);
         assert_int_equal(o.redop[0], RMX_PREMUL_SUM);
+}
+
+/* What goes together depends on the memory, which the daemon may decide. */
+static void test_memory(void **state) {
+        static const char *const names[] = {"shared", "malloc", "gpu"};
+        char error[OPTIONS_ERROR_MAX];
+        struct options o;
+
+        (void)state;
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-G", "20", "-c", "2"), OPTIONS_OK);
+        assert_int_equal(o.memory, OPTIONS_MEMORY_AUTO);
+        assert_int_equal(o.graphs, 20);
+        o.memory = OPTIONS_MEMORY_SHARED;
+        assert_int_equal(options_check_memory(&o, error), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "GPU memory"));
+        o.memory = OPTIONS_MEMORY_GPU;
+        assert_int_equal(options_check_memory(&o, error), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "-c 2"));
+        o.check = OPTIONS_CHECK_ENDS;
+        assert_int_equal(options_check_memory(&o, error), OPTIONS_OK);
+        o.graphs = 0;
+        o.memory = OPTIONS_MEMORY_SHARED;
+        assert_int_equal(options_check_memory(&o, error), OPTIONS_OK);
+        for (uint32_t i = 0; i < 3; i++) {
+                assert_int_equal(PARSE(&o, error, "all_reduce", "--memory", names[i]), OPTIONS_OK);
+                assert_string_equal(options_memory_name(o.memory), names[i]);
+        }
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--memory", "host"), OPTIONS_OK);
+        assert_int_equal(o.memory, OPTIONS_MEMORY_SHARED);
 }
 
 static void test_refused(void **state) {
@@ -67,7 +96,10 @@ static void test_refused(void **state) {
         assert_non_null(strstr(error, "fp8_e4m3"));
         assert_int_equal(PARSE(&o, error, "all_reduce", "-o", "average"), OPTIONS_E_USAGE);
         assert_non_null(strstr(error, "avg"));
-        assert_int_equal(PARSE(&o, error, "all_reduce", "-G", "4"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-G", "-1"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "-G", "10001"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--memory", "disk"), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "gpu, host, shared, malloc"));
         assert_int_equal(PARSE(&o, error, "all_gather_all"), OPTIONS_E_USAGE);
         assert_int_equal(PARSE(&o, error, "all_reduce", "barrier"), OPTIONS_E_USAGE);
         assert_int_equal(PARSE(&o, error, "--ranks", "2"), OPTIONS_E_USAGE);
@@ -125,6 +157,7 @@ static void test_sizes(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_accepted),
+                cmocka_unit_test(test_memory),
                 cmocka_unit_test(test_refused),
                 cmocka_unit_test(test_sizes),
         };

@@ -4,6 +4,7 @@
 #include "fixture.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,10 +60,10 @@ void fixture_deinit(struct fixture *f) {
         close(f->marks_fd);
 }
 
-void fixture_attach(struct fixture *f, uint32_t *ret_lost) {
+void fixture_attach_comm(struct fixture *f, uint64_t id, uint32_t handle, int marks_fd, uint32_t *ret_lost) {
         struct plan_choice choices[PLAN_CHOICES_MAX];
         struct comm_member members[FIXTURE_RANKS_MAX];
-        struct comm_parameters p = {.id = FIXTURE_COMM,
+        struct comm_parameters p = {.id = id,
                                     .name = "test",
                                     .n_ranks = f->n_ranks,
                                     .ring_depth = FIXTURE_DEPTH,
@@ -72,25 +73,32 @@ void fixture_attach(struct fixture *f, uint32_t *ret_lost) {
         struct comm *comm;
         char error[256] = "";
 
-        assert_int_equal(executor_init(&f->executor, &gpu_host_ops, 8, 2, 1000000000), 0);
-        f->attached = true;
         plan_constants_host(&constants, 2);
         plan_geometry_choose(f->n_ranks, &p.geometry);
         p.n_choices = plan_choose(&constants, f->n_ranks, choices);
+        for (uint32_t r = 0; r < f->n_ranks; r++)
+                members[r] = (struct comm_member){
+                        .handle = handle + r, .gpu = r, .session = session_find(&f->executor, r + 1)};
+        if (comm_attach(&f->executor, &p, members, marks_fd, &comm, ret_lost, error, sizeof(error)))
+                fail_msg("comm_attach: %s", error);
+}
+
+void fixture_attach(struct fixture *f, uint32_t *ret_lost) {
+        struct session *sessions[FIXTURE_RANKS_MAX];
+
+        assert_int_equal(executor_init(&f->executor, f->ops ? f->ops : &gpu_host_ops, 8, 2, 1000000000), 0);
+        f->attached = true;
         pthread_rwlock_wrlock(&f->executor.tables);
         for (uint32_t r = 0; r < f->n_ranks; r++) {
-                members[r] = (struct comm_member){.handle = FIXTURE_HANDLE + r, .gpu = r};
-                assert_int_equal(session_attach(&f->executor, r + 1, (uint32_t)getpid(), &members[r].session), 0);
-                assert_int_equal(session_buffer_import(members[r].session, FIXTURE_BUFFER, f->buffer_bytes,
-                                                       f->ranks[r].buffer_fd),
-                                 0);
+                assert_int_equal(session_attach(&f->executor, r + 1, (uint32_t)getpid(), &sessions[r]), 0);
+                assert_int_equal(
+                        session_buffer_import(sessions[r], FIXTURE_BUFFER, f->buffer_bytes, f->ranks[r].buffer_fd), 0);
         }
-        if (comm_attach(&f->executor, &p, members, f->marks_fd, &comm, ret_lost, error, sizeof(error)))
-                fail_msg("comm_attach: %s", error);
+        fixture_attach_comm(f, FIXTURE_COMM, FIXTURE_HANDLE, f->marks_fd, ret_lost);
         for (uint32_t r = 0; r < f->n_ranks; r++) {
                 int fds[3] = {f->ranks[r].client_fd, f->ranks[r].executor_fd, dup(f->ranks[r].event_fd)};
 
-                assert_int_equal(bell_attach(members[r].session, r, FIXTURE_DEPTH, 4096, fds), 0);
+                assert_int_equal(bell_attach(sessions[r], r, FIXTURE_DEPTH, 4096, fds), 0);
         }
         pthread_rwlock_unlock(&f->executor.tables);
 }
@@ -156,6 +164,48 @@ uint32_t fixture_ring(struct fixture *f, uint32_t rank, const struct ring_reques
         if (ring_producer_must_wake(&r->producer))
                 assert_int_equal(write(r->event_fd, &one, sizeof(one)), sizeof(one));
         return sequence;
+}
+
+uint32_t fixture_ring_single(struct fixture *f, uint32_t rank, const struct ring_group_entry *e) {
+        struct ring_request request = fixture_request(f, rank, e->operation, e->type, 0, e->count, e->peer);
+        bool sends = e->operation == RING_OP_SEND;
+
+        f->ranks[rank].sequence--; /* not a sequence of the comm */
+        request.word[RING_W_SEQUENCE] = e->sequence;
+        request.word[sends ? RING_W_OUT_BUFFER : RING_W_IN_BUFFER] = 0;
+        ring_request_set_u64(&request, sends ? RING_W_OUT_LO : RING_W_IN_LO, 0);
+        ring_request_set_u64(&request, sends ? RING_W_IN_LO : RING_W_OUT_LO, e->offset);
+        return fixture_ring(f, rank, &request);
+}
+
+uint32_t fixture_ring_group(struct fixture *f, uint32_t rank, const struct ring_group_entry *entries, uint32_t n,
+                            uint32_t offset) {
+        const struct ring_layout *layout = &f->ranks[rank].producer.layout;
+        struct ring_request request = {0};
+
+        if (offset + n * sizeof(*entries) <= layout->argument_bytes)
+                memcpy((char *)f->ranks[rank].client_area + layout->argument_offset + offset, entries,
+                       n * sizeof(*entries));
+        ring_request_set_head(&request, RING_OP_GROUP, 0, 0);
+        request.word[RING_W_COMM] = FIXTURE_HANDLE + rank;
+        ring_request_set_u64(&request, RING_W_COUNT_LO, n);
+        request.word[RING_W_ARGUMENT] = offset;
+        request.word[RING_W_EPOCH] = 1;
+        return fixture_ring(f, rank, &request);
+}
+
+bool fixture_latched(const struct fixture *f, uint32_t rank, uint32_t ring_sequence) {
+        const struct ring_executor_header *header = f->ranks[rank].executor_area;
+
+        return ring_sequence_before(ring_sequence, atomic_load(&header->next));
+}
+
+void fixture_wait_entered(struct fixture *f, uint32_t rank, uint32_t ring_sequence) {
+        while (!fixture_latched(f, rank, ring_sequence))
+                sched_yield();
+        /* A worker keeps the table lock from latching to entering. */
+        pthread_rwlock_wrlock(&f->executor.tables);
+        pthread_rwlock_unlock(&f->executor.tables);
 }
 
 uint32_t fixture_wait(struct fixture *f, uint32_t rank, uint32_t ring_sequence) {

@@ -32,7 +32,8 @@ struct fixture {
         struct marks *marks;
         struct fixture_rank ranks[FIXTURE_RANKS_MAX];
 
-        struct executor executor; /* in this process */
+        const struct gpu_ops *ops; /* NULL: the host backend */
+        struct executor executor;  /* in this process */
         bool attached;
         pid_t child; /* or in that one */
 };
@@ -42,6 +43,8 @@ void fixture_deinit(struct fixture *f);
 
 /* Runs an executor here / in a child; attaches sessions 1..n, buffers, the comm, rings. */
 void fixture_attach(struct fixture *f, uint32_t *ret_lost);
+/* Attaches a comm of all sessions, rank r with handle `handle` + r. Write lock. */
+void fixture_attach_comm(struct fixture *f, uint64_t id, uint32_t handle, int marks_fd, uint32_t *ret_lost);
 void fixture_detach(struct fixture *f);
 void fixture_spawn(struct fixture *f);
 void fixture_kill(struct fixture *f);
@@ -50,5 +53,13 @@ void fixture_kill(struct fixture *f);
 struct ring_request fixture_request(struct fixture *f, uint32_t rank, uint32_t op, uint32_t type, uint32_t redop,
                                     uint64_t count, uint32_t root);
 uint32_t fixture_ring(struct fixture *f, uint32_t rank, const struct ring_request *request);
+/* Rings one send or receive in a line of its own / several as a group, whose block is at `offset`. */
+uint32_t fixture_ring_single(struct fixture *f, uint32_t rank, const struct ring_group_entry *entry);
+uint32_t fixture_ring_group(struct fixture *f, uint32_t rank, const struct ring_group_entry *entries, uint32_t n,
+                            uint32_t offset);
+/* Has the executor taken the line? */
+bool fixture_latched(const struct fixture *f, uint32_t rank, uint32_t ring_sequence);
+/* Waits until the executor in this process has taken the line and knows the request. */
+void fixture_wait_entered(struct fixture *f, uint32_t rank, uint32_t ring_sequence);
 /* Waits at most 20 s for the status; fails the test otherwise. */
 uint32_t fixture_wait(struct fixture *f, uint32_t rank, uint32_t ring_sequence);

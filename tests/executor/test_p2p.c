@@ -43,37 +43,8 @@ static struct ring_group_entry entry(uint32_t rank, bool sends, uint32_t peer, u
         };
 }
 
-/* One send or receive in a line of its own. */
-static uint32_t ring_single(struct fixture *f, uint32_t rank, const struct ring_group_entry *e) {
-        struct ring_request request = fixture_request(f, rank, e->operation, e->type, 0, e->count, e->peer);
-        bool sends = e->operation == RING_OP_SEND;
-
-        f->ranks[rank].sequence--; /* not a sequence of the comm */
-        request.word[RING_W_SEQUENCE] = e->sequence;
-        request.word[sends ? RING_W_OUT_BUFFER : RING_W_IN_BUFFER] = 0;
-        ring_request_set_u64(&request, sends ? RING_W_OUT_LO : RING_W_IN_LO, 0);
-        ring_request_set_u64(&request, sends ? RING_W_IN_LO : RING_W_OUT_LO, e->offset);
-        return fixture_ring(f, rank, &request);
-}
-
-static uint32_t ring_group_at(struct fixture *f, uint32_t rank, const struct ring_group_entry *entries, uint32_t n,
-                              uint32_t offset) {
-        const struct ring_layout *layout = &f->ranks[rank].producer.layout;
-        struct ring_request request = {0};
-
-        if (offset + n * sizeof(*entries) <= layout->argument_bytes)
-                memcpy((char *)f->ranks[rank].client_area + layout->argument_offset + offset, entries,
-                       n * sizeof(*entries));
-        ring_request_set_head(&request, RING_OP_GROUP, 0, 0);
-        request.word[RING_W_COMM] = FIXTURE_HANDLE + rank;
-        ring_request_set_u64(&request, RING_W_COUNT_LO, n);
-        request.word[RING_W_ARGUMENT] = offset;
-        request.word[RING_W_EPOCH] = 1;
-        return fixture_ring(f, rank, &request);
-}
-
 static uint32_t ring_group(struct fixture *f, uint32_t rank, const struct ring_group_entry *entries, uint32_t n) {
-        return ring_group_at(f, rank, entries, n, RING_ARGUMENT_ALIGN);
+        return fixture_ring_group(f, rank, entries, n, RING_ARGUMENT_ALIGN);
 }
 
 static int32_t value(uint32_t rank, uint64_t i, uint32_t salt) {
@@ -111,11 +82,11 @@ static void one_pair(void **state) {
 
                 fill(f, i);
                 if (i % 2) {
-                        a = ring_single(f, 2, &send);
-                        b = ring_single(f, 0, &recv);
+                        a = fixture_ring_single(f, 2, &send);
+                        b = fixture_ring_single(f, 0, &recv);
                 } else {
-                        b = ring_single(f, 0, &recv);
-                        a = ring_single(f, 2, &send);
+                        b = fixture_ring_single(f, 0, &recv);
+                        a = fixture_ring_single(f, 2, &send);
                 }
                 assert_int_equal(fixture_wait(f, 2, a), ring_status(RMX_OK, -1));
                 assert_int_equal(fixture_wait(f, 0, b), ring_status(RMX_OK, -1));
@@ -174,10 +145,10 @@ static void group_does_not_hold_back(void **state) {
         both[1] = entry(1, false, 2, 100, 1000);
         q1 = ring_group(f, 1, both, 2);
         e = entry(0, true, 1, 100, 0);
-        q0 = ring_single(f, 0, &e);
+        q0 = fixture_ring_single(f, 0, &e);
         assert_int_equal(fixture_wait(f, 0, q0), ring_status(RMX_OK, -1)); /* rank 1's group still waits for rank 2 */
         e = entry(2, true, 1, 100, 0);
-        q2 = ring_single(f, 2, &e);
+        q2 = fixture_ring_single(f, 2, &e);
         assert_int_equal(fixture_wait(f, 2, q2), ring_status(RMX_OK, -1));
         assert_int_equal(fixture_wait(f, 1, q1), ring_status(RMX_OK, -1));
         expect(f, 1, 0, 0, 0, 100, 1);
@@ -205,11 +176,10 @@ static void several_to_one_peer(void **state) {
 static void count_mismatch(void **state) {
         struct fixture *f = *state;
         struct ring_group_entry send = entry(0, true, 1, 10, 0), recv = entry(1, false, 0, 11, 0);
-        uint32_t a = ring_single(f, 0, &send), b, status;
+        uint32_t a = fixture_ring_single(f, 0, &send), b, status;
 
-        while (!ring_sequence_before(a, atomic_load(&((struct ring_executor_header *)f->ranks[0].executor_area)->next)))
-                sched_yield();
-        b = ring_single(f, 1, &recv);
+        fixture_wait_entered(f, 0, a);
+        b = fixture_ring_single(f, 1, &recv);
         status = fixture_wait(f, 1, b);
         assert_int_equal(ring_status_code(status), RMX_E_MISMATCH);
         assert_int_equal(ring_status_detail(status), RING_DETAIL_COUNT);
@@ -223,10 +193,10 @@ static void wrong_sequence(void **state) {
         uint32_t a, b;
 
         wrong.sequence = 3;
-        assert_int_equal(ring_status_code(fixture_wait(f, 0, ring_single(f, 0, &wrong))), RMX_E_INVALID);
+        assert_int_equal(ring_status_code(fixture_wait(f, 0, fixture_ring_single(f, 0, &wrong))), RMX_E_INVALID);
         assert_int_equal(ring_status_code(fixture_wait(f, 0, ring_group(f, 0, &wrong, 1))), RMX_E_INVALID);
-        a = ring_single(f, 0, &send); /* the pair has not noticed */
-        b = ring_single(f, 1, &recv);
+        a = fixture_ring_single(f, 0, &send); /* the pair has not noticed */
+        b = fixture_ring_single(f, 1, &recv);
         assert_int_equal(fixture_wait(f, 0, a), ring_status(RMX_OK, -1));
         assert_int_equal(fixture_wait(f, 1, b), ring_status(RMX_OK, -1));
 }
@@ -244,21 +214,21 @@ static void block_outside(void **state) {
         struct fixture *f = *state;
         struct ring_group_entry e = entry(0, true, 1, 10, 0);
 
-        ends_comm(f, ring_group_at(f, 0, &e, 1, 4096 - 0));
+        ends_comm(f, fixture_ring_group(f, 0, &e, 1, 4096 - 0));
 }
 
 static void block_unaligned(void **state) {
         struct fixture *f = *state;
         struct ring_group_entry e = entry(0, true, 1, 10, 0);
 
-        ends_comm(f, ring_group_at(f, 0, &e, 1, 72));
+        ends_comm(f, fixture_ring_group(f, 0, &e, 1, 72));
 }
 
 static void block_absent(void **state) {
         struct fixture *f = *state;
         struct ring_group_entry e = entry(0, true, 1, 10, 0);
 
-        ends_comm(f, ring_group_at(f, 0, &e, 1, 0));
+        ends_comm(f, fixture_ring_group(f, 0, &e, 1, 0));
 }
 
 static void entry_beyond_buffer(void **state) {
@@ -287,10 +257,9 @@ static void collective_in_group(void **state) {
 static void peer_leaves(void **state) {
         struct fixture *f = *state;
         struct ring_group_entry e = entry(0, true, 3, 10, 0);
-        uint32_t q = ring_single(f, 0, &e), status;
+        uint32_t q = fixture_ring_single(f, 0, &e), status;
 
-        while (!ring_sequence_before(q, atomic_load(&((struct ring_executor_header *)f->ranks[0].executor_area)->next)))
-                sched_yield();
+        fixture_wait_entered(f, 0, q);
         pthread_rwlock_wrlock(&f->executor.tables);
         comm_rank_leave(&comm_find(&f->executor, FIXTURE_COMM)->ranks[3], 0);
         pthread_rwlock_unlock(&f->executor.tables);
@@ -307,7 +276,7 @@ static void peer_has_left(void **state) {
         pthread_rwlock_wrlock(&f->executor.tables);
         comm_rank_leave(&comm_find(&f->executor, FIXTURE_COMM)->ranks[3], 0);
         pthread_rwlock_unlock(&f->executor.tables);
-        status = fixture_wait(f, 0, ring_single(f, 0, &e));
+        status = fixture_wait(f, 0, fixture_ring_single(f, 0, &e));
         assert_int_equal(ring_status_code(status), RMX_E_PEER_LOST);
         assert_int_equal(ring_status_rank(status), 3);
 }

@@ -2,7 +2,11 @@
 /* Requests through real rings: results, mismatches, hostile lines, leaving ranks, retired buffers. */
 #include "tests/cmocka_all.h"
 
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "executor/session.h"
 #include "fixture.h"
@@ -225,19 +229,59 @@ static void session_dies(void **state) {
         }
 }
 
-/* The client frees a buffer that a request in flight uses: the request still ends, nothing crashes. */
+static bool retire(struct fixture *f, uint64_t session, bool tell) {
+        bool in_use;
+
+        pthread_rwlock_wrlock(&f->executor.tables);
+        in_use = session_buffer_retire(session_find(&f->executor, session), FIXTURE_BUFFER, tell);
+        pthread_rwlock_unlock(&f->executor.tables);
+        return in_use;
+}
+
+/* How often this process maps a rank's buffer, the test's own mapping included. */
+static uint32_t mappings(const struct fixture *f, uint32_t rank) {
+        unsigned long inode, wanted;
+        char line[512];
+        struct stat st;
+        uint32_t n = 0;
+        FILE *file;
+
+        assert_int_equal(fstat(f->ranks[rank].buffer_fd, &st), 0);
+        wanted = (unsigned long)st.st_ino;
+        file = fopen("/proc/self/maps", "re");
+        assert_non_null(file);
+        while (fgets(line, sizeof(line), file))
+                n += strstr(line, "/memfd:") && sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1 && inode == wanted;
+        fclose(file);
+        return n;
+}
+
+static void await_attention(struct fixture *f) {
+        struct pollfd p = {.fd = f->executor.attention_fd, .events = POLLIN};
+        uint64_t value;
+
+        assert_int_equal(poll(&p, 1, 20000), 1);
+        assert_int_equal(read(f->executor.attention_fd, &value, sizeof(value)), sizeof(value));
+}
+
+/* The client frees a buffer that a request in flight uses: the request still ends, and only then the memory is
+ * unmapped, which is told. */
 static void retire_in_use(void **state) {
         struct fixture *f = *state;
         struct ring_request request;
-        uint32_t q[N];
+        uint32_t q[N], id;
+        uint64_t session;
+        bool tell;
 
+        assert_int_equal(mappings(f, 0), 2);
         fill(f, 50000);
         for (uint32_t r = 0; r < N; r++) {
                 request = fixture_request(f, r, RING_OP_ALL_REDUCE, RMX_INT32, RMX_SUM, 50000, 0);
                 if (r == N - 1) {
-                        pthread_rwlock_wrlock(&f->executor.tables);
-                        session_buffer_retire(session_find(&f->executor, 1), FIXTURE_BUFFER);
-                        pthread_rwlock_unlock(&f->executor.tables);
+                        assert_true(retire(f, 1, false));
+                        assert_true(retire(f, 1, true)); /* said again */
+                        assert_false(session_buffer_released(&f->executor, &session, &id, &tell));
+                        assert_int_equal(mappings(f, 0), 2);
                 }
                 q[r] = fixture_ring(f, r, &request);
                 if (r < N - 1) /* until it is latched: the ring's next word moves on */
@@ -248,6 +292,71 @@ static void retire_in_use(void **state) {
         for (uint32_t r = 0; r < N; r++)
                 assert_int_equal(ring_status_code(fixture_wait(f, r, q[r])), RMX_OK);
         check_sum(f, 50000);
+        await_attention(f);
+        assert_true(session_buffer_released(&f->executor, &session, &id, &tell));
+        assert_int_equal(session, 1);
+        assert_int_equal(id, FIXTURE_BUFFER);
+        assert_true(tell);
+        assert_int_equal(mappings(f, 0), 1);
+        assert_false(session_buffer_released(&f->executor, &session, &id, &tell));
+        assert_false(retire(f, 1, true)); /* it is gone */
+        assert_int_equal(mappings(f, 1), 2);
+        assert_false(retire(f, 2, true)); /* idle: unmapped at once, nothing is told */
+        assert_int_equal(mappings(f, 1), 1);
+        assert_false(session_buffer_released(&f->executor, &session, &id, &tell));
+}
+
+/* A number that was given out again while the memory behind it is still used: told once, when all of it is gone. */
+static void retire_twice(void **state) {
+        struct fixture *f = *state;
+        uint32_t q[2], id, n_told = 0;
+        uint64_t session;
+        bool tell;
+
+        for (uint32_t i = 0; i < 2; i++) {
+                struct ring_request request = fixture_request(f, 0, RING_OP_ALL_REDUCE, RMX_INT32, RMX_SUM, 64, 0);
+
+                q[i] = fixture_ring(f, 0, &request);
+                while (!ring_sequence_before(
+                        q[i], atomic_load(&((struct ring_executor_header *)f->ranks[0].executor_area)->next)))
+                        sched_yield();
+                assert_true(retire(f, 1, true));
+                pthread_rwlock_wrlock(&f->executor.tables);
+                assert_int_equal(session_buffer_import(session_find(&f->executor, 1), FIXTURE_BUFFER, f->buffer_bytes,
+                                                       f->ranks[0].buffer_fd),
+                                 0);
+                pthread_rwlock_unlock(&f->executor.tables);
+        }
+        assert_int_equal(mappings(f, 0), 4);
+        pthread_rwlock_wrlock(&f->executor.tables);
+        comm_fail(comm_find(&f->executor, FIXTURE_COMM), ring_status(RMX_E_ABORTED, -1), "enough");
+        pthread_rwlock_unlock(&f->executor.tables);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(ring_status_code(fixture_wait(f, 0, q[i])), RMX_E_ABORTED);
+                assert_true(session_buffer_released(&f->executor, &session, &id, &tell));
+                assert_int_equal(session, 1);
+                n_told += tell;
+        }
+        assert_int_equal(n_told, 1);
+        assert_int_equal(mappings(f, 0), 2); /* the third import is in order */
+}
+
+/* With its session a buffer in use goes at once: nobody waits for it, and nothing is told. */
+static void retire_and_die(void **state) {
+        struct fixture *f = *state;
+        struct ring_request request = fixture_request(f, 0, RING_OP_ALL_REDUCE, RMX_INT32, RMX_SUM, 64, 0);
+        uint32_t q = fixture_ring(f, 0, &request), id;
+        uint64_t session;
+        bool tell;
+
+        while (!ring_sequence_before(q, atomic_load(&((struct ring_executor_header *)f->ranks[0].executor_area)->next)))
+                sched_yield();
+        assert_true(retire(f, 1, true));
+        pthread_rwlock_wrlock(&f->executor.tables);
+        session_detach(session_find(&f->executor, 1));
+        pthread_rwlock_unlock(&f->executor.tables);
+        assert_int_equal(mappings(f, 0), 1);
+        assert_false(session_buffer_released(&f->executor, &session, &id, &tell));
 }
 
 int main(void) {
@@ -260,6 +369,7 @@ int main(void) {
                 SERVE_TEST(wrong_root),   SERVE_TEST(unknown_operation),
                 SERVE_TEST(future_epoch), SERVE_TEST(rank_leaves),
                 SERVE_TEST(session_dies), SERVE_TEST(retire_in_use),
+                SERVE_TEST(retire_twice), SERVE_TEST(retire_and_die),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,5 +75,35 @@ bool rig_works(struct rig *rig);
 /* Ends the comm, after which nothing of it may be left without a completion. */
 bool rig_abort(struct rig *rig);
 
-extern const struct attack_kind attacks_frame[], attacks_descriptor[], attacks_line[], attacks_memory[],
-        attacks_flood[], attacks_comm[], attacks_kill[]; /* each ends with a NULL name */
+/* Waits until the executor has read all lines so far, and copied their blocks; false if it does not. */
+bool rig_read(struct rig *rig);
+
+/* A 64-byte aligned place for an argument block of so many bytes, never 0, anywhere in the argument space. */
+uint32_t rig_place(struct rig *rig, size_t bytes);
+void *rig_block(struct rig *rig, uint32_t place);
+/* A line of this rank with one send or receive, or with a block of n entries. They are no part of its sequence. */
+struct ring_request rig_pair_line(struct rig *rig, uint32_t rank, const struct ring_group_entry *entry);
+struct ring_request rig_group_line(struct rig *rig, uint32_t rank, uint32_t place, uint32_t n);
+/* Rank's send to or receive from `peer`: `count` floats in quarter `quarter` of the memory. */
+struct ring_group_entry rig_entry(bool sends, uint32_t peer, uint32_t sequence, uint32_t quarter, uint64_t count);
+
+/* Lines in flight, and the codes that came back. */
+#define RIG_LINES_MAX  64u
+#define RIG_CODE(code) (UINT64_C(1) << (code))
+struct rig_lines {
+        uint32_t n, n_done;
+        uint32_t sequence[RIG_LINES_MAX];
+        uint32_t status[RIG_LINES_MAX];
+        bool done[RIG_LINES_MAX];
+};
+bool rig_put(struct rig *rig, struct rig_lines *lines, const struct ring_request *line);
+/* Takes what is completed within the time from one completion to the next; true: all are. */
+bool rig_take(struct rig *rig, struct rig_lines *lines, uint32_t timeout_ms);
+/* Takes all, ending the comm for it if some take long. OUTCOME_SERVED: all well; REFUSED: with others of the allowed
+ * codes (RIG_CODE); else WRONG. */
+enum outcome rig_settle(struct rig *rig, struct rig_lines *lines, uint64_t allowed);
+/* Takes all, which must have this code, and this rank in their status. */
+enum outcome rig_expect(struct rig *rig, struct rig_lines *lines, uint32_t code, int32_t rank);
+
+extern const struct attack_kind attacks_frame[], attacks_descriptor[], attacks_line[], attacks_block[], attacks_pair[],
+        attacks_memory[], attacks_flood[], attacks_comm[], attacks_kill[]; /* each ends with a NULL name */

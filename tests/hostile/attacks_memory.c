@@ -180,10 +180,48 @@ static enum outcome run_destroyed_buffers(struct attack *attack) {
         return attack_expect_sane(attack, &rig.wire, OUTCOME_SERVED);
 }
 
+/* What a request uses is not given back by destroying it: the number stays taken, and the charge with it. */
+static enum outcome run_held_buffers(struct attack *attack) {
+        uint64_t destroyed;
+        uint8_t bytes[WIRE_PACKED_MAX];
+        struct rig_lines lines = {0};
+        struct ring_request line;
+        struct wire_answer answer;
+        struct rig rig;
+
+        if (!rig_open(&rig, attack) || !rig_works(&rig))
+                return attack_wrong(attack, "no rig");
+        line = rig_line(&rig, 0); /* the other rank never comes */
+        if (!rig_put(&rig, &lines, &line) || !rig_read(&rig))
+                return attack_wrong(attack, "a line is not read");
+        destroyed = rig.wire.next_id++;
+        for (uint32_t i = 0; i <= attack->number % 3; i++) /* once is enough */
+                wire_send(&rig.wire, bytes, wire_pack_buffer_destroy(bytes, destroyed, 1), NULL, 0);
+        answer = wire_call(&rig.wire, bytes, wire_pack_buffer_create(bytes, rig.wire.next_id, 1, ATTACK_BUFFER));
+        if (answer.body != RAILMUX__SESSION__MESSAGE__BODY_FAILURE || answer.code != RMX_E_BUSY)
+                return attack_wrong(attack, "a buffer in use was made anew");
+        if (attack->number % 2) { /* with the session it goes, too */
+                rig_close(&rig);
+                return OUTCOME_LEFT;
+        }
+        wire_send(&rig.wire, bytes, wire_pack_comm_abort(bytes, rig.wire.next_id++, rig.handle[0]), NULL, 0);
+        if (wire_await(&rig.wire, destroyed).body != RAILMUX__SESSION__MESSAGE__BODY_ACK)
+                return attack_wrong(attack, "a buffer is not destroyed when its last request has ended");
+        if (!rig_take(&rig, &lines, ATTACK_SILENT_MS))
+                return attack_wrong(attack, "a line has no completion after the comm's end");
+        answer = wire_call(&rig.wire, bytes, wire_pack_buffer_create(bytes, rig.wire.next_id, 1, ATTACK_BUFFER));
+        if (answer.body != RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY)
+                return attack_wrong(attack, "the number is not free again");
+        wire_answer_close(&answer);
+        rig_close(&rig);
+        return OUTCOME_REFUSED;
+}
+
 const struct attack_kind attacks_memory[] = {
         {"the wake-up's flags and counter", 24, run_eventfd},
         {"a blocked reader on the wake-up", 6, run_blocking_peer},
         {"seals and pages of the memory", 10, run_seals},
         {"buffers that go while in use", 16, run_destroyed_buffers},
+        {"buffers that stay while in use", 16, run_held_buffers},
         {NULL, 0, NULL},
 };

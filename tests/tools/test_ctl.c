@@ -353,6 +353,11 @@ static void test_documents(void **state) {
         comm.members = members;
         comm.n_members = 1;
         gpu.state = (char *)"ready";
+        gpu.pci = (char *)"0000:1a:00.0";
+        gpu.policy = (char *)"shared";
+        gpu.resident_blocks = 2;
+        gpu.staging_bytes = 1 << 30;
+        gpu.staging_used = 1 << 20;
         label.name = (char *)"executor";
         label.value = (char *)"host";
         metric.kind = (char *)"counter";

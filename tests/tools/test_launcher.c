@@ -172,6 +172,21 @@ static void test_child(void **state) {
         assert_int_equal(errno, ECHILD);
 }
 
+/* Executors of GPUs have their numbers as names; more of them than devices share these. */
+static void test_planes(void **state) {
+        struct fixture *f = *state;
+
+        f->config.devices = 3;
+        f->config.blocks = 7;
+        assert_int_equal(launcher_new(f->base, &f->config, &f->launcher), 0);
+        assert_int_equal(launcher_start(f->launcher, "4"), 0);
+        await_executor(f);
+        assert_non_null(strstr(f->text, "[railmux-executor][--name][4][--backend][hip][--device][1][--policy][adaptive]"
+                                        "[--blocks][7][--socket][/run/railmux/client.sock.exec][--stall-ms][500]"
+                                        "[--log-level][info][--exit-with-daemon]"));
+        assert_int_equal(launcher_start(f->launcher, "four"), -EINVAL);
+}
+
 static void test_program_missing(void **state) {
         struct fixture *f = *state;
 
@@ -235,6 +250,7 @@ static void test_keeper(void **state) {
 int main(int argc, char **argv) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_child, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_planes, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_program_missing, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_parent_dies, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_keeper, setup, teardown),

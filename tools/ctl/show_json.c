@@ -197,7 +197,14 @@ json_t *json_gpus(const struct answer *answer) {
                 o = json_with(o, "executor", json_text(g->executor));
                 o = json_with(o, "memory_bytes", json_number(g->memory_bytes));
                 o = json_with(o, "rings", json_number(g->rings));
+                o = json_with(o, "comms", json_number(g->comms));
                 o = json_with(o, "state", json_text(g->state));
+                o = json_with(o, "pci", *g->pci ? json_text(g->pci) : json_null());
+                o = json_with(o, "policy", *g->policy ? json_text(g->policy) : json_null());
+                o = json_with(o, "resident_blocks", json_number(g->resident_blocks));
+                o = json_with(o, "parked", json_boolean(g->parked));
+                o = json_with(o, "staging_bytes", json_number(g->staging_bytes));
+                o = json_with(o, "staging_used_bytes", json_number(g->staging_used));
                 rows = json_with_row(rows, o);
         }
         return rows;

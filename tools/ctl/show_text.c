@@ -166,12 +166,34 @@ int show_comms(const struct answer *answer, const struct show_options *options, 
         return show_end(&table, out);
 }
 
+/* What only real GPUs have. */
+static void show_gpu_device(struct table *table, const Railmux__Control__Gpu *g) {
+        char used[16], whole[16];
+
+        table_cell(table, "%s", *g->pci ? g->pci : "-");
+        table_cell(table, "%s", *g->policy ? g->policy : "-");
+        if (!*g->policy)
+                table_cell(table, "-");
+        else if (g->parked)
+                table_cell(table, "parked");
+        else
+                table_cell(table, "%u", g->resident_blocks);
+        table_cell(table, "%s/%s", format_size(g->staging_used, used, sizeof(used)),
+                   format_size(g->staging_bytes, whole, sizeof(whole)));
+}
+
 int show_gpus(const struct answer *answer, const struct show_options *options, FILE *out) {
-        static const char *const headers[] = {">GPU", "NAME", "EXECUTOR", ">MEMORY", ">RINGS", "STATE", NULL};
+        static const char *const emulated[] = {">GPU",   "NAME",   "EXECUTOR", ">MEMORY",
+                                               ">RINGS", ">COMMS", "STATE",    NULL};
+        static const char *const real[] = {">GPU",  "NAME", "EXECUTOR", ">MEMORY", ">RINGS",   ">COMMS",
+                                           "STATE", "PCI",  "POLICY",   ">BLOCKS", ">STAGING", NULL};
         struct table table;
+        bool device = false;
 
         (void)options;
-        table_init(&table, headers);
+        for (size_t i = 0; i < answer->n_gpus; i++)
+                device = device || *answer->gpus[i]->pci || answer->gpus[i]->staging_bytes;
+        table_init(&table, device ? real : emulated);
         for (size_t i = 0; i < answer->n_gpus; i++) {
                 const Railmux__Control__Gpu *g = answer->gpus[i];
 
@@ -180,7 +202,10 @@ int show_gpus(const struct answer *answer, const struct show_options *options, F
                 table_cell(&table, "%s", g->executor);
                 table_size(&table, g->memory_bytes);
                 table_cell(&table, "%u", g->rings);
+                table_cell(&table, "%u", g->comms);
                 table_cell(&table, "%s", g->state);
+                if (device)
+                        show_gpu_device(&table, g);
         }
         return show_end(&table, out);
 }

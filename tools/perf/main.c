@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* railmux-perf: measures and verifies collectives of rank processes on one node. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,20 @@ static int run(const struct bench *bench) {
         return status;
 }
 
+/* The ranks fork from this process, so it asks and leaves again. Without an answer the ranks will say why. */
+static uint32_t default_memory(const struct options *options) {
+        struct rmx_session_options session_options = {
+                .size = sizeof(session_options), .socket = options->socket, .name = "railmux-perf"};
+        struct rmx_session *session;
+        bool host;
+
+        if (rmx_session_open(&session_options, &session) != RMX_OK)
+                return OPTIONS_MEMORY_SHARED;
+        host = !*rmx_session_backend(session) || strcmp(rmx_session_backend(session), "host") == 0;
+        rmx_session_close(session);
+        return host ? OPTIONS_MEMORY_SHARED : OPTIONS_MEMORY_GPU;
+}
+
 int main(int argc, char **argv) {
         char error[OPTIONS_ERROR_MAX];
         struct options options;
@@ -50,6 +65,12 @@ int main(int argc, char **argv) {
         case OPTIONS_E_HELP:
                 return EXIT_RIGHT;
         default:
+                fprintf(stderr, "railmux-perf: %s\n", error);
+                return EXIT_USAGE;
+        }
+        if (options.memory == OPTIONS_MEMORY_AUTO)
+                options.memory = default_memory(&options);
+        if (options_check_memory(&options, error) != OPTIONS_OK) {
                 fprintf(stderr, "railmux-perf: %s\n", error);
                 return EXIT_USAGE;
         }

@@ -14,7 +14,8 @@
 #include "tools/perf/pattern.h"
 #include "util/parse.h"
 
-#define BYTES_MAX (UINT64_C(1) << 34)
+#define BYTES_MAX  (UINT64_C(1) << 34)
+#define GRAPHS_MAX 10000u
 
 static const char *const op_names[PATTERN_OP_COUNT] = {
         [PATTERN_ALL_REDUCE] = "all_reduce",
@@ -85,11 +86,14 @@ static const char help_text[] =
         "  -n, --iterations N    calls measured per line (default 20)\n"
         "  -c, --check 0|1|2     0: no verification; 1: the first and the last call of each line (default);\n"
         "                        2: every call\n"
-        "  -G, --graphs N        captured graphs; host memory has none, so only 0 is allowed\n"
+        "  -G, --graphs N        GPU memory: capture N calls in a graph and replay it; -w and -n then count replays\n"
+        "                        (default 0: no graphs)\n"
         "  -J, --json FILE       write the results to FILE as JSON\n"
         "      --in-place MODE   0: out of place, 1: in place, both (default)\n"
         "      --odd             add 0 and 1 elements and odd counts around each size, at unaligned offsets\n"
-        "      --memory KIND     shared: memory of the daemon, used in place (default); malloc: ordinary memory\n"
+        "      --memory KIND     gpu: GPU memory, calls on a stream (default if the daemon serves GPUs); host or "
+        "shared:\n"
+        "                        memory of the daemon, used in place (default otherwise); malloc: ordinary memory\n"
         "      --duration S      measure for about S seconds in all, in rounds of -n calls\n"
         "      --comms N         also time the creation of N further communicators\n"
         "      --socket PATH     the daemon's client socket (default $RAILMUX_SOCKET, /run/railmux/client.sock)\n"
@@ -101,7 +105,8 @@ static const char help_text[] =
         "blocks together for the others; they are rounded down to whole elements (per block). all_to_all_v sends "
         "between\n"
         "nothing and a whole block to each rank.\n"
-        "time is the mean over a line's calls; p50 and p99 are over the calls, each taken at its slowest rank.\n"
+        "time is the mean over a line's calls; p50 and p99 are over the calls, each taken at its slowest rank; with\n"
+        "graphs, over the replays, divided by their calls. On GPUs times are those between events on the stream.\n"
         "Exit status: 0 all right, 1 a wrong element was found, 2 wrong usage, 3 the run failed.\n";
 
 enum { OPT_RANKS = 256, OPT_IN_PLACE, OPT_ODD, OPT_MEMORY, OPT_DURATION, OPT_COMMS, OPT_SOCKET, OPT_VERSION };
@@ -129,6 +134,12 @@ static const struct option long_options[] = {
         {"version", no_argument, NULL, OPT_VERSION},
         {NULL, 0, NULL, 0},
 };
+
+const char *options_memory_name(uint32_t memory) {
+        static const char *const names[OPTIONS_MEMORIES] = {"auto", "shared", "malloc", "gpu"};
+
+        return memory < OPTIONS_MEMORIES ? names[memory] : "?";
+}
 
 const char *options_op_name(uint32_t op) {
         return op < COUNT_OF(op_names) ? op_names[op] : "?";
@@ -224,11 +235,15 @@ static int take_in_place(const char *text, uint32_t *ret_place, char *error) {
         return OPTIONS_OK;
 }
 
-static int take_memory(const char *text, bool *ret_malloc, char *error) {
-        if (strcmp(text, "shared") != 0 && strcmp(text, "malloc") != 0)
-                return usage(error, "--memory: '%.40s' is not allowed; allowed: shared, malloc", text);
-        *ret_malloc = text[0] == 'm';
-        return OPTIONS_OK;
+static int take_memory(const char *text, uint32_t *ret_memory, char *error) {
+        if (strcmp(text, "host") == 0)
+                text = "shared";
+        for (uint32_t i = OPTIONS_MEMORY_AUTO + 1; i < OPTIONS_MEMORIES; i++)
+                if (strcmp(text, options_memory_name(i)) == 0) {
+                        *ret_memory = i;
+                        return OPTIONS_OK;
+                }
+        return usage(error, "--memory: '%.40s' is not allowed; allowed: gpu, host, shared, malloc", text);
 }
 
 static int take_duration(const char *text, double *ret_seconds, char *error) {
@@ -238,16 +253,6 @@ static int take_duration(const char *text, double *ret_seconds, char *error) {
         if (end == text || *end || !isfinite(value) || value <= 0)
                 return usage(error, "--duration: '%.40s' is no number of seconds above 0", text);
         *ret_seconds = value;
-        return OPTIONS_OK;
-}
-
-static int take_graphs(const char *text, char *error) {
-        uint32_t graphs;
-
-        if (parse_u32(text, &graphs) != 0)
-                return usage(error, "-G: '%.40s' is no number", text);
-        if (graphs > 0)
-                return usage(error, "-G: graphs need a GPU stream, which is not supported by this version; use -G 0");
         return OPTIONS_OK;
 }
 
@@ -283,7 +288,7 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
         case 'c':
                 return take_u32("-c", text, 0, 2, &o->check, error);
         case 'G':
-                return take_graphs(text, error);
+                return take_u32("-G", text, 0, GRAPHS_MAX, &o->graphs, error);
         case 'J':
                 o->json = text;
                 return OPTIONS_OK;
@@ -293,7 +298,7 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
                 o->odd = true;
                 return OPTIONS_OK;
         case OPT_MEMORY:
-                return take_memory(text, &o->malloc_memory, error);
+                return take_memory(text, &o->memory, error);
         case OPT_DURATION:
                 return take_duration(text, &o->duration_s, error);
         case OPT_COMMS:
@@ -347,6 +352,15 @@ int options_parse(int argc, char **argv, struct options *ret_options, char ret_e
         if (o.duration_s > 0 && o.iterations == 0)
                 return usage(ret_error, "--duration needs -n above 0");
         *ret_options = o;
+        return OPTIONS_OK;
+}
+
+int options_check_memory(const struct options *o, char ret_error[OPTIONS_ERROR_MAX]) {
+        if (o->graphs && o->memory != OPTIONS_MEMORY_GPU)
+                return usage(ret_error, "-G: graphs need GPU memory (--memory gpu), and a daemon that serves GPUs");
+        if (o->graphs > 1 && o->check == OPTIONS_CHECK_ALL)
+                return usage(ret_error,
+                             "-c 2 verifies every call, which in a graph of several is not possible; use -G 1");
         return OPTIONS_OK;
 }
 

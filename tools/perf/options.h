@@ -10,6 +10,13 @@
 #define OPTIONS_ERROR_MAX  256u
 
 enum options_place { OPTIONS_OUT_OF_PLACE = 1, OPTIONS_IN_PLACE = 2, OPTIONS_BOTH = 3 };
+enum options_memory {
+        OPTIONS_MEMORY_AUTO,
+        OPTIONS_MEMORY_SHARED,
+        OPTIONS_MEMORY_MALLOC,
+        OPTIONS_MEMORY_GPU,
+        OPTIONS_MEMORIES,
+};
 enum options_check { OPTIONS_CHECK_NONE = 0, OPTIONS_CHECK_ENDS = 1, OPTIONS_CHECK_ALL = 2 };
 
 enum {
@@ -30,7 +37,8 @@ struct options {
         uint32_t check; /* enum options_check */
         uint32_t place; /* enum options_place */
         bool odd;
-        bool malloc_memory;
+        uint32_t memory;   /* enum options_memory */
+        uint32_t graphs;   /* calls per captured graph; 0: no graphs */
         double duration_s; /* 0: by iterations */
         uint32_t comms;
         const char *socket; /* NULL: the library's default */
@@ -46,6 +54,9 @@ struct perf_case {
 };
 
 int options_parse(int argc, char **argv, struct options *ret_options, char ret_error[OPTIONS_ERROR_MAX]);
+/* What can only be said when the memory is no longer AUTO. As options_parse. */
+int options_check_memory(const struct options *options, char ret_error[OPTIONS_ERROR_MAX]);
+const char *options_memory_name(uint32_t memory);
 const char *options_op_name(uint32_t op);
 const char *options_type_name(uint32_t type);
 const char *options_redop_name(uint32_t redop);

@@ -60,7 +60,9 @@ void report_begin(const struct bench *bench) {
 
         printf("# railmux-perf %u.%u.%u, %s, %u ranks, %s memory, warm-up %u, calls %u, check %u\n",
                rmx_version() >> 16, rmx_version() >> 8 & 0xffu, rmx_version() & 0xffu, options_op_name(o->op), o->ranks,
-               o->malloc_memory ? "malloc" : "shared", o->warmup, o->iterations, o->check);
+               options_memory_name(o->memory), o->warmup, o->iterations, o->check);
+        if (o->graphs)
+                printf("# graphs of %u calls, replayed\n", o->graphs);
         printf("#\n#%49s %57s   %57s\n", "", "out of place", "in place");
         printf("#%11s %12s %8s %7s %6s ", "size", "count", "type", "redop", "root");
         for (int i = 0; i < 2; i++)
@@ -164,10 +166,10 @@ static json_t *machine_json(const struct options *o) {
         strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &utc);
         snprintf(version, sizeof(version), "%u.%u.%u", rmx_version() >> 16, rmx_version() >> 8 & 0xffu,
                  rmx_version() & 0xffu);
-        return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:s}", "host", names.nodename, "cpu", model, "cpus",
+        return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:I}", "host", names.nodename, "cpu", model, "cpus",
                          (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "kernel", names.release, "architecture",
-                         names.machine, "time", when, "railmux", version, "memory",
-                         o->malloc_memory ? "malloc" : "shared");
+                         names.machine, "time", when, "railmux", version, "memory", options_memory_name(o->memory),
+                         "graphs", (json_int_t)o->graphs);
 }
 
 static json_t *result_json(const struct bench *bench, size_t index, const struct bench_result *result) {

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * On GPUs the ring is device memory of this process, the bell area, and requests are rung by kernels. The library sets
+ * up the area, hands it to the daemon and launches; it takes part in no request.
+ *
+ * So it also hears of nothing by itself. Errors that kernels met stand in host memory (device_status) and are looked at
+ * in every call on the comm. When daemon and executor are both gone nobody answers the kernels that wait, and the
+ * caller may be in a call of the GPU's runtime for ever: whichever call of ours finds that out ends them by closing the
+ * area (devices_lose). A program that waits for streams only should call rmx_comm_error now and then.
+ *
+ * A comm has a slot in the area for its counters. When it is gone and its kernels are not known to have ended, the slot
+ * and what else it had on the device are not used again.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "client/comm.h"
+#include "client/device.h"
+#include "client/device_bounce.h"
+#include "client/device_request.h"
+#include "client/error.h"
+#include "client/session.h"
+#include "ring/line.h"
+#include "util/clock.h"
+#include "util/memfd.h"
+
+#define PLUGIN_VARIABLE "RAILMUX_CLIENT_PLUGIN" /* a path, for tests and unusual installations */
+#define YIELD_NS        100000u                 /* how long a waiting thread spins before it sleeps */
+#define SLEEP_NS        50000
+#define STICKY_WAIT_NS  2000000000u /* for the kernels of a comm that has failed */
+
+/* ---- the plug-in ------------------------------------------------------------------------------------------------- */
+/* Beside this library, in the folder of plug-ins beside it, or wherever the loader looks. */
+static void *plugin_open(const char *backend) {
+        const char *path = secure_getenv(PLUGIN_VARIABLE);
+        char name[64], beside[PATH_MAX];
+        void *plugin = NULL;
+        Dl_info info;
+
+        if (path && *path)
+                return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        snprintf(name, sizeof(name), "librailmux-%s.so", backend);
+        if (dladdr(&plugin_open, &info) && info.dli_fname) {
+                const char *slash = strrchr(info.dli_fname, '/');
+                int folder = slash ? (int)(slash - info.dli_fname) : 0;
+
+                if (slash && snprintf(beside, sizeof(beside), "%.*s/railmux/%s", folder, info.dli_fname, name) <
+                                     (int)sizeof(beside))
+                        plugin = dlopen(beside, RTLD_NOW | RTLD_LOCAL);
+                if (!plugin && slash &&
+                    snprintf(beside, sizeof(beside), "%.*s/%s", folder, info.dli_fname, name) < (int)sizeof(beside))
+                        plugin = dlopen(beside, RTLD_NOW | RTLD_LOCAL);
+        }
+        return plugin ? plugin : dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* It stays loaded: the runtime behind it has threads of its own. */
+static int plugin_load(const char *what, const char *backend, const struct client_gpu_ops **ret_ops) {
+        const struct client_gpu_ops *ops;
+        void *plugin;
+
+        if (strspn(backend, "abcdefghijklmnopqrstuvwxyz") != strlen(backend))
+                return error_set(RMX_E_INTERNAL, "%s: the daemon names a backend that cannot be", what);
+        plugin = plugin_open(backend);
+        if (!plugin)
+                return error_set(RMX_E_UNSUPPORTED,
+                                 "%s: the daemon serves GPUs, for which librailmux-%s.so is needed: %s", what, backend,
+                                 dlerror());
+        ops = dlsym(plugin, CLIENT_GPU_SYMBOL);
+        if (!ops || ops->version != CLIENT_GPU_VERSION) {
+                dlclose(plugin);
+                return error_set(RMX_E_VERSION, "%s: librailmux-%s.so is not of this library's version", what, backend);
+        }
+        *ret_ops = ops;
+        return RMX_OK;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+struct device *device_free(struct device *device) {
+        if (!device)
+                return NULL;
+        /* In a child of fork() the runtime must not be touched: only memory is given back. */
+        if (session_is_ours(device->session)) {
+                if (device->regions) { /* freeing waits for the kernels */
+                        device->ops->release(device->handle);
+                        device_bounces_free(device);
+                }
+                if (device->handle)
+                        device->ops->close(device->handle);
+                pthread_mutex_destroy(&device->regions_mutex);
+                pthread_mutex_destroy(&device->mutex);
+        }
+        if (device->host)
+                memfd_unmap(device->host, device->host_bytes);
+        device_memory_deinit(&device->memory);
+        free(device->requests);
+        free(device);
+        return NULL;
+}
+
+/* Hands the area to the daemon. fds of the answer: host memory, what the executor writes (nothing on GPUs), eventfd. */
+static int device_announce(struct device *device, const char *what, const struct client_gpu_export *area) {
+        Railmux__Session__DeviceMemory memory = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
+        Railmux__Session__RingOpen body = RAILMUX__SESSION__RING_OPEN__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call call = {.message = &message, .n_fds = 3};
+        char error[CLIENT_GPU_TEXT] = "";
+        struct stat status;
+        int r;
+
+        device_memory_describe(area, &memory);
+        body.gpu = device->gpu;
+        body.area = &memory;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN;
+        message.ring_open = &body;
+        r = session_call(device->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY, RPC_NO_DEADLINE);
+        if (r)
+                return r;
+        if (call.answer.ring.gpu != device->gpu || fstat(call.answer.fds[0], &status) < 0 || status.st_size <= 0) {
+                r = error_set(RMX_E_INTERNAL, "%s: the daemon answered with another ring", what);
+        } else {
+                device->host_bytes = (size_t)status.st_size;
+                r = memfd_map(call.answer.fds[0], device->host_bytes, 1, 1, &device->host);
+                if (r)
+                        r = error_set(RMX_E_INTERNAL, "%s: the ring's host memory cannot be mapped (errno %d)", what,
+                                      -r);
+        }
+        frame_close_fds(call.answer.fds, call.answer.n_fds);
+        if (r)
+                return r;
+        r = device->ops->attach(device->handle, device->host, device->host_bytes, error);
+        return r ? error_set(r, "%s: %s", what, error) : RMX_OK;
+}
+
+static int device_new(struct rmx_session *session, const char *what, uint32_t gpu, struct device **ret_device) {
+        const char *pci = session->gpu_pci[gpu];
+        char error[CLIENT_GPU_TEXT] = "";
+        struct client_gpu_export area;
+        struct device *device;
+        int r;
+
+        device = calloc(1, sizeof(*device));
+        if (!device)
+                return error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
+        device->session = session;
+        device->gpu = gpu;
+        pthread_mutex_init(&device->mutex, NULL);
+        pthread_mutex_init(&device->regions_mutex, NULL);
+        device_memory_init(&device->memory);
+        device->requests = calloc(CLIENT_GPU_CELLS, sizeof(*device->requests));
+        r = device->requests ? plugin_load(what, session->backend, &device->ops)
+                             : error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
+        if (!r) {
+                r = device->ops->find(pci, &device->number, error);
+                if (!r)
+                        r = device->ops->open(device->number, &device->handle, &area, error);
+                if (r)
+                        r = error_set(r, "%s: GPU %u: %s", what, gpu, error);
+        }
+        if (!r)
+                r = device_announce(device, what, &area);
+        if (r) {
+                device_free(device);
+                return r;
+        }
+        *ret_device = device;
+        return RMX_OK;
+}
+
+static int device_get(struct rmx_session *session, const char *what, uint32_t gpu, struct device **ret_device) {
+        struct device *device;
+        int r = RMX_OK;
+
+        if (gpu >= session->n_gpus)
+                return error_set(RMX_E_INTERNAL, "%s: the daemon placed this rank on GPU %u of %u", what, gpu,
+                                 session->n_gpus);
+        /* Held during the call to the daemon: nobody could use the device before its answer anyway. */
+        pthread_mutex_lock(&session->devices_mutex);
+        /* relaxed; partner: the store below, under the same mutex. */
+        device = atomic_load_explicit(&session->devices[gpu], memory_order_relaxed);
+        if (!device) {
+                r = device_new(session, what, gpu, &device);
+                if (!r) /* release; partner: the acquire in devices_lose. */
+                        atomic_store_explicit(&session->devices[gpu], device, memory_order_release);
+        }
+        pthread_mutex_unlock(&session->devices_mutex);
+        if (!r)
+                *ret_device = device;
+        return r;
+}
+
+/* The session's device that is this one of the runtime. */
+static int device_of_number(struct rmx_session *session, const char *what, const struct client_gpu_ops *ops,
+                            int32_t number, struct device **ret_device) {
+        for (uint32_t gpu = 0; gpu < session->n_gpus; gpu++) {
+                char error[CLIENT_GPU_TEXT];
+                int32_t found;
+
+                if (!ops->find(session->gpu_pci[gpu], &found, error) && found == number)
+                        return device_get(session, what, gpu, ret_device);
+        }
+        return error_set(RMX_E_INVALID, "%s: this memory is on a GPU that the daemon does not serve", what);
+}
+
+int device_register(struct rmx_session *session, const char *what, const void *address, size_t bytes,
+                    struct device **ret_device) {
+        const struct client_gpu_ops *ops;
+        struct client_gpu_memory memory;
+        char error[CLIENT_GPU_TEXT] = "";
+        struct device *device;
+        uint32_t buffer;
+        int r;
+
+        *ret_device = NULL;
+        if (!session_on_gpus(session))
+                return RMX_OK;
+        r = plugin_load(what, session->backend, &ops);
+        if (r)
+                return r;
+        r = ops->locate(address, &memory, error);
+        if (r)
+                return error_set(r, "%s: %s", what, error);
+        if (memory.residence != CLIENT_GPU_DEVICE)
+                return RMX_OK;
+        if (bytes > memory.bytes - ((uintptr_t)address - memory.base))
+                return error_set(RMX_E_INVALID, "%s: %zu bytes at %p run over the end of their allocation", what, bytes,
+                                 address);
+        r = device_of_number(session, what, ops, memory.device, &device);
+        if (!r)
+                r = device_memory_name(device, what, &memory, &buffer);
+        if (!r)
+                *ret_device = device;
+        return r;
+}
+
+/* ---- comms ------------------------------------------------------------------------------------------------------- */
+int device_join(struct rmx_comm *comm, const char *what) {
+        char error[CLIENT_GPU_TEXT] = "";
+        struct device *device;
+        uint32_t slot = CLIENT_GPU_SLOTS;
+        int r;
+
+        r = device_get(comm->session, what, comm->gpu, &device);
+        if (r)
+                return r;
+        pthread_mutex_lock(&device->mutex);
+        for (uint32_t i = 0; i < CLIENT_GPU_SLOTS && slot == CLIENT_GPU_SLOTS; i++) {
+                if (!(device->slots[i / 64] >> (i % 64) & 1))
+                        slot = i;
+        }
+        if (slot < CLIENT_GPU_SLOTS)
+                device->slots[slot / 64] |= UINT64_C(1) << (slot % 64);
+        pthread_mutex_unlock(&device->mutex);
+        if (slot == CLIENT_GPU_SLOTS)
+                return error_set(RMX_E_LIMIT, "%s: this session has %u communicators on GPU %u already", what,
+                                 CLIENT_GPU_SLOTS, comm->gpu);
+        comm->device = device;
+        comm->slot = slot;
+        r = device->ops->comm_reset(device->handle, slot, error);
+        return r ? error_set(r, "%s: GPU %u: %s", what, comm->gpu, error) : RMX_OK;
+}
+
+void device_part(struct rmx_comm *comm) {
+        struct device *device = comm->device;
+        bool over;
+
+        if (!device)
+                return;
+        pthread_mutex_lock(&device->mutex);
+        over = !device_requests_any(device, comm) && (!comm->streamed || comm->finished);
+        if (over)
+                device->slots[comm->slot / 64] &= ~(UINT64_C(1) << (comm->slot % 64));
+        device_requests_orphan(device, comm);
+        pthread_mutex_unlock(&device->mutex);
+        if (over)
+                device_bounce_give(comm);
+}
+
+void device_pause(struct device *device, uint64_t started_ns) {
+        static const struct timespec moment = {.tv_nsec = SLEEP_NS};
+
+        session_look_seldom(device->session);
+        if (clock_now_ns() - started_ns < YIELD_NS)
+                sched_yield();
+        else
+                (void)nanosleep(&moment, NULL);
+}
+
+/* Nothing on the last stream, and no request of the comm without its end. 1: so it is, 0: not yet, -1: never. */
+static int device_quiet(struct device *device, struct rmx_comm *comm) {
+        int idle = comm->streamed ? device->ops->idle(device->handle, comm->stream) : 1;
+        bool any;
+
+        pthread_mutex_lock(&device->mutex);
+        any = device_requests_any(device, comm);
+        pthread_mutex_unlock(&device->mutex);
+        return idle == 1 && any ? 0 : idle;
+}
+
+bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns) {
+        struct device *device = comm->device;
+        uint64_t started_ns = clock_now_ns();
+        char error[CLIENT_GPU_TEXT];
+        int quiet;
+
+        device_requests_wait(device, comm);
+        while (!(quiet = device_quiet(device, comm))) {
+                uint64_t now = clock_now_ns();
+
+                if (now >= deadline_ns || (comm_status(comm) && now - started_ns >= STICKY_WAIT_NS))
+                        return false;
+                (void)device_status(comm, false);
+                device_pause(device, started_ns);
+        }
+        if (quiet < 0)
+                return false;
+        comm->finished = true;
+        return !device->ops->comm_sequence(device->handle, comm->slot, &comm->last_sequence, error);
+}
+
+uint32_t device_status(struct rmx_comm *comm, bool take) {
+        struct device *device = comm->device;
+        uint32_t status = device->ops->comm_status(device->handle, comm->slot, false);
+
+        if (!status)
+                return 0;
+        if (comm_code_is_sticky(ring_status_code(status)))
+                comm_fail(comm, status);
+        else if (!take)
+                return 0;
+        else
+                (void)device->ops->comm_status(device->handle, comm->slot, true);
+        return status;
+}
+
+void devices_lose(struct rmx_session *session) {
+        if (clock_now_ns() < rpc_lost_ns(&session->rpc) + SESSION_LOOK_NS)
+                return;
+        for (uint32_t i = 0; i < session->n_gpus; i++) {
+                /* acquire; partner: the release in device_get. */
+                struct device *device = atomic_load_explicit(&session->devices[i], memory_order_acquire);
+
+                /* relaxed; partner: itself, in other threads. Once is enough. */
+                if (device && !atomic_exchange_explicit(&device->lost, true, memory_order_relaxed))
+                        device->ops->release(device->handle);
+        }
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* A GPU in a session's use: the bell area, the comms' places in it, the memory that is known there. See device.c. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/device_memory.h"
+#include "client/gpu.h"
+
+struct device_region;
+struct device_request;
+struct rmx_comm;
+struct rmx_session;
+
+struct device {
+        struct rmx_session *session;
+        uint32_t gpu;   /* of the daemon */
+        int32_t number; /* of the runtime */
+        const struct client_gpu_ops *ops;
+        struct client_gpu *handle;
+        void *host; /* what the daemon made for struct bell_host */
+        size_t host_bytes;
+        struct device_memory memory;
+        pthread_mutex_t regions_mutex;
+        struct device_region *regions; /* see device_bounce.c */
+        _Atomic bool lost;             /* its kernels were told to give up */
+
+        pthread_mutex_t mutex; /* guards what follows; held while launching, so that it is the order of a comm */
+        uint64_t slots[CLIENT_GPU_SLOTS / 64]; /* taken */
+        struct device_request *requests;       /* [CLIENT_GPU_CELLS], see device_request.c */
+        uint32_t next_cell;                    /* where to look for a free one */
+        uint32_t n_started;                    /* requests that were rung and have no kernel that waits */
+};
+
+/* Gives a comm that has just been joined its place on its GPU. RMX_*; text set. */
+int device_join(struct rmx_comm *comm, const char *what);
+/* Gives the place back. Comms without one are fine. */
+void device_part(struct rmx_comm *comm);
+/* Waits until nothing of the comm is on the device any more, and sets its last_sequence. False: the deadline has
+ * passed, or there is no hope. A comm with a sticky error is waited for a moment only. */
+bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns);
+/* Status that a kernel of this rank met. A sticky one is the comm's from now on; another one is given once if `take`,
+ * else not at all. 0: none. */
+uint32_t device_status(struct rmx_comm *comm, bool take);
+/* The daemon is gone: after a moment its executors count as gone too, and what waits on the devices is ended. */
+void devices_lose(struct rmx_session *session);
+struct device *device_free(struct device *device); /* returns NULL; after the connection was closed */
+/* Makes GPU memory known to the daemon. *ret_device is NULL if it is none. RMX_*; text set. */
+int device_register(struct rmx_session *session, const char *what, const void *address, size_t bytes,
+                    struct device **ret_device);
+/* One moment of waiting for a kernel: reads events, then lets others run. started_ns: since when. */
+void device_pause(struct device *device, uint64_t started_ns);

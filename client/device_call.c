@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From a call on a GPU to a kernel on the caller's stream. The call returns at once; what it says is that the kernel
+ * was launched, and errors of the request are the communicator's later (rmx_comm_error).
+ *
+ * Small requests are inlined: the kernel itself carries the payload to the executor and the result back, so the memory
+ * may be anything that the device reaches, and need not be known to the daemon. The rule is part of the executor's
+ * protocol: up to CLIENT_GPU_INLINE_BYTES each way, and pieces of whole packets where an operation has several.
+ *
+ * Requests of one communicator are in the order of the calls. On one stream they are by themselves; when another stream
+ * comes, it first waits for what is on the last one. That is not possible with streams that are being captured; there
+ * the caller orders.
+ */
+#include <string.h>
+
+#include "client/comm.h"
+#include "client/device.h"
+#include "client/device_bounce.h"
+#include "client/device_call.h"
+#include "client/error.h"
+#include "client/operation.h"
+#include "client/session.h"
+#include "ring/line.h"
+#include "util/type.h"
+
+#define PACKET_BYTES 8u
+
+static bool can_inline(const struct operation *o) {
+        if (o->in_bytes > CLIENT_GPU_INLINE_BYTES || o->out_bytes > CLIENT_GPU_INLINE_BYTES)
+                return false;
+        switch (o->op) {
+        case RING_OP_ALL_REDUCE:
+        case RING_OP_REDUCE:
+        case RING_OP_BROADCAST:
+        case RING_OP_BARRIER:
+                return true;
+        case RING_OP_ALL_TO_ALL_V:
+                return false;
+        default:
+                return o->count * type_size(o->type) % PACKET_BYTES == 0;
+        }
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* What the pointer points into, which must be of use on this device. */
+static int locate(const struct operation *o, const char *name, const void *address, size_t bytes, bool inlined,
+                  struct client_gpu_memory *ret_memory) {
+        struct device *device = o->comm->device;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        r = device->ops->locate(address, ret_memory, error);
+        if (r)
+                return error_set(r, "%s: %s: %s", o->what, name, error);
+        if (ret_memory->residence == CLIENT_GPU_ORDINARY || (!inlined && ret_memory->residence == CLIENT_GPU_HOST))
+                return error_set(RMX_E_INVALID,
+                                 "%s: %s: %p is host memory; a communicator on GPUs needs memory of GPU %u", o->what,
+                                 name, address, device->gpu);
+        if (ret_memory->residence != CLIENT_GPU_DEVICE)
+                return RMX_OK;
+        if (ret_memory->device != device->number)
+                return error_set(RMX_E_INVALID, "%s: %s: %p is memory of device %d; this rank's is device %d (GPU %u)",
+                                 o->what, name, address, ret_memory->device, device->number, device->gpu);
+        if ((uintptr_t)address - ret_memory->base > ret_memory->bytes ||
+            bytes > ret_memory->bytes - ((uintptr_t)address - ret_memory->base))
+                return error_set(RMX_E_INVALID, "%s: %s: %zu bytes at %p run over the end of their allocation", o->what,
+                                 name, bytes, address);
+        return RMX_OK;
+}
+
+/* A request with all that it needs on the device. */
+struct launch {
+        struct client_gpu_bell bell;
+        uint64_t factor;
+        struct device_region *region[DEVICE_BOUNCES]; /* NULL: the memory is used where it is */
+};
+
+/* Names the memory in the line: its allocation's buffer, or a region's. */
+static int place(const struct operation *o, struct launch *launch, uint32_t direction) {
+        bool in = direction == DEVICE_BOUNCE_IN;
+        uint32_t word = in ? RING_W_IN_BUFFER : RING_W_OUT_BUFFER, buffer = 0;
+        const void *address = in ? o->in : o->out;
+        const char *name = in ? "in" : "out";
+        size_t size = type_size(o->type), bytes = in ? o->in_bytes : o->out_bytes;
+        struct client_gpu_memory memory;
+        uint64_t offset;
+        int r;
+
+        if (!bytes)
+                return RMX_OK;
+        r = locate(o, name, address, bytes, launch->bell.inlined, &memory);
+        if (r || launch->bell.inlined)
+                return r;
+        if ((uintptr_t)address % size)
+                return error_set(RMX_E_INVALID, "%s: %s: %p is not aligned to the %zu bytes of type %u", o->what, name,
+                                 address, size, o->type);
+        if (memory.residence == CLIENT_GPU_DEVICE)
+                r = device_memory_name(o->comm->device, o->what, &memory, &buffer);
+        if (r)
+                return r;
+        offset = (uintptr_t)address - memory.base;
+        if (!buffer) {
+                r = device_bounce_get(o->comm, o->what, direction, bytes, &launch->region[direction]);
+                if (r)
+                        return r;
+                buffer = launch->region[direction]->buffer;
+                offset = 0;
+        }
+        launch->bell.word[word] = buffer;
+        launch->bell.word[word + 1] = (uint32_t)offset;
+        launch->bell.word[word + 2] = (uint32_t)(offset >> 32);
+        return RMX_OK;
+}
+
+/* ---- the request ------------------------------------------------------------------------------------------------- */
+static int prepare(const struct operation *o, bool capturing, struct launch *launch) {
+        struct client_gpu_bell *bell = &launch->bell;
+        struct rmx_comm *comm = o->comm;
+        struct ring_request line = {0};
+        int r;
+
+        (void)device_status(comm, false);
+        if (comm_status(comm))
+                return comm_report(comm, o->what, comm_status(comm));
+        if (operation_is_p2p(o))
+                return error_set(RMX_E_UNSUPPORTED, "%s: not on GPUs in this version", o->what);
+        if (o->vector && comm->n_ranks > CLIENT_GPU_RANKS)
+                return error_set(RMX_E_UNSUPPORTED, "%s: a communicator on GPUs may have %u ranks", o->what,
+                                 CLIENT_GPU_RANKS);
+        ring_request_set_head(&line, o->op, o->type, o->redop);
+        line.word[RING_W_COMM] = comm->handle;
+        ring_request_set_u64(&line, RING_W_COUNT_LO, o->count);
+        line.word[RING_W_PEER] = o->peer;
+        line.word[RING_W_EPOCH] = comm_epoch(comm);
+        *launch = (struct launch){.bell = {.slot = comm->slot,
+                                           .captured = capturing,
+                                           .inlined = can_inline(o),
+                                           .in = o->in,
+                                           .out = o->out,
+                                           .in_bytes = o->in_bytes,
+                                           .out_bytes = o->out_bytes}};
+        _Static_assert(sizeof(bell->word) == sizeof(line.word), "a line is 16 words");
+        memcpy(bell->word, line.word, sizeof(bell->word));
+        if (o->vector) {
+                bell->argument = o->vector;
+                bell->n_arguments = 4 * comm->n_ranks;
+        } else if (o->redop == RMX_PREMUL_SUM) {
+                launch->factor = redop_factor_bits(&o->factor, o->type);
+                bell->argument = &launch->factor;
+                bell->n_arguments = 1;
+        }
+        r = place(o, launch, DEVICE_BOUNCE_IN);
+        return r ? r : place(o, launch, DEVICE_BOUNCE_OUT);
+}
+
+/* With device->mutex: what is launched next comes after the comm's requests before. */
+static int order(const struct operation *o, void *stream, bool capturing) {
+        struct device *device = o->comm->device;
+        struct rmx_comm *comm = o->comm;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r = RMX_OK;
+
+        if (capturing)
+                return RMX_OK;
+        if (comm->streamed && comm->stream != stream && !device->ops->capturing(device->handle, comm->stream))
+                r = device->ops->order(device->handle, comm->stream, stream, error);
+        if (r)
+                return error_set(r, "%s: %s", o->what, error);
+        comm->stream = stream;
+        comm->streamed = true;
+        return RMX_OK;
+}
+
+int device_run(const struct operation *o, void *stream) {
+        struct device *device = o->comm->device;
+        bool capturing = device->ops->capturing(device->handle, stream);
+        char error[CLIENT_GPU_TEXT] = "";
+        struct launch launch;
+        int r;
+
+        r = prepare(o, capturing, &launch);
+        if (r)
+                return r;
+        pthread_mutex_lock(&device->mutex);
+        r = order(o, stream, capturing);
+        if (!r)
+                r = device_bounce_copy_in(o, launch.region[DEVICE_BOUNCE_IN], stream);
+        if (!r) {
+                r = device->ops->call(device->handle, &launch.bell, stream, error);
+                if (r)
+                        r = error_set(r, "%s: %s", o->what, error);
+        }
+        if (!r)
+                r = device_bounce_copy_out(o, launch.region[DEVICE_BOUNCE_OUT], stream);
+        pthread_mutex_unlock(&device->mutex);
+        return r;
+}
+
+int device_begin(const struct operation *o, void *stream, struct device_handle *ret_handle) {
+        struct device *device = o->comm->device;
+        bool capturing = device->ops->capturing(device->handle, stream);
+        char error[CLIENT_GPU_TEXT] = "";
+        struct launch launch;
+        int r;
+
+        r = prepare(o, capturing, &launch);
+        if (r)
+                return r;
+        if (launch.region[DEVICE_BOUNCE_IN] || launch.region[DEVICE_BOUNCE_OUT])
+                return error_set(RMX_E_UNSUPPORTED,
+                                 "%s: this memory has to be copied, for no other process can map it, and that goes "
+                                 "with calls that wait only",
+                                 o->what);
+        pthread_mutex_lock(&device->mutex);
+        r = device_request_take(device, o->comm, o->what, capturing, &launch.bell, stream, ret_handle);
+        if (!r) {
+                r = order(o, stream, capturing);
+                if (!r) {
+                        r = device->ops->start(device->handle, &launch.bell, stream, error);
+                        if (r)
+                                r = error_set(r, "%s: %s", o->what, error);
+                }
+                if (r)
+                        device_request_drop(device, ret_handle);
+        }
+        pthread_mutex_unlock(&device->mutex);
+        return r;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A line names memory as (buffer, offset), and a buffer here is a whole allocation of the caller. It is registered when
+ * it is first met: other processes get a handle of it through the daemon.
+ *
+ * Nobody tells the library when an allocation is freed. Its place may be given to another one, for which the executor's
+ * mapping of the old one would be wrong memory. So a buffer is known by its place and by the number that the runtime
+ * gives each allocation, and both are compared at each call. What has been replaced is taken back from the daemon; its
+ * requests are over, since the caller has freed the memory. (A captured graph that still uses it is the caller's
+ * error.)
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/device.h"
+#include "client/device_memory.h"
+#include "client/error.h"
+#include "client/session.h"
+
+void device_memory_init(struct device_memory *memory) {
+        *memory = (struct device_memory){0};
+        pthread_mutex_init(&memory->mutex, NULL);
+        pthread_mutex_init(&memory->calls, NULL);
+}
+
+void device_memory_deinit(struct device_memory *memory) {
+        free(memory->buffers);
+        pthread_mutex_destroy(&memory->mutex);
+        pthread_mutex_destroy(&memory->calls);
+}
+
+void device_memory_describe(const struct client_gpu_export *from, Railmux__Session__DeviceMemory *to) {
+        to->kind = from->kind;
+        to->handle.data = (uint8_t *)from->handle; /* only read */
+        to->handle.len = from->n_handle;
+        to->allocation_bytes = from->allocation_bytes;
+        to->offset = from->offset;
+        to->bytes = from->bytes;
+}
+
+/* ---- the table, under its mutex ---------------------------------------------------------------------------------- */
+/* The first buffer that ends behind this address. */
+static uint32_t table_lower(const struct device_memory *memory, uint64_t address) {
+        uint32_t low = 0, high = memory->n_buffers;
+
+        while (low < high) {
+                uint32_t middle = low + (high - low) / 2;
+
+                if (memory->buffers[middle].base + memory->buffers[middle].bytes <= address)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return low;
+}
+
+static bool table_find(struct device_memory *memory, const struct client_gpu_memory *wanted, uint32_t *ret_buffer) {
+        bool found;
+        uint32_t at;
+
+        pthread_mutex_lock(&memory->mutex);
+        at = table_lower(memory, wanted->base);
+        found = at < memory->n_buffers && memory->buffers[at].base == wanted->base &&
+                memory->buffers[at].bytes == wanted->bytes && memory->buffers[at].id == wanted->id;
+        if (found)
+                *ret_buffer = memory->buffers[at].buffer;
+        pthread_mutex_unlock(&memory->mutex);
+        return found;
+}
+
+/* Takes out one buffer that lies where `wanted` lies now. */
+static bool table_evict(struct device_memory *memory, const struct client_gpu_memory *wanted, uint32_t *ret_buffer) {
+        bool found;
+        uint32_t at;
+
+        pthread_mutex_lock(&memory->mutex);
+        at = table_lower(memory, wanted->base);
+        found = at < memory->n_buffers && memory->buffers[at].base < wanted->base + wanted->bytes;
+        if (found) {
+                *ret_buffer = memory->buffers[at].buffer;
+                memory->n_buffers--;
+                memmove(&memory->buffers[at], &memory->buffers[at + 1],
+                        (memory->n_buffers - at) * sizeof(memory->buffers[0]));
+        }
+        pthread_mutex_unlock(&memory->mutex);
+        return found;
+}
+
+static bool table_insert(struct device_memory *memory, const struct client_gpu_memory *added, uint32_t buffer) {
+        struct device_buffer *buffers = memory->buffers;
+        uint32_t at;
+
+        pthread_mutex_lock(&memory->mutex);
+        if (memory->n_buffers == memory->capacity) {
+                uint32_t capacity = memory->capacity ? 2 * memory->capacity : 64;
+
+                buffers = reallocarray(buffers, capacity, sizeof(*buffers));
+                if (buffers) {
+                        memory->buffers = buffers;
+                        memory->capacity = capacity;
+                }
+        }
+        if (buffers) {
+                at = table_lower(memory, added->base);
+                memmove(&buffers[at + 1], &buffers[at], (memory->n_buffers - at) * sizeof(*buffers));
+                buffers[at] = (struct device_buffer){
+                        .base = added->base, .bytes = added->bytes, .id = added->id, .buffer = buffer};
+                memory->n_buffers++;
+        }
+        pthread_mutex_unlock(&memory->mutex);
+        return buffers != NULL;
+}
+
+/* ---- registration ------------------------------------------------------------------------------------------------ */
+static int memory_create(struct device *device, const char *what, const struct client_gpu_memory *memory,
+                         uint32_t *ret_buffer) {
+        Railmux__Session__DeviceMemory described = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
+        Railmux__Session__BufferCreate body = RAILMUX__SESSION__BUFFER_CREATE__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call call = {.message = &message};
+        char error[CLIENT_GPU_TEXT] = "";
+        struct client_gpu_export export;
+        int r;
+
+        r = device->ops->export_memory(memory, &export, error);
+        if (r == RMX_E_UNSUPPORTED) {
+                *ret_buffer = 0;
+                return RMX_OK;
+        }
+        if (r)
+                return error_set(r, "%s: %s", what, error);
+        device_memory_describe(&export, &described);
+        body.buffer = buffer_table_next_id(&device->session->buffers);
+        body.bytes = memory->bytes;
+        body.memory = &described;
+        body.gpu = device->gpu;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE;
+        message.buffer_create = &body;
+        r = session_call(device->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, RPC_NO_DEADLINE);
+        if (r)
+                return r;
+        if (call.answer.buffer.buffer != body.buffer)
+                return error_set(RMX_E_INTERNAL, "%s: the daemon answered with another buffer", what);
+        *ret_buffer = body.buffer;
+        return RMX_OK;
+}
+
+static int memory_register(struct device *device, const char *what, const struct client_gpu_memory *memory,
+                           uint32_t *ret_buffer) {
+        uint32_t old;
+        int r;
+
+        while (table_evict(&device->memory, memory, &old)) {
+                r = old ? buffer_forget(device->session, what, old) : RMX_OK;
+                if (r)
+                        return r;
+        }
+        r = memory_create(device, what, memory, ret_buffer);
+        if (r || table_insert(&device->memory, memory, *ret_buffer))
+                return r;
+        if (*ret_buffer)
+                (void)buffer_forget(device->session, what, *ret_buffer);
+        return error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
+}
+
+int device_memory_name(struct device *device, const char *what, const struct client_gpu_memory *memory,
+                       uint32_t *ret_buffer) {
+        int r = RMX_OK;
+
+        if (table_find(&device->memory, memory, ret_buffer))
+                return RMX_OK;
+        pthread_mutex_lock(&device->memory.calls);
+        if (!table_find(&device->memory, memory, ret_buffer)) /* another thread may have been faster */
+                r = memory_register(device, what, memory, ret_buffer);
+        pthread_mutex_unlock(&device->memory.calls);
+        return r;
+}
+
+int device_memory_forget(struct device *device, const char *what, const void *address) {
+        const struct client_gpu_memory place = {.base = (uintptr_t)address, .bytes = 1};
+        uint32_t buffer;
+        int r = RMX_OK;
+
+        pthread_mutex_lock(&device->memory.calls);
+        if (table_evict(&device->memory, &place, &buffer) && buffer)
+                r = buffer_forget(device->session, what, buffer);
+        pthread_mutex_unlock(&device->memory.calls);
+        return r == RMX_E_DAEMON_LOST ? RMX_OK : r;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a start has rung is known on the device only, since a graph may repeat it; it leaves it in a cell of device
+ * memory, from which the wait takes it. Cells are dealt out here. A cell is free again when its wait has ended, which a
+ * word in host memory shows; one that was captured stays with its graph, which may be replayed at any time, so it is
+ * never given out again.
+ *
+ * A request that was rung and is not waited for holds a place of the bell area. The kernels of later requests wait for
+ * places, perhaps on the very stream on which the wait would come; so only so many may be started, and a few places are
+ * always left.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/comm.h"
+#include "client/device.h"
+#include "client/device_request.h"
+#include "client/error.h"
+#include "client/session.h"
+#include "ring/line.h"
+#include "util/clock.h"
+
+/* Has the kernel that waits for this request ended? Then the cell is free, if nobody will ask. */
+static bool request_ended(struct device *device, uint32_t cell, uint32_t *ret_status) {
+        struct device_request *request = &device->requests[cell];
+
+        if (!device->ops->poll(device->handle, cell, request->turn, ret_status))
+                return false;
+        if (request->state == DEVICE_REQUEST_ENDING)
+                request->state = DEVICE_REQUEST_FREE;
+        return true;
+}
+
+int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, bool captured,
+                        struct client_gpu_bell *bell, void *stream, struct device_handle *ret_handle) {
+        struct device_request *request = NULL;
+        uint32_t cell = device->next_cell, status;
+
+        if (device->n_started == CLIENT_GPU_STARTED)
+                return error_set(RMX_E_BUSY,
+                                 "%s: %u requests on GPU %u were started and not waited for; rmx_wait for the oldest "
+                                 "ones first",
+                                 what, device->n_started, device->gpu);
+        for (uint32_t i = 0; i < CLIENT_GPU_CELLS && !request; i++) {
+                cell = (device->next_cell + i) % CLIENT_GPU_CELLS;
+                if (device->requests[cell].state == DEVICE_REQUEST_ENDING)
+                        (void)request_ended(device, cell, &status);
+                if (device->requests[cell].state == DEVICE_REQUEST_FREE)
+                        request = &device->requests[cell];
+        }
+        if (!request)
+                return error_set(RMX_E_BUSY, "%s: captured graphs and outstanding requests hold all %u cells of GPU %u",
+                                 what, CLIENT_GPU_CELLS, device->gpu);
+        device->next_cell = (cell + 1) % CLIENT_GPU_CELLS;
+        device->n_started++;
+        bell->cell = cell;
+        *request = (struct device_request){.comm = comm,
+                                           .what = what,
+                                           .stream = stream,
+                                           .bell = *bell,
+                                           .state = DEVICE_REQUEST_STARTED,
+                                           .turn = request->turn + 1 ? request->turn + 1 : 1,
+                                           .captured = captured};
+        *ret_handle = (struct device_handle){.device = device, .cell = cell, .turn = request->turn};
+        return RMX_OK;
+}
+
+void device_request_drop(struct device *device, const struct device_handle *handle) {
+        device->requests[handle->cell].state = DEVICE_REQUEST_FREE;
+        device->n_started--;
+}
+
+/* NULL: it is over. With device->mutex. */
+static struct device_request *request_find(const struct device_handle *handle) {
+        struct device_request *request = &handle->device->requests[handle->cell];
+
+        return request->turn == handle->turn && request->comm &&
+                               (request->state == DEVICE_REQUEST_STARTED || request->state == DEVICE_REQUEST_WAITING)
+                       ? request
+                       : NULL;
+}
+
+static int request_unknown(const char *what) {
+        return error_set(RMX_E_INVALID, "%s: this request was waited for already, or its comm destroyed", what);
+}
+
+/* With device->mutex. */
+static int request_launch(struct device *device, struct device_request *request, const char *what, void *stream,
+                          uint32_t state) {
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        request->bell.turn = request->captured ? 0 : request->turn;
+        r = device->ops->wait(device->handle, &request->bell, stream, error);
+        if (r)
+                return error_set(r, "%s: %s", what, error);
+        request->state = request->captured ? DEVICE_REQUEST_KEPT : state;
+        request->stream = stream;
+        device->n_started--;
+        return RMX_OK;
+}
+
+int device_request_enqueue(const struct device_handle *handle, const char *what, void *stream) {
+        struct device *device = handle->device;
+        bool capturing = device->ops->capturing(device->handle, stream);
+        struct device_request *request;
+        int r;
+
+        pthread_mutex_lock(&device->mutex);
+        request = request_find(handle);
+        if (!request)
+                r = request_unknown(what);
+        else if (request->state == DEVICE_REQUEST_WAITING)
+                r = error_set(RMX_E_INVALID, "%s: rmx_wait_for or rmx_test waits for this request already", what);
+        else if (request->captured != capturing)
+                r = error_set(RMX_E_INVALID,
+                              "%s: the request was %s, and the stream is %s; both belong in the same capture", what,
+                              request->captured ? "captured" : "started at once",
+                              capturing ? "being captured" : "not being captured");
+        else
+                r = request_launch(device, request, what, stream, DEVICE_REQUEST_ENDING);
+        pthread_mutex_unlock(&device->mutex);
+        return r;
+}
+
+/* With device->mutex: makes sure that a kernel waits. */
+static int request_attend(const struct device_handle *handle, const char *what, void *stream,
+                          struct device_request **ret_request) {
+        struct device_request *request = request_find(handle);
+
+        if (!request)
+                return request_unknown(what);
+        *ret_request = request;
+        if (request->captured)
+                return error_set(RMX_E_INVALID, "%s: a captured request is waited for in its graph: rmx_wait_stream",
+                                 what);
+        if (request->state == DEVICE_REQUEST_WAITING)
+                return RMX_OK;
+        return request_launch(handle->device, request, what, stream ? stream : request->stream, DEVICE_REQUEST_WAITING);
+}
+
+/* The result of a request whose kernel has ended. With device->mutex. */
+static int request_harvest(struct device_request *request, uint32_t status) {
+        uint32_t code = ring_status_code(status);
+        struct rmx_comm *comm = request->comm;
+
+        request->state = DEVICE_REQUEST_FREE;
+        if (code == RMX_OK)
+                return RMX_OK;
+        if (comm_code_is_sticky(code))
+                comm_fail(comm, status);
+        return comm_report(comm, request->what, status);
+}
+
+int device_request_wait(const struct device_handle *handle, const char *what, void *stream, uint64_t deadline_ns,
+                        bool *ret_done) {
+        struct device *device = handle->device;
+        struct device_request *request = NULL;
+        uint64_t started_ns = clock_now_ns();
+        uint32_t status;
+        int r;
+
+        *ret_done = false;
+        for (;;) {
+                bool ended = false;
+
+                pthread_mutex_lock(&device->mutex);
+                r = request_attend(handle, what, stream, &request);
+                if (!r)
+                        ended = request_ended(device, handle->cell, &status);
+                if (ended) {
+                        *ret_done = true;
+                        r = request_harvest(request, status);
+                }
+                pthread_mutex_unlock(&device->mutex);
+                if (r || ended || clock_now_ns() >= deadline_ns)
+                        return r;
+                /* A context that is gone never says so in the word. */
+                if (clock_now_ns() - started_ns > SESSION_LOOK_NS &&
+                    device->ops->idle(device->handle, request->stream) < 0) {
+                        *ret_done = true;
+                        return error_set(RMX_E_DEVICE_LOST, "%s: the context of GPU %u is lost", what, device->gpu);
+                }
+                device_pause(device, started_ns);
+        }
+}
+
+void device_requests_wait(struct device *device, const struct rmx_comm *comm) {
+        pthread_mutex_lock(&device->mutex);
+        for (uint32_t i = 0; i < CLIENT_GPU_CELLS && device->n_started; i++) {
+                struct device_request *request = &device->requests[i];
+
+                if (request->comm == comm && request->state == DEVICE_REQUEST_STARTED && !request->captured)
+                        (void)request_launch(device, request, request->what, request->stream, DEVICE_REQUEST_ENDING);
+                else if (request->comm == comm && request->state == DEVICE_REQUEST_WAITING)
+                        request->state = DEVICE_REQUEST_ENDING;
+        }
+        pthread_mutex_unlock(&device->mutex);
+}
+
+bool device_requests_any(struct device *device, const struct rmx_comm *comm) {
+        uint32_t status;
+        bool any = false;
+
+        for (uint32_t i = 0; i < CLIENT_GPU_CELLS; i++) {
+                struct device_request *request = &device->requests[i];
+
+                if (request->state != DEVICE_REQUEST_FREE && request->state != DEVICE_REQUEST_KEPT &&
+                    request->comm == comm && !request->captured)
+                        any |= !request_ended(device, i, &status);
+        }
+        return any;
+}
+
+void device_requests_orphan(struct device *device, const struct rmx_comm *comm) {
+        for (uint32_t i = 0; i < CLIENT_GPU_CELLS; i++) {
+                struct device_request *request = &device->requests[i];
+
+                if (request->comm != comm)
+                        continue;
+                request->comm = NULL;
+                if (request->state == DEVICE_REQUEST_WAITING)
+                        request->state = DEVICE_REQUEST_ENDING;
+                if (request->state == DEVICE_REQUEST_STARTED)
+                        device->n_started--;
+                if (request->state == DEVICE_REQUEST_STARTED)
+                        request->state = DEVICE_REQUEST_KEPT;
+        }
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Requests on a GPU whose ringing and waiting are two kernels. See device_request.c. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/gpu.h"
+#include "railmux/railmux.h"
+
+struct device;
+struct rmx_comm;
+
+enum device_request_state {
+        DEVICE_REQUEST_FREE,
+        DEVICE_REQUEST_STARTED, /* rung; no kernel waits */
+        DEVICE_REQUEST_WAITING, /* a kernel waits, and the user may ask for its result */
+        DEVICE_REQUEST_ENDING,  /* a kernel waits, nobody will ask */
+        DEVICE_REQUEST_KEPT,    /* in a captured graph, for ever */
+};
+
+/* One per cell of the bell area; under device->mutex. */
+struct device_request {
+        struct rmx_comm *comm; /* NULL: destroyed */
+        const char *what;
+        void *stream;
+        struct client_gpu_bell bell; /* for the wait */
+        uint32_t state;
+        uint32_t turn; /* counts the requests of this cell */
+        bool captured;
+};
+
+/* What the user's struct rmx_request holds. */
+struct device_handle {
+        struct device *device;
+        uint32_t cell;
+        uint32_t turn;
+};
+
+/* Takes a cell for a request that is about to be started. With device->mutex. RMX_*; text set. */
+int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, bool captured,
+                        struct client_gpu_bell *bell, void *stream, struct device_handle *ret_handle);
+/* It was not started after all. With device->mutex. */
+void device_request_drop(struct device *device, const struct device_handle *handle);
+
+/* Puts the waiting kernel on the stream (NULL: that of the start), unless there is one, and waits until it has ended.
+ * *ret_done: the request is over, and what is returned is its result. RMX_*; text set. */
+int device_request_wait(const struct device_handle *handle, const char *what, void *stream, uint64_t deadline_ns,
+                        bool *ret_done);
+/* Puts the waiting kernel on this stream and forgets the request. RMX_*; text set. */
+int device_request_enqueue(const struct device_handle *handle, const char *what, void *stream);
+
+/* Puts waiting kernels behind all that the comm has started. */
+void device_requests_wait(struct device *device, const struct rmx_comm *comm);
+/* Is any request of the comm not known to have ended? With device->mutex. */
+bool device_requests_any(struct device *device, const struct rmx_comm *comm);
+/* The comm goes away. With device->mutex. */
+void device_requests_orphan(struct device *device, const struct rmx_comm *comm);

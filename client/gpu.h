@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * What the library needs of a GPU runtime, so that it links none: a table that a plug-in (client/hip/) exports under
+ * CLIENT_GPU_SYMBOL. The library decides what is asked for; the plug-in knows the bell area and its kernels.
+ *
+ * Threads: any; calls on one struct client_gpu that change it (comm_reset, order, close) come one at a time.
+ * Errors: RMX_*, with a sentence in `error` (CLIENT_GPU_TEXT bytes). A call leaves the thread's current device and the
+ * runtime's last error as they were. No call is a stream operation, or is refused while some stream is being captured,
+ * but those that take a stream.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CLIENT_GPU_VERSION 1u
+#define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
+#define CLIENT_GPU_TEXT    256u
+
+/* Of the bell area (gpu/device/bell.h, which only the plug-in sees and compares). */
+#define CLIENT_GPU_SLOTS        256u   /* ranks of one session on one GPU */
+#define CLIENT_GPU_STARTED      48u    /* requests rung and not waited for, well below the depth of the area */
+#define CLIENT_GPU_INLINE_BYTES 16384u /* larger ones name memory in their lines */
+#define CLIENT_GPU_RANKS        32u
+#define CLIENT_GPU_ARGUMENTS    (4u * CLIENT_GPU_RANKS) /* words of an argument block */
+#define CLIENT_GPU_CELLS        4096u                   /* that starts and waits may use */
+#define CLIENT_GPU_HANDLE_BYTES 64u
+
+struct client_gpu; /* a device in a session's use: its bell area */
+
+/* An allocation for other processes, as in DeviceMemory of proto/session.proto. */
+struct client_gpu_export {
+        uint32_t kind;
+        uint32_t n_handle;
+        unsigned char handle[CLIENT_GPU_HANDLE_BYTES];
+        uint64_t allocation_bytes;
+        uint64_t offset;
+        uint64_t bytes;
+};
+
+/* What a pointer points into. */
+enum client_gpu_residence {
+        CLIENT_GPU_ORDINARY, /* no memory of the runtime */
+        CLIENT_GPU_HOST,     /* host memory that GPUs can reach */
+        CLIENT_GPU_MANAGED,
+        CLIENT_GPU_DEVICE,
+};
+struct client_gpu_memory {
+        uint32_t residence;
+        int32_t device; /* of the runtime */
+        uint64_t base;  /* of the allocation; DEVICE only, as all that follows */
+        uint64_t bytes;
+        uint64_t id; /* of the allocation, never given twice in a process; 0: the runtime has none */
+};
+
+/* A request for the device. */
+struct client_gpu_bell {
+        uint32_t word[16]; /* template of the line; argument, flags and sequence are the plug-in's */
+        uint32_t slot;     /* of the comm */
+        bool captured;     /* the stream is being captured */
+        bool inlined; /* payload and result travel in the area: in and out are any memory that the device reaches */
+        const void *in;
+        void *out;
+        uint64_t in_bytes, out_bytes; /* not more than CLIENT_GPU_INLINE_BYTES if inlined */
+        uint32_t n_arguments;         /* words of the argument block, 0: none */
+        const uint64_t *argument;
+        uint32_t cell; /* start and wait: where the one leaves for the other what it rang */
+        uint32_t turn; /* wait: of the cell; 0: nobody polls */
+};
+
+struct client_gpu_ops {
+        uint32_t version; /* CLIENT_GPU_VERSION */
+        const char *name;
+
+        /* The process's device with this PCI address. RMX_E_DENIED: it cannot see it. */
+        int (*find)(const char *pci, int32_t *ret_device, char *error);
+        /* A zeroed bell area there. */
+        int (*open)(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_export *ret_area, char *error);
+        /* host: memory that the executor reads (struct bell_host lies there); stays mapped until close. */
+        int (*attach)(struct client_gpu *gpu, void *host, size_t bytes, char *error);
+        /* Ends what still waits on the device with RMX_E_DEVICE_LOST, then gives everything back. NULL is allowed. */
+        void (*close)(struct client_gpu *gpu);
+        /* Ends what waits now and later with RMX_E_DEVICE_LOST. */
+        void (*release)(struct client_gpu *gpu);
+
+        /* A rank begins in this slot: its counters, status included, are 0. */
+        int (*comm_reset)(struct client_gpu *gpu, uint32_t slot, char *error);
+        /* Last sequence of the rank's collectives. */
+        int (*comm_sequence)(struct client_gpu *gpu, uint32_t slot, uint32_t *ret_sequence, char *error);
+        /* First status other than RMX_OK that a kernel met, 0: none; the next one counts as first after `forget`. Never
+         * blocks. */
+        uint32_t (*comm_status)(const struct client_gpu *gpu, uint32_t slot, bool forget);
+
+        int (*locate)(const void *address, struct client_gpu_memory *ret_memory, char *error);
+        /* RMX_E_UNSUPPORTED: this kind of memory cannot be handed to another process. */
+        int (*export_memory)(const struct client_gpu_memory *memory, struct client_gpu_export *ret_export, char *error);
+
+        /* Memory that export_memory takes, of at least so many bytes; free waits for all kernels of the process. */
+        int (*alloc)(struct client_gpu *gpu, size_t bytes, struct client_gpu_memory *ret_memory, char *error);
+        void (*free)(struct client_gpu *gpu, const struct client_gpu_memory *memory);
+        /* Puts a copy on the stream, from and to memory that the device reaches. */
+        int (*copy)(struct client_gpu *gpu, void *to, const void *from, size_t bytes, void *stream, char *error);
+
+        bool (*capturing)(struct client_gpu *gpu, void *stream);
+        /* What is put on `to` from now on comes after what is on `from` now. */
+        int (*order)(struct client_gpu *gpu, void *from, void *to, char *error);
+        /* 1: the stream has run out of work, 0: not, -1: the device is lost. */
+        int (*idle)(struct client_gpu *gpu, void *stream);
+
+        /* Put a kernel on the stream: one that rings and waits, one that rings, one that waits for what the cell's
+         * start rang. A wait leaves its status for poll unless `turn` is 0. */
+        int (*call)(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
+        int (*start)(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
+        int (*wait)(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
+        /* Has the wait of this turn ended? Never blocks. */
+        bool (*poll)(const struct client_gpu *gpu, uint32_t cell, uint32_t turn, uint32_t *ret_status);
+};

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* What the files of the plug-in share. Which runtime it is, is decided here. */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/gpu.h"
+#include "client/hip/bell.h"
+#include "railmux/railmux.h"
+#ifdef RAILMUX_CUDA
+#include "gpu/device/hip_on_cuda.h"
+#define MEMORY_ON_DEVICE HIP_ON_CUDA_MEMORY_DEVICE
+#define VISIBLE_DEVICES  "CUDA_VISIBLE_DEVICES"
+#else
+#include <hip/hip_runtime_api.h>
+#define MEMORY_ON_DEVICE hipMemoryTypeDevice
+#define VISIBLE_DEVICES  "HIP_VISIBLE_DEVICES"
+#endif
+
+#define EXPORT_IPC 1u /* DeviceMemory.kind */
+
+/* Host memory that the device writes and reads: completion of waits, and what is copied into the area. */
+struct pinned {
+        uint64_t ended[CLIENT_GPU_CELLS];
+        uint32_t one;
+        uint32_t zero[2 * BELL_RANKS];
+        uint32_t sequence;
+        struct bell_header header;
+        uint32_t released[BELL_DEPTH];
+};
+
+struct client_gpu {
+        int device;
+        char *area;
+        uint64_t *cells;
+        struct pinned *pinned, *pinned_there; /* here, and as the device sees it */
+        struct bell_host *host, *host_there;
+        hipStream_t stream;
+        hipEvent_t event;
+        pthread_mutex_t copies; /* the stream and the copied words of `pinned` */
+};
+
+/* Sets the sentence and returns the code. */
+int gpu_say(int code, char *error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The same for a failed call of the runtime. */
+int gpu_fail(hipError_t r, const char *call, char *error);
+
+/* What a call changes of the thread's state, and puts back. See plugin.c. */
+struct scope {
+        int device;
+        bool moved;
+        bool relaxed;
+        hipStreamCaptureMode mode;
+};
+
+/* Makes the device current. Whatever is returned, scope_leave follows. */
+hipError_t scope_device(struct scope *scope, int device);
+/* And declares what follows harmless for captures. */
+hipError_t scope_enter(struct scope *scope, int device);
+void scope_leave(struct scope *scope);
+
+/* The calls of the table, see client/gpu.h. area.c: */
+int gpu_find(const char *pci, int32_t *ret_device, char *error);
+int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_export *ret_area, char *error);
+int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, char *error);
+void gpu_close(struct client_gpu *gpu);
+void gpu_release(struct client_gpu *gpu);
+int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error);
+int gpu_comm_sequence(struct client_gpu *gpu, uint32_t slot, uint32_t *ret_sequence, char *error);
+uint32_t gpu_comm_status(const struct client_gpu *gpu, uint32_t slot, bool forget);
+/* memory.c: */
+int gpu_locate(const void *address, struct client_gpu_memory *ret_memory, char *error);
+int gpu_export(const struct client_gpu_memory *memory, struct client_gpu_export *ret_export, char *error);
+int gpu_alloc(struct client_gpu *gpu, size_t bytes, struct client_gpu_memory *ret_memory, char *error);
+void gpu_free(struct client_gpu *gpu, const struct client_gpu_memory *memory);
+int gpu_copy(struct client_gpu *gpu, void *to, const void *from, size_t bytes, void *stream, char *error);

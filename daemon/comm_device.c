@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Staging on GPUs.
+ *
+ * Each executor of a GPU brings a pool of staging memory, which all other executors map. Which part of it belongs to
+ * which rank is decided here, since several executors have to agree on it before the first of them attaches the comm.
+ *
+ * Who writes into staging is not who owns it. So three things have to be waited for:
+ *   - A comm is attached when all its executors are there: each has to know the others' pools before (PEER_ATTACH
+ * stands in front of COMM_ATTACH in each executor's queue).
+ *   - Staging of a comm that has gone is dealt out again when every executor that knew the comm has detached it, or has
+ *     ended: until then its kernels may still write there (struct comm_leftover).
+ *   - After a restart of this daemon executors may know comms of which only the predecessor knew. So no staging is
+ *     dealt out before every executor of the predecessor is back, or has been away for long.
+ *
+ * An executor that dies takes its pool with it, so all comms with a rank on that GPU are over: RMX_E_DEVICE_LOST for
+ * these ranks, RMX_E_LOST for the others. The other executors still map the dead pool. When a new process comes with a
+ * new one, they have to let go of the old one first; comms with a rank on that GPU are therefore detached and attached
+ * again with their error, which their ranks go on to be answered with.
+ */
+#include "daemon/comm_device.h"
+
+#include "daemon/comm.h"
+#include "daemon/comm_join.h"
+#include "daemon/executor_link.h"
+#include "daemon/executor_op.h"
+#include "daemon/manager.h"
+#include "gpu/plane.h"
+#include "railmux/railmux.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#define DEVICE_BACK_NS  (UINT64_C(10) * 1000000000u) /* for the executors of a predecessor */
+#define DEVICE_ABORT_NS (UINT64_C(4) * 1000000000u)  /* above PLANE_CALL_MS */
+
+/* ---- placing ----------------------------------------------------------------------------------------------------- */
+
+static void comm_device_give(struct manager *manager, uint64_t number) {
+        struct executor_link *link;
+
+        DL_FOREACH(manager->links, link)
+        pool_give(&link->pool, number);
+}
+
+/* Is an executor of the predecessor still to be waited for? */
+static bool comm_device_early(const struct manager *manager) {
+        const struct executor_link *link;
+
+        if (clock_now_ns() - manager->started_ns > DEVICE_BACK_NS)
+                return false;
+        DL_FOREACH(manager->links, link) {
+                if (link->adopted)
+                        return true;
+        }
+        return false;
+}
+
+static bool comm_device_complete(const struct comm *comm) {
+        struct executor_link *link;
+
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                link = manager_link_of_gpu(comm->manager, comm->members[r].gpu);
+                if (!link || !executor_link_connected(link))
+                        return false;
+        }
+        return true;
+}
+
+int comm_device_place(struct comm *comm, char *text, size_t text_size) {
+        uint64_t bytes = plane_staging_bytes(comm->n_ranks);
+
+        if (comm->placed)
+                return 0;
+        if (!comm_device_complete(comm) || comm_device_early(comm->manager))
+                return COMM_E_WAIT;
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                struct comm_member *member = &comm->members[r];
+                struct executor_link *link = manager_link_of_gpu(comm->manager, member->gpu);
+                int e = pool_take(&link->pool, bytes, comm->number, &member->staging);
+
+                if (!e)
+                        continue;
+                if (e == POOL_E_FULL)
+                        snprintf(text, text_size,
+                                 "GPU %u has no staging left for rank %u: %" PRIu64 " KiB are needed, %" PRIu64
+                                 " of %" PRIu64 " KiB are in use",
+                                 member->gpu, r, bytes / 1024, link->pool.used / 1024, link->pool.bytes / 1024);
+                else
+                        snprintf(text, text_size, "out of memory");
+                comm_device_give(comm->manager, comm->number);
+                return e == POOL_E_FULL ? COMM_E_LIMIT : COMM_E_RESOURCE;
+        }
+        comm->placed = true;
+        return 0;
+}
+
+bool comm_device_adopt(struct comm *comm, uint32_t rank) {
+        struct comm_member *member = &comm->members[rank];
+        struct executor_link *link = manager_link_of_gpu(comm->manager, member->gpu);
+        uint64_t bytes = plane_staging_bytes(comm->n_ranks);
+
+        return link && bytes && pool_take_at(&link->pool, member->staging, bytes, comm->number) == 0;
+}
+
+bool comm_device_ready(const struct comm *comm) {
+        return comm->placed && comm_device_complete(comm);
+}
+
+void comm_device_gone(struct comm *comm) {
+        struct manager *manager = comm->manager;
+        struct comm_leftover *leftover;
+        uint64_t mask;
+
+        if (!manager->on_device || !comm->placed || manager->stopping)
+                return;
+        mask = comm->attachment.known & comm_needed(comm) & ~comm_device_dead(manager);
+        leftover = mask ? calloc(1, sizeof(*leftover)) : NULL;
+        if (!leftover) { /* without memory: the executors are told in order, which is nearly as good */
+                comm_device_give(manager, comm->number);
+                return;
+        }
+        leftover->comm = comm->number;
+        leftover->mask = mask;
+        DL_APPEND(manager->leftovers, leftover);
+}
+
+uint32_t comm_device_code(const struct comm *comm, const struct executor_link *link, int32_t *ret_rank) {
+        uint32_t code = comm->code;
+
+        *ret_rank = comm->code ? comm->failed_rank : -1;
+        if (!code && comm->aborting) {
+                code = comm->abort_code;
+                *ret_rank = comm->abort_rank;
+        }
+        if (code == RMX_E_LOST && comm->lost_gpu >= 0 && (uint32_t)comm->lost_gpu - link->first_gpu < link->n_gpus)
+                code = RMX_E_DEVICE_LOST;
+        return code;
+}
+
+/* One comm that may go on. true: it went wrong, and comms have been freed. */
+static bool comm_device_go_on(struct comm *comm) {
+        char text[160];
+        int r;
+
+        if (comm->state == COMM_JOINING)
+                return false;
+        if (comm->state == COMM_ATTACHING) {
+                r = comm_device_place(comm, text, sizeof(text));
+                if (r && r != COMM_E_WAIT) {
+                        comm_join_fail(comm, r == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, "%s", text);
+                        return true;
+                }
+        }
+        executor_attach_comm(comm);
+        return false;
+}
+
+void comm_device_retry(struct manager *manager) {
+        struct comm *comm, *next;
+
+again:
+        for (comm = manager->comms; comm; comm = next) {
+                next = comm->hh.next;
+                if (comm_device_go_on(comm))
+                        goto again;
+        }
+}
+
+/* ---- executors come and go --------------------------------------------------------------------------------------- */
+
+uint64_t comm_device_dead(const struct manager *manager) {
+        const struct executor_link *link;
+        uint64_t mask = 0;
+
+        DL_FOREACH(manager->links, link) {
+                if (link->dead)
+                        mask |= executor_link_mask(link);
+        }
+        return mask;
+}
+
+static void comm_device_kill(struct manager *manager) {
+        uint64_t now_ns = clock_now_ns(), guilty = 0;
+        struct executor_link *link;
+        struct comm *comm;
+
+        for (comm = manager->comms; comm; comm = comm->hh.next)
+                if (comm->aborting && now_ns - comm->abort_ns > DEVICE_ABORT_NS)
+                        guilty |= comm_needed(comm) & ~comm->abort_acked;
+        DL_FOREACH(manager->links, link) {
+                if (!(guilty & executor_link_mask(link)) || link->pidfd < 0)
+                        continue;
+                log_fields(LOG_LEVEL_ERROR, (const char *const[]){"EXECUTOR", link->name, NULL},
+                           "executor %s (pid %d) does not end a communicator; killing it", link->name, (int)link->pid);
+                syscall(SYS_pidfd_send_signal, link->pidfd, SIGKILL, NULL, 0); /* its pidfd tells the rest */
+        }
+}
+
+void comm_device_overdue(struct manager *manager) {
+        struct executor_link *link;
+        char reason[64];
+
+        comm_device_kill(manager);
+        if (clock_now_ns() - manager->started_ns <= DEVICE_BACK_NS)
+                return;
+        DL_FOREACH(manager->links, link) {
+                if (!link->adopted || executor_link_connected(link))
+                        continue;
+                snprintf(reason, sizeof(reason), "the executor of GPU %u has not come back", link->first_gpu);
+                comm_device_lost(link, reason);
+        }
+}
+
+static void comm_device_leftovers(struct manager *manager, uint64_t mask, uint64_t only_comm) {
+        struct comm_leftover *leftover, *tmp;
+
+        DL_FOREACH_SAFE(manager->leftovers, leftover, tmp) {
+                if (only_comm && leftover->comm != only_comm)
+                        continue;
+                leftover->mask &= ~mask;
+                if (leftover->mask)
+                        continue;
+                comm_device_give(manager, leftover->comm);
+                DL_DELETE(manager->leftovers, leftover);
+                free(leftover);
+        }
+}
+
+void comm_device_lost(struct executor_link *link, const char *reason) {
+        struct manager *manager = link->manager;
+        uint64_t mask = executor_link_mask(link);
+        struct comm *comm, *next;
+
+        if (link->dead)
+                return;
+        link->dead = true;
+        link->adopted = false;
+again:
+        for (comm = manager->comms; comm; comm = next) {
+                next = comm->hh.next;
+                if (!(comm_needed(comm) & mask) || comm->state == COMM_JOINING)
+                        continue;
+                if (comm->state == COMM_ATTACHING && comm->attachment.known) {
+                        comm_join_fail(comm, RMX_E_DEVICE_LOST, "%s", reason);
+                        goto again;
+                }
+                if (comm->state == COMM_ATTACHING)
+                        continue; /* nobody knows of it: it waits for the next one */
+                if (!comm->code && !comm->aborting)
+                        comm->lost_gpu = (int32_t)link->first_gpu;
+                comm_broken(comm, mask, RMX_E_LOST, -1, reason);
+                comm_aborted(comm, mask); /* also one that ends for another reason */
+        }
+        comm_device_leftovers(manager, mask, 0);
+        manager_place_later(manager);
+}
+
+/* The executor lets go of a comm that it is to have again, with its error, when all are there. */
+static void comm_device_again(struct comm *comm, struct executor_link *link) {
+        uint64_t mask = executor_link_mask(link);
+
+        if (!(comm->attachment.sent & mask))
+                return;
+        executor_op_push(link, EXECUTOR_OP_COMM_DETACH, comm->number, 0);
+        attachment_forget(&comm->attachment, mask);
+}
+
+void comm_device_join(struct executor_link *link, bool fresh) {
+        struct manager *manager = link->manager;
+        uint64_t mask = executor_link_mask(link);
+        struct executor_link *other;
+        struct comm *comm;
+
+        for (comm = manager->comms; comm; comm = comm->hh.next) {
+                if (comm->state != COMM_READY || !(comm_needed(comm) & mask) || (!comm->code && !comm->aborting))
+                        continue;
+                comm_device_again(comm, link); /* it may have been away when another died */
+                DL_FOREACH(manager->links, other) {
+                        if (fresh && other != link)
+                                comm_device_again(comm, other);
+                }
+        }
+        DL_FOREACH(manager->links, other) {
+                if (other == link || !executor_link_connected(other))
+                        continue;
+                if (link->peers[other->index] != other->instance)
+                        executor_op_push(link, EXECUTOR_OP_PEER_ATTACH, other->index, 0);
+                link->peers[other->index] = other->instance;
+                if (other->peers[link->index] != link->instance)
+                        executor_op_push(other, EXECUTOR_OP_PEER_ATTACH, link->index, 0);
+                other->peers[link->index] = link->instance;
+        }
+        manager_place_later(manager);
+}
+
+void comm_device_detached(struct executor_link *link, uint64_t comm) {
+        comm_device_leftovers(link->manager, executor_link_mask(link), comm);
+}
+
+void comm_device_settle(struct executor_link *link) {
+        uint64_t mask = executor_link_mask(link);
+        struct comm_leftover *leftover, *tmp;
+
+        DL_FOREACH_SAFE(link->manager->leftovers, leftover, tmp) {
+                if (leftover->mask & mask && !executor_op_queued(link, EXECUTOR_OP_COMM_DETACH, leftover->comm))
+                        comm_device_leftovers(link->manager, mask, leftover->comm);
+        }
+}
+
+void comm_device_free_leftovers(struct manager *manager) {
+        struct comm_leftover *leftover, *tmp;
+
+        DL_FOREACH_SAFE(manager->leftovers, leftover, tmp) {
+                DL_DELETE(manager->leftovers, leftover);
+                free(leftover);
+        }
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/device_memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int device_memory_take(uint32_t kind, const void *handle, size_t n_handle, uint64_t allocation_bytes, uint64_t offset,
+                       uint64_t bytes, struct device_memory *ret_memory, char *text, size_t text_size) {
+        uint64_t end;
+
+        *ret_memory = (struct device_memory){0};
+        if (kind == 0)
+                return 0;
+        if (kind != DEVICE_MEMORY_IPC || n_handle != DEVICE_MEMORY_HANDLE_BYTES)
+                snprintf(text, text_size, "memory of kind %u with a handle of %zu bytes; allowed: kind %u with %u",
+                         kind, n_handle, DEVICE_MEMORY_IPC, DEVICE_MEMORY_HANDLE_BYTES);
+        else if (bytes == 0 || __builtin_add_overflow(offset, bytes, &end))
+                snprintf(text, text_size, "memory without bytes, or beyond all addresses");
+        else if (allocation_bytes && end > allocation_bytes)
+                snprintf(text, text_size, "memory beyond the end of its allocation");
+        else {
+                ret_memory->kind = kind;
+                ret_memory->n_handle = (uint32_t)n_handle;
+                memcpy(ret_memory->handle, handle, n_handle);
+                ret_memory->allocation_bytes = allocation_bytes;
+                ret_memory->offset = offset;
+                ret_memory->bytes = bytes;
+                return 0;
+        }
+        return DEVICE_MEMORY_E_INVALID;
+}
+
+bool device_memory_equal(const struct device_memory *a, const struct device_memory *b) {
+        return memcmp(a, b, sizeof(*a)) == 0;
+}

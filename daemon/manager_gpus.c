@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* Which GPUs this daemon serves, and the executors that should exist for them. */
+#include "daemon/executor_link.h"
+#include "daemon/gpu_probe.h"
+#include "daemon/manager.h"
+#include "daemon/state.h"
+#include "util/log.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Sessions of emulated GPUs have nothing that a real one could use, and the other way round. */
+bool manager_state_fits(const struct manager *manager) {
+        const char *backend = manager->config->backend;
+
+        return strcmp(backend, state_devices(manager->state) ? "host" : "hip") != 0;
+}
+
+/* How many devices there are; 0: GPUs are emulated. A successor goes by what its predecessor found, since that is what
+ * sessions know, and looking takes seconds. */
+static int manager_find_devices(struct manager *manager, struct gpu_probe *probe) {
+        struct config *config = manager->config;
+        char text[GPU_PROBE_TEXT] = "";
+        int r;
+
+        config->devices = 0;
+        if (strcmp(config->backend, "host") == 0)
+                return 0;
+        if (manager->restarts > 0) {
+                config->devices = state_devices(manager->state);
+                return 0;
+        }
+        r = gpu_probe_run(probe, text);
+        if (r < 0)
+                return r;
+        if (r && strcmp(config->backend, "hip") == 0) {
+                log_error("no GPU can be served: %s", text);
+                return -ENODEV;
+        }
+        if (r == GPU_PROBE_E_NONE)
+                log_notice("no GPU runtime: %s; emulating GPUs", text);
+        else if (r)
+                log_warning("the GPUs of this node cannot be served: %s; emulating GPUs", text);
+        if (r)
+                return 0;
+        config->devices = probe->n_gpus;
+        state_set_devices(manager->state, config->devices);
+        log_notice("%s: %u GPUs, the first is %s (%s)", probe->runtime, probe->n_gpus, probe->gpu[0].name,
+                   probe->gpu[0].pci);
+        return 0;
+}
+
+/* The executors that should exist: one for all emulated GPUs, or one for each GPU, named by its number. */
+int manager_new_links(struct manager *manager) {
+        const struct config *config = manager->config;
+        struct gpu_probe probe = {0};
+        struct executor_link *link;
+        char name[16];
+        int r;
+
+        r = manager_find_devices(manager, &probe);
+        if (r < 0)
+                return r;
+        manager->on_device = config->devices > 0;
+        if (!manager->on_device) {
+                manager->n_gpus = config->gpus;
+                return executor_link_new(manager, "host", 0, manager->n_gpus, &link);
+        }
+        manager->n_gpus = config->hip_gpus ? config->hip_gpus : config->devices;
+        for (uint32_t gpu = 0; gpu < manager->n_gpus && !r; gpu++) {
+                snprintf(name, sizeof(name), "%u", gpu);
+                r = executor_link_new(manager, name, gpu, 1, &link);
+                if (!r)
+                        memcpy(link->pci, probe.gpu[gpu % config->devices].pci, sizeof(link->pci));
+        }
+        return r;
+}
+
+const char *manager_backend(const struct manager *manager) {
+        return manager->on_device ? "hip" : "host";
+}
+
+const char *manager_gpu_pci(struct manager *manager, uint32_t gpu) {
+        const struct executor_link *link = manager_link_of_gpu(manager, gpu);
+
+        return manager->on_device && link ? link->pci : "";
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The control thread of a GPU's executor.
+ *
+ * Requests never come by here: kernels find, check and run them. What is left is to tell the plane what exists, to look
+ * every few milliseconds at what the kernels have reported, and to tell railmuxd what it has to know.
+ *
+ * An error ends a comm on this GPU at once, and railmuxd carries it to the executors of the comm's other ranks. The
+ * order of an end matters: first the plane (no kernel touches the memory of the comm any more), then whoever waits for
+ * that. So each function here calls the plane before it forgets anything, in the order comms, buffers, ring, mapping.
+ *
+ * Not every hang is an error that a kernel could see: a rank that waits for one that has left waits for ever. Whoever
+ * stalls is therefore looked at again, with what railmuxd said about the other ranks (plane_report_stalls).
+ */
+#include "executor/plane_executor.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "railmux/railmux.h"
+#include "ring/line.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/memfd.h"
+#include "util/result.h"
+
+#define PLANE_TICK_MS 2u
+
+struct plane_session *plane_session_find(struct plane_executor *executor, uint64_t id) {
+        struct plane_session *session;
+
+        HASH_FIND(hh, executor->sessions, &id, sizeof(id), session);
+        return session;
+}
+
+struct plane_attached *plane_comm_find(struct plane_executor *executor, uint64_t id) {
+        struct plane_attached *comm;
+
+        HASH_FIND(hh, executor->comms, &id, sizeof(id), comm);
+        return comm;
+}
+
+void plane_session_free(struct plane_executor *executor, struct plane_session *session) {
+        struct plane_buffer *buffer, *next;
+
+        HASH_ITER(hh, session->buffers, buffer, next) {
+                HASH_DEL(session->buffers, buffer);
+                free(buffer);
+        }
+        memfd_unmap(session->host, session->host_bytes);
+        HASH_DEL(executor->sessions, session);
+        free(session);
+}
+
+void plane_comm_free(struct plane_executor *executor, struct plane_attached *comm) {
+        HASH_DEL(executor->comms, comm);
+        free(comm);
+}
+
+void plane_comm_fail(struct plane_executor *executor, struct plane_attached *comm, uint32_t code, int32_t rank,
+                     const char *format, ...) {
+        va_list args;
+
+        if (comm->code)
+                return;
+        comm->code = code;
+        comm->failed_rank = rank;
+        comm->unreported = true;
+        va_start(args, format);
+        vsnprintf(comm->text, sizeof(comm->text), format, args);
+        va_end(args);
+        executor->ops->comm_abort(executor->plane, comm->id, ring_status(code, rank));
+}
+
+static const char *detail_text(uint32_t status) {
+        static const char *const names[] = {
+                [RING_DETAIL_OPERATION] = " (another operation)", [RING_DETAIL_TYPE] = " (another type)",
+                [RING_DETAIL_REDOP] = " (another reduction)",     [RING_DETAIL_COUNT] = " (another count)",
+                [RING_DETAIL_ROOT] = " (another root)",
+        };
+        uint32_t detail = ring_status_detail(status);
+
+        return detail < sizeof(names) / sizeof(names[0]) && names[detail] ? names[detail] : "";
+}
+
+static void plane_look_at(struct plane_executor *executor, const struct plane_rank_report *report, uint64_t now_ns) {
+        struct plane_attached *comm = plane_comm_find(executor, report->comm);
+        struct plane_rank *rank;
+        int32_t blamed;
+
+        if (!comm || report->rank >= comm->n_ranks)
+                return;
+        rank = &comm->ranks[report->rank];
+        if (report->rung != rank->rung || !rank->since_ns)
+                rank->since_ns = now_ns;
+        rank->rung = report->rung;
+        rank->finished = report->finished;
+        rank->operation = report->operation;
+        if (!report->status || comm->code)
+                return;
+        blamed = ring_status_rank(report->status);
+        executor->invalid += ring_status_code(report->status) == RMX_E_INVALID;
+        executor->mismatches += ring_status_code(report->status) == RMX_E_MISMATCH;
+        plane_comm_fail(executor, comm, ring_status_code(report->status), blamed, "%s %u of rank %u: %s%s",
+                        plan_operation_name(report->operation), report->rung, report->rank,
+                        result_name(ring_status_code(report->status)), detail_text(report->status));
+}
+
+void plane_executor_look(struct plane_executor *executor) {
+        uint32_t n = executor->ops->report(executor->plane, executor->reports, PLANE_REPORTS_MAX);
+        uint64_t now_ns = clock_now_ns();
+
+        for (uint32_t i = 0; i < n && i < PLANE_REPORTS_MAX; i++)
+                plane_look_at(executor, &executor->reports[i], now_ns);
+}
+
+/* ---- the link's view --------------------------------------------------------------------------------------------- */
+
+static void service_hello(void *object, Railmux__Executor__Hello *hello) {
+        plane_report_hello(object, hello);
+}
+
+static int service_inventory(void *object, report_send send, void *userdata) {
+        return plane_report_inventory(object, send, userdata);
+}
+
+static int service_statistics(void *object, uint64_t id, report_send send, void *userdata) {
+        return plane_report_statistics(object, id, send, userdata);
+}
+
+static int service_failures(void *object, report_send send, void *userdata) {
+        return plane_report_failures(object, send, userdata);
+}
+
+static int service_stalls(void *object, report_send send, void *userdata) {
+        return plane_report_stalls(object, send, userdata);
+}
+
+static void service_call(void *object, const Railmux__Executor__Message *message, int *fds, unsigned int n_fds,
+                         struct dispatch_result *ret_result) {
+        plane_call(object, message, fds, n_fds, ret_result);
+}
+
+static int service_tick(void *object) {
+        struct plane_executor *executor = object;
+        char error[PLANE_TEXT] = "";
+        int r;
+
+        r = executor->ops->tick(executor->plane, error);
+        if (r < 0) {
+                log_error("GPU %u: %s", executor->gpu, error[0] ? error : strerror(-r));
+                return r;
+        }
+        plane_executor_look(executor);
+        return 0;
+}
+
+static void service_drain(void *object) {
+        ((struct plane_executor *)object)->draining = true;
+}
+
+static bool service_drained(void *object) {
+        struct plane_executor *executor = object;
+
+        return executor->ops->drain(executor->plane);
+}
+
+static const struct link_ops plane_link_ops = {
+        .hello = service_hello,
+        .inventory = service_inventory,
+        .statistics = service_statistics,
+        .failures = service_failures,
+        .stalls = service_stalls,
+        .call = service_call,
+        .tick = service_tick,
+        .drain = service_drain,
+        .drained = service_drained,
+};
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+int plane_executor_init(struct plane_executor *executor, const struct plane_ops *ops, uint32_t gpu,
+                        const struct plane_options *options, uint64_t stall_ns, char error[PLANE_TEXT]) {
+        int r;
+
+        *executor = (struct plane_executor){
+                .ops = ops,
+                .gpu = gpu,
+                .stall_ns = stall_ns,
+                .started_ns = clock_now_ns(),
+                .service = {.ops = &plane_link_ops,
+                            .object = executor,
+                            .stall_ns = stall_ns,
+                            .attention_fd = -1,
+                            .tick_ms = PLANE_TICK_MS,
+                            .tells_drain = true},
+        };
+        if (getrandom(&executor->instance, sizeof(executor->instance), 0) != sizeof(executor->instance)) {
+                snprintf(error, PLANE_TEXT, "no random numbers");
+                return -EIO;
+        }
+        r = ops->open(options, &executor->plane, error);
+        if (r < 0)
+                return r;
+        ops->info(executor->plane, &executor->info);
+        /* The own pool is a peer's like any other. */
+        return ops->peer_add(executor->plane, executor->gpu, executor->instance, &executor->info.pool, error);
+}
+
+void plane_executor_deinit(struct plane_executor *executor) {
+        struct plane_session *session, *next_session;
+        struct plane_attached *comm, *next_comm;
+
+        if (!executor->ops)
+                return;
+        HASH_ITER(hh, executor->comms, comm, next_comm) {
+                plane_comm_free(executor, comm);
+        }
+        executor->ops->close(executor->plane); /* ends the kernels, before what they look at is unmapped */
+        HASH_ITER(hh, executor->sessions, session, next_session) {
+                plane_session_free(executor, session);
+        }
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* An executor whose GPU serves the rings by itself (gpu/plane.h): what has been attached to it. Control thread only. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uthash.h>
+
+#include "executor/link.h"
+#include "gpu/plane.h"
+
+#define PLANE_REPORTS_MAX 1024u /* ranks on one GPU */
+
+struct plane_buffer {
+        uint32_t id;
+        UT_hash_handle hh;
+};
+
+/* One client process. */
+struct plane_session {
+        uint64_t id;
+        uint32_t pid;
+        bool ring;  /* its bell area is attached */
+        void *host; /* ... with this: what the client writes and we read */
+        size_t host_bytes;
+        struct plane_buffer *buffers; /* uthash by id */
+        UT_hash_handle hh;
+};
+
+struct plane_rank {
+        uint64_t session;
+        bool here; /* on this GPU */
+        bool left; /* it makes no requests after `last` */
+        uint32_t last;
+        uint32_t rung, finished; /* as last reported; ranks elsewhere: 0 */
+        uint32_t operation;      /* of the request rung */
+        uint64_t since_ns;       /* when that was first seen */
+};
+
+struct plane_attached {
+        uint64_t id;
+        uint32_t n_ranks;
+        uint32_t epoch;
+        uint32_t code; /* sticky error, 0: none */
+        int32_t failed_rank;
+        char text[160];      /* a sentence on `code` */
+        bool unreported;     /* railmuxd does not know of `code` */
+        uint32_t stall_told; /* the last sequence that railmuxd was told of as stalled */
+        bool any_stall_told;
+        UT_hash_handle hh;
+        struct plane_rank ranks[]; /* n_ranks */
+};
+
+struct plane_executor {
+        /* identity */
+        uint64_t instance;
+        uint64_t started_ns;
+        uint64_t stall_ns;
+        uint32_t gpu; /* railmuxd's number of it */
+
+        /* owned */
+        const struct plane_ops *ops;
+        struct plane *plane;
+        struct plane_session *sessions; /* uthash by id */
+        struct plane_attached *comms;   /* uthash by id */
+
+        /* state */
+        uint64_t peers[PLANE_GPUS_MAX]; /* instance of the executor whose pool is known; 0: none */
+        bool draining;
+        uint64_t invalid, mismatches; /* counters */
+
+        /* what messages point to */
+        struct link_service service;
+        struct plane_info info;
+        Railmux__Executor__Gpu gpu_message, *gpu_pointer;
+        Railmux__Executor__DeviceMemory pool_message;
+        struct plane_rank_report reports[PLANE_REPORTS_MAX];
+};
+
+/* Takes the GPU into service. 0 or -errno, with a sentence. */
+int plane_executor_init(struct plane_executor *executor, const struct plane_ops *ops, uint32_t gpu,
+                        const struct plane_options *options, uint64_t stall_ns, char error[PLANE_TEXT]);
+void plane_executor_deinit(struct plane_executor *executor);
+
+struct plane_session *plane_session_find(struct plane_executor *executor, uint64_t id);
+struct plane_attached *plane_comm_find(struct plane_executor *executor, uint64_t id);
+/* Forgets it; the plane has let go of it before. */
+void plane_session_free(struct plane_executor *executor, struct plane_session *session);
+void plane_comm_free(struct plane_executor *executor, struct plane_attached *comm);
+/* A comm ends here: its requests are answered with the error, and no kernel touches its ranks' memory any more. The
+ * first error stays. */
+void plane_comm_fail(struct plane_executor *executor, struct plane_attached *comm, uint32_t code, int32_t rank,
+                     const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Takes over what the kernels have reported; comms with errors fail. */
+void plane_executor_look(struct plane_executor *executor);
+
+/* ---- for the link (plane_service.c, plane_call.c, plane_report.c) ------------------------------------------------ */
+void plane_call(struct plane_executor *executor, const Railmux__Executor__Message *message, int *fds,
+                unsigned int n_fds, struct dispatch_result *ret_result);
+void plane_report_hello(struct plane_executor *executor, Railmux__Executor__Hello *hello);
+int plane_report_inventory(struct plane_executor *executor, report_send send, void *userdata);
+int plane_report_statistics(struct plane_executor *executor, uint64_t id, report_send send, void *userdata);
+int plane_report_failures(struct plane_executor *executor, report_send send, void *userdata);
+int plane_report_stalls(struct plane_executor *executor, report_send send, void *userdata);

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the executor of a GPU tells railmuxd.
+ *
+ * It knows the ranks on its own GPU only. So its statistics give numbers for these alone, a stall names no missing
+ * ranks, and railmuxd puts the whole together.
+ *
+ * A rank that stalls on a collective which a rank that has left will never call is no stall but an error, which no
+ * kernel can see: it is waiting for staging to fill. It ends with PEER_LOST after the stall bound; the wait gives
+ * slower ranks time to finish what came before.
+ */
+#include "executor/plane_executor.h"
+
+#include <stdlib.h>
+
+#include "executor/inventory.h"
+#include "railmux/railmux.h"
+#include "ring/line.h"
+#include "util/clock.h"
+
+#define REPORT_COMMS 48u /* statistics rows per message, each with up to 128 numbers */
+
+static void gpu_fill(struct plane_executor *executor) {
+        struct plane_info *info = &executor->info;
+        Railmux__Executor__Gpu *gpu = &executor->gpu_message;
+
+        executor->ops->info(executor->plane, info);
+        railmux__executor__gpu__init(gpu);
+        gpu->index = executor->gpu;
+        gpu->name = info->gpu.name;
+        gpu->memory_bytes = info->gpu.memory_bytes;
+        gpu->pci = info->gpu.pci;
+        gpu->policy = info->policy;
+        gpu->resident_blocks = info->resident_blocks;
+        gpu->parked = info->parked;
+        executor->gpu_pointer = gpu;
+}
+
+void plane_report_hello(struct plane_executor *executor, Railmux__Executor__Hello *hello) {
+        Railmux__Executor__DeviceMemory *pool = &executor->pool_message;
+        const struct plane_memory *memory = &executor->info.pool;
+
+        gpu_fill(executor);
+        railmux__executor__device_memory__init(pool);
+        pool->kind = memory->kind;
+        pool->handle.data = executor->info.pool.handle;
+        pool->handle.len = memory->n_handle;
+        pool->allocation_bytes = memory->allocation_bytes;
+        pool->offset = memory->offset;
+        pool->bytes = memory->bytes;
+        hello->instance = executor->instance;
+        hello->backend = (char *)executor->ops->name;
+        hello->gpus = &executor->gpu_pointer;
+        hello->n_gpus = 1;
+        hello->pool = pool;
+}
+
+int plane_report_inventory(struct plane_executor *executor, report_send send, void *userdata) {
+        struct inventory *inventory = inventory_new(send, userdata);
+
+        if (!inventory)
+                return -1;
+        for (struct plane_session *s = executor->sessions; s; s = s->hh.next) {
+                inventory_session(inventory, s->id);
+                if (s->ring)
+                        inventory_ring(inventory, s->id, executor->gpu);
+                for (struct plane_buffer *b = s->buffers; b; b = b->hh.next)
+                        inventory_buffer(inventory, s->id, b->id);
+        }
+        for (struct plane_attached *c = executor->comms; c; c = c->hh.next)
+                inventory_comm(inventory, c->id, c->epoch, c->code);
+        return inventory_finish(inventory);
+}
+
+/* The rank here that has waited longest; NULL: none waits. */
+static const struct plane_rank *longest_wait(const struct plane_attached *comm) {
+        const struct plane_rank *longest = NULL;
+
+        for (uint32_t i = 0; i < comm->n_ranks && !comm->code; i++) {
+                const struct plane_rank *rank = &comm->ranks[i];
+
+                if (rank->here && rank->rung != rank->finished && (!longest || rank->since_ns < longest->since_ns))
+                        longest = rank;
+        }
+        return longest;
+}
+
+struct row_numbers {
+        uint32_t rung[PLAN_RANKS_MAX], finished[PLAN_RANKS_MAX];
+};
+
+static void statistics_row(const struct plane_attached *comm, Railmux__Executor__CommStatistics *row,
+                           struct row_numbers *numbers) {
+        const struct plane_rank *wait = longest_wait(comm);
+        bool any = false;
+
+        row->comm = comm->id;
+        row->epoch = comm->epoch;
+        row->code = comm->code;
+        row->failed_rank = comm->code ? comm->failed_rank : -1;
+        row->n_rung = row->n_finished = comm->n_ranks;
+        row->rung = numbers->rung;
+        row->finished = numbers->finished;
+        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                const struct plane_rank *rank = &comm->ranks[i];
+
+                numbers->rung[i] = rank->rung;
+                numbers->finished[i] = rank->finished;
+                if (!rank->here)
+                        continue;
+                if (!any || ring_sequence_before(rank->finished, row->final_sequence))
+                        row->final_sequence = rank->finished;
+                any = true;
+        }
+        row->operations = row->final_sequence;
+        if (wait) {
+                row->waiting_operation = wait->operation;
+                row->waiting_sequence = wait->rung;
+                row->waiting_ns = clock_now_ns() - wait->since_ns;
+        }
+}
+
+static void counters_fill(struct plane_executor *executor, Railmux__Executor__Counters *counters) {
+        gpu_fill(executor);
+        counters->gpus = &executor->gpu_pointer;
+        counters->n_gpus = 1;
+        counters->parks = executor->info.parks;
+        counters->wakes = executor->info.wakes;
+        counters->staging_bytes = executor->info.pool_bytes;
+        counters->invalid_requests = executor->invalid;
+        counters->mismatches = executor->mismatches;
+        counters->uptime_ns = clock_now_ns() - executor->started_ns;
+        counters->cpu_ns = report_cpu_ns();
+}
+
+int plane_report_statistics(struct plane_executor *executor, uint64_t id, report_send send, void *userdata) {
+        Railmux__Executor__CommStatistics rows[REPORT_COMMS], *pointers[REPORT_COMMS];
+        struct row_numbers numbers[REPORT_COMMS];
+        Railmux__Executor__Counters counters = RAILMUX__EXECUTOR__COUNTERS__INIT;
+        struct plane_attached *comm;
+
+        plane_executor_look(executor);
+        counters_fill(executor, &counters);
+        comm = executor->comms;
+        do {
+                Railmux__Executor__Statistics statistics = RAILMUX__EXECUTOR__STATISTICS__INIT;
+                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+                int r;
+
+                for (; comm && statistics.n_comms < REPORT_COMMS; comm = comm->hh.next) {
+                        size_t i = statistics.n_comms++;
+
+                        railmux__executor__comm_statistics__init(pointers[i] = &rows[i]);
+                        statistics_row(comm, &rows[i], &numbers[i]);
+                }
+                statistics.comms = pointers;
+                statistics.more = comm != NULL;
+                if (!comm)
+                        statistics.counters = &counters;
+                message.id = id;
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STATISTICS;
+                message.statistics = &statistics;
+                r = send(userdata, &message);
+                if (r)
+                        return r;
+        } while (comm);
+        return 0;
+}
+
+int plane_report_failures(struct plane_executor *executor, report_send send, void *userdata) {
+        for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next) {
+                Railmux__Executor__CommFailed failed = RAILMUX__EXECUTOR__COMM_FAILED__INIT;
+                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+                int r;
+
+                if (!comm->unreported)
+                        continue;
+                failed.comm = comm->id;
+                failed.code = comm->code;
+                failed.rank = comm->failed_rank;
+                failed.message = comm->text;
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_FAILED;
+                message.comm_failed = &failed;
+                r = send(userdata, &message);
+                if (r)
+                        return r;
+                comm->unreported = false;
+        }
+        return 0;
+}
+
+/* The rank that has left and will never call what `waits` has rung; -1: none. */
+static int32_t left_before(const struct plane_attached *comm, const struct plane_rank *waits) {
+        for (uint32_t i = 0; i < comm->n_ranks; i++)
+                if (comm->ranks[i].left && ring_sequence_before(comm->ranks[i].last, waits->rung))
+                        return (int32_t)i;
+        return -1;
+}
+
+int plane_report_stalls(struct plane_executor *executor, report_send send, void *userdata) {
+        uint64_t now_ns = clock_now_ns();
+
+        for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next) {
+                const struct plane_rank *wait = longest_wait(comm);
+                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+                Railmux__Executor__Stall stall = RAILMUX__EXECUTOR__STALL__INIT;
+                int32_t left;
+                int r;
+
+                if (!wait || now_ns < wait->since_ns + executor->stall_ns)
+                        continue;
+                left = left_before(comm, wait);
+                if (left >= 0) {
+                        plane_comm_fail(executor, comm, RMX_E_PEER_LOST, left, "it has left the communicator");
+                        continue;
+                }
+                if (comm->any_stall_told && comm->stall_told == wait->rung)
+                        continue;
+                comm->any_stall_told = true;
+                comm->stall_told = wait->rung;
+                stall.comm = comm->id;
+                stall.sequence = wait->rung;
+                stall.operation = wait->operation;
+                stall.waiting_ns = now_ns - wait->since_ns;
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STALL;
+                message.stall = &stall;
+                r = send(userdata, &message);
+                if (r)
+                        return r;
+        }
+        return plane_report_failures(executor, send, userdata);
+}

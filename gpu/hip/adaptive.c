@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Parking
+ *
+ * Resident blocks cost the clients' own kernels a little, so under the adaptive policy they go when nobody needs them.
+ *
+ * Parking. After LOOK_NS of silence the counters of all rings are noted. After PARK_NS they are read again: one that
+ * moved belongs to somebody who rang without a rank having begun anything, so the silence begins anew. Lines older than
+ * the first reading have been in front of the kernel's eyes for tens of milliseconds, so what is in the rings has been
+ * served. Then `parked` is set in each area, and the kernel is told to end.
+ *
+ * Nobody is forgotten: a client that rings before it can see `parked` has raised its counter, which is read once more
+ * after the kernel's end; a client that rings later sees `parked` while it waits, and raises its wake word, which tick
+ * looks at. (The bell kernel looks at `parked` in every round of its wait, not once.) If workers ended with tasks in
+ * hand, the kernel is launched again at once: those wait for other ranks, whose bells are not ours.
+ *
+ * Windows. Memory that clients have given back can be unmapped only while no kernel is resident. When it is parked
+ * anyway this costs nothing. Otherwise the kernel is stopped for a moment: in a short silence, or when the oldest has
+ * waited for long. Tasks in hand may still name that memory, so there is no closing while there are any; since a
+ * request may wait for ever for a rank that never rings, the next try is then a while later.
+ */
+#include "gpu/hip/adaptive.h"
+
+#include "gpu/hip/hip.h"
+#include "gpu/hip/rings.h"
+#include "util/clock.h"
+
+#define MS        UINT64_C(1000000)
+#define LOOK_NS   (150 * MS)
+#define PARK_NS   (200 * MS)
+#define QUIET_NS  (20 * MS)   /* a window disturbs nobody */
+#define OLD_NS    (2000 * MS) /* a window is worth disturbing somebody */
+#define MANY      64u         /* so are these */
+#define AGAIN_NS  (1000 * MS) /* after a window that was of no use, or disturbed somebody */
+#define BUDGET_NS (5 * MS)    /* of a window */
+#define END_MS    500u
+
+uint64_t adaptive_silence(struct adaptive *adaptive, uint64_t now_ns, uint64_t fingerprint, bool busy) {
+        if (busy || !adaptive->since_ns || fingerprint != adaptive->fingerprint) {
+                *adaptive = (struct adaptive){.since_ns = now_ns, .fingerprint = fingerprint};
+                return 0;
+        }
+        return now_ns - adaptive->since_ns;
+}
+
+/* All that ranks on this GPU have begun and finished; *ret_busy: some more begun than finished. */
+static uint64_t fingerprint(const struct plane *plane, bool *ret_busy) {
+        uint64_t value = 1469598103934665603u;
+        bool busy = false;
+
+        for (uint32_t i = 0; i < TABLE_RANKS; i++) {
+                uint32_t rung, finished;
+
+                if (!plane->ranks[i].comm)
+                        continue;
+                rung = __atomic_load_n(&plane->tables.report->rank[i].rung, __ATOMIC_RELAXED);
+                finished = __atomic_load_n(&plane->tables.report->rank[i].finished, __ATOMIC_RELAXED);
+                busy = busy || (rung != finished && !plane->tables.shadow.table->ranks[i].abort);
+                value = (value ^ rung) * 1099511628211u;
+                value = (value ^ finished) * 1099511628211u;
+        }
+        *ret_busy = busy;
+        return value;
+}
+
+static void begin_anew(struct plane *plane) {
+        plane->adaptive = (struct adaptive){0};
+}
+
+/* ---- parking ----------------------------------------------------------------------------------------------------- */
+int adaptive_wake(struct plane *plane, char *error) {
+        int r;
+
+        begin_anew(plane);
+        if (!plane->parked || plane->draining)
+                return 0;
+        r = park_launch(&plane->park, &plane->tables, error);
+        if (r)
+                return r;
+        plane->parked = false;
+        plane->wakes++;
+        return rings_tell_parked(plane, error);
+}
+
+static int park_now(struct plane *plane, char *error) {
+        bool rang;
+        int r = rings_counters(plane, &rang, error);
+
+        if (r || rang) {
+                begin_anew(plane);
+                return r;
+        }
+        plane->parked = true;
+        plane->parks++;
+        rings_wakes(plane); /* words that count from here on mean that somebody saw `parked` */
+        r = rings_tell_parked(plane, error);
+        if (!r)
+                r = park_stop(&plane->park, &plane->tables, PARK_WHEN_IDLE, END_MS, error);
+        if (!r)
+                r = rings_counters(plane, &rang, error);
+        if (!r && (rang || park_kept(&plane->park, &plane->tables)))
+                r = adaptive_wake(plane, error);
+        return r;
+}
+
+static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
+        bool rang;
+        int r;
+
+        if (plane->parked)
+                return rings_wakes(plane) ? adaptive_wake(plane, error) : 0;
+        if (plane->policy != PLANE_ADAPTIVE || silence < LOOK_NS)
+                return 0;
+        if (!plane->adaptive.looked) {
+                r = rings_counters(plane, &rang, error);
+                plane->adaptive.looked = true;
+                return r;
+        }
+        return silence < PARK_NS ? 0 : park_now(plane, error);
+}
+
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
+static int window_tick(struct plane *plane, uint64_t now, uint64_t silence, char *error) {
+        uint64_t kept;
+        int r, r2;
+
+        if (!plane->memory.n_retired)
+                return 0;
+        if (!plane->park.running)
+                return park_kept(&plane->park, &plane->tables) ? 0 : memory_close(&plane->memory, BUDGET_NS, error);
+        if (now < plane->window_ns ||
+            (silence < QUIET_NS && memory_oldest(&plane->memory, now) < OLD_NS && plane->memory.n_retired < MANY))
+                return 0;
+        r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, END_MS, error);
+        if (r)
+                return r;
+        kept = park_kept(&plane->park, &plane->tables);
+        if (!kept)
+                r = memory_close(&plane->memory, BUDGET_NS, error);
+        r2 = park_launch(&plane->park, &plane->tables, r ? NULL : error);
+        if (kept || silence < QUIET_NS)
+                plane->window_ns = clock_now_ns() + AGAIN_NS;
+        return r ? r : r2;
+}
+
+int adaptive_tick(struct plane *plane, char *error) {
+        uint64_t now = clock_now_ns(), silence, print;
+        bool busy;
+        int r;
+
+        print = fingerprint(plane, &busy);
+        silence = adaptive_silence(&plane->adaptive, now, print, busy);
+        r = policy_tick(plane, silence, error);
+        return r ? r : window_tick(plane, now, silence, error);
+}

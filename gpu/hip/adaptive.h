@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* When to park, when to wake, when to close a window for mappings. See adaptive.c. */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct plane;
+
+/* For how long nobody has rung. */
+struct adaptive {
+        uint64_t since_ns;    /* 0: never looked */
+        uint64_t fingerprint; /* of all ranks' sequences */
+        bool looked;          /* counters were noted in this silence */
+};
+
+/* Returns for how long the fingerprint has been the same; 0 while busy. */
+uint64_t adaptive_silence(struct adaptive *adaptive, uint64_t now_ns, uint64_t fingerprint, bool busy);
+
+/* Of tick: all three policies. 0, or a fault. */
+int adaptive_tick(struct plane *plane, char *error);
+/* Ends the parking, if it is on: something new has come. */
+int adaptive_wake(struct plane *plane, char *error);

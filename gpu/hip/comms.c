@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A communicator comes into being in this order: its plans and choices are in the tables; the staging and the lane
+ * states of its ranks here are zero; the ranks' entries are written; and last the handles, by which lines find them.
+ * Its members' executors do the same at their own pace, and nobody rings before all of them are done, so staging is
+ * clean before the first chunk comes.
+ *
+ * It goes the other way round. First its ranks are aborted, which answers what is in hand; only when every worker has
+ * acknowledged that, the entries are taken out and used again. So no task ever sees an entry with somebody else in it.
+ */
+#include "gpu/hip/comms.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <uthash.h>
+
+#include "gpu/hip/error.h"
+#include "gpu/hip/hip.h"
+#include "gpu/hip/rings.h"
+#include "railmux/railmux.h"
+#include "ring/line.h"
+
+#define CLEAR_MS     1000u
+#define STATES_BYTES (sizeof(struct lane_state) * STAGING_LANES)
+
+struct comm {
+        uint64_t id;
+        uint32_t choices;
+        uint32_t n_ranks;
+        UT_hash_handle hh;
+};
+
+static struct comm *comm_find(const struct plane *plane, uint64_t id) {
+        struct comm *comm;
+
+        HASH_FIND(hh, plane->comms, &id, sizeof(id), comm);
+        return comm;
+}
+
+/* ---- peers ------------------------------------------------------------------------------------------------------- */
+static bool pool_is_own(const struct plane *plane, const struct plane_memory *pool) {
+        return pool->kind == PLANE_MEMORY_IPC && pool->n_handle == plane->pool.exported.n_handle &&
+               memcmp(pool->handle, plane->pool.exported.handle, pool->n_handle) == 0;
+}
+
+void comms_peer_remove(struct plane *plane, uint32_t gpu) {
+        if (gpu >= PLANE_GPUS_MAX)
+                return;
+        memory_release(&plane->memory, plane->peers[gpu].mapping);
+        plane->peers[gpu] = (struct plane_peer){0};
+}
+
+int comms_peer_add(struct plane *plane, uint32_t gpu, uint64_t instance, const struct plane_memory *pool, char *error) {
+        struct plane_peer peer = {.bytes = pool->bytes, .instance = instance};
+        int r;
+
+        if (gpu >= PLANE_GPUS_MAX)
+                return error_set(-EINVAL, error, "GPU %u is beyond the last", gpu);
+        if (plane->peers[gpu].address && plane->peers[gpu].instance == instance)
+                return 0;
+        if (pool_is_own(plane, pool)) {
+                peer.address = (uint64_t)(uintptr_t)plane->pool.base;
+                peer.bytes = plane->pool.bytes;
+        } else {
+                r = memory_import(&plane->memory, pool, &peer.mapping, &peer.address, error);
+                if (r)
+                        return r;
+        }
+        comms_peer_remove(plane, gpu);
+        plane->peers[gpu] = peer;
+        return 0;
+}
+
+/* ---- attach ------------------------------------------------------------------------------------------------------ */
+/* Where every rank's staging is; the same for all ranks here. */
+static int comm_staging(const struct plane *plane, const struct plane_comm *what, uint64_t peer[STAGING_RANKS_MAX],
+                        uint64_t *ret_bytes, char *error) {
+        struct staging_layout layout;
+
+        staging_layout_init(&layout, what->n_ranks);
+        for (uint32_t r = 0; r < what->n_ranks; r++) {
+                const struct plane_comm_member *member = &what->members[r];
+                const struct plane_peer *at;
+
+                peer[r] = 0;
+                if (!member->session && what->code)
+                        continue; /* gone, and so is the communicator: nobody writes to it */
+                at = member->gpu < PLANE_GPUS_MAX ? &plane->peers[member->gpu] : NULL;
+                if (!at || !at->address)
+                        return error_set(-ENOENT, error, "rank %u is on GPU %u, whose staging is not known", r,
+                                         member->gpu);
+                if (member->staging % 128 || member->staging > at->bytes || layout.bytes > at->bytes - member->staging)
+                        return error_set(-EINVAL, error, "the staging of rank %u is not inside of the pool of GPU %u",
+                                         r, member->gpu);
+                if (member->here && at->mapping)
+                        return error_set(-EINVAL, error, "rank %u is here, but its staging is on GPU %u", r,
+                                         member->gpu);
+                peer[r] = at->address + member->staging;
+        }
+        *ret_bytes = layout.bytes;
+        return 0;
+}
+
+static int clear(struct plane *plane, uint64_t address, uint64_t bytes, char *error) {
+        return runtime_check(hipMemsetAsync((void *)(uintptr_t)address, 0, bytes, plane->control), "clearing staging",
+                             error);
+}
+
+/* Takes a place for a rank and clears what it works with; nothing is in the tables yet. */
+static int rank_take(struct plane *plane, struct comm *comm, const struct plane_comm_member *member, uint32_t rank,
+                     char *error) {
+        uint32_t index = 0, ring;
+        int r = rings_take(plane, member->session, &ring, error);
+
+        if (r)
+                return r;
+        while (index < TABLE_RANKS && plane->ranks[index].comm)
+                index++;
+        if (shadow_handle_find(&plane->tables.shadow, ring, member->handle) != TABLE_HANDLES)
+                r = error_set(-EEXIST, error, "handle %u of the session is in use", member->handle);
+        else if (index == TABLE_RANKS)
+                r = error_set(-ENOSPC, error, "a GPU serves at most %u ranks", TABLE_RANKS);
+        if (r) {
+                rings_drop(plane, ring);
+                return r;
+        }
+        plane->ranks[index] = (struct plane_rank){.comm = comm, .rank = rank, .ring = ring, .handle = member->handle};
+        plane->rings[ring].n_ranks++;
+        tables_forget_rank(&plane->tables, index);
+        return clear(plane, (uint64_t)(uintptr_t)plane->states.base + index * STATES_BYTES, STATES_BYTES, error);
+}
+
+/* The tables know nothing of the communicator's ranks (any more). */
+static void comm_free(struct plane *plane, struct comm *comm) {
+        for (uint32_t i = 0; i < TABLE_RANKS; i++) {
+                uint32_t ring = plane->ranks[i].ring;
+
+                if (plane->ranks[i].comm != comm)
+                        continue;
+                plane->ranks[i] = (struct plane_rank){0};
+                plane->rings[ring].n_ranks--;
+                rings_drop(plane, ring);
+        }
+        if (comm->hh.tbl)
+                HASH_DEL(plane->comms, comm);
+        free(comm);
+}
+
+/* Entries first, then what leads to them. */
+static int comm_publish(struct plane *plane, const struct comm *comm, const struct plane_comm *what,
+                        const uint64_t peer[STAGING_RANKS_MAX], char *error) {
+        struct shadow *shadow = &plane->tables.shadow;
+        int r = 0;
+
+        for (uint32_t i = 0; !r && i < TABLE_RANKS; i++) {
+                const struct plane_rank *rank = &plane->ranks[i];
+                struct table_rank entry = {
+                        .states = (uint64_t)(uintptr_t)plane->states.base + i * STATES_BYTES,
+                        .ring = rank->ring,
+                        .handle = rank->handle,
+                        .rank = rank->rank,
+                        .n_ranks = what->n_ranks,
+                        .epoch = what->epoch,
+                        .first = 1,
+                        .choices = comm->choices,
+                        .abort = what->code ? ring_status(what->code, what->failed_rank) : 0,
+                };
+
+                if (rank->comm != comm)
+                        continue;
+                memcpy(entry.peer, peer, sizeof(entry.peer));
+                r = plane_changed(plane, shadow_rank_set(shadow, i, &entry), "a rank", error);
+        }
+        for (uint32_t i = 0; !r && i < TABLE_RANKS; i++)
+                if (plane->ranks[i].comm == comm)
+                        r = plane_changed(plane,
+                                          shadow_handle_add(shadow, plane->ranks[i].ring, plane->ranks[i].handle, i),
+                                          "a rank's handle", error);
+        return r;
+}
+
+/* Takes everything out of the tables that comm_publish has put there. 0: nobody uses it any more. */
+static int comm_unpublish(struct plane *plane, const struct comm *comm) {
+        struct shadow *shadow = &plane->tables.shadow;
+        int r = 0;
+
+        for (uint32_t i = 0; !r && i < TABLE_RANKS; i++) {
+                const struct plane_rank *rank = &plane->ranks[i];
+                uint32_t at;
+
+                if (rank->comm != comm)
+                        continue;
+                at = shadow_handle_find(shadow, rank->ring, rank->handle);
+                if (at != TABLE_HANDLES && shadow->table->handles[at].rank == i)
+                        r = shadow_handle_remove(shadow, rank->ring, rank->handle);
+                if (!r && shadow->table->ranks[i].key)
+                        r = shadow_rank_clear(shadow, i);
+                r = plane_changed(plane, r, "a rank", NULL);
+        }
+        return r ? r : plane_commit(plane, NULL);
+}
+
+static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error) {
+        uint64_t peer[STAGING_RANKS_MAX] = {0}, bytes;
+        bool any = false;
+        int r = comm_staging(plane, what, peer, &bytes, error);
+
+        for (uint32_t rank = 0; !r && rank < what->n_ranks; rank++) {
+                if (!what->members[rank].here || !what->members[rank].session)
+                        continue;
+                any = true;
+                r = rank_take(plane, comm, &what->members[rank], rank, error);
+                if (!r)
+                        r = clear(plane, peer[rank], bytes, error);
+        }
+        if (!r && !any)
+                r = error_set(-EINVAL, error, "none of the communicator's ranks is on this GPU");
+        if (!r)
+                r = runtime_wait(plane->control, CLEAR_MS, "clearing staging", error);
+        if (r)
+                return r;
+        r = comm_publish(plane, comm, what, peer, error);
+        if (!r)
+                return plane_commit(plane, error);
+        (void)comm_unpublish(plane, comm);
+        return r;
+}
+
+int comms_attach(struct plane *plane, const struct plane_comm *what, char *error) {
+        struct comm *comm;
+        int r;
+
+        if (!what->n_ranks || what->n_ranks > STAGING_RANKS_MAX)
+                return error_set(-ENOTSUP, error, "a communicator on GPUs has at most %u ranks", STAGING_RANKS_MAX);
+        if (comm_find(plane, what->id))
+                return error_set(-EEXIST, error, "the communicator is attached already");
+        comm = calloc(1, sizeof(*comm));
+        if (!comm)
+                return error_set(-ENOMEM, error, "out of memory");
+        comm->id = what->id;
+        comm->n_ranks = what->n_ranks;
+        r = choices_take(&plane->choices, &plane->tables.shadow, what->n_ranks, what->choices, what->n_choices,
+                         &comm->choices, error);
+        if (r) {
+                free(comm);
+                return r;
+        }
+        HASH_ADD(hh, plane->comms, id, sizeof(comm->id), comm);
+        r = comm->hh.tbl ? comm_fill(plane, comm, what, error) : error_set(-ENOMEM, error, "out of memory");
+        if (r) {
+                choices_drop(&plane->choices, &plane->tables.shadow, comm->choices);
+                comm_free(plane, comm);
+                return r;
+        }
+        return adaptive_wake(plane, error);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+static int comm_abort(struct plane *plane, const struct comm *comm, uint32_t status, bool again) {
+        struct shadow *shadow = &plane->tables.shadow;
+        int r = 0;
+
+        for (uint32_t i = 0; !r && i < TABLE_RANKS; i++) {
+                const struct table_rank *entry = &shadow->table->ranks[i];
+
+                if (plane->ranks[i].comm != comm || (entry->abort && !entry->has_last && !again))
+                        continue;
+                r = plane_changed(plane, shadow_rank_abort(shadow, i, status), "a rank's status", NULL);
+        }
+        return r ? r : plane_commit(plane, NULL);
+}
+
+void comms_abort(struct plane *plane, uint64_t id, uint32_t status) {
+        struct comm *comm = comm_find(plane, id);
+
+        if (comm)
+                (void)comm_abort(plane, comm, status, true); /* a failure is a fault, which tick reports */
+}
+
+static int comm_detach(struct plane *plane, struct comm *comm) {
+        int r = plane->fault ? 0 : comm_abort(plane, comm, ring_status(RMX_E_ABORTED, -1), false);
+
+        if (!r && !plane->fault)
+                r = comm_unpublish(plane, comm);
+        if (r)
+                return r;
+        choices_drop(&plane->choices, &plane->tables.shadow, comm->choices);
+        comm_free(plane, comm);
+        return 0;
+}
+
+void comms_detach(struct plane *plane, uint64_t id) {
+        struct comm *comm = comm_find(plane, id);
+
+        if (comm)
+                (void)comm_detach(plane, comm);
+}
+
+void comms_close(struct plane *plane) {
+        struct comm *comm, *next;
+        int r = 0;
+
+        HASH_ITER(hh, plane->comms, comm, next) {
+                if (!r)
+                        r = comm_detach(plane, comm);
+        }
+}
+
+/* The ranks that stay cannot finish anything that the one which left does not take part in. */
+void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last) {
+        struct shadow *shadow = &plane->tables.shadow;
+        struct comm *comm = comm_find(plane, id);
+        int r = 0;
+
+        for (uint32_t i = 0; comm && !r && i < TABLE_RANKS; i++) {
+                const struct table_rank *entry = &shadow->table->ranks[i];
+
+                if (plane->ranks[i].comm != comm || (entry->abort && !entry->has_last) ||
+                    (entry->has_last && !ring_sequence_before(last, entry->last)))
+                        continue;
+                r = plane_changed(plane,
+                                  shadow_rank_leave(shadow, i, last, ring_status(RMX_E_PEER_LOST, (int32_t)rank)),
+                                  "a rank's status", NULL);
+        }
+        if (comm && !r)
+                (void)plane_commit(plane, NULL);
+}
+
+int comms_forget_handles(struct plane *plane, uint32_t ring) {
+        int r = 0;
+
+        for (uint32_t i = 0; !r && i < TABLE_RANKS; i++)
+                if (plane->ranks[i].comm && plane->ranks[i].ring == ring) {
+                        r = shadow_handle_remove(&plane->tables.shadow, ring, plane->ranks[i].handle);
+                        r = plane_changed(plane, r == -ENOENT ? 0 : r, "a rank's handle", NULL);
+                }
+        return r;
+}
+
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
+uint32_t comms_report(const struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
+        const struct table_report *from = plane->tables.report;
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < TABLE_RANKS && n < max; i++) {
+                const struct plane_rank *rank = &plane->ranks[i];
+
+                if (!rank->comm)
+                        continue;
+                /* Statistics; each is one word, and they need not fit each other. */
+                reports[n++] = (struct plane_rank_report){
+                        .comm = rank->comm->id,
+                        .rank = rank->rank,
+                        .rung = __atomic_load_n(&from->rank[i].rung, __ATOMIC_RELAXED),
+                        .finished = __atomic_load_n(&from->rank[i].finished, __ATOMIC_RELAXED),
+                        .operation = __atomic_load_n(&from->rank[i].operation, __ATOMIC_RELAXED),
+                        .status = plane->tables.shadow.table->ranks[i].abort
+                                          ? 0
+                                          : __atomic_load_n(&from->rank[i].status, __ATOMIC_RELAXED),
+                };
+        }
+        return n;
+}

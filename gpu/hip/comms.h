@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Communicators: their ranks on this GPU in the kernels' tables. */
+#include <stdint.h>
+
+#include "gpu/plane.h"
+
+struct plane;
+
+int comms_attach(struct plane *plane, const struct plane_comm *comm, char *error);
+void comms_abort(struct plane *plane, uint64_t id, uint32_t status);
+void comms_detach(struct plane *plane, uint64_t id);
+void comms_close(struct plane *plane); /* detaches all; after a fault, only frees them */
+void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last);
+uint32_t comms_report(const struct plane *plane, struct plane_rank_report *reports, uint32_t max);
+/* The session of this ring is gone: no line finds its ranks any more. The caller commits. */
+int comms_forget_handles(struct plane *plane, uint32_t ring);
+
+int comms_peer_add(struct plane *plane, uint32_t gpu, uint64_t instance, const struct plane_memory *pool, char *error);
+void comms_peer_remove(struct plane *plane, uint32_t gpu);

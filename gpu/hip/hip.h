@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The plane: one GPU with its resident kernel. Control thread only; the device writes nothing but tables.report. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/device/bell.h"
+#include "gpu/hip/adaptive.h"
+#include "gpu/hip/choices.h"
+#include "gpu/hip/memory.h"
+#include "gpu/hip/park.h"
+#include "gpu/hip/pool.h"
+#include "gpu/hip/table.h"
+#include "gpu/plane.h"
+
+struct comm;
+
+/* A session on this GPU. There may be buffers and ranks before there is an area. */
+struct ring {
+        uint64_t session; /* 0: unused */
+        uint32_t n_buffers, n_ranks;
+        struct memory_mapping *mapping; /* NULL: no area yet */
+        uint64_t area;
+        const struct bell_host *host; /* the client writes it at any time */
+        uint32_t wake;                /* host->wake as last seen */
+};
+
+/* A rank of a communicator on this GPU. Its staging states lie at its index. */
+struct plane_rank {
+        struct comm *comm; /* NULL: unused */
+        uint32_t rank;
+        uint32_t ring;
+        uint32_t handle;
+};
+
+/* The pool of another executor. */
+struct plane_peer {
+        uint64_t address; /* 0: not there */
+        uint64_t bytes;
+        uint64_t instance;
+        struct memory_mapping *mapping; /* NULL: the own pool */
+};
+
+/* Pinned memory for words that go to the areas and come from there. */
+struct plane_words {
+        uint32_t value[2]; /* 0, 1 */
+        uint32_t counter[TABLE_RINGS];
+        struct {
+                struct bell_header header;
+                uint32_t released[BELL_DEPTH];
+                uint64_t lines[BELL_DEPTH][16];
+                uint64_t done[BELL_DEPTH][BELL_LANES];
+        } area;
+};
+
+struct plane {
+        /* identity */
+        uint32_t device;
+        uint32_t policy;
+        struct plane_gpu gpu;
+
+        /* owned */
+        hipStream_t control; /* all copies; never the kernel's */
+        struct plane_words *words;
+        struct tables tables;
+        struct pool pool;   /* staging */
+        struct pool states; /* struct lane_state [TABLE_RANKS][STAGING_LANES] */
+        struct memory memory;
+        struct park park;
+        struct choices choices;
+        struct ring rings[TABLE_RINGS];
+        struct plane_rank ranks[TABLE_RANKS];
+        struct memory_mapping *buffers[TABLE_BUFFERS]; /* at the index of the tables' entry */
+        struct plane_peer peers[PLANE_GPUS_MAX];
+        struct comm *comms; /* uthash by id */
+
+        /* state */
+        struct adaptive adaptive;
+        uint64_t parks, wakes;
+        uint64_t window_ns; /* not before: the next try to close mappings */
+        bool parked;
+        bool draining;
+        int fault; /* negative errno: the context is lost or no longer trusted */
+        char fault_text[PLANE_TEXT];
+};
+
+/* Remembers the first fault, which tick reports. Returns r. */
+int plane_fault(struct plane *plane, int r, const char *text);
+/* What changing the tables returned: anything but "no room" is a fault. */
+int plane_changed(struct plane *plane, int r, const char *what, char *error);
+/* tables_commit, which must not fail. */
+int plane_commit(struct plane *plane, char *error);
+/* -EIO with the fault's text if there is one. */
+int plane_check(const struct plane *plane, char *error);

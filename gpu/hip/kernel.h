@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The resident kernel as the runtime part sees it (kernel.hip). A worker is one warp; all warps of all blocks are
+ * workers. int: 0 or the runtime's error code (hipError_t), except for kernel_workers.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu/hip/runtime.h"
+
+struct table;
+struct table_report;
+
+struct kernel_arguments {
+        struct table *table;
+        struct table_report *report; /* host memory as the device sees it */
+        void *scratch; /* kernel_scratch_bytes(), zeroed before the first launch and kept between launches */
+        uint32_t n_workers_expected;
+        uint32_t zero;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Threads of a block, which are the same for any number of blocks. */
+int kernel_threads(uint32_t device, uint32_t *ret_threads_per_block, uint32_t *ret_shared_bytes);
+size_t kernel_scratch_bytes(uint32_t n_blocks);
+int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arguments *arguments);
+int kernel_workers(uint32_t n_blocks); /* warps */
+int kernel_preload(void);              /* forces the module in: a first launch must not load it */
+#ifdef __cplusplus
+}
+#endif

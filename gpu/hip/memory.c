@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Imported memory
+ *
+ * One process may open an IPC handle once per device; several buffers of a client often lie in the same allocation. So
+ * open handles are kept by their bytes with a count of references. (A handle names an allocation, not an address:
+ * memory that was freed and allocated again has another handle.)
+ *
+ * Unmapping waits for all kernels of the context, and one of ours never ends by itself. So what nobody refers to any
+ * more is queued, and memory_close unmaps it when no kernel is resident. Meanwhile it can be taken into use again.
+ *
+ * What the client says of offset and size is checked against the size that the runtime knows of the allocation: a
+ * kernel that reads beyond it would end the context, and with it everybody else's work.
+ */
+#include "gpu/hip/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <uthash.h>
+#include <utlist.h>
+
+#include "gpu/hip/error.h"
+#include "gpu/hip/runtime.h"
+#include "util/clock.h"
+
+_Static_assert(sizeof(hipIpcMemHandle_t) == PLANE_HANDLE_BYTES, "an IPC handle fits plane_memory");
+
+struct memory_mapping {
+        unsigned char handle[PLANE_HANDLE_BYTES]; /* IPC */
+        uint32_t kind;
+        uint32_t references;
+        void *base;
+        uint64_t bytes; /* of the whole allocation */
+        uint64_t released_ns;
+        UT_hash_handle hh;
+        struct memory_mapping *prev, *next;
+};
+
+void memory_init(struct memory *memory, uint32_t device) {
+        *memory = (struct memory){.device = device};
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+static int open_ipc(struct memory_mapping *mapping, char *error) {
+        hipIpcMemHandle_t handle;
+        hipDeviceptr_t base = NULL;
+        size_t bytes = 0;
+        int r;
+
+        memcpy(&handle, mapping->handle, sizeof(handle));
+        r = runtime_check(hipIpcOpenMemHandle(&mapping->base, handle, hipIpcMemLazyEnablePeerAccess),
+                          "opening an IPC handle", error);
+        if (r)
+                return r;
+        r = runtime_check(hipMemGetAddressRange(&base, &bytes, mapping->base), "asking for an allocation's size",
+                          error);
+        if (!r && base != mapping->base)
+                r = error_set(-EINVAL, error, "an IPC handle does not name the start of an allocation");
+        mapping->bytes = bytes;
+        return r;
+}
+
+static int open_fd(struct memory_mapping *mapping, uint32_t device, const struct plane_memory *what, char *error) {
+        hipMemAccessDesc access;
+        hipMemGenericAllocationHandle_t allocation;
+        void *base = NULL;
+        int r;
+
+        if (!what->allocation_bytes)
+                return error_set(-EINVAL, error, "an exported descriptor without a size");
+        r = runtime_check(hipMemImportFromShareableHandle(&allocation, (void *)(uintptr_t)what->fd,
+                                                          hipMemHandleTypePosixFileDescriptor),
+                          "importing a descriptor", error);
+        if (r)
+                return r;
+        r = runtime_check(hipMemAddressReserve(&base, what->allocation_bytes, 0, NULL, 0), "reserving addresses",
+                          error);
+        if (!r) {
+                /* Fails if the allocation has another size. */
+                r = runtime_check(hipMemMap(base, what->allocation_bytes, 0, allocation, 0), "mapping memory", error);
+                if (r)
+                        (void)hipMemAddressFree(base, what->allocation_bytes);
+        }
+        (void)hipMemRelease(allocation); /* the mapping holds it */
+        if (r)
+                return r;
+        mapping->base = base;
+        mapping->bytes = what->allocation_bytes;
+        memset(&access, 0, sizeof(access));
+        access.location.type = hipMemLocationTypeDevice;
+        access.location.id = (int)device;
+        access.flags = hipMemAccessFlagsProtReadWrite;
+        return runtime_check(hipMemSetAccess(base, what->allocation_bytes, &access, 1), "allowing access to memory",
+                             error);
+}
+
+/* ---- closing ----------------------------------------------------------------------------------------------------- */
+static int mapping_close(struct memory_mapping *mapping, char *error) {
+        int r, r2;
+
+        if (mapping->kind == PLANE_MEMORY_IPC)
+                return runtime_check(hipIpcCloseMemHandle(mapping->base), "closing an IPC handle", error);
+        r = runtime_check(hipMemUnmap(mapping->base, mapping->bytes), "unmapping memory", error);
+        r2 = runtime_check(hipMemAddressFree(mapping->base, mapping->bytes), "freeing addresses", r ? NULL : error);
+        return r ? r : r2;
+}
+
+static void retire(struct memory *memory, struct memory_mapping *mapping) {
+        mapping->released_ns = clock_now_ns();
+        DL_APPEND(memory->retired, mapping);
+        memory->n_retired++;
+}
+
+static void unretire(struct memory *memory, struct memory_mapping *mapping) {
+        DL_DELETE(memory->retired, mapping);
+        memory->n_retired--;
+}
+
+void memory_release(struct memory *memory, struct memory_mapping *mapping) {
+        if (mapping && --mapping->references == 0)
+                retire(memory, mapping);
+}
+
+uint64_t memory_oldest(const struct memory *memory, uint64_t now_ns) {
+        return memory->retired ? now_ns - memory->retired->released_ns : 0;
+}
+
+/* The oldest one leaves the queue. */
+static struct memory_mapping *take_retired(struct memory *memory) {
+        struct memory_mapping *mapping = memory->retired;
+
+        unretire(memory, mapping);
+        if (mapping->hh.tbl)
+                HASH_DEL(memory->handles, mapping);
+        return mapping;
+}
+
+int memory_close(struct memory *memory, uint64_t budget_ns, char *error) {
+        uint64_t end = clock_now_ns() + budget_ns;
+        int r = 0;
+
+        while (!r && memory->retired) {
+                struct memory_mapping *mapping = take_retired(memory);
+
+                r = mapping_close(mapping, error);
+                free(mapping);
+                if (clock_now_ns() > end)
+                        break;
+        }
+        return r;
+}
+
+void memory_deinit(struct memory *memory, bool abandon) {
+        while (memory->retired) {
+                struct memory_mapping *mapping = take_retired(memory);
+
+                if (!abandon)
+                        (void)mapping_close(mapping, NULL);
+                free(mapping);
+        }
+        assert(!memory->handles);
+}
+
+/* ---- import ------------------------------------------------------------------------------------------------------ */
+/* A handle that is open, or a new one. */
+static int import_mapping(struct memory *memory, const struct plane_memory *what, struct memory_mapping **ret_mapping,
+                          char *error) {
+        struct memory_mapping *mapping = NULL;
+        int r;
+
+        if (what->kind == PLANE_MEMORY_IPC) {
+                if (what->n_handle != PLANE_HANDLE_BYTES)
+                        return error_set(-EINVAL, error, "an IPC handle of %u bytes", what->n_handle);
+                HASH_FIND(hh, memory->handles, what->handle, PLANE_HANDLE_BYTES, mapping);
+                if (mapping) {
+                        if (mapping->references++ == 0)
+                                unretire(memory, mapping);
+                        *ret_mapping = mapping;
+                        return 0;
+                }
+        } else if (what->kind != PLANE_MEMORY_FD || what->fd < 0) {
+                return error_set(-EINVAL, error, "no memory is named");
+        }
+        mapping = calloc(1, sizeof(*mapping));
+        if (!mapping)
+                return error_set(-ENOMEM, error, "out of memory");
+        mapping->kind = what->kind;
+        mapping->references = 1;
+        if (what->kind == PLANE_MEMORY_IPC) {
+                memcpy(mapping->handle, what->handle, sizeof(mapping->handle));
+                r = open_ipc(mapping, error);
+        } else {
+                r = open_fd(mapping, memory->device, what, error);
+        }
+        if (!mapping->base) {
+                free(mapping);
+                return r;
+        }
+        if (mapping->kind == PLANE_MEMORY_IPC) {
+                HASH_ADD(hh, memory->handles, handle, sizeof(mapping->handle), mapping);
+                if (!mapping->hh.tbl)
+                        r = error_set(-ENOMEM, error, "out of memory");
+        }
+        if (r)
+                memory_release(memory, mapping); /* open, but of no use */
+        else
+                *ret_mapping = mapping;
+        return r;
+}
+
+int memory_import(struct memory *memory, const struct plane_memory *what, struct memory_mapping **ret_mapping,
+                  uint64_t *ret_address, char *error) {
+        struct memory_mapping *mapping;
+        int r = import_mapping(memory, what, &mapping, error);
+
+        if (r)
+                return r;
+        if (!what->bytes || what->offset > mapping->bytes || what->bytes > mapping->bytes - what->offset) {
+                error_set(0, error, "%llu bytes at %llu are not inside of an allocation of %llu",
+                          (unsigned long long)what->bytes, (unsigned long long)what->offset,
+                          (unsigned long long)mapping->bytes);
+                memory_release(memory, mapping);
+                return -EINVAL;
+        }
+        *ret_mapping = mapping;
+        *ret_address = (uint64_t)(uintptr_t)mapping->base + what->offset;
+        return 0;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A kernel that does not end, and things that wait for its end
+ *
+ * The kernel is launched once and polls for as long as there is something to expect. Meanwhile the runtime does not get
+ * round to anything that waits for all kernels of the context: closing IPC handles, freeing memory, loading modules. So
+ * the module is loaded, and everything allocated, before the first launch; and from time to time the kernel is stopped
+ * for a moment, a park window, and what was queued is done.
+ *
+ * Stopping loses nothing. Lines stay in the rings, workers keep their positions and unfinished tasks in memory that
+ * outlives the kernel, and peers wait. The number of workers never changes, since each has its own share of the lanes.
+ *
+ * The kernel's stream has the highest priority, for two reasons: blocks of an other process's kernel should not go
+ * first, and streams of different priority never share a hardware queue, so that the control stream's copies cannot
+ * end up behind a kernel that waits for them.
+ */
+#include "gpu/hip/park.h"
+
+#include <errno.h>
+
+#include "gpu/hip/error.h"
+#include "gpu/hip/table.h"
+#include "util/clock.h"
+
+int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tables *tables, char *error) {
+        int least = 0, greatest = 0, n_workers, r;
+        uint32_t shared;
+
+        *park = (struct park){.n_blocks = n_blocks};
+        r = runtime_check((hipError_t)kernel_preload(), "loading the kernel", error);
+        if (!r)
+                r = runtime_check((hipError_t)kernel_threads(device, &park->threads, &shared),
+                                  "asking for a block's size", error);
+        if (r)
+                return r;
+        n_workers = kernel_workers(n_blocks);
+        if (n_workers <= 0 || n_workers > (int)TABLE_WORKERS_MAX)
+                return error_set(-EINVAL, error, "%u blocks make %d workers; at most %u can be", n_blocks, n_workers,
+                                 TABLE_WORKERS_MAX);
+        park->n_workers = (uint32_t)n_workers;
+        r = runtime_check(hipDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities", error);
+        if (!r)
+                r = runtime_check(hipStreamCreateWithPriority(&park->stream, hipStreamNonBlocking, greatest),
+                                  "making a stream", error);
+        if (!r)
+                r = runtime_alloc_shared(kernel_scratch_bytes(n_blocks), &park->arguments.scratch, "allocating scratch",
+                                         error);
+        if (!r)
+                r = runtime_check(hipMemset(park->arguments.scratch, 0, kernel_scratch_bytes(n_blocks)),
+                                  "clearing scratch", error);
+        if (!r)
+                r = runtime_check(hipDeviceSynchronize(), "clearing scratch", error);
+        if (r) {
+                park_close(park);
+                return r;
+        }
+        park->arguments.table = tables->device;
+        park->arguments.report = tables->report_device;
+        park->arguments.n_workers_expected = park->n_workers;
+        return 0;
+}
+
+void park_close(struct park *park) {
+        if (park->arguments.scratch)
+                (void)hipFree(park->arguments.scratch);
+        if (park->stream)
+                (void)hipStreamDestroy(park->stream);
+        *park = (struct park){0};
+}
+
+int park_launch(struct park *park, struct tables *tables, char *error) {
+        int r;
+
+        if (park->running)
+                return 0;
+        tables_forget(tables);
+        r = tables_stop(tables, PARK_RUN, error);
+        if (!r)
+                r = runtime_check((hipError_t)kernel_launch(park->stream, park->n_blocks, &park->arguments),
+                                  "launching the kernel", error);
+        if (r)
+                return r;
+        park->asked = PARK_RUN;
+        park->running = true;
+        return 0;
+}
+
+int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error) {
+        int r;
+
+        if (!park->running || park->asked == stop)
+                return 0;
+        r = tables_stop(tables, stop, error);
+        if (!r)
+                park->asked = stop;
+        return r;
+}
+
+int park_ended(struct park *park, bool *ret_ended, char *error) {
+        bool done = true;
+        int r;
+
+        if (park->running) {
+                r = runtime_done(park->stream, &done, "the resident kernel", error);
+                if (r)
+                        return r;
+                if (done)
+                        park->running = false;
+                if (done && park->asked == PARK_RUN)
+                        return error_set(-EIO, error, "the resident kernel ended by itself");
+        }
+        *ret_ended = done;
+        return 0;
+}
+
+int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error) {
+        uint64_t end = clock_now_ns() + timeout_ms * UINT64_C(1000000);
+        bool ended;
+        int r = park_ask(park, tables, stop, error);
+
+        while (!r) {
+                r = park_ended(park, &ended, error);
+                if (r || ended)
+                        break;
+                if (clock_now_ns() > end)
+                        r = error_set(-ETIMEDOUT, error, "the resident kernel did not end within %u ms", timeout_ms);
+                else
+                        runtime_pause();
+        }
+        return r;
+}
+
+uint64_t park_kept(const struct park *park, const struct tables *tables) {
+        uint64_t kept = 0;
+
+        for (uint32_t i = 0; i < park->n_workers; i++)
+                kept += __atomic_load_n(&tables->report->kept[i], __ATOMIC_RELAXED); /* the kernel's end orders it */
+        return kept;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The resident kernel's life: launch, stop, launch again. Control thread only. See park.c. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/hip/kernel.h"
+#include "gpu/hip/runtime.h"
+
+struct tables;
+
+enum park_stop { PARK_RUN = 0, PARK_WHEN_IDLE = 1, PARK_AT_ONCE = 2 }; /* table.stop */
+
+struct park {
+        hipStream_t stream; /* the kernel's */
+        struct kernel_arguments arguments;
+        uint32_t n_blocks;
+        uint32_t n_workers;
+        uint32_t threads;
+        uint32_t asked; /* enum park_stop */
+        bool running;   /* launched, and not yet seen to have ended */
+};
+
+/* Loads the kernel and allocates what it keeps; nothing runs yet. */
+int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tables *tables, char *error);
+/* No kernel may be resident (park_stop). */
+void park_close(struct park *park);
+
+int park_launch(struct park *park, struct tables *tables, char *error);
+/* Asks the kernel to end; it goes on for a while. */
+int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error);
+/* Has it ended? Never launched counts. -EIO: it ended, or the context is lost, without having been asked. */
+int park_ended(struct park *park, bool *ret_ended, char *error);
+/* Asks and waits. -ETIMEDOUT. Fine if none is running. */
+int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error);
+/* Tasks that the workers of the kernel that ended put aside. */
+uint64_t park_kept(const struct park *park, const struct tables *tables);

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The plane's table (gpu/plane.h), and what is made when a GPU is taken into service.
+ *
+ * Order of a plane's life: the device's context; streams, tables, pools, scratch, with everything cleared once, so that
+ * the runtime's own kernels for that are loaded; then the resident kernel. From then on nothing is allocated or freed
+ * on the device. What fails later and leaves the tables in doubt is a fault: calls return it, tick reports it, and the
+ * executor ends.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/hip/buffers.h"
+#include "gpu/hip/comms.h"
+#include "gpu/hip/device.h"
+#include "gpu/hip/error.h"
+#include "gpu/hip/hip.h"
+#include "gpu/hip/rings.h"
+
+/* On an H200, all-reduces of half a megabyte take 10 us with sixteen resident blocks and 28 us with two; but with eight
+ * the clients' small GEMMs already lose a tenth to a quarter of their speed, with two a percent at most. */
+#define BLOCKS_LATENCY 16u
+#define BLOCKS_SHARED  2u
+#define STOP_MS        1000u
+
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
+int plane_fault(struct plane *plane, int r, const char *text) {
+        if (r < 0 && !plane->fault) {
+                plane->fault = -EIO;
+                error_set(0, plane->fault_text, "%s", text);
+        }
+        return r;
+}
+
+int plane_check(const struct plane *plane, char *error) {
+        return plane->fault ? error_set(plane->fault, error, "%s", plane->fault_text) : 0;
+}
+
+int plane_changed(struct plane *plane, int r, const char *what, char *error) {
+        if (!r)
+                return 0;
+        if (r == -ENOSPC)
+                return error_set(r, error, "there is no room for %s in the kernels' tables", what);
+        if (r == -EEXIST)
+                return error_set(r, error, "%s of that name exists", what);
+        plane_fault(plane, r, plane->tables.text);
+        return error_set(r, error, "%s", plane->tables.text);
+}
+
+int plane_commit(struct plane *plane, char *error) {
+        char text[PLANE_TEXT];
+        int r = tables_commit(&plane->tables, &plane->park, text);
+
+        return r ? error_set(plane_fault(plane, r, text), error, "%s", text) : 0;
+}
+
+/* ---- open, close ------------------------------------------------------------------------------------------------- */
+static uint32_t blocks_of(const struct plane_options *options) {
+        if (options->blocks)
+                return options->blocks;
+        return options->policy == PLANE_LATENCY ? BLOCKS_LATENCY : BLOCKS_SHARED;
+}
+
+static int words_open(struct plane *plane, char *error) {
+        void *words = NULL;
+        int r = runtime_check(hipHostMalloc(&words, sizeof(*plane->words), hipHostMallocPortable),
+                              "allocating pinned memory", error);
+
+        if (r)
+                return r;
+        plane->words = words;
+        memset(plane->words, 0, sizeof(*plane->words));
+        plane->words->value[1] = 1;
+        return 0;
+}
+
+static void hip_close(struct plane *plane) {
+        char text[PLANE_TEXT];
+        int r = 0;
+
+        if (!plane)
+                return;
+        if (plane->park.running && !plane->fault) {
+                plane->parked = true; /* a successor may serve the areas; until then, wake words tell who waits */
+                r = rings_tell_parked(plane, text);
+                if (!r)
+                        r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, STOP_MS, text);
+                plane_fault(plane, r, text);
+        }
+        comms_close(plane);
+        rings_close(plane);
+        for (uint32_t i = 0; i < PLANE_GPUS_MAX; i++)
+                comms_peer_remove(plane, i);
+        memory_deinit(&plane->memory, plane->fault != 0);
+        if (!plane->fault) { /* else the context is gone or a kernel still runs, and the process ends anyway */
+                park_close(&plane->park);
+                pool_close(&plane->states);
+                pool_close(&plane->pool);
+                tables_close(&plane->tables);
+                if (plane->words)
+                        (void)hipHostFree(plane->words);
+                if (plane->control)
+                        (void)hipStreamDestroy(plane->control);
+        }
+        free(plane);
+}
+
+static int plane_make(struct plane *plane, const struct plane_options *options, char *error) {
+        int r = device_select(plane->device, &plane->gpu, error);
+
+        if (!r)
+                r = runtime_check(hipStreamCreateWithFlags(&plane->control, hipStreamNonBlocking), "making a stream",
+                                  error);
+        if (!r)
+                r = words_open(plane, error);
+        if (!r)
+                r = tables_open(&plane->tables, plane->control, error);
+        if (!r)
+                r = park_open(&plane->park, plane->device, blocks_of(options), &plane->tables, error);
+        if (!r)
+                r = pool_open(&plane->states, (uint64_t)TABLE_RANKS * STAGING_LANES * sizeof(struct lane_state),
+                              plane->control, "allocating lane states", error);
+        if (!r)
+                r = pool_open_staging(&plane->pool, options->pool_bytes, plane->control, error);
+        if (!r)
+                r = park_launch(&plane->park, &plane->tables, error);
+        return r;
+}
+
+static int hip_open(const struct plane_options *options, struct plane **ret_plane, char *error) {
+        struct plane *plane;
+        int r;
+
+        if (options->policy > PLANE_LATENCY)
+                return error_set(-EINVAL, error, "there is no policy %u", options->policy);
+        plane = calloc(1, sizeof(*plane));
+        if (!plane)
+                return error_set(-ENOMEM, error, "out of memory");
+        plane->device = options->device;
+        plane->policy = options->policy;
+        memory_init(&plane->memory, options->device);
+        r = plane_make(plane, options, error);
+        if (r) {
+                hip_close(plane);
+                return r;
+        }
+        *ret_plane = plane;
+        return 0;
+}
+
+static void hip_info(struct plane *plane, struct plane_info *ret_info) {
+        *ret_info = (struct plane_info){
+                .gpu = plane->gpu,
+                .policy = plane->policy,
+                .resident_blocks = plane->park.running ? plane->park.n_blocks : 0,
+                .threads = plane->park.threads,
+                .parked = plane->parked,
+                .parks = plane->parks,
+                .wakes = plane->wakes,
+                .pool_bytes = plane->pool.bytes,
+                .table_bytes = sizeof(struct table) + plane->states.bytes + kernel_scratch_bytes(plane->park.n_blocks),
+                .pool = plane->pool.exported,
+        };
+}
+
+/* ---- the table's calls ------------------------------------------------------------------------------------------- */
+static int hip_peer_add(struct plane *plane, uint32_t gpu, uint64_t instance, const struct plane_memory *pool,
+                        char *error) {
+        int r = plane_check(plane, error);
+
+        return r ? r : comms_peer_add(plane, gpu, instance, pool, error);
+}
+
+static int hip_ring_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
+                           char *error) {
+        int r = plane_check(plane, error);
+
+        return r ? r : rings_attach(plane, session, area, host, error);
+}
+
+static void hip_ring_detach(struct plane *plane, uint64_t session) {
+        if (!plane->fault)
+                rings_detach(plane, session);
+}
+
+static int hip_buffer_import(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
+                             char *error) {
+        int r = plane_check(plane, error);
+
+        return r ? r : buffers_import(plane, session, id, memory, error);
+}
+
+static void hip_buffer_retire(struct plane *plane, uint64_t session, uint32_t id) {
+        if (!plane->fault)
+                buffers_retire(plane, session, id);
+}
+
+static int hip_comm_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
+        int r = plane_check(plane, error);
+
+        return r ? r : comms_attach(plane, comm, error);
+}
+
+static void hip_comm_abort(struct plane *plane, uint64_t comm, uint32_t status) {
+        if (!plane->fault)
+                comms_abort(plane, comm, status);
+}
+
+static void hip_comm_detach(struct plane *plane, uint64_t comm) {
+        if (!plane->fault)
+                comms_detach(plane, comm);
+}
+
+static void hip_rank_leave(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last) {
+        if (!plane->fault)
+                comms_leave(plane, comm, rank, last);
+}
+
+static uint32_t hip_report(struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
+        return comms_report(plane, reports, max);
+}
+
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+static int hip_tick(struct plane *plane, char *error) {
+        char text[PLANE_TEXT];
+        bool ended;
+        int r;
+
+        if (!plane->fault) {
+                r = park_ended(&plane->park, &ended, text);
+                if (!r && !plane->draining)
+                        r = adaptive_tick(plane, text);
+                plane_fault(plane, r, text);
+        }
+        return plane_check(plane, error);
+}
+
+/* Ends the kernels when they find nothing more to do; if some tasks were left, which wait for other ranks, they get
+ * another round until the next call. */
+static bool hip_drain(struct plane *plane) {
+        char text[PLANE_TEXT];
+        bool ended = false;
+        int r;
+
+        if (plane->fault)
+                return true;
+        if (!plane->draining && !plane->park.running) {
+                plane->draining = true;
+                return true;
+        }
+        plane->draining = true;
+        r = park_ask(&plane->park, &plane->tables, PARK_WHEN_IDLE, text);
+        if (!r)
+                r = park_ended(&plane->park, &ended, text);
+        if (!r && ended && park_kept(&plane->park, &plane->tables)) {
+                r = park_launch(&plane->park, &plane->tables, text);
+                ended = false;
+        }
+        if (!r && ended && !plane->parked) {
+                plane->parked = true;
+                r = rings_tell_parked(plane, text);
+        }
+        plane_fault(plane, r, text);
+        return ended || plane->fault;
+}
+
+__attribute__((visibility("default"))) extern const struct plane_ops railmux_gpu_plane;
+const struct plane_ops railmux_gpu_plane = {
+        .version = PLANE_VERSION,
+        .name = "hip",
+        .probe = device_probe,
+        .open = hip_open,
+        .close = hip_close,
+        .info = hip_info,
+        .peer_add = hip_peer_add,
+        .peer_remove = comms_peer_remove,
+        .ring_attach = hip_ring_attach,
+        .ring_detach = hip_ring_detach,
+        .buffer_import = hip_buffer_import,
+        .buffer_retire = hip_buffer_retire,
+        .comm_attach = hip_comm_attach,
+        .comm_abort = hip_comm_abort,
+        .comm_detach = hip_comm_detach,
+        .rank_leave = hip_rank_leave,
+        .tick = hip_tick,
+        .report = hip_report,
+        .drain = hip_drain,
+};

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Writing tables that are being read
+ *
+ * Kernels read the tables while they are written, so an entry becomes visible by its key alone: all of it first, the
+ * key with a put of its own after that. An entry that is taken out loses its key first and keeps the rest, which a
+ * worker may be looking at until it has acknowledged the version (table.c waits for that before anything is used
+ * again). A key is never seen with another use's body, since the keys of rings and ranks count up.
+ *
+ * Hashes. Search begins at the entry's place and goes on to the next, TABLE_PROBES entries at most, over entries taken
+ * out; kernels look at all of them at once and take the valid one. An empty key ends the search here, so an entry is
+ * put into the first place that is not valid, which keeps searches short, and is looked for beyond that first.
+ */
+#include "gpu/hip/shadow.h"
+
+#include <errno.h>
+#include <string.h>
+
+_Static_assert((TABLE_HANDLES & (TABLE_HANDLES - 1)) == 0 && (TABLE_BUFFERS & (TABLE_BUFFERS - 1)) == 0,
+               "hashes are powers of two");
+
+void shadow_init(struct shadow *shadow, struct table *table) {
+        *shadow = (struct shadow){.table = table};
+        memset(table, 0, sizeof(*table));
+        table->version = 1;
+}
+
+static int put(struct shadow *shadow, const void *from, size_t bytes) {
+        shadow->unsettled = true;
+        return shadow->put(shadow->context, (size_t)((const char *)from - (const char *)shadow->table), bytes);
+}
+
+/* Before anything in the table is changed. */
+static int settle(struct shadow *shadow) {
+        int r;
+
+        if (!shadow->unsettled)
+                return 0;
+        r = shadow->settle(shadow->context);
+        if (!r)
+                shadow->unsettled = false;
+        return r;
+}
+
+static uint32_t next_key(struct shadow *shadow) {
+        if (++shadow->uses == 0)
+                shadow->uses = 1;
+        return shadow->uses;
+}
+
+static int put_word(struct shadow *shadow, uint32_t *word, uint32_t value) {
+        int r = settle(shadow);
+
+        if (r)
+                return r;
+        *word = value;
+        return put(shadow, word, sizeof(*word));
+}
+
+/* The entry is filled, its key included, which is the last word of it. */
+static int put_entry(struct shadow *shadow, const void *entry, const uint32_t *key) {
+        int r = put(shadow, entry, (size_t)((const char *)key - (const char *)entry));
+
+        return r ? r : put(shadow, key, sizeof(*key));
+}
+
+/* ---- rings and ranks --------------------------------------------------------------------------------------------- */
+int shadow_ring_set(struct shadow *shadow, uint32_t index, uint64_t area, uint64_t session, uint32_t first) {
+        struct table_ring *ring = &shadow->table->rings[index];
+        int r = settle(shadow);
+
+        if (r)
+                return r;
+        *ring = (struct table_ring){.area = area, .session = session, .first = first, .key = next_key(shadow)};
+        r = put_entry(shadow, ring, &ring->key);
+        if (r || shadow->table->n_rings > index)
+                return r;
+        return put_word(shadow, &shadow->table->n_rings, index + 1);
+}
+
+int shadow_ring_clear(struct shadow *shadow, uint32_t index) {
+        uint32_t n = shadow->table->n_rings;
+        int r = put_word(shadow, &shadow->table->rings[index].key, 0);
+
+        while (n && !shadow->table->rings[n - 1].key)
+                n--;
+        if (r || n == shadow->table->n_rings)
+                return r;
+        return put_word(shadow, &shadow->table->n_rings, n);
+}
+
+int shadow_rank_set(struct shadow *shadow, uint32_t index, const struct table_rank *rank) {
+        struct table_rank *entry = &shadow->table->ranks[index];
+        int r = settle(shadow);
+
+        if (r)
+                return r;
+        *entry = *rank;
+        entry->key = next_key(shadow);
+        return put_entry(shadow, entry, &entry->key);
+}
+
+int shadow_rank_clear(struct shadow *shadow, uint32_t index) {
+        return put_word(shadow, &shadow->table->ranks[index].key, 0);
+}
+
+int shadow_rank_abort(struct shadow *shadow, uint32_t index, uint32_t status) {
+        struct table_rank *rank = &shadow->table->ranks[index];
+        int r = put_word(shadow, &rank->abort, status);
+
+        /* Later, so that in between it is the earlier requests that are spared. */
+        return r || !rank->has_last ? r : put_word(shadow, &rank->has_last, 0);
+}
+
+int shadow_rank_leave(struct shadow *shadow, uint32_t index, uint32_t last, uint32_t status) {
+        struct table_rank *rank = &shadow->table->ranks[index];
+        int r;
+
+        r = put_word(shadow, &rank->last, last);
+        if (!r)
+                r = put_word(shadow, &rank->has_last, 1);
+        if (!r)
+                r = put_word(shadow, &rank->abort, status);
+        return r;
+}
+
+int shadow_choices_set(struct shadow *shadow, uint32_t index, const struct table_choices *choices) {
+        int r = settle(shadow);
+
+        if (r)
+                return r;
+        shadow->table->choices[index] = *choices;
+        return put(shadow, &shadow->table->choices[index], sizeof(*choices));
+}
+
+int shadow_plan_set(struct shadow *shadow, uint32_t index, const struct plan *plan) {
+        int r = settle(shadow);
+
+        if (r)
+                return r;
+        shadow->table->plans[index] = *plan;
+        return put(shadow, &shadow->table->plans[index], sizeof(*plan));
+}
+
+/* ---- hashes ------------------------------------------------------------------------------------------------------ */
+/* One search for both tables: the words of an entry that make its name, and its key. */
+struct hash {
+        char *entries;
+        uint32_t n;
+        uint32_t bytes;         /* of an entry */
+        uint32_t ring, id, key; /* offsets */
+};
+
+static struct hash hash_handles(const struct shadow *shadow) {
+        return (struct hash){(char *)shadow->table->handles,        TABLE_HANDLES,
+                             sizeof(struct table_handle),           offsetof(struct table_handle, ring),
+                             offsetof(struct table_handle, handle), offsetof(struct table_handle, key)};
+}
+
+static struct hash hash_buffers(const struct shadow *shadow) {
+        return (struct hash){(char *)shadow->table->buffers,    TABLE_BUFFERS,
+                             sizeof(struct table_buffer),       offsetof(struct table_buffer, ring),
+                             offsetof(struct table_buffer, id), offsetof(struct table_buffer, key)};
+}
+
+static uint32_t hash_word(const struct hash *hash, uint32_t index, uint32_t offset) {
+        uint32_t word;
+
+        memcpy(&word, hash->entries + (size_t)index * hash->bytes + offset, sizeof(word));
+        return word;
+}
+
+/* Where (ring, id) is, or hash->n. ret_place: where it would go, hash->n if there is no place. */
+static uint32_t hash_find(const struct hash *hash, uint32_t ring, uint32_t id, uint32_t *ret_place) {
+        const uint32_t start = table_hash(ring, id);
+        uint32_t place = hash->n, found = hash->n;
+
+        for (uint32_t i = 0; i < TABLE_PROBES; i++) {
+                uint32_t at = (start + i) & (hash->n - 1), key = hash_word(hash, at, hash->key);
+
+                if (key != SHADOW_KEY_VALID && place == hash->n)
+                        place = at;
+                if (!key)
+                        break;
+                if (key == SHADOW_KEY_VALID && hash_word(hash, at, hash->ring) == ring &&
+                    hash_word(hash, at, hash->id) == id) {
+                        found = at;
+                        break;
+                }
+        }
+        if (ret_place)
+                *ret_place = place;
+        return found;
+}
+
+uint32_t shadow_handle_find(const struct shadow *shadow, uint32_t ring, uint32_t handle) {
+        struct hash hash = hash_handles(shadow);
+
+        return hash_find(&hash, ring, handle, NULL);
+}
+
+uint32_t shadow_buffer_find(const struct shadow *shadow, uint32_t ring, uint32_t id) {
+        struct hash hash = hash_buffers(shadow);
+
+        return hash_find(&hash, ring, id, NULL);
+}
+
+int shadow_handle_add(struct shadow *shadow, uint32_t ring, uint32_t handle, uint32_t rank) {
+        struct hash hash = hash_handles(shadow);
+        struct table_handle *entry;
+        uint32_t place;
+        int r;
+
+        if (hash_find(&hash, ring, handle, &place) != hash.n)
+                return -EEXIST;
+        if (place == hash.n)
+                return -ENOSPC;
+        r = settle(shadow);
+        if (r)
+                return r;
+        entry = &shadow->table->handles[place];
+        *entry = (struct table_handle){.ring = ring, .handle = handle, .rank = rank, .key = SHADOW_KEY_VALID};
+        return put_entry(shadow, entry, &entry->key);
+}
+
+int shadow_buffer_add(struct shadow *shadow, uint32_t ring, uint32_t id, uint64_t address, uint64_t bytes,
+                      uint32_t *ret_index) {
+        struct hash hash = hash_buffers(shadow);
+        struct table_buffer *entry;
+        uint32_t place;
+        int r;
+
+        if (hash_find(&hash, ring, id, &place) != hash.n)
+                return -EEXIST;
+        if (place == hash.n)
+                return -ENOSPC;
+        r = settle(shadow);
+        if (r)
+                return r;
+        entry = &shadow->table->buffers[place];
+        *entry = (struct table_buffer){
+                .address = address, .bytes = bytes, .ring = ring, .id = id, .key = SHADOW_KEY_VALID};
+        r = put_entry(shadow, entry, &entry->key);
+        if (!r)
+                *ret_index = place;
+        return r;
+}
+
+int shadow_handle_remove(struct shadow *shadow, uint32_t ring, uint32_t handle) {
+        uint32_t at = shadow_handle_find(shadow, ring, handle);
+
+        return at == TABLE_HANDLES ? -ENOENT : put_word(shadow, &shadow->table->handles[at].key, SHADOW_KEY_TAKEN_OUT);
+}
+
+int shadow_buffer_remove(struct shadow *shadow, uint32_t ring, uint32_t id, uint32_t *ret_index) {
+        uint32_t at = shadow_buffer_find(shadow, ring, id);
+
+        if (at == TABLE_BUFFERS)
+                return -ENOENT;
+        *ret_index = at;
+        return put_word(shadow, &shadow->table->buffers[at].key, SHADOW_KEY_TAKEN_OUT);
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+int shadow_stop(struct shadow *shadow, uint32_t stop) {
+        int r = put_word(shadow, &shadow->table->stop, stop);
+
+        return r ? r : settle(shadow);
+}
+
+int shadow_publish(struct shadow *shadow) {
+        uint32_t version = shadow->table->version + 1;
+        int r = put_word(shadow, &shadow->table->version, version ? version : 1);
+
+        return r ? r : settle(shadow);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The host's copy of the kernels' tables (gpu/device/tables.h), and what must be written to the device in which order.
+ * No GPU runtime here. Control thread only.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu/device/tables.h"
+
+enum { SHADOW_KEY_TAKEN_OUT = 1, SHADOW_KEY_VALID = 2 };
+
+struct shadow {
+        struct table *table;
+        /* Puts bytes [offset, offset + bytes) of the table onto the device, after everything put before. It may still
+         * be reading them when it returns; nothing is changed here before `settle`. */
+        int (*put)(void *context, size_t offset, size_t bytes);
+        /* Returns when everything put has arrived. */
+        int (*settle)(void *context);
+        void *context;
+        uint32_t uses; /* keys given out */
+        bool unsettled;
+};
+
+/* Zeroes the table; its version is 1. The caller brings the whole of it onto the device. */
+void shadow_init(struct shadow *shadow, struct table *table);
+
+/* All: 0, or what `put` and `settle` return, or as said. Workers know of it after shadow_publish. */
+int shadow_ring_set(struct shadow *shadow, uint32_t index, uint64_t area, uint64_t session, uint32_t first);
+int shadow_ring_clear(struct shadow *shadow, uint32_t index);
+/* rank->key is ignored. */
+int shadow_rank_set(struct shadow *shadow, uint32_t index, const struct table_rank *rank);
+int shadow_rank_clear(struct shadow *shadow, uint32_t index);
+/* From now on (last: for requests after it) requests are answered with this status. */
+int shadow_rank_abort(struct shadow *shadow, uint32_t index, uint32_t status);
+int shadow_rank_leave(struct shadow *shadow, uint32_t index, uint32_t last, uint32_t status);
+int shadow_choices_set(struct shadow *shadow, uint32_t index, const struct table_choices *choices);
+int shadow_plan_set(struct shadow *shadow, uint32_t index, const struct plan *plan);
+/* -EEXIST; -ENOSPC: too many around its place. */
+int shadow_handle_add(struct shadow *shadow, uint32_t ring, uint32_t handle, uint32_t rank);
+int shadow_buffer_add(struct shadow *shadow, uint32_t ring, uint32_t id, uint64_t address, uint64_t bytes,
+                      uint32_t *ret_index);
+/* -ENOENT. */
+int shadow_handle_remove(struct shadow *shadow, uint32_t ring, uint32_t handle);
+int shadow_buffer_remove(struct shadow *shadow, uint32_t ring, uint32_t id, uint32_t *ret_index);
+/* What the kernel's search would find: the index, TABLE_HANDLES or TABLE_BUFFERS if nothing. */
+uint32_t shadow_handle_find(const struct shadow *shadow, uint32_t ring, uint32_t handle);
+uint32_t shadow_buffer_find(const struct shadow *shadow, uint32_t ring, uint32_t id);
+
+int shadow_stop(struct shadow *shadow, uint32_t stop);
+/* Raises the version (never 0) and waits until everything has arrived. */
+int shadow_publish(struct shadow *shadow);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#include "gpu/plane.h"
+
+#include "gpu/device/bell.h"
+#include "gpu/device/staging.h"
+
+uint64_t plane_staging_bytes(uint32_t n_ranks) {
+        struct staging_layout layout;
+
+        if (n_ranks < 1 || n_ranks > STAGING_RANKS_MAX)
+                return 0;
+        staging_layout_init(&layout, n_ranks);
+        return layout.bytes;
+}
+
+uint64_t plane_bell_bytes(void) {
+        return BELL_AREA_BYTES;
+}
+
+uint64_t plane_bell_host_bytes(void) {
+        return sizeof(struct bell_host);
+}

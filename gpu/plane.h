@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * What an executor needs from a backend that serves its clients by itself: resident kernels that poll the bells, check
+ * the lines and run the plans (gpu/hip/). The executor's control thread only tells it what exists. (The host backend is
+ * the other kind, gpu/gpu.h: there the executor's own workers do all that.)
+ *
+ * The table is exported by a plug-in (librailmux-gpu-hip.so) under the name PLANE_SYMBOL, so that one package runs on
+ * hosts with and without a GPU runtime.
+ *
+ * Threads: the control thread only. Every call returns within PLANE_CALL_MS; what takes work out of the kernels (abort,
+ * detach, retire) returns when no kernel touches it any more.
+ * Errors: 0, or negative errno with a sentence in `error` (PLANE_TEXT bytes).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "plan/cost.h"
+#include "plan/plan.h"
+
+#define PLANE_VERSION      1u
+#define PLANE_SYMBOL       "railmux_gpu_plane"
+#define PLANE_TEXT         256u
+#define PLANE_CALL_MS      2000u
+#define PLANE_HANDLE_BYTES 64u
+#define PLANE_GPUS_MAX     64u
+
+struct plane; /* one GPU in service */
+
+/* Memory on a GPU as another process exported it. */
+enum plane_memory_kind {
+        PLANE_MEMORY_NONE = 0,
+        PLANE_MEMORY_IPC = 1, /* an IPC handle of the allocation; offset and bytes are inside of it */
+        PLANE_MEMORY_FD = 2,  /* an exported descriptor (VMM), passed beside the message */
+};
+struct plane_memory {
+        uint32_t kind;
+        uint32_t n_handle;
+        unsigned char handle[PLANE_HANDLE_BYTES];
+        uint64_t allocation_bytes; /* of the whole allocation; FD only */
+        uint64_t offset;
+        uint64_t bytes;
+        int fd; /* stays the caller's; -1: none */
+};
+
+struct plane_gpu {
+        char name[64];
+        char pci[32]; /* "0000:1a:00.0": which device it is, the same in every process */
+        uint64_t memory_bytes;
+        uint32_t processors; /* SMs, CUs */
+};
+
+/* What there is, without taking it into service. */
+struct plane_probe {
+        uint32_t n_gpus;
+        struct plane_gpu gpu[PLANE_GPUS_MAX];
+        char runtime[64];         /* "CUDA 13.0", "HIP 6.2" */
+        char problem[PLANE_TEXT]; /* empty, or why these GPUs cannot be served and what to do (no MPS on NVIDIA) */
+};
+
+enum plane_policy { PLANE_ADAPTIVE = 0, PLANE_SHARED = 1, PLANE_LATENCY = 2 };
+
+struct plane_options {
+        uint32_t device;     /* of the runtime */
+        uint32_t policy;     /* enum plane_policy */
+        uint32_t blocks;     /* resident blocks; 0: as the policy says */
+        uint64_t pool_bytes; /* staging to begin with; 0: a default */
+};
+
+struct plane_info {
+        struct plane_gpu gpu;
+        uint32_t policy;
+        uint32_t resident_blocks; /* now; 0: parked */
+        uint32_t threads;         /* of a block */
+        bool parked;
+        uint64_t parks, wakes;
+        uint64_t pool_bytes, table_bytes;
+        struct plane_memory pool; /* for the other executors */
+};
+
+struct plane_comm_member {
+        uint64_t session; /* 0: gone */
+        uint32_t handle;
+        uint32_t gpu;     /* whose pool its staging is in */
+        uint64_t staging; /* offset in that pool */
+        bool here;        /* this plane serves it */
+};
+struct plane_comm {
+        uint64_t id;
+        uint32_t n_ranks;
+        uint32_t epoch;
+        uint32_t code; /* sticky error in force, 0: none */
+        int32_t failed_rank;
+        const struct plane_comm_member *members;
+        const struct plan_choice *choices;
+        uint32_t n_choices;
+};
+
+/* A rank's view, for reports. */
+struct plane_rank_report {
+        uint64_t comm;
+        uint32_t rank;
+        uint32_t rung;      /* last comm sequence begun */
+        uint32_t finished;  /* last one finished */
+        uint32_t operation; /* RING_OP_* of the last begun */
+        uint32_t status;    /* error found by the kernel (ring_status), 0: none; reported until the comm is aborted */
+};
+
+struct plane_ops {
+        uint32_t version; /* PLANE_VERSION */
+        const char *name; /* "hip" */
+        int (*probe)(struct plane_probe *ret_probe, char *error);
+        int (*open)(const struct plane_options *options, struct plane **ret_plane, char *error);
+        void (*close)(struct plane *plane); /* ends the kernels; NULL is allowed */
+        void (*info)(struct plane *plane, struct plane_info *ret_info);
+
+        /* The staging pool of the executor that serves `gpu`, the own one included (a no-op). Again with another
+         * instance: the old mapping is dropped first; comms that used it must have been detached. */
+        int (*peer_add)(struct plane *plane, uint32_t gpu, uint64_t instance, const struct plane_memory *pool,
+                        char *error);
+        void (*peer_remove)(struct plane *plane, uint32_t gpu);
+
+        /* A session's bell area (gpu/device/bell.h). host: the client-written host memory (struct bell_host), mapped by
+         * the caller until ring_detach. */
+        int (*ring_attach)(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
+                           char *error);
+        void (*ring_detach)(struct plane *plane, uint64_t session); /* its ranks must have been detached or aborted */
+        int (*buffer_import)(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
+                             char *error);
+        void (*buffer_retire)(struct plane *plane, uint64_t session, uint32_t id);
+
+        /* Staging of its members is clean on return. */
+        int (*comm_attach)(struct plane *plane, const struct plane_comm *comm, char *error);
+        void (*comm_abort)(struct plane *plane, uint64_t comm, uint32_t status);
+        void (*comm_detach)(struct plane *plane, uint64_t comm);
+        /* The rank on this GPU makes no requests after `last`; nothing to do but to answer later ones. */
+        void (*rank_leave)(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last);
+
+        /* Called every few milliseconds: parks, wakes, closes retired mappings. -errno: the GPU context is lost and the
+         * executor should end. */
+        int (*tick)(struct plane *plane, char *error);
+        /* Reports of all ranks on this GPU; the number, at most `max`. */
+        uint32_t (*report)(struct plane *plane, struct plane_rank_report *reports, uint32_t max);
+        /* No new request is begun; true when none is under way and the kernels have ended. Call until true. */
+        bool (*drain)(struct plane *plane);
+};
+
+/* Staging bytes of one rank of n. Known to railmuxd too, which deals the pools out. 0: more ranks than a comm may have.
+ */
+uint64_t plane_staging_bytes(uint32_t n_ranks);
+/* Bytes of a bell area, and of the host memory that goes with it (gpu/device/bell.h). */
+uint64_t plane_bell_bytes(void);
+uint64_t plane_bell_host_bytes(void);

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The library's GPU plug-in without a GPU. Memory is what a test says it is; a launch is written down and takes effect
+ * at once: counters count, a scripted status appears where a kernel would leave it. Nothing is computed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "railmux/railmux.h"
+#include "tests/client/fake_gpu.h"
+
+#define AREA_BYTES 12288u
+
+struct client_gpu {
+        uint32_t sequence[CLIENT_GPU_SLOTS];
+        uint32_t status[CLIENT_GPU_SLOTS];
+        uint64_t ended[CLIENT_GPU_CELLS];
+        void *host;
+};
+
+extern struct fake_gpu fake_gpu;
+__attribute__((visibility("default"))) struct fake_gpu fake_gpu = {
+        .mutex = PTHREAD_MUTEX_INITIALIZER,
+        .hidden_device = UINT32_MAX,
+};
+
+static int gpu_find(const char *pci, int32_t *ret_device, char *error) {
+        unsigned int n;
+        char end;
+
+        if (sscanf(pci, "0000:%2x:00.%c", &n, &end) != 2 || n >= FAKE_GPU_DEVICES || n == fake_gpu.hidden_device) {
+                snprintf(error, CLIENT_GPU_TEXT, "the GPU at %s is not visible", pci);
+                return RMX_E_DENIED;
+        }
+        *ret_device = (int32_t)(FAKE_GPU_DEVICES - 1 - n);
+        return RMX_OK;
+}
+
+static int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_export *ret_area, char *error) {
+        (void)error;
+        *ret_gpu = calloc(1, sizeof(**ret_gpu));
+        *ret_area = (struct client_gpu_export){
+                .kind = 1, .n_handle = 8, .handle = "area", .allocation_bytes = AREA_BYTES, .bytes = AREA_BYTES};
+        ret_area->handle[7] = (unsigned char)device;
+        fake_gpu.opened++;
+        return RMX_OK;
+}
+
+static int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, char *error) {
+        (void)error;
+        memset(host, 1, bytes < 64 ? bytes : 64); /* it must be writable */
+        gpu->host = host;
+        return RMX_OK;
+}
+
+static void gpu_close(struct client_gpu *gpu) {
+        free(gpu);
+        fake_gpu.closed++;
+}
+
+static void gpu_release(struct client_gpu *gpu) {
+        (void)gpu;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        fake_gpu.released++;
+        fake_gpu.stuck = fake_gpu.hold = false;
+        fake_gpu.status = RMX_E_DEVICE_LOST;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        for (uint32_t i = 0; i < CLIENT_GPU_CELLS; i++) /* waits that were held end so */
+                if (gpu->ended[i] >> 32 && (uint32_t)gpu->ended[i] == UINT32_MAX)
+                        gpu->ended[i] = gpu->ended[i] >> 32 << 32 | RMX_E_DEVICE_LOST;
+}
+
+static int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error) {
+        (void)error;
+        gpu->sequence[slot] = gpu->status[slot] = 0;
+        return RMX_OK;
+}
+
+static int gpu_comm_sequence(struct client_gpu *gpu, uint32_t slot, uint32_t *ret_sequence, char *error) {
+        (void)error;
+        *ret_sequence = gpu->sequence[slot];
+        return RMX_OK;
+}
+
+static uint32_t gpu_comm_status(const struct client_gpu *gpu, uint32_t slot, bool forget) {
+        uint32_t status;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        status = gpu->status[slot];
+        if (forget)
+                ((struct client_gpu *)gpu)->status[slot] = 0;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return status;
+}
+
+static int gpu_locate(const void *address, struct client_gpu_memory *ret_memory, char *error) {
+        uint64_t at = (uintptr_t)address;
+
+        (void)error;
+        *ret_memory = (struct client_gpu_memory){.device = -1};
+        pthread_mutex_lock(&fake_gpu.mutex);
+        for (uint32_t i = 0; i < fake_gpu.n_blocks; i++) {
+                const struct fake_gpu_block *block = &fake_gpu.block[i];
+
+                if (at - block->base >= block->bytes)
+                        continue;
+                ret_memory->residence = block->residence;
+                ret_memory->device = block->device;
+                if (block->residence == CLIENT_GPU_DEVICE) {
+                        ret_memory->base = block->base;
+                        ret_memory->bytes = block->bytes;
+                        ret_memory->id = block->id;
+                }
+        }
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return RMX_OK;
+}
+
+static int gpu_export(const struct client_gpu_memory *memory, struct client_gpu_export *ret_export, char *error) {
+        const struct fake_gpu_handle handle = {memory->base, memory->id};
+        bool secret = false;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        fake_gpu.exports++;
+        for (uint32_t i = 0; i < fake_gpu.n_blocks; i++)
+                secret |= fake_gpu.block[i].base == memory->base && fake_gpu.block[i].secret;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        if (secret) {
+                snprintf(error, CLIENT_GPU_TEXT, "no other process can map this memory");
+                return RMX_E_UNSUPPORTED;
+        }
+        *ret_export = (struct client_gpu_export){
+                .kind = 1, .n_handle = sizeof(handle), .allocation_bytes = memory->bytes, .bytes = memory->bytes};
+        memcpy(ret_export->handle, &handle, sizeof(handle));
+        return RMX_OK;
+}
+
+static int gpu_alloc(struct client_gpu *gpu, size_t bytes, struct client_gpu_memory *ret_memory, char *error) {
+        void *memory = malloc(bytes);
+
+        (void)gpu;
+        if (!memory || fake_gpu.n_blocks == FAKE_GPU_BLOCKS) {
+                free(memory);
+                snprintf(error, CLIENT_GPU_TEXT, "no memory");
+                return RMX_E_NO_MEMORY;
+        }
+        pthread_mutex_lock(&fake_gpu.mutex);
+        fake_gpu.block[fake_gpu.n_blocks++] = (struct fake_gpu_block){.base = (uintptr_t)memory,
+                                                                      .bytes = bytes,
+                                                                      .id = 1000 + fake_gpu.allocated++,
+                                                                      .residence = CLIENT_GPU_DEVICE,
+                                                                      .device = FAKE_GPU_DEVICES - 1};
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return gpu_locate(memory, ret_memory, error);
+}
+
+static void gpu_free(struct client_gpu *gpu, const struct client_gpu_memory *memory) {
+        (void)gpu;
+        fake_gpu.freed++;
+        free((void *)(uintptr_t)memory->base);
+}
+
+static bool gpu_capturing(struct client_gpu *gpu, void *stream) {
+        (void)gpu;
+        return stream && stream == fake_gpu.capturing;
+}
+
+/* With the mutex. */
+static struct fake_gpu_launch *note(uint32_t kind, const struct client_gpu_bell *bell, void *stream) {
+        struct fake_gpu_launch *launch = &fake_gpu.launch[fake_gpu.n_launches++ % FAKE_GPU_LAUNCHES];
+
+        *launch = (struct fake_gpu_launch){.kind = kind, .stream = stream};
+        if (bell) {
+                launch->bell = *bell;
+                for (uint32_t i = 0; i < bell->n_arguments; i++)
+                        launch->argument[i] = bell->argument[i];
+                launch->bell.argument = launch->argument;
+        }
+        return launch;
+}
+
+static int gpu_order(struct client_gpu *gpu, void *from, void *to, char *error) {
+        (void)gpu;
+        (void)error;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        note(FAKE_GPU_ORDER, NULL, to)->from = from;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return RMX_OK;
+}
+
+static int gpu_copy(struct client_gpu *gpu, void *to, const void *from, size_t bytes, void *stream, char *error) {
+        struct fake_gpu_launch *launch;
+
+        (void)gpu;
+        (void)error;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        launch = note(FAKE_GPU_COPY, NULL, stream);
+        launch->from = from;
+        launch->to = to;
+        launch->bytes = bytes;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return RMX_OK;
+}
+
+static int gpu_idle(struct client_gpu *gpu, void *stream) {
+        int idle;
+
+        (void)gpu;
+        (void)stream;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        idle = fake_gpu.lost ? -1 : !fake_gpu.stuck;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return idle;
+}
+
+static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_bell *bell, void *stream, char *error) {
+        bool captured = stream && stream == fake_gpu.capturing, held;
+        uint32_t status = 0;
+        int r;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        r = fake_gpu.fail;
+        fake_gpu.fail = 0;
+        if (r) {
+                pthread_mutex_unlock(&fake_gpu.mutex);
+                snprintf(error, CLIENT_GPU_TEXT, "launching failed");
+                return r;
+        }
+        (void)note(kind, bell, stream);
+        held = fake_gpu.hold;
+        if (!captured && kind != FAKE_GPU_WAIT)
+                gpu->sequence[bell->slot]++;
+        if (!captured && kind != FAKE_GPU_START && !held) {
+                status = fake_gpu.status;
+                fake_gpu.status = 0;
+                if (status && !gpu->status[bell->slot])
+                        gpu->status[bell->slot] = status;
+        }
+        if (kind == FAKE_GPU_WAIT && bell->turn)
+                gpu->ended[bell->cell] = (uint64_t)bell->turn << 32 | (held ? UINT32_MAX : status);
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return RMX_OK;
+}
+
+static int gpu_call(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error) {
+        return put(gpu, FAKE_GPU_CALL, bell, stream, error);
+}
+static int gpu_start(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error) {
+        return put(gpu, FAKE_GPU_START, bell, stream, error);
+}
+static int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error) {
+        return put(gpu, FAKE_GPU_WAIT, bell, stream, error);
+}
+
+static bool gpu_poll(const struct client_gpu *gpu, uint32_t cell, uint32_t turn, uint32_t *ret_status) {
+        uint64_t word;
+        bool held;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        word = gpu->ended[cell];
+        held = fake_gpu.hold;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        if (word >> 32 != turn || held)
+                return false;
+        *ret_status = (uint32_t)word == UINT32_MAX ? RMX_OK : (uint32_t)word;
+        return true;
+}
+
+extern const struct client_gpu_ops railmux_client_gpu;
+__attribute__((visibility("default"))) const struct client_gpu_ops railmux_client_gpu = {
+        .version = CLIENT_GPU_VERSION,
+        .name = "fake",
+        .find = gpu_find,
+        .open = gpu_open,
+        .attach = gpu_attach,
+        .close = gpu_close,
+        .release = gpu_release,
+        .comm_reset = gpu_comm_reset,
+        .comm_sequence = gpu_comm_sequence,
+        .comm_status = gpu_comm_status,
+        .locate = gpu_locate,
+        .export_memory = gpu_export,
+        .alloc = gpu_alloc,
+        .free = gpu_free,
+        .copy = gpu_copy,
+        .capturing = gpu_capturing,
+        .order = gpu_order,
+        .idle = gpu_idle,
+        .call = gpu_call,
+        .start = gpu_start,
+        .wait = gpu_wait,
+        .poll = gpu_poll,
+};

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* A GPU plug-in of the library that is made of host memory, and what tests see and script of it. See fake_gpu.c. */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/gpu.h"
+
+#define FAKE_GPU_SYMBOL   "fake_gpu"
+#define FAKE_GPU_BLOCKS   32u
+#define FAKE_GPU_LAUNCHES 512u
+#define FAKE_GPU_DEVICES  4u /* PCI "0000:0N:00.0", N from 0; their numbers are 3 - N */
+
+enum fake_gpu_kind { FAKE_GPU_CALL, FAKE_GPU_START, FAKE_GPU_WAIT, FAKE_GPU_ORDER, FAKE_GPU_COPY };
+
+/* Memory that the plug-in says is there. */
+struct fake_gpu_block {
+        uint64_t base, bytes, id;
+        uint32_t residence;
+        int32_t device;
+        bool secret; /* cannot be exported */
+};
+
+/* Whatever was put on a stream. */
+struct fake_gpu_launch {
+        uint32_t kind;
+        void *stream;
+        const void *from; /* order, copy */
+        void *to;         /* copy */
+        size_t bytes;
+        struct client_gpu_bell bell; /* argument points to the next member */
+        uint64_t argument[CLIENT_GPU_ARGUMENTS];
+};
+
+/* What an exported handle holds. */
+struct fake_gpu_handle {
+        uint64_t base, id;
+};
+
+struct fake_gpu {
+        pthread_mutex_t mutex; /* guards everything; tests may also look while nobody calls */
+        struct fake_gpu_block block[FAKE_GPU_BLOCKS];
+        uint32_t n_blocks;
+        struct fake_gpu_launch launch[FAKE_GPU_LAUNCHES];
+        uint32_t n_launches;
+        uint32_t opened, closed, released, hidden_device;
+        uint32_t exports;
+        uint32_t allocated, freed;
+
+        /* script */
+        void *capturing; /* this stream is */
+        uint32_t status; /* of the next request that is waited for */
+        bool hold;       /* waits do not end */
+        bool stuck;      /* no stream runs out of work */
+        int fail;        /* what the next launch returns */
+        bool lost;       /* the context is */
+};
+
+/* In the tests: the plug-in that $RAILMUX_CLIENT_PLUGIN names, as at first. */
+struct fake_gpu *fake_gpu_load(void);
+/* Says that there is memory at this address. */
+struct fake_gpu_block *fake_gpu_add(struct fake_gpu *gpu, const void *base, size_t bytes, uint64_t id);
+/* Launch i, counted from 0. */
+const struct fake_gpu_launch *fake_gpu_launched(struct fake_gpu *gpu, uint32_t i);

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/* On GPUs: how memory becomes known to the daemon, and what happens where it cannot. */
+#include "tests/client/device_rig.h"
+
+/* ---- registered memory ---------------------------------------------------------------------------------------------
+ */
+static int big(struct rig *rig, const void *in, void *out) {
+        return rmx_all_reduce(rig->comm, in, out, 8192, RMX_FLOAT32, RMX_SUM, NULL);
+}
+
+static void test_register_once(void **state) {
+        const struct client_gpu_bell *bell;
+        uint32_t a, b;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 1);
+        assert_int_equal(big(&rig, rig.a + 4096, rig.b), RMX_OK);
+        bell = &last(&rig)->bell;
+        a = bell->word[RING_W_IN_BUFFER];
+        b = bell->word[RING_W_OUT_BUFFER];
+        assert_true(a && b && a != b && !bell->inlined);
+        assert_int_equal(offset_of(bell, RING_W_IN_BUFFER), 4096);
+        assert_int_equal(offset_of(bell, RING_W_OUT_BUFFER), 0);
+        check_buffer(&rig, a, rig.a, BLOCK, 11);
+        check_buffer(&rig, b, rig.b, BLOCK, 22);
+        assert_int_equal(creations(&rig), 2);
+
+        assert_int_equal(big(&rig, rig.b + 65536, rig.a + BLOCK - 32768), RMX_OK); /* up to the last byte */
+        bell = &last(&rig)->bell;
+        assert_int_equal(bell->word[RING_W_IN_BUFFER], b);
+        assert_int_equal(bell->word[RING_W_OUT_BUFFER], a);
+        assert_int_equal(offset_of(bell, RING_W_OUT_BUFFER), BLOCK - 32768);
+        assert_int_equal(big(&rig, rig.a + 256, rig.a + 256), RMX_OK);
+        bell = &last(&rig)->bell;
+        assert_int_equal(bell->word[RING_W_IN_BUFFER], a);
+        assert_int_equal(bell->word[RING_W_OUT_BUFFER], a);
+        assert_int_equal(offset_of(bell, RING_W_IN_BUFFER), 256);
+        assert_int_equal(offset_of(bell, RING_W_OUT_BUFFER), 256);
+        assert_int_equal(creations(&rig), 2);
+        assert_int_equal(rig.gpu->exports, 2);
+        rig_stop(&rig);
+}
+
+/* Another allocation where one was: never the old one's buffer. */
+static void test_replaced(void **state) {
+        uint32_t old, two;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 1);
+        assert_int_equal(big(&rig, rig.a, rig.b), RMX_OK);
+        old = last(&rig)->bell.word[RING_W_IN_BUFFER];
+        rig.gpu->block[0].id = 33;
+        assert_int_equal(big(&rig, rig.a, rig.b), RMX_OK);
+        two = last(&rig)->bell.word[RING_W_IN_BUFFER];
+        assert_int_not_equal(two, old);
+        assert_null(buffer_of(&rig, old));
+        check_buffer(&rig, two, rig.a, BLOCK, 33);
+        assert_int_equal(creations(&rig), 3);
+        assert_int_equal(fake_calls(&rig.crew.fake, BODY(BUFFER_DESTROY)), 1);
+
+        /* Without numbers of the runtime, the size still tells. */
+        rig.gpu->block[0].bytes = BLOCK / 2;
+        assert_int_equal(big(&rig, rig.a, rig.b), RMX_OK);
+        assert_null(buffer_of(&rig, two));
+        check_buffer(&rig, last(&rig)->bell.word[RING_W_IN_BUFFER], rig.a, BLOCK / 2, 33);
+
+        /* One large allocation over the places of both. */
+        rig.gpu->n_blocks = 0;
+        fake_gpu_add(rig.gpu, rig.a, 3 * BLOCK, 44);
+        assert_int_equal(big(&rig, rig.a, rig.b), RMX_OK);
+        assert_int_equal(last(&rig)->bell.word[RING_W_IN_BUFFER], last(&rig)->bell.word[RING_W_OUT_BUFFER]);
+        assert_int_equal(offset_of(&last(&rig)->bell, RING_W_OUT_BUFFER), 2 * BLOCK);
+        check_buffer(&rig, last(&rig)->bell.word[RING_W_IN_BUFFER], rig.a, 3 * BLOCK, 44);
+        assert_int_equal(fake_calls(&rig.crew.fake, BODY(BUFFER_DESTROY)), 4);
+        rig_stop(&rig);
+}
+
+static void test_many_allocations(void **state) {
+        static char memory[FAKE_GPU_BLOCKS][32768] __attribute__((aligned(256)));
+        uint32_t ids[FAKE_GPU_BLOCKS];
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 1);
+        rig.gpu->n_blocks = 0;
+        for (uint32_t i = 0; i < FAKE_GPU_BLOCKS; i++)
+                fake_gpu_add(rig.gpu, memory[i], sizeof(memory[i]), 100 + i);
+        for (uint32_t round = 0; round < 2; round++) {
+                for (uint32_t i = 0; i < FAKE_GPU_BLOCKS; i++) {
+                        uint32_t k = i * 13 % FAKE_GPU_BLOCKS;
+
+                        assert_int_equal(big(&rig, memory[k], memory[k]), RMX_OK);
+                        if (round)
+                                assert_int_equal(last(&rig)->bell.word[RING_W_IN_BUFFER], ids[k]);
+                        ids[k] = last(&rig)->bell.word[RING_W_IN_BUFFER];
+                        check_buffer(&rig, ids[k], memory[k], sizeof(memory[k]), 100 + k);
+                }
+        }
+        assert_int_equal(creations(&rig), FAKE_GPU_BLOCKS);
+        rig_stop(&rig);
+}
+
+static void test_refused_memory(void **state) {
+        static char host[65536], other[65536];
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 1);
+        fake_gpu_add(rig.gpu, host, sizeof(host), 0)->residence = CLIENT_GPU_HOST;
+        fake_gpu_add(rig.gpu, other, sizeof(other), 5)->device = 1;
+        assert_int_equal(big(&rig, host, rig.b), RMX_E_INVALID);
+        assert_error_says("is host memory");
+        assert_int_equal(big(&rig, other, rig.b), RMX_E_INVALID);
+        assert_error_says("is memory of device 1; this rank's is device 3 (GPU 0)");
+        assert_int_equal(rmx_all_reduce(rig.comm, other, rig.b, 1, RMX_FLOAT32, RMX_SUM, NULL), RMX_E_INVALID);
+        assert_int_equal(big(&rig, rig.a + BLOCK - 32764, rig.b), RMX_E_INVALID);
+        assert_error_says("run over the end");
+        assert_int_equal(big(&rig, rig.a + 2, rig.b), RMX_E_INVALID);
+        assert_error_says("not aligned to the 4 bytes");
+        rig.crew.fake.refuse_memory = RMX_E_LIMIT;
+        assert_int_equal(big(&rig, rig.a, rig.b), RMX_E_LIMIT);
+        assert_error_says("the executor cannot map it");
+        assert_int_equal(rig.gpu->n_launches, 0);
+        assert_int_equal(big(&rig, rig.a, rig.b), RMX_OK); /* nothing of it stays */
+        assert_int_equal(rig.gpu->n_launches, 1);
+        rig_stop(&rig);
+}
+
+/* What no other process can map goes through memory that one can. */
+static void test_bounce(void **state) {
+        static char secret[4 * BLOCK] __attribute__((aligned(256))), managed[65536] __attribute__((aligned(256)));
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
+        const struct fake_gpu_launch *in, *call, *out;
+        struct rmx_request request;
+        struct rmx_comm *other;
+        uint32_t exports;
+        struct rmx_id id;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 1);
+        fake_gpu_add(rig.gpu, secret, sizeof(secret), 6)->secret = true;
+        fake_gpu_add(rig.gpu, managed, sizeof(managed), 0)->residence = CLIENT_GPU_MANAGED;
+        assert_int_equal(big(&rig, secret + 256, rig.b), RMX_OK); /* in alone */
+        assert_int_equal(rig.gpu->n_launches, 2);
+        in = at(&rig, 0, FAKE_GPU_COPY);
+        call = at(&rig, 1, FAKE_GPU_CALL);
+        assert_ptr_equal(in->from, secret + 256);
+        assert_int_equal(in->bytes, 32768);
+        check_buffer(&rig, call->bell.word[RING_W_IN_BUFFER], in->to, BLOCK, 1000);
+        assert_int_equal(offset_of(&call->bell, RING_W_IN_BUFFER), 0);
+        check_buffer(&rig, call->bell.word[RING_W_OUT_BUFFER], rig.b, BLOCK, 22);
+
+        exports = rig.gpu->exports;
+        assert_int_equal(big(&rig, secret, managed), RMX_OK); /* both; is not tried to export again */
+        assert_int_equal(rig.gpu->exports, exports + 1);      /* but the new region */
+        assert_ptr_equal(at(&rig, 2, FAKE_GPU_COPY)->to, in->to);
+        call = at(&rig, 3, FAKE_GPU_CALL);
+        out = at(&rig, 4, FAKE_GPU_COPY);
+        assert_ptr_equal(out->to, managed);
+        assert_int_equal(out->bytes, 32768);
+        assert_ptr_not_equal(out->from, in->to);
+        check_buffer(&rig, call->bell.word[RING_W_OUT_BUFFER], out->from, BLOCK, 1001);
+
+        /* A larger one; the old one stays, for a graph may use it. */
+        assert_int_equal(rmx_all_reduce(rig.comm, secret, secret, BLOCK - 1, RMX_FLOAT16, RMX_SUM, NULL), RMX_OK);
+        assert_int_equal(rig.gpu->allocated, 4);
+        assert_int_equal(at(&rig, 5, FAKE_GPU_COPY)->bytes, 2 * BLOCK - 2);
+        check_buffer(&rig, at(&rig, 6, FAKE_GPU_CALL)->bell.word[RING_W_IN_BUFFER], at(&rig, 5, FAKE_GPU_COPY)->to,
+                     2 * BLOCK, 1002);
+        assert_int_equal(rig.gpu->freed, 0);
+        assert_int_equal(rmx_all_reduce_start(rig.comm, secret, secret, BLOCK, RMX_FLOAT16, RMX_SUM, NULL, &request),
+                         RMX_E_UNSUPPORTED);
+
+        /* No two communicators share a region, unless one of them is gone. */
+        assert_int_equal(rmx_get_id(rig.crew.session, &id), RMX_OK);
+        assert_int_equal(rmx_comm_create(rig.crew.session, &id, 1, 0, &options, &other), RMX_OK);
+        assert_int_equal(rmx_all_reduce(other, secret, rig.b, 8192, RMX_FLOAT32, RMX_SUM, NULL), RMX_OK);
+        assert_int_equal(rig.gpu->allocated, 5);
+        assert_int_equal(rmx_comm_destroy(other), RMX_OK);
+        assert_int_equal(rmx_get_id(rig.crew.session, &id), RMX_OK);
+        assert_int_equal(rmx_comm_create(rig.crew.session, &id, 1, 0, &options, &other), RMX_OK);
+        assert_int_equal(rmx_all_reduce(other, secret, rig.b, 8192, RMX_FLOAT32, RMX_SUM, NULL), RMX_OK);
+        assert_int_equal(rig.gpu->allocated, 5);
+        rig_stop(&rig);
+        assert_int_equal(rig.gpu->freed, 5);
+}
+
+/* Between the pieces of a vector nothing is written. */
+static void test_bounce_vector(void **state) {
+        static char secret[BLOCK] __attribute__((aligned(256)));
+        const size_t send[] = {5000, 0, 3}, from[] = {10, 77, 6000}, recv[] = {5000, 9, 0}, to[] = {20000, 0, 5};
+        const struct fake_gpu_launch *copy;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 3);
+        fake_gpu_add(rig.gpu, secret, sizeof(secret), 6)->secret = true;
+        assert_int_equal(rmx_all_to_all_v(rig.comm, secret, send, from, secret + BLOCK / 2, recv, to, RMX_INT32, NULL),
+                         RMX_OK);
+        assert_int_equal(rig.gpu->n_launches, 5);
+        copy = at(&rig, 0, FAKE_GPU_COPY);
+        assert_ptr_equal(copy->from, secret + 40);
+        assert_int_equal(copy->bytes, 20000);
+        assert_ptr_equal((const char *)at(&rig, 1, FAKE_GPU_COPY)->to - (const char *)copy->to, 24000 - 40);
+        assert_int_equal(at(&rig, 1, FAKE_GPU_COPY)->bytes, 12);
+        at(&rig, 2, FAKE_GPU_CALL);
+        copy = at(&rig, 3, FAKE_GPU_COPY);
+        assert_ptr_equal(copy->to, secret + BLOCK / 2 + 80000);
+        assert_int_equal(copy->bytes, 20000);
+        copy = at(&rig, 4, FAKE_GPU_COPY);
+        assert_ptr_equal(copy->to, secret + BLOCK / 2);
+        assert_int_equal(copy->bytes, 36);
+        rig_stop(&rig);
+}
+
+static void test_announced(void **state) {
+        static char host[65536];
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 1);
+        assert_int_equal(rmx_buffer_register(rig.crew.session, rig.a + 100, 5000), RMX_OK);
+        assert_int_equal(creations(&rig), 1);
+        assert_int_equal(rmx_buffer_register(rig.crew.session, rig.a + 100, 5000), RMX_E_INVALID);
+        assert_int_equal(rmx_buffer_register(rig.crew.session, rig.b + BLOCK - 10, 11), RMX_E_INVALID);
+        assert_error_says("run over the end of their allocation");
+        assert_int_equal(big(&rig, rig.a, rig.a), RMX_OK);
+        assert_int_equal(creations(&rig), 1);
+        check_buffer(&rig, last(&rig)->bell.word[RING_W_IN_BUFFER], rig.a, BLOCK, 11);
+        assert_int_equal(rmx_buffer_unregister(rig.crew.session, rig.a + 100), RMX_OK);
+        assert_null(buffer_of(&rig, last(&rig)->bell.word[RING_W_IN_BUFFER]));
+        assert_int_equal(big(&rig, rig.a, rig.a), RMX_OK); /* it is announced again */
+        assert_int_equal(creations(&rig), 2);
+        check_buffer(&rig, last(&rig)->bell.word[RING_W_IN_BUFFER], rig.a, BLOCK, 11);
+
+        rig.gpu->block[1].device = 1; /* GPU 2, which this process has not used yet */
+        assert_int_equal(rmx_buffer_register(rig.crew.session, rig.b, 1), RMX_OK);
+        assert_int_equal(rig.gpu->opened, 2);
+        rig.gpu->block[1].device = 9;
+        rig.gpu->block[1].id = 99;
+        assert_int_equal(rmx_buffer_register(rig.crew.session, rig.b + 1, 1), RMX_E_INVALID);
+        assert_error_says("does not serve");
+        assert_int_equal(rmx_buffer_register(rig.crew.session, host, sizeof(host)), RMX_OK); /* as without GPUs */
+        assert_int_equal(rmx_buffer_unregister(rig.crew.session, host), RMX_OK);
+        rig_stop(&rig);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_register_once),    cmocka_unit_test(test_replaced),
+                cmocka_unit_test(test_many_allocations), cmocka_unit_test(test_refused_memory),
+                cmocka_unit_test(test_announced),        cmocka_unit_test(test_bounce),
+                cmocka_unit_test(test_bounce_vector),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/cmocka_all.h"
+#include "tests/daemon/fixture.h"
+#include "tests/daemon/fixture_parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void plane_start(struct fixture *fixture, uint32_t gpu) {
+        char number[16];
+
+        assert_int_equal(fixture->planes[gpu], 0);
+        snprintf(number, sizeof(number), "%u", gpu);
+        fixture->planes[gpu] = fork();
+        assert_true(fixture->planes[gpu] >= 0);
+        if (fixture->planes[gpu] == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                unsetenv("NOTIFY_SOCKET");
+                unsetenv("JOURNAL_STREAM");
+                setenv("FAKE_PLANE", fixture->directory, 1);
+                close_range(3, ~0u, 0);
+                execl(RAILMUX_EXECUTOR, RAILMUX_EXECUTOR, "--name", number, "--backend", FAKE_PLANE_PLUGIN, "--socket",
+                      fixture->exec, "--stall-ms", "200", NULL);
+                _exit(127);
+        }
+}
+
+void plane_kill(struct fixture *fixture, uint32_t gpu) {
+        assert_int_equal(kill(fixture->planes[gpu], SIGKILL), 0);
+        assert_int_equal(waitpid(fixture->planes[gpu], NULL, 0), fixture->planes[gpu]);
+        fixture->planes[gpu] = 0;
+}
+
+int plane_stop(struct fixture *fixture, uint32_t gpu) {
+        pid_t pid = 0;
+        int status = 0;
+
+        assert_true(fixture->planes[gpu] > 0);
+        kill(fixture->planes[gpu], SIGTERM); /* it may have ended by itself */
+        fixture_wait(fixture, (pid = waitpid(fixture->planes[gpu], &status, WNOHANG)) != 0);
+        assert_int_equal(pid, fixture->planes[gpu]);
+        fixture->planes[gpu] = 0;
+        assert_true(WIFEXITED(status));
+        return WEXITSTATUS(status);
+}
+
+/* What railmuxctl prints; the test's loop need not turn meanwhile. */
+static void ctl_read(struct fixture *fixture, const char *word, const char *second, char *text, size_t size) {
+        size_t length = 0;
+        ssize_t n;
+        pid_t pid;
+        int fds[2];
+
+        assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                dup2(fds[1], STDOUT_FILENO);
+                execl(RAILMUXCTL, RAILMUXCTL, "--control", fixture->control, word, second, NULL);
+                _exit(127);
+        }
+        close(fds[1]);
+        while ((n = read(fds[0], text + length, size - 1 - length)) > 0)
+                length += (size_t)n;
+        text[length] = '\0';
+        close(fds[0]);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text) {
+        static char printed[65536];
+
+        ctl_read(fixture, word, second, printed, sizeof(printed));
+        return strstr(printed, text) != NULL;
+}
+
+static unsigned int executors_ready(struct fixture *fixture) {
+        static char printed[65536];
+        unsigned int n = 0;
+        char *line, *save = NULL;
+
+        ctl_read(fixture, "status", NULL, printed, sizeof(printed));
+        for (line = strtok_r(printed, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+                n += strstr(line, " hip ") && strstr(line, " ready ");
+        return n;
+}
+
+void plane_wait_ready(struct fixture *fixture, uint32_t n) {
+        fixture_wait(fixture, executors_ready(fixture) == n);
+}
+
+void fixture_setup_planes(struct fixture *fixture, uint32_t n, bool managed) {
+        FILE *file;
+        char path[128];
+
+        fixture_prepare(fixture, NULL, managed);
+        fixture->gpu_option = "hip";
+        fixture->gpus = n;
+        snprintf(path, sizeof(path), "%s/gpus", fixture->directory);
+        file = fopen(path, "we");
+        assert_non_null(file);
+        fprintf(file, "%u\n", n);
+        fclose(file);
+        fixture_start(fixture);
+        for (uint32_t i = 0; i < n; i++)
+                plane_start(fixture, i);
+        plane_wait_ready(fixture, n);
+        fixture->idle_fds = fixture_daemon_fds(fixture);
+}
+
+void plane_write(struct fixture *fixture, uint32_t gpu, const char *name, const char *text) {
+        char path[128], temporary[160];
+        FILE *file;
+
+        snprintf(path, sizeof(path), "%s/%u.%s", fixture->directory, gpu, name);
+        if (!text) {
+                assert_true(unlink(path) == 0 || errno == ENOENT);
+                return;
+        }
+        snprintf(temporary, sizeof(temporary), "%s.new", path);
+        file = fopen(temporary, "we");
+        assert_non_null(file);
+        fputs(text, file);
+        fclose(file);
+        assert_int_equal(rename(temporary, path), 0);
+}
+
+/* Goes through its log; what is asked for is written where a pointer is given. */
+static unsigned int log_read(struct fixture *fixture, uint32_t gpu, const char *begin, unsigned int *ret_line,
+                             char *ret_text, size_t size) {
+        char path[128], line[2048];
+        unsigned int n = 0, at = 0;
+        FILE *file;
+
+        if (ret_line)
+                *ret_line = 0;
+        if (ret_text)
+                ret_text[0] = '\0';
+        snprintf(path, sizeof(path), "%s/%u.log", fixture->directory, gpu);
+        file = fopen(path, "re");
+        while (file && fgets(line, sizeof(line), file)) {
+                at++;
+                line[strcspn(line, "\n")] = '\0';
+                assert_null(strstr(line, "WRONG"));
+                if (strncmp(line, begin, strlen(begin)) != 0)
+                        continue;
+                n++;
+                if (ret_line)
+                        *ret_line = at;
+                if (ret_text)
+                        snprintf(ret_text, size, "%s", line + strlen(begin));
+        }
+        if (file)
+                fclose(file);
+        return n;
+}
+
+unsigned int plane_count(struct fixture *fixture, uint32_t gpu, const char *begin) {
+        return log_read(fixture, gpu, begin, NULL, NULL, 0);
+}
+
+unsigned int plane_line(struct fixture *fixture, uint32_t gpu, const char *begin) {
+        unsigned int line;
+
+        log_read(fixture, gpu, begin, &line, NULL, 0);
+        return line;
+}
+
+void plane_text(struct fixture *fixture, uint32_t gpu, const char *begin, char *ret_text, size_t size) {
+        log_read(fixture, gpu, begin, NULL, ret_text, size);
+}

@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Each emulated GPU has a table, a report and a few workers; it serves sessions (clients), which have one ring each and
+ * ranks of communicators. Any number of sessions may share a GPU, and of a communicator's ranks, too.
+ *
+ * What the workers touch lies in mappings of its own between pages that nobody may touch, and what a client could reach
+ * from a buffer or a box ends exactly where such a page begins. So an access out of bounds ends the program, with or
+ * without AddressSanitizer.
+ *
+ * The client's side follows the bell kernels: a slot is free when its last request has been harvested (`released`), and
+ * the ring sequence leaves out 0. Stores that a client's stream would order before the line by its kernel boundary are
+ * made visible with release stores of the line's cells (gpu/device/order.h says what stands against them).
+ */
+extern "C" {
+#include "plan/plan.h"
+}
+
+#include "tests/device/emulator.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "tests/device/watch.h"
+/* (the interpreter sees the watched stores) */
+#include "gpu/device/worker.h"
+#undef word_store
+#undef quad_store
+#undef packet_store
+#undef cell_load
+
+#define GUARD_BYTES 65536u
+#define MAPS_MAX    512u
+
+struct emulator_worker {
+        struct emulator *emulator;
+        uint32_t gpu, index;
+        uint32_t hold;
+        struct worker_shared *shared;
+        struct worker_scratch *scratch;
+        pthread_t thread;
+};
+
+struct emulator_gpu {
+        struct table *table;
+        struct table_report *report;
+        struct emulator_worker worker[EMULATOR_WORKERS_MAX];
+        uint32_t n_rings, n_ranks;
+        uint32_t starts;
+};
+
+struct emulator_session {
+        unsigned char *area;
+        uint32_t gpu, ring;
+        uint32_t next; /* ring sequence */
+        uint32_t n_buffers, n_handles;
+};
+
+struct emulator_member {
+        uint32_t session, index, handle, sequence;
+        unsigned char *staging;
+        struct lane_state *states;
+};
+
+struct emulator_comm {
+        uint32_t n_ranks;
+        struct staging_layout layout;
+        struct emulator_member rank[EMULATOR_RANKS_MAX];
+};
+
+struct emulator {
+        uint32_t n_gpus, n_workers, n_sessions, n_comms, n_maps, flags;
+        uint64_t seed;
+        struct emulator_gpu gpu[EMULATOR_GPUS_MAX];
+        struct emulator_session session[EMULATOR_SESSIONS_MAX];
+        struct emulator_comm comm[EMULATOR_COMMS_MAX];
+        struct {
+                void *base;
+                size_t bytes;
+        } map[MAPS_MAX];
+};
+
+uint64_t emulator_now_ms(void) {
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------------------------
+ */
+static unsigned char *reserve(struct emulator *e, size_t bytes) {
+        void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        if (p == MAP_FAILED || e->n_maps == MAPS_MAX)
+                abort();
+        e->map[e->n_maps].base = p;
+        e->map[e->n_maps++].bytes = bytes;
+        return (unsigned char *)p;
+}
+
+static void make_usable(void *p, size_t bytes) {
+        if (mprotect(p, bytes, PROT_READ | PROT_WRITE))
+                abort();
+}
+
+void *emulator_memory(struct emulator *e, uint64_t bytes) {
+        size_t pages = (bytes + 4095) / 4096 * 4096;
+        unsigned char *p = reserve(e, pages + 2 * (size_t)GUARD_BYTES) + GUARD_BYTES;
+
+        make_usable(p, pages);
+        return p + (pages - (bytes + 127) / 128 * 128);
+}
+
+/* All stagings lie in one reservation, at equal distances, so that watch.h finds the one an address is in. */
+static unsigned char *staging_new(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t chunks) {
+        struct emulator_comm *c = &e->comm[comm];
+        struct watch_staging *s = &watch.staging[watch.n];
+
+        if (watch.n == WATCH_STAGINGS)
+                abort();
+        *s = {};
+        s->base = watch.begin + watch.n * watch.stride + (watch.stride - GUARD_BYTES - c->layout.bytes);
+        s->layout = &c->layout;
+        s->comm = comm;
+        s->rank = rank;
+        s->published = (uint32_t *)malloc(STAGING_REGIONS * STAGING_LANES * STAGING_RANKS_MAX * 4);
+        if (!s->published)
+                abort();
+        for (uint32_t i = 0; i < STAGING_REGIONS * STAGING_LANES * STAGING_RANKS_MAX; i++)
+                s->published[i] = chunks;
+        make_usable((void *)s->base, c->layout.bytes);
+        watch.n++;
+        return (unsigned char *)s->base;
+}
+
+/* ---- workers -------------------------------------------------------------------------------------------------------
+ */
+static void *worker_thread_main(void *data) {
+        struct emulator_worker *w = (struct emulator_worker *)data;
+        struct emulator_gpu *g = &w->emulator->gpu[w->gpu];
+
+        watch_self.random = w->emulator->flags & EMULATOR_JITTER
+                                    ? (w->emulator->seed + w->gpu * 64 + w->index + g->starts * 4096) | 1
+                                    : 0;
+        watch_self.hold = &w->hold;
+        watch_self.stop = &g->table->stop;
+        worker_main(w->shared, w->scratch, g->table, g->report, w->index, w->emulator->n_workers);
+        return NULL;
+}
+
+static void start_workers(struct emulator *e, uint32_t gpu) {
+        struct emulator_gpu *g = &e->gpu[gpu];
+
+        word_store(&g->table->stop, 0);
+        g->starts++;
+        for (uint32_t i = 0; i < e->n_workers; i++)
+                if (pthread_create(&g->worker[i].thread, NULL, worker_thread_main, &g->worker[i]))
+                        abort();
+}
+
+static void stop_workers(struct emulator *e, uint32_t gpu) {
+        struct emulator_gpu *g = &e->gpu[gpu];
+        struct timespec limit;
+
+        word_store(&g->table->stop, 1);
+        clock_gettime(CLOCK_REALTIME, &limit);
+        limit.tv_sec += EMULATOR_STUCK_MS / 1000;
+        for (uint32_t i = 0; i < e->n_workers; i++)
+                if (pthread_timedjoin_np(g->worker[i].thread, NULL, &limit)) {
+                        fprintf(stderr, "worker %u of GPU %u does not stop\n", i, gpu);
+                        _Exit(1);
+                }
+}
+
+void emulator_restart(struct emulator *e, uint32_t gpu) {
+        stop_workers(e, gpu);
+        start_workers(e, gpu);
+}
+
+void emulator_hold(struct emulator *e, uint32_t gpu, uint32_t worker, bool hold) {
+        __atomic_store_n(&e->gpu[gpu].worker[worker].hold, hold, __ATOMIC_RELAXED);
+}
+
+[[noreturn]] void emulator_stuck(struct emulator *e, const char *why) {
+        fprintf(stderr, "stuck: %s\n", why);
+        for (uint32_t g = 0; g < e->n_gpus; g++)
+                stop_workers(e, g);
+        for (uint32_t s = 0; s < e->n_sessions; s++)
+                fprintf(stderr, "session %u: GPU %u, ring %u, next to ring %u\n", s, e->session[s].gpu,
+                        e->session[s].ring, e->session[s].next);
+        for (uint32_t g = 0; g < e->n_gpus; g++)
+                for (uint32_t i = 0; i < e->n_workers; i++) {
+                        const struct worker_scratch *w = e->gpu[g].worker[i].scratch;
+
+                        fprintf(stderr, "GPU %u worker %u: looks for", g, i);
+                        for (uint32_t r = 0; r < e->gpu[g].n_rings; r++)
+                                fprintf(stderr, " %u", w->next[r]);
+                        fprintf(stderr, ", %u tasks\n", w->n_tasks);
+                        for (uint32_t k = 0; k < w->n_tasks; k++) {
+                                const struct task *t = &w->tasks[w->order[k]];
+
+                                fprintf(stderr, "  ring %u/%u rank entry %u sequence %u lane %u: operation %u%s,",
+                                        t->ring, t->ring_sequence, t->rank, t->sequence, t->lane, t->operation,
+                                        t->inlined ? " inline" : "");
+                                for (uint32_t f = 0; f < TASK_PHASES; f++)
+                                        fprintf(stderr, " %u/%u", t->part[f], t->parts[f]);
+                                fputc('\n', stderr);
+                        }
+                }
+        fflush(NULL);
+        _Exit(1);
+}
+
+/* ---- tables --------------------------------------------------------------------------------------------------------
+ */
+static void publish(struct emulator *e, uint32_t gpu) {
+        struct emulator_gpu *g = &e->gpu[gpu];
+        uint32_t version = word_load(&g->table->version) + 1;
+        uint64_t limit = emulator_now_ms() + EMULATOR_STUCK_MS;
+
+        fence_release_system();
+        word_store(&g->table->version, version);
+        for (uint32_t i = 0; i < e->n_workers; i++)
+                while (word_load(&g->report->acknowledged[i]) != version && !word_load(&g->worker[i].hold)) {
+                        if (emulator_now_ms() > limit)
+                                emulator_stuck(e, "a worker does not acknowledge the tables");
+                        sched_yield();
+                }
+        fence_acquire_system();
+}
+
+/* Entries are written while workers read them, the key last. */
+static void put(void *to, const void *from, size_t bytes) {
+        for (size_t i = 0; i < bytes / 4; i++)
+                word_store((uint32_t *)to + i, ((const uint32_t *)from)[i]);
+}
+
+template <typename T> static void put_entry(T *to, T entry) {
+        uint32_t key = entry.key;
+
+        entry.key = 0;
+        put(to, &entry, sizeof(entry));
+        fence_release_system();
+        word_store(&to->key, key);
+}
+
+static void set_choice(struct emulator *e, uint32_t comm, uint32_t operation, uint32_t algorithm, uint32_t transport) {
+        struct emulator_comm *c = &e->comm[comm];
+        struct table_choice choice = {UINT64_MAX, comm * TABLE_OPERATIONS + operation, transport};
+        struct plan plan;
+
+        if (plan_build(operation, algorithm, c->n_ranks, &plan))
+                abort();
+        for (uint32_t r = 0; r < c->n_ranks; r++) {
+                struct table *t = e->gpu[e->session[c->rank[r].session].gpu].table;
+
+                put(&t->plans[choice.plan], &plan, sizeof(plan));
+                put(&t->choices[comm].choice[operation][0], &choice, sizeof(choice));
+        }
+}
+
+static void publish_comm(struct emulator *e, uint32_t comm) {
+        for (uint32_t g = 0; g < e->n_gpus; g++)
+                for (uint32_t r = 0; r < e->comm[comm].n_ranks; r++)
+                        if (e->session[e->comm[comm].rank[r].session].gpu == g) {
+                                publish(e, g);
+                                break;
+                        }
+}
+
+void emulator_choose(struct emulator *e, uint32_t comm, uint32_t operation, uint32_t algorithm, uint32_t transport) {
+        set_choice(e, comm, operation, algorithm, transport);
+        publish_comm(e, comm);
+}
+
+/* ---- what exists
+ * ----------------------------------------------------------------------------------------------------- */
+struct emulator *emulator_new(uint32_t n_gpus, uint32_t n_workers, uint32_t flags, uint64_t seed) {
+        struct emulator *e = (struct emulator *)calloc(1, sizeof(*e));
+        struct staging_layout largest;
+
+        if (!e || n_gpus > EMULATOR_GPUS_MAX || n_workers > EMULATOR_WORKERS_MAX)
+                abort();
+        e->n_gpus = n_gpus;
+        e->n_workers = n_workers;
+        e->flags = flags;
+        e->seed = seed;
+        staging_layout_init(&largest, EMULATOR_RANKS_MAX);
+        watch.stride = largest.bytes + GUARD_BYTES;
+        watch.begin = (uint64_t)reserve(e, (WATCH_STAGINGS + 1) * watch.stride) + GUARD_BYTES;
+        watch.n = 0;
+        watch.on = flags & EMULATOR_WATCH;
+        for (uint32_t g = 0; g < n_gpus; g++) {
+                e->gpu[g].table = (struct table *)emulator_memory(e, sizeof(struct table));
+                e->gpu[g].report = (struct table_report *)emulator_memory(e, sizeof(struct table_report));
+                for (uint32_t i = 0; i < n_workers; i++) {
+                        struct emulator_worker *w = &e->gpu[g].worker[i];
+
+                        w->emulator = e;
+                        w->gpu = g;
+                        w->index = i;
+                        w->shared = (struct worker_shared *)emulator_memory(e, sizeof(*w->shared));
+                        w->scratch = (struct worker_scratch *)emulator_memory(e, sizeof(*w->scratch));
+                }
+                start_workers(e, g);
+        }
+        return e;
+}
+
+void emulator_free(struct emulator *e) {
+        for (uint32_t g = 0; g < e->n_gpus; g++)
+                stop_workers(e, g);
+        for (uint32_t i = 0; i < watch.n; i++)
+                free(watch.staging[i].published);
+        watch.n = 0;
+        watch.on = false;
+        for (uint32_t i = 0; i < e->n_maps; i++)
+                munmap(e->map[i].base, e->map[i].bytes);
+        free(e);
+}
+
+uint32_t emulator_session(struct emulator *e, uint32_t gpu, uint32_t first) {
+        uint32_t index = e->n_sessions++, sequence = first - BELL_DEPTH;
+        struct emulator_session *s = &e->session[index];
+        struct emulator_gpu *g = &e->gpu[gpu];
+        struct table_ring ring = {};
+        uint32_t *released;
+
+        s->area = (unsigned char *)emulator_memory(e, BELL_AREA_BYTES);
+        s->gpu = gpu;
+        s->ring = g->n_rings++;
+        s->next = first;
+        released = (uint32_t *)(s->area + BELL_OFFSET_RELEASED);
+        for (uint32_t slot = 0; slot < BELL_DEPTH; slot++)
+                released[slot] = bell_released_first(slot);
+        for (; first > BELL_DEPTH && sequence != first; sequence++) { /* a ring that has gone round */
+                uint64_t *line = (uint64_t *)(s->area + BELL_OFFSET_LINES) + sequence % BELL_DEPTH * RING_WORDS;
+
+                for (uint32_t i = 0; i < RING_WORDS; i++)
+                        line[i] = (uint64_t)sequence << 32;
+                released[sequence % BELL_DEPTH] = sequence;
+        }
+        ring.area = (uint64_t)s->area;
+        ring.session = index + 1;
+        ring.first = first;
+        ring.key = 1;
+        put_entry(&g->table->rings[s->ring], ring);
+        word_store(&g->table->n_rings, g->n_rings);
+        publish(e, gpu);
+        return index;
+}
+
+uint32_t emulator_buffer(struct emulator *e, uint32_t session, void *memory, uint64_t bytes) {
+        struct emulator_session *s = &e->session[session];
+        struct table *t = e->gpu[s->gpu].table;
+        struct table_buffer b = {};
+        uint32_t id = ++s->n_buffers, at = table_hash(s->ring, id);
+
+        while (word_load(&t->buffers[at % TABLE_BUFFERS].key))
+                at++;
+        b.address = (uint64_t)memory;
+        b.bytes = bytes;
+        b.ring = s->ring;
+        b.id = id;
+        b.key = 2;
+        put_entry(&t->buffers[at % TABLE_BUFFERS], b);
+        publish(e, s->gpu);
+        return id;
+}
+
+/* Everything was counted `chunks` times on all ranks: nothing is in flight, and the credits say so. */
+static void preset(struct emulator *e, struct emulator_comm *c, struct emulator_member *m, uint32_t sequence,
+                   uint32_t chunks) {
+        uint32_t *credit = (uint32_t *)(m->staging + c->layout.credit);
+
+        m->states = (struct lane_state *)emulator_memory(e, sizeof(struct lane_state) * STAGING_LANES);
+        m->sequence = sequence;
+        for (uint32_t lane = 0; lane < STAGING_LANES; lane++) {
+                m->states[lane].sequence = sequence;
+                for (uint32_t t = 0; t < STAGING_TRANSPORTS; t++)
+                        for (uint32_t region = 0; region < STAGING_REGIONS; region++)
+                                for (uint32_t p = 0; p < c->n_ranks; p++)
+                                        m->states[lane].pushed[t][region][p] = m->states[lane].taken[t][region][p] =
+                                                chunks;
+        }
+        for (uint32_t i = 0; i < STAGING_TRANSPORTS * STAGING_REGIONS * STAGING_LANES * STAGING_RANKS_MAX; i++)
+                credit[i] = chunks;
+}
+
+uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *session, uint32_t transport,
+                       uint32_t sequence, uint32_t chunks) {
+        uint32_t comm = e->n_comms++, first = watch.n;
+        struct emulator_comm *c = &e->comm[comm];
+
+        if (comm >= EMULATOR_COMMS_MAX)
+                abort();
+        c->n_ranks = n_ranks;
+        staging_layout_init(&c->layout, n_ranks);
+        for (uint32_t r = 0; r < n_ranks; r++) {
+                struct emulator_member *m = &c->rank[r];
+                struct emulator_session *s = &e->session[session[r]];
+
+                m->session = session[r];
+                m->index = 3 + 2 * e->gpu[s->gpu].n_ranks++;
+                m->handle = 7 + 13 * s->n_handles++;
+                m->staging = staging_new(e, comm, r, chunks);
+                preset(e, c, m, sequence, chunks);
+        }
+        for (uint32_t r = 0; r < n_ranks; r++)
+                for (uint32_t p = 0; p < n_ranks; p++)
+                        watch.staging[first + r].credit_of[p] = watch.staging[first + p].base;
+        for (uint32_t operation = 1; operation <= RING_OP_BARRIER; operation++)
+                if (operation != RING_OP_SEND && operation != RING_OP_RECV && operation != RING_OP_ALL_TO_ALL_V)
+                        set_choice(e, comm, operation, operation == RING_OP_ALL_REDUCE ? PLAN_ONE_SHOT : PLAN_DIRECT,
+                                   transport);
+        for (uint32_t r = 0; r < n_ranks; r++) {
+                struct emulator_member *m = &c->rank[r];
+                struct emulator_session *s = &e->session[m->session];
+                struct table *t = e->gpu[s->gpu].table;
+                struct table_rank entry = {};
+                struct table_handle handle = {};
+                uint32_t at = table_hash(s->ring, m->handle);
+
+                for (uint32_t p = 0; p < n_ranks; p++)
+                        entry.peer[p] = (uint64_t)c->rank[p].staging;
+                entry.states = (uint64_t)m->states;
+                entry.ring = s->ring;
+                entry.handle = m->handle;
+                entry.rank = r;
+                entry.n_ranks = n_ranks;
+                entry.choices = comm;
+                entry.key = 1;
+                put_entry(&t->ranks[m->index], entry);
+                while (word_load(&t->handles[at % TABLE_HANDLES].key))
+                        at++;
+                handle.ring = s->ring;
+                handle.handle = m->handle;
+                handle.rank = m->index;
+                handle.key = 2;
+                put_entry(&t->handles[at % TABLE_HANDLES], handle);
+        }
+        publish_comm(e, comm);
+        return comm;
+}
+
+uint32_t emulator_reported(struct emulator *e, uint32_t comm, uint32_t rank) {
+        const struct emulator_member *m = &e->comm[comm].rank[rank];
+
+        return word_load(&e->gpu[e->session[m->session].gpu].report->rank[m->index].status);
+}
+
+void emulator_abort(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status) {
+        const struct emulator_member *m = &e->comm[comm].rank[rank];
+        uint32_t gpu = e->session[m->session].gpu;
+
+        word_store(&e->gpu[gpu].table->ranks[m->index].abort, status);
+        word_store(&e->gpu[gpu].table->ranks[m->index].has_last, 0);
+        publish(e, gpu);
+}
+
+void emulator_leave(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t last, uint32_t status) {
+        const struct emulator_member *m = &e->comm[comm].rank[rank];
+        uint32_t gpu = e->session[m->session].gpu;
+        struct table_rank *entry = &e->gpu[gpu].table->ranks[m->index];
+
+        word_store(&entry->last, last);
+        word_store(&entry->has_last, 1);
+        word_store(&entry->abort, status);
+        publish(e, gpu);
+}
+
+/* ---- the client
+ * ------------------------------------------------------------------------------------------------------ */
+unsigned char *emulator_area(struct emulator *e, uint32_t session) {
+        return e->session[session].area;
+}
+
+uint32_t emulator_handle(struct emulator *e, uint32_t comm, uint32_t rank) {
+        return e->comm[comm].rank[rank].handle;
+}
+
+uint32_t emulator_next(struct emulator *e, uint32_t session) {
+        return e->session[session].next;
+}
+
+void emulator_skip(struct emulator *e, uint32_t session, uint32_t next) {
+        uint32_t *released = (uint32_t *)(e->session[session].area + BELL_OFFSET_RELEASED);
+
+        e->session[session].next = next;
+        for (uint32_t sequence = next - BELL_DEPTH; sequence != next; sequence++)
+                word_store(&released[sequence % BELL_DEPTH], sequence);
+}
+
+uint32_t emulator_ring(struct emulator *e, uint32_t comm, uint32_t rank, const struct emulator_request *q) {
+        struct emulator_member *m = &e->comm[comm].rank[rank];
+        struct emulator_session *s = &e->session[m->session];
+        uint32_t sequence = s->next, slot = sequence % BELL_DEPTH, line[RING_WORDS] = {0};
+        uint64_t *cells = (uint64_t *)(s->area + BELL_OFFSET_LINES) + slot * RING_WORDS;
+        struct quad *inbox = (struct quad *)(s->area + BELL_OFFSET_INBOX) + slot * BELL_INLINE_PACKETS;
+        uint32_t *released = (uint32_t *)(s->area + BELL_OFFSET_RELEASED);
+
+        if (word_load(&released[slot]) != sequence - BELL_DEPTH)
+                return 0;
+        if (sequence + 1 == 0) { /* 0 is left out: its slot goes on as if it was used */
+                if (word_load(&released[0]) != 0u - BELL_DEPTH)
+                        return 0;
+                word_store(&released[0], 0);
+        }
+        s->next = bell_sequence_next(sequence);
+        line[RING_W_HEAD] = RING_ABI << 24 | q->operation << 16 | q->type << 8 | q->redop;
+        line[RING_W_COMM] = m->handle;
+        line[RING_W_COUNT_LO] = (uint32_t)q->count;
+        line[RING_W_COUNT_HI] = (uint32_t)(q->count >> 32);
+        line[RING_W_PEER] = q->root;
+        line[RING_W_FLAGS] =
+                bell_lanes(q->in_bytes, q->out_bytes) << BELL_LANES_SHIFT | (q->inlined ? BELL_FLAG_INLINE : 0);
+        line[RING_W_SEQUENCE] = ++m->sequence;
+        if (q->redop == RMX_PREMUL_SUM) {
+                line[RING_W_ARGUMENT] = slot * BELL_ARGUMENT_BYTES + 64;
+                cell_store((uint64_t *)(s->area + BELL_OFFSET_ARGUMENT + line[RING_W_ARGUMENT]), q->scalar);
+        }
+        if (!q->inlined) {
+                line[RING_W_IN_BUFFER] = q->in_buffer;
+                line[RING_W_IN_LO] = (uint32_t)q->in_offset;
+                line[RING_W_OUT_BUFFER] = q->out_buffer;
+                line[RING_W_OUT_LO] = (uint32_t)q->out_offset;
+        }
+        for (uint64_t at = 0; q->inlined && at < q->in_bytes; at += 8) {
+                uint64_t value = 0;
+
+                memcpy(&value, (const char *)q->in + at, q->in_bytes - at < 8 ? q->in_bytes - at : 8);
+                packet_store(&inbox[at / 8], value, sequence);
+        }
+        for (uint32_t i = 0; i < RING_WORDS; i++)
+                __atomic_store_n(&cells[i], (uint64_t)sequence << 32 | line[i], __ATOMIC_RELEASE);
+        return sequence;
+}
+
+bool emulator_poll(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t sequence,
+                   const struct emulator_request *q, uint32_t *ret_status) {
+        struct emulator_session *s = &e->session[e->comm[comm].rank[rank].session];
+        uint32_t slot = sequence % BELL_DEPTH, status = 0, lanes = bell_lanes(q->in_bytes, q->out_bytes);
+        const uint64_t *done = (const uint64_t *)(s->area + BELL_OFFSET_DONE) + slot * BELL_LANES;
+        const struct quad *outbox = (const struct quad *)(s->area + BELL_OFFSET_OUTBOX) + slot * BELL_INLINE_PACKETS;
+
+        for (uint32_t lane = 0; lane < lanes; lane++) {
+                uint64_t word = __atomic_load_n(&done[lane], __ATOMIC_RELAXED);
+
+                if ((uint32_t)word != sequence)
+                        return false;
+                if (!status)
+                        status = (uint32_t)(word >> 32);
+        }
+        fence_acquire_system();
+        for (uint64_t at = 0; !status && q->inlined && at < q->out_bytes; at += 8) {
+                struct quad v = quad_load(&outbox[at / 8]);
+                uint64_t value = packet_payload(v);
+
+                if (!packet_is(v, sequence))
+                        return false;
+                memcpy((char *)q->out + at, &value, q->out_bytes - at < 8 ? q->out_bytes - at : 8);
+        }
+        word_store((uint32_t *)(s->area + BELL_OFFSET_RELEASED) + slot, sequence);
+        *ret_status = status;
+        return true;
+}
+
+uint32_t emulator_wait(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t sequence,
+                       const struct emulator_request *q) {
+        uint64_t limit = emulator_now_ms() + EMULATOR_STUCK_MS;
+        uint32_t status;
+
+        while (!emulator_poll(e, comm, rank, sequence, q, &status)) {
+                if (emulator_now_ms() > limit)
+                        emulator_stuck(e, "a request is not finished");
+                sched_yield();
+        }
+        return status;
+}

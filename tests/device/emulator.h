@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The device's interpreter on CPU threads: the sources of the resident kernel compiled for the host (warps of one
+ * thread), with staging, bell areas and tables in ordinary memory between guard pages. See emulator.cc.
+ *
+ * The caller's thread plays the executors' control threads and all clients; everything here is called from it.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/device/bell.h"
+#include "gpu/device/tables.h"
+
+#define EMULATOR_RANKS_MAX    8u
+#define EMULATOR_GPUS_MAX     8u
+#define EMULATOR_WORKERS_MAX  16u
+#define EMULATOR_SESSIONS_MAX 32u
+#define EMULATOR_COMMS_MAX    16u
+
+struct emulator;
+
+/* How it runs. */
+#define EMULATOR_JITTER 1u /* workers yield at random moments, also between two packets of a chunk */
+#define EMULATOR_WATCH  2u /* staging is checked: see watch.h */
+
+struct emulator_request {
+        uint32_t operation, type, redop, root;
+        uint64_t count;
+        uint32_t in_buffer, out_buffer; /* ids of emulator_buffer */
+        uint64_t in_offset, out_offset;
+        const void *in; /* inline: what goes into the inbox */
+        void *out;      /* inline: where the outbox is copied to */
+        uint64_t in_bytes, out_bytes;
+        uint64_t scalar;
+        bool inlined;
+};
+
+struct emulator *emulator_new(uint32_t n_gpus, uint32_t n_workers, uint32_t flags, uint64_t seed);
+void emulator_free(struct emulator *e);
+
+/* Zeroed memory that ends at a guard page; lives as long as the emulator. */
+void *emulator_memory(struct emulator *e, uint64_t bytes);
+/* A client process on a GPU, with a ring whose first request has the number `first` (1, unless wraps are looked for).
+ */
+uint32_t emulator_session(struct emulator *e, uint32_t gpu, uint32_t first);
+uint32_t emulator_buffer(struct emulator *e, uint32_t session, void *memory, uint64_t bytes);
+/* A communicator whose rank r belongs to session[r]. `sequence` comm sequences and `chunks` chunks of each channel have
+ * been counted before. */
+uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *session, uint32_t transport,
+                       uint32_t sequence, uint32_t chunks);
+/* Algorithm and transport of an operation. Nothing may be under way on the communicator. */
+void emulator_choose(struct emulator *e, uint32_t comm, uint32_t operation, uint32_t algorithm, uint32_t transport);
+
+/* Rings; the ring sequence, or 0: the slot is not free yet. */
+uint32_t emulator_ring(struct emulator *e, uint32_t comm, uint32_t rank, const struct emulator_request *request);
+/* Harvests if the request is finished. */
+bool emulator_poll(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t ring_sequence,
+                   const struct emulator_request *request, uint32_t *ret_status);
+/* The same in the end; ends the program with a list of tasks if that takes too long. */
+uint32_t emulator_wait(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t ring_sequence,
+                       const struct emulator_request *request);
+/* Prints what every worker has in hand, and ends the program. */
+[[noreturn]] void emulator_stuck(struct emulator *e, const char *why);
+/* Milliseconds after which something is stuck. */
+#define EMULATOR_STUCK_MS 40000u
+uint64_t emulator_now_ms(void);
+
+/* For whoever wants to write nonsense. */
+unsigned char *emulator_area(struct emulator *e, uint32_t session);
+uint32_t emulator_handle(struct emulator *e, uint32_t comm, uint32_t rank);
+/* The next ring sequence of a session. */
+uint32_t emulator_next(struct emulator *e, uint32_t session);
+/* Gives up what the session has outstanding and goes on with the ring sequence `next`, as a client may. */
+void emulator_skip(struct emulator *e, uint32_t session, uint32_t next);
+
+/* The status that a rank's kernel has reported, 0: none. */
+uint32_t emulator_reported(struct emulator *e, uint32_t comm, uint32_t rank);
+void emulator_abort(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status);
+/* The rank makes no requests after `last`: later ones are answered with status. */
+void emulator_leave(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t last, uint32_t status);
+/* Stops the workers of a GPU and starts them again, with whatever is under way. */
+void emulator_restart(struct emulator *e, uint32_t gpu);
+/* A worker stands still until it is let go. */
+void emulator_hold(struct emulator *e, uint32_t gpu, uint32_t worker, bool hold);

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * Stands between the device code and memory: emulator.cc includes this after gpu/device/order.h and before the rest, so
+ * that every store and every poll of the interpreter goes through here.
+ *
+ * Jitter: a worker yields now and then, so that chunks are seen half filled and orders change. Warps of one thread on a
+ * few processors would otherwise push whole chunks at a time.
+ *
+ * Watch: staging is a row of channels (source, destination, region, lane, transport), each a FIFO of slots. Two things
+ * must hold whatever the schedule:
+ *   - a chunk is written only into a slot whose last chunk has been given back: checked at each store, against the
+ *     credit word itself, which only rises;
+ *   - nothing is read from a chunk that has been given back: it is poisoned just before the credit is stored, so late
+ *     readers see wrong data or flags that never were.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gpu/device/order.h"
+#include "gpu/device/staging.h"
+
+#define WATCH_STAGINGS 64u
+
+struct watch_staging {
+        uint64_t base;
+        const struct staging_layout *layout;
+        uint32_t comm, rank;
+        uint64_t credit_of[STAGING_RANKS_MAX]; /* where rank p's staging begins: its credits are there */
+        uint32_t *published;                   /* [region][lane][source]: bulk chunks with their flag set */
+};
+
+/* One emulator at a time; filled before workers can see the communicator. */
+static struct {
+        uint64_t begin, stride;
+        uint32_t n;
+        bool on;
+        struct watch_staging staging[WATCH_STAGINGS];
+} watch;
+
+struct watch_thread {
+        uint64_t random; /* 0: no jitter */
+        const uint32_t *hold;
+        const uint32_t *stop;
+};
+static thread_local struct watch_thread watch_self;
+
+static inline void watch_jitter(uint32_t one_in) {
+        struct watch_thread *t = &watch_self;
+
+        if (!t->random)
+                return;
+        t->random ^= t->random << 13;
+        t->random ^= t->random >> 7;
+        t->random ^= t->random << 17;
+        if ((t->random >> 20) % one_in == 0)
+                sched_yield();
+}
+
+[[noreturn]] static void watch_fail(const struct watch_staging *s, const char *what, uint32_t region, uint32_t lane,
+                                    uint32_t slot, uint32_t source, uint32_t number) {
+        fprintf(stderr, "staging of communicator %u: %s: region %u lane %u slot %u, from rank %u to %u, chunk %u\n",
+                s->comm, what, region, lane, slot, source, s->rank, number);
+        abort();
+}
+
+static inline struct watch_staging *watch_find(const void *at) {
+        uint64_t offset = (uint64_t)at - watch.begin;
+
+        if (!watch.on || (uint64_t)at < watch.begin || offset >= watch.stride * watch.n)
+                return NULL;
+        return &watch.staging[offset / watch.stride];
+}
+
+static inline uint32_t *watch_published(struct watch_staging *s, uint32_t region, uint32_t lane, uint32_t source) {
+        return &s->published[(region * STAGING_LANES + lane) * STAGING_RANKS_MAX + source];
+}
+
+/* Which chunk lies at an offset. False: none, it is a credit or a flag. */
+static inline bool watch_chunk(const struct staging_layout *l, uint64_t offset, uint32_t *ret_transport,
+                               uint32_t *ret_region, uint32_t *ret_lane, uint32_t *ret_slot, uint32_t *ret_source) {
+        uint32_t transport = offset >= l->bulk[0] ? STAGING_BULK : STAGING_PACKET, region = STAGING_REGIONS - 1;
+        const uint64_t *begin = transport == STAGING_BULK ? l->bulk : l->packet;
+        uint64_t index;
+
+        if (offset < l->packet[0])
+                return false;
+        while (begin[region] > offset)
+                region--;
+        index = (offset - begin[region]) / (transport == STAGING_BULK ? STAGING_BULK_CHUNK : STAGING_PACKET_CHUNK * 2);
+        *ret_transport = transport;
+        *ret_region = region;
+        *ret_source = (uint32_t)(index % l->n_ranks);
+        *ret_slot = (uint32_t)(index / l->n_ranks % STAGING_SLOTS);
+        *ret_lane = (uint32_t)(index / l->n_ranks / STAGING_SLOTS);
+        return true;
+}
+
+static inline void watch_chunk_store(struct watch_staging *s, const void *to, bool packet, uint32_t flag) {
+        uint32_t transport, region, lane, slot, source, credit, number;
+
+        if (!watch_chunk(s->layout, (uint64_t)to - s->base, &transport, &region, &lane, &slot, &source))
+                watch_fail(s, "data where counters are", 0, 0, 0, 0, 0);
+        if (packet != (transport == STAGING_PACKET))
+                watch_fail(s, "the wrong transport", region, lane, slot, source, 0);
+        credit = word_load(
+                (const uint32_t *)(s->credit_of[source] + staging_credit(s->layout, transport, region, lane)) +
+                s->rank);
+        number = packet ? flag - 1 : __atomic_load_n(watch_published(s, region, lane, source), __ATOMIC_RELAXED);
+        if ((int32_t)(number - credit) >= (int32_t)STAGING_SLOTS)
+                watch_fail(s, "overwritten before it was given back", region, lane, slot, source, number);
+        if (number % STAGING_SLOTS != slot)
+                watch_fail(s, "another slot's chunk", region, lane, slot, source, number);
+}
+
+/* `to` in s, the staging of `source`: a credit that rank `by` gives for the channel from source to by. */
+static inline void watch_credit_store(struct watch_staging *s, uint64_t offset, uint32_t value) {
+        uint64_t index = offset / 4;
+        uint32_t by = (uint32_t)(index % STAGING_RANKS_MAX), lane, region, transport;
+        const struct staging_layout *l = s->layout;
+        struct quad *chunk;
+
+        index /= STAGING_RANKS_MAX;
+        lane = (uint32_t)(index % STAGING_LANES);
+        region = (uint32_t)(index / STAGING_LANES % STAGING_REGIONS);
+        transport = (uint32_t)(index / STAGING_LANES / STAGING_REGIONS);
+        if (by >= l->n_ranks || (transport == STAGING_BULK && region == STAGING_REGION_CHECK))
+                watch_fail(s, "a credit that does not exist", region, lane, 0, by, value);
+        if (value != word_load((const uint32_t *)(s->base + offset)) + 1)
+                watch_fail(s, "credits do not count up", region, lane, 0, by, value);
+        chunk = (struct quad *)(s->credit_of[by] +
+                                staging_chunk(l, transport, region, lane, (value - 1) % STAGING_SLOTS, s->rank));
+        for (uint32_t i = 0; i < (transport == STAGING_BULK ? STAGING_BULK_CHUNK / 16 : STAGING_PACKET_CHUNK / 8); i++)
+                quad_store(&chunk[i], {0x5a5a5a5au, value ^ 0x40000000u, 0x5a5a5a5au, value ^ 0x40000000u});
+}
+
+static inline void watch_flag_store(struct watch_staging *s, uint64_t offset, uint32_t value) {
+        uint64_t index = (offset - s->layout->flag) / 4;
+        uint32_t source = (uint32_t)(index % STAGING_RANKS_MAX), lane, region, *published;
+
+        index /= STAGING_RANKS_MAX;
+        lane = (uint32_t)(index / STAGING_SLOTS % STAGING_LANES);
+        region = (uint32_t)(index / STAGING_SLOTS / STAGING_LANES);
+        published = watch_published(s, region, lane, source);
+        if (value != __atomic_load_n(published, __ATOMIC_RELAXED) + 1)
+                watch_fail(s, "flags do not count up", region, lane, 0, source, value);
+        __atomic_store_n(published, value, __ATOMIC_RELAXED);
+}
+
+/* ---- what the device code calls instead ----------------------------------------------------------------------------
+ */
+static inline void watch_word_store(uint32_t *to, uint32_t value) {
+        struct watch_staging *s = watch_find(to);
+
+        watch_jitter(16);
+        if (s) {
+                uint64_t offset = (uint64_t)to - s->base;
+
+                if (offset < s->layout->flag)
+                        watch_credit_store(s, offset, value);
+                else if (offset < s->layout->packet[0])
+                        watch_flag_store(s, offset, value);
+                else
+                        watch_fail(s, "a counter where data is", 0, 0, 0, 0, value);
+        }
+        word_store(to, value);
+}
+
+static inline void watch_quad_store(struct quad *to, struct quad v) {
+        struct watch_staging *s = watch_find(to);
+
+        watch_jitter(64);
+        if (s)
+                watch_chunk_store(s, to, false, 0);
+        quad_store(to, v);
+}
+
+static inline void watch_packet_store(struct quad *to, uint64_t payload, uint32_t flag) {
+        struct watch_staging *s = watch_find(to);
+
+        watch_jitter(64);
+        if (s)
+                watch_chunk_store(s, to, true, flag);
+        packet_store(to, payload, flag);
+}
+
+static inline uint64_t watch_cell_load(const uint64_t *from) {
+        const struct watch_thread *t = &watch_self;
+
+        while (t->hold && __atomic_load_n(t->hold, __ATOMIC_RELAXED) && !word_load(t->stop))
+                sched_yield();
+        return cell_load(from);
+}
+
+#define word_store   watch_word_store
+#define quad_store   watch_quad_store
+#define packet_store watch_packet_store
+#define cell_load    watch_cell_load

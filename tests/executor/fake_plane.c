@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/executor/fake_plane.h"
+
+#include "gpu/plane.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FAKE_THINGS 512u
+
+struct fake_thing {
+        uint64_t key;
+        uint64_t sub;
+        const void *memory;
+};
+
+struct fake_set {
+        struct fake_thing things[FAKE_THINGS];
+        unsigned int n;
+};
+
+struct plane {
+        struct plane_options options;
+        struct fake_set rings, buffers, comms, peers;
+        uint64_t comm_peers[FAKE_THINGS]; /* mask of GPUs whose pools a comm uses, by place in comms */
+        bool drained;
+};
+
+/* ---- the directory ----------------------------------------------------------------------------------------------- */
+
+static FILE *fake_open(const char *name, const char *mode) {
+        const char *directory = getenv(FAKE_PLANE_DIRECTORY);
+        char path[512];
+
+        snprintf(path, sizeof(path), "%s/%s", directory ? directory : "/nonexistent", name);
+        return fopen(path, mode);
+}
+
+static FILE *fake_open_of(const struct plane *plane, const char *name, const char *mode) {
+        char numbered[64];
+
+        snprintf(numbered, sizeof(numbered), "%u.%s", plane->options.device, name);
+        return fake_open(numbered, mode);
+}
+
+static bool fake_exists(const struct plane *plane, const char *name) {
+        FILE *file = fake_open_of(plane, name, "re");
+
+        if (file)
+                fclose(file);
+        return file != NULL;
+}
+
+/* One write per line: lines of a predecessor that is being killed stay whole. */
+static void fake_log(const struct plane *plane, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void fake_log(const struct plane *plane, const char *format, ...) {
+        FILE *file = fake_open_of(plane, "log", "ae");
+        char line[2048];
+        va_list args;
+        int n;
+
+        if (!file)
+                return;
+        va_start(args, format);
+        n = vsnprintf(line, sizeof(line) - 1, format, args);
+        va_end(args);
+        line[n++] = '\n';
+        (void)!write(fileno(file), line, (size_t)n);
+        fclose(file);
+}
+
+/* A call that must not have been made: the test that caused it fails. */
+static void fake_wrong(const struct plane *plane, const char *what, uint64_t key) {
+        fake_log(plane, "WRONG %s %" PRIu64, what, key);
+        fprintf(stderr, "fake plane %u: WRONG %s %" PRIu64 "\n", plane->options.device, what, key);
+        abort();
+}
+
+/* Is this call to fail? */
+static int fake_fails(const struct plane *plane, const char *call, char *error) {
+        FILE *file = fake_open_of(plane, "fail", "re");
+        char name[64] = "";
+        int number = 0;
+
+        if (!file)
+                return 0;
+        if (fscanf(file, "%63s %d", name, &number) != 2 || strcmp(name, call) != 0)
+                number = 0;
+        fclose(file);
+        if (number)
+                snprintf(error, PLANE_TEXT, "the test says that %s fails", call);
+        return -number;
+}
+
+/* ---- sets -------------------------------------------------------------------------------------------------------- */
+
+static struct fake_thing *fake_find(struct fake_set *set, uint64_t key, uint64_t sub) {
+        for (unsigned int i = 0; i < set->n; i++)
+                if (set->things[i].key == key && set->things[i].sub == sub)
+                        return &set->things[i];
+        return NULL;
+}
+
+static struct fake_thing *fake_add(const struct plane *plane, struct fake_set *set, const char *what, uint64_t key,
+                                   uint64_t sub) {
+        struct fake_thing *thing;
+
+        if (fake_find(set, key, sub) || set->n == FAKE_THINGS)
+                fake_wrong(plane, what, key);
+        thing = &set->things[set->n++];
+        *thing = (struct fake_thing){.key = key, .sub = sub};
+        return thing;
+}
+
+static void fake_remove(const struct plane *plane, struct fake_set *set, const char *what, uint64_t key, uint64_t sub) {
+        struct fake_thing *thing = fake_find(set, key, sub);
+
+        if (!thing)
+                fake_wrong(plane, what, key);
+        else
+                *thing = set->things[--set->n];
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static void fake_gpu(uint32_t index, struct plane_gpu *gpu) {
+        snprintf(gpu->name, sizeof(gpu->name), "Fake %u", index);
+        snprintf(gpu->pci, sizeof(gpu->pci), "0000:%02x:00.0", 0x10 + index);
+        gpu->memory_bytes = UINT64_C(64) << 30;
+        gpu->processors = 100 + index;
+}
+
+static int fake_probe(struct plane_probe *ret_probe, char *error) {
+        FILE *file = fake_open("gpus", "re");
+        unsigned int n = 4;
+
+        *ret_probe = (struct plane_probe){.runtime = "Fake 1.0"};
+        if (file) {
+                if (fscanf(file, "%u", &n) != 1)
+                        n = 0;
+                if (fgets(ret_probe->problem, sizeof(ret_probe->problem), file)) {
+                        memmove(ret_probe->problem, ret_probe->problem + 1, strlen(ret_probe->problem));
+                        ret_probe->problem[strcspn(ret_probe->problem, "\n")] = '\0';
+                }
+                fclose(file);
+        }
+        if (n > PLANE_GPUS_MAX) {
+                snprintf(error, PLANE_TEXT, "the fake runtime does not start");
+                return -EIO;
+        }
+        for (uint32_t i = 0; i < n; i++)
+                fake_gpu(i, &ret_probe->gpu[i]);
+        ret_probe->n_gpus = n;
+        return 0;
+}
+
+static int fake_plane_open(const struct plane_options *options, struct plane **ret_plane, char *error) {
+        struct plane *plane = calloc(1, sizeof(*plane));
+        int r;
+
+        if (!plane)
+                return -ENOMEM;
+        plane->options = *options;
+        r = fake_fails(plane, "open", error);
+        if (r) {
+                free(plane);
+                return r;
+        }
+        fake_log(plane, "open pid=%d policy=%u blocks=%u", (int)getpid(), options->policy, options->blocks);
+        *ret_plane = plane;
+        return 0;
+}
+
+static void fake_plane_close(struct plane *plane) {
+        if (!plane)
+                return;
+        fake_log(plane, "close rings=%u buffers=%u comms=%u", plane->rings.n, plane->buffers.n, plane->comms.n);
+        free(plane);
+}
+
+static void fake_info(struct plane *plane, struct plane_info *ret_info) {
+        struct plane_memory *pool = &ret_info->pool;
+        FILE *file = fake_open("pool", "re");
+
+        *ret_info = (struct plane_info){
+                .policy = plane->options.policy,
+                .resident_blocks = plane->options.blocks ? plane->options.blocks : 2,
+                .threads = 512,
+                .pool_bytes = FAKE_PLANE_POOL,
+        };
+        fake_gpu(plane->options.device, &ret_info->gpu);
+        if (file) {
+                (void)!fscanf(file, "%" SCNu64, &ret_info->pool_bytes);
+                fclose(file);
+        }
+        pool->kind = PLANE_MEMORY_IPC;
+        pool->n_handle = PLANE_HANDLE_BYTES;
+        snprintf((char *)pool->handle, sizeof(pool->handle), "pool of %u", plane->options.device);
+        pool->allocation_bytes = pool->bytes = ret_info->pool_bytes;
+        pool->fd = -1;
+}
+
+static int fake_peer_add(struct plane *plane, uint32_t gpu, uint64_t instance, const struct plane_memory *pool,
+                         char *error) {
+        struct fake_thing *peer = fake_find(&plane->peers, gpu, 0);
+        int r = fake_fails(plane, "peer_add", error);
+
+        fake_log(plane, "peer_add %u bytes=%" PRIu64 " '%s'", gpu, pool->bytes, (const char *)pool->handle);
+        if (r)
+                return r;
+        for (unsigned int i = 0; peer && i < plane->comms.n; i++)
+                if (plane->comm_peers[i] >> gpu & 1)
+                        fake_wrong(plane, "peer_add under a comm", plane->comms.things[i].key);
+        if (!peer)
+                peer = fake_add(plane, &plane->peers, "peer_add", gpu, 0);
+        (void)instance;
+        return 0;
+}
+
+static void fake_peer_remove(struct plane *plane, uint32_t gpu) {
+        fake_log(plane, "peer_remove %u", gpu);
+        fake_remove(plane, &plane->peers, "peer_remove", gpu, 0);
+}
+
+static int fake_ring_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
+                            char *error) {
+        int r = fake_fails(plane, "ring_attach", error);
+
+        fake_log(plane, "ring_attach %" PRIu64 " offset=%" PRIu64 " bytes=%" PRIu64 " '%s' wake=%u", session,
+                 area->offset, area->bytes, (const char *)area->handle, *(const uint32_t *)host);
+        if (!r)
+                fake_add(plane, &plane->rings, "ring_attach", session, 0)->memory = host;
+        return r;
+}
+
+static void fake_ring_detach(struct plane *plane, uint64_t session) {
+        struct fake_thing *ring = fake_find(&plane->rings, session, 0);
+
+        /* Still mapped: what the executor would fault on. */
+        fake_log(plane, "ring_detach %" PRIu64 " wake=%u", session, ring ? *(const uint32_t *)ring->memory : 0);
+        fake_remove(plane, &plane->rings, "ring_detach", session, 0);
+}
+
+static int fake_buffer_import(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
+                              char *error) {
+        int r = fake_fails(plane, "buffer_import", error);
+
+        fake_log(plane, "buffer_import %" PRIu64 ".%u offset=%" PRIu64 " bytes=%" PRIu64 " '%s'", session, id,
+                 memory->offset, memory->bytes, (const char *)memory->handle);
+        if (!r)
+                fake_add(plane, &plane->buffers, "buffer_import", session, id);
+        return r;
+}
+
+static void fake_buffer_retire(struct plane *plane, uint64_t session, uint32_t id) {
+        fake_log(plane, "buffer_retire %" PRIu64 ".%u", session, id);
+        fake_remove(plane, &plane->buffers, "buffer_retire", session, id);
+}
+
+static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
+        int r = fake_fails(plane, "comm_attach", error);
+        char members[1024] = "";
+        uint64_t peers = 0;
+        size_t used = 0;
+
+        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                const struct plane_comm_member *member = &comm->members[i];
+
+                used += (size_t)snprintf(members + used, sizeof(members) - used, " %s%u@%" PRIu64,
+                                         member->here ? "+" : "", member->gpu, member->staging);
+                if (member->here)
+                        continue;
+                peers |= UINT64_C(1) << member->gpu;
+                if (!fake_find(&plane->peers, member->gpu, 0))
+                        fake_wrong(plane, "comm_attach without a peer", comm->id);
+        }
+        fake_log(plane, "comm_attach %" PRIu64 " ranks=%u code=%u rank=%d choices=%u%s", comm->id, comm->n_ranks,
+                 comm->code, comm->failed_rank, comm->n_choices, members);
+        if (r)
+                return r;
+        plane->comm_peers[plane->comms.n] = peers;
+        fake_add(plane, &plane->comms, "comm_attach", comm->id, 0);
+        return 0;
+}
+
+static void fake_comm_abort(struct plane *plane, uint64_t comm, uint32_t status) {
+        fake_log(plane, "comm_abort %" PRIu64 " code=%u rank=%d", comm, status & 0xff, (int)(status >> 16) - 1);
+        if (!fake_find(&plane->comms, comm, 0))
+                fake_wrong(plane, "comm_abort", comm);
+        while (fake_exists(plane, "hang"))
+                poll(NULL, 0, 10);
+}
+
+static void fake_comm_detach(struct plane *plane, uint64_t comm) {
+        struct fake_thing *thing = fake_find(&plane->comms, comm, 0);
+
+        fake_log(plane, "comm_detach %" PRIu64, comm);
+        if (thing)
+                plane->comm_peers[thing - plane->comms.things] = plane->comm_peers[plane->comms.n - 1];
+        fake_remove(plane, &plane->comms, "comm_detach", comm, 0);
+}
+
+static void fake_rank_leave(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last) {
+        fake_log(plane, "rank_leave %" PRIu64 " rank=%u last=%u", comm, rank, last);
+        if (!fake_find(&plane->comms, comm, 0))
+                fake_wrong(plane, "rank_leave", comm);
+}
+
+static int fake_tick(struct plane *plane, char *error) {
+        if (!fake_exists(plane, "lost"))
+                return 0;
+        snprintf(error, PLANE_TEXT, "the test has taken the context away");
+        return -EIO;
+}
+
+static uint32_t fake_report(struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
+        FILE *file = fake_open_of(plane, "reports", "re");
+        struct plane_rank_report report;
+        uint32_t n = 0;
+
+        while (file && n < max &&
+               fscanf(file, "%" SCNu64 " %u %u %u %u %u", &report.comm, &report.rank, &report.rung, &report.finished,
+                      &report.operation, &report.status) == 6)
+                if (fake_find(&plane->comms, report.comm, 0))
+                        reports[n++] = report;
+        if (file)
+                fclose(file);
+        return n;
+}
+
+static bool fake_drain(struct plane *plane) {
+        if (fake_exists(plane, "busy"))
+                return false;
+        if (!plane->drained)
+                fake_log(plane, "drain");
+        plane->drained = true;
+        return true;
+}
+
+__attribute__((visibility("default"))) extern const struct plane_ops railmux_gpu_plane;
+const struct plane_ops railmux_gpu_plane = {
+        .version = PLANE_VERSION,
+        .name = "hip",
+        .probe = fake_probe,
+        .open = fake_plane_open,
+        .close = fake_plane_close,
+        .info = fake_info,
+        .peer_add = fake_peer_add,
+        .peer_remove = fake_peer_remove,
+        .ring_attach = fake_ring_attach,
+        .ring_detach = fake_ring_detach,
+        .buffer_import = fake_buffer_import,
+        .buffer_retire = fake_buffer_retire,
+        .comm_attach = fake_comm_attach,
+        .comm_abort = fake_comm_abort,
+        .comm_detach = fake_comm_detach,
+        .rank_leave = fake_rank_leave,
+        .tick = fake_tick,
+        .report = fake_report,
+        .drain = fake_drain,
+};

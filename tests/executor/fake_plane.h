@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * A plane plug-in that serves nothing: it remembers what it is told and checks that it may be told so. Tests steer it
+ * through a directory, $FAKE_PLANE, whichever process it is loaded into. D is the number of the device:
+ *
+ *   gpus        how many devices the probe finds, and after a blank a problem; no file: 4 without one
+ *   D.log       a line for each call, written by the plug-in: "comm_attach 7 ranks=4 code=0 ..."
+ *   D.fail      "CALL ERRNO": this call fails with that errno (a positive number here)
+ *   D.reports   what report() says, a line each: "COMM RANK RUNG FINISHED OPERATION STATUS"
+ *   D.lost      exists: the context is lost, tick() says so
+ *   D.hang      exists: comm_abort() does not return
+ *   D.busy      exists: drain() does not come to an end
+ *   pool        bytes of each pool; no file: 256 MiB
+ */
+#include <stdint.h>
+
+#define FAKE_PLANE_DIRECTORY "FAKE_PLANE"
+#define FAKE_PLANE_POOL      (UINT64_C(256) << 20)

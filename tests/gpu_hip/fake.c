@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A GPU runtime without a GPU
+ *
+ * Device memory is the process's own. A stream is a queue of copies, of which each look at the stream executes one: so
+ * code that changes the source of a copy before it has waited is found out. The kernel (gpu/hip/kernel.h) is a thread
+ * that does what every resident kernel does about its tables: it acknowledges versions, and ends when it is told to.
+ * Calls that wait for all kernels of a context are counted as violations while it runs, and so is opening an IPC handle
+ * that is open.
+ *
+ * The clock goes forward when the control thread pauses and when the test says so (the linker wraps clock_gettime and
+ * nanosleep). So what a test sees does not depend on how busy the machine is.
+ */
+#include "tests/cmocka_all.h"
+
+#include "fake.h"
+
+#include <hip/hip_runtime_api.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gpu/device/tables.h"
+#include "gpu/hip/kernel.h"
+
+#define BLOCKS_MAX 64u
+
+struct fake fake;
+static uint64_t clock_ns = 1000000000u;
+
+/* ---- time -------------------------------------------------------------------------------------------------------- */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
+int __real_nanosleep(const struct timespec *time, struct timespec *rest);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *rest);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret) {
+        (void)clock;
+        *ret = (struct timespec){.tv_sec = (time_t)(clock_ns / 1000000000u), .tv_nsec = (long)(clock_ns % 1000000000u)};
+        return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *rest) {
+        clock_ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
+        return __real_nanosleep(time, rest);
+}
+
+void fake_clock_advance_ms(uint64_t ms) {
+        clock_ns += ms * 1000000u;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+struct allocation {
+        struct allocation *next;
+        char *base;
+        size_t bytes;
+        uint32_t opened; /* as an IPC handle */
+        bool client;
+};
+static struct allocation *allocations;
+
+static struct allocation *allocation_at(const void *address, const struct allocation *unless) {
+        for (struct allocation *a = allocations; a; a = a->next)
+                if (a != unless && (const char *)address >= a->base && (const char *)address < a->base + a->bytes)
+                        return a;
+        return NULL;
+}
+
+static void *allocate(size_t bytes, bool client) {
+        struct allocation *a = calloc(1, sizeof(*a));
+
+        assert_non_null(a);
+        a->base = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+        assert_non_null(a->base);
+        a->bytes = bytes;
+        a->client = client;
+        a->next = allocations;
+        allocations = a;
+        memset(a->base, client ? 0 : 0xa5, bytes);
+        fake.n_allocations += !client;
+        return a->base;
+}
+
+static hipError_t release(void *address, bool client) {
+        for (struct allocation **at = &allocations; *at; at = &(*at)->next) {
+                struct allocation *a = *at;
+
+                if (a->base != address || a->client != client)
+                        continue;
+                *at = a->next;
+                fake.n_allocations -= !client;
+                fake.violations += a->opened != 0;
+                free(a->base);
+                free(a);
+                return hipSuccess;
+        }
+        fake.violations++;
+        return hipErrorInvalidValue;
+}
+
+static void must_be_parked(void) {
+        if (atomic_load(&fake.running))
+                fake.violations++;
+}
+
+static hipError_t context(hipError_t otherwise) {
+        return fake.lost ? hipErrorIllegalAddress : otherwise;
+}
+
+hipError_t hipExtMallocWithFlags(void **address, size_t bytes, unsigned int flags) {
+        (void)flags;
+        if (fake.refuse_above && bytes > fake.refuse_above)
+                return hipErrorOutOfMemory;
+        *address = allocate(bytes, false);
+        return hipSuccess;
+}
+
+hipError_t hipFree(void *address) {
+        if (!address)
+                return hipSuccess;
+        must_be_parked();
+        return release(address, false);
+}
+
+hipError_t hipHostMalloc(void **address, size_t bytes, unsigned int flags) {
+        (void)flags;
+        *address = allocate(bytes, false);
+        return hipSuccess;
+}
+
+hipError_t hipHostFree(void *address) {
+        return hipFree(address);
+}
+
+hipError_t hipHostGetDevicePointer(void **device, void *host, unsigned int flags) {
+        (void)flags;
+        *device = host;
+        return hipSuccess;
+}
+
+hipError_t hipMemGetInfo(size_t *free_bytes, size_t *total) {
+        *free_bytes = fake.free_bytes;
+        *total = fake.free_bytes;
+        return hipSuccess;
+}
+
+hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *bytes, hipDeviceptr_t at) {
+        struct allocation *a = allocation_at(at, NULL);
+
+        if (!a)
+                return hipErrorInvalidValue;
+        *base = a->base;
+        *bytes = a->bytes;
+        return hipSuccess;
+}
+
+void *fake_client_alloc(size_t bytes, struct plane_memory *ret_memory) {
+        void *address = allocate(bytes, true);
+        hipIpcMemHandle_t handle;
+
+        assert_int_equal(hipIpcGetMemHandle(&handle, address), hipSuccess);
+        *ret_memory =
+                (struct plane_memory){.kind = PLANE_MEMORY_IPC, .n_handle = sizeof(handle), .bytes = bytes, .fd = -1};
+        memcpy(ret_memory->handle, &handle, sizeof(handle));
+        return address;
+}
+
+void fake_client_free(void *address) {
+        assert_int_equal(release(address, true), hipSuccess);
+}
+
+/* ---- IPC handles: the address behind a word that garbage does not have ------------------------------------------- */
+static const uint64_t handle_magic = 0x6b7a6c4e21903f5du;
+
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *handle, void *address) {
+        memset(handle, 0, sizeof(*handle));
+        memcpy(handle->reserved, &handle_magic, sizeof(handle_magic));
+        memcpy(handle->reserved + 8, &address, sizeof(address));
+        return hipSuccess;
+}
+
+hipError_t hipIpcOpenMemHandle(void **address, hipIpcMemHandle_t handle, unsigned int flags) {
+        struct allocation *a;
+
+        (void)flags;
+        if (memcmp(handle.reserved, &handle_magic, sizeof(handle_magic)) != 0)
+                return hipErrorInvalidValue;
+        memcpy(address, handle.reserved + 8, sizeof(*address));
+        a = allocation_at(*address, NULL);
+        assert_non_null(a);
+        if (a->opened || !a->client) {
+                fake.violations++;
+                return hipErrorInvalidHandle;
+        }
+        a->opened++;
+        fake.opens++;
+        fake.n_open++;
+        return hipSuccess;
+}
+
+hipError_t hipIpcCloseMemHandle(void *address) {
+        struct allocation *a = allocation_at(address, NULL);
+
+        must_be_parked();
+        assert_non_null(a);
+        if (!a->opened) {
+                fake.violations++;
+                return hipErrorInvalidHandle;
+        }
+        a->opened--;
+        fake.closes++;
+        fake.n_open--;
+        return hipSuccess;
+}
+
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
+hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *handle, void *os_handle,
+                                           hipMemAllocationHandleType type) {
+        (void)type;
+        *handle = dup((int)(intptr_t)os_handle);
+        return *handle < 0 ? hipErrorInvalidValue : hipSuccess;
+}
+
+hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle) {
+        return close(handle) ? hipErrorInvalidValue : hipSuccess;
+}
+
+hipError_t hipMemAddressReserve(void **address, size_t bytes, size_t alignment, void *wanted,
+                                unsigned long long flags) {
+        (void)alignment, (void)wanted, (void)flags;
+        *address = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return *address == MAP_FAILED ? hipErrorOutOfMemory : hipSuccess;
+}
+
+hipError_t hipMemAddressFree(void *address, size_t bytes) {
+        return munmap(address, bytes) ? hipErrorInvalidValue : hipSuccess;
+}
+
+hipError_t hipMemMap(void *address, size_t bytes, size_t offset, hipMemGenericAllocationHandle_t handle,
+                     unsigned long long flags) {
+        struct stat st;
+
+        (void)flags;
+        if (fstat(handle, &st) || (size_t)st.st_size != bytes || offset)
+                return hipErrorInvalidValue;
+        if (mmap(address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, handle, 0) == MAP_FAILED)
+                return hipErrorMapFailed;
+        fake.opens++;
+        fake.n_open++;
+        return hipSuccess;
+}
+
+hipError_t hipMemSetAccess(void *address, size_t bytes, const hipMemAccessDesc *access, size_t n) {
+        assert_int_equal(n, 1);
+        assert_int_equal(access->flags, hipMemAccessFlagsProtReadWrite);
+        return mprotect(address, bytes, PROT_READ | PROT_WRITE) ? hipErrorInvalidValue : hipSuccess;
+}
+
+hipError_t hipMemUnmap(void *address, size_t bytes) {
+        must_be_parked();
+        fake.closes++;
+        fake.n_open--;
+        return mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED
+                       ? hipErrorInvalidValue
+                       : hipSuccess;
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+struct operation {
+        struct operation *next;
+        char *to;
+        const char *from; /* NULL: set to value */
+        size_t bytes;
+        int value;
+};
+
+struct fake_stream {
+        struct fake_stream *next; /* what a plane leaves behind after a fault can be found here */
+        struct operation *first, **last;
+        pthread_t kernel;
+        bool launched;
+        _Atomic bool ended;
+};
+
+static struct fake_stream *streams;
+
+/* Tables by words, as the kernel's thread looks at them meanwhile. */
+static void operation_run(const struct operation *o) {
+        size_t i = 0;
+
+        if (o->bytes <= sizeof(struct table) && ((uintptr_t)o->to | (uintptr_t)o->from | o->bytes) % 4 == 0)
+                for (; i < o->bytes; i += 4) {
+                        uint32_t word = (uint32_t)(uint8_t)o->value * 0x01010101u;
+
+                        if (o->from)
+                                memcpy(&word, o->from + i, 4);
+                        __atomic_store_n((uint32_t *)(void *)(o->to + i), word, __ATOMIC_RELEASE);
+                }
+        else if (o->from)
+                memcpy(o->to, o->from, o->bytes);
+        else
+                memset(o->to, o->value, o->bytes);
+}
+
+static hipError_t enqueue(hipStream_t stream, void *to, const void *from, int value, size_t bytes) {
+        struct operation *o = calloc(1, sizeof(*o));
+
+        assert_non_null(o);
+        *o = (struct operation){.to = to, .from = from, .value = value, .bytes = bytes};
+        *stream->last = o;
+        stream->last = &o->next;
+        return context(hipSuccess);
+}
+
+hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t stream) {
+        assert_non_null(allocation_at(kind == hipMemcpyHostToDevice ? to : from, NULL));
+        return enqueue(stream, to, from, 0, bytes);
+}
+
+hipError_t hipMemsetAsync(void *to, int value, size_t bytes, hipStream_t stream) {
+        struct allocation *a = allocation_at(to, NULL);
+
+        assert_non_null(a);
+        assert_true(bytes <= (size_t)(a->base + a->bytes - (char *)to));
+        return enqueue(stream, to, NULL, value, bytes);
+}
+
+hipError_t hipMemset(void *to, int value, size_t bytes) {
+        memset(to, value, bytes);
+        return hipSuccess;
+}
+
+hipError_t hipStreamCreateWithFlags(hipStream_t *stream, unsigned int flags) {
+        struct fake_stream *s = calloc(1, sizeof(*s));
+
+        assert_non_null(s);
+        assert_int_equal(flags, hipStreamNonBlocking);
+        s->last = &s->first;
+        s->next = streams;
+        streams = s;
+        *stream = s;
+        fake.n_allocations++;
+        return hipSuccess;
+}
+
+hipError_t hipStreamCreateWithPriority(hipStream_t *stream, unsigned int flags, int priority) {
+        assert_int_equal(priority, -1);
+        return hipStreamCreateWithFlags(stream, flags);
+}
+
+hipError_t hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
+        *least = 0;
+        *greatest = -1;
+        return hipSuccess;
+}
+
+hipError_t hipStreamQuery(hipStream_t stream) {
+        struct operation *o = stream->first;
+
+        if (fake.at_look)
+                fake.at_look();
+        if (fake.lost)
+                return hipErrorIllegalAddress;
+        if (o) {
+                operation_run(o);
+                stream->first = o->next;
+                if (!stream->first)
+                        stream->last = &stream->first;
+                free(o);
+                return hipErrorNotReady;
+        }
+        if (stream->launched) {
+                if (!atomic_load(&stream->ended)) {
+                        sched_yield();
+                        return hipErrorNotReady;
+                }
+                pthread_join(stream->kernel, NULL);
+                stream->launched = false;
+                atomic_store(&fake.running, false);
+        }
+        return hipSuccess;
+}
+
+hipError_t hipStreamDestroy(hipStream_t stream) {
+        struct fake_stream **at = &streams;
+
+        fake.violations += stream->launched || stream->first;
+        while (*at != stream)
+                at = &(*at)->next;
+        *at = stream->next;
+        free(stream);
+        fake.n_allocations--;
+        return hipSuccess;
+}
+
+hipError_t hipDeviceSynchronize(void) {
+        must_be_parked();
+        return context(hipSuccess);
+}
+
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
+hipError_t hipGetLastError(void) {
+        return hipSuccess;
+}
+
+const char *hipGetErrorName(hipError_t error) {
+        return error == hipErrorIllegalAddress ? "hipErrorIllegalAddress" : "hipError";
+}
+
+const char *hipGetErrorString(hipError_t error) {
+        return error == hipErrorIllegalAddress ? "an illegal address" : "something else";
+}
+
+hipError_t hipRuntimeGetVersion(int *version) {
+        *version = 60241133;
+        return hipSuccess;
+}
+
+hipError_t hipGetDeviceCount(int *count) {
+        *count = fake.n_devices;
+        return fake.n_devices < 0 ? hipErrorInsufficientDriver : fake.n_devices ? hipSuccess : hipErrorNoDevice;
+}
+
+hipError_t hipGetDeviceProperties(hipDeviceProp_t *properties, int device) {
+        memset(properties, 0, sizeof(*properties));
+        memset(properties->name, 'x', sizeof(properties->name)); /* no end */
+        properties->totalGlobalMem = fake.free_bytes;
+        properties->multiProcessorCount = 100 + device;
+        properties->pciBusID = 0x1a + device;
+        return device < fake.n_devices ? hipSuccess : hipErrorInvalidDevice;
+}
+
+hipError_t hipSetDevice(int device) {
+        return device < fake.n_devices ? hipSuccess : hipErrorInvalidDevice;
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+struct kernel_run {
+        struct kernel_arguments arguments;
+        uint32_t n_blocks;
+        struct fake_stream *stream;
+};
+
+int kernel_threads(uint32_t device, uint32_t *ret_threads_per_block, uint32_t *ret_shared_bytes) {
+        (void)device;
+        *ret_threads_per_block = FAKE_WORKERS * 32;
+        *ret_shared_bytes = 1024;
+        return 0;
+}
+
+size_t kernel_scratch_bytes(uint32_t n_blocks) {
+        return (size_t)n_blocks * 4096;
+}
+
+int kernel_workers(uint32_t n_blocks) {
+        return (int)(n_blocks * FAKE_WORKERS);
+}
+
+int kernel_preload(void) {
+        must_be_parked();
+        return 0;
+}
+
+static void acknowledge(const struct kernel_run *run, uint32_t version) {
+        uint32_t n = atomic_load(&fake.not_begun) ? FAKE_WORKERS : run->n_blocks * FAKE_WORKERS;
+
+        for (uint32_t i = 0; i < n; i++)
+                __atomic_store_n(&run->arguments.report->acknowledged[i], version, __ATOMIC_RELEASE);
+}
+
+static void *kernel_main(void *argument) {
+        struct kernel_run *run = argument;
+        const struct table *table = run->arguments.table;
+        void (*at_stop)(void);
+
+        while (!atomic_load(&fake.dies)) {
+                uint32_t version = __atomic_load_n(&table->version, __ATOMIC_ACQUIRE);
+
+                atomic_store(&fake.version, version);
+                if (!atomic_load(&fake.deaf))
+                        acknowledge(run, version);
+                if (__atomic_load_n(&table->stop, __ATOMIC_ACQUIRE) && !atomic_load(&fake.deaf_to_stop))
+                        break;
+                sched_yield();
+        }
+        at_stop = atomic_load(&fake.at_stop);
+        if (at_stop)
+                at_stop();
+        __atomic_store_n(&run->arguments.report->kept[0], atomic_load(&fake.kept), __ATOMIC_RELAXED);
+        atomic_store(&run->stream->ended, true);
+        free(run);
+        return NULL;
+}
+
+int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arguments *arguments) {
+        struct kernel_run *run = calloc(1, sizeof(*run));
+
+        assert_non_null(run);
+        assert_in_range(n_blocks, 1, BLOCKS_MAX);
+        assert_int_equal(arguments->n_workers_expected, n_blocks * FAKE_WORKERS);
+        assert_false(stream->launched);
+        *run = (struct kernel_run){*arguments, n_blocks, stream};
+        atomic_store(&stream->ended, false);
+        stream->launched = true;
+        atomic_store(&fake.running, true);
+        fake.launches++;
+        return pthread_create(&stream->kernel, NULL, kernel_main, run) ? hipErrorOutOfMemory : 0;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+void fake_reset(void) {
+        fake = (struct fake){.n_devices = 1, .free_bytes = (size_t)1 << 30};
+}
+
+void fake_reap(void) {
+        while (atomic_load(&fake.running))
+                for (struct fake_stream *s = streams; s; s = s->next)
+                        (void)hipStreamQuery(s);
+}
+
+void fake_assert_clean(void) {
+        assert_int_equal(fake.violations, 0);
+        assert_int_equal(fake.n_open, 0);
+        assert_int_equal(fake.n_allocations, 0);
+        assert_false(atomic_load(&fake.running));
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* What tests want of the runtime in fake.c, and of the kernel in it. One at a time; not thread-safe but where said. */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu/plane.h"
+
+#define FAKE_WORKERS 4u /* of a block */
+
+struct fake {
+        /* for tests to set */
+        int n_devices;                 /* < 0: no driver */
+        size_t free_bytes;             /* of GPU memory */
+        size_t refuse_above;           /* larger allocations fail; 0: none does */
+        bool lost;                     /* the context is */
+        _Atomic bool deaf;             /* workers do not acknowledge */
+        _Atomic bool not_begun;        /* the first block is there, the others wait for room */
+        _Atomic bool deaf_to_stop;     /* the kernel does not end */
+        _Atomic bool dies;             /* the kernel ends by itself */
+        _Atomic uint32_t kept;         /* tasks put aside by worker 0 when it ends */
+        void (*at_look)(void);         /* runs at each look at a stream */
+        void (*_Atomic at_stop)(void); /* runs in the kernel's thread before it ends */
+
+        /* for tests to look at */
+        uint32_t violations; /* calls that would have waited for the kernel's end while it ran, and misuse */
+        uint32_t n_open;     /* IPC handles and mapped descriptors open now */
+        uint32_t opens, closes, launches;
+        uint32_t n_allocations;
+        _Atomic bool running;
+        _Atomic uint32_t version; /* that the kernel has seen */
+};
+extern struct fake fake;
+
+void fake_reset(void);
+/* Everything has been given back, nothing was misused. */
+void fake_assert_clean(void);
+/* The monotonic clock, which else goes only when the control thread pauses. */
+void fake_clock_advance_ms(uint64_t ms);
+
+/* Waits for the kernel's thread, which ends by itself (dies). */
+void fake_reap(void);
+
+/* Memory of a "client", zeroed; memory->handle names it. */
+void *fake_client_alloc(size_t bytes, struct plane_memory *ret_memory);
+void fake_client_free(void *address);

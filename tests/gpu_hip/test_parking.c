@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/* When the kernel goes and comes: silence, clients that ring at the wrong moment, and the planned end. */
+#include "tests/cmocka_all.h"
+
+#include <string.h>
+
+#include "fixture.h"
+#include "gpu/hip/hip.h"
+
+static struct client client;
+
+static void open_with(struct fixture *f, uint32_t policy) {
+        fake_reset();
+        fixture_open(f, policy);
+        client_init(&client, 5);
+        assert_int_equal(client_attach(f, &client), 0);
+}
+
+static void close_with(struct fixture *f) {
+        fixture_close(f);
+        client_deinit(&client);
+}
+
+static void tick(struct fixture *f) {
+        assert_int_equal(f->ops->tick(f->plane, f->error), 0);
+}
+
+static bool parked(const struct fixture *f) {
+        struct plane_info info;
+
+        f->ops->info(f->plane, &info);
+        assert_int_equal(info.parked, !info.resident_blocks);
+        assert_int_equal(info.parked, client_header(&client)->parked);
+        return info.parked;
+}
+
+/* What a silence of this length leads to, looked at every ten milliseconds. */
+static void silence(struct fixture *f, uint32_t ms) {
+        tick(f);
+        for (uint32_t t = 0; t < ms; t += 10) {
+                fake_clock_advance_ms(10);
+                tick(f);
+        }
+}
+
+static void the_length_of_a_silence(void **state) {
+        struct adaptive a = {0};
+
+        (void)state;
+        assert_int_equal(adaptive_silence(&a, 1000, 7, false), 0);
+        assert_int_equal(adaptive_silence(&a, 1500, 7, false), 500);
+        a.looked = true;
+        assert_int_equal(adaptive_silence(&a, 1600, 8, false), 0);
+        assert_false(a.looked);
+        assert_int_equal(adaptive_silence(&a, 1700, 8, true), 0);
+        assert_int_equal(adaptive_silence(&a, 1750, 8, false), 50);
+}
+
+static void silence_parks_and_a_wake_word_wakes(void **state) {
+        struct fixture f;
+        struct plane_info info;
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        silence(&f, 150);
+        assert_false(parked(&f));
+        silence(&f, 300);
+        assert_true(parked(&f));
+        silence(&f, 1000);
+        assert_true(parked(&f));
+        for (uint32_t i = 0; i < 3; i++) {
+                client_ring(&client, i + 1);
+                __atomic_store_n(&client.host.wake, i + 1, __ATOMIC_RELAXED);
+                tick(&f);
+                assert_false(parked(&f));
+                silence(&f, 300);
+                assert_true(parked(&f));
+        }
+        f.ops->info(f.plane, &info);
+        assert_int_equal(info.parks, 4);
+        assert_int_equal(info.wakes, 3);
+        assert_int_equal(fake.launches, 4);
+        close_with(&f);
+}
+
+/* What a bell kernel writes that saw `parked` a little late. */
+static void wake_words_from_before_do_not_wake(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        silence(&f, 100);
+        __atomic_store_n(&client.host.wake, 3, __ATOMIC_RELAXED);
+        silence(&f, 400);
+        assert_true(parked(&f));
+        assert_int_equal(fake.launches, 1);
+        close_with(&f);
+}
+
+static void other_policies_stay(void **state) {
+        struct fixture f;
+
+        (void)state;
+        for (uint32_t policy = PLANE_SHARED; policy <= PLANE_LATENCY; policy++) {
+                open_with(&f, policy);
+                silence(&f, 1000);
+                assert_false(parked(&f));
+                assert_int_equal(fake.launches, 1);
+                close_with(&f);
+        }
+}
+
+static void counters_that_move_keep_the_kernel(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        for (uint32_t i = 1; i < 20; i++) { /* no rank begins anything, but the counter moves */
+                silence(&f, 170);
+                client_ring(&client, i);
+                silence(&f, 40);
+                assert_false(parked(&f));
+        }
+        close_with(&f);
+}
+
+/* Rings between the last look at the counters and the kernel's end. */
+static void ring_unseen(void) {
+        if (client_header(&client)->counter == 0)
+                client_ring(&client, 1);
+}
+
+static void a_bell_in_the_last_moment_is_seen(void **state) {
+        struct fixture f;
+        struct plane_info info;
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        atomic_store(&fake.at_stop, ring_unseen);
+        silence(&f, 230);
+        assert_int_equal(client_header(&client)->counter, 1);
+        f.ops->info(f.plane, &info);
+        assert_int_equal(info.parks, 1);
+        assert_false(parked(&f)); /* it did, and was back at once */
+        assert_int_equal(fake.launches, 2);
+        close_with(&f);
+}
+
+static void tasks_in_hand_bring_the_kernel_back(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        atomic_store(&fake.kept, 3);
+        silence(&f, 230);
+        assert_false(parked(&f));
+        assert_int_equal(fake.launches, 2);
+        atomic_store(&fake.kept, 0);
+        silence(&f, 300);
+        assert_true(parked(&f));
+        close_with(&f);
+}
+
+static void newcomers_wake(void **state) {
+        struct fixture f;
+        struct client other;
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        silence(&f, 300);
+        assert_true(parked(&f));
+        client_init(&other, 6);
+        assert_int_equal(client_attach(&f, &other), 0);
+        assert_false(parked(&f));
+        assert_int_equal(client_header(&other)->parked, 0);
+        silence(&f, 300);
+        assert_true(parked(&f));
+        assert_int_equal(client_header(&other)->parked, 1);
+        __atomic_store_n(&other.host.wake, 9, __ATOMIC_RELAXED);
+        tick(&f);
+        assert_false(parked(&f));
+        f.ops->ring_detach(f.plane, 6);
+        silence(&f, 300);
+        assert_true(parked(&f));
+        close_with(&f);
+        client_deinit(&other);
+}
+
+static void a_parked_plane_closes_at_once(void **state) {
+        struct fixture f;
+        struct plane_memory memory;
+        void *base = fake_client_alloc(8192, &memory);
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
+        silence(&f, 300);
+        assert_true(parked(&f));
+        f.ops->buffer_retire(f.plane, 5, 1);
+        assert_null(fixture_buffer(&f, 5, 1));
+        tick(&f);
+        assert_int_equal(fake.closes, 1);
+        assert_true(parked(&f));
+        close_with(&f);
+        fake_client_free(base);
+}
+
+static void draining(void **state) {
+        struct fixture f;
+
+        (void)state;
+        for (uint32_t policy = PLANE_ADAPTIVE; policy <= PLANE_LATENCY; policy++) {
+                open_with(&f, policy);
+                atomic_store(&fake.kept, 2); /* two requests still wait for other ranks */
+                while (fake.launches < 5) {  /* they get round after round */
+                        assert_false(f.ops->drain(f.plane));
+                        tick(&f);
+                }
+                atomic_store(&fake.kept, 0);
+                while (!f.ops->drain(f.plane))
+                        tick(&f);
+                assert_true(parked(&f));
+                assert_true(f.ops->drain(f.plane));
+                __atomic_store_n(&client.host.wake, 9, __ATOMIC_RELAXED);
+                silence(&f, 100);
+                assert_true(parked(&f)); /* for the successor */
+                close_with(&f);
+        }
+}
+
+static void draining_a_parked_plane(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        silence(&f, 300);
+        assert_true(f.ops->drain(f.plane));
+        __atomic_store_n(&client.host.wake, 9, __ATOMIC_RELAXED);
+        tick(&f);
+        assert_true(parked(&f));
+        close_with(&f);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(the_length_of_a_silence),
+                cmocka_unit_test(silence_parks_and_a_wake_word_wakes),
+                cmocka_unit_test(wake_words_from_before_do_not_wake),
+                cmocka_unit_test(other_policies_stay),
+                cmocka_unit_test(counters_that_move_keep_the_kernel),
+                cmocka_unit_test(a_bell_in_the_last_moment_is_seen),
+                cmocka_unit_test(tasks_in_hand_bring_the_kernel_back),
+                cmocka_unit_test(newcomers_wake),
+                cmocka_unit_test(a_parked_plane_closes_at_once),
+                cmocka_unit_test(draining),
+                cmocka_unit_test(draining_a_parked_plane),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/perf/gpu.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef GPU_PLUGIN_DIR
+#define GPU_PLUGIN_DIR "/usr/lib/railmux"
+#endif
+
+/* The installed one, or that of the build tree of this program. */
+static void *plugin_open(const char *backend) {
+        const char *given = secure_getenv(GPU_PATH_ENV);
+        char program[PATH_MAX], path[PATH_MAX + 64];
+        ssize_t length;
+        void *plugin;
+
+        if (given && *given)
+                return dlopen(given, RTLD_NOW | RTLD_LOCAL);
+        length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+        if (length > 0) {
+                program[length] = '\0';
+                *strrchr(program, '/') = '\0';
+                snprintf(path, sizeof(path), "%s/../lib/librailmux-perf-%s.so", program, backend);
+                if (!access(path, R_OK))
+                        return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        }
+        snprintf(path, sizeof(path), GPU_PLUGIN_DIR "/librailmux-perf-%s.so", backend);
+        plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        return plugin;
+}
+
+int gpu_load(const char *backend, const struct gpu_ops **ret_ops, char *error) {
+        const struct gpu_ops *ops;
+        void *plugin;
+
+        if (!backend[0] || strspn(backend, "abcdefghijklmnopqrstuvwxyz") != strlen(backend) ||
+            !strcmp(backend, "host")) {
+                snprintf(error, GPU_ERROR_MAX, "the daemon serves no GPUs (its backend is '%.20s')", backend);
+                return -1;
+        }
+        plugin = plugin_open(backend);
+        if (!plugin) {
+                snprintf(error, GPU_ERROR_MAX, "GPU memory needs a plug-in: %.200s", dlerror());
+                return -1;
+        }
+        ops = dlsym(plugin, GPU_SYMBOL);
+        if (!ops || ops->version != GPU_VERSION) {
+                snprintf(error, GPU_ERROR_MAX, "the plug-in for backend '%.20s' is not of this version", backend);
+                return -1;
+        }
+        *ret_ops = ops;
+        return 0;
+}
