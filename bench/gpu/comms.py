@@ -19,7 +19,7 @@ from typing import Any
 import crew as crews
 import railmux
 
-FURTHER = {"railmux": 100, "nccl": 8}  # NCCL's take long and are large
+NCCL_FURTHER = 8  # they take long and are large
 COUNT = 4096
 
 
@@ -28,6 +28,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--backend", choices=("hip", "host"), default="hip")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--further", type=int, default=100, help="communicators after the first (default %(default)s)")
     parser.add_argument("--json", type=pathlib.Path, required=True)
     return parser.parse_args()
 
@@ -42,8 +43,9 @@ class Costs:
         self.torch: Any = None
         self.address = 0
         self.wrong = 0
+        self.further = {"railmux": options.further, "nccl": min(NCCL_FURTHER, options.further)}
         if options.backend == "hip":
-            import torch  # pylint: disable=import-outside-toplevel
+            import torch
 
             self.torch = torch
             torch.cuda.set_device(railmux.torch_device(self.session, self.gpu))
@@ -90,7 +92,7 @@ class Costs:
 
     def measure(self, name: str, make: Callable[[], Any], call: Callable[[Any], None]) -> dict[str, Any]:
         kept, times, memory = [], [], [self.used_mib()]
-        for _ in range(1 + FURTHER[name]):
+        for _ in range(1 + self.further[name]):
             self.crew.barrier()
             start = time.monotonic()
             kept.append(make())
@@ -106,11 +108,11 @@ class Costs:
         return {
             "library": name,
             "first_ms": times[0],
-            "further": FURTHER[name],
+            "further": self.further[name],
             "p50_ms": crews.percentile(times[1:], 50),
             "p99_ms": crews.percentile(times[1:], 99),
             "first_mib": memory[1] - memory[0],
-            "further_mib": (memory[2] - memory[1]) / FURTHER[name],
+            "further_mib": (memory[2] - memory[1]) / self.further[name],
         }
 
 

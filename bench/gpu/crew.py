@@ -92,6 +92,7 @@ class _Hub:
         self.lock = threading.Lock()
         self.waiting: dict[int, tuple[str, Any]] = {}
         self.files: dict[int, Any] = {}
+        self.connections: dict[int, socket.socket] = {}
         self.broken = False
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(path)
@@ -113,6 +114,7 @@ class _Hub:
             rank = json.loads(file.readline())["rank"]
             with self.lock:
                 self.files[rank] = file
+                self.connections[rank] = connection
                 if self.broken:
                     connection.shutdown(socket.SHUT_RDWR)
             for line in file:
@@ -141,10 +143,10 @@ class _Hub:
     def close_all(self) -> None:
         with self.lock:
             self.broken = True
-            for file in self.files.values():
+            for connection in self.connections.values():
                 try:
-                    file.raw._sock.shutdown(socket.SHUT_RDWR)  # pylint: disable=protected-access
-                except (OSError, AttributeError):
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
                     pass
 
 
@@ -201,7 +203,7 @@ def main(rank_main: Callable[[Crew, Any], None], arguments: Any) -> None:
     except CrewError as error:
         print(f"rank {rank}: {error}", file=sys.stderr)
         status = 4
-    except Exception:  # pylint: disable=broad-except
+    except Exception:
         traceback.print_exc()
         status = 3
     sys.stdout.flush()

@@ -10,6 +10,7 @@ graph of GEMMs, divided by their number, on the slowest GPU.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import pathlib
 import time
@@ -39,9 +40,9 @@ def parse() -> argparse.Namespace:
 
 def ring(crew: crews.Crew, options: argparse.Namespace) -> None:
     """Until the file `stop` is there. Who sees it says so in a sum, so all end after the same round."""
-    import torch  # pylint: disable=import-outside-toplevel
+    import torch
 
-    import railmux  # pylint: disable=import-outside-toplevel
+    import railmux
 
     session = railmux.Session(name="bench-bells")
     rank = crew.rank - options.gpus
@@ -77,7 +78,7 @@ def ring(crew: crews.Crew, options: argparse.Namespace) -> None:
 
 
 def measure(crew: crews.Crew, options: argparse.Namespace) -> None:
-    import torch  # pylint: disable=import-outside-toplevel
+    import torch
 
     torch.cuda.set_device(crew.rank % torch.cuda.device_count())
     if options.bells:
@@ -105,7 +106,7 @@ def measure(crew: crews.Crew, options: argparse.Namespace) -> None:
             graph.replay()
             event.record()
         torch.cuda.synchronize()
-        rows_of.append((f"{m} x {n} x {k}", [1e3 * s.elapsed_time(e) / GEMMS for s, e in zip(events, events[1:])]))
+        rows_of.append((f"{m} x {n} x {k}", [1e3 * s.elapsed_time(e) / GEMMS for s, e in itertools.pairwise(events)]))
     (pathlib.Path(crew.folder) / "stop").touch()
     everybody = crew.gather({"rows": rows_of}, "end")
     bells = [entry for entry in everybody if "rate" in entry]

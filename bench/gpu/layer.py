@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -43,6 +44,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--modes", default="none,nccl,symm,railmux")
     parser.add_argument("--rows", default=",".join(str(n) for n in ROWS))
+    parser.add_argument("--models", default=",".join(model.name for model in MODELS))
     parser.add_argument("--replays", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--json", type=pathlib.Path, required=True)
@@ -53,7 +55,7 @@ class Layers:
     """One rank."""
 
     def __init__(self, crew: crews.Crew, options: argparse.Namespace) -> None:
-        import torch  # pylint: disable=import-outside-toplevel
+        import torch
 
         self.crew = crew
         self.options = options
@@ -63,7 +65,7 @@ class Layers:
         self.results: list[dict[str, Any]] = []
         self.comm: Any = None
         if "railmux" in self.modes:
-            import railmux  # pylint: disable=import-outside-toplevel
+            import railmux
 
             self.railmux = railmux
             self.session = railmux.Session(name="bench-layer")
@@ -97,7 +99,7 @@ class Layers:
         torch = self.torch
         if not shared:
             return torch.zeros(rows, columns, dtype=torch.bfloat16, device=self.device)
-        import torch.distributed._symmetric_memory as symm_mem  # pylint: disable=import-outside-toplevel
+        import torch.distributed._symmetric_memory as symm_mem
 
         memory = symm_mem.empty(rows, columns, dtype=torch.bfloat16, device=self.device)
         symm_mem.rendezvous(memory, torch.distributed.group.WORLD.group_name)
@@ -212,7 +214,7 @@ class Layers:
             graph.replay()
             event.record()
         torch.cuda.synchronize()
-        return self.crew.slowest([1e3 * a.elapsed_time(b) / LAYERS for a, b in zip(events, events[1:])])
+        return self.crew.slowest([1e3 * a.elapsed_time(b) / LAYERS for a, b in itertools.pairwise(events)])
 
     def write(self) -> None:
         if self.crew.rank == 0:
@@ -221,7 +223,7 @@ class Layers:
             os.replace(part, self.options.json)
 
     def run(self) -> None:
-        for model in MODELS:
+        for model in (m for m in MODELS if m.name in self.options.models.split(",")):
             weights = self.weights(model)
             for rows in (int(word) for word in self.options.rows.split(",")):
                 for mode in self.modes:

@@ -105,6 +105,7 @@ class Node:
     def __init__(self, binaries: pathlib.Path, out: pathlib.Path, backend: str, gpus: int, deadline: float) -> None:
         self.bin = binaries / "bin"
         self.lib = binaries / "lib"
+        self.sys = binaries / "sys"  # of a packed tree
         self.out = out
         self.logs = out / "logs"
         self.backend = backend
@@ -135,7 +136,8 @@ class Node:
 
     def our_env(self, extra: dict[str, str] | None = None) -> dict[str, str]:
         """For our own programs: they bring their libraries, which Python must not see."""
-        path = os.pathsep.join(filter(None, [str(self.lib), self.env.get("LD_LIBRARY_PATH")]))
+        folders = [str(self.lib), *([str(self.sys)] if self.sys.is_dir() else []), self.env.get("LD_LIBRARY_PATH")]
+        path = os.pathsep.join(filter(None, folders))
         return dict(self.env, LD_LIBRARY_PATH=path, **(extra or {}))
 
     # ---- commands ------------------------------------------------------------------------------------------------
@@ -247,6 +249,12 @@ class Node:
         self.mps_running = False
         for pid, _ in self.mps_processes():
             self._kill(pid)
+
+    def mps_renew(self, multiuser: bool) -> None:
+        """A client that died with a kernel running may have left it unusable. All of its clients must have ended."""
+        self.mps_running = True  # perhaps another node's
+        self.mps_stop()
+        self.mps_start(multiuser)
 
     def mps_processes(self) -> list[tuple[int, str]]:
         return [(pid, line) for pid, line in self._lines(self._tree(os.getpid())) if "nvidia-cuda-mps" in line]

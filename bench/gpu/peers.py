@@ -16,6 +16,7 @@ is not used, and NCCL's use of it is switched off by the environment.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -28,6 +29,13 @@ GRAPH_CALLS = 20
 PERIOD = 13  # of the data: sums of 16 ranks stay exact in bf16
 ONE_SHOT_MAX = 8 << 20
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+
+
+def bus_factor(op: str, ranks: int) -> float:
+    """As railmux-perf has it."""
+    if op == "broadcast":
+        return 1.0
+    return (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
 def parse() -> argparse.Namespace:
@@ -70,8 +78,8 @@ class Peers:
     """One rank."""
 
     def __init__(self, crew: crews.Crew, options: argparse.Namespace) -> None:
-        import torch  # pylint: disable=import-outside-toplevel
-        import torch.distributed as dist  # pylint: disable=import-outside-toplevel
+        import torch
+        import torch.distributed as dist
 
         self.crew = crew
         self.options = options
@@ -123,7 +131,7 @@ class Peers:
         raise ValueError(f"no operation {op}")
 
     def symm_cases(self, size: int) -> list[Case]:
-        import torch.distributed._symmetric_memory as symm_mem  # pylint: disable=import-outside-toplevel
+        import torch.distributed._symmetric_memory as symm_mem
 
         torch, count = self.torch, size // 2
         group = self.dist.group.WORLD.group_name
@@ -134,10 +142,10 @@ class Peers:
         cases = []
         if size <= ONE_SHOT_MAX:
             out = torch.empty_like(expected)
-            one = lambda: torch.ops.symm_mem.one_shot_all_reduce_out(shared, "sum", group, out)  # noqa: E731
+            one = lambda: torch.ops.symm_mem.one_shot_all_reduce_out(shared, "sum", group, out)
             cases.append(Case("one_shot", "all_reduce", size, one, shared, out, expected))
         if count % (8 * self.crew.ranks) == 0:
-            two = lambda: torch.ops.symm_mem.two_shot_all_reduce_(shared, "sum", group)  # noqa: E731
+            two = lambda: torch.ops.symm_mem.two_shot_all_reduce_(shared, "sum", group)
             cases.append(Case("two_shot", "all_reduce", size, two, shared, shared, expected))
         return cases
 
@@ -155,7 +163,7 @@ class Peers:
             issue()
             event.record()
         torch.cuda.synchronize()
-        return [1e3 * a.elapsed_time(b) / calls for a, b in zip(events, events[1:])]
+        return [1e3 * a.elapsed_time(b) / calls for a, b in itertools.pairwise(events)]
 
     def capture(self, call: Callable[[], Any], calls: int) -> Any:
         graph = self.torch.cuda.CUDAGraph()
@@ -189,6 +197,8 @@ class Peers:
         case.inputs.copy_(case.fresh)  # in place, sums of sums would leave the range of the type
         times = self.crew.slowest(times)
         wrong = self.crew.total(wrong)
+        count = case.size // 2 if case.op in ("all_reduce", "broadcast") else case.size // 2 // self.crew.ranks
+        algorithm_gbs = 1e-3 * case.size / crews.percentile(times, 50)
         self.results.append(
             {
                 "library": self.options.library,
@@ -197,10 +207,15 @@ class Peers:
                 "op": case.op,
                 "ranks": self.crew.ranks,
                 "type": "bf16",
+                "redop": "sum" if "reduce" in case.op else "none",
                 "bytes": case.size,
+                "count": count,
+                "in_place": int(case.inputs.data_ptr() == case.outputs.data_ptr()),
                 "p50_us": crews.percentile(times, 50),
                 "p99_us": crews.percentile(times, 99),
                 "min_us": min(times),
+                "algbw_gbs": algorithm_gbs,
+                "busbw_gbs": algorithm_gbs * bus_factor(case.op, self.crew.ranks),
                 "wrong": wrong,
             }
         )

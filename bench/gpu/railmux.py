@@ -80,13 +80,14 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def library() -> ctypes.CDLL:
-    """librailmux of the folder BENCH_LIB, or the installed one."""
-    global _library  # pylint: disable=global-statement
+    """librailmux of the folder BENCH_LIB, or the installed one. What else it needs may lie in sys beside that folder."""
+    global _library
     if _library is None:
         folder = os.environ.get("BENCH_LIB")
         for name in DEPENDENCIES:
-            if folder and (pathlib.Path(folder) / name).exists():
-                ctypes.CDLL(str(pathlib.Path(folder) / name), mode=ctypes.RTLD_GLOBAL)
+            beside = pathlib.Path(folder).parent / "sys" / name if folder else None
+            if beside and beside.exists():
+                ctypes.CDLL(str(beside), mode=ctypes.RTLD_GLOBAL)
         loaded = ctypes.CDLL(str(pathlib.Path(folder) / "librailmux.so.0") if folder else "librailmux.so.0")
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(loaded, name)
@@ -181,6 +182,12 @@ class Session:
     def register(self, address: int, size: int) -> None:
         check(library().rmx_buffer_register(self.handle, address, size))
 
+    def unregister(self, address: int) -> None:
+        check(library().rmx_buffer_unregister(self.handle, address))
+
+    def free(self, address: int) -> None:
+        check(library().rmx_mem_free(self.handle, address))
+
     def close(self) -> None:
         handle, self.handle = self.handle, None
         library().rmx_session_close(handle)
@@ -188,7 +195,7 @@ class Session:
 
 def torch_device(session: Session, gpu: int) -> int:
     """The number that torch has for one of the daemon's GPUs, by its PCI address."""
-    import torch  # pylint: disable=import-outside-toplevel
+    import torch
 
     wanted = session.gpu_pci(gpu).lower()
     for device in range(torch.cuda.device_count()):

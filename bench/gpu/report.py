@@ -88,7 +88,7 @@ def best(lines: list[dict[str, Any]], **wanted: Any) -> float | None:
 
 
 def times_tables(steps: dict[str, Any]) -> list[str]:
-    ours = steps.get("latency", {}).get("results", [])
+    ours = steps.get("bell", {}).get("results", []) + steps.get("latency", {}).get("results", [])
     others = steps.get("peers", {}).get("results", [])
     out = []
     groups = sorted(
@@ -164,14 +164,36 @@ def events_table(title: str, found: dict[str, Any]) -> list[str]:
     return [f"### {title}", "", *table(["what", "outcome", "detail"], rows)]
 
 
+def versions(steps: dict[str, Any]) -> str:
+    peers = steps.get("peers", {})
+    ours = ((steps.get("start", {}).get("version") or {}).get("versions") or {}) if steps.get("start") else {}
+    commit = steps.get("start", {}).get("commit") or ""
+    found = [f"railmux {ours.get('railmuxd', '')} {commit[:12]}".strip()]
+    for document in (peers.get("nccl") or {}, peers.get("symm") or {}):
+        if document.get("torch"):
+            return ", ".join([*found, f"torch {document['torch']}", f"NCCL {document['nccl']}"])
+    return ", ".join(found)
+
+
+def bell_table(found: dict[str, Any]) -> list[str]:
+    lines = found.get("pauses", [])
+    if not lines:
+        return []
+    rows = [[line["policy"] or "-", line["pause_ms"], line["p50_us"], line["max_us"]] for line in lines]
+    head = ["policy", "silence (ms)", "p50 (us)", "longest (us)"]
+    return ["### The first call after a silence", "", "From the call until the host knows the result.", "", *table(head, rows)]
+
+
 def markdown(document: dict[str, Any]) -> str:
     steps, here = document["steps"], document["machine"]
     gpus = here["gpus"]
-    kind = f"{len(gpus)} x {gpus[0]}" if gpus else "no GPU"
+    kind = f"{len(gpus)} x {gpus[0]} (name, address of the first, memory, driver)" if gpus else "no GPU"
     out = [f"Measured {here['time']}: {kind}; {here['cpus']} CPUs ({here['cpu']}), Linux {here['kernel']}.", ""]
+    out += [f"{versions(steps)}. NVLink multicast is off in all libraries.", "", f"    {document['command']}", ""]
     head = ["step", "outcome", "found"]
     out += table(head, [[name, found["outcome"], brief(found)] for name, found in steps.items()])
     out += times_tables(steps)
+    out += bell_table(steps.get("bell", {}))
     out += comms_table(steps.get("comms", {}))
     out += layer_table(steps.get("layer", {}))
     out += interference_table(steps.get("interference", {}))

@@ -4,10 +4,11 @@
 
 On GPUs a communicator is a lane: a body of operations whose inputs are made on the GPU from a counter in its memory, so
 that a captured body has other inputs at each replay, at the same addresses; the body also compares the outputs and counts
-what is wrong. In each round every rank launches the bodies of all lanes in an order of its own, eagerly or as a graph, on
-one of the lane's two streams; then it waits. On the host backend a lane is a thread.
+what is wrong. First one lane's graph is replayed many times. Then, in each round, every rank launches the bodies of all
+lanes in an order of its own, eagerly or as a graph, on one of the lane's two streams, and waits. On the host backend a
+lane is a thread.
 
-A round that does not end is told as a hang, with the communicators' errors.
+What does not end is told as a hang, with the communicators' errors.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import railmux
 
 LANES = 3
 STEPS = 4  # of a lane in a round: what is launched without waiting must fit the stream's queue
+REPLAYS = 64  # without waiting
 HANG_S = 20.0
 PERIOD = 17  # sums of 15 ranks are exact in bf16
 
@@ -36,6 +38,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--backend", choices=("hip", "host"), default="hip")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--replays", type=int, default=1000, help="of one graph (default %(default)s)")
+    parser.add_argument("--operations", type=int, default=100_000, help="in rounds, of a rank (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="default: a fresh one, which is printed")
     parser.add_argument("--json", type=pathlib.Path, required=True)
     return parser.parse_args()
@@ -52,7 +56,7 @@ class GpuLane:
     )
 
     def __init__(self, comm: railmux.Comm, rank: int, ranks: int, number: int) -> None:
-        import torch  # pylint: disable=import-outside-toplevel
+        import torch
 
         self.torch = torch
         self.comm, self.rank, self.ranks, self.number = comm, rank, ranks, number
@@ -66,10 +70,11 @@ class GpuLane:
             whole = count * (1 if op in ("all_reduce", "broadcast") else ranks)
             n_in = count if op == "all_gather" else whole
             n_out = count if op == "reduce_scatter" else whole
-            make = lambda n: torch.empty(n, dtype=torch.bfloat16, device="cuda")  # noqa: E731
+            make = lambda n: torch.empty(n, dtype=torch.bfloat16, device="cuda")
             positions = torch.arange(whole, dtype=torch.int32, device="cuda")
             self.buffers.append((make(n_in), make(n_out), positions))
         self.last = self.streams[0]
+        torch.cuda.synchronize()  # what was made on the default stream
         with torch.cuda.stream(self.last):
             self.body()  # makes the buffers known to the daemon, which a capture could not
         torch.cuda.synchronize()
@@ -155,7 +160,8 @@ class HostLane:
     def data(self, rank: int, count: int) -> list[int]:
         return [((i + 7 * rank + self.number) * (self.turn % 11 + 1) + 3 * self.turn) % PERIOD for i in range(count)]
 
-    def step(self) -> None:
+    def step(self, stream: int = 0, captured: bool = False) -> None:
+        del stream, captured
         a, b, kind = ctypes.addressof(self.source), ctypes.addressof(self.out), railmux.INT32
         for count in self.COUNTS:
             self.turn += 1
@@ -171,6 +177,9 @@ class HostLane:
             self.bad += sum(x != y for x, y in zip(found, expected))
             self.done += 1
 
+    def wait(self, seconds: float) -> bool:
+        return seconds > 0
+
     def operations(self) -> int:
         return self.done
 
@@ -184,13 +193,17 @@ class Soak:
     def __init__(self, crew: crews.Crew, options: argparse.Namespace) -> None:
         self.crew = crew
         self.options = options
-        self.end = time.monotonic() + options.seconds
+        begin = time.monotonic()
+        self.end = begin + options.seconds
+        self.replays_end = begin + 0.4 * options.seconds
         self.session = railmux.Session(name="bench-soak")
         self.gpu = crew.rank % self.session.gpus
-        self.rounds = 0
         self.hang: list[str] = []
+        self.events: list[dict[str, str]] = []  # of rank 0
+        self.operations = self.wrong = 0
+        self.errors: list[str] = []
         if options.backend == "hip":
-            import torch  # pylint: disable=import-outside-toplevel
+            import torch
 
             torch.cuda.set_device(railmux.torch_device(self.session, self.gpu))
         self.lanes: list[Any] = [self.lane(number) for number in range(LANES)]
@@ -205,14 +218,35 @@ class Soak:
             return GpuLane(comm, self.crew.rank, self.crew.ranks, number)
         return HostLane(self.session, comm, self.crew.rank, self.crew.ranks, number)
 
+    # ---- one graph again and again -------------------------------------------------------------------------------
+    def replays(self) -> None:
+        lane, done = self.lanes[0], 0
+        begin = time.monotonic()
+        over = False
+        while done < self.options.replays and not over:
+            batch = min(REPLAYS, self.options.replays - done)
+            try:
+                for _ in range(batch):
+                    lane.step(0, True)
+                self.wait(lane)
+            except railmux.RailmuxError as error:
+                self.hang.append(f"rank {self.crew.rank}: {error}")
+            done += batch
+            over = any(self.crew.gather(bool(self.hang) or time.monotonic() > self.replays_end, "replays"))
+        self.note(f"a graph with other inputs each time, {done} replays, {time.monotonic() - begin:.0f} s")
+
+    # ---- all lanes in any order ----------------------------------------------------------------------------------
+    def wait(self, lane: Any) -> None:
+        if not lane.wait(HANG_S):
+            self.hang.append(f"rank {self.crew.rank}, lane {lane.number}: {lane.comm.error() or 'no error'}")
+
     def round_gpu(self) -> None:
         order = [lane for lane in self.lanes for _ in range(STEPS)]
         self.random.shuffle(order)
         for lane in order:
             lane.step(self.random.randrange(2), self.random.random() < 0.6)
         for lane in self.lanes:
-            if not lane.wait(HANG_S):
-                self.hang.append(f"rank {self.crew.rank}, lane {lane.number}: {lane.comm.error() or 'no error'}")
+            self.wait(lane)
 
     def round_host(self) -> None:
         def run(lane: HostLane) -> None:
@@ -228,66 +262,68 @@ class Soak:
         for thread in threads:
             thread.join()
 
-    def state(self) -> dict[str, Any]:
-        errors = [lane.comm.error() for lane in self.lanes]
-        return {
-            "operations": sum(lane.operations() for lane in self.lanes),
-            "wrong": 0 if self.hang else sum(lane.wrong_elements() for lane in self.lanes),
-            "errors": [error for error in errors if error],
-            "hang": self.hang,
-            "over": time.monotonic() > self.end,
-        }
-
-    def run(self) -> None:
+    def orders(self) -> None:
+        before = sum(lane.operations() for lane in self.lanes)
         begin = time.monotonic()
-        while True:
-            self.rounds += 1
+        rounds, over = 0, False
+        while not over:
+            rounds += 1
             if self.options.backend == "hip":
                 self.round_gpu()
             else:
                 self.round_host()
-            if self.rounds % 16 and not self.hang and time.monotonic() < self.end:
-                state = None
-            else:
-                state = self.state()
-            states = self.crew.gather(state is not None, "round")
-            if not any(states):
-                continue
-            states = self.crew.gather(state or self.state(), "state")
-            over = any(s["over"] or s["hang"] or s["wrong"] or s["errors"] for s in states)
-            if self.crew.rank == 0:
-                self.write(states, time.monotonic() - begin)
-            if any(s["hang"] for s in states):
-                raise RuntimeError("a round did not end")
-            if over:
-                return
+            done = sum(lane.operations() for lane in self.lanes) - before  # the same on all ranks
+            over = any(self.crew.gather(bool(self.hang) or time.monotonic() > self.end, "round"))
+            over = over or done >= self.options.operations
+        name = f"{LANES} communicators in any order, {rounds} rounds of {self.crew.ranks} ranks, {time.monotonic() - begin:.0f} s"
+        self.note(name)
 
-    def write(self, states: list[dict[str, Any]], seconds: float) -> None:
+    # ---- what was found ------------------------------------------------------------------------------------------
+    def note(self, name: str) -> None:
+        """Raises RuntimeError if it cannot go on."""
+        states = self.crew.gather(
+            {
+                "operations": sum(lane.operations() for lane in self.lanes),
+                "wrong": 0 if self.hang else sum(lane.wrong_elements() for lane in self.lanes),
+                "errors": [error for error in (lane.comm.error() for lane in self.lanes) if error],
+                "hang": self.hang,
+            },
+            "state",
+        )
         hangs = [text for state in states for text in state["hang"]]
         errors = [text for state in states for text in state["errors"]]
+        operations, wrong = states[0]["operations"], sum(state["wrong"] for state in states)
+        detail = f"{operations - self.operations} operations of each rank. {'; '.join(hangs + errors)}".strip()
+        outcome = "did not end" if hangs else "error" if errors else "wrong" if wrong > self.wrong else "done"
+        self.events.append({"name": name, "outcome": outcome, "detail": detail})
+        self.operations, self.wrong, self.errors = operations, wrong, hangs + errors
+        self.write()
+        if hangs or errors:
+            raise RuntimeError(f"{name}: {'; '.join(hangs + errors)}")
+
+    def write(self) -> None:
+        if self.crew.rank:
+            return
         document = {
             "version": 1,
             "seed": self.seed,
-            "rounds": self.rounds,
-            "operations": states[0]["operations"],
-            "wrong": sum(state["wrong"] for state in states),
-            "events": [
-                {
-                    "name": f"{LANES} communicators of {self.crew.ranks} ranks, {seconds:.0f} s, {self.rounds} rounds",
-                    "outcome": "hang" if hangs else "error" if errors else "done",
-                    "detail": f"{states[0]['operations']} operations of each rank. {'; '.join(hangs + errors)}".strip(),
-                }
-            ],
+            "operations": self.operations,
+            "wrong": self.wrong,
+            "events": self.events,
         }
-        if hangs or errors:
-            document["error"] = "; ".join(hangs + errors)
+        if self.errors:
+            document["error"] = "; ".join(self.errors)
         part = self.options.json.with_suffix(".part")
         part.write_text(json.dumps(document, indent=1))
         os.replace(part, self.options.json)
 
 
 def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
-    Soak(crew, options).run()
+    soak = Soak(crew, options)
+    if options.replays:
+        soak.replays()
+    if options.operations:
+        soak.orders()
 
 
 if __name__ == "__main__":

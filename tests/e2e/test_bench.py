@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""bench/gpu on a machine without a GPU: test_bench.py BENCH-FOLDER BUILD-TREE SCRATCH-FOLDER
+
+The whole orchestration runs on the host backend; then with programs that are wrong, missing or never end, which a run
+must report and survive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any
+
+BENCH, TREE, SCRATCH = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
+SCRIPTS = ("peers.py", "layer.py", "interference.py", "comms.py", "soak.py", "churn.py", "bell.py", "kills.py")
+NEED_GPUS = ("peers", "layer", "interference")
+failures = 0
+
+
+def check(what: str, good: bool, why: Any = "") -> None:
+    global failures
+    print(f"{'ok' if good else 'FAILED'}: {what}{'' if good else f': {why}'}", flush=True)
+    failures += not good
+
+
+def run(arguments: list[str], timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    # What finds itself in torch's place says what it is: nothing here may need it.
+    env = dict(os.environ, PYTHONPATH=str(SCRATCH / "no-torch"), PYTHONDONTWRITEBYTECODE="1")
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=timeout_s, env=env, check=False)
+
+
+def bench(name: str, binaries: pathlib.Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    out = SCRATCH / name
+    fixed = ["--host", "--quick", "--ranks", "2", "--binaries", str(binaries), "--out", str(out)]
+    done = run([sys.executable, str(BENCH / "run"), *fixed, *arguments])
+    try:
+        return done, json.loads((out / "result.json").read_text())["steps"]
+    except (OSError, ValueError):
+        return done, {}
+
+
+def command_lines() -> None:
+    for script in ("run", *SCRIPTS):
+        done = run([sys.executable, str(BENCH / script), "--help"])
+        check(f"{script} --help", done.returncode == 0 and "usage:" in done.stdout, done.stderr)
+    base = [sys.executable, str(BENCH / "run"), "--out", str(SCRATCH / "none"), "--binaries", str(TREE)]
+    for wrong in (
+        ["--only", "nothing"],
+        ["--ranks", "65"],
+        ["--policies", "slow"],
+        ["--max", "lots"],
+        ["--binaries", "/nowhere"],
+    ):
+        done = run([*base, "--host", *wrong])
+        check(f"refuses {' '.join(wrong)}", done.returncode == 2 and "error:" in done.stderr, done.stderr)
+    done = run([*base, "--host", "--print", "--only", "collectives"])
+    check("--print", done.returncode == 0 and "railmux-perf all_reduce" in done.stdout, done.stdout + done.stderr)
+    check("writes nothing then", not (SCRATCH / "none").exists())
+
+
+def everything() -> None:
+    done, steps = bench("all", TREE, "--time", "90")
+    check("exit status", done.returncode == 0, f"{done.returncode}\n{done.stdout}{done.stderr}")
+    check("all steps are there", len(steps) == 11, list(steps))
+    for name, found in steps.items():
+        wanted = "left out: needs GPUs" if name in NEED_GPUS else "done"
+        check(f"{name}: {wanted}", found["outcome"] == wanted and not found.get("left_over"), json.dumps(found)[-2000:])
+    check(
+        "all events were as they should be",
+        all(
+            event["outcome"] in ("done", "as expected")
+            for name in ("soak", "kills")
+            for event in steps.get(name, {}).get("events", [])
+        ),
+    )
+    text = (SCRATCH / "all" / "result.md").read_text()
+    check("tables", all(f"### {title}" in text for title in ("all_reduce, 2 ranks", "Communicators", "Soak", "Kills")), text)
+
+
+def spoilt(name: str, perf: str) -> pathlib.Path:
+    """A build tree with another railmux-perf."""
+    tree = SCRATCH / name / "tree"
+    (tree / "bin").mkdir(parents=True)
+    for program in ("railmuxd", "railmux-executor", "railmuxctl"):
+        (tree / "bin" / program).symlink_to(TREE / "bin" / program)
+    (tree / "lib").symlink_to(TREE / "lib")
+    (tree / "bin" / "railmux-perf").write_text(f"#!/bin/sh\n{perf}\n")
+    (tree / "bin" / "railmux-perf").chmod(0o755)
+    return tree
+
+
+def faults() -> None:
+    done, steps = bench("fails", spoilt("fails", "echo planted; exit 3"), "--only", "smoke,comms", "--time", "40")
+    check("a failure is told", done.returncode == 1 and steps["smoke"]["outcome"] == "failed", done.stdout)
+    check("with its output", "planted" in done.stdout and "planted" in json.dumps(steps["smoke"]), done.stdout)
+    check("and the rest is done", steps["comms"]["outcome"] == "done", done.stdout)
+
+    start = time.monotonic()
+    done, steps = bench("hangs", spoilt("hangs", "sleep 1000 & wait"), "--only", "smoke", "--time", "20")
+    took = time.monotonic() - start
+    check("what never ends is ended", done.returncode == 1 and steps["smoke"]["commands"][0]["status"] is None, done.stdout)
+    check("in time", took < 20, took)
+    check("with all that it started", not steps["smoke"].get("left_over"), steps["smoke"].get("left_over"))
+
+
+def main() -> int:
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    (SCRATCH / "no-torch").mkdir(parents=True)
+    (SCRATCH / "no-torch" / "torch.py").write_text('raise ImportError("torch is not for this machine")\n')
+    command_lines()
+    everything()
+    faults()
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
