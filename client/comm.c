@@ -114,9 +114,11 @@ void comm_on_event(struct rmx_session *session, const Railmux__Session__Event *e
         switch (event->body_case) {
         case RAILMUX__SESSION__EVENT__BODY_COMM_FAILED:
                 comm = comm_find(session, event->comm_failed->handle);
-                if (comm)
-                        comm_fail(comm, ring_status((uint32_t)error_sanitise(event->comm_failed->code),
-                                                    event->comm_failed->rank < 0 ? -1 : event->comm_failed->rank));
+                if (!comm)
+                        break;
+                comm_fail(comm, ring_status((uint32_t)error_sanitise(event->comm_failed->code),
+                                            event->comm_failed->rank < 0 ? -1 : event->comm_failed->rank));
+                device_may_end(comm);
                 break;
         case RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED:
                 comm = comm_find(session, event->epoch_changed->handle);

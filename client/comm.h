@@ -44,6 +44,7 @@ struct rmx_comm {
         _Atomic uint32_t splits; /* rmx_comm_split calls so far */
         _Atomic uint32_t epoch;
         _Atomic uint32_t status; /* sticky error as ring_status(), 0: none */
+        _Atomic uint32_t end;    /* GPUs: what becomes of kernels that wait, see device_end */
 };
 
 static inline uint32_t comm_status(const struct rmx_comm *comm) {

@@ -4,9 +4,12 @@
  * up the area, hands it to the daemon and launches; it takes part in no request.
  *
  * So it also hears of nothing by itself. Errors that kernels met stand in host memory (device_status) and are looked at
- * in every call on the comm. When daemon and executor are both gone nobody answers the kernels that wait, and the
- * caller may be in a call of the GPU's runtime for ever: whichever call of ours finds that out ends them by closing the
- * area (devices_lose). A program that waits for streams only should call rmx_comm_error now and then.
+ * in every call on the comm. When an executor has died, railmuxd says which comms have failed with it, and a new one
+ * answers their kernels; but it may be long in coming, or never come. So as soon as a call of ours reads the event, it
+ * ends the kernels of that comm itself (device_end): a word in the area, that nobody else writes, tells them to give
+ * up. The area is not closed by that, since other comms go on there, and new ones may. When daemon and executor are
+ * both gone, whichever call finds that out closes the area (devices_lose). A program that waits for streams only, in a
+ * call of the GPU's runtime, should call rmx_comm_error in another thread now and then.
  *
  * A comm has a slot in the area for its counters. When it is gone and its kernels are not known to have ended, the slot
  * and what else it had on the device are not used again.
@@ -326,10 +329,28 @@ bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns) {
         return !device->ops->comm_sequence(device->handle, comm->slot, &comm->last_sequence, error);
 }
 
+void device_may_end(struct rmx_comm *comm) {
+        uint32_t none = 0;
+
+        /* relaxed, both; partner: device_end. Nothing else goes with it. */
+        (void)atomic_compare_exchange_strong_explicit(&comm->end, &none, 1, memory_order_relaxed, memory_order_relaxed);
+}
+
+void device_end(struct rmx_comm *comm) {
+        uint32_t may = 1;
+
+        /* relaxed; partner: device_may_end, and itself in other threads. Once is enough. */
+        if (comm->device &&
+            atomic_compare_exchange_strong_explicit(&comm->end, &may, 2, memory_order_relaxed, memory_order_relaxed))
+                comm->device->ops->comm_end(comm->device->handle, comm->slot);
+}
+
 uint32_t device_status(struct rmx_comm *comm, bool take) {
         struct device *device = comm->device;
-        uint32_t status = device->ops->comm_status(device->handle, comm->slot, false);
+        uint32_t status;
 
+        device_end(comm);
+        status = device->ops->comm_status(device->handle, comm->slot, false);
         if (!status)
                 return 0;
         if (comm_code_is_sticky(ring_status_code(status)))

@@ -33,6 +33,8 @@ static bool can_inline(const struct operation *o) {
         case RING_OP_REDUCE:
         case RING_OP_BROADCAST:
         case RING_OP_BARRIER:
+        case RING_OP_SEND:
+        case RING_OP_RECV:
                 return true;
         case RING_OP_ALL_TO_ALL_V:
                 return false;
@@ -68,15 +70,8 @@ static int locate(const struct operation *o, const char *name, const void *addre
         return RMX_OK;
 }
 
-/* A request with all that it needs on the device. */
-struct launch {
-        struct client_gpu_bell bell;
-        uint64_t factor;
-        struct device_region *region[DEVICE_BOUNCES]; /* NULL: the memory is used where it is */
-};
-
 /* Names the memory in the line: its allocation's buffer, or a region's. */
-static int place(const struct operation *o, struct launch *launch, uint32_t direction) {
+static int place(const struct operation *o, struct device_launch *launch, uint32_t direction) {
         bool in = direction == DEVICE_BOUNCE_IN;
         uint32_t word = in ? RING_W_IN_BUFFER : RING_W_OUT_BUFFER, buffer = 0;
         const void *address = in ? o->in : o->out;
@@ -113,7 +108,7 @@ static int place(const struct operation *o, struct launch *launch, uint32_t dire
 }
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
-static int prepare(const struct operation *o, bool capturing, struct launch *launch) {
+int device_prepare(const struct operation *o, bool capturing, struct device_launch *launch) {
         struct client_gpu_bell *bell = &launch->bell;
         struct rmx_comm *comm = o->comm;
         struct ring_request line = {0};
@@ -122,8 +117,6 @@ static int prepare(const struct operation *o, bool capturing, struct launch *lau
         (void)device_status(comm, false);
         if (comm_status(comm))
                 return comm_report(comm, o->what, comm_status(comm));
-        if (operation_is_p2p(o))
-                return error_set(RMX_E_UNSUPPORTED, "%s: not on GPUs in this version", o->what);
         if (o->vector && comm->n_ranks > CLIENT_GPU_RANKS)
                 return error_set(RMX_E_UNSUPPORTED, "%s: a communicator on GPUs may have %u ranks", o->what,
                                  CLIENT_GPU_RANKS);
@@ -132,13 +125,13 @@ static int prepare(const struct operation *o, bool capturing, struct launch *lau
         ring_request_set_u64(&line, RING_W_COUNT_LO, o->count);
         line.word[RING_W_PEER] = o->peer;
         line.word[RING_W_EPOCH] = comm_epoch(comm);
-        *launch = (struct launch){.bell = {.slot = comm->slot,
-                                           .captured = capturing,
-                                           .inlined = can_inline(o),
-                                           .in = o->in,
-                                           .out = o->out,
-                                           .in_bytes = o->in_bytes,
-                                           .out_bytes = o->out_bytes}};
+        *launch = (struct device_launch){.bell = {.slot = comm->slot,
+                                                  .captured = capturing,
+                                                  .inlined = can_inline(o),
+                                                  .in = o->in,
+                                                  .out = o->out,
+                                                  .in_bytes = o->in_bytes,
+                                                  .out_bytes = o->out_bytes}};
         _Static_assert(sizeof(bell->word) == sizeof(line.word), "a line is 16 words");
         memcpy(bell->word, line.word, sizeof(bell->word));
         if (o->vector) {
@@ -171,52 +164,47 @@ static int order(const struct operation *o, void *stream, bool capturing) {
         return RMX_OK;
 }
 
-int device_run(const struct operation *o, void *stream) {
+int device_call(const struct operation *o, const struct device_launch *launch, void *stream) {
         struct device *device = o->comm->device;
-        bool capturing = device->ops->capturing(device->handle, stream);
         char error[CLIENT_GPU_TEXT] = "";
-        struct launch launch;
         int r;
 
-        r = prepare(o, capturing, &launch);
-        if (r)
-                return r;
         pthread_mutex_lock(&device->mutex);
-        r = order(o, stream, capturing);
+        r = order(o, stream, launch->bell.captured);
         if (!r)
-                r = device_bounce_copy_in(o, launch.region[DEVICE_BOUNCE_IN], stream);
+                r = device_bounce_copy_in(o, launch->region[DEVICE_BOUNCE_IN], stream);
         if (!r) {
-                r = device->ops->call(device->handle, &launch.bell, stream, error);
+                r = device->ops->call(device->handle, &launch->bell, stream, error);
                 if (r)
                         r = error_set(r, "%s: %s", o->what, error);
         }
         if (!r)
-                r = device_bounce_copy_out(o, launch.region[DEVICE_BOUNCE_OUT], stream);
+                r = device_bounce_copy_out(o, launch->region[DEVICE_BOUNCE_OUT], stream);
         pthread_mutex_unlock(&device->mutex);
         return r;
 }
 
-int device_begin(const struct operation *o, void *stream, struct device_handle *ret_handle) {
+int device_run(const struct operation *o, void *stream) {
         struct device *device = o->comm->device;
-        bool capturing = device->ops->capturing(device->handle, stream);
-        char error[CLIENT_GPU_TEXT] = "";
-        struct launch launch;
+        struct device_launch launch;
         int r;
 
-        r = prepare(o, capturing, &launch);
-        if (r)
-                return r;
-        if (launch.region[DEVICE_BOUNCE_IN] || launch.region[DEVICE_BOUNCE_OUT])
-                return error_set(RMX_E_UNSUPPORTED,
-                                 "%s: this memory has to be copied, for no other process can map it, and that goes "
-                                 "with calls that wait only",
-                                 o->what);
+        r = device_prepare(o, device->ops->capturing(device->handle, stream), &launch);
+        return r ? r : device_call(o, &launch, stream);
+}
+
+int device_start(const struct operation *o, struct device_launch *launch, void *stream,
+                 struct device_handle *ret_handle) {
+        struct device *device = o->comm->device;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
         pthread_mutex_lock(&device->mutex);
-        r = device_request_take(device, o->comm, o->what, capturing, &launch.bell, stream, ret_handle);
+        r = device_request_take(device, o->comm, o->what, launch->bell.captured, &launch->bell, stream, ret_handle);
         if (!r) {
-                r = order(o, stream, capturing);
+                r = order(o, stream, launch->bell.captured);
                 if (!r) {
-                        r = device->ops->start(device->handle, &launch.bell, stream, error);
+                        r = device->ops->start(device->handle, &launch->bell, stream, error);
                         if (r)
                                 r = error_set(r, "%s: %s", o->what, error);
                 }
@@ -225,4 +213,20 @@ int device_begin(const struct operation *o, void *stream, struct device_handle *
         }
         pthread_mutex_unlock(&device->mutex);
         return r;
+}
+
+int device_begin(const struct operation *o, void *stream, struct device_handle *ret_handle) {
+        struct device *device = o->comm->device;
+        struct device_launch launch;
+        int r;
+
+        r = device_prepare(o, device->ops->capturing(device->handle, stream), &launch);
+        if (r)
+                return r;
+        if (launch.region[DEVICE_BOUNCE_IN] || launch.region[DEVICE_BOUNCE_OUT])
+                return error_set(RMX_E_UNSUPPORTED,
+                                 "%s: this memory has to be copied, for no other process can map it, and that goes "
+                                 "with calls that wait only",
+                                 o->what);
+        return device_start(o, &launch, stream, ret_handle);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* Checked operations of communicators on GPUs. RMX_*; text set. */
+#include "client/device_bounce.h"
 #include "client/device_request.h"
 
 struct operation;
@@ -9,3 +10,16 @@ struct operation;
 int device_run(const struct operation *o, void *stream);
 /* Puts only its ringing on the stream. */
 int device_begin(const struct operation *o, void *stream, struct device_handle *ret_handle);
+
+/* The same in two steps. A request with all that it needs on the device; it must not move. */
+struct device_launch {
+        struct client_gpu_bell bell;
+        uint64_t factor;
+        struct device_region *region[DEVICE_BOUNCES]; /* NULL: the memory is used where it is */
+};
+
+int device_prepare(const struct operation *o, bool capturing, struct device_launch *launch);
+int device_call(const struct operation *o, const struct device_launch *launch, void *stream);
+/* RMX_E_BUSY: too much is started. */
+int device_start(const struct operation *o, struct device_launch *launch, void *stream,
+                 struct device_handle *ret_handle);

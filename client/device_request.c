@@ -149,7 +149,9 @@ static int request_harvest(struct device_request *request, uint32_t status) {
                 return RMX_OK;
         if (comm_code_is_sticky(code))
                 comm_fail(comm, status);
-        return comm_report(comm, request->what, status);
+        /* A kernel that was told to give up knows less than the comm does. */
+        return comm_report(comm, request->what,
+                           code == RMX_E_DEVICE_LOST && comm_status(comm) ? comm_status(comm) : status);
 }
 
 int device_request_wait(const struct device_handle *handle, const char *what, void *stream, uint64_t deadline_ns,
@@ -181,6 +183,8 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                         *ret_done = true;
                         return error_set(RMX_E_DEVICE_LOST, "%s: the context of GPU %u is lost", what, device->gpu);
                 }
+                if (request->comm)
+                        device_end(request->comm);
                 device_pause(device, started_ns);
         }
 }

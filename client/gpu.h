@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 1u
+#define CLIENT_GPU_VERSION 2u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 
@@ -83,6 +83,9 @@ struct client_gpu_ops {
         /* Ends what waits now and later with RMX_E_DEVICE_LOST. */
         void (*release)(struct client_gpu *gpu);
 
+        /* Ends what waits of this slot's rank, now and later, with RMX_E_DEVICE_LOST. No executor may touch it any
+         * more. */
+        void (*comm_end)(struct client_gpu *gpu, uint32_t slot);
         /* A rank begins in this slot: its counters, status included, are 0. */
         int (*comm_reset)(struct client_gpu *gpu, uint32_t slot, char *error);
         /* Last sequence of the rank's collectives. */

@@ -7,6 +7,8 @@
  * Sends and receives of one communicator are one request because a rank's requests run one after another: two ranks
  * that exchange data would wait for each other's receive. Those among them in ordinary memory share one region, each in
  * a place of its own; receives are copied out when the request is done.
+ *
+ * Calls on GPUs go another way: device_group.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 
 #include "client/bounce.h"
 #include "client/comm.h"
+#include "client/device_group.h"
 #include "client/error.h"
 #include "client/group.h"
 #include "client/operation.h"
@@ -353,28 +356,42 @@ static void batch_free(struct batch *batch, bool published) {
         free(batch->items);
 }
 
-/* Issues everything, or nothing. *ret_set stays NULL for a group without calls. */
+/* Issues everything, or nothing. *ret_set stays NULL for a group without calls, or if all are on streams and nobody is
+ * to wait for them (attended). */
 static int group_issue(struct group *g, const char *what, bool attended, struct request_set **ret_set) {
         struct batch batch = {.what = what, .attended = attended};
+        struct device_group devices = {.what = what};
         struct request_set *set = NULL;
+        bool published = false;
         int r;
 
         if (g->spoiled)
                 return error_set(g->spoiled, "%s", g->text);
         if (!g->n_operations)
                 return RMX_OK;
-        r = batch_fill(&batch, g);
-        if (!r) {
-                set = request_set_new(batch.n_items);
-                r = set ? requests_start(batch.items, batch.n_items, set->request) : group_out_of_memory(what);
+        r = device_group_prepare(&devices, g->operations, g->n_operations);
+        if (!r && devices.n_members < g->n_operations)
+                r = batch_fill(&batch, g);
+        if (!r && (batch.n_items || !attended)) {
+                set = request_set_new(batch.n_items, attended ? 0 : devices.n_members);
+                r = set ? RMX_OK : group_out_of_memory(what);
         }
-        batch_free(&batch, !r);
-        if (r) {
+        if (!r && devices.n_members && !attended)
+                r = device_group_room(&devices);
+        if (!r && batch.n_items) {
+                r = requests_start(batch.items, batch.n_items, set->request);
+                published = !r;
+        }
+        batch_free(&batch, published);
+        if (!r && devices.n_members)
+                r = attended ? device_group_run(&devices) : device_group_begin(&devices, set->device);
+        device_group_free(&devices);
+        if (r && !published) {
                 free(set);
                 return r;
         }
         *ret_set = set;
-        return RMX_OK;
+        return r;
 }
 
 /* ---- public ------------------------------------------------------------------------------------------------------ */
@@ -383,6 +400,16 @@ int rmx_group_start(void) {
                 return error_set(RMX_E_INVALID, "%s: groups are nested too deeply", __func__);
         group.depth++;
         return RMX_OK;
+}
+
+/* Waits for what is in rings. The first error: `r`, which was met while the rest was issued, or one of theirs. */
+static int group_complete(struct request_set *set, int r) {
+        char text[ERROR_TEXT_BYTES];
+        int waited;
+
+        snprintf(text, sizeof(text), "%s", rmx_last_error());
+        waited = requests_complete(set->request, set->n_requests);
+        return r ? error_set(r, "%s", text) : waited;
 }
 
 int rmx_group_end(void) {
@@ -397,9 +424,9 @@ int rmx_group_end(void) {
         g = group_take();
         r = group_issue(&g, __func__, true, &set);
         group_free(&g);
-        if (r || !set)
+        if (!set)
                 return r;
-        r = requests_complete(set->request, set->n_requests);
+        r = group_complete(set, r);
         free(set);
         return r;
 }
@@ -418,12 +445,19 @@ int rmx_group_end_start(struct rmx_request *ret_request) {
         g = group_take();
         r = group_issue(&g, __func__, false, &set);
         group_free(&g);
-        if (r)
+        if (r) {
+                if (set)
+                        (void)group_complete(set, r);
+                free(set);
                 return r;
+        }
         if (!set) {
                 request_give_done(ret_request);
-        } else if (set->n_requests == 1) {
-                request_give(&set->request[0], ret_request);
+        } else if (set->n_requests + set->n_devices == 1) {
+                if (set->n_devices)
+                        request_give_device(&set->device[0], ret_request);
+                else
+                        request_give(&set->request[0], ret_request);
                 free(set);
         } else {
                 request_give_set(set, ret_request);

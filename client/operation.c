@@ -393,11 +393,9 @@ int operation_run(struct operation *o, void *stream) {
         int r;
 
         r = operation_check(o, stream);
-        if (!r && o->comm->device) {
-                if (!group_is_open())
-                        return device_run(o, stream);
-                r = error_set(RMX_E_UNSUPPORTED, "%s: groups are not there on GPUs in this version", o->what);
-        }
+        if (!r && o->comm->device && !group_is_open())
+                return device_run(o, stream);
+        o->stream = stream;
         if (group_is_open())
                 return r ? group_spoil(r) : group_record(o);
         if (!r)

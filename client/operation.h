@@ -21,6 +21,7 @@ struct operation {
         void *out;
         size_t count;
         uint64_t *vector; /* all_to_all_v: n_ranks send counts, send offsets, receive counts, receive offsets */
+        void *stream;     /* of a call in a group */
 
         /* What operation_check found. */
         size_t in_bytes; /* 0: nothing is read */

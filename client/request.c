@@ -231,11 +231,15 @@ static int request_wait(const struct request *request, const char *what, uint64_
 }
 
 /* ---- sets -------------------------------------------------------------------------------------------------------- */
-struct request_set *request_set_new(uint32_t n_requests) {
-        struct request_set *set = calloc(1, sizeof(*set) + n_requests * sizeof(set->request[0]));
+struct request_set *request_set_new(uint32_t n_requests, uint32_t n_devices) {
+        struct request_set *set =
+                calloc(1, sizeof(*set) + n_requests * sizeof(set->request[0]) + n_devices * sizeof(set->device[0]));
 
-        if (set)
-                set->n_requests = n_requests;
+        if (!set)
+                return NULL;
+        set->n_requests = n_requests;
+        set->n_devices = n_devices;
+        set->device = (struct device_handle *)(void *)&set->request[n_requests];
         return set;
 }
 
@@ -257,8 +261,12 @@ static struct request_set *set_get(struct rmx_session *session, uint64_t number)
         return set;
 }
 
+static int stream_refused(const char *what) {
+        return error_set(RMX_E_INVALID, "%s: stream must be NULL for host memory", what);
+}
+
 /* As request_wait, for all of a set one by one. The set is gone when it is done. */
-static int set_wait(struct rmx_session *session, uint64_t number, const char *what, uint64_t deadline_ns,
+static int set_wait(struct rmx_session *session, uint64_t number, const char *what, void *stream, uint64_t deadline_ns,
                     bool *ret_done) {
         struct request_set *set = set_get(session, number);
         int r;
@@ -266,13 +274,23 @@ static int set_wait(struct rmx_session *session, uint64_t number, const char *wh
         *ret_done = true;
         if (!set)
                 return request_unknown(what);
+        if (stream && !set->n_devices) {
+                *ret_done = false;
+                set_put(set);
+                return stream_refused(what);
+        }
         for (uint32_t i = set->n_done; deadline_ns == RPC_NO_DEADLINE && i < set->n_requests; i++)
                 (void)session_ring_attend(set->request[i].ring, set->request[i].sequence, true);
-        while (set->n_done < set->n_requests) {
-                r = request_wait(&set->request[set->n_done], what, deadline_ns, ret_done);
+        while (set->n_done < set->n_requests + set->n_devices) {
+                r = set->n_done < set->n_requests
+                            ? request_wait(&set->request[set->n_done], what, deadline_ns, ret_done)
+                            : device_request_wait(&set->device[set->n_done - set->n_requests], what, stream,
+                                                  deadline_ns, ret_done);
                 if (!*ret_done) {
+                        bool here = set->n_done < set->n_requests;
+
                         set_put(set);
-                        return RMX_OK;
+                        return here ? RMX_OK : r;
                 }
                 set->n_done++;
                 if (r && !set->result) {
@@ -299,7 +317,7 @@ void request_give(const struct request *request, struct rmx_request *ret_request
 void request_give_set(struct request_set *set, struct rmx_request *ret_request) {
         struct handle handle = {.kind = HANDLE_SET};
 
-        set->session = set->request[0].ring->session;
+        set->session = set->n_requests ? set->request[0].ring->session : set->device[0].device->session;
         /* relaxed; partner: itself, in other threads. Only uniqueness counts. */
         set->number = atomic_fetch_add_explicit(&set->session->last_set, 1, memory_order_relaxed) + 1;
         handle.set.session = set->session;
@@ -320,10 +338,6 @@ void request_give_done(struct rmx_request *ret_request) {
         handle_give(&handle, ret_request);
 }
 
-static int stream_refused(const char *what) {
-        return error_set(RMX_E_INVALID, "%s: stream must be NULL for host memory", what);
-}
-
 /* Waits until the deadline. *ret_done: the request is over, and what is returned is its result. */
 static int handle_wait(struct rmx_request *user, const char *what, void *stream, uint64_t deadline_ns, bool *ret_done) {
         struct handle handle;
@@ -333,7 +347,7 @@ static int handle_wait(struct rmx_request *user, const char *what, void *stream,
         if (!user)
                 return error_set(RMX_E_INVALID, "%s: request is NULL", what);
         memcpy(&handle, user->opaque, sizeof(handle));
-        if (stream && handle.kind != HANDLE_DEVICE)
+        if (stream && handle.kind != HANDLE_DEVICE && handle.kind != HANDLE_SET)
                 return stream_refused(what);
         switch (handle.kind) {
         case HANDLE_DEVICE:
@@ -349,7 +363,7 @@ static int handle_wait(struct rmx_request *user, const char *what, void *stream,
         case HANDLE_SET:
                 r = session_check(handle.set.session, what);
                 if (!r)
-                        r = set_wait(handle.set.session, handle.set.number, what, deadline_ns, ret_done);
+                        r = set_wait(handle.set.session, handle.set.number, what, stream, deadline_ns, ret_done);
                 break;
         case HANDLE_DONE:
                 *ret_done = true;
@@ -369,6 +383,29 @@ int rmx_wait(struct rmx_request *request, void *stream) {
         return handle_wait(request, __func__, stream, RPC_NO_DEADLINE, &done);
 }
 
+/* Puts the waiting for all of a set on the stream. *ret_left: what is not on GPUs, and has to be waited for here. */
+static int set_enqueue(struct rmx_session *session, uint64_t number, const char *what, void *stream, bool *ret_left) {
+        struct request_set *set = set_get(session, number);
+        int r = RMX_OK;
+
+        *ret_left = true;
+        if (!set)
+                return request_unknown(what);
+        if (stream && !set->n_devices)
+                r = stream_refused(what);
+        while (set->n_requests + set->n_devices > set->n_done && set->n_devices && !r) {
+                r = device_request_enqueue(&set->device[set->n_devices - 1], what, stream);
+                if (!r)
+                        set->n_devices--;
+        }
+        *ret_left = r || set->n_done < set->n_requests;
+        if (*ret_left)
+                set_put(set);
+        else
+                free(set);
+        return r;
+}
+
 int rmx_wait_stream(struct rmx_request *request, void *stream) {
         struct handle handle;
         bool done;
@@ -377,6 +414,16 @@ int rmx_wait_stream(struct rmx_request *request, void *stream) {
         if (!request)
                 return error_set(RMX_E_INVALID, "%s: request is NULL", __func__);
         memcpy(&handle, request->opaque, sizeof(handle));
+        if (handle.kind == HANDLE_SET) {
+                bool left = true;
+
+                r = session_check(handle.set.session, __func__);
+                if (!r)
+                        r = set_enqueue(handle.set.session, handle.set.number, __func__, stream, &left);
+                if (!r && !left)
+                        request->opaque[0] = 0;
+                return r || !left ? r : handle_wait(request, __func__, NULL, RPC_NO_DEADLINE, &done);
+        }
         if (handle.kind != HANDLE_DEVICE)
                 return handle_wait(request, __func__, stream, RPC_NO_DEADLINE, &done);
         r = session_check(handle.device.device->session, __func__);

@@ -24,9 +24,11 @@ struct request_set {
         struct rmx_session *session;     /* that of the first */
         uint64_t number;
         uint32_t n_requests;
-        uint32_t n_done; /* the first of them */
+        uint32_t n_done; /* the first of them, then of the devices */
         int result;      /* the first error of those, and its text */
         char text[ERROR_TEXT_BYTES];
+        uint32_t n_devices;
+        struct device_handle *device; /* requests on GPUs */
         struct request request[];
 };
 
@@ -37,8 +39,8 @@ int request_complete(struct request *request);
 /* Waits for all of them; the result is the first error. */
 int requests_complete(struct request *requests, uint32_t n_requests);
 
-/* Room for the requests of a group. NULL: out of memory. */
-struct request_set *request_set_new(uint32_t n_requests);
+/* Room for the requests of a group, in rings and on GPUs. NULL: out of memory. */
+struct request_set *request_set_new(uint32_t n_requests, uint32_t n_devices);
 /* Gives started requests to the user. */
 void request_give(const struct request *request, struct rmx_request *ret_request);
 void request_give_set(struct request_set *set, struct rmx_request *ret_request); /* takes it over */

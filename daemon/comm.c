@@ -125,10 +125,13 @@ struct comm *comm_free(struct comm *comm) {
                         comm_log(comm, LOG_LEVEL_INFO, "freed");
                 }
         }
+        handover_forget(comm);
         comm_device_gone(comm);
         record_drop_comm(comm);
-        for (uint32_t r = 0; r < comm->n_ranks; r++)
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 comm_member_unlink(&comm->members[r]);
+                free(comm->members[r].chunks);
+        }
         if (comm->marks_fd >= 0)
                 close(comm->marks_fd);
         charge_release(&comm->charge_marks_bytes);
@@ -338,6 +341,7 @@ void comm_answer(struct comm *comm) {
         }
         if (comm->code)
                 comm_tell(comm, true);
+        handover_check(comm->manager); /* an executor may be waiting for it to end */
 }
 
 void comm_attached(struct comm *comm, uint64_t mask, uint32_t code, const char *message, uint32_t epoch,

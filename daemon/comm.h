@@ -3,6 +3,7 @@
 /* A communicator: an ordered set of ranks of one tenant. Owned by the manager (loop thread). */
 #include "daemon/attachment.h"
 #include "daemon/comm_id.h"
+#include "daemon/handover.h"
 #include "daemon/session.h"
 #include "plan/cost.h"
 #include "util/charge.h"
@@ -46,6 +47,10 @@ struct comm_member {
         uint32_t parent_rank;   /* of a split: rank in the parent */
         uint32_t last_sequence; /* when left */
         uint64_t staging;       /* on a GPU: offset in its pool, once the comm is placed */
+        bool level_known;       /* while the comm is held: the next two were heard */
+        bool settled;           /* what is begun is finished */
+        uint32_t taken;         /* last sequence begun */
+        uint32_t *chunks;       /* [2 * n_ranks]: pushed to and pulled from each rank so far */
         bool joined;
         bool leaving;             /* CommDestroy came */
         bool left;                /* and every executor knows */
@@ -122,6 +127,7 @@ struct comm {
         char abort_text[160];
         uint64_t abort_ns; /* since when */
         bool placed;       /* on GPUs: it has staging in the pools of all */
+        struct handover handover;
         struct plan_geometry geometry;
         uint32_t ring_depth; /* of its ranks' rings: bounds how far one can run ahead */
         struct plan_choice choices[PLAN_CHOICES_MAX];

@@ -13,10 +13,11 @@
  *   - After a restart of this daemon executors may know comms of which only the predecessor knew. So no staging is
  *     dealt out before every executor of the predecessor is back, or has been away for long.
  *
- * An executor that dies takes its pool with it, so all comms with a rank on that GPU are over: RMX_E_DEVICE_LOST for
- * these ranks, RMX_E_LOST for the others. The other executors still map the dead pool. When a new process comes with a
- * new one, they have to let go of the old one first; comms with a rank on that GPU are therefore detached and attached
- * again with their error, which their ranks go on to be answered with.
+ * An executor that ends as planned has its comms brought to a stand before (handover.c). One that dies takes its pool
+ * with it, so all comms with a rank on that GPU are over: RMX_E_DEVICE_LOST for these ranks, RMX_E_LOST for the others.
+ * The other executors still map the dead pool. When a new process comes with a new one, they have to let go of the old
+ * one first; comms with a rank on that GPU are therefore detached and attached again with their error, which their
+ * ranks go on to be answered with.
  */
 #include "daemon/comm_device.h"
 
@@ -24,6 +25,7 @@
 #include "daemon/comm_join.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
+#include "daemon/handover.h"
 #include "daemon/manager.h"
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
@@ -63,12 +65,14 @@ static bool comm_device_early(const struct manager *manager) {
         return false;
 }
 
+/* One that is going to end gets nothing new; but what waits for another one to be back goes on with it. */
 static bool comm_device_complete(const struct comm *comm) {
+        const bool handed = comm->handover.state == HANDOVER_HANDED;
         struct executor_link *link;
 
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 link = manager_link_of_gpu(comm->manager, comm->members[r].gpu);
-                if (!link || !executor_link_connected(link))
+                if (!link || !executor_link_connected(link) || (link->draining && (!handed || link->told_go)))
                         return false;
         }
         return true;
@@ -159,7 +163,8 @@ static bool comm_device_go_on(struct comm *comm) {
                         return true;
                 }
         }
-        executor_attach_comm(comm);
+        if (comm->handover.state != HANDOVER_HANDED)
+                executor_attach_comm(comm);
         return false;
 }
 
@@ -172,6 +177,7 @@ again:
                 if (comm_device_go_on(comm))
                         goto again;
         }
+        handover_retry(manager);
 }
 
 /* ---- executors come and go --------------------------------------------------------------------------------------- */
@@ -209,6 +215,7 @@ void comm_device_overdue(struct manager *manager) {
         char reason[64];
 
         comm_device_kill(manager);
+        handover_overdue(manager);
         if (clock_now_ns() - manager->started_ns <= DEVICE_BACK_NS)
                 return;
         DL_FOREACH(manager->links, link) {
@@ -246,7 +253,7 @@ void comm_device_lost(struct executor_link *link, const char *reason) {
 again:
         for (comm = manager->comms; comm; comm = next) {
                 next = comm->hh.next;
-                if (!(comm_needed(comm) & mask) || comm->state == COMM_JOINING)
+                if (!(comm_needed(comm) & mask) || comm->state == COMM_JOINING || handover_survives(comm, link))
                         continue;
                 if (comm->state == COMM_ATTACHING && comm->attachment.known) {
                         comm_join_fail(comm, RMX_E_DEVICE_LOST, "%s", reason);
@@ -261,6 +268,7 @@ again:
         }
         comm_device_leftovers(manager, mask, 0);
         manager_place_later(manager);
+        handover_check(manager); /* others may have waited for its end */
 }
 
 /* The executor lets go of a comm that it is to have again, with its error, when all are there. */

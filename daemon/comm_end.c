@@ -12,6 +12,7 @@
 #include "daemon/comm_device.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
+#include "daemon/handover.h"
 #include "daemon/manager.h"
 #include "daemon/record.h"
 #include "railmux/railmux.h"
@@ -68,6 +69,7 @@ void comm_abort(struct comm *comm, uint32_t code, int32_t rank, const char *mess
         struct executor_link *link;
 
         if (!comm->aborting) {
+                handover_forget(comm);
                 comm->aborting = true;
                 comm->abort_code = code;
                 comm->abort_rank = rank;

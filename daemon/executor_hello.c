@@ -176,7 +176,7 @@ void executor_link_hello(struct executor_link *stranger, const Railmux__Executor
                 executor_link_watch(link);
         link->version = version;
         link->workers = hello->workers;
-        link->draining = false;
+        link->draining = link->told_go = false;
         snprintf(link->backend, sizeof(link->backend), "%s", hello->backend);
         executor_link_gpus(link, hello);
         link->state = EXECUTOR_INVENTORY;

@@ -21,6 +21,7 @@
 #include "daemon/executor_op.h"
 #include "daemon/executor_report.h"
 #include "daemon/executor_sync.h"
+#include "daemon/handover.h"
 #include "daemon/manager.h"
 #include "daemon/session.h"
 #include "daemon/state.h"
@@ -280,8 +281,11 @@ static bool executor_link_message(struct executor_link *link, const Railmux__Exe
                         buffer_released(buffer, executor_link_mask(link));
                 return true;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN: /* it tells that its end is planned */
-                link->draining = true;
-                return true;
+                handover_begin(link);
+                return link->state != EXECUTOR_GONE;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_LEVEL:
+                handover_level(link, message->comm_level);
+                return link->state != EXECUTOR_GONE;
         default:
                 break;
         }

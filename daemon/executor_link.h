@@ -70,11 +70,12 @@ struct executor_link {
         /* state */
         enum executor_link_state state;
         uint64_t connected_ns, gone_ns;
-        uint64_t losses; /* unplanned deaths */
-        bool fresh;      /* another process than before, which has not said READY yet */
-        bool dead;       /* the process of `instance` has ended, and its communicators know */
-        bool adopted;    /* known from a predecessor, and not seen since */
-        bool draining;
+        uint64_t losses;              /* unplanned deaths */
+        bool fresh;                   /* another process than before, which has not said READY yet */
+        bool dead;                    /* the process of `instance` has ended, and its communicators know */
+        bool adopted;                 /* known from a predecessor, and not seen since */
+        bool draining;                /* it has said that its end is planned */
+        bool told_go;                 /* ... and has our leave */
         bool launch_failed;           /* logged once */
         struct executor_op *outgoing; /* utlist, not sent yet */
         struct executor_op *pending;  /* utlist, sent and not answered */

@@ -77,6 +77,8 @@ void executor_attach_session(struct session *session) {
 }
 
 void executor_attach_ring(struct session_ring *ring) {
+        if (handover_blocks(ring))
+                return; /* handover_moved */
         executor_attach(ring->session->manager, session_ring_needed(ring), &ring->attachment, EXECUTOR_OP_RING_ATTACH,
                         ring->session->id, ring->gpu);
 }
@@ -94,7 +96,8 @@ void executor_attach_comm(struct comm *comm) {
 
 /* ---- sending ---- */
 
-static int executor_op_send_comm(struct executor_link *link, struct comm *comm, Railmux__Executor__Message *message) {
+static int executor_op_send_comm(struct executor_link *link, struct comm *comm, bool moves,
+                                 Railmux__Executor__Message *message) {
         Railmux__Executor__CommAttach attach = RAILMUX__EXECUTOR__COMM_ATTACH__INIT;
         Railmux__Executor__Member members[COMM_RANKS_MAX], *member_list[COMM_RANKS_MAX];
         Railmux__Executor__Choice choices[PLAN_CHOICES_MAX], *choice_list[PLAN_CHOICES_MAX];
@@ -130,8 +133,13 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
         attach.epoch = comm->epoch;
         attach.code = comm_device_code(comm, link, &attach.failed_rank);
         attach.name = comm->name;
-        message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
-        message->comm_attach = &attach;
+        attach.first = comm->handover.state == HANDOVER_HANDED ? comm->handover.upto + 1 : 0;
+        message->body_case =
+                moves ? RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_MOVE : RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
+        if (moves)
+                message->comm_move = &attach;
+        else
+                message->comm_attach = &attach;
         return frame_send(link->fd, &message->base, &comm->marks_fd, 1);
 }
 
@@ -156,10 +164,12 @@ static int executor_op_send_object(struct executor_link *link, struct executor_o
         struct buffer *buffer;
         struct comm *comm;
 
-        if (op->kind == EXECUTOR_OP_COMM_ATTACH) {
+        if (op->kind == EXECUTOR_OP_COMM_ATTACH || op->kind == EXECUTOR_OP_COMM_MOVE) {
+                bool moves = op->kind == EXECUTOR_OP_COMM_MOVE;
+
                 comm = manager_comm(link->manager, op->object);
-                *ret_gone = !comm;
-                return comm ? executor_op_send_comm(link, comm, message) : 0;
+                *ret_gone = !comm || (moves && comm->handover.state != HANDOVER_HANDED);
+                return *ret_gone ? 0 : executor_op_send_comm(link, comm, moves, message);
         }
         session = manager_session(link->manager, op->object);
         *ret_gone = !session;
@@ -234,6 +244,9 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
         Railmux__Executor__CommAbort comm_abort_call = RAILMUX__EXECUTOR__COMM_ABORT__INIT;
         Railmux__Executor__CommDetach comm_detach = RAILMUX__EXECUTOR__COMM_DETACH__INIT;
         Railmux__Executor__RankLeave leave = RAILMUX__EXECUTOR__RANK_LEAVE__INIT;
+        Railmux__Executor__CommRelease release = RAILMUX__EXECUTOR__COMM_RELEASE__INIT;
+        Railmux__Executor__CommHold hold = RAILMUX__EXECUTOR__COMM_HOLD__INIT;
+        Railmux__Executor__Drain drain = RAILMUX__EXECUTOR__DRAIN__INIT;
         Railmux__Executor__Query query = RAILMUX__EXECUTOR__QUERY__INIT;
         struct comm *comm;
 
@@ -269,6 +282,27 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_DETACH;
                 message->comm_detach = &comm_detach;
                 break;
+        case EXECUTOR_OP_COMM_HOLD:
+                comm = manager_comm(link->manager, op->object);
+                *ret_gone = !comm || comm->handover.state != HANDOVER_HOLDING;
+                if (*ret_gone)
+                        return 0;
+                hold.comm = op->object;
+                hold.has_upto = comm->handover.has_upto && !handover_any(link->manager);
+                hold.upto = comm->handover.upto;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_HOLD;
+                message->comm_hold = &hold;
+                break;
+        case EXECUTOR_OP_COMM_RELEASE:
+                release.comm = op->object;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_RELEASE;
+                message->comm_release = &release;
+                break;
+        case EXECUTOR_OP_DRAIN:
+                drain.go = true;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN;
+                message->drain = &drain;
+                break;
         case EXECUTOR_OP_RANK_LEAVE:
                 comm = manager_comm(link->manager, op->object);
                 *ret_gone = !comm;
@@ -299,6 +333,7 @@ bool executor_op_send(struct executor_link *link, struct executor_op *op, bool *
         case EXECUTOR_OP_RING_ATTACH:
         case EXECUTOR_OP_BUFFER_IMPORT:
         case EXECUTOR_OP_COMM_ATTACH:
+        case EXECUTOR_OP_COMM_MOVE:
                 r = executor_op_send_object(link, op, &message, &gone);
                 break;
         case EXECUTOR_OP_PEER_ATTACH:
@@ -353,8 +388,18 @@ void executor_op_done(struct executor_link *link, const struct executor_op *op, 
                 return;
         case EXECUTOR_OP_COMM_ATTACH:
                 comm = manager_comm(link->manager, op->object);
+                if (comm && !done->code)
+                        handover_moved(comm, mask);
                 if (comm)
                         comm_attached(comm, mask, done->code, done->message, done->epoch, done->lost);
+                return;
+        case EXECUTOR_OP_COMM_HOLD:
+        case EXECUTOR_OP_COMM_MOVE:
+                comm = manager_comm(link->manager, op->object);
+                if (comm && done->code)
+                        comm_broken(comm, 0, RMX_E_LOST, -1, done->message);
+                else if (comm && op->kind == EXECUTOR_OP_COMM_MOVE)
+                        handover_moved(comm, mask);
                 return;
         case EXECUTOR_OP_COMM_ABORT:
                 comm = manager_comm(link->manager, op->object);

@@ -24,6 +24,10 @@ enum executor_op_kind {
         EXECUTOR_OP_RANK_LEAVE,
         EXECUTOR_OP_QUERY,
         EXECUTOR_OP_PEER_ATTACH,
+        EXECUTOR_OP_COMM_HOLD,
+        EXECUTOR_OP_COMM_MOVE,
+        EXECUTOR_OP_COMM_RELEASE,
+        EXECUTOR_OP_DRAIN, /* it may end */
 };
 
 struct executor_op {

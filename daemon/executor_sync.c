@@ -20,6 +20,7 @@
 #include "daemon/comm_device.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
+#include "daemon/handover.h"
 #include "daemon/manager.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
@@ -64,6 +65,8 @@ void executor_sync_inventory(struct executor_link *link, const Railmux__Executor
                         comm_broken(comm, 0, RMX_E_PEER_LOST, rank, "");
                 if (comm->code && !key->code)
                         executor_op_push(link, EXECUTOR_OP_COMM_ABORT, comm->number, 0);
+                if (key->held && comm->handover.state == HANDOVER_NONE) /* a predecessor's doing, or long over */
+                        executor_op_push(link, EXECUTOR_OP_COMM_RELEASE, comm->number, 0);
         }
         for (size_t i = 0; i < inventory->n_sessions; i++) {
                 struct session *session = manager_session(manager, inventory->sessions[i]);
@@ -214,6 +217,7 @@ void executor_sync_ready(struct executor_link *link) {
         executor_sync_comms(link);
         executor_sync_arrivals(link);
         executor_sync_rings(link);
+        handover_join(link);
         if (link->state == EXECUTOR_GONE)
                 return;
         link->n_owed--;

@@ -75,7 +75,7 @@ void inventory_retired(struct inventory *inventory, uint64_t session, uint32_t b
         key->buffer = buffer;
 }
 
-void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code) {
+void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code, bool held) {
         Railmux__Executor__CommKey *key;
 
         inventory_next(inventory);
@@ -83,6 +83,7 @@ void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, 
         key->comm = comm;
         key->epoch = epoch;
         key->code = code;
+        key->held = held;
 }
 
 int inventory_finish(struct inventory *inventory) {

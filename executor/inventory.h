@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* INVENTORY messages under construction: what an executor holds, sent in pieces that fit a frame. Control thread. */
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "executor/report.h"
@@ -26,6 +27,6 @@ void inventory_session(struct inventory *inventory, uint64_t session);
 void inventory_ring(struct inventory *inventory, uint64_t session, uint32_t gpu);
 void inventory_buffer(struct inventory *inventory, uint64_t session, uint32_t buffer);
 void inventory_retired(struct inventory *inventory, uint64_t session, uint32_t buffer);
-void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code);
+void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code, bool held);
 /* Sends the rest and frees it; what sending said. */
 int inventory_finish(struct inventory *inventory);

@@ -36,6 +36,7 @@ struct link {
         int fd;
         bool lost_logged;
         unsigned int drain_ticks;
+        bool draining;
         int result; /* why the loop was left */
 
         struct event *read_event;
@@ -163,7 +164,10 @@ static void link_handle(struct link *link, const Railmux__Executor__Message *mes
         case RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN:
                 result = (struct dispatch_result){0};
                 link_done(link, message->id, &result);
-                link_drain(link);
+                if (!message->drain->go)
+                        link_drain(link);
+                else if (service->ops->go)
+                        service->ops->go(service->object);
                 break;
         default:
                 service->ops->call(service->object, message, fds, n_fds, &result);
@@ -203,6 +207,17 @@ static void link_readable(evutil_socket_t fd, short what, void *userdata) {
         }
 }
 
+static void link_tell_drain(struct link *link) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        Railmux__Executor__Drain drain = RAILMUX__EXECUTOR__DRAIN__INIT;
+
+        if (!link->draining || !link->service->tells_drain || link->fd < 0)
+                return;
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN;
+        message.drain = &drain;
+        link_send(link, &message);
+}
+
 static void link_connect(struct link *link) {
         int fd;
 
@@ -227,6 +242,7 @@ static void link_connect(struct link *link) {
         link->fd = fd;
         if (!link_hello(link))
                 link->service->ops->failures(link->service->object, link_send, link);
+        link_tell_drain(link); /* to one that may not have been told */
 }
 
 static void link_retry(evutil_socket_t fd, short what, void *userdata) {
@@ -285,14 +301,8 @@ void link_drain(struct link *link) {
         struct timeval tv;
 
         link->service->ops->drain(link->service->object);
-        if (link->service->tells_drain && link->fd >= 0) {
-                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
-                Railmux__Executor__Drain drain = RAILMUX__EXECUTOR__DRAIN__INIT;
-
-                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN;
-                message.drain = &drain;
-                link_send(link, &message);
-        }
+        link->draining = true;
+        link_tell_drain(link);
         event_add(link->drain_timer, milliseconds(LINK_DRAIN_MS, &tv));
 }
 

@@ -303,12 +303,14 @@ static int run_plane(const struct arguments *arguments) {
                  executor.info.gpu.name, executor.info.gpu.pci, executor.info.resident_blocks);
         soften_parent_death();
         r = run(&executor.service, arguments);
-        if (r < 0 || (executor.draining && !plugin.ops->drain(executor.plane))) {
-                /* The context is lost, or kernels do not come to an end: closing might wait for them for ever. */
+        if (r < 0) { /* the context is lost, and closing might wait for ever */
                 log_warning("executor %s: ends with requests in flight", arguments->name);
-                _exit(r < 0 ? 1 : 0);
+                _exit(1);
         }
-        plane_executor_deinit(&executor);
+        if (executor.draining && !plugin.ops->drain(executor.plane))
+                log_warning("executor %s: ends with requests in flight; they will be reported as lost",
+                            arguments->name);
+        plane_executor_deinit(&executor); /* ends the kernels in any case: to go with one running may hurt others */
         return 0;
 }
 

@@ -207,12 +207,36 @@ static void comm_fill(struct plane_executor *executor, struct plane_attached *co
         }
 }
 
+/* What the plane is told; members and choices lie where the caller keeps them. */
+static void comm_describe(struct plane_executor *executor, struct plane_attached *comm,
+                          const Railmux__Executor__CommAttach *m, struct plane_comm_member *members,
+                          struct plan_choice *choices, struct plane_comm *ret_description) {
+        comm_fill(executor, comm, m, members);
+        for (size_t i = 0; i < m->n_choices; i++)
+                choices[i] = (struct plan_choice){
+                        .operation = m->choices[i]->operation,
+                        .algorithm = m->choices[i]->algorithm,
+                        .max_bytes = m->choices[i]->max_bytes,
+                };
+        *ret_description = (struct plane_comm){
+                .id = comm->id,
+                .n_ranks = comm->n_ranks,
+                .epoch = comm->epoch,
+                .code = comm->code,
+                .failed_rank = comm->failed_rank,
+                .members = members,
+                .choices = choices,
+                .n_choices = (uint32_t)m->n_choices,
+                .first = m->first,
+        };
+}
+
 static void call_comm(struct plane_executor *executor, const Railmux__Executor__CommAttach *m,
                       struct dispatch_result *result) {
         struct plane_attached *comm = plane_comm_find(executor, m->comm);
         struct plane_comm_member members[PLAN_RANKS_MAX];
         struct plan_choice choices[PLAN_CHOICES_MAX];
-        struct plane_comm description = {.members = members, .choices = choices};
+        struct plane_comm description;
         char error[PLANE_TEXT] = "";
         int r;
 
@@ -238,18 +262,7 @@ static void call_comm(struct plane_executor *executor, const Railmux__Executor__
         comm->epoch = m->epoch ? m->epoch : 1;
         comm->code = m->code;
         comm->failed_rank = m->failed_rank;
-        comm_fill(executor, comm, m, members);
-        for (size_t i = 0; i < m->n_choices; i++)
-                choices[description.n_choices++] = (struct plan_choice){
-                        .operation = m->choices[i]->operation,
-                        .algorithm = m->choices[i]->algorithm,
-                        .max_bytes = m->choices[i]->max_bytes,
-                };
-        description.id = comm->id;
-        description.n_ranks = comm->n_ranks;
-        description.epoch = comm->epoch;
-        description.code = comm->code;
-        description.failed_rank = comm->failed_rank;
+        comm_describe(executor, comm, m, members, choices, &description);
         r = executor->ops->comm_attach(executor->plane, &description, error);
         result_plane(result, r, "attaching a communicator", error);
         result->epoch = comm->epoch;
@@ -260,6 +273,53 @@ static void call_comm(struct plane_executor *executor, const Railmux__Executor__
         for (uint32_t i = 0; i < comm->n_ranks; i++)
                 if (comm->ranks[i].here && comm->ranks[i].left)
                         executor->ops->rank_leave(executor->plane, comm->id, i, comm->ranks[i].last);
+}
+
+/* ---- planned restarts of another executor ------------------------------------------------------------------------ */
+
+static void call_hold(struct plane_executor *executor, const Railmux__Executor__CommHold *m,
+                      struct dispatch_result *result) {
+        struct plane_attached *comm = plane_comm_find(executor, m->comm);
+        char error[PLANE_TEXT] = "";
+        int r;
+
+        if (!comm || comm->code)
+                return; /* railmuxd hears of it otherwise */
+        r = executor->ops->comm_hold(executor->plane, comm->id, m->has_upto, m->upto, error);
+        result_plane(result, r, "holding a communicator", error);
+        if (!r && !comm->held)
+                for (uint32_t i = 0; i < comm->n_ranks; i++)
+                        comm->ranks[i].told = false;
+        comm->held = comm->held || !r;
+}
+
+static void call_move(struct plane_executor *executor, const Railmux__Executor__CommAttach *m,
+                      struct dispatch_result *result) {
+        struct plane_attached *comm = plane_comm_find(executor, m->comm);
+        struct plane_comm_member members[PLAN_RANKS_MAX];
+        struct plan_choice choices[PLAN_CHOICES_MAX];
+        struct plane_comm description;
+        char error[PLANE_TEXT] = "";
+
+        if (!comm || m->n_members != comm->n_ranks || m->n_choices > PLAN_CHOICES_MAX) {
+                result_set(result, RMX_E_INVALID, "comm_move out of bounds");
+                return;
+        }
+        result->epoch = comm->epoch;
+        if (comm->code)
+                return;
+        comm_describe(executor, comm, m, members, choices, &description);
+        result_plane(result, executor->ops->comm_move(executor->plane, &description, error), "moving a communicator",
+                     error);
+}
+
+static void call_release(struct plane_executor *executor, const Railmux__Executor__CommRelease *m) {
+        struct plane_attached *comm = plane_comm_find(executor, m->comm);
+
+        if (!comm || !comm->held)
+                return;
+        executor->ops->comm_release(executor->plane, comm->id);
+        comm->held = false;
 }
 
 static void call_leave(struct plane_executor *executor, const Railmux__Executor__RankLeave *m) {
@@ -289,11 +349,11 @@ static void call_peer(struct plane_executor *executor, const Railmux__Executor__
         }
         if (m->gpu == executor->gpu || executor->peers[m->gpu] == m->instance)
                 return;
-        executor->peers[m->gpu] = 0;
         r = executor->ops->peer_add(executor->plane, m->gpu, m->instance, &pool, error);
         result_plane(result, r, "mapping the staging of another GPU", error);
-        if (!r)
-                executor->peers[m->gpu] = m->instance;
+        if (r && executor->peers[m->gpu])
+                executor->ops->peer_remove(executor->plane, m->gpu); /* nobody may be moved to a pool that is gone */
+        executor->peers[m->gpu] = r ? 0 : m->instance;
 }
 
 static void call_peer_detach(struct plane_executor *executor, uint32_t gpu) {
@@ -342,6 +402,15 @@ void plane_call(struct plane_executor *executor, const Railmux__Executor__Messag
                         executor->ops->comm_detach(executor->plane, comm->id);
                         plane_comm_free(executor, comm);
                 }
+                break;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_HOLD:
+                call_hold(executor, message->comm_hold, result);
+                break;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_MOVE:
+                call_move(executor, message->comm_move, result);
+                break;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_RELEASE:
+                call_release(executor, message->comm_release);
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE:
                 call_leave(executor, message->rank_leave);

@@ -2,6 +2,10 @@
 /*
  * The control thread of a GPU's executor.
  *
+ * A planned end is railmuxd's business as well: the comms here are brought to a stand on all their executors first, and
+ * only when railmuxd says go, nothing of them is under way. Without it, because it is away or some rank does not come
+ * to a stand, the link's bound ends the waiting, and the comms are lost.
+ *
  * Requests never come by here: kernels find, check and run them. What is left is to tell the plane what exists, to look
  * every few milliseconds at what the kernels have reported, and to tell railmuxd what it has to know.
  *
@@ -70,6 +74,7 @@ void plane_comm_fail(struct plane_executor *executor, struct plane_attached *com
         comm->code = code;
         comm->failed_rank = rank;
         comm->unreported = true;
+        comm->held = false;
         va_start(args, format);
         vsnprintf(comm->text, sizeof(comm->text), format, args);
         va_end(args);
@@ -163,10 +168,24 @@ static void service_drain(void *object) {
         ((struct plane_executor *)object)->draining = true;
 }
 
+/* Is there a comm that its end would break? */
+static bool service_needed(const struct plane_executor *executor) {
+        for (const struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next)
+                if (!comm->code)
+                        return true;
+        return false;
+}
+
 static bool service_drained(void *object) {
         struct plane_executor *executor = object;
 
+        if (!executor->go && service_needed(executor))
+                return false;
         return executor->ops->drain(executor->plane);
+}
+
+static void service_go(void *object) {
+        ((struct plane_executor *)object)->go = true;
 }
 
 static const struct link_ops plane_link_ops = {
@@ -179,6 +198,7 @@ static const struct link_ops plane_link_ops = {
         .tick = service_tick,
         .drain = service_drain,
         .drained = service_drained,
+        .go = service_go,
 };
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */

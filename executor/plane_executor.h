@@ -35,7 +35,10 @@ struct plane_rank {
         uint32_t last;
         uint32_t rung, finished; /* as last reported; ranks elsewhere: 0 */
         uint32_t operation;      /* of the request rung */
-        uint64_t since_ns;       /* when that was first seen */
+        bool told;               /* railmuxd knows of the next two */
+        bool settled;            /* while held */
+        uint32_t taken;
+        uint64_t since_ns; /* when that was first seen */
 };
 
 struct plane_attached {
@@ -48,6 +51,7 @@ struct plane_attached {
         bool unreported;     /* railmuxd does not know of `code` */
         uint32_t stall_told; /* the last sequence that railmuxd was told of as stalled */
         bool any_stall_told;
+        bool held; /* its requests stand still */
         UT_hash_handle hh;
         struct plane_rank ranks[]; /* n_ranks */
 };
@@ -68,6 +72,7 @@ struct plane_executor {
         /* state */
         uint64_t peers[PLANE_GPUS_MAX]; /* instance of the executor whose pool is known; 0: none */
         bool draining;
+        bool go;                      /* railmuxd has no use for it any more */
         uint64_t invalid, mismatches; /* counters */
 
         /* what messages point to */
@@ -101,5 +106,6 @@ void plane_call(struct plane_executor *executor, const Railmux__Executor__Messag
 void plane_report_hello(struct plane_executor *executor, Railmux__Executor__Hello *hello);
 int plane_report_inventory(struct plane_executor *executor, report_send send, void *userdata);
 int plane_report_statistics(struct plane_executor *executor, uint64_t id, report_send send, void *userdata);
+/* ... and how far held comms have come. */
 int plane_report_failures(struct plane_executor *executor, report_send send, void *userdata);
 int plane_report_stalls(struct plane_executor *executor, report_send send, void *userdata);

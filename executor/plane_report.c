@@ -67,8 +67,11 @@ int plane_report_inventory(struct plane_executor *executor, report_send send, vo
                 for (struct plane_buffer *b = s->buffers; b; b = b->hh.next)
                         inventory_buffer(inventory, s->id, b->id);
         }
-        for (struct plane_attached *c = executor->comms; c; c = c->hh.next)
-                inventory_comm(inventory, c->id, c->epoch, c->code);
+        for (struct plane_attached *c = executor->comms; c; c = c->hh.next) {
+                inventory_comm(inventory, c->id, c->epoch, c->code, c->held);
+                for (uint32_t i = 0; i < c->n_ranks; i++)
+                        c->ranks[i].told = false;
+        }
         return inventory_finish(inventory);
 }
 
@@ -167,6 +170,45 @@ int plane_report_statistics(struct plane_executor *executor, uint64_t id, report
         return 0;
 }
 
+/* Of one comm, if anything has changed. All its ranks at once: what one message says was true at one time. */
+static int report_level(struct plane_executor *executor, struct plane_attached *comm, report_send send,
+                        void *userdata) {
+        Railmux__Executor__RankLevel levels[PLAN_RANKS_MAX], *pointers[PLAN_RANKS_MAX];
+        Railmux__Executor__CommLevel level = RAILMUX__EXECUTOR__COMM_LEVEL__INIT;
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        static struct plane_level now[PLAN_RANKS_MAX]; /* too large for a stack; control thread only */
+        uint32_t n = executor->ops->comm_level(executor->plane, comm->id, now, PLAN_RANKS_MAX);
+        bool changed = false;
+        int r;
+
+        for (uint32_t i = 0; i < n; i++) {
+                struct plane_rank *rank = &comm->ranks[now[i].rank];
+
+                changed = changed || !rank->told || rank->settled != now[i].settled || rank->taken != now[i].taken;
+                railmux__executor__rank_level__init(pointers[i] = &levels[i]);
+                levels[i].rank = now[i].rank;
+                levels[i].taken = now[i].taken;
+                levels[i].settled = now[i].settled;
+                levels[i].pushed = now[i].pushed;
+                levels[i].pulled = now[i].pulled;
+                levels[i].n_pushed = levels[i].n_pulled = now[i].settled ? comm->n_ranks : 0;
+        }
+        if (!changed)
+                return 0;
+        level.comm = comm->id;
+        level.levels = pointers;
+        level.n_levels = n;
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_LEVEL;
+        message.comm_level = &level;
+        r = send(userdata, &message);
+        for (uint32_t i = 0; !r && i < n; i++) {
+                comm->ranks[now[i].rank].told = true;
+                comm->ranks[now[i].rank].settled = now[i].settled;
+                comm->ranks[now[i].rank].taken = now[i].taken;
+        }
+        return r;
+}
+
 int plane_report_failures(struct plane_executor *executor, report_send send, void *userdata) {
         for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next) {
                 Railmux__Executor__CommFailed failed = RAILMUX__EXECUTOR__COMM_FAILED__INIT;
@@ -185,6 +227,12 @@ int plane_report_failures(struct plane_executor *executor, report_send send, voi
                 if (r)
                         return r;
                 comm->unreported = false;
+        }
+        for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next) {
+                int r = comm->held ? report_level(executor, comm, send, userdata) : 0;
+
+                if (r)
+                        return r;
         }
         return 0;
 }

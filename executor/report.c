@@ -36,7 +36,8 @@ int report_inventory(struct executor *executor, report_send send, void *userdata
         for (struct comm *c = executor->comms; c; c = c->hh.next)
                 inventory_comm(
                         inventory, c->id, c->epoch,
-                        ring_status_code(atomic_load_explicit(&c->error, memory_order_acquire))); /* comm_set_error */
+                        ring_status_code(atomic_load_explicit(&c->error, memory_order_acquire)), /* comm_set_error */
+                        false);
         return inventory_finish(inventory);
 }
 

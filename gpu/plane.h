@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      1u
+#define PLANE_VERSION      2u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -95,6 +95,7 @@ struct plane_comm {
         const struct plane_comm_member *members;
         const struct plan_choice *choices;
         uint32_t n_choices;
+        uint32_t first; /* comm sequence that its ranks begin with; 0: the first of all */
 };
 
 /* A rank's view, for reports. */
@@ -107,6 +108,15 @@ struct plane_rank_report {
         uint32_t status;    /* error found by the kernel (ring_status), 0: none; reported until the comm is aborted */
 };
 
+/* How far a rank of a communicator that is held has come. */
+struct plane_level {
+        uint32_t rank;
+        uint32_t taken; /* last comm sequence that was begun */
+        bool settled;   /* that is finished here, and nothing after it is begun */
+        /* Once it is settled: chunks pushed to each rank, and taken of each, so far. */
+        uint32_t pushed[PLAN_RANKS_MAX], pulled[PLAN_RANKS_MAX];
+};
+
 struct plane_ops {
         uint32_t version; /* PLANE_VERSION */
         const char *name; /* "hip" */
@@ -116,7 +126,7 @@ struct plane_ops {
         void (*info)(struct plane *plane, struct plane_info *ret_info);
 
         /* The staging pool of the executor that serves `gpu`, the own one included (a no-op). Again with another
-         * instance: the old mapping is dropped first; comms that used it must have been detached. */
+         * instance: the old mapping is dropped first; comms that used it must have been detached, or are held. */
         int (*peer_add)(struct plane *plane, uint32_t gpu, uint64_t instance, const struct plane_memory *pool,
                         char *error);
         void (*peer_remove)(struct plane *plane, uint32_t gpu);
@@ -136,6 +146,15 @@ struct plane_ops {
         void (*comm_detach)(struct plane *plane, uint64_t comm);
         /* The rank on this GPU makes no requests after `last`; nothing to do but to answer later ones. */
         void (*rank_leave)(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last);
+
+        /* Another executor of the comm is going to be replaced: its ranks here begin no request that no rank has begun
+         * yet, and those of the same sessions wait with them. Again with the last request that some rank has begun. */
+        int (*comm_hold)(struct plane *plane, uint64_t comm, bool has_upto, uint32_t upto, char *error);
+        uint32_t (*comm_level)(struct plane *plane, uint64_t comm, struct plane_level *levels, uint32_t max);
+        /* All ranks are settled at the same request, and pools have been replaced: begins anew with clean staging, from
+         * `first` on. -EBUSY: not settled here. */
+        int (*comm_move)(struct plane *plane, const struct plane_comm *comm, char *error);
+        void (*comm_release)(struct plane *plane, uint64_t comm);
 
         /* Called every few milliseconds: parks, wakes, closes retired mappings. -errno: the GPU context is lost and the
          * executor should end. */

@@ -202,6 +202,18 @@ void gpu_release(struct client_gpu *gpu) {
         pthread_mutex_unlock(&gpu->copies);
 }
 
+static char *ended_word(const struct client_gpu *gpu, uint32_t slot) {
+        return gpu->area + BELL_OFFSET_ENDED + (size_t)slot * sizeof(uint32_t);
+}
+
+void gpu_comm_end(struct client_gpu *gpu, uint32_t slot) {
+        char error[CLIENT_GPU_TEXT];
+
+        pthread_mutex_lock(&gpu->copies);
+        (void)area_copy(gpu, ended_word(gpu, slot), &gpu->pinned->one, sizeof(uint32_t), false, error);
+        pthread_mutex_unlock(&gpu->copies);
+}
+
 int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error) {
         uint32_t *sequence = (uint32_t *)(gpu->area + BELL_OFFSET_SEQUENCE) + slot;
         uint32_t *pair = (uint32_t *)(gpu->area + BELL_OFFSET_PAIR) + (size_t)slot * 2 * BELL_RANKS;
@@ -211,6 +223,8 @@ int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error) {
         code = area_copy(gpu, sequence, gpu->pinned->zero, sizeof(*sequence), false, error);
         if (!code)
                 code = area_copy(gpu, pair, gpu->pinned->zero, sizeof(gpu->pinned->zero), false, error);
+        if (!code)
+                code = area_copy(gpu, ended_word(gpu, slot), gpu->pinned->zero, sizeof(uint32_t), false, error);
         pthread_mutex_unlock(&gpu->copies);
         /* relaxed; partner: the kernels' stores. None is about for this slot. */
         __atomic_store_n(&gpu->host->status[slot], 0, __ATOMIC_RELAXED);

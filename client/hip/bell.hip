@@ -61,12 +61,14 @@ DEVICE uint32_t *header_word(const struct bell_arguments *a, size_t offset) {
         return (uint32_t *)(a->area + BELL_OFFSET_HEADER + offset);
 }
 
-/* The look that is taken now and then. False: nobody serves this area any more. */
+/* The look that is taken now and then. False: nobody serves this area any more, or the rank has failed and nobody will
+ * answer it. */
 DEVICE bool header_look(const struct bell_arguments *a, bool *woken) {
         uint32_t closed = word_load(header_word(a, offsetof(struct bell_header, closed)));
         uint32_t parked = word_load(header_word(a, offsetof(struct bell_header, parked)));
+        uint32_t ended = word_load(header_word(a, BELL_OFFSET_ENDED + a->slot * sizeof(uint32_t)));
 
-        if (closed)
+        if (closed || ended)
                 return false;
         /* The line stands already, so whoever is woken by anybody's word finds it. Two kernels that count up at once
          * may count one: it is a change all the same. */
@@ -178,6 +180,16 @@ DEVICE void ring_block(const struct bell_arguments *a, const struct bell_block *
         warp_sync();
 }
 
+/* What numbers the request: the comm's collectives, or what is sent to, or received from, one peer. */
+DEVICE uint32_t *number_of(const struct bell_arguments *a) {
+        const uint32_t operation = a->word[RING_W_HEAD] >> 16 & 0xffu;
+
+        if (operation == RING_OP_SEND || operation == RING_OP_RECV)
+                return (uint32_t *)(a->area + BELL_OFFSET_PAIR) +
+                       (a->slot * 2 + (operation == RING_OP_RECV)) * BELL_RANKS + a->word[RING_W_PEER] % BELL_RANKS;
+        return (uint32_t *)(a->area + BELL_OFFSET_SEQUENCE) + a->slot;
+}
+
 /* Draws the numbers and writes the line and the inbox. They are in `s` for all threads afterwards. */
 template <bool INLINE>
 DEVICE void ring(const struct bell_arguments *a, const struct bell_block *block, struct bell_shared *s) {
@@ -188,7 +200,7 @@ DEVICE void ring(const struct bell_arguments *a, const struct bell_block *block,
 
         if (thread < WARP_THREADS) {
                 /* In all threads the same address, and stored by one after all have loaded it. */
-                uint32_t *counter = (uint32_t *)(a->area + BELL_OFFSET_SEQUENCE) + a->slot;
+                uint32_t *counter = number_of(a);
 
                 comm_sequence = word_load(counter) + 1;
                 ring_sequence = ring_draw(a);

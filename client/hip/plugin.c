@@ -208,6 +208,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .attach = gpu_attach,
         .close = gpu_close,
         .release = gpu_release,
+        .comm_end = gpu_comm_end,
         .comm_reset = gpu_comm_reset,
         .comm_sequence = gpu_comm_sequence,
         .comm_status = gpu_comm_status,

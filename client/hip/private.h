@@ -66,6 +66,7 @@ int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_expo
 int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, char *error);
 void gpu_close(struct client_gpu *gpu);
 void gpu_release(struct client_gpu *gpu);
+void gpu_comm_end(struct client_gpu *gpu, uint32_t slot);
 int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error);
 int gpu_comm_sequence(struct client_gpu *gpu, uint32_t slot, uint32_t *ret_sequence, char *error);
 uint32_t gpu_comm_status(const struct client_gpu *gpu, uint32_t slot, bool forget);

@@ -60,7 +60,8 @@ struct bell_host {
 
 enum {
         BELL_OFFSET_HEADER = 0,
-        BELL_OFFSET_RELEASED = 4096,                                  /* u32[depth] */
+        BELL_OFFSET_ENDED = 2048,    /* u32[handles], of the client's alone: 1: kernels of this rank give up */
+        BELL_OFFSET_RELEASED = 4096, /* u32[depth] */
         BELL_OFFSET_SEQUENCE = BELL_OFFSET_RELEASED + BELL_DEPTH * 4, /* u32[handles] collectives */
         BELL_OFFSET_PAIR = 8192,                                      /* u32[handles][2][ranks] sends, receives */
         BELL_OFFSET_LINES = BELL_OFFSET_PAIR + BELL_HANDLES * 2 * BELL_RANKS * 4, /* 128 bytes [depth] */

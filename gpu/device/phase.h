@@ -17,6 +17,7 @@
  */
 #include "gpu/device/reduce.h"
 #include "gpu/device/task.h"
+#include "gpu/device/vector.h"
 #include "railmux/railmux.h"
 
 /* Looks at packets or flags before a task is put aside. */
@@ -169,10 +170,11 @@ template <uint32_t ACCESS> DEVICE struct quad quad_scale(const struct run *r, st
 
 /* ---- where things are ----------------------------------------------------------------------------------------------
  */
-/* As plan_span(), with the divisions done beforehand. */
+/* As plan_span(), with the divisions done beforehand. Vectors take the general path only. */
+template <uint32_t ACCESS>
 DEVICE struct plan_span run_span(const struct run *r, uint32_t range, uint32_t index, uint32_t part) {
         const struct task *t = r->task;
-        const uint64_t *words;
+        [[maybe_unused]] const uint64_t *words;
         struct plan_span span = {0, 0};
 
         switch (range) {
@@ -193,9 +195,13 @@ DEVICE struct plan_span run_span(const struct run *r, uint32_t range, uint32_t i
                 break;
         case PLAN_RANGE_VECTOR_SEND:
         case PLAN_RANGE_VECTOR_RECV:
-                words = (const uint64_t *)t->vector + (range == PLAN_RANGE_VECTOR_RECV ? 2 * r->n : 0);
-                span.length = words[index];
-                span.offset = words[r->n + index];
+                if constexpr (ACCESS == ACCESS_ANY) {
+                        words = (const uint64_t *)t->vector + (range == PLAN_RANGE_VECTOR_RECV ? 2 * r->n : 0);
+                        span.length = words[index];
+                        span.offset = words[r->n + index];
+                        words += range == PLAN_RANGE_VECTOR_RECV ? 3 * r->n : 4 * r->n;
+                        return span_part(span, words[index], part);
+                }
                 break;
         default:
                 break;
@@ -211,11 +217,13 @@ template <uint32_t ACCESS> DEVICE uint64_t run_address(const struct run *r, uint
 }
 
 /* Does the phase exchange something with peer p in this part? Vectors: a pair that has nothing left has no chunk. */
+template <uint32_t ACCESS>
 DEVICE bool run_meets(const struct run *r, const struct plan_phase *phase, uint32_t range, uint32_t part, uint32_t p) {
         switch (phase->kind == PLAN_REDUCE ? (uint32_t)PLAN_PEERS_OTHERS : phase->peers) {
         case PLAN_PEERS_OTHERS:
-                if (range == PLAN_RANGE_VECTOR_SEND || range == PLAN_RANGE_VECTOR_RECV)
-                        return p != r->me && run_span(r, range, p, part).length > 0;
+                if constexpr (ACCESS == ACCESS_ANY)
+                        if (range == PLAN_RANGE_VECTOR_SEND || range == PLAN_RANGE_VECTOR_RECV)
+                                return p != r->me && run_span<ACCESS>(r, range, p, part).length > 0;
                 return p != r->me;
         case PLAN_PEERS_ROOT:
                 return p == r->task->root;
@@ -228,6 +236,7 @@ DEVICE bool run_meets(const struct run *r, const struct plan_phase *phase, uint3
 
 /* Do all peers of the phase have room for a chunk? (An empty chunk of packets is nothing to wait for, so a peer may
  * have taken more than was pushed.) Also prepares view.to. A bit per peer in *ret_mask. */
+template <uint32_t ACCESS>
 DEVICE bool run_room(const struct run *r, const struct plan_phase *phase, uint32_t region, uint32_t part,
                      uint64_t *ret_mask) {
         struct worker_shared *s = r->s;
@@ -241,7 +250,7 @@ DEVICE bool run_room(const struct run *r, const struct plan_phase *phase, uint32
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
                 uint32_t pushed = r->counter->pushed[region][p];
 
-                mine = run_meets(r, phase, phase->in_range, part, p);
+                mine = run_meets<ACCESS>(r, phase, phase->in_range, part, p);
 #if TARGET_HOST
                 *ret_mask |= (uint64_t)mine << p;
 #endif
@@ -290,6 +299,7 @@ DEVICE void run_pushed(const struct run *r, uint32_t region, uint64_t mask) {
 }
 
 /* Prepares view.from for all peers of the phase; bulk: have their chunks come? */
+template <uint32_t ACCESS>
 DEVICE bool run_arrived(const struct run *r, const struct plan_phase *phase, uint32_t region, uint32_t part,
                         uint64_t *ret_mask) {
         struct worker_shared *s = r->s;
@@ -303,7 +313,7 @@ DEVICE bool run_arrived(const struct run *r, const struct plan_phase *phase, uin
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
                 uint32_t taken = r->counter->taken[region][p], slot = taken % STAGING_SLOTS;
 
-                mine = run_meets(r, phase, phase->out_range, part, p);
+                mine = run_meets<ACCESS>(r, phase, phase->out_range, part, p);
 #if TARGET_HOST
                 *ret_mask |= (uint64_t)mine << p;
 #endif
@@ -355,7 +365,7 @@ DEVICE void run_pieces(const struct run *r, uint32_t range, uint64_t base, uint3
 
                 if (!(mask >> p & 1))
                         continue;
-                span = run_span(r, range, p, part);
+                span = run_span<ACCESS>(r, range, p, part);
                 r->s->view.data[p] = run_address<ACCESS>(r, base, span.offset);
                 r->s->view.bytes[p] = (uint32_t)span.length * r->task->element_bytes;
         }
@@ -546,13 +556,13 @@ DEVICE bool phase_push(struct run *r, const struct plan_phase *phase, uint32_t p
         uint64_t mask;
         bool ready = true;
 
-        if (!run_room(r, phase, phase->region_out, part, &mask))
+        if (!run_room<ACCESS>(r, phase, phase->region_out, part, &mask))
                 return false;
         if (phase->in_range == PLAN_RANGE_NONE) { /* SIGNAL: an empty chunk */
                 if (r->task->transport == STAGING_PACKET && r->thread == 0)
                         packet_push<0>(r, mask, 0, 0);
         } else if (range_common(phase->in_range)) {
-                struct plan_span span = run_span(r, phase->in_range, r->me, part);
+                struct plan_span span = run_span<ACCESS>(r, phase->in_range, r->me, part);
 
                 ready = push_common<N, ACCESS>(r, mask, run_address<ACCESS>(r, r->task->in, span.offset),
                                                (uint32_t)span.length * r->task->element_bytes);
@@ -769,12 +779,12 @@ DEVICE bool phase_reduce(struct run *r, const struct plan_phase *phase, uint32_t
         uint32_t bytes;
         bool done;
 
-        if (phase->forward && !run_room(r, phase, phase->region_out, part, &targets))
+        if (phase->forward && !run_room<ACCESS>(r, phase, phase->region_out, part, &targets))
                 return false;
-        if (!run_arrived(r, phase, phase->region_in, part, &sources))
+        if (!run_arrived<ACCESS>(r, phase, phase->region_in, part, &sources))
                 return false;
-        from = run_span(r, phase->in_range, r->me, part);
-        to = run_span(r, phase->out_range, r->me, part);
+        from = run_span<ACCESS>(r, phase->in_range, r->me, part);
+        to = run_span<ACCESS>(r, phase->out_range, r->me, part);
         in = run_address<ACCESS>(r, t->in, from.offset);
         out = run_address<ACCESS>(r, t->out, to.offset);
         bytes = (uint32_t)from.length * t->element_bytes;
@@ -801,8 +811,8 @@ DEVICE bool phase_reduce(struct run *r, const struct plan_phase *phase, uint32_t
 /* The own input to the own output. */
 template <uint32_t ACCESS> DEVICE bool copy_self(const struct run *r, const struct plan_phase *phase, uint32_t part) {
         const struct task *t = r->task;
-        struct plan_span from = run_span(r, phase->in_range, r->me, part),
-                         to = run_span(r, phase->out_range, r->me, part);
+        struct plan_span from = run_span<ACCESS>(r, phase->in_range, r->me, part),
+                         to = run_span<ACCESS>(r, phase->out_range, r->me, part);
         uint64_t in = run_address<ACCESS>(r, t->in, from.offset), out = run_address<ACCESS>(r, t->out, to.offset);
         uint32_t bytes = (uint32_t)from.length * t->element_bytes;
         bool ready = true;
@@ -936,7 +946,7 @@ DEVICE bool phase_copy(struct run *r, const struct plan_phase *phase, uint32_t n
 
         if (phase->kind == PLAN_COPY && phase->peers == PLAN_PEERS_SELF)
                 return copy_self<ACCESS>(r, phase, part);
-        if (!run_arrived(r, phase, phase->region_in, part, &mask))
+        if (!run_arrived<ACCESS>(r, phase, phase->region_in, part, &mask))
                 return false;
         if (phase->kind == PLAN_WAIT) {
                 if (r->task->transport == STAGING_PACKET && !wait_packets(r, mask))
@@ -954,6 +964,17 @@ DEVICE bool phase_copy(struct run *r, const struct plan_phase *phase, uint32_t n
 
 /* ---- lane 0
  * ------------------------------------------------------------------------------------------------------------ */
+/* What this rank tells p, or expects of it: of a vector, also the count that the two have in common. */
+DEVICE uint64_t check_word(const struct run *r, uint32_t range, uint32_t p) {
+        const uint64_t *counts = (const uint64_t *)r->task->vector;
+        uint64_t count;
+
+        if (!counts)
+                return r->task->call;
+        count = counts[range == PLAN_RANGE_VECTOR_RECV ? 2 * r->n + p : p]; /* of each pair: below 2^44 */
+        return r->task->call ^ (count << 32 | count >> 32 << 8);
+}
+
 /*
  * Everybody tells what it has called to those that it sends data to, and compares what those say that it has data from.
  * So nobody waits here for a rank that it does not wait for anyway (a broadcast's root may run ahead).
@@ -963,10 +984,13 @@ DEVICE bool check_send(struct run *r) {
         uint64_t mask;
 
         phase.in_range = PLAN_RANGE_NONE;
-        if (!run_room(r, &phase, STAGING_REGION_CHECK, 0, &mask))
+        if (!run_room<ACCESS_WHOLE>(r, &phase, STAGING_REGION_CHECK, 0, &mask))
                 return false;
-        if (r->thread == 0)
-                packet_push<0>(r, mask, 0, r->task->call);
+        ROLLED
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS)
+                if (mask >> p & 1)
+                        packet_store((struct quad *)r->s->view.to[p], check_word(r, PLAN_RANGE_VECTOR_SEND, p),
+                                     r->s->view.to_flag[p]);
         run_pushed(r, STAGING_REGION_CHECK, mask);
         return true;
 }
@@ -979,12 +1003,13 @@ DEVICE bool check_compare(struct run *r, const struct plan_phase *like, uint32_t
         uint64_t mask;
 
         phase.out_range = PLAN_RANGE_NONE;
-        if (!run_arrived(r, &phase, STAGING_REGION_CHECK, 0, &mask) || !wait_packets(r, mask))
+        if (!run_arrived<ACCESS_WHOLE>(r, &phase, STAGING_REGION_CHECK, 0, &mask) || !wait_packets(r, mask))
                 return false;
         ROLLED
         for (uint32_t p = r->thread; warp_any(p < r->n); p += WARP_THREADS) {
                 bool other = p < r->n && (mask >> p & 1) &&
-                             packet_payload(quad_load((const struct quad *)v->from[p])) != r->task->call;
+                             packet_payload(quad_load((const struct quad *)v->from[p])) !=
+                                     check_word(r, PLAN_RANGE_VECTOR_RECV, p);
                 uint64_t who = warp_ballot(other);
 
                 if (who && differs == r->n)

@@ -26,7 +26,9 @@ struct table_ring {
         uint64_t area;    /* the bell area as mapped here */
         uint64_t session; /* for the control thread's reports */
         uint32_t first;   /* ring sequence to begin with */
-        uint32_t key;     /* 0: empty; else counts up with each use of the entry */
+        uint32_t limited; /* 1: lines from `limit` on are left where they are */
+        uint32_t limit;
+        uint32_t key; /* 0: empty; else counts up with each use of the entry */
 };
 
 /* A rank of a communicator that lives on this GPU. */
@@ -43,6 +45,8 @@ struct table_rank {
         uint32_t abort;    /* status (ring_status) or 0; may change at any time */
         uint32_t last;     /* with has_last: only requests above it are answered with abort */
         uint32_t has_last; /* 0 or 1 */
+        uint32_t held;     /* 1: its tasks are counted while its ring is limited */
+        uint32_t left;     /* a bit for each rank that makes no requests any more */
         uint32_t key;
 };
 
@@ -97,8 +101,9 @@ static inline
 
 /* Chunks pushed and taken so far by one lane of one rank, by transport, region and peer. Private to the executor. */
 struct lane_state {
-        uint32_t sequence; /* last comm sequence this lane has finished */
-        uint32_t zero[31];
+        uint32_t sequence; /* lane 0: last comm sequence it has taken */
+        uint32_t broken;   /* lane 0: status of the first mismatch; nothing succeeds after it. 0: none */
+        uint32_t zero[30];
         uint32_t pushed[STAGING_TRANSPORTS][STAGING_REGIONS][STAGING_RANKS_MAX];
         uint32_t taken[STAGING_TRANSPORTS][STAGING_REGIONS][STAGING_RANKS_MAX];
 };
@@ -115,4 +120,6 @@ struct table_report {
                 uint32_t operation;
         } rank[TABLE_RANKS];
         uint32_t kept[TABLE_WORKERS_MAX]; /* tasks that a worker put aside when its kernel ended */
+        /* Of limited rings, with each acknowledgement: tasks of held ranks << 32 | next ring sequence to be taken. */
+        uint64_t level[TABLE_WORKERS_MAX][TABLE_RINGS];
 };

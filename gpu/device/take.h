@@ -7,7 +7,7 @@
  * Everything looked up is cached in shared memory until the tables change, so that in a running model a line costs no
  * further load. Caches are filled by the whole warp.
  */
-#include "gpu/device/phase.h"
+#include "gpu/device/p2p.h"
 
 #define TAKE_PART_PACKET 256u /* smallest part, bytes: a packet for each thread of a small warp */
 #define TAKE_PART_BULK   512u
@@ -24,9 +24,12 @@ struct take { /* what a valid line asks for; the same in all threads */
         uint64_t in, out;
         uint64_t scalar;
         uint64_t shard;
+        uint64_t vector;   /* the worker's copy; 0: none */
         uint32_t elements; /* of a part */
         uint32_t parts[TASK_PHASES];
 };
+
+#define TAKE_LATER 0x100u /* no status: the line has to stay where it is for now */
 
 DEVICE uint32_t type_bytes(uint32_t type) {
         switch (type) {
@@ -58,6 +61,10 @@ DEVICE bool operation_reduces(uint32_t operation) {
 DEVICE bool operation_rooted(uint32_t operation) {
         return operation == RING_OP_REDUCE || operation == RING_OP_BROADCAST || operation == RING_OP_GATHER ||
                operation == RING_OP_SCATTER;
+}
+
+DEVICE bool operation_p2p(uint32_t operation) {
+        return operation == RING_OP_SEND || operation == RING_OP_RECV;
 }
 
 /* ---- tables --------------------------------------------------------------------------------------------------------
@@ -102,6 +109,7 @@ DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
                 c->abort = word_load(&from->abort);
                 c->last = word_load(&from->last);
                 c->has_last = word_load(&from->has_last);
+                c->left = word_load(&from->left);
                 c->choices = word_load(&from->choices);
         }
         warp_sync();
@@ -117,7 +125,7 @@ DEVICE void take_cache_plan(const struct worker *w, uint32_t index) {
         const uint32_t *from = (const uint32_t *)(const void *)&w->table->plans[index % TABLE_PLANS];
         uint32_t *to = (uint32_t *)(void *)&w->shared->plan;
 
-        if (w->shared->cached_plan == index)
+        if (w->shared->cached_plan == index || !index)
                 return;
         warp_sync();
         for (uint32_t i = w->thread; i < sizeof(struct plan) / 4; i += WARP_THREADS)
@@ -175,6 +183,19 @@ DEVICE uint64_t take_address(const struct worker *w, uint32_t ring, uint32_t id,
         return cache->address + offset;
 }
 
+/* Has the buffer been taken out of the table? */
+DEVICE bool take_buffer_gone(const struct worker *w, uint32_t ring, uint32_t id) {
+        const uint32_t start = table_hash(ring, id);
+        bool found = !id;
+
+        for (uint32_t i = w->thread; i < TABLE_PROBES; i += WARP_THREADS) {
+                const struct table_buffer *b = &w->table->buffers[(start + i) % TABLE_BUFFERS];
+
+                found = found || (word_load(&b->key) == 2 && word_load(&b->ring) == ring && word_load(&b->id) == id);
+        }
+        return !warp_any(found);
+}
+
 /* ---- checks --------------------------------------------------------------------------------------------------------
  */
 DEVICE uint64_t line_u64(const uint32_t *line, uint32_t low) {
@@ -197,6 +218,12 @@ DEVICE bool take_sizes(struct take *k, uint32_t n, bool root) {
                 break;
         case RING_OP_BROADCAST:
                 k->in_bytes = root ? one : 0;
+                break;
+        case RING_OP_SEND:
+                k->out_bytes = 0;
+                break;
+        case RING_OP_RECV:
+                k->in_bytes = 0;
                 break;
         case RING_OP_ALL_GATHER:
                 k->out_bytes = all;
@@ -223,27 +250,49 @@ DEVICE bool take_inline_fits(const struct take *k) {
         if (k->in_bytes > BELL_INLINE_BYTES || k->out_bytes > BELL_INLINE_BYTES)
                 return false;
         return k->operation == RING_OP_ALL_REDUCE || k->operation == RING_OP_REDUCE ||
-               k->operation == RING_OP_BROADCAST || k->bytes % 8 == 0;
+               k->operation == RING_OP_BROADCAST || operation_p2p(k->operation) || k->bytes % 8 == 0;
+}
+
+/* Is there an argument block of so many bytes? */
+DEVICE bool take_argument(uint32_t argument, uint32_t bytes) {
+        return argument && argument % 8 == 0 && argument / BELL_ARGUMENT_BYTES < BELL_DEPTH &&
+               argument % BELL_ARGUMENT_BYTES <= BELL_ARGUMENT_BYTES - bytes;
+}
+
+/* The vector of an all_to_all_v. */
+DEVICE uint32_t take_vector(const struct worker *w, uint32_t ring, struct take *k) {
+        const uint32_t argument = w->shared->line[RING_W_ARGUMENT];
+        uint64_t in, out;
+
+        if (k->count || !take_argument(argument, 32 * w->shared->rank.n_ranks))
+                return RMX_E_INVALID;
+        k->vector = vector_place(w);
+        if (!k->vector)
+                return TAKE_LATER;
+        if (!vector_take(w, k->vector, w->shared->area[ring] + BELL_OFFSET_ARGUMENT + argument, &in, &out))
+                return RMX_E_INVALID;
+        k->in_bytes = in * k->element_bytes;
+        k->out_bytes = out * k->element_bytes;
+        k->bytes = UINT64_MAX; /* what the others exchange is not known */
+        return RMX_OK;
 }
 
 /* RMX_OK, or what is wrong with the line. The rank is cached. */
 DEVICE uint32_t take_check(const struct worker *w, uint32_t ring, struct take *k) {
         const struct rank_cache *c = &w->shared->rank;
         const uint32_t *line = w->shared->line;
-        uint32_t flags = line[RING_W_FLAGS], argument = line[RING_W_ARGUMENT], slot;
+        uint32_t flags = line[RING_W_FLAGS], argument = line[RING_W_ARGUMENT], status;
         uint64_t in_offset = line_u64(line, RING_W_IN_LO), out_offset = line_u64(line, RING_W_OUT_LO);
         bool premul;
 
         if (line[RING_W_ZERO] || (flags & 0xffffu & ~BELL_FLAGS) || (int32_t)(c->epoch - line[RING_W_EPOCH]) < 0)
                 return RMX_E_INVALID;
-        if (k->operation == RING_OP_NONE || k->operation > RING_OP_BARRIER || k->operation == RING_OP_ALL_TO_ALL_V ||
-            k->operation == RING_OP_SEND || k->operation == RING_OP_RECV)
-                return k->operation == RING_OP_NONE || k->operation >= RING_OP_COUNT ? RMX_E_INVALID
-                                                                                     : RMX_E_UNSUPPORTED;
+        if (k->operation == RING_OP_NONE || k->operation > RING_OP_BARRIER)
+                return k->operation == RING_OP_GROUP ? RMX_E_UNSUPPORTED : RMX_E_INVALID;
         k->element_bytes = type_bytes(k->type);
         if (!k->element_bytes)
                 return RMX_E_INVALID;
-        if (operation_rooted(k->operation) ? k->root >= c->n_ranks : k->root != 0)
+        if (operation_rooted(k->operation) || operation_p2p(k->operation) ? k->root >= c->n_ranks : k->root != 0)
                 return RMX_E_INVALID;
         if (operation_reduces(k->operation) ? k->redop >= RMX_REDOP_COUNT : k->redop != 0)
                 return RMX_E_INVALID;
@@ -252,10 +301,12 @@ DEVICE uint32_t take_check(const struct worker *w, uint32_t ring, struct take *k
         if (!take_sizes(k, c->n_ranks, operation_rooted(k->operation) && k->root == c->rank))
                 return RMX_E_INVALID;
         premul = operation_reduces(k->operation) && k->redop == RMX_PREMUL_SUM;
-        if (premul) {
-                slot = argument / BELL_ARGUMENT_BYTES;
-                if (!argument || argument % 8 || slot >= BELL_DEPTH ||
-                    argument % BELL_ARGUMENT_BYTES > BELL_ARGUMENT_BYTES - 8)
+        if (k->operation == RING_OP_ALL_TO_ALL_V) {
+                status = flags & BELL_FLAG_INLINE ? (uint32_t)RMX_E_INVALID : take_vector(w, ring, k);
+                if (status)
+                        return status;
+        } else if (premul) {
+                if (!take_argument(argument, 8))
                         return RMX_E_INVALID;
                 k->scalar = cell_load((const uint64_t *)(w->shared->area[ring] + BELL_OFFSET_ARGUMENT + argument));
         } else if (argument) {
@@ -282,6 +333,8 @@ DEVICE uint32_t take_check(const struct worker *w, uint32_t ring, struct take *k
 DEVICE uint64_t take_call(const struct take *k) {
         uint32_t count = (uint32_t)k->count ^ (uint32_t)(k->count >> 32) * 0x9e3779b1u;
 
+        if (operation_p2p(k->operation)) /* the low 16 bits are the sequence's: p2p_meet */
+                return (uint64_t)count << 32 | RING_OP_SEND << 24 | k->type << 16;
         return (uint64_t)count << 32 | k->operation << 24 | k->type << 16 | k->redop << 8 | k->root;
 }
 
@@ -353,11 +406,43 @@ DEVICE void take_cut(const struct worker *w, struct take *k) {
         }
 }
 
+/* The parts of a vector's phases: pieces of others, or the own one. The plan is cached. */
+DEVICE void take_cut_vector(const struct worker *w, struct take *k) {
+        const struct plan *plan = &w->shared->plan;
+        const uint32_t n = w->shared->rank.n_ranks, me = w->shared->rank.rank, shift = first_bit(k->element_bytes);
+        const uint64_t *words = (const uint64_t *)k->vector;
+
+        vector_cut(w->shared, w->thread, k->vector, k->transport, shift);
+        UNROLL
+        for (uint32_t f = 0; f < TASK_PHASES; f++) {
+                const struct plan_phase *phase = &plan->phases[f];
+                const bool self = phase->peers == PLAN_PEERS_SELF, sends = phase->in_range == PLAN_RANGE_VECTOR_SEND;
+
+                k->parts[f] =
+                        f >= plan->n_phases || !task_phase_mine(0, phase, me, n)
+                                ? 0
+                                : vector_parts(words + (sends ? 0 : 2 * n), words + (sends ? 4 : 5) * n, n, me, self);
+        }
+}
+
+/* Sends and receives have no plan. */
+DEVICE void take_cut_p2p(struct take *k) {
+        k->transport = p2p_transport(k->bytes);
+        k->elements = p2p_part_bytes(k->bytes) >> first_bit(k->element_bytes);
+        UNROLL
+        for (uint32_t f = 0; f < TASK_PHASES; f++)
+                k->parts[f] = f ? 0 : (uint32_t)divide_up(k->count, k->elements);
+}
+
 /* The plan of a request, from the cached choices. */
 DEVICE uint32_t take_plan(const struct worker *w, struct take *k) {
         const struct worker_shared *s = w->shared;
 
         k->plan = 0;
+        if (operation_p2p(k->operation)) {
+                take_cut_p2p(k);
+                return RMX_OK;
+        }
         take_cache_choices(w, s->rank.choices, k->operation);
         for (uint32_t i = 0; i < TABLE_CHOICES && !k->plan; i++)
                 if (s->choice[i].plan && k->bytes <= s->choice[i].max_bytes) {
@@ -369,7 +454,10 @@ DEVICE uint32_t take_plan(const struct worker *w, struct take *k) {
         if (k->inlined)
                 k->transport = STAGING_PACKET;
         take_cache_plan(w, k->plan);
-        take_cut(w, k);
+        if (k->vector)
+                take_cut_vector(w, k);
+        else
+                take_cut(w, k);
         return RMX_OK;
 }
 
@@ -383,7 +471,7 @@ DEVICE bool task_fill_check(const struct worker *w, struct task *t) {
                 if (task_phase_mine(t->root, &plan->phases[f], me, n) &&
                     (plan->phases[f].peers != PLAN_PEERS_SELF || plan->phases[f].kind == PLAN_REDUCE))
                         compares = f;
-        if (t->count == 0 && t->operation != RING_OP_BARRIER)
+        if (t->count == 0 && !t->vector && t->operation != RING_OP_BARRIER)
                 return false;
         if (w->thread == 0) {
                 t->transport = STAGING_PACKET;
@@ -392,6 +480,8 @@ DEVICE bool task_fill_check(const struct worker *w, struct task *t) {
                 t->parts[1] = compares < TASK_PHASES;
                 t->parts[2] = compares; /* the phase that says whom with */
                 t->parts[3] = 0;
+                /* What a rank told that nobody here has heard (roots differed) must not pass for a later call. */
+                t->call += (uint64_t)(t->sequence * 0x9e3779b1u) << 32;
         }
         warp_sync();
         return sends || compares < TASK_PHASES;
@@ -422,7 +512,7 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
                 t->shard = k->shard;
                 t->scalar = k->scalar;
                 t->call = take_call(k);
-                t->vector = 0;
+                t->vector = k->vector;
                 t->ring = ring;
                 t->rank = s->rank.index;
                 t->plan = k->plan;
@@ -431,11 +521,15 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
                 t->operation = k->operation;
                 t->type = k->type;
                 t->redop = operation_reduces(k->operation) ? k->redop : RMX_SUM;
-                t->root = k->root;
-                t->peer = 0;
-                t->role = 0;
+                t->root = operation_p2p(k->operation) ? 0 : k->root;
+                t->peer = operation_p2p(k->operation) ? k->root : 0;
+                t->role = k->operation == RING_OP_SEND   ? PLAN_ROLE_SENDER
+                          : k->operation == RING_OP_RECV ? PLAN_ROLE_RECEIVER
+                                                         : PLAN_ROLE_ANY;
                 t->element_bytes = k->element_bytes;
                 t->inlined = k->inlined;
+                t->in_buffer = k->in ? s->line[RING_W_IN_BUFFER] : 0;
+                t->out_buffer = k->out ? s->line[RING_W_OUT_BUFFER] : 0;
                 t->access = take_access(k);
                 t->begun = 0;
                 UNROLL
@@ -453,7 +547,7 @@ DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_
         UNROLL
         for (uint32_t f = 0; f < TASK_PHASES; f++)
                 any = any || lane - 1 < from->parts[f];
-        if (!any)
+        if (!any || (from->role && lane > P2P_DATA_LANES))
                 return false;
         ROLLED
         for (uint32_t i = w->thread; i < offsetof(struct task, progress) / 4; i += WARP_THREADS)
@@ -464,6 +558,8 @@ DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_
                 t->sequence = w->shared->line[RING_W_SEQUENCE];
                 t->lane = lane;
                 t->cache = (uint8_t)cache;
+                if (lane == 0 && t->role) /* what both sides tell each other */
+                        t->transport = STAGING_PACKET;
                 if (t->inlined) {
                         uint64_t box = t->area + (uint64_t)(ring_sequence % BELL_DEPTH) * BELL_INLINE_PACKETS * 16;
 
@@ -472,8 +568,8 @@ DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_
                 }
                 UNROLL
                 for (uint32_t f = 0; f < TASK_PHASES; f++)
-                        t->part[f] = lane - 1;
+                        t->part[f] = lane || !t->role ? lane - 1 : 0;
         }
         warp_sync();
-        return lane != 0 || task_fill_check(w, t);
+        return lane != 0 || t->role || task_fill_check(w, t);
 }

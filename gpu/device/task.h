@@ -20,6 +20,8 @@
 #define TASK_NEAR        4u  /* tasks of a worker in shared memory */
 #define TASK_MAX         64u /* tasks of a worker */
 #define TASK_THREADS_MAX 64u
+#define TASK_VECTORS     8u /* argument blocks of all_to_all_v that a worker has in hand */
+#define VECTOR_WORDS     6u /* of each rank in it: four of the block, and the parts' sizes (vector.h) */
 
 struct task {
         uint64_t area; /* the bell area */
@@ -28,7 +30,7 @@ struct task {
         uint64_t shard; /* elements of one, as plan_shard_elements() has it; 0: the plan has none */
         uint64_t scalar;
         uint64_t call;   /* lane 0: what is called, for the others to compare with */
-        uint64_t vector; /* struct plan_vector's arrays, private copy: 4 * n_ranks words; 0: none */
+        uint64_t vector; /* struct plan_vector's arrays and more, private: VECTOR_WORDS * n_ranks words; 0: none */
         uint32_t ring;
         uint32_t ring_sequence;
         uint32_t rank; /* index in table.ranks */
@@ -41,15 +43,16 @@ struct task {
         uint32_t type;
         uint32_t redop;
         uint32_t root;
-        uint32_t peer; /* point to point: the receiver */
-        uint32_t role;
+        uint32_t peer; /* point to point: the other rank */
+        uint32_t role; /* enum plan_role; 0: no point to point */
         uint32_t element_bytes;
         uint32_t inlined;
-        uint32_t access;             /* enum phase_access */
-        uint32_t part[TASK_PHASES];  /* next part of each phase */
-        uint32_t parts[TASK_PHASES]; /* of each phase; the lane does every STAGING_DATA_LANES-th */
-        uint8_t begun;               /* the part in hand of phase `begun - 1` is partly done, see progress */
-        uint8_t cache;               /* which of the counter caches */
+        uint32_t in_buffer, out_buffer; /* whose memory in and out are; 0: nobody's */
+        uint32_t access;                /* enum phase_access */
+        uint32_t part[TASK_PHASES];     /* next part of each phase */
+        uint32_t parts[TASK_PHASES];    /* of each phase; the lane does every STAGING_DATA_LANES-th */
+        uint8_t begun;                  /* the part in hand of phase `begun - 1` is partly done, see progress */
+        uint8_t cache;                  /* which of the counter caches */
         uint8_t zero[2];
         uint8_t progress[TASK_THREADS_MAX]; /* units of that part that each thread has done */
 };
@@ -67,6 +70,7 @@ struct rank_cache {
         uint32_t abort;
         uint32_t has_last;
         uint32_t last;
+        uint32_t left;
         uint32_t choices;
 };
 
@@ -122,11 +126,12 @@ struct worker_shared {
         uint32_t next[TABLE_RINGS]; /* ring sequence looked for */
         uint32_t key[TABLE_RINGS];
         uint32_t line[RING_WORDS];
-        uint32_t waiting[TASK_MAX]; /* rank << 8 | lane of each task, in the order of arrival */
+        uint32_t waiting[TASK_MAX]; /* task_name() of each task, in the order of arrival */
         uint8_t order[TASK_MAX];    /* the task's place */
         uint32_t cached_plan;
         uint32_t cached_choices; /* choices << 8 | operation; ~0: none */
         uint32_t hot;            /* ring that spoke last */
+        uint32_t limited;        /* some ring is */
 };
 
 /* A worker's scratch in global memory: what outlives a kernel, and the far tasks. Zeroed at first. */
@@ -138,6 +143,7 @@ struct worker_scratch {
         uint32_t waiting[TASK_MAX];
         uint8_t order[TASK_MAX];
         uint64_t taken; /* places in use, a bit each */
+        uint64_t vectors[TASK_VECTORS][VECTOR_WORDS * STAGING_RANKS_MAX];
         struct task tasks[TASK_MAX];
 };
 
@@ -161,8 +167,18 @@ DEVICE struct task *worker_task(const struct worker *w, uint32_t place) {
         return place < TASK_NEAR ? &w->shared->near[place] : &w->scratch->tasks[place];
 }
 
+/* Tasks of one name run one after another: a rank's on a lane, its sends to and its receives from each peer apart. */
+DEVICE uint32_t task_name(const struct task *t) {
+        return (t->role ? t->role << 5 | t->peer : 0u) << 16 | t->rank << 8 | t->lane;
+}
+
 DEVICE uint32_t status_of(uint32_t code, int32_t rank) {
         return code | (uint32_t)(rank + 1) << 16;
+}
+
+DEVICE void report_status(const struct worker *w, uint32_t rank, uint32_t status) {
+        if (w->thread == 0)
+                word_store(&w->report->rank[rank].status, status);
 }
 
 /* Tells the bell that this lane has done with the request. */

@@ -74,11 +74,6 @@ DEVICE struct counter_cache *counter_of(const struct worker *w, const struct tas
 
 /* ---- running
  * --------------------------------------------------------------------------------------------------------- */
-DEVICE void report_status(const struct worker *w, uint32_t rank, uint32_t status) {
-        if (w->thread == 0)
-                word_store(&w->report->rank[rank].status, status);
-}
-
 /* Works on a task until it is finished (true) or waits for somebody. */
 template <uint32_t N, uint32_t ACCESS>
 DEVICE_OUTLINE bool task_run_n(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins) {
@@ -131,8 +126,16 @@ DEVICE bool task_run_access(struct worker_shared *s, struct counter_cache *c, st
 DEVICE_OUTLINE bool task_check(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
                                uint32_t *ret_status) {
         struct run r = {t, s, c, s->rank.n_ranks, s->rank.rank, 0, warp_thread(), spins};
+        struct lane_state *state = (struct lane_state *)s->rank.states;
+        const uint32_t broken = state->broken;
         uint32_t differs = r.n;
 
+        /* After a mismatch chunks may be out of step. Until the control thread aborts the rank, its peers must not take
+         * what it makes of them for results: it tells what nobody calls. */
+        warp_sync();
+        if (broken && r.thread == 0)
+                t->call = ~UINT64_C(0);
+        warp_sync();
         if (!t->part[0] && t->parts[0]) {
                 if (!check_send(&r))
                         return false;
@@ -143,7 +146,10 @@ DEVICE_OUTLINE bool task_check(struct worker_shared *s, struct counter_cache *c,
         }
         if (t->parts[1] && !check_compare(&r, &s->plan.phases[t->parts[2]], &differs))
                 return false;
-        *ret_status = differs == r.n ? (uint32_t)RMX_OK : status_of(RMX_E_MISMATCH, (int32_t)differs);
+        *ret_status = broken ? broken : differs == r.n ? (uint32_t)RMX_OK : status_of(RMX_E_MISMATCH, (int32_t)differs);
+        if (r.thread == 0)
+                state->broken = *ret_status;
+        warp_sync();
         return true;
 }
 
@@ -158,16 +164,16 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                 take_cache_rank(w, t->rank);
         take_cache_plan(w, t->plan);
         c = counter_of(w, t);
-        if (s->rank.abort && (!s->rank.has_last || (int32_t)(t->sequence - s->rank.last) > 0)) {
+        if (s->rank.abort && (!s->rank.has_last || (!t->role && (int32_t)(t->sequence - s->rank.last) > 0))) {
                 lane_done(w, t->area, t->ring_sequence, t->lane, s->rank.abort);
                 return true;
         }
-        if (t->lane == 0) {
-                if (!task_check(s, c, t, spins, &status))
+        if (t->lane == 0 || t->role) {
+                if (!(t->role ? p2p_work(s, c, t, spins, &status) : task_check(s, c, t, spins, &status)))
                         return false;
                 if (status)
                         report_status(w, t->rank, status);
-                lane_done(w, t->area, t->ring_sequence, 0, status);
+                lane_done(w, t->area, t->ring_sequence, t->lane, status);
                 return true;
         }
         if (t->access == ACCESS_INLINE)
@@ -193,7 +199,7 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
 DEVICE void list_append(struct worker *w, uint32_t place, const struct task *t) {
         if (w->thread == 0) {
                 w->shared->order[w->n_tasks] = (uint8_t)place;
-                w->shared->waiting[w->n_tasks] = t->rank << 8 | t->lane;
+                w->shared->waiting[w->n_tasks] = task_name(t);
         }
         w->taken |= UINT64_C(1) << place;
         w->n_tasks++;
@@ -215,7 +221,7 @@ DEVICE void list_remove(struct worker *w, uint32_t i) {
         warp_sync();
 }
 
-/* Is an earlier task of the same rank and lane in the list? */
+/* Is an earlier task of the same name in the list? */
 DEVICE bool list_behind(const struct worker *w, uint32_t i) {
         const uint32_t *waiting = w->shared->waiting;
         bool behind = false;
@@ -275,7 +281,7 @@ DEVICE_OUTLINE bool take_line(struct worker worker, uint32_t ring, uint32_t ring
         k.count = line_u64(line, RING_W_COUNT_LO);
         k.root = line[RING_W_PEER];
         k.lanes = line[RING_W_FLAGS] >> BELL_LANES_SHIFT;
-        k.in = k.out = k.scalar = k.shard = 0;
+        k.in = k.out = k.scalar = k.shard = k.vector = 0;
         k.elements = 0;
         k.inlined = 0;
         k.bytes = k.in_bytes = k.out_bytes = 0;
@@ -291,13 +297,21 @@ DEVICE_OUTLINE bool take_line(struct worker worker, uint32_t ring, uint32_t ring
                 }
                 take_cache_rank(w, index);
         }
-        if (s->rank.abort && (!s->rank.has_last || (int32_t)(line[RING_W_SEQUENCE] - s->rank.last) > 0)) {
+        if (s->rank.abort && (!s->rank.has_last ||
+                              (!operation_p2p(k.operation) && (int32_t)(line[RING_W_SEQUENCE] - s->rank.last) > 0))) {
                 take_refuse(w, ring, ring_sequence, k.lanes, s->rank.abort);
                 return false;
         }
         status = line[RING_W_HEAD] >> 24 != RING_ABI ? (uint32_t)RMX_E_INVALID : take_check(w, ring, &k);
         if (!status)
                 status = take_plan(w, &k);
+        if (status == TAKE_LATER) {
+                warp_sync();
+                if (w->thread == 0)
+                        s->next[ring] = ring_sequence;
+                warp_sync();
+                return false;
+        }
         if (status) {
                 status = status_of(status, (int32_t)s->rank.rank);
                 report_status(w, s->rank.index, status);
@@ -357,7 +371,7 @@ DEVICE void take(struct worker *w, uint32_t ring, uint32_t ring_sequence) {
         }
         if (s->cached_plan != m->task.plan)
                 take_cache_plan(w, m->task.plan);
-        if (w->index == 0 && !take_sequence(w, m, ring, ring_sequence))
+        if (w->index == 0 && !m->task.role && !take_sequence(w, m, ring, ring_sequence))
                 return;
         for (uint32_t lane = w->index; lane < STAGING_LANES; lane += w->n_workers, cache++) {
                 uint32_t place = first_bit(~w->taken);
@@ -369,7 +383,7 @@ DEVICE void take(struct worker *w, uint32_t ring, uint32_t ring_sequence) {
                 }
                 if (lane < m->lanes)
                         lane_done(w, s->area[ring], ring_sequence, lane, RMX_OK);
-                if (lane == 1 && w->thread == 0)
+                if (lane == 1 && !m->task.role && w->thread == 0)
                         word_store(&w->report->rank[s->rank.index].finished, s->line[RING_W_SEQUENCE]);
         }
 }
@@ -389,6 +403,8 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
         w->n_rings = word_load(&w->table->n_rings);
         if (w->n_rings > TABLE_RINGS)
                 w->n_rings = TABLE_RINGS;
+        if (w->thread == 0)
+                s->limited = 0;
         warp_sync();
         for (uint32_t i = w->thread; i < TABLE_RINGS; i += WARP_THREADS) {
                 const struct table_ring *ring = &w->table->rings[i];
@@ -399,6 +415,8 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
                         s->next[i] = word_load(&ring->first);
                 }
                 s->area[i] = key ? cell_load(&ring->area) : 0;
+                if (key && word_load(&ring->limited))
+                        s->limited = 1; /* whoever stores, stores the same */
         }
         if (w->thread == 0) {
                 s->rank.index = TABLE_RANKS;
@@ -412,16 +430,52 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
         warp_sync();
 }
 
-/* Tasks whose rank has been aborted or taken out are answered; then nothing of what the old tables named is touched. */
+/* How far this worker has come in rings that are limited. */
+DEVICE void worker_level(const struct worker *w) {
+        for (uint32_t i = w->thread; i < w->n_rings; i += WARP_THREADS) {
+                uint32_t n = 0;
+
+                if (!word_load(&w->table->rings[i].limited))
+                        continue;
+                for (uint32_t k = 0; k < w->n_tasks; k++) {
+                        const struct task *t = worker_task(w, w->shared->order[k]);
+
+                        n += t->ring == i && word_load(&w->table->ranks[t->rank].held);
+                }
+                cell_store(&w->report->level[w->index][i], (uint64_t)n << 32 | w->shared->next[i]);
+        }
+}
+
+/* Is the ring's next line one that is to stay? Then it is not looked at either, until the tables change: other rings
+ * have their turn. */
+DEVICE bool worker_limit(struct worker *w, uint32_t ring) {
+        const struct table_ring *from = &w->table->rings[ring];
+
+        if (!word_load(&from->limited) || (int32_t)(w->shared->next[ring] - word_load(&from->limit)) < 0)
+                return false;
+        warp_sync();
+        if (w->thread == 0)
+                w->shared->area[ring] = 0;
+        warp_sync();
+        return true;
+}
+
+/* Tasks whose rank has been aborted or taken out, or whose memory has been, are answered; then nothing of what the old
+ * tables named is touched. */
 DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
         for (uint32_t i = 0; i < w->n_tasks;) {
                 const struct task *t = worker_task(w, w->shared->order[i]);
                 const struct table_rank *rank = &w->table->ranks[t->rank];
                 uint32_t abort = word_load(&rank->abort);
 
-                if (word_load(&rank->has_last) && (int32_t)(t->sequence - word_load(&rank->last)) <= 0)
+                if (word_load(&rank->has_last) && (t->role || (int32_t)(t->sequence - word_load(&rank->last)) <= 0))
                         abort = 0;
 
+                if (!abort && w->shared->area[t->ring] == t->area &&
+                    (take_buffer_gone(w, t->ring, t->in_buffer) || take_buffer_gone(w, t->ring, t->out_buffer))) {
+                        abort = status_of(RMX_E_INVALID, -1);
+                        report_status(w, t->rank, abort); /* the ranks are out of step from here on */
+                }
                 if (w->shared->area[t->ring] != t->area) { /* nobody is left to be told */
                         list_remove(w, i);
                 } else if (abort) {
@@ -431,6 +485,8 @@ DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
                         i++;
                 }
         }
+        if (w->shared->limited)
+                worker_level(w);
         fence_release_system();
         warp_sync();
         if (w->thread == 0)
@@ -633,7 +689,7 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
 
                 if (w.stop)
                         break; /* tasks that wait are kept; the next kernel goes on with them */
-                if (found) {
+                if (found && !(shared->limited && worker_limit(&w, ring))) {
                         /* Without places for all its lanes the line stays where it is. */
                         if (w.n_tasks + lanes <= TASK_MAX) {
                                 const uint32_t sequence = shared->next[ring];

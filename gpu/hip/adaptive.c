@@ -22,6 +22,7 @@
 #include "gpu/hip/adaptive.h"
 
 #include "gpu/hip/hip.h"
+#include "gpu/hip/hold.h"
 #include "gpu/hip/rings.h"
 #include "util/clock.h"
 
@@ -109,7 +110,7 @@ static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
 
         if (plane->parked)
                 return rings_wakes(plane) ? adaptive_wake(plane, error) : 0;
-        if (plane->policy != PLANE_ADAPTIVE || silence < LOOK_NS)
+        if (plane->policy != PLANE_ADAPTIVE || silence < LOOK_NS || hold_any(plane))
                 return 0;
         if (!plane->adaptive.looked) {
                 r = rings_counters(plane, &rang, error);

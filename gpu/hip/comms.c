@@ -18,6 +18,7 @@
 
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
+#include "gpu/hip/hold.h"
 #include "gpu/hip/rings.h"
 #include "railmux/railmux.h"
 #include "ring/line.h"
@@ -32,7 +33,7 @@ struct comm {
         UT_hash_handle hh;
 };
 
-static struct comm *comm_find(const struct plane *plane, uint64_t id) {
+struct comm *comms_find(const struct plane *plane, uint64_t id) {
         struct comm *comm;
 
         HASH_FIND(hh, plane->comms, &id, sizeof(id), comm);
@@ -108,9 +109,23 @@ static int clear(struct plane *plane, uint64_t address, uint64_t bytes, char *er
                              error);
 }
 
+/* What a rank's lanes know: that `first` comes next, and nothing of channels. */
+static int states_clear(struct plane *plane, uint32_t index, uint32_t first, char *error) {
+        struct lane_state *states = (struct lane_state *)plane->states.base + (size_t)index * STAGING_LANES;
+        int r = clear(plane, (uint64_t)(uintptr_t)states, STATES_BYTES, error);
+
+        if (r || first <= 1)
+                return r;
+        plane->words->sequence = first - 1;
+        return runtime_check(hipMemcpyAsync(&states->sequence, &plane->words->sequence, sizeof(uint32_t),
+                                            hipMemcpyHostToDevice, plane->control),
+                             "writing lane states", error);
+}
+
 /* Takes a place for a rank and clears what it works with; nothing is in the tables yet. */
-static int rank_take(struct plane *plane, struct comm *comm, const struct plane_comm_member *member, uint32_t rank,
+static int rank_take(struct plane *plane, struct comm *comm, const struct plane_comm *what, uint32_t rank,
                      char *error) {
+        const struct plane_comm_member *member = &what->members[rank];
         uint32_t index = 0, ring;
         int r = rings_take(plane, member->session, &ring, error);
 
@@ -128,8 +143,8 @@ static int rank_take(struct plane *plane, struct comm *comm, const struct plane_
         }
         plane->ranks[index] = (struct plane_rank){.comm = comm, .rank = rank, .ring = ring, .handle = member->handle};
         plane->rings[ring].n_ranks++;
-        tables_forget_rank(&plane->tables, index);
-        return clear(plane, (uint64_t)(uintptr_t)plane->states.base + index * STATES_BYTES, STATES_BYTES, error);
+        tables_forget_rank(&plane->tables, index, what->first ? what->first - 1 : 0);
+        return states_clear(plane, index, what->first, error);
 }
 
 /* The tables know nothing of the communicator's ranks (any more). */
@@ -163,7 +178,7 @@ static int comm_publish(struct plane *plane, const struct comm *comm, const stru
                         .rank = rank->rank,
                         .n_ranks = what->n_ranks,
                         .epoch = what->epoch,
-                        .first = 1,
+                        .first = what->first ? what->first : 1,
                         .choices = comm->choices,
                         .abort = what->code ? ring_status(what->code, what->failed_rank) : 0,
                 };
@@ -211,7 +226,7 @@ static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_
                 if (!what->members[rank].here || !what->members[rank].session)
                         continue;
                 any = true;
-                r = rank_take(plane, comm, &what->members[rank], rank, error);
+                r = rank_take(plane, comm, what, rank, error);
                 if (!r)
                         r = clear(plane, peer[rank], bytes, error);
         }
@@ -234,7 +249,7 @@ int comms_attach(struct plane *plane, const struct plane_comm *what, char *error
 
         if (!what->n_ranks || what->n_ranks > STAGING_RANKS_MAX)
                 return error_set(-ENOTSUP, error, "a communicator on GPUs has at most %u ranks", STAGING_RANKS_MAX);
-        if (comm_find(plane, what->id))
+        if (comms_find(plane, what->id))
                 return error_set(-EEXIST, error, "the communicator is attached already");
         comm = calloc(1, sizeof(*comm));
         if (!comm)
@@ -257,6 +272,40 @@ int comms_attach(struct plane *plane, const struct plane_comm *what, char *error
         return adaptive_wake(plane, error);
 }
 
+/* Nobody works on its staging (hold.c). What a worker has cached of an entry is gone since the last acknowledgement. */
+int comms_move(struct plane *plane, const struct plane_comm *what, char *error) {
+        struct comm *comm = comms_find(plane, what->id);
+        uint64_t peer[STAGING_RANKS_MAX] = {0}, bytes;
+        int r;
+
+        if (!comm || comm->n_ranks != what->n_ranks)
+                return error_set(-ENOENT, error, "there is no such communicator");
+        for (uint32_t i = 0; i < TABLE_RANKS; i++)
+                if (plane->ranks[i].comm == comm &&
+                    what->first != 1 + __atomic_load_n(&plane->tables.report->rank[i].rung, __ATOMIC_RELAXED))
+                        return error_set(-EBUSY, error, "a rank has begun another request than the last");
+        if (!hold_settled(plane, what->id))
+                return error_set(-EBUSY, error, "requests of the communicator are under way");
+        r = comm_staging(plane, what, peer, &bytes, error);
+        for (uint32_t i = 0; !r && i < TABLE_RANKS; i++) {
+                const struct plane_rank *rank = &plane->ranks[i];
+                struct table_rank entry = plane->tables.shadow.table->ranks[i];
+
+                if (rank->comm != comm)
+                        continue;
+                r = clear(plane, peer[rank->rank], bytes, error);
+                if (!r)
+                        r = states_clear(plane, i, what->first, error);
+                if (!r)
+                        r = runtime_wait(plane->control, CLEAR_MS, "clearing staging", error);
+                if (r)
+                        return plane_fault(plane, r, error);
+                memcpy(entry.peer, peer, sizeof(entry.peer));
+                r = plane_changed(plane, shadow_rank_set(&plane->tables.shadow, i, &entry), "a rank", error);
+        }
+        return r ? r : plane_commit(plane, error);
+}
+
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 static int comm_abort(struct plane *plane, const struct comm *comm, uint32_t status, bool again) {
         struct shadow *shadow = &plane->tables.shadow;
@@ -269,11 +318,13 @@ static int comm_abort(struct plane *plane, const struct comm *comm, uint32_t sta
                         continue;
                 r = plane_changed(plane, shadow_rank_abort(shadow, i, status), "a rank's status", NULL);
         }
+        if (!r)
+                r = hold_end(plane, comm->id, NULL); /* lines that stood still are answered */
         return r ? r : plane_commit(plane, NULL);
 }
 
 void comms_abort(struct plane *plane, uint64_t id, uint32_t status) {
-        struct comm *comm = comm_find(plane, id);
+        struct comm *comm = comms_find(plane, id);
 
         if (comm)
                 (void)comm_abort(plane, comm, status, true); /* a failure is a fault, which tick reports */
@@ -292,7 +343,7 @@ static int comm_detach(struct plane *plane, struct comm *comm) {
 }
 
 void comms_detach(struct plane *plane, uint64_t id) {
-        struct comm *comm = comm_find(plane, id);
+        struct comm *comm = comms_find(plane, id);
 
         if (comm)
                 (void)comm_detach(plane, comm);
@@ -311,13 +362,16 @@ void comms_close(struct plane *plane) {
 /* The ranks that stay cannot finish anything that the one which left does not take part in. */
 void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last) {
         struct shadow *shadow = &plane->tables.shadow;
-        struct comm *comm = comm_find(plane, id);
+        struct comm *comm = comms_find(plane, id);
         int r = 0;
 
         for (uint32_t i = 0; comm && !r && i < TABLE_RANKS; i++) {
                 const struct table_rank *entry = &shadow->table->ranks[i];
 
-                if (plane->ranks[i].comm != comm || (entry->abort && !entry->has_last) ||
+                if (plane->ranks[i].comm != comm)
+                        continue;
+                r = plane_changed(plane, shadow_rank_left(shadow, i, rank), "a rank that has left", NULL);
+                if (r || (entry->abort && !entry->has_last) ||
                     (entry->has_last && !ring_sequence_before(last, entry->last)))
                         continue;
                 r = plane_changed(plane,

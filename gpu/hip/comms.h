@@ -5,11 +5,15 @@
 
 #include "gpu/plane.h"
 
+struct comm;
 struct plane;
 
+/* NULL: there is none. */
+struct comm *comms_find(const struct plane *plane, uint64_t id);
 int comms_attach(struct plane *plane, const struct plane_comm *comm, char *error);
 void comms_abort(struct plane *plane, uint64_t id, uint32_t status);
 void comms_detach(struct plane *plane, uint64_t id);
+int comms_move(struct plane *plane, const struct plane_comm *comm, char *error);
 void comms_close(struct plane *plane); /* detaches all; after a fault, only frees them */
 void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last);
 uint32_t comms_report(const struct plane *plane, struct plane_rank_report *reports, uint32_t max);

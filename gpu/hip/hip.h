@@ -23,6 +23,10 @@ struct ring {
         uint64_t area;
         const struct bell_host *host; /* the client writes it at any time */
         uint32_t wake;                /* host->wake as last seen */
+        uint32_t n_held;              /* ranks; see hold.c for this and the rest */
+        uint32_t limit;
+        bool limited;
+        bool settled; /* when last looked at */
 };
 
 /* A rank of a communicator on this GPU. Its staging states lie at its index. */
@@ -31,6 +35,9 @@ struct plane_rank {
         uint32_t rank;
         uint32_t ring;
         uint32_t handle;
+        bool held, has_upto;
+        uint32_t upto;                                                 /* comm sequence that it is to come to */
+        uint32_t pushed[STAGING_RANKS_MAX], pulled[STAGING_RANKS_MAX]; /* chunks, when its ring was settled last */
 };
 
 /* The pool of another executor. */
@@ -45,6 +52,8 @@ struct plane_peer {
 struct plane_words {
         uint32_t value[2]; /* 0, 1 */
         uint32_t counter[TABLE_RINGS];
+        uint32_t sequence; /* of a rank that begins */
+        struct lane_state states[STAGING_LANES];
         struct {
                 struct bell_header header;
                 uint32_t released[BELL_DEPTH];
@@ -77,6 +86,7 @@ struct plane {
         /* state */
         struct adaptive adaptive;
         uint64_t parks, wakes;
+        uint32_t n_held;    /* ranks that stand still */
         uint64_t window_ns; /* not before: the next try to close mappings */
         bool parked;
         bool draining;

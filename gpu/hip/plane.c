@@ -16,6 +16,7 @@
 #include "gpu/hip/device.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
+#include "gpu/hip/hold.h"
 #include "gpu/hip/rings.h"
 
 /* On an H200, all-reduces of half a megabyte take 10 us with sixteen resident blocks and 28 us with two; but with eight
@@ -217,6 +218,27 @@ static void hip_rank_leave(struct plane *plane, uint64_t comm, uint32_t rank, ui
                 comms_leave(plane, comm, rank, last);
 }
 
+static int hip_comm_hold(struct plane *plane, uint64_t comm, bool has_upto, uint32_t upto, char *error) {
+        int r = plane_check(plane, error);
+
+        return r ? r : hold_begin(plane, comm, has_upto, upto, error);
+}
+
+static uint32_t hip_comm_level(struct plane *plane, uint64_t comm, struct plane_level *levels, uint32_t max) {
+        return hold_level(plane, comm, levels, max);
+}
+
+static int hip_comm_move(struct plane *plane, const struct plane_comm *comm, char *error) {
+        int r = plane_check(plane, error);
+
+        return r ? r : comms_move(plane, comm, error);
+}
+
+static void hip_comm_release(struct plane *plane, uint64_t comm) {
+        if (!plane->fault)
+                (void)hold_end(plane, comm, NULL); /* a failure is a fault, which tick reports */
+}
+
 static uint32_t hip_report(struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
         return comms_report(plane, reports, max);
 }
@@ -229,6 +251,8 @@ static int hip_tick(struct plane *plane, char *error) {
 
         if (!plane->fault) {
                 r = park_ended(&plane->park, &ended, text);
+                if (!r && !plane->draining)
+                        r = hold_tick(plane, text);
                 if (!r && !plane->draining)
                         r = adaptive_tick(plane, text);
                 plane_fault(plane, r, text);
@@ -283,6 +307,10 @@ const struct plane_ops railmux_gpu_plane = {
         .comm_abort = hip_comm_abort,
         .comm_detach = hip_comm_detach,
         .rank_leave = hip_rank_leave,
+        .comm_hold = hip_comm_hold,
+        .comm_level = hip_comm_level,
+        .comm_move = hip_comm_move,
+        .comm_release = hip_comm_release,
         .tick = hip_tick,
         .report = hip_report,
         .drain = hip_drain,

@@ -231,6 +231,7 @@ static void ring_remove(struct plane *plane, uint32_t index, bool for_ever) {
                 memory_release(&plane->memory, ring->mapping);
                 ring->mapping = NULL;
                 ring->host = NULL;
+                ring->limited = false;
         }
         rings_drop(plane, index);
 }

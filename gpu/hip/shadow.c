@@ -89,6 +89,13 @@ int shadow_ring_clear(struct shadow *shadow, uint32_t index) {
         return put_word(shadow, &shadow->table->n_rings, n);
 }
 
+int shadow_ring_limit(struct shadow *shadow, uint32_t index, bool limited, uint32_t limit) {
+        struct table_ring *ring = &shadow->table->rings[index];
+        int r = limited ? put_word(shadow, &ring->limit, limit) : 0;
+
+        return r || ring->limited == limited ? r : put_word(shadow, &ring->limited, limited);
+}
+
 int shadow_rank_set(struct shadow *shadow, uint32_t index, const struct table_rank *rank) {
         struct table_rank *entry = &shadow->table->ranks[index];
         int r = settle(shadow);
@@ -102,6 +109,10 @@ int shadow_rank_set(struct shadow *shadow, uint32_t index, const struct table_ra
 
 int shadow_rank_clear(struct shadow *shadow, uint32_t index) {
         return put_word(shadow, &shadow->table->ranks[index].key, 0);
+}
+
+int shadow_rank_hold(struct shadow *shadow, uint32_t index, bool held) {
+        return put_word(shadow, &shadow->table->ranks[index].held, held);
 }
 
 int shadow_rank_abort(struct shadow *shadow, uint32_t index, uint32_t status) {
@@ -122,6 +133,12 @@ int shadow_rank_leave(struct shadow *shadow, uint32_t index, uint32_t last, uint
         if (!r)
                 r = put_word(shadow, &rank->abort, status);
         return r;
+}
+
+int shadow_rank_left(struct shadow *shadow, uint32_t index, uint32_t who) {
+        struct table_rank *rank = &shadow->table->ranks[index];
+
+        return put_word(shadow, &rank->left, rank->left | UINT32_C(1) << who % STAGING_RANKS_MAX);
 }
 
 int shadow_choices_set(struct shadow *shadow, uint32_t index, const struct table_choices *choices) {

@@ -4,6 +4,7 @@
  * The host's copy of the kernels' tables (gpu/device/tables.h), and what must be written to the device in which order.
  * No GPU runtime here. Control thread only.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,12 +30,17 @@ void shadow_init(struct shadow *shadow, struct table *table);
 /* All: 0, or what `put` and `settle` return, or as said. Workers know of it after shadow_publish. */
 int shadow_ring_set(struct shadow *shadow, uint32_t index, uint64_t area, uint64_t session, uint32_t first);
 int shadow_ring_clear(struct shadow *shadow, uint32_t index);
+/* Lines from `limit` on stay, or none does. */
+int shadow_ring_limit(struct shadow *shadow, uint32_t index, bool limited, uint32_t limit);
 /* rank->key is ignored. */
 int shadow_rank_set(struct shadow *shadow, uint32_t index, const struct table_rank *rank);
 int shadow_rank_clear(struct shadow *shadow, uint32_t index);
+int shadow_rank_hold(struct shadow *shadow, uint32_t index, bool held);
 /* From now on (last: for requests after it) requests are answered with this status. */
 int shadow_rank_abort(struct shadow *shadow, uint32_t index, uint32_t status);
 int shadow_rank_leave(struct shadow *shadow, uint32_t index, uint32_t last, uint32_t status);
+/* Rank `who` of its communicator makes no requests any more. */
+int shadow_rank_left(struct shadow *shadow, uint32_t index, uint32_t who);
 int shadow_choices_set(struct shadow *shadow, uint32_t index, const struct table_choices *choices);
 int shadow_plan_set(struct shadow *shadow, uint32_t index, const struct plan *plan);
 /* -EEXIST; -ENOSPC: too many around its place. */

@@ -131,6 +131,7 @@ void tables_forget(struct tables *tables) {
         }
 }
 
-void tables_forget_rank(struct tables *tables, uint32_t index) {
+void tables_forget_rank(struct tables *tables, uint32_t index, uint32_t done) {
         memset(&tables->report->rank[index], 0, sizeof(tables->report->rank[index]));
+        tables->report->rank[index].rung = tables->report->rank[index].finished = done;
 }

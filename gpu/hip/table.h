@@ -27,5 +27,5 @@ int tables_commit(struct tables *tables, struct park *park, char *error);
 int tables_stop(struct tables *tables, uint32_t stop, char *error);
 /* Before a launch: no worker has acknowledged anything. */
 void tables_forget(struct tables *tables);
-/* Before a rank's entry is used anew. */
-void tables_forget_rank(struct tables *tables, uint32_t index);
+/* Before an entry is used for another rank, which has finished everything up to `done`. */
+void tables_forget_rank(struct tables *tables, uint32_t index, uint32_t done);

@@ -36,7 +36,7 @@
  *           Allocations become known to the daemon at the first call on them that is not small, and whole; one that
  *           is freed must not be used by a captured graph any more. What no other process can map (memory of
  *           stream-ordered allocators, of expandable segments, managed memory) is copied through a region of the
- *           library beyond 16 KiB; _start calls refuse it. Not there yet on GPUs: sends, receives, groups.
+ *           library beyond 16 KiB; _start calls and groups refuse it.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -231,9 +231,9 @@ RMX_API int rmx_barrier(struct rmx_comm *comm, void *stream);
 /*
  * count elements from one rank to another. Sends from a to b and receives at b from a are matched in the order of their
  * requests; count and type of the two must be equal, else RMX_E_MISMATCH for the communicator. A send is done when the
- * receiver has the data. A rank's requests run one after another, collectives included: two ranks that both send first
- * and receive then wait for each other for ever, also with _start. Calls that must progress together belong in a group.
- * peer may be the rank itself in a group only.
+ * receiver has the data; on GPUs, when the receive has begun and the data is on its way. A rank's requests run one
+ * after another, collectives included: two ranks that both send first and receive then wait for each other for ever,
+ * also with _start. Calls that must progress together belong in a group. peer may be the rank itself in a group only.
  */
 RMX_API int rmx_send(struct rmx_comm *comm, const void *in, size_t count, uint32_t type, uint32_t peer, void *stream);
 RMX_API int rmx_recv(struct rmx_comm *comm, void *out, size_t count, uint32_t type, uint32_t peer, void *stream);
@@ -297,6 +297,12 @@ RMX_API int rmx_test(struct rmx_request *request, int *ret_done);
  * that error. So do the _start calls, which are RMX_E_INVALID there. rmx_comm_create, rmx_comm_split and
  * rmx_comm_destroy are RMX_E_INVALID inside a group, too, but spoil nothing. All other calls do what they always do.
  * For each send to the rank itself a group must have a receive from the rank itself, and the other way round.
+ *
+ * On GPUs rmx_group_end puts the group on streams and returns, as the calls do: each communicator's requests on the
+ * stream of its first call in the group; its other calls' streams come before that, and what follows on them after it.
+ * They must be one and the same while one of them is being captured. At most 48 requests of a process are rung and not
+ * waited for on one GPU. A larger group goes in rounds; if one of them is to end, groups of two ranks that exchange
+ * data must hold the same transfers between them. rmx_group_end_start refuses a larger one (RMX_E_BUSY).
  */
 RMX_API int rmx_group_start(void);
 /* RMX_E_INVALID without a start, or beyond a limit that the message names; RMX_E_BUSY if there is no room for all of it

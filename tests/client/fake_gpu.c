@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "railmux/railmux.h"
+#include "ring/line.h"
 #include "tests/client/fake_gpu.h"
 
 #define AREA_BYTES 12288u
@@ -67,6 +68,17 @@ static void gpu_release(struct client_gpu *gpu) {
         fake_gpu.status = RMX_E_DEVICE_LOST;
         pthread_mutex_unlock(&fake_gpu.mutex);
         for (uint32_t i = 0; i < CLIENT_GPU_CELLS; i++) /* waits that were held end so */
+                if (gpu->ended[i] >> 32 && (uint32_t)gpu->ended[i] == UINT32_MAX)
+                        gpu->ended[i] = gpu->ended[i] >> 32 << 32 | RMX_E_DEVICE_LOST;
+}
+
+static void gpu_comm_end(struct client_gpu *gpu, uint32_t slot) {
+        (void)slot;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        fake_gpu.ended++;
+        fake_gpu.stuck = fake_gpu.hold = false;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        for (uint32_t i = 0; i < CLIENT_GPU_CELLS; i++)
                 if (gpu->ended[i] >> 32 && (uint32_t)gpu->ended[i] == UINT32_MAX)
                         gpu->ended[i] = gpu->ended[i] >> 32 << 32 | RMX_E_DEVICE_LOST;
 }
@@ -214,6 +226,13 @@ static int gpu_idle(struct client_gpu *gpu, void *stream) {
         return idle;
 }
 
+/* Sends and receives are numbered by pairs. */
+static bool is_p2p(const struct client_gpu_bell *bell) {
+        uint32_t operation = bell->word[RING_W_HEAD] >> 16 & 0xff;
+
+        return operation == RING_OP_SEND || operation == RING_OP_RECV;
+}
+
 static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_bell *bell, void *stream, char *error) {
         bool captured = stream && stream == fake_gpu.capturing, held;
         uint32_t status = 0;
@@ -229,7 +248,7 @@ static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_be
         }
         (void)note(kind, bell, stream);
         held = fake_gpu.hold;
-        if (!captured && kind != FAKE_GPU_WAIT)
+        if (!captured && kind != FAKE_GPU_WAIT && !is_p2p(bell))
                 gpu->sequence[bell->slot]++;
         if (!captured && kind != FAKE_GPU_START && !held) {
                 status = fake_gpu.status;
@@ -276,6 +295,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .attach = gpu_attach,
         .close = gpu_close,
         .release = gpu_release,
+        .comm_end = gpu_comm_end,
         .comm_reset = gpu_comm_reset,
         .comm_sequence = gpu_comm_sequence,
         .comm_status = gpu_comm_status,

@@ -45,7 +45,7 @@ struct fake_gpu {
         uint32_t n_blocks;
         struct fake_gpu_launch launch[FAKE_GPU_LAUNCHES];
         uint32_t n_launches;
-        uint32_t opened, closed, released, hidden_device;
+        uint32_t opened, closed, released, ended, hidden_device;
         uint32_t exports;
         uint32_t allocated, freed;
 

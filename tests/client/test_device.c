@@ -230,29 +230,11 @@ static void test_arguments(void **state) {
         rig_stop(&rig);
 }
 
-static void test_unsupported(void **state) {
-        struct rmx_request request;
-        struct rig rig;
-
-        (void)state;
-        rig_start(&rig, 2);
-        assert_int_equal(rmx_send(rig.comm, rig.a, 1, RMX_INT32, 1, NULL), RMX_E_UNSUPPORTED);
-        assert_int_equal(rmx_recv_start(rig.comm, rig.a, 1, RMX_INT32, 1, NULL, &request), RMX_E_UNSUPPORTED);
-        assert_int_equal(rmx_group_start(), RMX_OK);
-        assert_int_equal(rmx_barrier(rig.comm, NULL), RMX_E_UNSUPPORTED);
-        assert_error_says("groups");
-        assert_int_equal(rmx_group_end(), RMX_E_UNSUPPORTED);
-        assert_int_equal(rig.gpu->n_launches, 0);
-        assert_int_equal(rmx_barrier(rig.comm, NULL), RMX_OK); /* the communicator is as it was */
-        rig_stop(&rig);
-}
-
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_open),          cmocka_unit_test(test_slots_again),
-                cmocka_unit_test(test_no_plugin),     cmocka_unit_test(test_inline),
-                cmocka_unit_test(test_inline_memory), cmocka_unit_test(test_arguments),
-                cmocka_unit_test(test_unsupported),
+                cmocka_unit_test(test_open),   cmocka_unit_test(test_slots_again),   cmocka_unit_test(test_no_plugin),
+                cmocka_unit_test(test_inline), cmocka_unit_test(test_inline_memory), cmocka_unit_test(test_arguments),
+
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

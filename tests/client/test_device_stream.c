@@ -276,6 +276,27 @@ static void test_event(void **state) {
         crew_stop(&rig.crew);
 }
 
+/* The daemon says that nobody touches the comm any more: its kernels do not wait for an executor, others' do. */
+static void test_event_ends_kernels(void **state) {
+        struct rmx_request request;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 2);
+        rig.gpu->hold = true;
+        assert_int_equal(start(rig.comm, NULL, &request), RMX_OK);
+        assert_int_equal(rmx_comm_error(rig.comm), RMX_OK);
+        assert_int_equal(rig.gpu->ended, 0);
+        fake_comm_failed(&rig.crew.fake, RMX_E_LOST, -1);
+        assert_int_equal(rmx_wait(&request, NULL), RMX_E_LOST);
+        assert_int_equal(rig.gpu->ended, 1);
+        assert_int_equal(rig.gpu->released, 0);
+        assert_int_equal(rmx_comm_error(rig.comm), RMX_E_LOST);
+        assert_int_equal(call(rig.comm, NULL), RMX_E_LOST);
+        crew_stop(&rig.crew);
+        assert_int_equal(rig.gpu->ended, 1);
+}
+
 /* Nobody is left to answer kernels that wait: whoever finds out ends them. */
 static void test_daemon_gone(void **state) {
         struct rmx_request request;
@@ -390,14 +411,23 @@ static void test_host_request(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_order),       cmocka_unit_test(test_launch_fails),
-                cmocka_unit_test(test_wait),        cmocka_unit_test(test_wait_stream),
-                cmocka_unit_test(test_wait_for),    cmocka_unit_test(test_started_too_many),
-                cmocka_unit_test(test_captured),    cmocka_unit_test(test_sticky),
-                cmocka_unit_test(test_lost),        cmocka_unit_test(test_event),
-                cmocka_unit_test(test_daemon_gone), cmocka_unit_test(test_context_gone),
-                cmocka_unit_test(test_destroy),     cmocka_unit_test(test_destroy_stuck),
-                cmocka_unit_test(test_close),       cmocka_unit_test(test_host_request),
+                cmocka_unit_test(test_order),
+                cmocka_unit_test(test_launch_fails),
+                cmocka_unit_test(test_wait),
+                cmocka_unit_test(test_wait_stream),
+                cmocka_unit_test(test_wait_for),
+                cmocka_unit_test(test_started_too_many),
+                cmocka_unit_test(test_captured),
+                cmocka_unit_test(test_sticky),
+                cmocka_unit_test(test_lost),
+                cmocka_unit_test(test_event),
+                cmocka_unit_test(test_event_ends_kernels),
+                cmocka_unit_test(test_daemon_gone),
+                cmocka_unit_test(test_context_gone),
+                cmocka_unit_test(test_destroy),
+                cmocka_unit_test(test_destroy_stuck),
+                cmocka_unit_test(test_close),
+                cmocka_unit_test(test_host_request),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

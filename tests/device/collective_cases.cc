@@ -19,7 +19,14 @@ uint64_t mix(uint64_t x) {
         return x ^ x >> 32;
 }
 
-/* Small whole numbers of either sign: exact in every type, in sums of eight and products of few. */
+/* Of another size and sign for each rank and element, so that sums depend on their order; but no infinities. */
+static double case_real(uint64_t i, uint64_t seed) {
+        const uint64_t bits = mix(seed * 0x100000001b3u + i);
+
+        return ((double)(int64_t)bits / 0x1p63) * (double)(1u << (bits & 15));
+}
+
+/* Whole numbers are small and of either sign. */
 void case_put(uint32_t type, void *to, uint64_t i, uint64_t seed) {
         int v = (int)(mix(seed * 0x100000001b3u + i) % 5) - 2;
 
@@ -39,10 +46,10 @@ void case_put(uint32_t type, void *to, uint64_t i, uint64_t seed) {
                 ((int64_t *)to)[i] = v;
                 break;
         case RMX_FLOAT32:
-                ((float *)to)[i] = (float)v;
+                ((float *)to)[i] = (float)case_real(i, seed);
                 break;
         case RMX_FLOAT64:
-                ((double *)to)[i] = v;
+                ((double *)to)[i] = case_real(i, seed);
                 break;
         default: { /* the others: random bits; the reference knows what they mean */
                 uint64_t bits = mix(seed + 77 * i);

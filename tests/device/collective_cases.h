@@ -30,7 +30,6 @@ struct collective_case {
 #define N_COLLECTIVE_OPERATIONS 9u
 extern const uint32_t collective_operations[N_COLLECTIVE_OPERATIONS];
 
-uint64_t mix(uint64_t x);
 bool operation_has_redop(uint32_t operation);
 bool operation_has_root(uint32_t operation);
 /* Element i of an input. */

@@ -3,6 +3,10 @@
  * Each emulated GPU has a table, a report and a few workers; it serves sessions (clients), which have one ring each and
  * ranks of communicators. Any number of sessions may share a GPU, and of a communicator's ranks, too.
  *
+ * Workers and the caller are coroutines of one thread (fiber.h): a worker gives way once in each of its rounds, with
+ * EMULATOR_JITTER between any two accesses to shared memory, so schedules are drawn from the seed and come again with
+ * it, and that nothing moves any more is seen from turns, not from a clock.
+ *
  * What the workers touch lies in mappings of its own between pages that nobody may touch, and what a client could reach
  * from a buffer or a box ends exactly where such a page begins. So an access out of bounds ends the program, with or
  * without AddressSanitizer.
@@ -17,24 +21,28 @@ extern "C" {
 
 #include "tests/device/emulator.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "tests/device/watch.h"
 /* (the interpreter sees the watched stores) */
 #include "gpu/device/worker.h"
+#undef word_load
 #undef word_store
+#undef cell_load
+#undef cell_store
+#undef quad_load
 #undef quad_store
 #undef packet_store
-#undef cell_load
+#undef poll_pause
 
 #define GUARD_BYTES 65536u
 #define MAPS_MAX    512u
+/* Turns of the caller without a single store by any worker, after which nothing will move any more: each worker has had
+ * about as many. */
+#define STUCK_TURNS 4000u
 
 struct emulator_worker {
         struct emulator *emulator;
@@ -42,7 +50,8 @@ struct emulator_worker {
         uint32_t hold;
         struct worker_shared *shared;
         struct worker_scratch *scratch;
-        pthread_t thread;
+        struct watch_thread watch;
+        uint32_t fiber;
 };
 
 struct emulator_gpu {
@@ -62,6 +71,7 @@ struct emulator_session {
 
 struct emulator_member {
         uint32_t session, index, handle, sequence;
+        uint32_t pair[2][EMULATOR_RANKS_MAX]; /* sends to, receives from each rank */
         unsigned char *staging;
         struct lane_state *states;
 };
@@ -75,6 +85,9 @@ struct emulator_comm {
 struct emulator {
         uint32_t n_gpus, n_workers, n_sessions, n_comms, n_maps, flags;
         uint64_t seed;
+        uint64_t stores; /* as last seen */
+        uint32_t quiet;  /* turns of the caller since */
+        struct watch_thread client;
         struct emulator_gpu gpu[EMULATOR_GPUS_MAX];
         struct emulator_session session[EMULATOR_SESSIONS_MAX];
         struct emulator_comm comm[EMULATOR_COMMS_MAX];
@@ -84,12 +97,7 @@ struct emulator {
         } map[MAPS_MAX];
 };
 
-uint64_t emulator_now_ms(void) {
-        struct timespec now;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
+static const uint32_t never = 0;
 
 /* ---- memory --------------------------------------------------------------------------------------------------------
  */
@@ -140,17 +148,18 @@ static unsigned char *staging_new(struct emulator *e, uint32_t comm, uint32_t ra
 
 /* ---- workers -------------------------------------------------------------------------------------------------------
  */
-static void *worker_thread_main(void *data) {
+static void worker_fiber(void *data) {
         struct emulator_worker *w = (struct emulator_worker *)data;
         struct emulator_gpu *g = &w->emulator->gpu[w->gpu];
 
-        watch_self.random = w->emulator->flags & EMULATOR_JITTER
-                                    ? (w->emulator->seed + w->gpu * 64 + w->index + g->starts * 4096) | 1
-                                    : 0;
-        watch_self.hold = &w->hold;
-        watch_self.stop = &g->table->stop;
+        w->watch.random = w->emulator->flags & EMULATOR_JITTER
+                                  ? mix(w->emulator->seed + w->gpu * 64 + w->index + g->starts * 4096) | 1
+                                  : 0;
+        w->watch.version = &g->table->version;
+        w->watch.hold = &w->hold;
+        w->watch.stop = &g->table->stop;
+        watch.self = &w->watch;
         worker_main(w->shared, w->scratch, g->table, g->report, w->index, w->emulator->n_workers);
-        return NULL;
 }
 
 static void start_workers(struct emulator *e, uint32_t gpu) {
@@ -159,21 +168,20 @@ static void start_workers(struct emulator *e, uint32_t gpu) {
         word_store(&g->table->stop, 0);
         g->starts++;
         for (uint32_t i = 0; i < e->n_workers; i++)
-                if (pthread_create(&g->worker[i].thread, NULL, worker_thread_main, &g->worker[i]))
-                        abort();
+                g->worker[i].fiber = fiber_new(worker_fiber, &g->worker[i]);
 }
 
 static void stop_workers(struct emulator *e, uint32_t gpu) {
         struct emulator_gpu *g = &e->gpu[gpu];
-        struct timespec limit;
 
         word_store(&g->table->stop, 1);
-        clock_gettime(CLOCK_REALTIME, &limit);
-        limit.tv_sec += EMULATOR_STUCK_MS / 1000;
         for (uint32_t i = 0; i < e->n_workers; i++)
-                if (pthread_timedjoin_np(g->worker[i].thread, NULL, &limit)) {
-                        fprintf(stderr, "worker %u of GPU %u does not stop\n", i, gpu);
-                        _Exit(1);
+                for (uint64_t turns = 0; !fiber_finished(g->worker[i].fiber); turns++) {
+                        if (turns > STUCK_TURNS) {
+                                fprintf(stderr, "worker %u of GPU %u does not stop\n", i, gpu);
+                                _Exit(1);
+                        }
+                        watch_yield();
                 }
 }
 
@@ -183,7 +191,24 @@ void emulator_restart(struct emulator *e, uint32_t gpu) {
 }
 
 void emulator_hold(struct emulator *e, uint32_t gpu, uint32_t worker, bool hold) {
-        __atomic_store_n(&e->gpu[gpu].worker[worker].hold, hold, __ATOMIC_RELAXED);
+        e->gpu[gpu].worker[worker].hold = hold;
+}
+
+bool emulator_rests(struct emulator *e) {
+        if (watch.stores != e->stores) {
+                e->stores = watch.stores;
+                e->quiet = 0;
+        } else if (++e->quiet > STUCK_TURNS) {
+                e->quiet = 0;
+                return true;
+        }
+        watch_yield();
+        return false;
+}
+
+void emulator_turn(struct emulator *e, const char *why) {
+        if (emulator_rests(e))
+                emulator_stuck(e, why);
 }
 
 [[noreturn]] void emulator_stuck(struct emulator *e, const char *why) {
@@ -221,16 +246,12 @@ void emulator_hold(struct emulator *e, uint32_t gpu, uint32_t worker, bool hold)
 static void publish(struct emulator *e, uint32_t gpu) {
         struct emulator_gpu *g = &e->gpu[gpu];
         uint32_t version = word_load(&g->table->version) + 1;
-        uint64_t limit = emulator_now_ms() + EMULATOR_STUCK_MS;
 
         fence_release_system();
         word_store(&g->table->version, version);
         for (uint32_t i = 0; i < e->n_workers; i++)
-                while (word_load(&g->report->acknowledged[i]) != version && !word_load(&g->worker[i].hold)) {
-                        if (emulator_now_ms() > limit)
-                                emulator_stuck(e, "a worker does not acknowledge the tables");
-                        sched_yield();
-                }
+                while (word_load(&g->report->acknowledged[i]) != version && !g->worker[i].hold)
+                        emulator_turn(e, "a worker does not acknowledge the tables");
         fence_acquire_system();
 }
 
@@ -295,6 +316,10 @@ struct emulator *emulator_new(uint32_t n_gpus, uint32_t n_workers, uint32_t flag
         watch.begin = (uint64_t)reserve(e, (WATCH_STAGINGS + 1) * watch.stride) + GUARD_BYTES;
         watch.n = 0;
         watch.on = flags & EMULATOR_WATCH;
+        watch.self = &e->client;
+        e->client.random = flags & EMULATOR_JITTER ? mix(seed + 1) | 1 : 0;
+        e->client.hold = e->client.stop = &never;
+        fiber_init(flags & EMULATOR_JITTER ? mix(seed) | 1 : 0);
         for (uint32_t g = 0; g < n_gpus; g++) {
                 e->gpu[g].table = (struct table *)emulator_memory(e, sizeof(struct table));
                 e->gpu[g].report = (struct table_report *)emulator_memory(e, sizeof(struct table_report));
@@ -315,6 +340,7 @@ struct emulator *emulator_new(uint32_t n_gpus, uint32_t n_workers, uint32_t flag
 void emulator_free(struct emulator *e) {
         for (uint32_t g = 0; g < e->n_gpus; g++)
                 stop_workers(e, g);
+        fiber_deinit();
         for (uint32_t i = 0; i < watch.n; i++)
                 free(watch.staging[i].published);
         watch.n = 0;
@@ -325,7 +351,7 @@ void emulator_free(struct emulator *e) {
 }
 
 uint32_t emulator_session(struct emulator *e, uint32_t gpu, uint32_t first) {
-        uint32_t index = e->n_sessions++, sequence = first - BELL_DEPTH;
+        uint32_t index = e->n_sessions++, sequence = first > BELL_DEPTH ? first - BELL_DEPTH : 1;
         struct emulator_session *s = &e->session[index];
         struct emulator_gpu *g = &e->gpu[gpu];
         struct table_ring ring = {};
@@ -338,7 +364,7 @@ uint32_t emulator_session(struct emulator *e, uint32_t gpu, uint32_t first) {
         released = (uint32_t *)(s->area + BELL_OFFSET_RELEASED);
         for (uint32_t slot = 0; slot < BELL_DEPTH; slot++)
                 released[slot] = bell_released_first(slot);
-        for (; first > BELL_DEPTH && sequence != first; sequence++) { /* a ring that has gone round */
+        for (; sequence != first; sequence++) { /* a ring that has been in use */
                 uint64_t *line = (uint64_t *)(s->area + BELL_OFFSET_LINES) + sequence % BELL_DEPTH * RING_WORDS;
 
                 for (uint32_t i = 0; i < RING_WORDS; i++)
@@ -373,6 +399,37 @@ uint32_t emulator_buffer(struct emulator *e, uint32_t session, void *memory, uin
         return id;
 }
 
+void emulator_buffer_move(struct emulator *e, uint32_t session, uint32_t id, void *memory, uint64_t bytes) {
+        struct emulator_session *s = &e->session[session];
+        struct table *t = e->gpu[s->gpu].table;
+        uint32_t at = table_hash(s->ring, id);
+        struct table_buffer b;
+
+        while (t->buffers[at % TABLE_BUFFERS].ring != s->ring || t->buffers[at % TABLE_BUFFERS].id != id)
+                at++;
+        b = t->buffers[at % TABLE_BUFFERS];
+        b.address = (uint64_t)memory;
+        b.bytes = bytes;
+        b.key = memory ? 2 : 1;
+        word_store(&t->buffers[at % TABLE_BUFFERS].key, 1);
+        put_entry(&t->buffers[at % TABLE_BUFFERS], b);
+        publish(e, s->gpu);
+}
+
+static void preset_chunk(const struct emulator_comm *c, const struct emulator_member *m, uint32_t region, uint32_t lane,
+                         uint32_t number) {
+        const uint32_t slot = number % STAGING_SLOTS;
+
+        for (uint32_t p = 0; p < c->n_ranks; p++) {
+                struct quad *packet =
+                        (struct quad *)(m->staging + staging_chunk(&c->layout, STAGING_PACKET, region, lane, slot, p));
+
+                for (uint32_t i = 0; i < STAGING_PACKET_CHUNK / PACKET_BYTES; i++)
+                        packet_store(&packet[i], 0x0bad0bad0bad0badu, number + 1);
+                word_store((uint32_t *)(m->staging + staging_flag(&c->layout, region, lane, slot)) + p, number + 1);
+        }
+}
+
 /* Everything was counted `chunks` times on all ranks: nothing is in flight, and the credits say so. */
 static void preset(struct emulator *e, struct emulator_comm *c, struct emulator_member *m, uint32_t sequence,
                    uint32_t chunks) {
@@ -390,6 +447,11 @@ static void preset(struct emulator *e, struct emulator_comm *c, struct emulator_
         }
         for (uint32_t i = 0; i < STAGING_TRANSPORTS * STAGING_REGIONS * STAGING_LANES * STAGING_RANKS_MAX; i++)
                 credit[i] = chunks;
+        /* Slots hold the last chunks that they would. */
+        for (uint32_t region = 0; chunks && region < STAGING_REGIONS; region++)
+                for (uint32_t lane = 0; lane < staging_lanes(region); lane++)
+                        for (uint32_t back = 1; back <= STAGING_SLOTS; back++)
+                                preset_chunk(c, m, region, lane, chunks - back);
 }
 
 uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *session, uint32_t transport,
@@ -415,7 +477,7 @@ uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *ses
                 for (uint32_t p = 0; p < n_ranks; p++)
                         watch.staging[first + r].credit_of[p] = watch.staging[first + p].base;
         for (uint32_t operation = 1; operation <= RING_OP_BARRIER; operation++)
-                if (operation != RING_OP_SEND && operation != RING_OP_RECV && operation != RING_OP_ALL_TO_ALL_V)
+                if (operation != RING_OP_SEND && operation != RING_OP_RECV)
                         set_choice(e, comm, operation, operation == RING_OP_ALL_REDUCE ? PLAN_ONE_SHOT : PLAN_DIRECT,
                                    transport);
         for (uint32_t r = 0; r < n_ranks; r++) {
@@ -448,10 +510,50 @@ uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *ses
         return comm;
 }
 
+/* Of one GPU's hash: the entry, and the first place that is free. */
+template <typename T> static T *search(T *entries, uint32_t n, uint32_t ring, uint32_t id, uint32_t T::*name) {
+        uint32_t at = table_hash(ring, id);
+
+        while (entries[at % n].key && (entries[at % n].ring != ring || entries[at % n].*name != id))
+                at++;
+        return &entries[at % n];
+}
+
+void emulator_mislead(struct emulator *e, uint32_t session, uint32_t other, uint32_t handle, uint32_t buffer) {
+        const uint32_t to = e->session[session].ring, from = e->session[other].ring;
+        struct table *t = e->gpu[e->session[session].gpu].table;
+
+        put_entry(search(t->handles, TABLE_HANDLES, to, handle, &table_handle::handle),
+                  *search(t->handles, TABLE_HANDLES, from, handle, &table_handle::handle));
+        put_entry(search(t->buffers, TABLE_BUFFERS, to, buffer, &table_buffer::id),
+                  *search(t->buffers, TABLE_BUFFERS, from, buffer, &table_buffer::id));
+        publish(e, e->session[session].gpu);
+}
+
+void emulator_distrust(struct emulator *e, uint32_t comm) {
+        (void)e;
+        for (uint32_t i = 0; i < watch.n; i++)
+                watch.staging[i].distrusted = watch.staging[i].distrusted || watch.staging[i].comm == comm;
+}
+
 uint32_t emulator_reported(struct emulator *e, uint32_t comm, uint32_t rank) {
         const struct emulator_member *m = &e->comm[comm].rank[rank];
 
         return word_load(&e->gpu[e->session[m->session].gpu].report->rank[m->index].status);
+}
+
+uint64_t emulator_chunks(struct emulator *e, uint32_t comm, uint32_t transport, uint32_t region) {
+        const struct emulator_comm *c = &e->comm[comm];
+        uint64_t sum = 0;
+
+        for (uint32_t r = 0; r < c->n_ranks; r++)
+                for (uint32_t lane = 0; lane < STAGING_LANES; lane++) {
+                        const uint64_t at = staging_credit(&c->layout, transport, region, lane);
+
+                        for (uint32_t p = 0; p < c->n_ranks; p++)
+                                sum += word_load((const uint32_t *)(c->rank[r].staging + at) + p);
+                }
+        return sum;
 }
 
 void emulator_abort(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status) {
@@ -463,6 +565,71 @@ void emulator_abort(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t s
         publish(e, gpu);
 }
 
+void emulator_limit(struct emulator *e, uint32_t comm, uint32_t session, bool limited, uint32_t limit) {
+        struct emulator_session *s = &e->session[session];
+        struct emulator_gpu *g = &e->gpu[s->gpu];
+
+        for (uint32_t r = 0; r < e->comm[comm].n_ranks; r++)
+                if (e->comm[comm].rank[r].session == session)
+                        word_store(&g->table->ranks[e->comm[comm].rank[r].index].held, limited);
+        word_store(&g->table->rings[s->ring].limit, limit);
+        word_store(&g->table->rings[s->ring].limited, limited);
+        publish(e, s->gpu);
+}
+
+bool emulator_settled(struct emulator *e, uint32_t session, uint32_t limit) {
+        struct emulator_session *s = &e->session[session];
+        bool settled = true;
+
+        publish(e, s->gpu);
+        for (uint32_t i = 0; i < e->n_workers; i++)
+                settled = settled && e->gpu[s->gpu].report->level[i][s->ring] == limit;
+        return settled;
+}
+
+bool emulator_empty(struct emulator *e, uint32_t comm) {
+        const struct emulator_comm *c = &e->comm[comm];
+
+        publish_comm(e, comm);
+        for (uint32_t a = 0; a < c->n_ranks; a++)
+                for (uint32_t b = 0; b < c->n_ranks; b++)
+                        for (uint32_t i = 0; i < STAGING_LANES * STAGING_TRANSPORTS * STAGING_REGIONS; i++) {
+                                uint32_t lane = i % STAGING_LANES, t = i / STAGING_LANES % STAGING_TRANSPORTS;
+                                uint32_t region = i / STAGING_LANES / STAGING_TRANSPORTS;
+
+                                if (a != b && c->rank[a].states[lane].pushed[t][region][b] !=
+                                                      c->rank[b].states[lane].taken[t][region][a])
+                                        return false;
+                        }
+        return true;
+}
+
+void emulator_renew(struct emulator *e, uint32_t comm) {
+        struct emulator_comm *c = &e->comm[comm];
+
+        publish_comm(e, comm); /* nothing is cached any more */
+        for (uint32_t r = 0; r < c->n_ranks; r++) {
+                uint32_t sequence = c->rank[r].states[0].sequence;
+
+                memset(c->rank[r].staging, 0, c->layout.bytes);
+                memset(c->rank[r].states, 0, sizeof(struct lane_state) * STAGING_LANES);
+                c->rank[r].states[0].sequence = sequence;
+        }
+        for (uint32_t i = 0; i < watch.n; i++)
+                if (watch.staging[i].comm == comm)
+                        memset(watch.staging[i].published, 0, STAGING_REGIONS * STAGING_LANES * STAGING_RANKS_MAX * 4);
+}
+
+void emulator_retire(struct emulator *e, uint32_t session, uint32_t buffer) {
+        struct emulator_session *s = &e->session[session];
+        struct table *t = e->gpu[s->gpu].table;
+
+        for (uint32_t i = 0; i < TABLE_BUFFERS; i++)
+                if (t->buffers[i].key == 2 && t->buffers[i].ring == s->ring && t->buffers[i].id == buffer)
+                        word_store(&t->buffers[i].key, 1);
+        publish(e, s->gpu);
+}
+
 void emulator_leave(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t last, uint32_t status) {
         const struct emulator_member *m = &e->comm[comm].rank[rank];
         uint32_t gpu = e->session[m->session].gpu;
@@ -471,6 +638,14 @@ void emulator_leave(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t l
         word_store(&entry->last, last);
         word_store(&entry->has_last, 1);
         word_store(&entry->abort, status);
+        publish(e, gpu);
+}
+
+void emulator_left(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t who) {
+        const struct emulator_member *m = &e->comm[comm].rank[rank];
+        uint32_t gpu = e->session[m->session].gpu;
+
+        word_store(&e->gpu[gpu].table->ranks[m->index].left, who);
         publish(e, gpu);
 }
 
@@ -496,6 +671,13 @@ void emulator_skip(struct emulator *e, uint32_t session, uint32_t next) {
                 word_store(&released[sequence % BELL_DEPTH], sequence);
 }
 
+static void line_store(uint64_t *cells, uint32_t sequence, const uint32_t *line) {
+        for (uint32_t i = 0; i < RING_WORDS; i++) {
+                watch_jitter(16);
+                __atomic_store_n(&cells[i], (uint64_t)sequence << 32 | line[i], __ATOMIC_RELEASE);
+        }
+}
+
 uint32_t emulator_ring(struct emulator *e, uint32_t comm, uint32_t rank, const struct emulator_request *q) {
         struct emulator_member *m = &e->comm[comm].rank[rank];
         struct emulator_session *s = &e->session[m->session];
@@ -503,6 +685,7 @@ uint32_t emulator_ring(struct emulator *e, uint32_t comm, uint32_t rank, const s
         uint64_t *cells = (uint64_t *)(s->area + BELL_OFFSET_LINES) + slot * RING_WORDS;
         struct quad *inbox = (struct quad *)(s->area + BELL_OFFSET_INBOX) + slot * BELL_INLINE_PACKETS;
         uint32_t *released = (uint32_t *)(s->area + BELL_OFFSET_RELEASED);
+        bool last;
 
         if (word_load(&released[slot]) != sequence - BELL_DEPTH)
                 return 0;
@@ -519,7 +702,16 @@ uint32_t emulator_ring(struct emulator *e, uint32_t comm, uint32_t rank, const s
         line[RING_W_PEER] = q->root;
         line[RING_W_FLAGS] =
                 bell_lanes(q->in_bytes, q->out_bytes) << BELL_LANES_SHIFT | (q->inlined ? BELL_FLAG_INLINE : 0);
-        line[RING_W_SEQUENCE] = ++m->sequence;
+        if (q->operation == RING_OP_SEND || q->operation == RING_OP_RECV)
+                line[RING_W_SEQUENCE] = ++m->pair[q->operation == RING_OP_RECV][q->root % EMULATOR_RANKS_MAX];
+        else
+                line[RING_W_SEQUENCE] = ++m->sequence;
+        if (q->vector) {
+                line[RING_W_ARGUMENT] = slot * BELL_ARGUMENT_BYTES + 64;
+                for (uint32_t i = 0; i < 4 * e->comm[comm].n_ranks; i++)
+                        cell_store((uint64_t *)(s->area + BELL_OFFSET_ARGUMENT + line[RING_W_ARGUMENT]) + i,
+                                   q->vector[i]);
+        }
         if (q->redop == RMX_PREMUL_SUM) {
                 line[RING_W_ARGUMENT] = slot * BELL_ARGUMENT_BYTES + 64;
                 cell_store((uint64_t *)(s->area + BELL_OFFSET_ARGUMENT + line[RING_W_ARGUMENT]), q->scalar);
@@ -530,14 +722,19 @@ uint32_t emulator_ring(struct emulator *e, uint32_t comm, uint32_t rank, const s
                 line[RING_W_OUT_BUFFER] = q->out_buffer;
                 line[RING_W_OUT_LO] = (uint32_t)q->out_offset;
         }
+        /* Nothing orders the line and what is in the inbox. */
+        last = e->client.random >> 32 & 1;
+        if (!last)
+                line_store(cells, sequence, line);
         for (uint64_t at = 0; q->inlined && at < q->in_bytes; at += 8) {
                 uint64_t value = 0;
 
                 memcpy(&value, (const char *)q->in + at, q->in_bytes - at < 8 ? q->in_bytes - at : 8);
                 packet_store(&inbox[at / 8], value, sequence);
+                watch_jitter(64);
         }
-        for (uint32_t i = 0; i < RING_WORDS; i++)
-                __atomic_store_n(&cells[i], (uint64_t)sequence << 32 | line[i], __ATOMIC_RELEASE);
+        if (last)
+                line_store(cells, sequence, line);
         return sequence;
 }
 
@@ -572,13 +769,9 @@ bool emulator_poll(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t se
 
 uint32_t emulator_wait(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t sequence,
                        const struct emulator_request *q) {
-        uint64_t limit = emulator_now_ms() + EMULATOR_STUCK_MS;
         uint32_t status;
 
-        while (!emulator_poll(e, comm, rank, sequence, q, &status)) {
-                if (emulator_now_ms() > limit)
-                        emulator_stuck(e, "a request is not finished");
-                sched_yield();
-        }
+        while (!emulator_poll(e, comm, rank, sequence, q, &status))
+                emulator_turn(e, "a request is not finished");
         return status;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * The device's interpreter on CPU threads: the sources of the resident kernel compiled for the host (warps of one
+ * The device's interpreter without a device: the sources of the resident kernel compiled for the host (warps of one
  * thread), with staging, bell areas and tables in ordinary memory between guard pages. See emulator.cc.
  *
- * The caller's thread plays the executors' control threads and all clients; everything here is called from it.
+ * Workers take turns with the caller (fiber.h), who plays the executors' control threads and all clients.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,12 +20,15 @@
 
 struct emulator;
 
+/* Scrambles. */
+uint64_t mix(uint64_t x);
+
 /* How it runs. */
-#define EMULATOR_JITTER 1u /* workers yield at random moments, also between two packets of a chunk */
+#define EMULATOR_JITTER 1u /* workers give way at random moments, also between two packets, to anybody */
 #define EMULATOR_WATCH  2u /* staging is checked: see watch.h */
 
 struct emulator_request {
-        uint32_t operation, type, redop, root;
+        uint32_t operation, type, redop, root; /* root: send, receive: the peer */
         uint64_t count;
         uint32_t in_buffer, out_buffer; /* ids of emulator_buffer */
         uint64_t in_offset, out_offset;
@@ -33,6 +36,7 @@ struct emulator_request {
         void *out;      /* inline: where the outbox is copied to */
         uint64_t in_bytes, out_bytes;
         uint64_t scalar;
+        const uint64_t *vector; /* all_to_all_v: its argument block, 4 words for each rank */
         bool inlined;
 };
 
@@ -45,6 +49,8 @@ void *emulator_memory(struct emulator *e, uint64_t bytes);
  */
 uint32_t emulator_session(struct emulator *e, uint32_t gpu, uint32_t first);
 uint32_t emulator_buffer(struct emulator *e, uint32_t session, void *memory, uint64_t bytes);
+/* The same number stands for other memory from now on, or for none. Nothing may be under way with it. */
+void emulator_buffer_move(struct emulator *e, uint32_t session, uint32_t id, void *memory, uint64_t bytes);
 /* A communicator whose rank r belongs to session[r]. `sequence` comm sequences and `chunks` chunks of each channel have
  * been counted before. */
 uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *session, uint32_t transport,
@@ -62,9 +68,10 @@ uint32_t emulator_wait(struct emulator *e, uint32_t comm, uint32_t rank, uint32_
                        const struct emulator_request *request);
 /* Prints what every worker has in hand, and ends the program. */
 [[noreturn]] void emulator_stuck(struct emulator *e, const char *why);
-/* Milliseconds after which something is stuck. */
-#define EMULATOR_STUCK_MS 40000u
-uint64_t emulator_now_ms(void);
+/* Lets workers go on. True: nothing has moved for so long that nothing will. */
+bool emulator_rests(struct emulator *e);
+/* Lets workers go on. If nothing moves, however often this is called: emulator_stuck. */
+void emulator_turn(struct emulator *e, const char *why);
 
 /* For whoever wants to write nonsense. */
 unsigned char *emulator_area(struct emulator *e, uint32_t session);
@@ -74,12 +81,33 @@ uint32_t emulator_next(struct emulator *e, uint32_t session);
 /* Gives up what the session has outstanding and goes on with the ring sequence `next`, as a client may. */
 void emulator_skip(struct emulator *e, uint32_t session, uint32_t next);
 
+/* The communicator's own staging is not watched any more. */
+void emulator_distrust(struct emulator *e, uint32_t comm);
+
+/* Puts what `other` calls so (a handle, a buffer) also where a search for the same number of the session begins, as if
+ * it had found no place nearer to its own. */
+void emulator_mislead(struct emulator *e, uint32_t session, uint32_t other, uint32_t handle, uint32_t buffer);
+
 /* The status that a rank's kernel has reported, 0: none. */
 uint32_t emulator_reported(struct emulator *e, uint32_t comm, uint32_t rank);
+/* Chunks that have been given back so far. */
+uint64_t emulator_chunks(struct emulator *e, uint32_t comm, uint32_t transport, uint32_t region);
 void emulator_abort(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status);
 /* The rank makes no requests after `last`: later ones are answered with status. */
 void emulator_leave(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t last, uint32_t status);
+/* The rank hears of others, a bit each, that make no requests any more. */
+void emulator_left(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t who);
 /* Stops the workers of a GPU and starts them again, with whatever is under way. */
 void emulator_restart(struct emulator *e, uint32_t gpu);
+/* Lines of the session from `limit` on stay where they are, or none do; ranks of the communicator are held. */
+void emulator_limit(struct emulator *e, uint32_t comm, uint32_t session, bool limited, uint32_t limit);
+/* Do all workers look for the limit, and have no task of held ranks? */
+bool emulator_settled(struct emulator *e, uint32_t session, uint32_t limit);
+/* Has all been pulled that was pushed, on all lanes? */
+bool emulator_empty(struct emulator *e, uint32_t comm);
+/* Staging and channel counters begin anew, as after the restart of an executor. */
+void emulator_renew(struct emulator *e, uint32_t comm);
+/* Takes the buffer out of the table. */
+void emulator_retire(struct emulator *e, uint32_t session, uint32_t buffer);
 /* A worker stands still until it is let go. */
 void emulator_hold(struct emulator *e, uint32_t gpu, uint32_t worker, bool hold);

@@ -129,6 +129,24 @@ static void sweep_types(struct rig *rig) {
                 }
 }
 
+/* The sums that have code of their own. */
+static void sweep_sums(struct rig *rig) {
+        static const uint32_t types[] = {RMX_FLOAT32, RMX_FLOAT16, RMX_BFLOAT16};
+
+        for (uint32_t type : types)
+                for (uint32_t way = 0; way < 3; way++) {
+                        struct collective_case c = {};
+
+                        c.n = rig->n;
+                        c.operation = RING_OP_ALL_REDUCE;
+                        c.type = type;
+                        c.count = 776;
+                        c.inlined = way == 1;
+                        c.in_place = way == 2;
+                        run(rig, &c);
+                }
+}
+
 static void sweep(uint32_t n, uint32_t workers, uint32_t transport, uint32_t all_reduce, uint32_t flags) {
         static const uint64_t counts[] = {0, 1, 3, 8, 33, 129, 1000, 4097, 9001};
         struct collective_case last = {};
@@ -140,6 +158,7 @@ static void sweep(uint32_t n, uint32_t workers, uint32_t transport, uint32_t all
                 for (uint64_t count : counts)
                         sweep_operation(&rig, operation, count);
         sweep_types(&rig);
+        sweep_sums(&rig);
         for (uint32_t g = 0; g < n; g++)
                 emulator_restart(rig.e, g);
         last.n = n;

@@ -2,10 +2,10 @@
 #pragma once
 /*
  * Stands between the device code and memory: emulator.cc includes this after gpu/device/order.h and before the rest, so
- * that every store and every poll of the interpreter goes through here.
+ * that every load and store of shared memory by the interpreter goes through here.
  *
- * Jitter: a worker yields now and then, so that chunks are seen half filled and orders change. Warps of one thread on a
- * few processors would otherwise push whole chunks at a time.
+ * Turns: a worker lets others go on once in each look at the tables. Jitter: between any two accesses, too, now and
+ * then, so that chunks and lines are seen half written and orders change.
  *
  * Watch: staging is a row of channels (source, destination, region, lane, transport), each a FIFO of slots. Two things
  * must hold whatever the schedule:
@@ -14,12 +14,12 @@
  *   - nothing is read from a chunk that has been given back: it is poisoned just before the credit is stored, so late
  *     readers see wrong data or flags that never were.
  */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "gpu/device/order.h"
 #include "gpu/device/staging.h"
+#include "tests/device/fiber.h"
 
 #define WATCH_STAGINGS 64u
 
@@ -27,8 +27,17 @@ struct watch_staging {
         uint64_t base;
         const struct staging_layout *layout;
         uint32_t comm, rank;
+        bool distrusted;                       /* its clients may write nonsense: what happens here is not looked at */
         uint64_t credit_of[STAGING_RANKS_MAX]; /* where rank p's staging begins: its credits are there */
         uint32_t *published;                   /* [region][lane][source]: bulk chunks with their flag set */
+};
+
+/* Of a worker. */
+struct watch_thread {
+        uint64_t random;     /* 0: no jitter */
+        const void *version; /* looked at once a round */
+        const uint32_t *hold;
+        const uint32_t *stop;
 };
 
 /* One emulator at a time; filled before workers can see the communicator. */
@@ -36,26 +45,30 @@ static struct {
         uint64_t begin, stride;
         uint32_t n;
         bool on;
+        uint64_t stores;           /* of all workers: whether anything moves */
+        struct watch_thread *self; /* NULL: the caller of the emulator */
         struct watch_staging staging[WATCH_STAGINGS];
 } watch;
 
-struct watch_thread {
-        uint64_t random; /* 0: no jitter */
-        const uint32_t *hold;
-        const uint32_t *stop;
-};
-static thread_local struct watch_thread watch_self;
+static inline void watch_yield(void) {
+        struct watch_thread *self = watch.self;
+
+        do
+                fiber_yield();
+        while (self && *self->hold && !*self->stop);
+        watch.self = self;
+}
 
 static inline void watch_jitter(uint32_t one_in) {
-        struct watch_thread *t = &watch_self;
+        struct watch_thread *t = watch.self;
 
-        if (!t->random)
+        if (!t || !t->random)
                 return;
         t->random ^= t->random << 13;
         t->random ^= t->random >> 7;
         t->random ^= t->random << 17;
         if ((t->random >> 20) % one_in == 0)
-                sched_yield();
+                watch_yield();
 }
 
 [[noreturn]] static void watch_fail(const struct watch_staging *s, const char *what, uint32_t region, uint32_t lane,
@@ -67,10 +80,12 @@ static inline void watch_jitter(uint32_t one_in) {
 
 static inline struct watch_staging *watch_find(const void *at) {
         uint64_t offset = (uint64_t)at - watch.begin;
+        struct watch_staging *s;
 
         if (!watch.on || (uint64_t)at < watch.begin || offset >= watch.stride * watch.n)
                 return NULL;
-        return &watch.staging[offset / watch.stride];
+        s = &watch.staging[offset / watch.stride];
+        return s->distrusted ? NULL : s;
 }
 
 static inline uint32_t *watch_published(struct watch_staging *s, uint32_t region, uint32_t lane, uint32_t source) {
@@ -107,7 +122,7 @@ static inline void watch_chunk_store(struct watch_staging *s, const void *to, bo
         credit = word_load(
                 (const uint32_t *)(s->credit_of[source] + staging_credit(s->layout, transport, region, lane)) +
                 s->rank);
-        number = packet ? flag - 1 : __atomic_load_n(watch_published(s, region, lane, source), __ATOMIC_RELAXED);
+        number = packet ? flag - 1 : *watch_published(s, region, lane, source);
         if ((int32_t)(number - credit) >= (int32_t)STAGING_SLOTS)
                 watch_fail(s, "overwritten before it was given back", region, lane, slot, source, number);
         if (number % STAGING_SLOTS != slot)
@@ -143,9 +158,9 @@ static inline void watch_flag_store(struct watch_staging *s, uint64_t offset, ui
         lane = (uint32_t)(index / STAGING_SLOTS % STAGING_LANES);
         region = (uint32_t)(index / STAGING_SLOTS / STAGING_LANES);
         published = watch_published(s, region, lane, source);
-        if (value != __atomic_load_n(published, __ATOMIC_RELAXED) + 1)
+        if (value != *published + 1)
                 watch_fail(s, "flags do not count up", region, lane, 0, source, value);
-        __atomic_store_n(published, value, __ATOMIC_RELAXED);
+        *published = value;
 }
 
 /* ---- what the device code calls instead ----------------------------------------------------------------------------
@@ -154,6 +169,7 @@ static inline void watch_word_store(uint32_t *to, uint32_t value) {
         struct watch_staging *s = watch_find(to);
 
         watch_jitter(16);
+        watch.stores++;
         if (s) {
                 uint64_t offset = (uint64_t)to - s->base;
 
@@ -171,6 +187,7 @@ static inline void watch_quad_store(struct quad *to, struct quad v) {
         struct watch_staging *s = watch_find(to);
 
         watch_jitter(64);
+        watch.stores++;
         if (s)
                 watch_chunk_store(s, to, false, 0);
         quad_store(to, v);
@@ -180,20 +197,44 @@ static inline void watch_packet_store(struct quad *to, uint64_t payload, uint32_
         struct watch_staging *s = watch_find(to);
 
         watch_jitter(64);
+        watch.stores++;
         if (s)
                 watch_chunk_store(s, to, true, flag);
         packet_store(to, payload, flag);
 }
 
-static inline uint64_t watch_cell_load(const uint64_t *from) {
-        const struct watch_thread *t = &watch_self;
+static inline void watch_cell_store(uint64_t *to, uint64_t value) {
+        watch_jitter(16);
+        watch.stores++;
+        cell_store(to, value);
+}
 
-        while (t->hold && __atomic_load_n(t->hold, __ATOMIC_RELAXED) && !word_load(t->stop))
-                sched_yield();
+static inline uint32_t watch_word_load(const uint32_t *from) {
+        watch_jitter(64);
+        return word_load(from);
+}
+
+static inline uint64_t watch_cell_load(const uint64_t *from) {
+        if (watch.self && (const void *)from == watch.self->version)
+                watch_yield();
+        else
+                watch_jitter(64);
         return cell_load(from);
 }
 
+static inline struct quad watch_quad_load(const struct quad *from) {
+        watch_jitter(64);
+        return quad_load(from);
+}
+
+/* The round has a turn of its own. */
+static inline void watch_pause(void) {}
+
+#define word_load    watch_word_load
 #define word_store   watch_word_store
+#define cell_load    watch_cell_load
+#define cell_store   watch_cell_store
+#define quad_load    watch_quad_load
 #define quad_store   watch_quad_store
 #define packet_store watch_packet_store
-#define cell_load    watch_cell_load
+#define poll_pause   watch_pause

@@ -27,7 +27,12 @@ struct fake_set {
 struct plane {
         struct plane_options options;
         struct fake_set rings, buffers, comms, peers;
-        uint64_t comm_peers[FAKE_THINGS]; /* mask of GPUs whose pools a comm uses, by place in comms */
+        struct fake_comm {
+                uint64_t peers; /* mask of GPUs whose pools it uses */
+                uint64_t here;  /* mask of ranks */
+                bool held, has_upto;
+                uint32_t upto;
+        } comm[FAKE_THINGS]; /* by place in comms */
         bool drained;
 };
 
@@ -214,7 +219,7 @@ static int fake_peer_add(struct plane *plane, uint32_t gpu, uint64_t instance, c
         if (r)
                 return r;
         for (unsigned int i = 0; peer && i < plane->comms.n; i++)
-                if (plane->comm_peers[i] >> gpu & 1)
+                if (plane->comm[i].peers >> gpu & 1 && !plane->comm[i].held)
                         fake_wrong(plane, "peer_add under a comm", plane->comms.things[i].key);
         if (!peer)
                 peer = fake_add(plane, &plane->peers, "peer_add", gpu, 0);
@@ -265,7 +270,7 @@ static void fake_buffer_retire(struct plane *plane, uint64_t session, uint32_t i
 static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
         int r = fake_fails(plane, "comm_attach", error);
         char members[1024] = "";
-        uint64_t peers = 0;
+        uint64_t peers = 0, here = 0;
         size_t used = 0;
 
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
@@ -273,6 +278,7 @@ static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, 
 
                 used += (size_t)snprintf(members + used, sizeof(members) - used, " %s%u@%" PRIu64,
                                          member->here ? "+" : "", member->gpu, member->staging);
+                here |= (uint64_t)member->here << i;
                 if (member->here)
                         continue;
                 peers |= UINT64_C(1) << member->gpu;
@@ -283,15 +289,85 @@ static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, 
                  comm->code, comm->failed_rank, comm->n_choices, members);
         if (r)
                 return r;
-        plane->comm_peers[plane->comms.n] = peers;
+        if (comm->first)
+                fake_log(plane, "comm_first %" PRIu64 " %u", comm->id, comm->first);
+        plane->comm[plane->comms.n] = (struct fake_comm){.peers = peers, .here = here};
         fake_add(plane, &plane->comms, "comm_attach", comm->id, 0);
         return 0;
+}
+
+static struct fake_comm *fake_comm(struct plane *plane, uint64_t comm) {
+        struct fake_thing *thing = fake_find(&plane->comms, comm, 0);
+
+        return thing ? &plane->comm[thing - plane->comms.things] : NULL;
+}
+
+static int fake_comm_hold(struct plane *plane, uint64_t id, bool has_upto, uint32_t upto, char *error) {
+        struct fake_comm *comm = fake_comm(plane, id);
+        int r = fake_fails(plane, "comm_hold", error);
+
+        fake_log(plane, "comm_hold %" PRIu64 " upto=%d", id, has_upto ? (int)upto : -1);
+        if (!comm)
+                fake_wrong(plane, "comm_hold", id);
+        if (r)
+                return r;
+        comm->held = true;
+        comm->has_upto = has_upto;
+        comm->upto = upto;
+        return 0;
+}
+
+/* A rank has begun what "taken" says, and what it is told to. */
+static uint32_t fake_comm_level(struct plane *plane, uint64_t id, struct plane_level *levels, uint32_t max) {
+        const struct fake_comm *comm = fake_comm(plane, id);
+        FILE *file = fake_open_of(plane, "taken", "re");
+        uint32_t n = 0, taken = 0;
+
+        if (file && fscanf(file, "%u", &taken) != 1)
+                taken = 0;
+        if (file)
+                fclose(file);
+        for (uint32_t rank = 0; comm && comm->held && rank < 64 && n < max; rank++)
+                if (comm->here >> rank & 1) {
+                        levels[n] = (struct plane_level){
+                                .rank = rank,
+                                .taken = comm->has_upto && (int32_t)(comm->upto - taken) > 0 ? comm->upto : taken,
+                                .settled = !fake_exists(plane, "unsettled"),
+                        };
+                        for (uint32_t p = 0; p < PLAN_RANKS_MAX; p++) { /* any number that fits the others' */
+                                levels[n].pushed[p] = 100 * rank + p + fake_exists(plane, "pushed");
+                                levels[n].pulled[p] = 100 * p + rank;
+                        }
+                        n++;
+                }
+        return n;
+}
+
+static int fake_comm_move(struct plane *plane, const struct plane_comm *what, char *error) {
+        struct fake_comm *comm = fake_comm(plane, what->id);
+
+        fake_log(plane, "comm_move %" PRIu64 " first=%u", what->id, what->first);
+        if (!comm || !comm->held)
+                fake_wrong(plane, "comm_move", what->id);
+        return fake_fails(plane, "comm_move", error);
+}
+
+static void fake_comm_release(struct plane *plane, uint64_t id) {
+        struct fake_comm *comm = fake_comm(plane, id);
+
+        fake_log(plane, "comm_release %" PRIu64, id);
+        if (!comm || !comm->held)
+                fake_wrong(plane, "comm_release", id);
+        else
+                comm->held = false;
 }
 
 static void fake_comm_abort(struct plane *plane, uint64_t comm, uint32_t status) {
         fake_log(plane, "comm_abort %" PRIu64 " code=%u rank=%d", comm, status & 0xff, (int)(status >> 16) - 1);
         if (!fake_find(&plane->comms, comm, 0))
                 fake_wrong(plane, "comm_abort", comm);
+        if (fake_comm(plane, comm))
+                fake_comm(plane, comm)->held = false;
         while (fake_exists(plane, "hang"))
                 poll(NULL, 0, 10);
 }
@@ -301,7 +377,7 @@ static void fake_comm_detach(struct plane *plane, uint64_t comm) {
 
         fake_log(plane, "comm_detach %" PRIu64, comm);
         if (thing)
-                plane->comm_peers[thing - plane->comms.things] = plane->comm_peers[plane->comms.n - 1];
+                plane->comm[thing - plane->comms.things] = plane->comm[plane->comms.n - 1];
         fake_remove(plane, &plane->comms, "comm_detach", comm, 0);
 }
 
@@ -360,6 +436,10 @@ const struct plane_ops railmux_gpu_plane = {
         .comm_abort = fake_comm_abort,
         .comm_detach = fake_comm_detach,
         .rank_leave = fake_rank_leave,
+        .comm_hold = fake_comm_hold,
+        .comm_level = fake_comm_level,
+        .comm_move = fake_comm_move,
+        .comm_release = fake_comm_release,
         .tick = fake_tick,
         .report = fake_report,
         .drain = fake_drain,

@@ -466,10 +466,18 @@ int kernel_preload(void) {
 }
 
 static void acknowledge(const struct kernel_run *run, uint32_t version) {
+        const struct table *table = run->arguments.table;
         uint32_t n = atomic_load(&fake.not_begun) ? FAKE_WORKERS : run->n_blocks * FAKE_WORKERS;
 
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
+                if (fake.at_level)
+                        for (uint32_t ring = 0; ring < TABLE_RINGS; ring++)
+                                if (__atomic_load_n(&table->rings[ring].limited, __ATOMIC_RELAXED))
+                                        __atomic_store_n(&run->arguments.report->level[i][ring],
+                                                         fake.at_level(i, ring, table->rings[ring].limit),
+                                                         __ATOMIC_RELAXED);
                 __atomic_store_n(&run->arguments.report->acknowledged[i], version, __ATOMIC_RELEASE);
+        }
 }
 
 static void *kernel_main(void *argument) {

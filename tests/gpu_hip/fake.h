@@ -23,6 +23,8 @@ struct fake {
         _Atomic uint32_t kept;         /* tasks put aside by worker 0 when it ends */
         void (*at_look)(void);         /* runs at each look at a stream */
         void (*_Atomic at_stop)(void); /* runs in the kernel's thread before it ends */
+        /* Runs there too: what a worker says of a limited ring. */
+        uint64_t (*_Atomic at_level)(uint32_t worker, uint32_t ring, uint32_t limit);
 
         /* for tests to look at */
         uint32_t violations; /* calls that would have waited for the kernel's end while it ran, and misuse */

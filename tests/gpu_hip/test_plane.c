@@ -279,8 +279,10 @@ static void leaving_and_aborting(void **state) {
         assert_int_equal(r0->abort, ring_status(RMX_E_PEER_LOST, 1));
         assert_int_equal(r0->has_last, 1);
         assert_int_equal(r0->last, 40);
+        assert_int_equal(r0->left, 1u << 1);
         f->ops->rank_leave(f->plane, 77, 2, 50); /* later: the first counts */
         assert_int_equal(r3->last, 40);
+        assert_int_equal(r3->left, 1u << 1 | 1u << 2);
         f->ops->rank_leave(f->plane, 77, 2, 39); /* before it */
         assert_int_equal(r3->last, 39);
         assert_int_equal(r3->abort, ring_status(RMX_E_PEER_LOST, 2));

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* Executors of GPUs that are replaced as planned: communicators stand still, and go on. */
+#include "tests/cmocka_all.h"
+#include "tests/daemon/fixture.h"
+
+#include "gpu/plane.h"
+#include "railmux/railmux.h"
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define GPUS 4u
+
+struct set { /* a fixture, four clients, a comm of all and one of the first two */
+        struct fixture fixture;
+        struct client *clients[GPUS];
+        uint64_t all, pair;
+        uint32_t all_handles[GPUS], pair_handles[2];
+};
+
+static int setup(void **state) {
+        struct set *set = malloc(sizeof(*set));
+
+        fixture_setup_planes(&set->fixture, GPUS, false);
+        for (uint32_t i = 0; i < GPUS; i++)
+                set->clients[i] = client_open(&set->fixture);
+        set->all = make_comm(set->clients, GPUS, set->all_handles);
+        set->pair = make_comm(set->clients, 2, set->pair_handles);
+        *state = set;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct set *set = *state;
+
+        fixture_teardown(&set->fixture);
+        free(set);
+        return 0;
+}
+
+/* How many lines of this kind about this comm. */
+static unsigned int count(struct set *set, uint32_t gpu, const char *what, uint64_t comm, const char *more) {
+        char text[96];
+
+        snprintf(text, sizeof(text), "%s %" PRIu64 "%s", what, comm, more);
+        return plane_count(&set->fixture, gpu, text);
+}
+
+static void assert_told_nothing(struct set *set) {
+        uint8_t id[COMM_ID_BYTES];
+
+        for (uint32_t i = 0; i < GPUS; i++) {
+                call_id_create(set->clients[i], id); /* events come before the answer */
+                assert_false(client_has_event(set->clients[i], RAILMUX__SESSION__EVENT__BODY_COMM_FAILED));
+                assert_false(client_has_event(set->clients[i], RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED));
+        }
+}
+
+static uint32_t failure_of(struct client *client, uint32_t handle) {
+        struct inbox_message *event = client_event(client, RAILMUX__SESSION__EVENT__BODY_COMM_FAILED);
+        uint32_t code = event->message->event->comm_failed->code;
+
+        assert_int_equal(event->message->event->comm_failed->handle, handle);
+        client_drop(client, event);
+        return code;
+}
+
+/* One is replaced: the comm of all goes on where it was, the others' is not touched, and nobody is told anything. */
+static void test_replaced(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        uint32_t handles[GPUS];
+
+        client_drop(set->clients[3], client_answer(set->clients[3], send_ring_open_device(set->clients[3], 3, "a", 0)));
+        for (uint32_t i = 0; i < GPUS; i++)
+                plane_write(f, i, "taken", i == 1 ? "42" : "41");
+        assert_int_equal(plane_stop(f, 3), 0);
+        for (uint32_t i = 0; i < GPUS; i++) {
+                assert_true(count(set, i, "comm_hold", set->all, " upto=-1") >= 1);
+                assert_int_equal(count(set, i, "comm_hold", set->pair, ""), 0);
+                assert_int_equal(count(set, i, "comm_abort", set->all, ""), 0);
+        }
+        assert_true(count(set, 3, "comm_hold", set->all, " upto=42") >= 1);
+        assert_int_equal(plane_count(f, 3, "close"), 1);
+        assert_told_nothing(set);
+        plane_start(f, 3);
+        plane_wait_ready(f, GPUS);
+        fixture_wait(f, plane_count(f, 3, "ring_attach") == 2);
+        for (uint32_t i = 0; i < 3; i++) {
+                fixture_wait(f, count(set, i, "comm_release", set->all, "") == 1);
+                assert_int_equal(count(set, i, "comm_move", set->all, " first=43"), 1);
+                assert_int_equal(plane_count(f, i, "peer_add 3"), 2);
+                assert_true(plane_line(f, i, "peer_add 3") < plane_line(f, i, "comm_move"));
+                assert_int_equal(count(set, i, "comm_detach", set->all, ""), 0);
+                assert_int_equal(count(set, i, "comm_attach", set->all, ""), 1);
+        }
+        assert_int_equal(count(set, 3, "comm_first", set->all, " 43"), 1);
+        assert_true(plane_line(f, 3, "comm_attach") < plane_line(f, 3, "ring_attach"));
+        assert_told_nothing(set);
+        make_comm(set->clients, GPUS, handles);
+        for (uint32_t r = 0; r < GPUS; r++)
+                assert_int_equal(
+                        take_ack(set->clients[r], send_comm_destroy(set->clients[r], set->all_handles[r], 44), NULL, 0),
+                        0);
+}
+
+/* A rank waits for one that does not ring: the wait has a bound. */
+static void test_unsettled(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+
+        plane_write(f, 1, "unsettled", "");
+        assert_int_equal(plane_stop(f, 3), 0);
+        for (uint32_t i = 0; i < GPUS; i++)
+                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]),
+                                 i == 3 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
+        assert_int_equal(count(set, 0, "comm_abort", set->all, ""), 1);
+        assert_int_equal(count(set, 0, "comm_release", set->all, ""), 0);
+}
+
+/* What was sent and not received would be lost. */
+static void test_unreceived(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+
+        plane_write(f, 1, "pushed", "");
+        assert_int_equal(plane_stop(f, 3), 0);
+        for (uint32_t i = 0; i < GPUS; i++)
+                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]),
+                                 i == 3 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
+}
+
+/* All at once, as an upgrade does it. */
+static void test_all_replaced(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        pid_t pid;
+
+        for (uint32_t i = 0; i < GPUS; i++)
+                client_drop(set->clients[i],
+                            client_answer(set->clients[i], send_ring_open_device(set->clients[i], i, "a", 0)));
+        for (uint32_t i = 0; i < GPUS; i++)
+                plane_write(f, i, "taken", "7");
+        for (uint32_t i = 0; i < GPUS; i++)
+                kill(f->planes[i], SIGTERM);
+        for (uint32_t i = 0; i < GPUS; i++) {
+                fixture_wait(f, (pid = waitpid(f->planes[i], NULL, WNOHANG)) != 0);
+                f->planes[i] = 0;
+        }
+        for (uint32_t i = 0; i < GPUS; i++)
+                plane_start(f, GPUS - 1 - i);
+        plane_wait_ready(f, GPUS);
+        for (uint32_t i = 0; i < GPUS; i++) {
+                fixture_wait(f, plane_count(f, i, "ring_attach") == 2);
+                assert_int_equal(count(set, i, "comm_first", set->all, " 8"), 1);
+                assert_int_equal(count(set, i, "comm_first", set->pair, " 8"), i < 2);
+                assert_true(plane_line(f, i, "comm_attach") < plane_line(f, i, "ring_attach"));
+        }
+        assert_told_nothing(set);
+}
+
+/* Another one dies while a communicator stands. */
+static void test_another_dies(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        uint32_t handles[GPUS];
+
+        client_drop(set->clients[3], client_answer(set->clients[3], send_ring_open_device(set->clients[3], 3, "a", 0)));
+        assert_int_equal(plane_stop(f, 3), 0);
+        plane_kill(f, 2);
+        for (uint32_t i = 0; i < GPUS; i++)
+                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]),
+                                 i == 2 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
+        plane_start(f, 3);
+        plane_start(f, 2);
+        plane_wait_ready(f, GPUS);
+        fixture_wait(f, plane_count(f, 3, "ring_attach") == 2);
+        make_comm(set->clients, GPUS, handles);
+}
+
+/* A rank's process ends meanwhile. */
+static void test_client_dies(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+
+        assert_int_equal(plane_stop(f, 3), 0);
+        client_close(set->clients[1]);
+        for (uint32_t i = 2; i < GPUS; i++)
+                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]), RMX_E_PEER_LOST);
+        plane_start(f, 3);
+        plane_wait_ready(f, GPUS);
+}
+
+/* Another one ends while the first is away, and once more later. */
+static void test_one_after_the_other(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+
+        for (uint32_t i = 0; i < GPUS; i++)
+                plane_write(f, i, "taken", "5");
+        assert_int_equal(plane_stop(f, 3), 0);
+        assert_int_equal(plane_stop(f, 2), 0);
+        plane_start(f, 3);
+        fixture_wait(f, plane_count(f, 0, "peer_add 3") == 2);
+        assert_int_equal(plane_count(f, 0, "comm_move"), 0); /* not before both are back */
+        plane_start(f, 2);
+        plane_wait_ready(f, GPUS);
+        fixture_wait(f, plane_count(f, 0, "comm_release") == 1);
+        for (uint32_t i = 0; i < GPUS; i++)
+                plane_write(f, i, "taken", "6");
+        assert_int_equal(plane_stop(f, 2), 0);
+        plane_start(f, 2);
+        fixture_wait(f, plane_count(f, 0, "comm_release") == 2);
+        assert_int_equal(count(set, 3, "comm_move", set->all, " first=7"), 1);
+        assert_int_equal(count(set, 2, "comm_first", set->all, " 6"), 1);
+        assert_int_equal(count(set, 2, "comm_first", set->all, " 7"), 1);
+        assert_told_nothing(set);
+}
+
+/* A new comm waits for the new executor. */
+static void test_made_meanwhile(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        uint64_t calls[GPUS];
+        uint8_t id[COMM_ID_BYTES];
+
+        assert_int_equal(plane_stop(f, 0), 0);
+        call_id_create(set->clients[0], id);
+        for (uint32_t r = 0; r < GPUS; r++)
+                calls[r] = send_comm_create(set->clients[r], id, GPUS, r);
+        plane_start(f, 0);
+        for (uint32_t r = 0; r < GPUS; r++)
+                assert_int_equal(take_comm(set->clients[r], calls[r]).code, 0);
+        assert_told_nothing(set);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_replaced, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_unsettled, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_unreceived, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_all_replaced, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_another_dies, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_client_dies, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_one_after_the_other, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_made_meanwhile, setup, teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Proves that the tests of the interpreter can fail: each mutant below breaks one thing in a copy of gpu/device, and the
+# test that it names has to find it.
+# usage: interpreter_mutants.sh CXX SOURCE_DIR LIBRARY...     (SOURCE_DIR: top of the tree; what the tests link with)
+set -eu
+cxx=$1
+top=$2
+shift 2
+libraries=$*
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -ffp-contract=off -fno-strict-aliasing -w"
+here=$top/tests/device
+n=0
+
+for source in fiber collective_cases traffic test_hostile test_interpret test_mismatch test_order test_tables test_wraps; do
+        $cxx $flags -I"$top" -I"$top/include" -c "$here/$source.cc" -o "$work/$source.o" &
+        n=$((n + 1))
+        [ $((n % 3)) != 0 ] || wait
+done
+wait
+n=0
+
+# mutant NAME FILE TEST SED...
+mutant() {
+        start found "$@"
+}
+
+# A change that does no harm, with the reason. Listed, so that nobody thinks that it is what holds things together.
+equivalent() {
+        start kept "$@"
+}
+
+# Two at a time.
+start() {
+        n=$((n + 1))
+        mkdir "$work/$n"
+        (
+                trap - EXIT
+                try "$work/$n" "$@" >"$work/$n.report" 2>&1 || echo "$3: failed itself" >>"$work/$n.report"
+        ) &
+        [ $((n % 2)) != 0 ] || wait
+}
+
+try() {
+        at=$1 expected=$2 name=$3 file=$4 test=$5
+        shift 5
+        mkdir -p "$at/gpu/device"
+        cp "$top"/gpu/device/*.h "$at/gpu/device/"
+        sed -E -i "$@" "$at/gpu/device/$file"
+        if cmp -s "$at/gpu/device/$file" "$top/gpu/device/$file"; then
+                echo "$name: wrong: the mutation changes nothing; $file has moved on, so must this list"
+                return
+        fi
+        if ! $cxx $flags -I"$at" -I"$top" -I"$top/include" -c "$here/emulator.cc" -o "$at/emulator.o" 2>"$at/out"; then
+                echo "$name: wrong: does not compile: $(grep -m1 error "$at/out")"
+                return
+        fi
+        $cxx "$work/$test.o" "$work/fiber.o" "$work/collective_cases.o" "$work/traffic.o" "$at/emulator.o" $libraries -lm \
+                -o "$at/test"
+        status=0
+        (ulimit -c 0 && RAILMUX_SEED=1 RAILMUX_FULL=0 timeout -s KILL 20 "$at/test") >"$at/out" 2>&1 || status=$?
+        case $expected-$status in
+        found-0 | kept-[1-9]*) echo "$name: wrong: should be $expected, $test ended with status $status" ;;
+        found-*) echo "$name: found by $test ($(grep -v RAILMUX_SEED "$at/out" | sed -n 1p))" ;;
+        *) echo "$name: equivalent" ;;
+        esac
+        rm -rf "$at"
+}
+
+# Bodies of functions, as ranges of sed expressions.
+room='/^DEVICE bool run_room/,/^}/'
+arrived='/^DEVICE bool run_arrived/,/^}/'
+pushed='/^DEVICE void run_pushed/,/^}/'
+resume='/^DEVICE uint32_t run_resume/,/^}/'
+unit_sum='/^DEVICE bool unit_sum/,/^}/'
+copy_packets='/DEVICE bool copy_packets/,/^}/'
+find_rank='/^DEVICE uint32_t take_find_rank/,/^}/'
+address='/^DEVICE uint64_t take_address/,/^}/'
+check='/^DEVICE uint32_t take_check/,/^}/'
+refresh='/^DEVICE_OUTLINE void worker_refresh/,/^}/'
+save='/^DEVICE_OUTLINE void worker_save/,/^}/'
+restore='/^DEVICE_OUTLINE void worker_restore/,/^}/'
+task_run='/^DEVICE bool task_run\(/,/^}/'
+acknowledge='/^DEVICE_OUTLINE void worker_acknowledge/,/^}/'
+
+# ---- chunks and credits
+mutant "credit not looked at" phase.h test_order "$room s/room = false;/room = true;/"
+mutant "one credit too many" phase.h test_order "$room s/>= \(int32_t\)STAGING_SLOTS/> (int32_t)STAGING_SLOTS/"
+mutant "room never looked at again" phase.h test_order "$room s/r->counter->room\[region\]\[p\] =$/uint32_t unused =/"
+mutant "room believed before it is looked at" worker.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p];/"
+# It is looked at all the same.
+equivalent "less room believed than there can be" worker.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p] - STAGING_SLOTS - 1;/"
+mutant "packets numbered from 0" phase.h test_interpret "$room s/= pushed \+ 1;/= pushed;/"
+mutant "bulk chunks numbered from 0" phase.h test_interpret "$pushed s/pushed \+ 1\);/pushed);/"
+mutant "bulk flags not waited for" phase.h test_interpret "$arrived s/arrived = arrived && spins < r->spins;//"
+mutant "only one slot" phase.h test_interpret "$arrived s/slot = taken % STAGING_SLOTS;/slot = 0;/"
+mutant "credit given twice" phase.h test_interpret "s/\+\+r->counter->taken\[region\]\[p\]/(r->counter->taken[region][p] += 2)/"
+
+# ---- a part in pieces
+mutant "progress forgotten" phase.h test_interpret "$resume s/return .*;/return 0;/"
+mutant "progress of another phase" phase.h test_order "$resume s/== phase_number \+ 1/!= 0/"
+mutant "a reduction's progress overwritten" phase.h test_order "$copy_packets s/if \(!r->task->begun .*/if (1)/"
+
+# ---- what comes out
+mutant "fold in reverse" phase.h test_interpret "s/for \(uint32_t p = 1; p < r->n; p\+\+\)/for (uint32_t p = r->n - 1; p > 0; p--)/"
+mutant "sum in reverse" phase.h test_interpret "$unit_sum s/x\[p\] = /x[N - 1 - p] = /"
+mutant "tail of the shards too long" phase.h test_interpret "s/t->count - span.offset < t->shard \? t->count - span.offset : t->shard/t->shard/"
+mutant "factor left out" phase.h test_interpret "s/return r->task->redop == RMX_PREMUL_SUM \?/return 0 ?/"
+# It copies what is there to where it is.
+equivalent "copies onto itself" phase.h test_interpret "s/if \(in == out && /if (0 \&\& /"
+
+# ---- lines
+mutant "root not checked" take.h test_hostile "$check s/k->root >= c->n_ranks/0/"
+mutant "end of a buffer not checked" take.h test_hostile "$address s/ \|\| bytes > cache->bytes - offset//"
+mutant "end of a buffer overflows" take.h test_hostile "$address s/offset > cache->bytes \|\| bytes > cache->bytes - offset/offset + bytes > cache->bytes/"
+mutant "handles of other rings" take.h test_hostile "$find_rank s/word_load\(&h->ring\) == ring && //"
+mutant "buffers of other rings" take.h test_hostile "$address s/word_load\(&b->ring\) == ring &&/1 \&\&/"
+mutant "buffers of other rings, while cached" take.h test_hostile "$address s/ \|\| cache->ring != ring//"
+mutant "counts of any size" take.h test_hostile "s/if \(k->count >> 44\)/if (0)/"
+mutant "inline requests of any size" take.h test_hostile "$check s/take_inline_fits\(k\)/1/"
+mutant "arguments from anywhere" take.h test_hostile "s/argument \/ BELL_ARGUMENT_BYTES < BELL_DEPTH/1/"
+mutant "lines of a later epoch" take.h test_hostile "$check s/ \|\| \(int32_t\)\(c->epoch - line\[RING_W_EPOCH\]\) < 0//"
+mutant "sequence not checked" worker.h test_hostile "s/const bool right = sequence == .*;/const bool right = true;/"
+mutant "places not counted" worker.h test_order "s/w.n_tasks \+ lanes <= TASK_MAX/1/"
+mutant "tasks of a lane in any order" worker.h test_order "s/behind = behind \|\| waiting.*;/;/"
+
+# ---- what is called
+# Who sends something, and who gets it, agree on the root already.
+equivalent "root not compared" take.h test_mismatch "s/ \| k->root;/;/"
+mutant "reduction not compared" take.h test_mismatch "s/ \| k->redop << 8//"
+mutant "what is told has no sequence" take.h test_mismatch "s/t->call \+= .*sequence.*;/;/"
+mutant "mismatch forgotten" worker.h test_mismatch "s/state->broken = \*ret_status;/;/"
+mutant "mismatch not told" worker.h test_mismatch "$task_run s/lane_done\(w, t->area, t->ring_sequence, 0, status\)/lane_done(w, t->area, t->ring_sequence, 0, 0)/"
+
+# ---- tables that change
+mutant "memo kept" worker.h test_tables "$refresh s/s->memo\[i\].line\[RING_W_HEAD\] = 0;/;/"
+mutant "buffers kept" worker.h test_tables "$refresh s/s->buffer\[i\].id = 0;/;/"
+mutant "plan kept" worker.h test_tables "$refresh s/s->cached_plan = 0;//"
+mutant "choices kept" worker.h test_tables "$refresh s/s->cached_choices = ~0u;//"
+mutant "rank kept" worker.h test_tables "$refresh s/s->rank.index = TABLE_RANKS;//"
+mutant "abort not seen by what is under way" worker.h test_tables "$acknowledge s/else if \(abort\)/else if (0)/; $task_run s/if \(s->rank.abort .*/if (0) {/"
+mutant "one more after the last" worker.h test_wraps "s/- s->rank.last\) > 0/- s->rank.last - 1) > 0/"
+
+# ---- kernels that end
+mutant "counters not written back" worker.h test_order "$save s/counter_flush_all\(w\);//"
+mutant "tasks forgotten" worker.h test_order "$restore s/saved \? from->n_tasks : 0/0/"
+mutant "places forgotten" worker.h test_order "$restore s/saved \? from->taken : 0/0/"
+mutant "looks for the first line again" worker.h test_order "$restore s/saved \? from->key\[i\] : 0/0/"
+
+# ---- numbers that wrap
+mutant "sequence 0 used" bell.h test_wraps "s/return sequence \+ 1 \? sequence \+ 1 : 1;/return sequence + 1;/"
+mutant "room compared as if nothing wrapped" phase.h test_wraps "$room s/\(int32_t\)\(pushed - r->counter->room\[region\]\[p\]\) >= \(int32_t\)STAGING_SLOTS/pushed >= r->counter->room[region][p] + STAGING_SLOTS/"
+mutant "last compared as if nothing wrapped" worker.h test_wraps "s/\(int32_t\)\(t->sequence - s->rank.last\) > 0/t->sequence > s->rank.last/"
+
+wait
+failed=0
+for i in $(seq "$n"); do
+        cat "$work/$i.report"
+        ! grep -q ': wrong: \|: failed itself' "$work/$i.report" || failed=$((failed + 1))
+done
+echo "$n mutants, $failed wrong"
+[ "$failed" = 0 ]

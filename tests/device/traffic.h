@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * Requests of any kind on one communicator, as they come from `seed`: the same for all ranks, but each rank rings them
+ * when it is told to. Every element that comes out is looked at. What is wrong, a status included, ends the
+ * program.
+ */
+#include "tests/device/collective_cases.h"
+
+#define TRAFFIC_WINDOW 8u
+
+struct traffic_slot {
+        struct collective_case c;
+        struct case_buffers b[EMULATOR_RANKS_MAX];
+        unsigned char *copy[EMULATOR_RANKS_MAX];
+        struct emulator_request q[EMULATOR_RANKS_MAX];
+        uint32_t sequence[EMULATOR_RANKS_MAX];
+        bool rung[EMULATOR_RANKS_MAX], harvested[EMULATOR_RANKS_MAX];
+        uint32_t n_harvested;
+};
+
+struct traffic {
+        struct emulator *e;
+        uint32_t comm, n, window;
+        uint64_t seed, max_bytes;
+        uint64_t rung[EMULATOR_RANKS_MAX]; /* requests made so far */
+        uint64_t prepared;                 /* requests that exist */
+        uint64_t finished;                 /* requests that all ranks have harvested, and that were right */
+        unsigned char *want;
+        struct traffic_slot slot[TRAFFIC_WINDOW];
+};
+
+void traffic_init(struct traffic *t, struct emulator *e, uint32_t comm, uint32_t n, const uint32_t *session,
+                  uint32_t window, uint64_t max_bytes, uint64_t seed);
+void traffic_deinit(struct traffic *t);
+/* The rank makes its next request. False: not now. */
+bool traffic_ring(struct traffic *t, uint32_t rank);
+/* Harvests what is finished; checks what all have finished. */
+void traffic_harvest(struct traffic *t);
+/* All ranks, by turns, until `requests` more are finished. */
+void traffic_run(struct traffic *t, uint64_t requests);
+/* Finishes what some ranks have begun. */
+void traffic_drain(struct traffic *t);
