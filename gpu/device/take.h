@@ -8,6 +8,7 @@
  * further load. Caches are filled by the whole warp.
  */
 #include "gpu/device/phase.h"
+#include "gpu/device/quick.h"
 
 #define TAKE_PART_PACKET 256u /* smallest part, bytes: a packet for each thread of a small warp */
 #define TAKE_PART_BULK   512u
@@ -410,6 +411,20 @@ DEVICE uint32_t take_access(const struct take *k) {
         return (k->in | k->out | k->bytes) & (unit - 1) ? ACCESS_ANY : ACCESS_WHOLE;
 }
 
+/* May the request go the quick way? Then says what its pieces are. The plan is cached. */
+DEVICE uint32_t take_quick(const struct worker *w, const struct take *k, uint32_t access, struct task *t) {
+        const uint32_t n = w->shared->rank.n_ranks, mode = quick_plan(&w->shared->plan);
+        const bool blocks = mode != QUICK_ONE_SHOT && mode != QUICK_TWO_SHOT;
+
+        if (mode == QUICK_NONE || access == ACCESS_ANY || k->transport != STAGING_PACKET || !k->count ||
+            (n != 2 && n != 4 && n != 8) || k->bytes > QUICK_BYTES_MAX / 8)
+                return QUICK_NONE;
+        t->stride = (uint32_t)(mode == QUICK_TWO_SHOT ? k->shard * k->element_bytes : k->bytes);
+        t->total = (uint32_t)(blocks ? n * k->bytes : k->bytes);
+        t->part_bytes = k->elements * k->element_bytes;
+        return mode;
+}
+
 /* Fills a task of no lane yet. The plan is cached. */
 DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t ring, struct task *t) {
         const struct worker_shared *s = w->shared;
@@ -437,6 +452,7 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
                 t->element_bytes = k->element_bytes;
                 t->inlined = k->inlined;
                 t->access = take_access(k);
+                t->quick = take_quick(w, k, t->access, t);
                 t->begun = 0;
                 UNROLL
                 for (uint32_t f = 0; f < TASK_PHASES; f++)
@@ -445,16 +461,9 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
         warp_sync();
 }
 
-/* The same for one lane of one request. False: this lane has nothing to do. */
+/* The same for one lane of one request, which has something to do. False: lane 0 has nobody to tell or ask. */
 DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_t ring_sequence, uint32_t lane,
                         uint32_t cache, struct task *t) {
-        bool any = lane == 0;
-
-        UNROLL
-        for (uint32_t f = 0; f < TASK_PHASES; f++)
-                any = any || lane - 1 < from->parts[f];
-        if (!any)
-                return false;
         ROLLED
         for (uint32_t i = w->thread; i < offsetof(struct task, progress) / 4; i += WARP_THREADS)
                 ((uint32_t *)(void *)t)[i] = ((const uint32_t *)(const void *)from)[i];
@@ -473,6 +482,7 @@ DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_
                 UNROLL
                 for (uint32_t f = 0; f < TASK_PHASES; f++)
                         t->part[f] = lane - 1;
+                t->progress[0] = 0;
         }
         warp_sync();
         return lane != 0 || task_fill_check(w, t);

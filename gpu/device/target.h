@@ -156,6 +156,20 @@ DEVICE uint32_t warp_read(uint32_t value, uint32_t from) {
 #endif
 }
 
+/* The exclusive or of all threads' values. */
+DEVICE uint32_t warp_xor(uint32_t value) {
+#if TARGET_NVIDIA
+        return __reduce_xor_sync(0xffffffffu, value);
+#elif TARGET_AMD
+        ROLLED
+        for (uint32_t i = 1; i < WARP_THREADS; i *= 2)
+                value ^= (uint32_t)__builtin_amdgcn_ds_bpermute((int)((warp_thread() ^ i) * 4), (int)value);
+        return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
+#else
+        return value;
+#endif
+}
+
 /* Number of the lowest bit that is set; there is one. */
 DEVICE uint32_t first_bit(uint64_t bits) {
 #if TARGET_NVIDIA

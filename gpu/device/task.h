@@ -46,6 +46,8 @@ struct task {
         uint32_t element_bytes;
         uint32_t inlined;
         uint32_t access;             /* enum phase_access */
+        uint32_t quick; /* enum quick_mode; then also: */
+        uint32_t stride, total, part_bytes;
         uint32_t part[TASK_PHASES];  /* next part of each phase */
         uint32_t parts[TASK_PHASES]; /* of each phase; the lane does every STAGING_DATA_LANES-th */
         uint8_t begun;               /* the part in hand of phase `begun - 1` is partly done, see progress */
@@ -103,6 +105,7 @@ struct memo {
         uint32_t line[RING_WORDS]; /* word 0 is 0: nothing kept */
         uint32_t lanes;
         uint32_t ring;
+        uint32_t parts; /* most of a phase */
 };
 
 #define WORKER_BUFFERS  4u

@@ -163,14 +163,16 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                 return true;
         }
         if (t->lane == 0) {
-                if (!task_check(s, c, t, spins, &status))
+                if (!(t->quick ? quick_check(s, c, t, spins, &status) : task_check(s, c, t, spins, &status)))
                         return false;
                 if (status)
                         report_status(w, t->rank, status);
                 lane_done(w, t->area, t->ring_sequence, 0, status);
                 return true;
         }
-        if (t->access == ACCESS_INLINE)
+        if (t->quick)
+                finished = t->inlined ? quick_run<true>(s, c, t, spins) : quick_run<false>(s, c, t, spins);
+        else if (t->access == ACCESS_INLINE)
                 finished = task_run_access<ACCESS_INLINE>(s, c, t, spins);
         else if (t->access == ACCESS_WHOLE)
                 finished = task_run_access<ACCESS_WHOLE>(s, c, t, spins);
@@ -243,22 +245,35 @@ DEVICE void take_refuse(const struct worker *w, uint32_t ring, uint32_t ring_seq
                 lane_done(w, w->shared->area[ring], ring_sequence, lane, status);
 }
 
-/* Which memo a line may be in. */
-DEVICE struct memo *memo_of(const struct worker *w, uint32_t ring) {
-        const uint32_t *line = w->shared->line;
-
-        return &w->shared->memo[(line[RING_W_IN_LO] >> 8 ^ line[RING_W_OUT_LO] >> 9 ^ line[RING_W_COUNT_LO] ^
-                                 line[RING_W_HEAD] >> 16 ^ line[RING_W_COMM] ^ ring) %
-                                WORKER_MEMOS];
+/* What a word of a line has to do with the memo that the line may be in. */
+DEVICE uint32_t memo_mix(uint32_t i, uint32_t word) {
+        return i < RING_W_SEQUENCE ? word >> 16 ^ word >> 8 ^ word : 0;
 }
 
-/* Is it this line, but for its sequence? The tables are as they were. */
-DEVICE bool memo_fits(const struct worker *w, const struct memo *m, uint32_t ring) {
-        bool same = m->ring == ring;
+/* The memo that the line in shared memory may be in; *ret_fits: it is that line, but for its sequence. (The tables are
+ * as they were.) */
+DEVICE struct memo *memo_of(const struct worker *w, uint32_t ring, bool *ret_fits) {
+        struct worker_shared *s = w->shared;
+        uint32_t mix = ring;
+        struct memo *m;
+        bool same;
 
-        for (uint32_t i = w->thread; i < RING_WORDS; i += WARP_THREADS)
-                same = same && (i == RING_W_SEQUENCE || m->line[i] == w->shared->line[i]);
-        return warp_all(same);
+#if TARGET_HOST
+        for (uint32_t i = 0; i < RING_WORDS; i++)
+                mix ^= memo_mix(i, s->line[i]);
+        m = &s->memo[(mix ^ mix >> 4) % WORKER_MEMOS];
+        same = true;
+        for (uint32_t i = 0; i < RING_WORDS; i++)
+                same = same && (i == RING_W_SEQUENCE || m->line[i] == s->line[i]);
+#else
+        const uint32_t i = w->thread < RING_WORDS ? w->thread : RING_WORDS - 1, word = s->line[i];
+
+        mix = warp_xor(memo_mix(w->thread, word)) ^ ring;
+        m = &s->memo[(mix ^ mix >> 4) % WORKER_MEMOS];
+        same = i == RING_W_SEQUENCE || m->line[i] == word;
+#endif
+        *ret_fits = warp_all(same && m->ring == ring);
+        return m;
 }
 
 /* shared->line holds a whole line of the ring. Checks it and fills the memo. False: it was answered. */
@@ -309,6 +324,10 @@ DEVICE_OUTLINE bool take_line(struct worker worker, uint32_t ring, uint32_t ring
         for (uint32_t i = w->thread; i < RING_WORDS; i += WARP_THREADS)
                 m->line[i] = line[i];
         if (w->thread == 0) {
+                m->parts = 0;
+                for (uint32_t f = 0; f < TASK_PHASES; f++)
+                        if (m->parts < k.parts[f])
+                                m->parts = k.parts[f];
                 m->ring = ring;
                 m->lanes = k.lanes;
                 /* Whose answer depends on more than the line is not kept. */
@@ -346,10 +365,12 @@ DEVICE bool take_sequence(const struct worker *w, const struct memo *m, uint32_t
 /* From the line to tasks. */
 DEVICE void take(struct worker *w, uint32_t ring, uint32_t ring_sequence) {
         struct worker_shared *s = w->shared;
-        struct memo *m = memo_of(w, ring);
-        uint32_t cache = 0;
+        uint32_t cache = 0, most;
+        struct memo *m;
+        bool fits;
 
-        if (!memo_fits(w, m, ring)) {
+        m = memo_of(w, ring, &fits);
+        if (!fits) {
                 if (!take_line(*w, ring, ring_sequence, m))
                         return;
         } else if (s->rank.index != m->task.rank) {
@@ -359,13 +380,19 @@ DEVICE void take(struct worker *w, uint32_t ring, uint32_t ring_sequence) {
                 take_cache_plan(w, m->task.plan);
         if (w->index == 0 && !take_sequence(w, m, ring, ring_sequence))
                 return;
-        for (uint32_t lane = w->index; lane < STAGING_LANES; lane += w->n_workers, cache++) {
-                uint32_t place = first_bit(~w->taken);
-                struct task *t = worker_task(w, place);
+        most = m->parts;
+        for (uint32_t lane = w->index; lane < STAGING_LANES && (lane <= most || lane < m->lanes);
+             lane += w->n_workers, cache++) {
+                if (lane <= most) {
+                        uint32_t place = first_bit(~w->taken);
+                        struct task *t = worker_task(w, place);
 
-                if (task_assign(w, &m->task, ring_sequence, lane, cache % WORKER_COUNTERS, t)) {
-                        list_append(w, place, t);
-                        continue;
+                        if (task_assign(w, &m->task, ring_sequence, lane, cache % WORKER_COUNTERS, t)) {
+                                /* Alone there is no need for a list, but to put it aside. */
+                                if (w->n_tasks || lane + w->n_workers <= most || !task_run(w, t))
+                                        list_append(w, place, t);
+                                continue;
+                        }
                 }
                 if (lane < m->lanes)
                         lane_done(w, s->area[ring], ring_sequence, lane, RMX_OK);
