@@ -34,7 +34,7 @@ enum quick_mode {
 struct quick {
         struct worker_shared *s;
         struct counter_cache *c;
-        struct task *t;
+        uint32_t type; /* what is reduced */
         uint64_t mine; /* own staging */
         uint64_t in, out;
         uint32_t me;
@@ -272,7 +272,7 @@ DEVICE bool quick_reduce(const struct quick *q, uint32_t part, uint32_t spins, u
                         if (p == q->me)
                                 value[p] = own;
                 if (live) {
-                        own = quick_sum<N>(q->t->type, value);
+                        own = quick_sum<N>(q->type, value);
                         quick_deliver<INLINE>(q, MODE == QUICK_TWO_SHOT ? mine + x : x, own);
                         if constexpr (MODE == QUICK_TWO_SHOT)
                                 quick_send<N>(q, 1, u, own);
@@ -308,95 +308,6 @@ DEVICE bool quick_copy(const struct quick *q, uint32_t part, uint32_t spins) {
         }
         quick_taken<N>(q, region);
         return true;
-}
-
-/* ---- a task ------------------------------------------------------------------------------------------------------ */
-/* Works on a task until it is finished (true) or waits for somebody. Cursors: task.part[0] pushes, [1] reductions, [2]
- * copies. */
-template <uint32_t N, uint32_t MODE, bool INLINE>
-DEVICE_OUTLINE bool quick_run_mode(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins) {
-        const struct quick q = {s,
-                                c,
-                                t,
-                                s->rank.peer[s->rank.rank],
-                                t->in,
-                                t->out,
-                                s->rank.rank,
-                                warp_thread(),
-                                t->lane,
-                                t->stride,
-                                t->total,
-                                t->part_bytes,
-                                t->ring_sequence};
-        const uint32_t parts = t->parts[0];
-        uint32_t pushed = t->part[0], reduced = t->part[1], copied = t->part[2], done = t->progress[0], idle = 0;
-        bool left;
-
-        do {
-                bool moved = false;
-
-                if (pushed < parts && quick_push<N, MODE, INLINE>(&q, pushed, 1)) {
-                        pushed += STAGING_DATA_LANES;
-                        moved = true;
-                }
-                left = pushed < parts;
-                if constexpr (quick_reduces(MODE)) {
-                        if (reduced < pushed && reduced < parts &&
-                            quick_reduce<N, MODE, INLINE>(&q, reduced, 1, &done)) {
-                                reduced += STAGING_DATA_LANES;
-                                moved = true;
-                        }
-                        left = left || reduced < parts;
-                }
-                if constexpr (quick_copies(MODE)) {
-                        if (copied < (quick_reduces(MODE) ? reduced : pushed) && copied < parts &&
-                            quick_copy<N, MODE, INLINE>(&q, copied, 1)) {
-                                copied += STAGING_DATA_LANES;
-                                moved = true;
-                        }
-                        left = left || copied < parts;
-                }
-                idle = moved ? 0 : idle + 1;
-        } while (left && idle < spins);
-        if (left) {
-                warp_sync();
-                if (q.thread == 0) {
-                        t->part[0] = pushed;
-                        t->part[1] = reduced;
-                        t->part[2] = copied;
-                        t->progress[0] = (uint8_t)done;
-                }
-                warp_sync();
-        }
-        return !left;
-}
-
-template <uint32_t MODE, bool INLINE>
-DEVICE bool quick_run_ranks(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins) {
-        switch (s->rank.n_ranks) {
-        case 2:
-                return quick_run_mode<2, MODE, INLINE>(s, c, t, spins);
-        case 4:
-                return quick_run_mode<4, MODE, INLINE>(s, c, t, spins);
-        default:
-                return quick_run_mode<8, MODE, INLINE>(s, c, t, spins);
-        }
-}
-
-template <bool INLINE>
-DEVICE bool quick_run(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins) {
-        switch (t->quick) {
-        case QUICK_ONE_SHOT:
-                return quick_run_ranks<QUICK_ONE_SHOT, INLINE>(s, c, t, spins);
-        case QUICK_TWO_SHOT:
-                return quick_run_ranks<QUICK_TWO_SHOT, INLINE>(s, c, t, spins);
-        case QUICK_REDUCE_SCATTER:
-                return quick_run_ranks<QUICK_REDUCE_SCATTER, INLINE>(s, c, t, spins);
-        case QUICK_ALL_GATHER:
-                return quick_run_ranks<QUICK_ALL_GATHER, INLINE>(s, c, t, spins);
-        default:
-                return quick_run_ranks<QUICK_ALL_TO_ALL, INLINE>(s, c, t, spins);
-        }
 }
 
 /* ---- which way --------------------------------------------------------------------------------------------------- */
@@ -438,14 +349,14 @@ DEVICE uint32_t quick_plan(const struct plan *plan) {
 
 /* ---- lane 0 ------------------------------------------------------------------------------------------------------ */
 /* As task_check() where everybody sends to everybody: a thread for each peer. */
-DEVICE_OUTLINE bool quick_check(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
-                                uint32_t *ret_status) {
+DEVICE bool quick_check(struct worker_shared *s, struct counter_cache *c, uint64_t call, bool *sent, uint32_t spins,
+                        uint32_t *ret_status) {
         const uint32_t n = s->rank.n_ranks, me = s->rank.rank, region = STAGING_REGION_CHECK, thread = warp_thread();
         const uint64_t mine = s->rank.peer[me], credit = staging_credit(&s->layout, STAGING_PACKET, region, 0);
         uint32_t differs = n;
         bool good = true;
 
-        if (!t->part[0]) {
+        if (!*sent) {
                 for (uint32_t p = thread; p < n; p += WARP_THREADS)
                         if (p != me && (int32_t)(c->pushed[region][p] - c->room[region][p]) >= (int32_t)STAGING_SLOTS) {
                                 c->room[region][p] = word_load((const uint32_t *)(mine + credit) + p);
@@ -461,13 +372,10 @@ DEVICE_OUTLINE bool quick_check(struct worker_shared *s, struct counter_cache *c
                                 continue;
                         packet_store((struct quad *)(s->rank.peer[p] + staging_chunk(&s->layout, STAGING_PACKET, region, 0,
                                                                                      pushed % STAGING_SLOTS, me)),
-                                     t->call, pushed + 1);
+                                     call, pushed + 1);
                         c->pushed[region][p] = pushed + 1;
                 }
-                warp_sync();
-                if (thread == 0)
-                        t->part[0] = 1;
-                warp_sync();
+                *sent = true;
         }
         for (uint32_t p = thread; p < n; p += WARP_THREADS) {
                 const uint32_t taken = c->taken[region][p];
@@ -482,7 +390,7 @@ DEVICE_OUTLINE bool quick_check(struct worker_shared *s, struct counter_cache *c
                         packet = quad_load(from);
                 while (!packet_is(packet, taken + 1) && ++looks < spins);
                 good = good && looks < spins;
-                if (packet_payload(packet) != t->call && differs == n)
+                if (packet_payload(packet) != call && differs == n)
                         differs = p;
         }
         if (!warp_all(good))

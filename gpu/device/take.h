@@ -384,6 +384,8 @@ DEVICE bool task_fill_check(const struct worker *w, struct task *t) {
                 if (task_phase_mine(t->root, &plan->phases[f], me, n) &&
                     (plan->phases[f].peers != PLAN_PEERS_SELF || plan->phases[f].kind == PLAN_REDUCE))
                         compares = f;
+        if (t->quick)
+                sends = true;
         if (t->count == 0 && t->operation != RING_OP_BARRIER)
                 return false;
         if (w->thread == 0) {
@@ -462,15 +464,15 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
 }
 
 /* The same for one lane of one request, which has something to do. False: lane 0 has nobody to tell or ask. */
-DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_t ring_sequence, uint32_t lane,
-                        uint32_t cache, struct task *t) {
+DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_t ring_sequence, uint32_t sequence,
+                        uint32_t lane, uint32_t cache, struct task *t) {
         ROLLED
         for (uint32_t i = w->thread; i < offsetof(struct task, progress) / 4; i += WARP_THREADS)
                 ((uint32_t *)(void *)t)[i] = ((const uint32_t *)(const void *)from)[i];
         warp_sync();
         if (w->thread == 0) {
                 t->ring_sequence = ring_sequence;
-                t->sequence = w->shared->line[RING_W_SEQUENCE];
+                t->sequence = sequence;
                 t->lane = lane;
                 t->cache = (uint8_t)cache;
                 if (t->inlined) {

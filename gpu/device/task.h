@@ -129,6 +129,11 @@ struct worker_shared {
         uint8_t order[TASK_MAX];    /* the task's place */
         uint32_t cached_plan;
         uint32_t cached_choices; /* choices << 8 | operation; ~0: none */
+        struct {
+                uint32_t n[3]; /* parts pushed, reduced, copied */
+                uint32_t lane; /* of the reduction in hand */
+                uint32_t done; /* units of it */
+        } left; /* of a direct run */
         uint32_t hot;            /* ring that spoke last */
 };
 
@@ -158,6 +163,14 @@ struct worker {
         uint32_t n_rings;
         uint32_t n_tasks;
         uint64_t taken;
+        /* What this thread looks at, and what there is to see; see worker_aim(). */
+        const uint64_t *at;
+        uint32_t expect;
+        uint32_t word;
+        uint32_t looks;    /* at which ring this thread looks; TABLE_RINGS: at the control words */
+        bool aim;          /* ... has changed */
+        uint32_t aimed;    /* the ring whose line is looked at; TABLE_RINGS: none */
+        struct memo *memo; /* what that line will probably be */
 };
 
 DEVICE struct task *worker_task(const struct worker *w, uint32_t place) {

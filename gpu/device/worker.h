@@ -12,7 +12,7 @@
  * A worker may miss lines: a lane with no share in a request is not waited for, and the line may be overwritten before
  * it looks. It then goes on with what is there.
  */
-#include "gpu/device/take.h"
+#include "gpu/device/direct.h"
 
 /* ---- counters ------------------------------------------------------------------------------------------------------
  */
@@ -147,6 +147,19 @@ DEVICE_OUTLINE bool task_check(struct worker_shared *s, struct counter_cache *c,
         return true;
 }
 
+/* The same where everybody sends to everybody. */
+DEVICE_OUTLINE bool task_check_quick(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
+                                     uint32_t *ret_status) {
+        bool sent = t->part[0] != 0, done;
+
+        done = quick_check(s, c, t->call, &sent, spins, ret_status);
+        warp_sync();
+        if (warp_thread() == 0)
+                t->part[0] = sent;
+        warp_sync();
+        return done;
+}
+
 DEVICE bool task_run(struct worker *w, struct task *t) {
         const uint32_t spins = w->n_tasks > 1 ? 2u : PHASE_SPINS;
         struct worker_shared *s = w->shared;
@@ -163,7 +176,7 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                 return true;
         }
         if (t->lane == 0) {
-                if (!(t->quick ? quick_check(s, c, t, spins, &status) : task_check(s, c, t, spins, &status)))
+                if (!(t->quick ? task_check_quick(s, c, t, spins, &status) : task_check(s, c, t, spins, &status)))
                         return false;
                 if (status)
                         report_status(w, t->rank, status);
@@ -171,7 +184,7 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                 return true;
         }
         if (t->quick)
-                finished = t->inlined ? quick_run<true>(s, c, t, spins) : quick_run<false>(s, c, t, spins);
+                finished = direct_resume(s, t, spins);
         else if (t->access == ACCESS_INLINE)
                 finished = task_run_access<ACCESS_INLINE>(s, c, t, spins);
         else if (t->access == ACCESS_WHOLE)
@@ -339,10 +352,10 @@ DEVICE_OUTLINE bool take_line(struct worker worker, uint32_t ring, uint32_t ring
 }
 
 /* Lane 0 sees every request of a rank, so there its sequence is checked. False: it was answered. */
-DEVICE bool take_sequence(const struct worker *w, const struct memo *m, uint32_t ring, uint32_t ring_sequence) {
+DEVICE bool take_sequence(const struct worker *w, const struct memo *m, uint32_t ring, uint32_t ring_sequence,
+                          uint32_t sequence) {
         struct worker_shared *s = w->shared;
         struct lane_state *state = (struct lane_state *)s->rank.states;
-        const uint32_t sequence = s->line[RING_W_SEQUENCE];
         const bool right = sequence == state->sequence + 1;
 
         warp_sync();
@@ -362,42 +375,144 @@ DEVICE bool take_sequence(const struct worker *w, const struct memo *m, uint32_t
         return true;
 }
 
-/* From the line to tasks. */
-DEVICE void take(struct worker *w, uint32_t ring, uint32_t ring_sequence) {
-        struct worker_shared *s = w->shared;
-        uint32_t cache = 0, most;
+/* The memo of the line in shared memory; NULL: it was answered. The rank is cached. */
+DEVICE struct memo *take_memo(const struct worker *w, uint32_t ring, uint32_t ring_sequence) {
         struct memo *m;
         bool fits;
 
         m = memo_of(w, ring, &fits);
-        if (!fits) {
-                if (!take_line(*w, ring, ring_sequence, m))
-                        return;
-        } else if (s->rank.index != m->task.rank) {
+        if (!fits && !take_line(*w, ring, ring_sequence, m))
+                return NULL;
+        if (w->shared->rank.index != m->task.rank)
                 take_cache_rank(w, m->task.rank);
-        }
-        if (s->cached_plan != m->task.plan)
+        return m;
+}
+
+/* From the line to tasks, for lanes first, first + n_workers, .. */
+DEVICE void take_tasks(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t sequence,
+                       uint32_t first, uint32_t cache) {
+        const uint32_t most = m->parts;
+
+        if (w->shared->cached_plan != m->task.plan)
                 take_cache_plan(w, m->task.plan);
-        if (w->index == 0 && !take_sequence(w, m, ring, ring_sequence))
-                return;
-        most = m->parts;
-        for (uint32_t lane = w->index; lane < STAGING_LANES && (lane <= most || lane < m->lanes);
+        for (uint32_t lane = first; lane < STAGING_LANES && (lane <= most || lane < m->lanes);
              lane += w->n_workers, cache++) {
                 if (lane <= most) {
                         uint32_t place = first_bit(~w->taken);
                         struct task *t = worker_task(w, place);
 
-                        if (task_assign(w, &m->task, ring_sequence, lane, cache % WORKER_COUNTERS, t)) {
-                                /* Alone there is no need for a list, but to put it aside. */
-                                if (w->n_tasks || lane + w->n_workers <= most || !task_run(w, t))
-                                        list_append(w, place, t);
+                        if (task_assign(w, &m->task, ring_sequence, sequence, lane, cache % WORKER_COUNTERS, t)) {
+                                list_append(w, place, t);
                                 continue;
                         }
                 }
                 if (lane < m->lanes)
-                        lane_done(w, s->area[ring], ring_sequence, lane, RMX_OK);
+                        lane_done(w, m->task.area, ring_sequence, lane, RMX_OK);
                 if (lane == 1 && w->thread == 0)
-                        word_store(&w->report->rank[s->rank.index].finished, s->line[RING_W_SEQUENCE]);
+                        word_store(&w->report->rank[m->task.rank].finished, sequence);
+        }
+}
+
+/* What a direct run left becomes tasks. */
+DEVICE_OUTLINE void direct_defer(struct worker *w, const struct memo *m, uint32_t first, uint32_t cache,
+                                 uint32_t ring_sequence, uint32_t sequence) {
+        const struct worker_shared *s = w->shared;
+        uint32_t lane = first;
+        struct direct d;
+
+        direct_lanes(m->task.parts[0], first, w->n_workers, &d);
+        for (uint32_t i = 0; i < d.lanes; i++, lane += d.step) {
+                const uint32_t place = first_bit(~w->taken);
+                struct task *t = worker_task(w, place);
+
+                (void)task_assign(w, &m->task, ring_sequence, sequence, lane, cache + i, t);
+                if (w->thread == 0) {
+                        for (uint32_t f = 0; f < 3; f++)
+                                t->part[f] = lane - 1 + STAGING_DATA_LANES * direct_done(&d, s->left.n[f], i);
+                        t->progress[0] = lane == s->left.lane ? (uint8_t)s->left.done : 0;
+                }
+                list_append(w, place, t);
+        }
+        /* Lanes without work are further up. */
+        for (lane += w->thread * d.step; lane < m->lanes; lane += WARP_THREADS * d.step)
+                cell_store((uint64_t *)(m->task.area + BELL_OFFSET_DONE) + (ring_sequence % BELL_DEPTH) * BELL_LANES + lane,
+                           ring_sequence);
+}
+
+/* All own lanes but 0 of a request that goes the quick way. There are no tasks. */
+DEVICE void direct_take(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t sequence) {
+        struct worker_shared *s = w->shared;
+        const struct task *k = &m->task;
+        const uint32_t first = w->index ? w->index : w->n_workers, cache = w->index ? 0 : 1;
+        const uint32_t all = k->parts[0] < STAGING_DATA_LANES ? k->parts[0] : STAGING_DATA_LANES;
+        const uint64_t states = s->rank.states;
+
+        if (first <= all) {
+                for (uint32_t lane = first, i = cache; lane <= all; lane += w->n_workers, i++) {
+                        uint64_t at = states + lane * sizeof(struct lane_state);
+                        struct counter_cache *c = &s->counter[i];
+
+                        if (c->home != at || c->transport != STAGING_PACKET)
+                                counter_fetch(*w, c, at, STAGING_PACKET);
+                }
+                if (!direct_run(s, k, ring_sequence, first, w->n_workers, cache, PHASE_SPINS, false)) {
+                        struct worker copy = *w;
+
+                        direct_defer(&copy, m, first, cache, ring_sequence, sequence);
+                        *w = copy;
+                        return;
+                }
+                if (!k->inlined)
+                        fence_release_device();
+                warp_sync();
+        }
+        for (uint32_t lane = first + w->thread * w->n_workers; lane < m->lanes; lane += WARP_THREADS * w->n_workers)
+                cell_store((uint64_t *)(k->area + BELL_OFFSET_DONE) + (ring_sequence % BELL_DEPTH) * BELL_LANES + lane,
+                           ring_sequence);
+        if (first == 1 && w->thread == 0)
+                word_store(&w->report->rank[k->rank].finished, sequence);
+}
+
+/* Lane 0 of such a request. With more lanes to serve it only tells, and compares later. */
+DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t sequence) {
+        struct worker_shared *s = w->shared;
+        const uint64_t at = (uint64_t)(struct lane_state *)s->rank.states;
+        struct counter_cache *c = &s->counter[0];
+        uint32_t status = RMX_OK;
+        bool sent = false;
+
+        if (c->home != at || c->transport != STAGING_PACKET)
+                counter_fetch(*w, c, at, STAGING_PACKET);
+        if (quick_check(s, c, m->task.call, &sent, w->n_workers < m->parts ? 1 : PHASE_SPINS, &status)) {
+                if (status)
+                        report_status(w, m->task.rank, status);
+                lane_done(w, m->task.area, ring_sequence, 0, status);
+        } else {
+                const uint32_t place = first_bit(~w->taken);
+                struct task *t = worker_task(w, place);
+
+                (void)task_assign(w, &m->task, ring_sequence, sequence, 0, 0, t);
+                if (w->thread == 0)
+                        t->part[0] = sent;
+                list_append(w, place, t);
+        }
+}
+
+/* May the own lanes be done without tasks? */
+DEVICE bool direct_may(const struct worker *w, const struct memo *m) {
+        return m->task.quick && !w->n_tasks && w->n_workers * WORKER_COUNTERS >= STAGING_LANES;
+}
+
+/* The rank is cached. */
+DEVICE void take(struct worker *w, const struct memo *m, uint32_t ring, uint32_t ring_sequence, uint32_t sequence) {
+        if (w->index == 0 && !take_sequence(w, m, ring, ring_sequence, sequence))
+                return;
+        if (direct_may(w, m)) {
+                if (w->index == 0)
+                        direct_check(w, m, ring_sequence, sequence);
+                direct_take(w, m, ring_sequence, sequence);
+        } else {
+                take_tasks(w, m, ring_sequence, sequence, w->index, 0);
         }
 }
 
@@ -412,6 +527,7 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
         struct worker_shared *s = w->shared;
 
         counter_flush_all(w);
+        w->memo = NULL;
         w->version = version;
         w->n_rings = word_load(&w->table->n_rings);
         if (w->n_rings > TABLE_RINGS)
@@ -473,99 +589,137 @@ DEVICE void worker_update(struct worker *w, uint32_t version) {
         *w = copy;
 }
 
+/* What can be seen of other rings is looked at in turns, by the threads that the line and the control words leave. */
+#define POLL_OTHERS (WARP_THREADS - RING_WORDS - 1)
+
+#if TARGET_HOST
 /* One look. True: shared->line holds the next line of *ret_ring. */
 DEVICE bool worker_poll(struct worker *w, uint32_t *ret_ring, uint32_t round) {
         struct worker_shared *s = w->shared;
-        uint32_t ring = s->hot, version, stop;
-        uint64_t control, other = 0;
+        uint32_t ring = s->hot;
+        uint64_t control = cell_load((const uint64_t *)(const void *)&w->table->version);
         bool whole = true, newer = true;
+        const uint64_t *cells;
+        uint32_t next;
 
         if (ring >= w->n_rings || !s->area[ring])
                 ring = TABLE_RINGS;
-        {
-                const uint32_t next = ring < TABLE_RINGS ? s->next[ring] : 0;
-                const uint64_t *cells = ring < TABLE_RINGS ? (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) +
-                                                                     (next % BELL_DEPTH) * RING_WORDS
-                                                           : NULL;
-#if TARGET_HOST
-                control = cell_load((const uint64_t *)(const void *)&w->table->version);
-                for (uint32_t i = 0; cells && i < RING_WORDS; i++) {
-                        uint64_t cell = cell_load(cells + i);
+        next = ring < TABLE_RINGS ? s->next[ring] : 0;
+        cells = ring < TABLE_RINGS ? (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) + (next % BELL_DEPTH) * RING_WORDS
+                                   : NULL;
+        for (uint32_t i = 0; cells && i < RING_WORDS; i++) {
+                uint64_t cell = cell_load(cells + i);
 
-                        whole = whole && (uint32_t)(cell >> 32) == next;
-                        newer = newer && (int32_t)((uint32_t)(cell >> 32) - next) > 0;
-                        s->line[i] = (uint32_t)cell;
-                }
-                if (w->n_rings > 1)
-                        other = round % w->n_rings;
-                if (w->n_rings) {
-                        const uint32_t i = (uint32_t)other;
-                        const uint64_t *first = s->area[i] ? (const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
-                                                                     (s->next[i] % BELL_DEPTH) * RING_WORDS
-                                                           : NULL;
-
-                        if (!whole || !cells)
-                                if (first && (uint32_t)(cell_load(first) >> 32) == s->next[i])
-                                        s->hot = i;
-                }
-#else
-                const uint32_t t = w->thread, probes = WARP_THREADS - RING_WORDS - 1;
-                /* The other rings in turns; with few there is one turn. */
-                const uint32_t turn = w->n_rings > probes ? round % ((w->n_rings + probes - 1) / probes) * probes : 0;
-                const uint32_t i =
-                        t > RING_WORDS && turn + t - RING_WORDS - 1 < w->n_rings ? turn + t - RING_WORDS - 1 : 0;
-                const bool looks = t > RING_WORDS && w->n_rings > 1 && s->area[i];
-                const uint64_t *at = t < RING_WORDS    ? cells + t
-                                     : t == RING_WORDS ? (const uint64_t *)(const void *)&w->table->version
-                                                       : (const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
-                                                                 (s->next[i] % BELL_DEPTH) * RING_WORDS;
-                const bool valid = t < RING_WORDS ? cells != NULL : t == RING_WORDS || looks;
-                uint64_t cell = valid ? cell_load(at) : 0;
-
-                control = (uint64_t)warp_read((uint32_t)(cell >> 32), RING_WORDS) << 32 |
-                          warp_read((uint32_t)cell, RING_WORDS);
-                whole = warp_all(t >= RING_WORDS || (cells && (uint32_t)(cell >> 32) == next));
-                newer = warp_all(t >= RING_WORDS || (cells && (int32_t)((uint32_t)(cell >> 32) - next) > 0));
-                if (whole) {
-                        if (t < RING_WORDS)
-                                s->line[t] = (uint32_t)cell;
-                        warp_sync();
-                } else {
-                        other = warp_ballot(looks && (uint32_t)(cell >> 32) == s->next[i]);
-                        if (other) {
-                                uint32_t found = warp_read(i, first_bit(other));
-
-                                warp_sync();
-                                if (t == 0)
-                                        s->hot = found;
-                                warp_sync();
-                        } else if (ring == TABLE_RINGS && w->n_rings) {
-                                warp_sync();
-                                if (t == 0)
-                                        s->hot = s->hot + 1 < w->n_rings ? s->hot + 1 : 0;
-                                warp_sync();
-                        }
-                }
-#endif
+                whole = whole && (uint32_t)(cell >> 32) == next;
+                newer = newer && (int32_t)((uint32_t)(cell >> 32) - next) > 0;
+                s->line[i] = (uint32_t)cell;
         }
-        version = (uint32_t)control;
-        stop = (uint32_t)(control >> 32);
-        w->stop = stop;
-        if (version != w->version) {
-                worker_update(w, version);
+        if (w->n_rings && (!whole || !cells)) {
+                const uint32_t i = round % w->n_rings;
+
+                if (s->area[i] && (uint32_t)(cell_load((const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
+                                                       (s->next[i] % BELL_DEPTH) * RING_WORDS) >>
+                                             32) == s->next[i])
+                        s->hot = i;
+        }
+        w->stop = (uint32_t)(control >> 32);
+        if ((uint32_t)control != w->version) {
+                worker_update(w, (uint32_t)control);
                 return false; /* what was read may be of a ring that has gone */
         }
-        if (ring == TABLE_RINGS)
+        if (!cells)
                 return false;
         *ret_ring = ring;
-        if (!whole && newer) { /* overwritten: it was not for this worker, or its client does not mind */
-                warp_sync();
-                if (w->thread == 0)
-                        s->next[ring] = bell_sequence_next(s->next[ring]);
-                warp_sync();
-        }
+        if (!whole && newer) /* overwritten: it was not for this worker, or its client does not mind */
+                s->next[ring] = bell_sequence_next(next);
         return whole;
 }
+#else
+/* What each thread looks at: the cells of the next line of the ring that spoke last, the table's control words, and the
+ * first cell of the next line of one of the others each. */
+DEVICE void worker_aim(struct worker *w, uint32_t round) {
+        const struct worker_shared *s = w->shared;
+        const uint32_t t = w->thread, ring = s->hot;
+
+        w->aimed = ring < w->n_rings && s->area[ring] ? ring : TABLE_RINGS;
+        w->at = (const uint64_t *)(const void *)&w->table->version;
+        w->looks = t < RING_WORDS ? w->aimed : TABLE_RINGS;
+        w->word = t < RING_WORDS && w->memo ? w->memo->line[t] : 0;
+        w->aim = w->n_rings > POLL_OTHERS;
+        if (t > RING_WORDS && (w->n_rings > 1 || w->aimed == TABLE_RINGS)) {
+                const uint32_t turns = (w->n_rings + POLL_OTHERS - 1) / POLL_OTHERS;
+                const uint32_t i = (turns > 1 ? round % turns * POLL_OTHERS : 0) + t - RING_WORDS - 1;
+
+                if (i < w->n_rings && i != w->aimed && s->area[i])
+                        w->looks = i;
+        }
+        if (w->looks < TABLE_RINGS) {
+                w->expect = s->next[w->looks];
+                w->at = (const uint64_t *)(s->area[w->looks] + BELL_OFFSET_LINES) + (w->expect % BELL_DEPTH) * RING_WORDS +
+                        (t < RING_WORDS ? t : 0);
+        }
+}
+
+/* One look. True: there is a line. It is w->memo's, *ret_known, or else in shared memory. */
+DEVICE bool worker_poll(struct worker *w, uint32_t *ret_ring, uint32_t *ret_sequence, bool *ret_known) {
+        struct worker_shared *s = w->shared;
+        const uint32_t t = w->thread;
+        const uint64_t cell = cell_load(w->at);
+        const uint32_t low = (uint32_t)cell, high = (uint32_t)(cell >> 32);
+        const bool looks = w->looks < TABLE_RINGS, same = looks || (low == w->version && high == 0);
+        bool whole, newer, known;
+        uint64_t others;
+
+        if (warp_all(looks ? (int32_t)(high - w->expect) < 0 : same))
+                return false; /* nothing has happened */
+        w->aim = true;
+        *ret_ring = w->aimed;
+        known = warp_all(t < RING_WORDS ? looks && high == w->expect && (low == w->word || t == RING_W_SEQUENCE) : same) &&
+                w->memo && w->memo->ring == w->aimed;
+        *ret_known = known;
+        *ret_sequence = warp_read(low, RING_W_SEQUENCE);
+        if (known)
+                return true;
+        if (!warp_all(same)) {
+                w->stop = warp_read(high, RING_WORDS);
+                if (warp_read(low, RING_WORDS) != w->version) {
+                        worker_update(w, warp_read(low, RING_WORDS));
+                        return false; /* what was read may be of a ring that has gone */
+                }
+        }
+        whole = warp_all(t >= RING_WORDS || (looks && high == w->expect));
+        if (whole) {
+                warp_sync();
+                if (t < RING_WORDS)
+                        s->line[t] = low;
+                warp_sync();
+                return true;
+        }
+        newer = warp_all(t >= RING_WORDS || (looks && (int32_t)(high - w->expect) > 0));
+        others = warp_ballot(t > RING_WORDS && looks && high == w->expect);
+        warp_sync();
+        if (newer) { /* overwritten: it was not for this worker, or its client does not mind */
+                if (t == 0)
+                        s->next[w->aimed] = bell_sequence_next(w->expect);
+        } else if (others) {
+                const uint32_t found = warp_read(w->looks, first_bit(others));
+
+                if (t == 0)
+                        s->hot = found;
+        } else {
+                const uint64_t late = warp_ballot(t > RING_WORDS && looks && (int32_t)(high - w->expect) > 0);
+
+                if (late) { /* the same of another ring: it is looked at as a whole */
+                        const uint32_t found = warp_read(w->looks, first_bit(late));
+
+                        if (t == 0)
+                                s->hot = found;
+                }
+        }
+        warp_sync();
+        return false;
+}
+#endif
 
 /* ---- the loop
  * ----------------------------------------------------------------------------------------------------------- */
@@ -644,6 +798,9 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
         w.n_workers = n_workers;
         w.thread = warp_thread();
         w.stop = 0;
+        w.memo = NULL;
+        w.aim = true;
+        w.aimed = TABLE_RINGS;
         {
                 struct worker copy = w;
 
@@ -654,28 +811,39 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
         const uint32_t lanes = worker_lanes(&w);
 
         for (uint32_t round = 0;; round++) {
-                uint32_t ring;
+                uint32_t ring, sequence = 0;
+                bool known = false;
 
+#if TARGET_HOST
                 const bool found = worker_poll(&w, &ring, round);
 
+                sequence = shared->line[RING_W_SEQUENCE];
+#else
+                if (w.aim)
+                        worker_aim(&w, round);
+                const bool found = worker_poll(&w, &ring, &sequence, &known);
+#endif
                 if (w.stop)
                         break; /* tasks that wait are kept; the next kernel goes on with them */
-                if (found) {
-                        /* Without places for all its lanes the line stays where it is. */
-                        if (w.n_tasks + lanes <= TASK_MAX) {
-                                const uint32_t sequence = shared->next[ring];
+                /* Without places for all its lanes the line stays where it is. */
+                if (found && w.n_tasks + lanes <= TASK_MAX) {
+                        const uint32_t ring_sequence = shared->next[ring];
 
-                                warp_sync();
-                                if (w.thread == 0)
-                                        shared->next[ring] = bell_sequence_next(sequence);
-                                warp_sync();
-                                take(&w, ring, sequence);
-                        }
+                        warp_sync();
+                        if (w.thread == 0)
+                                shared->next[ring] = bell_sequence_next(ring_sequence);
+                        warp_sync();
+                        if (!known)
+                                w.memo = take_memo(&w, ring, ring_sequence);
+                        else if (shared->rank.index != w.memo->task.rank)
+                                take_cache_rank(&w, w.memo->task.rank);
+                        if (w.memo)
+                                take(&w, w.memo, ring, ring_sequence, sequence);
                 }
                 if (w.n_tasks)
                         list_run(&w);
 #if !TARGET_NVIDIA /* there the shortest pause is longer than a look; on AMD it is 64 cycles */
-                else
+                else if (!found)
                         poll_pause();
 #endif
         }
