@@ -77,6 +77,7 @@ DEVICE void direct_lanes(uint32_t parts, uint32_t first, uint32_t step, struct d
 template <uint32_t N, uint32_t MODE, bool INLINE>
 DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *task, uint32_t ring_sequence,
                                     uint32_t first, uint32_t step, uint32_t cache, uint32_t spins, bool resumed) {
+        SHARED_POINTER(s);
         const uint64_t box = task->area + (uint64_t)(ring_sequence % BELL_DEPTH) * BELL_INLINE_PACKETS * 16;
         struct direct_cursor pushed, reduced, copied;
         bool more, ready = true;

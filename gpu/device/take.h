@@ -68,7 +68,7 @@ DEVICE uint32_t take_find_rank(const struct worker *w, uint32_t ring, uint32_t h
         const uint32_t start = table_hash(ring, handle);
         uint32_t found = TABLE_RANKS;
 
-        for (uint32_t i = w->thread; warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
+        for (uint32_t i = warp_thread(); warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
                 uint32_t mine = TABLE_RANKS;
                 uint64_t who;
 
@@ -86,13 +86,13 @@ DEVICE uint32_t take_find_rank(const struct worker *w, uint32_t ring, uint32_t h
 }
 
 DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
-        struct rank_cache *c = &w->shared->rank;
+        struct rank_cache *c = &shared_of(w)->rank;
         const struct table_rank *from = &w->table->ranks[index];
 
         warp_sync();
-        for (uint32_t p = w->thread; p < STAGING_RANKS_MAX; p += WARP_THREADS)
+        for (uint32_t p = warp_thread(); p < STAGING_RANKS_MAX; p += WARP_THREADS)
                 c->peer[p] = cell_load(&from->peer[p]);
-        if (w->thread == 0) {
+        if (warp_thread() == 0) {
                 c->states = cell_load(&from->states);
                 c->index = index;
                 c->handle = word_load(&from->handle);
@@ -106,46 +106,46 @@ DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
                 c->choices = word_load(&from->choices);
         }
         warp_sync();
-        if (w->shared->layout.n_ranks != c->n_ranks) {
+        if (shared_of(w)->layout.n_ranks != c->n_ranks) {
                 warp_sync();
-                if (w->thread == 0)
-                        staging_layout_init(&w->shared->layout, c->n_ranks);
+                if (warp_thread() == 0)
+                        staging_layout_init(&shared_of(w)->layout, c->n_ranks);
                 warp_sync();
         }
 }
 
 DEVICE void take_cache_plan(const struct worker *w, uint32_t index) {
         const uint32_t *from = (const uint32_t *)(const void *)&w->table->plans[index % TABLE_PLANS];
-        uint32_t *to = (uint32_t *)(void *)&w->shared->plan;
+        uint32_t *to = (uint32_t *)(void *)&shared_of(w)->plan;
 
-        if (w->shared->cached_plan == index)
+        if (shared_of(w)->cached_plan == index)
                 return;
         warp_sync();
-        for (uint32_t i = w->thread; i < sizeof(struct plan) / 4; i += WARP_THREADS)
+        for (uint32_t i = warp_thread(); i < sizeof(struct plan) / 4; i += WARP_THREADS)
                 to[i] = word_load(from + i);
-        if (w->thread == 0)
-                w->shared->cached_plan = index;
+        if (warp_thread() == 0)
+                shared_of(w)->cached_plan = index;
         warp_sync();
 }
 
 DEVICE void take_cache_choices(const struct worker *w, uint32_t choices, uint32_t operation) {
         const uint32_t name = choices << 8 | operation;
         const uint64_t *from = (const uint64_t *)(const void *)w->table->choices[choices % 16].choice[operation];
-        uint64_t *to = (uint64_t *)(void *)w->shared->choice;
+        uint64_t *to = (uint64_t *)(void *)shared_of(w)->choice;
 
-        if (w->shared->cached_choices == name)
+        if (shared_of(w)->cached_choices == name)
                 return;
         warp_sync();
-        for (uint32_t i = w->thread; i < sizeof(w->shared->choice) / 8; i += WARP_THREADS)
+        for (uint32_t i = warp_thread(); i < sizeof(shared_of(w)->choice) / 8; i += WARP_THREADS)
                 to[i] = cell_load(from + i);
-        if (w->thread == 0)
-                w->shared->cached_choices = name;
+        if (warp_thread() == 0)
+                shared_of(w)->cached_choices = name;
         warp_sync();
 }
 
 /* The address of [offset, offset + bytes) in a buffer of the ring; 0 if it is not there. */
 DEVICE uint64_t take_address(const struct worker *w, uint32_t ring, uint32_t id, uint64_t offset, uint64_t bytes) {
-        struct buffer_cache *cache = &w->shared->buffer[id % WORKER_BUFFERS];
+        struct buffer_cache *cache = &shared_of(w)->buffer[id % WORKER_BUFFERS];
 
         if (!id)
                 return 0;
@@ -154,7 +154,7 @@ DEVICE uint64_t take_address(const struct worker *w, uint32_t ring, uint32_t id,
                 bool found = false;
 
                 warp_sync();
-                for (uint32_t i = w->thread; warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
+                for (uint32_t i = warp_thread(); warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
                         const struct table_buffer *b = &w->table->buffers[(start + i) % TABLE_BUFFERS];
                         bool hit = i < TABLE_PROBES && word_load(&b->key) == 2 && word_load(&b->ring) == ring &&
                                    word_load(&b->id) == id;
@@ -229,8 +229,8 @@ DEVICE bool take_inline_fits(const struct take *k) {
 
 /* RMX_OK, or what is wrong with the line. The rank is cached. */
 DEVICE uint32_t take_check(const struct worker *w, uint32_t ring, struct take *k) {
-        const struct rank_cache *c = &w->shared->rank;
-        const uint32_t *line = w->shared->line;
+        const struct rank_cache *c = &shared_of(w)->rank;
+        const uint32_t *line = shared_of(w)->line;
         uint32_t flags = line[RING_W_FLAGS], argument = line[RING_W_ARGUMENT], slot;
         uint64_t in_offset = line_u64(line, RING_W_IN_LO), out_offset = line_u64(line, RING_W_OUT_LO);
         bool premul;
@@ -258,7 +258,7 @@ DEVICE uint32_t take_check(const struct worker *w, uint32_t ring, struct take *k
                 if (!argument || argument % 8 || slot >= BELL_DEPTH ||
                     argument % BELL_ARGUMENT_BYTES > BELL_ARGUMENT_BYTES - 8)
                         return RMX_E_INVALID;
-                k->scalar = cell_load((const uint64_t *)(w->shared->area[ring] + BELL_OFFSET_ARGUMENT + argument));
+                k->scalar = cell_load((const uint64_t *)(shared_of(w)->area[ring] + BELL_OFFSET_ARGUMENT + argument));
         } else if (argument) {
                 return RMX_E_INVALID;
         }
@@ -327,8 +327,8 @@ DEVICE uint32_t task_part_bytes(uint32_t transport, uint64_t bytes) {
 
 /* How the request is cut into parts; the same on all ranks. The plan is cached. */
 DEVICE void take_cut(const struct worker *w, struct take *k) {
-        const struct plan *plan = &w->shared->plan;
-        const uint32_t me = w->shared->rank.rank, n = w->shared->rank.n_ranks;
+        const struct plan *plan = &shared_of(w)->plan;
+        const uint32_t me = shared_of(w)->rank.rank, n = shared_of(w)->rank.n_ranks;
         uint32_t granule =
                 k->element_bytes < SPAN_SHARD_ALIGN_BYTES ? SPAN_SHARD_ALIGN_BYTES >> first_bit(k->element_bytes) : 1;
         uint64_t longest[TASK_PHASES], most = 0;
@@ -356,7 +356,7 @@ DEVICE void take_cut(const struct worker *w, struct take *k) {
 
 /* The plan of a request, from the cached choices. */
 DEVICE uint32_t take_plan(const struct worker *w, struct take *k) {
-        const struct worker_shared *s = w->shared;
+        const struct worker_shared *s = shared_of(w);
 
         k->plan = 0;
         take_cache_choices(w, s->rank.choices, k->operation);
@@ -376,8 +376,8 @@ DEVICE uint32_t take_plan(const struct worker *w, struct take *k) {
 
 /* The phases of lane 0: tell, and compare with whoever sends data. False: there is nobody. */
 DEVICE bool task_fill_check(const struct worker *w, struct task *t) {
-        const struct plan *plan = &w->shared->plan;
-        uint32_t n = w->shared->rank.n_ranks, me = w->shared->rank.rank, compares = TASK_PHASES;
+        const struct plan *plan = &shared_of(w)->plan;
+        uint32_t n = shared_of(w)->rank.n_ranks, me = shared_of(w)->rank.rank, compares = TASK_PHASES;
         bool sends = n > 1 && task_phase_mine(t->root, &plan->phases[0], me, n);
 
         for (uint32_t f = 1; n > 1 && f < plan->n_phases; f++)
@@ -388,7 +388,7 @@ DEVICE bool task_fill_check(const struct worker *w, struct task *t) {
                 sends = true;
         if (t->count == 0 && t->operation != RING_OP_BARRIER)
                 return false;
-        if (w->thread == 0) {
+        if (warp_thread() == 0) {
                 t->transport = STAGING_PACKET;
                 t->part[0] = t->part[1] = t->part[2] = t->part[3] = 0;
                 t->parts[0] = sends;
@@ -415,7 +415,7 @@ DEVICE uint32_t take_access(const struct take *k) {
 
 /* May the request go the quick way? Then says what its pieces are. The plan is cached. */
 DEVICE uint32_t take_quick(const struct worker *w, const struct take *k, uint32_t access, struct task *t) {
-        const uint32_t n = w->shared->rank.n_ranks, mode = quick_plan(&w->shared->plan);
+        const uint32_t n = shared_of(w)->rank.n_ranks, mode = quick_plan(&shared_of(w)->plan);
         const bool blocks = mode != QUICK_ONE_SHOT && mode != QUICK_TWO_SHOT;
 
         if (mode == QUICK_NONE || access == ACCESS_ANY || k->transport != STAGING_PACKET || !k->count ||
@@ -429,9 +429,9 @@ DEVICE uint32_t take_quick(const struct worker *w, const struct take *k, uint32_
 
 /* Fills a task of no lane yet. The plan is cached. */
 DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t ring, struct task *t) {
-        const struct worker_shared *s = w->shared;
+        const struct worker_shared *s = shared_of(w);
 
-        if (w->thread == 0) {
+        if (warp_thread() == 0) {
                 t->area = s->area[ring];
                 t->in = k->in;
                 t->out = k->out;
@@ -467,10 +467,10 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
 DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_t ring_sequence, uint32_t sequence,
                         uint32_t lane, uint32_t cache, struct task *t) {
         ROLLED
-        for (uint32_t i = w->thread; i < offsetof(struct task, progress) / 4; i += WARP_THREADS)
+        for (uint32_t i = warp_thread(); i < offsetof(struct task, progress) / 4; i += WARP_THREADS)
                 ((uint32_t *)(void *)t)[i] = ((const uint32_t *)(const void *)from)[i];
         warp_sync();
-        if (w->thread == 0) {
+        if (warp_thread() == 0) {
                 t->ring_sequence = ring_sequence;
                 t->sequence = sequence;
                 t->lane = lane;

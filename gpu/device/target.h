@@ -92,6 +92,16 @@ DEVICE void block_sync(void) {
 }
 #endif
 
+/* Says that a pointer points into shared memory, where the compiler cannot see it: accesses through pointers of unknown
+ * kind take twice as long. */
+#if TARGET_AMD
+#define SHARED_POINTER(p) (p = (decltype(p))(__attribute__((address_space(3))) void *)(p))
+#elif TARGET_NVIDIA
+#define SHARED_POINTER(p) __builtin_assume(__isShared(p))
+#else
+#define SHARED_POINTER(p) ((void)0)
+#endif
+
 /* ---- the warp ---------------------------------------------------------------------------------------------------- */
 DEVICE uint32_t warp_thread(void) {
 #if TARGET_HOST

@@ -108,10 +108,28 @@ struct memo {
         uint32_t parts; /* most of a phase */
 };
 
+struct worker_scratch;
+
+/* What a worker is and has; the same for all of its threads, so it lies in shared memory. */
+struct worker {
+        struct worker_scratch *scratch;
+        struct table *table;
+        struct table_report *report;
+        uint64_t taken;    /* places of tasks in use, a bit each */
+        struct memo *memo; /* what the next line will probably be */
+        uint32_t index;
+        uint32_t n_workers;
+        uint32_t version; /* of the tables, as taken in */
+        uint32_t stop;
+        uint32_t n_rings;
+        uint32_t n_tasks;
+};
+
 #define WORKER_BUFFERS  4u
 #define WORKER_COUNTERS 4u /* lanes whose counters are at hand */
 #define WORKER_MEMOS    4u
 struct worker_shared {
+        struct worker w; /* first: see shared_of() */
         struct task near[TASK_NEAR];
         struct peer_view view;
         struct counter_cache counter[WORKER_COUNTERS];
@@ -149,32 +167,12 @@ struct worker_scratch {
         struct task tasks[TASK_MAX];
 };
 
-/* A worker's registers. */
-struct worker {
-        struct worker_shared *shared;
-        struct worker_scratch *scratch;
-        struct table *table;
-        struct table_report *report;
-        uint32_t index;
-        uint32_t n_workers;
-        uint32_t thread;
-        uint32_t version;
-        uint32_t stop;
-        uint32_t n_rings;
-        uint32_t n_tasks;
-        uint64_t taken;
-        /* What this thread looks at, and what there is to see; see worker_aim(). */
-        const uint64_t *at;
-        uint32_t expect;
-        uint32_t word;
-        uint32_t looks;    /* at which ring this thread looks; TABLE_RINGS: at the control words */
-        bool aim;          /* ... has changed */
-        uint32_t aimed;    /* the ring whose line is looked at; TABLE_RINGS: none */
-        struct memo *memo; /* what that line will probably be */
-};
+DEVICE struct worker_shared *shared_of(const struct worker *w) {
+        return (struct worker_shared *)(uintptr_t)w;
+}
 
 DEVICE struct task *worker_task(const struct worker *w, uint32_t place) {
-        return place < TASK_NEAR ? &w->shared->near[place] : &w->scratch->tasks[place];
+        return place < TASK_NEAR ? &shared_of(w)->near[place] : &w->scratch->tasks[place];
 }
 
 DEVICE uint32_t status_of(uint32_t code, int32_t rank) {
@@ -185,6 +183,6 @@ DEVICE uint32_t status_of(uint32_t code, int32_t rank) {
 DEVICE void lane_done(const struct worker *w, uint64_t area, uint32_t ring_sequence, uint32_t lane, uint32_t status) {
         uint64_t *done = (uint64_t *)(area + BELL_OFFSET_DONE) + (ring_sequence % BELL_DEPTH) * BELL_LANES + lane;
 
-        if (w->thread == 0)
+        if (warp_thread() == 0)
                 cell_store(done, (uint64_t)status << 32 | ring_sequence);
 }
