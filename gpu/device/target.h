@@ -93,7 +93,8 @@ DEVICE void block_sync(void) {
 #endif
 
 /* Says that a pointer points into shared memory, where the compiler cannot see it: accesses through pointers of unknown
- * kind take twice as long. */
+ * kind take twice as long. Once for each pointer, and not for one that was made of another: nvcc then takes what follows
+ * for unreachable. */
 #if TARGET_AMD
 #define SHARED_POINTER(p) (p = (decltype(p))(__attribute__((address_space(3))) void *)(p))
 #elif TARGET_NVIDIA

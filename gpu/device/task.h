@@ -168,7 +168,7 @@ struct worker_scratch {
 };
 
 DEVICE struct worker_shared *shared_of(const struct worker *w) {
-        return (struct worker_shared *)(uintptr_t)w;
+        return (struct worker_shared *)(void *)const_cast<struct worker *>(w);
 }
 
 DEVICE struct task *worker_task(const struct worker *w, uint32_t place) {

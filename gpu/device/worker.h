@@ -431,7 +431,6 @@ DEVICE_OUTLINE void direct_defer(struct worker *w, const struct memo *m, uint32_
         struct direct d;
 
         SHARED_POINTER(w);
-        SHARED_POINTER(s);
         SHARED_POINTER(m);
 
         direct_lanes(m->task.parts[0], first, w->n_workers, &d);
@@ -540,7 +539,6 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
         uint32_t n_rings;
 
         SHARED_POINTER(w);
-        SHARED_POINTER(s);
         counter_flush_all(w);
         n_rings = word_load(&w->table->n_rings);
         warp_sync();
