@@ -8,6 +8,7 @@
  * further load. Caches are filled by the whole warp.
  */
 #include "gpu/device/p2p.h"
+#include "gpu/device/quick.h"
 
 #define TAKE_PART_PACKET 256u /* smallest part, bytes: a packet for each thread of a small warp */
 #define TAKE_PART_BULK   512u
@@ -74,7 +75,7 @@ DEVICE uint32_t take_find_rank(const struct worker *w, uint32_t ring, uint32_t h
         const uint32_t start = table_hash(ring, handle);
         uint32_t found = TABLE_RANKS;
 
-        for (uint32_t i = w->thread; warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
+        for (uint32_t i = warp_thread(); warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
                 uint32_t mine = TABLE_RANKS;
                 uint64_t who;
 
@@ -92,13 +93,13 @@ DEVICE uint32_t take_find_rank(const struct worker *w, uint32_t ring, uint32_t h
 }
 
 DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
-        struct rank_cache *c = &w->shared->rank;
+        struct rank_cache *c = &shared_of(w)->rank;
         const struct table_rank *from = &w->table->ranks[index];
 
         warp_sync();
-        for (uint32_t p = w->thread; p < STAGING_RANKS_MAX; p += WARP_THREADS)
+        for (uint32_t p = warp_thread(); p < STAGING_RANKS_MAX; p += WARP_THREADS)
                 c->peer[p] = cell_load(&from->peer[p]);
-        if (w->thread == 0) {
+        if (warp_thread() == 0) {
                 c->states = cell_load(&from->states);
                 c->index = index;
                 c->handle = word_load(&from->handle);
@@ -113,46 +114,46 @@ DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
                 c->choices = word_load(&from->choices);
         }
         warp_sync();
-        if (w->shared->layout.n_ranks != c->n_ranks) {
+        if (shared_of(w)->layout.n_ranks != c->n_ranks) {
                 warp_sync();
-                if (w->thread == 0)
-                        staging_layout_init(&w->shared->layout, c->n_ranks);
+                if (warp_thread() == 0)
+                        staging_layout_init(&shared_of(w)->layout, c->n_ranks);
                 warp_sync();
         }
 }
 
 DEVICE void take_cache_plan(const struct worker *w, uint32_t index) {
         const uint32_t *from = (const uint32_t *)(const void *)&w->table->plans[index % TABLE_PLANS];
-        uint32_t *to = (uint32_t *)(void *)&w->shared->plan;
+        uint32_t *to = (uint32_t *)(void *)&shared_of(w)->plan;
 
-        if (w->shared->cached_plan == index || !index)
+        if (shared_of(w)->cached_plan == index || !index)
                 return;
         warp_sync();
-        for (uint32_t i = w->thread; i < sizeof(struct plan) / 4; i += WARP_THREADS)
+        for (uint32_t i = warp_thread(); i < sizeof(struct plan) / 4; i += WARP_THREADS)
                 to[i] = word_load(from + i);
-        if (w->thread == 0)
-                w->shared->cached_plan = index;
+        if (warp_thread() == 0)
+                shared_of(w)->cached_plan = index;
         warp_sync();
 }
 
 DEVICE void take_cache_choices(const struct worker *w, uint32_t choices, uint32_t operation) {
         const uint32_t name = choices << 8 | operation;
         const uint64_t *from = (const uint64_t *)(const void *)w->table->choices[choices % 16].choice[operation];
-        uint64_t *to = (uint64_t *)(void *)w->shared->choice;
+        uint64_t *to = (uint64_t *)(void *)shared_of(w)->choice;
 
-        if (w->shared->cached_choices == name)
+        if (shared_of(w)->cached_choices == name)
                 return;
         warp_sync();
-        for (uint32_t i = w->thread; i < sizeof(w->shared->choice) / 8; i += WARP_THREADS)
+        for (uint32_t i = warp_thread(); i < sizeof(shared_of(w)->choice) / 8; i += WARP_THREADS)
                 to[i] = cell_load(from + i);
-        if (w->thread == 0)
-                w->shared->cached_choices = name;
+        if (warp_thread() == 0)
+                shared_of(w)->cached_choices = name;
         warp_sync();
 }
 
 /* The address of [offset, offset + bytes) in a buffer of the ring; 0 if it is not there. */
 DEVICE uint64_t take_address(const struct worker *w, uint32_t ring, uint32_t id, uint64_t offset, uint64_t bytes) {
-        struct buffer_cache *cache = &w->shared->buffer[id % WORKER_BUFFERS];
+        struct buffer_cache *cache = &shared_of(w)->buffer[id % WORKER_BUFFERS];
 
         if (!id)
                 return 0;
@@ -161,7 +162,7 @@ DEVICE uint64_t take_address(const struct worker *w, uint32_t ring, uint32_t id,
                 bool found = false;
 
                 warp_sync();
-                for (uint32_t i = w->thread; warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
+                for (uint32_t i = warp_thread(); warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
                         const struct table_buffer *b = &w->table->buffers[(start + i) % TABLE_BUFFERS];
                         bool hit = i < TABLE_PROBES && word_load(&b->key) == 2 && word_load(&b->ring) == ring &&
                                    word_load(&b->id) == id;
@@ -188,7 +189,7 @@ DEVICE bool take_buffer_gone(const struct worker *w, uint32_t ring, uint32_t id)
         const uint32_t start = table_hash(ring, id);
         bool found = !id;
 
-        for (uint32_t i = w->thread; i < TABLE_PROBES; i += WARP_THREADS) {
+        for (uint32_t i = warp_thread(); i < TABLE_PROBES; i += WARP_THREADS) {
                 const struct table_buffer *b = &w->table->buffers[(start + i) % TABLE_BUFFERS];
 
                 found = found || (word_load(&b->key) == 2 && word_load(&b->ring) == ring && word_load(&b->id) == id);
@@ -261,15 +262,15 @@ DEVICE bool take_argument(uint32_t argument, uint32_t bytes) {
 
 /* The vector of an all_to_all_v. */
 DEVICE uint32_t take_vector(const struct worker *w, uint32_t ring, struct take *k) {
-        const uint32_t argument = w->shared->line[RING_W_ARGUMENT];
+        const uint32_t argument = shared_of(w)->line[RING_W_ARGUMENT];
         uint64_t in, out;
 
-        if (k->count || !take_argument(argument, 32 * w->shared->rank.n_ranks))
+        if (k->count || !take_argument(argument, 32 * shared_of(w)->rank.n_ranks))
                 return RMX_E_INVALID;
         k->vector = vector_place(w);
         if (!k->vector)
                 return TAKE_LATER;
-        if (!vector_take(w, k->vector, w->shared->area[ring] + BELL_OFFSET_ARGUMENT + argument, &in, &out))
+        if (!vector_take(w, k->vector, shared_of(w)->area[ring] + BELL_OFFSET_ARGUMENT + argument, &in, &out))
                 return RMX_E_INVALID;
         k->in_bytes = in * k->element_bytes;
         k->out_bytes = out * k->element_bytes;
@@ -279,8 +280,8 @@ DEVICE uint32_t take_vector(const struct worker *w, uint32_t ring, struct take *
 
 /* RMX_OK, or what is wrong with the line. The rank is cached. */
 DEVICE uint32_t take_check(const struct worker *w, uint32_t ring, struct take *k) {
-        const struct rank_cache *c = &w->shared->rank;
-        const uint32_t *line = w->shared->line;
+        const struct rank_cache *c = &shared_of(w)->rank;
+        const uint32_t *line = shared_of(w)->line;
         uint32_t flags = line[RING_W_FLAGS], argument = line[RING_W_ARGUMENT], status;
         uint64_t in_offset = line_u64(line, RING_W_IN_LO), out_offset = line_u64(line, RING_W_OUT_LO);
         bool premul;
@@ -308,7 +309,7 @@ DEVICE uint32_t take_check(const struct worker *w, uint32_t ring, struct take *k
         } else if (premul) {
                 if (!take_argument(argument, 8))
                         return RMX_E_INVALID;
-                k->scalar = cell_load((const uint64_t *)(w->shared->area[ring] + BELL_OFFSET_ARGUMENT + argument));
+                k->scalar = cell_load((const uint64_t *)(shared_of(w)->area[ring] + BELL_OFFSET_ARGUMENT + argument));
         } else if (argument) {
                 return RMX_E_INVALID;
         }
@@ -336,6 +337,12 @@ DEVICE uint64_t take_call(const struct take *k) {
         if (operation_p2p(k->operation)) /* the low 16 bits are the sequence's: p2p_meet */
                 return (uint64_t)count << 32 | RING_OP_SEND << 24 | k->type << 16;
         return (uint64_t)count << 32 | k->operation << 24 | k->type << 16 | k->redop << 8 | k->root;
+}
+
+/* What is told of it, besides, is its sequence: what a rank told that nobody here has heard (roots differed) must not
+ * pass for a later call. */
+DEVICE uint64_t take_told(uint64_t call, uint32_t sequence) {
+        return call + ((uint64_t)(sequence * 0x9e3779b1u) << 32);
 }
 
 /* ---- tasks ---------------------------------------------------------------------------------------------------------
@@ -379,8 +386,8 @@ DEVICE uint32_t task_part_bytes(uint32_t transport, uint64_t bytes) {
 
 /* How the request is cut into parts; the same on all ranks. The plan is cached. */
 DEVICE void take_cut(const struct worker *w, struct take *k) {
-        const struct plan *plan = &w->shared->plan;
-        const uint32_t me = w->shared->rank.rank, n = w->shared->rank.n_ranks;
+        const struct plan *plan = &shared_of(w)->plan;
+        const uint32_t me = shared_of(w)->rank.rank, n = shared_of(w)->rank.n_ranks;
         uint32_t granule =
                 k->element_bytes < SPAN_SHARD_ALIGN_BYTES ? SPAN_SHARD_ALIGN_BYTES >> first_bit(k->element_bytes) : 1;
         uint64_t longest[TASK_PHASES], most = 0;
@@ -408,11 +415,12 @@ DEVICE void take_cut(const struct worker *w, struct take *k) {
 
 /* The parts of a vector's phases: pieces of others, or the own one. The plan is cached. */
 DEVICE void take_cut_vector(const struct worker *w, struct take *k) {
-        const struct plan *plan = &w->shared->plan;
-        const uint32_t n = w->shared->rank.n_ranks, me = w->shared->rank.rank, shift = first_bit(k->element_bytes);
+        const struct plan *plan = &shared_of(w)->plan;
+        const uint32_t n = shared_of(w)->rank.n_ranks, me = shared_of(w)->rank.rank,
+                       shift = first_bit(k->element_bytes);
         const uint64_t *words = (const uint64_t *)k->vector;
 
-        vector_cut(w->shared, w->thread, k->vector, k->transport, shift);
+        vector_cut(shared_of(w), warp_thread(), k->vector, k->transport, shift);
         UNROLL
         for (uint32_t f = 0; f < TASK_PHASES; f++) {
                 const struct plan_phase *phase = &plan->phases[f];
@@ -436,7 +444,7 @@ DEVICE void take_cut_p2p(struct take *k) {
 
 /* The plan of a request, from the cached choices. */
 DEVICE uint32_t take_plan(const struct worker *w, struct take *k) {
-        const struct worker_shared *s = w->shared;
+        const struct worker_shared *s = shared_of(w);
 
         k->plan = 0;
         if (operation_p2p(k->operation)) {
@@ -463,25 +471,26 @@ DEVICE uint32_t take_plan(const struct worker *w, struct take *k) {
 
 /* The phases of lane 0: tell, and compare with whoever sends data. False: there is nobody. */
 DEVICE bool task_fill_check(const struct worker *w, struct task *t) {
-        const struct plan *plan = &w->shared->plan;
-        uint32_t n = w->shared->rank.n_ranks, me = w->shared->rank.rank, compares = TASK_PHASES;
+        const struct plan *plan = &shared_of(w)->plan;
+        uint32_t n = shared_of(w)->rank.n_ranks, me = shared_of(w)->rank.rank, compares = TASK_PHASES;
         bool sends = n > 1 && task_phase_mine(t->root, &plan->phases[0], me, n);
 
         for (uint32_t f = 1; n > 1 && f < plan->n_phases; f++)
                 if (task_phase_mine(t->root, &plan->phases[f], me, n) &&
                     (plan->phases[f].peers != PLAN_PEERS_SELF || plan->phases[f].kind == PLAN_REDUCE))
                         compares = f;
+        if (t->quick)
+                sends = true;
         if (t->count == 0 && !t->vector && t->operation != RING_OP_BARRIER)
                 return false;
-        if (w->thread == 0) {
+        if (warp_thread() == 0) {
                 t->transport = STAGING_PACKET;
                 t->part[0] = t->part[1] = t->part[2] = t->part[3] = 0;
                 t->parts[0] = sends;
                 t->parts[1] = compares < TASK_PHASES;
                 t->parts[2] = compares; /* the phase that says whom with */
                 t->parts[3] = 0;
-                /* What a rank told that nobody here has heard (roots differed) must not pass for a later call. */
-                t->call += (uint64_t)(t->sequence * 0x9e3779b1u) << 32;
+                t->call = take_told(t->call, t->sequence);
         }
         warp_sync();
         return sends || compares < TASK_PHASES;
@@ -500,11 +509,26 @@ DEVICE uint32_t take_access(const struct take *k) {
         return (k->in | k->out | k->bytes) & (unit - 1) ? ACCESS_ANY : ACCESS_WHOLE;
 }
 
+/* May the request go the quick way? Then says what its pieces are. The plan is cached. */
+DEVICE uint32_t take_quick(const struct worker *w, const struct take *k, uint32_t access, struct task *t) {
+        const uint32_t n = shared_of(w)->rank.n_ranks, mode = quick_plan(&shared_of(w)->plan);
+        const bool blocks = mode != QUICK_ONE_SHOT && mode != QUICK_TWO_SHOT;
+
+        if (operation_p2p(k->operation) || k->vector || mode == QUICK_NONE || access == ACCESS_ANY ||
+            k->transport != STAGING_PACKET || !k->count || (n != 2 && n != 4 && n != 8) ||
+            k->bytes > QUICK_BYTES_MAX / 8)
+                return QUICK_NONE;
+        t->stride = (uint32_t)(mode == QUICK_TWO_SHOT ? k->shard * k->element_bytes : k->bytes);
+        t->total = (uint32_t)(blocks ? n * k->bytes : k->bytes);
+        t->part_bytes = k->elements * k->element_bytes;
+        return mode;
+}
+
 /* Fills a task of no lane yet. The plan is cached. */
 DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t ring, struct task *t) {
-        const struct worker_shared *s = w->shared;
+        const struct worker_shared *s = shared_of(w);
 
-        if (w->thread == 0) {
+        if (warp_thread() == 0) {
                 t->area = s->area[ring];
                 t->in = k->in;
                 t->out = k->out;
@@ -531,6 +555,7 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
                 t->in_buffer = k->in ? s->line[RING_W_IN_BUFFER] : 0;
                 t->out_buffer = k->out ? s->line[RING_W_OUT_BUFFER] : 0;
                 t->access = take_access(k);
+                t->quick = take_quick(w, k, t->access, t);
                 t->begun = 0;
                 UNROLL
                 for (uint32_t f = 0; f < TASK_PHASES; f++)
@@ -539,23 +564,26 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
         warp_sync();
 }
 
-/* The same for one lane of one request. False: this lane has nothing to do. */
-DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_t ring_sequence, uint32_t lane,
-                        uint32_t cache, struct task *t) {
+/* Has a lane something to do? */
+DEVICE bool task_wants(const struct task *from, uint32_t lane) {
         bool any = lane == 0;
 
         UNROLL
         for (uint32_t f = 0; f < TASK_PHASES; f++)
                 any = any || lane - 1 < from->parts[f];
-        if (!any || (from->role && lane > P2P_DATA_LANES))
-                return false;
+        return any && (!from->role || lane <= P2P_DATA_LANES);
+}
+
+/* The same for one lane of one request, which has something to do. False: lane 0 has nobody to tell or ask. */
+DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_t ring_sequence, uint32_t sequence,
+                        uint32_t lane, uint32_t cache, struct task *t) {
         ROLLED
-        for (uint32_t i = w->thread; i < offsetof(struct task, progress) / 4; i += WARP_THREADS)
+        for (uint32_t i = warp_thread(); i < offsetof(struct task, progress) / 4; i += WARP_THREADS)
                 ((uint32_t *)(void *)t)[i] = ((const uint32_t *)(const void *)from)[i];
         warp_sync();
-        if (w->thread == 0) {
+        if (warp_thread() == 0) {
                 t->ring_sequence = ring_sequence;
-                t->sequence = w->shared->line[RING_W_SEQUENCE];
+                t->sequence = sequence;
                 t->lane = lane;
                 t->cache = (uint8_t)cache;
                 if (lane == 0 && t->role) /* what both sides tell each other */
@@ -569,6 +597,7 @@ DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_
                 UNROLL
                 for (uint32_t f = 0; f < TASK_PHASES; f++)
                         t->part[f] = lane || !t->role ? lane - 1 : 0;
+                t->progress[0] = 0;
         }
         warp_sync();
         return lane != 0 || t->role || task_fill_check(w, t);

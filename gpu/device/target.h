@@ -92,6 +92,17 @@ DEVICE void block_sync(void) {
 }
 #endif
 
+/* Says that a pointer points into shared memory, where the compiler cannot see it: accesses through pointers of unknown
+ * kind take twice as long. Once for each pointer, and not for one that was made of another: nvcc then takes what
+ * follows for unreachable. */
+#if TARGET_AMD
+#define SHARED_POINTER(p) (p = (decltype(p))(__attribute__((address_space(3))) void *)(p))
+#elif TARGET_NVIDIA
+#define SHARED_POINTER(p) __builtin_assume(__isShared(p))
+#else
+#define SHARED_POINTER(p) ((void)0)
+#endif
+
 /* ---- the warp ---------------------------------------------------------------------------------------------------- */
 DEVICE uint32_t warp_thread(void) {
 #if TARGET_HOST
@@ -153,6 +164,20 @@ DEVICE uint32_t warp_read(uint32_t value, uint32_t from) {
         return (uint32_t)__builtin_amdgcn_readlane((int)value, (int)from);
 #else
         return __shfl_sync(0xffffffffu, value, from);
+#endif
+}
+
+/* The exclusive or of all threads' values. */
+DEVICE uint32_t warp_xor(uint32_t value) {
+#if TARGET_NVIDIA
+        return __reduce_xor_sync(0xffffffffu, value);
+#elif TARGET_AMD
+        ROLLED
+        for (uint32_t i = 1; i < WARP_THREADS; i *= 2)
+                value ^= (uint32_t)__builtin_amdgcn_ds_bpermute((int)((warp_thread() ^ i) * 4), (int)value);
+        return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
+#else
+        return value;
 #endif
 }
 

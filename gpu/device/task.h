@@ -49,10 +49,12 @@ struct task {
         uint32_t inlined;
         uint32_t in_buffer, out_buffer; /* whose memory in and out are; 0: nobody's */
         uint32_t access;                /* enum phase_access */
-        uint32_t part[TASK_PHASES];     /* next part of each phase */
-        uint32_t parts[TASK_PHASES];    /* of each phase; the lane does every STAGING_DATA_LANES-th */
-        uint8_t begun;                  /* the part in hand of phase `begun - 1` is partly done, see progress */
-        uint8_t cache;                  /* which of the counter caches */
+        uint32_t quick;                 /* enum quick_mode; then also: */
+        uint32_t stride, total, part_bytes;
+        uint32_t part[TASK_PHASES];  /* next part of each phase */
+        uint32_t parts[TASK_PHASES]; /* of each phase; the lane does every STAGING_DATA_LANES-th */
+        uint8_t begun;               /* the part in hand of phase `begun - 1` is partly done, see progress */
+        uint8_t cache;               /* which of the counter caches */
         uint8_t zero[2];
         uint8_t progress[TASK_THREADS_MAX]; /* units of that part that each thread has done */
 };
@@ -107,12 +109,31 @@ struct memo {
         uint32_t line[RING_WORDS]; /* word 0 is 0: nothing kept */
         uint32_t lanes;
         uint32_t ring;
+        uint32_t parts; /* most of a phase */
+};
+
+struct worker_scratch;
+
+/* What a worker is and has; the same for all of its threads, so it lies in shared memory. */
+struct worker {
+        struct worker_scratch *scratch;
+        struct table *table;
+        struct table_report *report;
+        uint64_t taken;    /* places of tasks in use, a bit each */
+        struct memo *memo; /* what the next line will probably be */
+        uint32_t index;
+        uint32_t n_workers;
+        uint32_t version; /* of the tables, as taken in */
+        uint32_t stop;
+        uint32_t n_rings;
+        uint32_t n_tasks;
 };
 
 #define WORKER_BUFFERS  4u
 #define WORKER_COUNTERS 4u /* lanes whose counters are at hand */
 #define WORKER_MEMOS    4u
 struct worker_shared {
+        struct worker w; /* first: see shared_of() */
         struct task near[TASK_NEAR];
         struct peer_view view;
         struct counter_cache counter[WORKER_COUNTERS];
@@ -130,8 +151,13 @@ struct worker_shared {
         uint8_t order[TASK_MAX];    /* the task's place */
         uint32_t cached_plan;
         uint32_t cached_choices; /* choices << 8 | operation; ~0: none */
-        uint32_t hot;            /* ring that spoke last */
-        uint32_t limited;        /* some ring is */
+        struct {
+                uint32_t n[3]; /* parts pushed, reduced, copied */
+                uint32_t lane; /* of the reduction in hand */
+                uint32_t done; /* units of it */
+        } left;                /* of a direct run */
+        uint32_t hot;          /* ring that spoke last */
+        uint32_t limited;      /* some ring is */
 };
 
 /* A worker's scratch in global memory: what outlives a kernel, and the far tasks. Zeroed at first. */
@@ -147,24 +173,12 @@ struct worker_scratch {
         struct task tasks[TASK_MAX];
 };
 
-/* A worker's registers. */
-struct worker {
-        struct worker_shared *shared;
-        struct worker_scratch *scratch;
-        struct table *table;
-        struct table_report *report;
-        uint32_t index;
-        uint32_t n_workers;
-        uint32_t thread;
-        uint32_t version;
-        uint32_t stop;
-        uint32_t n_rings;
-        uint32_t n_tasks;
-        uint64_t taken;
-};
+DEVICE struct worker_shared *shared_of(const struct worker *w) {
+        return (struct worker_shared *)(void *)const_cast<struct worker *>(w);
+}
 
 DEVICE struct task *worker_task(const struct worker *w, uint32_t place) {
-        return place < TASK_NEAR ? &w->shared->near[place] : &w->scratch->tasks[place];
+        return place < TASK_NEAR ? &shared_of(w)->near[place] : &w->scratch->tasks[place];
 }
 
 /* Tasks of one name run one after another: a rank's on a lane, its sends to and its receives from each peer apart. */
@@ -177,14 +191,14 @@ DEVICE uint32_t status_of(uint32_t code, int32_t rank) {
 }
 
 DEVICE void report_status(const struct worker *w, uint32_t rank, uint32_t status) {
-        if (w->thread == 0)
+        if (warp_thread() == 0)
                 word_store(&w->report->rank[rank].status, status);
 }
 
 /* Tells the bell that this lane has done with the request. */
-DEVICE void lane_done(const struct worker *w, uint64_t area, uint32_t ring_sequence, uint32_t lane, uint32_t status) {
+DEVICE void lane_done(uint64_t area, uint32_t ring_sequence, uint32_t lane, uint32_t status) {
         uint64_t *done = (uint64_t *)(area + BELL_OFFSET_DONE) + (ring_sequence % BELL_DEPTH) * BELL_LANES + lane;
 
-        if (w->thread == 0)
+        if (warp_thread() == 0)
                 cell_store(done, (uint64_t)status << 32 | ring_sequence);
 }

@@ -34,8 +34,8 @@ DEVICE uint64_t vector_place(const struct worker *w) {
                 const uint64_t at = (uint64_t)w->scratch->vectors[place];
                 bool names = false;
 
-                for (uint32_t i = w->thread; i < w->n_tasks; i += WARP_THREADS)
-                        names = names || worker_task(w, w->shared->order[i])->vector == at;
+                for (uint32_t i = warp_thread(); i < w->n_tasks; i += WARP_THREADS)
+                        names = names || worker_task(w, shared_of(w)->order[i])->vector == at;
                 if (!warp_any(names))
                         return at;
         }
@@ -61,12 +61,12 @@ DEVICE bool vector_end(const uint64_t *counts, const uint64_t *offsets, uint32_t
 /* Copies the block from the client's memory and checks what can be checked without the buffers. Elements that the
  * input and the output must have. */
 DEVICE bool vector_take(const struct worker *w, uint64_t place, uint64_t from, uint64_t *ret_in, uint64_t *ret_out) {
-        const uint32_t n = w->shared->rank.n_ranks, me = w->shared->rank.rank;
+        const uint32_t n = shared_of(w)->rank.n_ranks, me = shared_of(w)->rank.rank;
         uint64_t *words = (uint64_t *)place;
 
         fence_acquire_system(); /* the block is older than its line */
         ROLLED
-        for (uint32_t i = w->thread; i < 4 * n; i += WARP_THREADS)
+        for (uint32_t i = warp_thread(); i < 4 * n; i += WARP_THREADS)
                 words[i] = cell_load((const uint64_t *)from + i);
         warp_sync();
         return vector_end(words, words + n, n, ret_in) && vector_end(words + 2 * n, words + 3 * n, n, ret_out) &&

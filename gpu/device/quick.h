@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The usual requests, in as few instructions as they can be done.
+ *
+ * What a small request costs is neither bytes nor links but the instructions that one warp executes one after the other
+ * between the line and the completion word. phase.h interprets any plan on any memory; here are the plans that models
+ * ring all day (all_reduce in one and two shots, reduce_scatter, all_gather, all_to_all), by packets, for 2, 4 and 8
+ * ranks, sums of the three usual types where something is reduced, and memory made of whole units. What they do, and
+ * what they leave in staging, counters and the task, is the same: ranks may take either way, and a task that was put
+ * aside goes on where it was, also in the next kernel.
+ *
+ * All pieces of a request have the same form: piece p begins at p * stride and has the bytes up to stride, but none
+ * beyond `total`. Thread t has units t, t + WARP_THREADS, .. of each part.
+ *
+ * A part's reduction or copy is tried until the packets of all threads and peers are there, and only then delivered, so
+ * what is done of a part is the same in all threads: task.progress is not needed but for its first entry.
+ */
+#include "gpu/device/phase.h"
+
+enum quick_mode {
+        QUICK_NONE = 0,
+        QUICK_ONE_SHOT = 1,
+        QUICK_TWO_SHOT = 2,
+        QUICK_REDUCE_SCATTER = 3,
+        QUICK_ALL_GATHER = 4,
+        QUICK_ALL_TO_ALL = 5,
+};
+
+#define QUICK_UNITS     (STAGING_PACKET_CHUNK / 8u / WARP_THREADS) /* most of a thread in a part */
+#define QUICK_UNIT_STEP (8u * WARP_THREADS)
+#define QUICK_BYTES_MAX (UINT64_C(1) << 30)
+
+struct quick {
+        struct worker_shared *s;
+        struct counter_cache *c;
+        uint32_t type; /* what is reduced */
+        uint64_t mine; /* own staging */
+        uint64_t in, out;
+        uint32_t me;
+        uint32_t thread;
+        uint32_t lane;
+        uint32_t stride, total, part_bytes;
+        uint32_t flag; /* inline: of the boxes */
+};
+
+DEVICE constexpr bool quick_reduces(uint32_t mode) {
+        return mode == QUICK_ONE_SHOT || mode == QUICK_TWO_SHOT || mode == QUICK_REDUCE_SCATTER;
+}
+DEVICE constexpr bool quick_copies(uint32_t mode) {
+        return mode == QUICK_TWO_SHOT || mode == QUICK_ALL_GATHER || mode == QUICK_ALL_TO_ALL;
+}
+/* A piece of its own for each peer? */
+DEVICE constexpr bool quick_each(uint32_t mode) {
+        return mode == QUICK_TWO_SHOT || mode == QUICK_REDUCE_SCATTER || mode == QUICK_ALL_TO_ALL;
+}
+
+/* ---- where ------------------------------------------------------------------------------------------------------- */
+/* The chunk of `source` in slot `number` of a lane, as an offset in staging. */
+template <uint32_t N>
+DEVICE uint32_t quick_chunk(const struct quick *q, uint32_t region, uint32_t number, uint32_t source) {
+        return (uint32_t)q->s->layout.packet[region] +
+               ((q->lane * STAGING_SLOTS + number % STAGING_SLOTS) * N + source) * (2 * STAGING_PACKET_CHUNK);
+}
+
+/* Is there a unit of piece p at byte x of each piece? */
+DEVICE bool quick_live(const struct quick *q, uint32_t p, uint32_t x) {
+        return x < q->stride && p * q->stride + x < q->total;
+}
+
+template <bool INLINE> DEVICE uint64_t quick_at(uint64_t base, uint32_t bytes) {
+        return base + (INLINE ? 2 * (uint64_t)bytes : bytes);
+}
+
+template <bool INLINE> DEVICE void quick_deliver(const struct quick *q, uint32_t bytes, uint64_t value) {
+        if constexpr (INLINE)
+                packet_store((struct quad *)quick_at<INLINE>(q->out, bytes), value, q->flag);
+        else
+                output_store((void *)quick_at<INLINE>(q->out, bytes), value, 8);
+}
+
+/* Has every peer room for another chunk of the region? */
+template <uint32_t N> DEVICE bool quick_room(const struct quick *q, uint32_t region) {
+        bool room = true;
+
+        for (uint32_t p = q->thread; p < N; p += WARP_THREADS) {
+                const uint32_t pushed = q->c->pushed[region][p];
+
+                if (p == q->me || (int32_t)(pushed - q->c->room[region][p]) < (int32_t)STAGING_SLOTS)
+                        continue;
+                q->c->room[region][p] = word_load(
+                        (const uint32_t *)(q->mine + staging_credit(&q->s->layout, STAGING_PACKET, region, q->lane)) +
+                        p);
+                room = room && (int32_t)(pushed - q->c->room[region][p]) < (int32_t)STAGING_SLOTS;
+        }
+        return warp_all(room);
+}
+
+/* The chunks have been pushed, or taken and are the peers' again. */
+template <uint32_t N> DEVICE void quick_pushed(const struct quick *q, uint32_t region) {
+        warp_sync();
+        for (uint32_t p = q->thread; p < N; p += WARP_THREADS)
+                if (p != q->me)
+                        q->c->pushed[region][p]++;
+        warp_sync();
+}
+
+template <uint32_t N> DEVICE void quick_taken(const struct quick *q, uint32_t region) {
+        warp_sync();
+        for (uint32_t p = q->thread; p < N; p += WARP_THREADS)
+                if (p != q->me)
+                        word_store((uint32_t *)(q->s->rank.peer[p] +
+                                                staging_credit(&q->s->layout, STAGING_PACKET, region, q->lane)) +
+                                           q->me,
+                                   ++q->c->taken[region][p]);
+        warp_sync();
+}
+
+/* Unit u of a chunk to all peers. */
+template <uint32_t N> DEVICE void quick_send(const struct quick *q, uint32_t region, uint32_t u, uint64_t value) {
+        UNROLL
+        for (uint32_t p = 0; p < N; p++) {
+                const uint32_t pushed = q->c->pushed[region][p];
+
+                if (p != q->me)
+                        packet_store((struct quad *)(q->s->rank.peer[p] + quick_chunk<N>(q, region, pushed, q->me)) + u,
+                                     value, pushed + 1);
+        }
+}
+
+/* ---- the three steps --------------------------------------------------------------------------------------------- */
+/* Own input to the peers. False: no room, or the inbox is not filled yet; nothing has been done. */
+template <uint32_t N, uint32_t MODE, bool INLINE>
+DEVICE bool quick_push(const struct quick *q, uint32_t part, uint32_t spins) {
+        constexpr uint32_t pieces = quick_each(MODE) ? N : 1;
+        constexpr bool whole = quick_copies(MODE) && MODE != QUICK_TWO_SHOT; /* the own piece goes to the own output */
+        const uint32_t at = part * q->part_bytes + 8 * q->thread;
+        uint64_t value[QUICK_UNITS][pieces];
+        bool ready;
+
+        do {
+                struct quad box[QUICK_UNITS][INLINE ? pieces : 1];
+
+                ready = true;
+                UNROLL
+                for (uint32_t k = 0; k < QUICK_UNITS; k++)
+                        UNROLL
+                for (uint32_t p = 0; p < pieces; p++) {
+                        const uint32_t x = at + k * QUICK_UNIT_STEP;
+                        const bool wanted = k * QUICK_UNIT_STEP < q->part_bytes && quick_live(q, p, x) &&
+                                            (pieces == 1 || whole || p != q->me);
+                        const uint64_t from = quick_at<INLINE>(q->in, p * q->stride + x);
+
+                        value[k][p] = 0;
+                        if constexpr (INLINE) {
+                                box[k][p] = quad_of((uint64_t)q->flag << 32, (uint64_t)q->flag << 32);
+                                if (wanted)
+                                        box[k][p] = quad_load((const struct quad *)from);
+                        } else if (wanted) {
+                                value[k][p] = input_load((const void *)from, 8);
+                        }
+                }
+                if constexpr (INLINE) {
+                        UNROLL
+                        for (uint32_t k = 0; k < QUICK_UNITS; k++)
+                                UNROLL
+                        for (uint32_t p = 0; p < pieces; p++) {
+                                ready = ready && packet_is(box[k][p], q->flag);
+                                value[k][p] = packet_payload(box[k][p]);
+                        }
+                        ready = warp_all(ready);
+                }
+        } while (!ready && --spins);
+        if (!ready || !quick_room<N>(q, 0))
+                return false;
+        warp_sync();
+        UNROLL
+        for (uint32_t k = 0; k < QUICK_UNITS; k++) {
+                const uint32_t u = q->thread + k * WARP_THREADS, x = at + k * QUICK_UNIT_STEP;
+
+                if (k * QUICK_UNIT_STEP >= q->part_bytes)
+                        break;
+                if constexpr (pieces == 1) {
+                        if (x < q->stride) {
+                                quick_send<N>(q, 0, u, value[k][0]);
+                                if constexpr (whole)
+                                        quick_deliver<INLINE>(q, q->me * q->stride + x, value[k][0]);
+                        }
+                } else {
+                        UNROLL
+                        for (uint32_t p = 0; p < N; p++) {
+                                const uint32_t pushed = q->c->pushed[0][p];
+
+                                if (!quick_live(q, p, x))
+                                        continue;
+                                if (p != q->me)
+                                        packet_store((struct quad *)(q->s->rank.peer[p] +
+                                                                     quick_chunk<N>(q, 0, pushed, q->me)) +
+                                                             u,
+                                                     value[k][p], pushed + 1);
+                                else if constexpr (whole)
+                                        quick_deliver<INLINE>(q, p * q->stride + x, value[k][p]);
+                        }
+                }
+        }
+        quick_pushed<N>(q, 0);
+        return true;
+}
+
+template <uint32_t N> DEVICE uint64_t quick_sum(uint32_t type, const uint64_t (&x)[N]) {
+        if (type == RMX_BFLOAT16)
+                return reduce_sum<N, RMX_BFLOAT16>(x);
+        if (type == RMX_FLOAT16)
+                return reduce_sum<N, RMX_FLOAT16>(x);
+        return reduce_sum<N, RMX_FLOAT32>(x);
+}
+
+/* One unit of all peers: looked for until every thread has all of its own. False: gave up. `live` has a bit per peer.
+ */
+template <uint32_t N>
+DEVICE bool quick_gather(const struct quick *q, uint32_t region, uint32_t u, uint32_t live, uint32_t spins,
+                         uint64_t (&ret_value)[N]) {
+        struct quad packet[N];
+        bool all;
+
+        do {
+                UNROLL
+                for (uint32_t p = 0; p < N; p++)
+                        if (live >> p & 1)
+                                packet[p] = quad_load(
+                                        (const struct quad *)(q->mine +
+                                                              quick_chunk<N>(q, region, q->c->taken[region][p], p)) +
+                                        u);
+                all = true;
+                UNROLL
+                for (uint32_t p = 0; p < N; p++)
+                        all = all && (!(live >> p & 1) || packet_is(packet[p], q->c->taken[region][p] + 1));
+                all = warp_all(all);
+        } while (!all && --spins);
+        UNROLL
+        for (uint32_t p = 0; p < N; p++)
+                ret_value[p] = packet_payload(packet[p]);
+        return all;
+}
+
+/* What the peers pushed, and the own input, to the own output; two shots: on to the peers. False: try again from unit
+ * *done of each thread. */
+template <uint32_t N, uint32_t MODE, bool INLINE>
+DEVICE bool quick_reduce(const struct quick *q, uint32_t part, uint32_t spins, uint32_t *done) {
+        const uint32_t mine = MODE == QUICK_ONE_SHOT ? 0 : q->me * q->stride;
+        const uint32_t all = (1u << N) - 1 - (1u << q->me);
+
+        if (MODE == QUICK_TWO_SHOT && !quick_room<N>(q, 1))
+                return false;
+        ROLLED
+        for (uint32_t k = *done; k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k++) {
+                const uint32_t u = q->thread + k * WARP_THREADS, x = part * q->part_bytes + 8 * u;
+                const bool live = x < q->stride && mine + x < q->total;
+                uint64_t own = 0, value[N];
+
+                if constexpr (INLINE) {
+                        uint32_t looks = 0;
+                        bool there;
+
+                        do { /* the push has not looked at the own piece, but where it is everybody's */
+                                struct quad box = quad_of((uint64_t)q->flag << 32, (uint64_t)q->flag << 32);
+
+                                if (live)
+                                        box = quad_load((const struct quad *)quick_at<INLINE>(q->in, mine + x));
+                                there = MODE == QUICK_ONE_SHOT || warp_all(packet_is(box, q->flag));
+                                own = packet_payload(box);
+                        } while (!there && ++looks < spins);
+                        if (!there) {
+                                *done = k;
+                                return false;
+                        }
+                } else if (live) {
+                        own = input_load((const void *)quick_at<INLINE>(q->in, mine + x), 8);
+                }
+                if (!quick_gather<N>(q, 0, u, live ? all : 0, spins, value)) {
+                        *done = k;
+                        return false;
+                }
+                UNROLL
+                for (uint32_t p = 0; p < N; p++)
+                        if (p == q->me)
+                                value[p] = own;
+                if (live) {
+                        own = quick_sum<N>(q->type, value);
+                        quick_deliver<INLINE>(q, MODE == QUICK_TWO_SHOT ? mine + x : x, own);
+                        if constexpr (MODE == QUICK_TWO_SHOT)
+                                quick_send<N>(q, 1, u, own);
+                }
+        }
+        *done = 0;
+        quick_taken<N>(q, 0);
+        if constexpr (MODE == QUICK_TWO_SHOT)
+                quick_pushed<N>(q, 1);
+        return true;
+}
+
+/* What the peers pushed to its place in the own output. */
+template <uint32_t N, uint32_t MODE, bool INLINE>
+DEVICE bool quick_copy(const struct quick *q, uint32_t part, uint32_t spins) {
+        constexpr uint32_t region = MODE == QUICK_TWO_SHOT ? 1 : 0;
+
+        ROLLED
+        for (uint32_t k = 0; k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k++) {
+                const uint32_t u = q->thread + k * WARP_THREADS, x = part * q->part_bytes + 8 * u;
+                uint64_t value[N];
+                uint32_t live = 0;
+
+                UNROLL
+                for (uint32_t p = 0; p < N; p++)
+                        live |= (uint32_t)(p != q->me && quick_live(q, p, x)) << p;
+                if (!quick_gather<N>(q, region, u, live, spins, value))
+                        return false; /* copying again does no harm */
+                UNROLL
+                for (uint32_t p = 0; p < N; p++)
+                        if (live >> p & 1)
+                                quick_deliver<INLINE>(q, p * q->stride + x, value[p]);
+        }
+        quick_taken<N>(q, region);
+        return true;
+}
+
+/* ---- which way --------------------------------------------------------------------------------------------------- */
+DEVICE bool quick_phase(const struct plan_phase *phase, uint32_t kind, uint32_t peers, uint32_t in_range,
+                        uint32_t out_range) {
+        return phase->kind == kind && phase->who == PLAN_WHO_ALL && phase->peers == peers &&
+               phase->in_range == in_range && phase->out_range == out_range && !phase->after_whole;
+}
+
+/* Is it one of the plans that are written down here? */
+DEVICE uint32_t quick_plan(const struct plan *plan) {
+        const struct plan_phase *f = plan->phases;
+
+        if (plan->n_phases < 2 || plan->n_phases > 3 || f[0].region_out != 0 || f[1].region_in != 0)
+                return QUICK_NONE;
+        if (plan->n_phases == 2 && quick_phase(f, PLAN_PUSH, PLAN_PEERS_OTHERS, PLAN_RANGE_WHOLE, PLAN_RANGE_NONE) &&
+            quick_phase(f + 1, PLAN_REDUCE, PLAN_PEERS_OTHERS, PLAN_RANGE_WHOLE, PLAN_RANGE_WHOLE) && !f[1].forward)
+                return QUICK_ONE_SHOT;
+        if (plan->n_phases == 2 &&
+            quick_phase(f, PLAN_PUSH, PLAN_PEERS_OTHERS, PLAN_RANGE_BLOCK_PEER, PLAN_RANGE_NONE) &&
+            quick_phase(f + 1, PLAN_REDUCE, PLAN_PEERS_OTHERS, PLAN_RANGE_BLOCK_ME, PLAN_RANGE_WHOLE) && !f[1].forward)
+                return QUICK_REDUCE_SCATTER;
+        if (plan->n_phases != 3)
+                return QUICK_NONE;
+        if (quick_phase(f, PLAN_PUSH, PLAN_PEERS_OTHERS, PLAN_RANGE_SHARD_PEER, PLAN_RANGE_NONE) &&
+            quick_phase(f + 1, PLAN_REDUCE, PLAN_PEERS_OTHERS, PLAN_RANGE_SHARD_ME, PLAN_RANGE_SHARD_ME) &&
+            f[1].forward && f[1].region_out == 1 && f[2].region_in == 1 &&
+            quick_phase(f + 2, PLAN_COPY, PLAN_PEERS_OTHERS, PLAN_RANGE_NONE, PLAN_RANGE_SHARD_PEER))
+                return QUICK_TWO_SHOT;
+        if (f[2].region_in != 0 ||
+            !quick_phase(f + 2, PLAN_COPY, PLAN_PEERS_OTHERS, PLAN_RANGE_NONE, PLAN_RANGE_BLOCK_PEER))
+                return QUICK_NONE;
+        if (quick_phase(f, PLAN_PUSH, PLAN_PEERS_OTHERS, PLAN_RANGE_WHOLE, PLAN_RANGE_NONE) &&
+            quick_phase(f + 1, PLAN_COPY, PLAN_PEERS_SELF, PLAN_RANGE_WHOLE, PLAN_RANGE_BLOCK_ME))
+                return QUICK_ALL_GATHER;
+        if (quick_phase(f, PLAN_PUSH, PLAN_PEERS_OTHERS, PLAN_RANGE_BLOCK_PEER, PLAN_RANGE_NONE) &&
+            quick_phase(f + 1, PLAN_COPY, PLAN_PEERS_SELF, PLAN_RANGE_BLOCK_ME, PLAN_RANGE_BLOCK_ME))
+                return QUICK_ALL_TO_ALL;
+        return QUICK_NONE;
+}
+
+/* ---- lane 0 ------------------------------------------------------------------------------------------------------ */
+/* As task_check() where everybody sends to everybody: a thread for each peer. */
+DEVICE bool quick_check(struct worker_shared *s, struct counter_cache *c, uint64_t call, bool *sent, uint32_t spins,
+                        uint32_t *ret_status) {
+        const uint32_t n = s->rank.n_ranks, me = s->rank.rank, region = STAGING_REGION_CHECK, thread = warp_thread();
+        const uint64_t mine = s->rank.peer[me], credit = staging_credit(&s->layout, STAGING_PACKET, region, 0);
+        uint32_t differs = n;
+        bool good = true;
+
+        if (!*sent) {
+                for (uint32_t p = thread; p < n; p += WARP_THREADS)
+                        if (p != me && (int32_t)(c->pushed[region][p] - c->room[region][p]) >= (int32_t)STAGING_SLOTS) {
+                                c->room[region][p] = word_load((const uint32_t *)(mine + credit) + p);
+                                good = good &&
+                                       (int32_t)(c->pushed[region][p] - c->room[region][p]) < (int32_t)STAGING_SLOTS;
+                        }
+                if (!warp_all(good))
+                        return false;
+                for (uint32_t p = thread; p < n; p += WARP_THREADS) {
+                        const uint32_t pushed = c->pushed[region][p];
+
+                        if (p == me)
+                                continue;
+                        packet_store((struct quad *)(s->rank.peer[p] + staging_chunk(&s->layout, STAGING_PACKET, region,
+                                                                                     0, pushed % STAGING_SLOTS, me)),
+                                     call, pushed + 1);
+                        c->pushed[region][p] = pushed + 1;
+                }
+                *sent = true;
+        }
+        for (uint32_t p = thread; p < n; p += WARP_THREADS) {
+                const uint32_t taken = c->taken[region][p];
+                const struct quad *from = (const struct quad *)(mine + staging_chunk(&s->layout, STAGING_PACKET, region,
+                                                                                     0, taken % STAGING_SLOTS, p));
+                uint32_t looks = 0;
+                struct quad packet;
+
+                if (p == me)
+                        continue;
+                do
+                        packet = quad_load(from);
+                while (!packet_is(packet, taken + 1) && ++looks < spins);
+                good = good && looks < spins;
+                if (packet_payload(packet) != call && differs == n)
+                        differs = p;
+        }
+        if (!warp_all(good))
+                return false;
+        {
+                const uint64_t who = warp_ballot(differs < n);
+
+                if (who)
+                        differs = warp_read(differs, first_bit(who));
+        }
+        warp_sync();
+        for (uint32_t p = thread; p < n; p += WARP_THREADS)
+                if (p != me)
+                        word_store((uint32_t *)(s->rank.peer[p] + credit) + me, ++c->taken[region][p]);
+        warp_sync();
+        *ret_status = differs == n ? (uint32_t)RMX_OK : status_of(RMX_E_MISMATCH, (int32_t)differs);
+        return true;
+}
