@@ -182,7 +182,8 @@ DEVICE_OUTLINE bool task_check_quick(struct worker_shared *s, struct counter_cac
 }
 
 DEVICE bool task_run(struct worker *w, struct task *t) {
-        const uint32_t spins = w->n_tasks > 1 ? 2u : PHASE_SPINS;
+        /* Who has something else to do does not stand and wait: another task, or, of a long one, another phase. */
+        const uint32_t spins = w->n_tasks > 1 || (!t->quick && t->parts[0] > STAGING_DATA_LANES) ? 2u : PHASE_SPINS;
         struct worker_shared *s = shared_of(w);
         struct counter_cache *c;
         uint32_t status = RMX_OK;

@@ -21,11 +21,11 @@
 /*
  * Packets double the bytes on the wire and in the loads of the receiver, and save a fence and a flag: some microseconds
  * for each hop, whatever the size. An all-reduce in two shots is two hops, each with an n-th of the data between two
- * ranks, so it pays longer; on eight H200s packets were ahead up to a quarter megabyte. Other operations move a whole
- * block between each two ranks.
+ * ranks, so it pays longer; on four H200s packets were ahead at a quarter megabyte and behind at one. Other operations
+ * move a whole block between each two ranks.
  */
-#define PACKET_BYTES_ALL_REDUCE (UINT64_C(256) << 10)
-#define PACKET_BYTES_BLOCK      (UINT64_C(64) << 10)
+#define PACKET_BYTES_ALL_REDUCE (UINT64_C(512) << 10)
+#define PACKET_BYTES_BLOCK      (UINT64_C(128) << 10)
 
 #define DEVICE_PHASES 4u /* that a task has cursors for (gpu/device/task.h) */
 

@@ -105,7 +105,13 @@ mutant "a reduction's progress overwritten" phase.h test_order "$copy_packets s/
 
 # ---- what comes out
 mutant "fold in reverse" phase.h test_interpret "s/for \(uint32_t p = 1; p < r->n; p\+\+\)/for (uint32_t p = r->n - 1; p > 0; p--)/"
-mutant "sum in reverse" phase.h test_interpret "$unit_sum s/x\[p\] = /x[N - 1 - p] = /"
+mutant "sum of the wrong ranks" quick.h test_interpret "s/ret_value\[p\] = /ret_value[N - 1 - p] = /"
+mutant "usual requests: credit not looked at" quick.h test_order "s/return warp_all\(room\);/return true;/"
+mutant "usual requests: packets not waited for" quick.h test_interpret "s/all = warp_all\(all\);/all = true;/"
+mutant "usual requests: own packets not waited for" quick.h test_interpret "s/there = MODE == QUICK_ONE_SHOT \|\| .*;/there = true;/"
+mutant "usual requests: what is left begins anew" worker.h test_order "s/STAGING_DATA_LANES \* direct_done\(.*\);/0;/"
+mutant "usual requests: units reduced twice" direct.h test_interpret "s/done = task->progress\[0\];/;/"
+mutant "usual requests: tail too long" quick.h test_interpret "s/return x < q->stride \&\& .*;/return x < q->stride;/"
 mutant "tail of the shards too long" phase.h test_interpret "s/t->count - span.offset < t->shard \? t->count - span.offset : t->shard/t->shard/"
 mutant "factor left out" phase.h test_interpret "s/return r->task->redop == RMX_PREMUL_SUM \?/return 0 ?/"
 # It copies what is there to where it is.
@@ -123,16 +129,17 @@ mutant "inline requests of any size" take.h test_hostile "$check s/take_inline_f
 mutant "arguments from anywhere" take.h test_hostile "s/argument \/ BELL_ARGUMENT_BYTES < BELL_DEPTH/1/"
 mutant "lines of a later epoch" take.h test_hostile "$check s/ \|\| \(int32_t\)\(c->epoch - line\[RING_W_EPOCH\]\) < 0//"
 mutant "sequence not checked" worker.h test_hostile "s/const bool right = sequence == .*;/const bool right = true;/"
-mutant "places not counted" worker.h test_order "s/w.n_tasks \+ lanes <= TASK_MAX/1/"
+mutant "places not counted" worker.h test_order "s/w->n_tasks \+ lanes <= TASK_MAX/1/"
 mutant "tasks of a lane in any order" worker.h test_order "s/behind = behind \|\| waiting.*;/;/"
 
 # ---- what is called
 # Who sends something, and who gets it, agree on the root already.
 equivalent "root not compared" take.h test_mismatch "s/ \| k->root;/;/"
 mutant "reduction not compared" take.h test_mismatch "s/ \| k->redop << 8//"
-mutant "what is told has no sequence" take.h test_mismatch "s/t->call \+= .*sequence.*;/;/"
+mutant "what is told has no sequence" take.h test_mismatch "s/return call \+ .*;/return call;/"
 mutant "mismatch forgotten" worker.h test_mismatch "s/state->broken = \*ret_status;/;/"
-mutant "mismatch not told" worker.h test_mismatch "$task_run s/lane_done\(w, t->area, t->ring_sequence, 0, status\)/lane_done(w, t->area, t->ring_sequence, 0, 0)/"
+mutant "mismatch not told" worker.h test_mismatch \
+        "s/lane_done\(t->area, t->ring_sequence, t->lane, status\)/lane_done(t->area, t->ring_sequence, t->lane, 0)/;s/lane_done\(m->task.area, ring_sequence, 0, status\)/lane_done(m->task.area, ring_sequence, 0, 0)/"
 
 # ---- tables that change
 mutant "memo kept" worker.h test_tables "$refresh s/s->memo\[i\].line\[RING_W_HEAD\] = 0;/;/"
