@@ -72,12 +72,12 @@ static void classes_are_split_by_transport(void **state) {
         assert_int_equal(choices_take(&s->choices, &s->shadow, 8, typical, 5, &index, s->error), 0);
         c = classes(s, index, RING_OP_ALL_REDUCE);
         assert_class(s, &c[0], 32768, RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, STAGING_PACKET);
-        assert_class(s, &c[1], 262144, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_PACKET);
+        assert_class(s, &c[1], 524288, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_PACKET);
         assert_class(s, &c[2], UINT64_MAX, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_BULK);
         assert_int_equal(c[3].plan, 0);
         assert_int_equal(c[1].plan, c[2].plan);
         c = classes(s, index, RING_OP_ALL_GATHER);
-        assert_class(s, &c[0], 65536, RING_OP_ALL_GATHER, PLAN_DIRECT, STAGING_PACKET);
+        assert_class(s, &c[0], 131072, RING_OP_ALL_GATHER, PLAN_DIRECT, STAGING_PACKET);
         assert_class(s, &c[1], UINT64_MAX, RING_OP_ALL_GATHER, PLAN_DIRECT, STAGING_BULK);
         assert_int_equal(c[2].plan, 0);
         /* No kernel reads other ranks' memory. */
@@ -86,7 +86,7 @@ static void classes_are_split_by_transport(void **state) {
 }
 
 static void a_class_above_the_limit_is_bulk_only(void **state) {
-        const struct plan_choice high[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 262144},
+        const struct plan_choice high[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 524288},
                                            {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX}};
         struct state *s = *state;
         const struct table_choice *c;
@@ -94,7 +94,7 @@ static void a_class_above_the_limit_is_bulk_only(void **state) {
 
         assert_int_equal(choices_take(&s->choices, &s->shadow, 2, high, 2, &index, s->error), 0);
         c = classes(s, index, RING_OP_ALL_REDUCE);
-        assert_class(s, &c[0], 262144, RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, STAGING_PACKET);
+        assert_class(s, &c[0], 524288, RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, STAGING_PACKET);
         assert_class(s, &c[1], UINT64_MAX, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_BULK);
         assert_int_equal(c[2].plan, 0);
 }
