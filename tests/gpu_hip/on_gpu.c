@@ -34,6 +34,7 @@
 
 static char error[PLANE_TEXT];
 
+static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 static void fail(const char *format, ...) {
         va_list arguments;
 
