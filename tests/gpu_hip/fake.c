@@ -474,7 +474,9 @@ static void acknowledge(const struct kernel_run *run, uint32_t version) {
                         for (uint32_t ring = 0; ring < TABLE_RINGS; ring++)
                                 if (__atomic_load_n(&table->rings[ring].limited, __ATOMIC_RELAXED))
                                         __atomic_store_n(&run->arguments.report->level[i][ring],
-                                                         fake.at_level(i, ring, table->rings[ring].limit),
+                                                         fake.at_level(i, ring,
+                                                                       __atomic_load_n(&table->rings[ring].limit,
+                                                                                       __ATOMIC_RELAXED)),
                                                          __ATOMIC_RELAXED);
                 __atomic_store_n(&run->arguments.report->acknowledged[i], version, __ATOMIC_RELEASE);
         }
