@@ -277,6 +277,9 @@ void fixture_teardown(struct fixture *fixture) {
         executor_disconnect(fixture);
         for (uint32_t i = 0; i < FIXTURE_PLANES; i++)
                 if (fixture->planes[i])
+                        kill(fixture->planes[i], SIGTERM); /* all together: each may take seconds over its comms */
+        for (uint32_t i = 0; i < FIXTURE_PLANES; i++)
+                if (fixture->planes[i])
                         assert_int_equal(plane_stop(fixture, i), 0);
         for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++)
                 client_close(&fixture->clients[i]);

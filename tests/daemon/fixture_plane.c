@@ -96,6 +96,22 @@ void plane_wait_ready(struct fixture *fixture, uint32_t n) {
         fixture_wait(fixture, executors_ready(fixture) == n);
 }
 
+/* railmuxctl has ended before railmuxd closes its end, and that end must not be among the descriptors counted. */
+static bool control_is_quiet(const struct fixture *fixture) {
+        FILE *file = fopen("/proc/net/unix", "re");
+        unsigned int n = 0;
+        char line[512];
+
+        assert_non_null(file);
+        while (fgets(line, sizeof(line), file)) {
+                const char *path = strchr(line, '/');
+
+                n += path && strncmp(path, fixture->control, strlen(fixture->control)) == 0;
+        }
+        fclose(file);
+        return n == 1; /* the listener */
+}
+
 void fixture_setup_planes(struct fixture *fixture, uint32_t n, bool managed) {
         FILE *file;
         char path[128];
@@ -112,6 +128,7 @@ void fixture_setup_planes(struct fixture *fixture, uint32_t n, bool managed) {
         for (uint32_t i = 0; i < n; i++)
                 plane_start(fixture, i);
         plane_wait_ready(fixture, n);
+        fixture_wait(fixture, control_is_quiet(fixture));
         fixture->idle_fds = fixture_daemon_fds(fixture);
 }
 

@@ -171,7 +171,8 @@ static unsigned int live(unsigned int kill_at, bool planes) {
         for (uint32_t r = 0; r < CLIENTS; r++)
                 client_close(s.clients[r]);
         fixture_wait(&s.f, (revive(&s), all_gone(&s)));
-        fixture_wait(&s.f, (revive(&s), fixture_daemon_fds(&s.f) == s.f.idle_fds));
+        /* at most: railmuxd may have held a socket for a notification when they were counted */
+        fixture_wait(&s.f, (revive(&s), fixture_daemon_fds(&s.f) <= s.f.idle_fds));
         fixture_wait(&s.f, (revive(&s), s.f.n_store == 4)); /* state and three listening sockets */
         before = s.f.n_notified - before;
         assert_true(s.deaths == (kill_at > 0));

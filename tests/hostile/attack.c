@@ -137,15 +137,30 @@ bool rig_works(struct rig *rig) {
         for (uint32_t r = 0; r < 2; r++) {
                 struct ring_request line = rig_line(rig, r);
 
-                if (!wire_ring_put(&rig->ring, &line, &sequence[r]))
+                if (!wire_ring_put(&rig->ring, &line, &sequence[r])) {
+                        fprintf(stderr, "the ring is full\n");
                         return false;
+                }
                 rig->sequence[r]++;
         }
-        for (uint32_t r = 0; r < 2; r++)
-                if (!wire_ring_take(&rig->ring, sequence[r], ATTACK_SILENT_MS, &status) || ring_status_code(status))
+        for (uint32_t r = 0; r < 2; r++) {
+                if (!wire_ring_take(&rig->ring, sequence[r], ATTACK_SILENT_MS, &status)) {
+                        fprintf(stderr, "rank %u has no completion\n", r);
                         return false;
-        for (uint32_t i = 0; i < ELEMENTS; i++)
-                right = right && quarter[2][i] == 1000 + (float)i && quarter[3][i] == 1000 + (float)i;
+                }
+                if (ring_status_code(status)) {
+                        fprintf(stderr, "rank %u: %s, rank %d\n", r, rmx_error_name((int)ring_status_code(status)),
+                                ring_status_rank(status));
+                        return false;
+                }
+        }
+        for (uint32_t i = 0; i < 2 * ELEMENTS && right; i++) {
+                float value = quarter[2 + i % 2][i / 2];
+
+                right = value == 1000 + (float)(i / 2);
+                if (!right)
+                        fprintf(stderr, "rank %u: element %u is %g\n", i % 2, i / 2, (double)value);
+        }
         return right;
 }
 
