@@ -22,7 +22,7 @@ done
 wait
 n=0
 
-# mutant NAME FILE TEST SED...
+# mutant NAME FILE[,FILE...] TEST SED...
 mutant() {
         start found "$@"
 }
@@ -48,11 +48,13 @@ try() {
         shift 5
         mkdir -p "$at/gpu/device"
         cp "$top"/gpu/device/*.h "$at/gpu/device/"
-        sed -E -i "$@" "$at/gpu/device/$file"
-        if cmp -s "$at/gpu/device/$file" "$top/gpu/device/$file"; then
-                echo "$name: wrong: the mutation changes nothing; $file has moved on, so must this list"
-                return
-        fi
+        for one in $(echo "$file" | tr , ' '); do
+                sed -E -i "$@" "$at/gpu/device/$one"
+                if cmp -s "$at/gpu/device/$one" "$top/gpu/device/$one"; then
+                        echo "$name: wrong: the mutation changes nothing; $one has moved on, so must this list"
+                        return
+                fi
+        done
         if ! $cxx $flags -I"$at" -I"$top" -I"$top/include" -c "$here/emulator.cc" -o "$at/emulator.o" 2>"$at/out"; then
                 echo "$name: wrong: does not compile: $(grep -m1 error "$at/out")"
                 return
@@ -86,36 +88,36 @@ task_run='/^DEVICE bool task_run\(/,/^}/'
 acknowledge='/^DEVICE_OUTLINE void worker_acknowledge/,/^}/'
 
 # ---- chunks and credits
-mutant "credit not looked at" phase.h test_order "$room s/room = false;/room = true;/"
-mutant "one credit too many" phase.h test_order "$room s/>= \(int32_t\)STAGING_SLOTS/> (int32_t)STAGING_SLOTS/"
-mutant "room never looked at again" phase.h test_order "$room s/r->counter->room\[region\]\[p\] =$/uint32_t unused =/"
-mutant "room believed before it is looked at" worker.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p];/"
+mutant "credit not looked at" part.h test_order "$room s/room = false;/room = true;/"
+mutant "one credit too many" part.h test_order "$room s/>= \(int32_t\)STAGING_SLOTS/> (int32_t)STAGING_SLOTS/"
+mutant "room never looked at again" part.h test_order "$room s/r->counter->room\[region\]\[p\] =$/uint32_t unused =/"
+mutant "room believed before it is looked at" task_run.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p];/"
 # It is looked at all the same.
-equivalent "less room believed than there can be" worker.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p] - STAGING_SLOTS - 1;/"
-mutant "packets numbered from 0" phase.h test_interpret "$room s/= pushed \+ 1;/= pushed;/"
-mutant "bulk chunks numbered from 0" phase.h test_interpret "$pushed s/pushed \+ 1\);/pushed);/"
-mutant "bulk flags not waited for" phase.h test_interpret "$arrived s/arrived = arrived && spins < r->spins;//"
-mutant "only one slot" phase.h test_interpret "$arrived s/slot = taken % STAGING_SLOTS;/slot = 0;/"
-mutant "credit given twice" phase.h test_interpret "s/\+\+r->counter->taken\[region\]\[p\]/(r->counter->taken[region][p] += 2)/"
+equivalent "less room believed than there can be" task_run.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p] - STAGING_SLOTS - 1;/"
+mutant "packets numbered from 0" part.h test_interpret "$room s/= pushed \+ 1;/= pushed;/"
+mutant "bulk chunks numbered from 0" part.h test_interpret "$pushed s/pushed \+ 1\);/pushed);/"
+mutant "bulk flags not waited for" part.h test_interpret "$arrived s/arrived = arrived && spins < r->spins;//"
+mutant "only one slot" part.h test_interpret "$arrived s/slot = taken % STAGING_SLOTS;/slot = 0;/"
+mutant "credit given twice" part.h test_interpret "s/\+\+r->counter->taken\[region\]\[p\]/(r->counter->taken[region][p] += 2)/"
 
 # ---- a part in pieces
-mutant "progress forgotten" phase.h test_interpret "$resume s/return .*;/return 0;/"
-mutant "progress of another phase" phase.h test_order "$resume s/== phase_number \+ 1/!= 0/"
-mutant "a reduction's progress overwritten" phase.h test_order "$copy_packets s/if \(!r->task->begun .*/if (1)/"
+mutant "progress forgotten" part.h test_interpret "$resume s/return .*;/return 0;/"
+mutant "progress of another phase" part.h test_order "$resume s/== phase_number \+ 1/!= 0/"
+mutant "a reduction's progress overwritten" phase_copy.h test_order "$copy_packets s/if \(!r->task->begun .*/if (1)/"
 
 # ---- what comes out
-mutant "fold in reverse" phase.h test_interpret "s/for \(uint32_t p = 1; p < r->n; p\+\+\)/for (uint32_t p = r->n - 1; p > 0; p--)/"
+mutant "fold in reverse" phase_reduce.h test_interpret "s/for \(uint32_t p = 1; p < r->n; p\+\+\)/for (uint32_t p = r->n - 1; p > 0; p--)/"
 mutant "sum of the wrong ranks" quick.h test_interpret "s/ret_value\[p\] = /ret_value[N - 1 - p] = /"
 mutant "usual requests: credit not looked at" quick.h test_order "s/return warp_all\(room\);/return true;/"
 mutant "usual requests: packets not waited for" quick.h test_interpret "s/all = warp_all\(all\);/all = true;/"
 mutant "usual requests: own packets not waited for" quick.h test_interpret "s/there = MODE == QUICK_ONE_SHOT \|\| .*;/there = true;/"
-mutant "usual requests: what is left begins anew" worker.h test_order "s/STAGING_DATA_LANES \* direct_done\(.*\);/0;/"
+mutant "usual requests: what is left begins anew" serve.h test_order "s/STAGING_DATA_LANES \* direct_done\(.*\);/0;/"
 mutant "usual requests: units reduced twice" direct.h test_interpret "s/done = task->progress\[0\];/;/"
 mutant "usual requests: tail too long" quick.h test_interpret "s/return x < q->stride \&\& .*;/return x < q->stride;/"
-mutant "tail of the shards too long" phase.h test_interpret "s/t->count - span.offset < t->shard \? t->count - span.offset : t->shard/t->shard/"
-mutant "factor left out" phase.h test_interpret "s/return r->task->redop == RMX_PREMUL_SUM \?/return 0 ?/"
+mutant "tail of the shards too long" part.h test_interpret "s/t->count - span.offset < t->shard \? t->count - span.offset : t->shard/t->shard/"
+mutant "factor left out" part.h test_interpret "s/return r->task->redop == RMX_PREMUL_SUM \?/return 0 ?/"
 # It copies what is there to where it is.
-equivalent "copies onto itself" phase.h test_interpret "s/if \(in == out && /if (0 \&\& /"
+equivalent "copies onto itself" phase_copy.h test_interpret "s/if \(in == out && /if (0 \&\& /"
 
 # ---- lines
 mutant "root not checked" take.h test_hostile "$check s/k->root >= c->n_ranks/0/"
@@ -128,27 +130,27 @@ mutant "counts of any size" take.h test_hostile "s/if \(k->count >> 44\)/if (0)/
 mutant "inline requests of any size" take.h test_hostile "$check s/take_inline_fits\(k\)/1/"
 mutant "arguments from anywhere" take.h test_hostile "s/argument \/ BELL_ARGUMENT_BYTES < BELL_DEPTH/1/"
 mutant "lines of a later epoch" take.h test_hostile "$check s/ \|\| \(int32_t\)\(c->epoch - line\[RING_W_EPOCH\]\) < 0//"
-mutant "sequence not checked" worker.h test_hostile "s/const bool right = sequence == .*;/const bool right = true;/"
+mutant "sequence not checked" serve.h test_hostile "s/const bool right = sequence == .*;/const bool right = true;/"
 mutant "places not counted" worker.h test_order "s/w->n_tasks \+ lanes <= TASK_MAX/1/"
-mutant "tasks of a lane in any order" worker.h test_order "s/behind = behind \|\| waiting.*;/;/"
+mutant "tasks of a lane in any order" list.h test_order "s/behind = behind \|\| waiting.*;/;/"
 
 # ---- what is called
 # Who sends something, and who gets it, agree on the root already.
 equivalent "root not compared" take.h test_mismatch "s/ \| k->root;/;/"
 mutant "reduction not compared" take.h test_mismatch "s/ \| k->redop << 8//"
 mutant "what is told has no sequence" take.h test_mismatch "s/return call \+ .*;/return call;/"
-mutant "mismatch forgotten" worker.h test_mismatch "s/state->broken = \*ret_status;/;/"
-mutant "mismatch not told" worker.h test_mismatch \
+mutant "mismatch forgotten" task_run.h test_mismatch "s/state->broken = \*ret_status;/;/"
+mutant "mismatch not told" task_run.h,serve.h test_mismatch \
         "s/lane_done\(t->area, t->ring_sequence, t->lane, status\)/lane_done(t->area, t->ring_sequence, t->lane, 0)/;s/lane_done\(m->task.area, ring_sequence, 0, status\)/lane_done(m->task.area, ring_sequence, 0, 0)/"
 
 # ---- tables that change
-mutant "memo kept" worker.h test_tables "$refresh s/s->memo\[i\].line\[RING_W_HEAD\] = 0;/;/"
-mutant "buffers kept" worker.h test_tables "$refresh s/s->buffer\[i\].id = 0;/;/"
-mutant "plan kept" worker.h test_tables "$refresh s/s->cached_plan = 0;//"
-mutant "choices kept" worker.h test_tables "$refresh s/s->cached_choices = ~0u;//"
-mutant "rank kept" worker.h test_tables "$refresh s/s->rank.index = TABLE_RANKS;//"
-mutant "abort not seen by what is under way" worker.h test_tables "$acknowledge s/else if \(abort\)/else if (0)/; $task_run s/if \(s->rank.abort .*/if (0) {/"
-mutant "one more after the last" worker.h test_wraps "s/- s->rank.last\) > 0/- s->rank.last - 1) > 0/"
+mutant "memo kept" update.h test_tables "$refresh s/s->memo\[i\].line\[RING_W_HEAD\] = 0;/;/"
+mutant "buffers kept" update.h test_tables "$refresh s/s->buffer\[i\].id = 0;/;/"
+mutant "plan kept" update.h test_tables "$refresh s/s->cached_plan = 0;//"
+mutant "choices kept" update.h test_tables "$refresh s/s->cached_choices = ~0u;//"
+mutant "rank kept" update.h test_tables "$refresh s/s->rank.index = TABLE_RANKS;//"
+mutant "abort not seen by what is under way" update.h,task_run.h test_tables "$acknowledge s/else if \(abort\)/else if (0)/; $task_run s/if \(s->rank.abort .*/if (0) {/"
+mutant "one more after the last" task_run.h,serve.h test_wraps "s/- s->rank.last\) > 0/- s->rank.last - 1) > 0/"
 
 # ---- kernels that end
 mutant "counters not written back" worker.h test_order "$save s/counter_flush_all\(w\);//"
@@ -158,8 +160,8 @@ mutant "looks for the first line again" worker.h test_order "$restore s/saved \?
 
 # ---- numbers that wrap
 mutant "sequence 0 used" bell.h test_wraps "s/return sequence \+ 1 \? sequence \+ 1 : 1;/return sequence + 1;/"
-mutant "room compared as if nothing wrapped" phase.h test_wraps "$room s/\(int32_t\)\(pushed - r->counter->room\[region\]\[p\]\) >= \(int32_t\)STAGING_SLOTS/pushed >= r->counter->room[region][p] + STAGING_SLOTS/"
-mutant "last compared as if nothing wrapped" worker.h test_wraps "s/\(int32_t\)\(t->sequence - s->rank.last\) > 0/t->sequence > s->rank.last/"
+mutant "room compared as if nothing wrapped" part.h test_wraps "$room s/\(int32_t\)\(pushed - r->counter->room\[region\]\[p\]\) >= \(int32_t\)STAGING_SLOTS/pushed >= r->counter->room[region][p] + STAGING_SLOTS/"
+mutant "last compared as if nothing wrapped" task_run.h test_wraps "s/\(int32_t\)\(t->sequence - s->rank.last\) > 0/t->sequence > s->rank.last/"
 
 wait
 failed=0

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The tables have a new version: what was cached of them is dropped, what they no longer name is answered, and then the
+ * version is acknowledged. Nothing of what the old ones named is touched after that.
+ */
+#include "gpu/device/serve.h"
+
+DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
+        struct worker_shared *s = shared_of(w);
+
+        uint32_t n_rings;
+
+        SHARED_POINTER(w);
+        counter_flush_all(w);
+        n_rings = word_load(&w->table->n_rings);
+        warp_sync();
+        if (warp_thread() == 0) {
+                w->memo = NULL;
+                w->version = version;
+                w->n_rings = n_rings < TABLE_RINGS ? n_rings : TABLE_RINGS;
+                s->limited = 0;
+        }
+        warp_sync();
+        for (uint32_t i = warp_thread(); i < TABLE_RINGS; i += WARP_THREADS) {
+                const struct table_ring *ring = &w->table->rings[i];
+                uint32_t key = i < w->n_rings ? word_load(&ring->key) : 0;
+
+                if (key != s->key[i]) {
+                        s->key[i] = key;
+                        s->next[i] = word_load(&ring->first);
+                }
+                s->area[i] = key ? cell_load(&ring->area) : 0;
+                if (key && word_load(&ring->limited))
+                        s->limited = 1; /* whoever stores, stores the same */
+        }
+        if (warp_thread() == 0) {
+                s->rank.index = TABLE_RANKS;
+                s->cached_plan = 0;
+                s->cached_choices = ~0u;
+                for (uint32_t i = 0; i < WORKER_BUFFERS; i++)
+                        s->buffer[i].id = 0;
+                for (uint32_t i = 0; i < WORKER_MEMOS; i++)
+                        s->memo[i].line[RING_W_HEAD] = 0;
+        }
+        warp_sync();
+}
+
+/* How far this worker has come in rings that are limited. */
+DEVICE void worker_level(const struct worker *w) {
+        for (uint32_t i = warp_thread(); i < w->n_rings; i += WARP_THREADS) {
+                uint32_t n = 0;
+
+                if (!word_load(&w->table->rings[i].limited))
+                        continue;
+                for (uint32_t k = 0; k < w->n_tasks; k++) {
+                        const struct task *t = worker_task(w, shared_of(w)->order[k]);
+
+                        n += t->ring == i && word_load(&w->table->ranks[t->rank].held);
+                }
+                cell_store(&w->report->level[w->index][i], (uint64_t)n << 32 | shared_of(w)->next[i]);
+        }
+}
+
+/* Is the ring's next line one that is to stay? Then it is not looked at either, until the tables change: other rings
+ * have their turn. */
+DEVICE bool worker_limit(struct worker *w, uint32_t ring) {
+        const struct table_ring *from = &w->table->rings[ring];
+
+        if (!word_load(&from->limited) || (int32_t)(shared_of(w)->next[ring] - word_load(&from->limit)) < 0)
+                return false;
+        warp_sync();
+        if (warp_thread() == 0)
+                shared_of(w)->area[ring] = 0;
+        warp_sync();
+        return true;
+}
+
+/* Tasks whose rank has been aborted or taken out, or whose memory has been, are answered; then nothing of what the old
+ * tables named is touched. */
+DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
+        SHARED_POINTER(w);
+        for (uint32_t i = 0; i < w->n_tasks;) {
+                const struct task *t = worker_task(w, shared_of(w)->order[i]);
+                const struct table_rank *rank = &w->table->ranks[t->rank];
+                uint32_t abort = word_load(&rank->abort);
+
+                if (word_load(&rank->has_last) && (t->role || (int32_t)(t->sequence - word_load(&rank->last)) <= 0))
+                        abort = 0;
+
+                if (!abort && shared_of(w)->area[t->ring] == t->area &&
+                    (take_buffer_gone(w, t->ring, t->in_buffer) || take_buffer_gone(w, t->ring, t->out_buffer))) {
+                        abort = status_of(RMX_E_INVALID, -1);
+                        report_status(w, t->rank, abort); /* the ranks are out of step from here on */
+                }
+                if (shared_of(w)->area[t->ring] != t->area) { /* nobody is left to be told */
+                        list_remove(w, i);
+                } else if (abort) {
+                        lane_done(t->area, t->ring_sequence, t->lane, abort);
+                        list_remove(w, i);
+                } else {
+                        i++;
+                }
+        }
+        if (shared_of(w)->limited)
+                worker_level(w);
+        fence_release_system();
+        warp_sync();
+        if (warp_thread() == 0)
+                word_store(&w->report->acknowledged[w->index], w->version);
+}
+
+DEVICE void worker_update(struct worker *w, uint32_t version) {
+        worker_refresh(w, version);
+        worker_acknowledge(w);
+}
