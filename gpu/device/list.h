@@ -1,7 +1,45 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* The tasks that a worker has in hand, in the order in which their lines came. */
+/*
+ * The tasks that a worker has in hand, in the order in which their lines came.
+ *
+ * Places. A request may wait for ever for its peers, and a session may make as many such requests as its ring holds. So
+ * places are shared out (places_fair, vector.h): a line for which its ring has no place stays where it is, the ring is
+ * not looked at until a task has ended, and other rings go on.
+ */
 #include "gpu/device/task_run.h"
+
+/* A free place; there is one. */
+DEVICE uint32_t list_place(const struct worker *w) {
+        uint32_t mask = 0;
+
+        while (mask + 1 < TASK_MASKS && !~w->taken[mask])
+                mask++;
+        return 64 * mask + first_bit(~w->taken[mask]);
+}
+
+/* Does a task in the list name this vector? */
+DEVICE bool list_names(const struct worker *w, uint64_t vector) {
+        bool names = false;
+
+        for (uint32_t i = warp_thread(); i < w->n_tasks; i += WARP_THREADS)
+                names = names || worker_task(w, shared_of(w)->order[i])->vector == vector;
+        return warp_any(names);
+}
+
+/* By thread 0: a task is in the list. */
+DEVICE void list_count(struct worker *w, const struct task *t) {
+        struct worker_shared *s = shared_of(w);
+
+        s->held[t->ring]++;
+        if (t->vector) {
+                const uint64_t bit = UINT64_C(1) << vector_number(w, t->vector);
+
+                if (!(s->vectors & bit))
+                        s->held_vectors[t->ring]++;
+                s->vectors |= bit;
+        }
+}
 
 /* Puts a task that has been filled into `place` at the end of the list. */
 DEVICE void list_append(struct worker *w, uint32_t place, const struct task *t) {
@@ -9,25 +47,52 @@ DEVICE void list_append(struct worker *w, uint32_t place, const struct task *t) 
         if (warp_thread() == 0) {
                 shared_of(w)->order[w->n_tasks] = (uint8_t)place;
                 shared_of(w)->waiting[w->n_tasks] = task_name(t);
-                w->taken |= UINT64_C(1) << place;
+                w->taken[place / 64] |= UINT64_C(1) << place % 64;
                 w->n_tasks++;
+                list_count(w, t);
         }
         warp_sync();
 }
 
 DEVICE void list_remove(struct worker *w, uint32_t i) {
         struct worker_shared *s = shared_of(w);
+        const uint32_t place = s->order[i], ring = worker_task(w, place)->ring;
+        const uint64_t vector = worker_task(w, place)->vector;
 
         warp_sync();
         if (warp_thread() == 0) {
-                w->taken &= ~(UINT64_C(1) << s->order[i]);
+                w->taken[place / 64] &= ~(UINT64_C(1) << place % 64);
                 w->n_tasks--;
                 for (uint32_t k = i; k < w->n_tasks; k++) {
                         s->order[k] = s->order[k + 1];
                         s->waiting[k] = s->waiting[k + 1];
                 }
+                s->held[ring]--;
+                s->full = 0;
         }
         warp_sync();
+        if (vector && !list_names(w, vector)) {
+                warp_sync();
+                if (warp_thread() == 0) {
+                        s->vectors &= ~(UINT64_C(1) << vector_number(w, vector));
+                        s->held_vectors[ring]--;
+                }
+                warp_sync();
+        }
+}
+
+/* May a new line of the ring have a place for each of `lanes` tasks? */
+DEVICE bool list_room(const struct worker *w, uint32_t ring, uint32_t lanes) {
+        return places_fair(w, shared_of(w)->held, ring, lanes, w->n_tasks, TASK_MAX);
+}
+
+/* Is a request of this rank in the list, but for sends and receives? */
+DEVICE bool list_has(const struct worker *w, uint32_t rank) {
+        bool has = false;
+
+        for (uint32_t k = warp_thread(); k < w->n_tasks; k += WARP_THREADS)
+                has = has || shared_of(w)->waiting[k] >> 8 == rank;
+        return warp_any(has);
 }
 
 /* Is an earlier task of the same name in the list? */
@@ -40,11 +105,35 @@ DEVICE bool list_behind(const struct worker *w, uint32_t i) {
         return warp_any(behind);
 }
 
+/* Works on number i of the list. True: it was finished and is no longer there. */
+DEVICE bool list_try(struct worker *w, uint32_t i) {
+        if (list_behind(w, i) || !task_run(w, worker_task(w, shared_of(w)->order[i])))
+                return false;
+        list_remove(w, i);
+        return true;
+}
+
+/* Each is looked at as long as they are few. Of many, most wait for somebody who may never come: those that came last,
+ * which are most likely to go on, are looked at every time, the others in turns, so that new lines do not have to wait
+ * for looks at all of them. */
+#define LIST_NEWEST 4u
+#define LIST_TURNS  2u
+
 DEVICE void list_run(struct worker *w) {
-        for (uint32_t i = 0; i < w->n_tasks;) {
-                if (!list_behind(w, i) && task_run(w, worker_task(w, shared_of(w)->order[i])))
-                        list_remove(w, i);
-                else
-                        i++;
+        if (w->n_tasks <= LIST_NEWEST + LIST_TURNS) {
+                for (uint32_t i = 0; i < w->n_tasks;)
+                        i += !list_try(w, i);
+                return;
         }
+        for (uint32_t k = 0; k < LIST_TURNS; k++) {
+                const uint32_t i = w->turn < w->n_tasks ? w->turn : 0;
+                const bool gone = list_try(w, i);
+
+                warp_sync();
+                if (warp_thread() == 0)
+                        w->turn = gone ? i : i + 1;
+                warp_sync();
+        }
+        for (uint32_t k = LIST_NEWEST; k-- > 0;)
+                (void)list_try(w, w->n_tasks - 1 - k);
 }

@@ -1,14 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* One look at everything that may have happened: the next lines of all rings, and the tables' control words. */
+/*
+ * One look at everything that may have happened: the next lines of all rings, and the tables' control words.
+ *
+ * The ring that spoke last is looked at first, since it is the most likely to speak again. If it never stops, others
+ * have their turn after POLL_STREAK lines.
+ */
 #include "gpu/device/update.h"
 
 /* What can be seen of other rings is looked at in turns, by the threads that the line and the control words leave. */
 #define POLL_OTHERS (WARP_THREADS - RING_WORDS - 1)
+#define POLL_STREAK 16u
+
+/* Is there a ring, and is its next line one to look for? */
+DEVICE bool poll_wants(const struct worker *w, uint32_t ring) {
+        const struct worker_shared *s = shared_of(w);
+
+        return ring < w->n_rings && s->area[ring] && !(s->full >> ring & 1);
+}
 
 #if TARGET_HOST
 /* One look. True: shared->line holds the next line of *ret_ring. */
-DEVICE bool worker_poll(struct worker *w, uint32_t *ret_ring, uint32_t round) {
+DEVICE bool worker_poll(struct worker *w, uint32_t *ret_ring, uint32_t round, bool others_first) {
         struct worker_shared *s = shared_of(w);
         uint32_t ring = s->hot;
         uint64_t control = cell_load((const uint64_t *)(const void *)&w->table->version);
@@ -16,7 +29,7 @@ DEVICE bool worker_poll(struct worker *w, uint32_t *ret_ring, uint32_t round) {
         const uint64_t *cells;
         uint32_t next;
 
-        if (ring >= w->n_rings || !s->area[ring])
+        if (!poll_wants(w, ring))
                 ring = TABLE_RINGS;
         next = ring < TABLE_RINGS ? s->next[ring] : 0;
         cells = ring < TABLE_RINGS
@@ -29,13 +42,17 @@ DEVICE bool worker_poll(struct worker *w, uint32_t *ret_ring, uint32_t round) {
                 newer = newer && (int32_t)((uint32_t)(cell >> 32) - next) > 0;
                 s->line[i] = (uint32_t)cell;
         }
-        if (w->n_rings && (!whole || !cells)) {
-                const uint32_t i = round % w->n_rings;
+        for (uint32_t k = 0; k < w->n_rings && (!whole || !cells || others_first); k++) {
+                const uint32_t i = (round + k) % w->n_rings;
 
-                if (s->area[i] && (uint32_t)(cell_load((const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
-                                                       (s->next[i] % BELL_DEPTH) * RING_WORDS) >>
-                                             32) == s->next[i])
+                if (i != ring && poll_wants(w, i) &&
+                    (uint32_t)(cell_load((const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
+                                         (s->next[i] % BELL_DEPTH) * RING_WORDS) >>
+                               32) == s->next[i]) {
                         s->hot = i;
+                        whole = newer = false;
+                        break;
+                }
         }
         w->stop = (uint32_t)(control >> 32);
         if ((uint32_t)control != w->version) {
@@ -62,7 +79,7 @@ struct gaze {
 DEVICE void gaze_aim(const struct worker *w, uint32_t round, struct gaze *g) {
         const struct worker_shared *s = shared_of(w);
         const uint32_t t = warp_thread(), hot = s->hot;
-        const bool aimed = hot < w->n_rings && s->area[hot];
+        const bool aimed = poll_wants(w, hot);
 
         g->ring = t < RING_WORDS && aimed ? hot : TABLE_RINGS;
         g->word = t < RING_WORDS && w->memo ? w->memo->line[t] : 0;
@@ -70,7 +87,7 @@ DEVICE void gaze_aim(const struct worker *w, uint32_t round, struct gaze *g) {
                 const uint32_t turns = (w->n_rings + POLL_OTHERS - 1) / POLL_OTHERS;
                 const uint32_t i = (turns > 1 ? round % turns * POLL_OTHERS : 0) + t - RING_WORDS - 1;
 
-                if (i < w->n_rings && (i != hot || !aimed) && s->area[i])
+                if (i != hot && poll_wants(w, i))
                         g->ring = i;
         }
         if (g->ring < TABLE_RINGS) {
@@ -86,7 +103,7 @@ DEVICE void gaze_aim(const struct worker *w, uint32_t round, struct gaze *g) {
 /* Something has happened: what? True: there is a line of *ret_ring. It is w->memo's (*ret_known), or else lies in
  * shared memory. */
 DEVICE bool worker_poll(struct worker *w, const struct gaze *g, uint64_t cell, uint32_t *ret_ring,
-                        uint32_t *ret_sequence, bool *ret_known) {
+                        uint32_t *ret_sequence, bool *ret_known, bool others_first) {
         struct worker_shared *s = shared_of(w);
         const uint32_t t = warp_thread(), low = (uint32_t)cell, high = (uint32_t)(cell >> 32);
         const bool looks = g->ring < TABLE_RINGS, same = looks || (low == g->expect && high == 0);
@@ -98,7 +115,7 @@ DEVICE bool worker_poll(struct worker *w, const struct gaze *g, uint64_t cell, u
         *ret_known = warp_all(t < RING_WORDS ? looks && high == g->expect && (low == g->word || t == RING_W_SEQUENCE)
                                              : same) &&
                      w->memo && w->memo->ring == s->hot;
-        if (*ret_known)
+        if (*ret_known && !others_first)
                 return true;
         if (!warp_all(same)) {
                 const uint32_t stop = warp_read(high, RING_WORDS), version = warp_read(low, RING_WORDS);
@@ -112,9 +129,9 @@ DEVICE bool worker_poll(struct worker *w, const struct gaze *g, uint64_t cell, u
                         return false; /* what was read may be of a ring that has gone */
                 }
         }
-        whole = warp_all(t >= RING_WORDS || (looks && high == g->expect));
-        newer = warp_all(t >= RING_WORDS || (looks && (int32_t)(high - g->expect) > 0));
         others = warp_ballot(t > RING_WORDS && looks && high == g->expect);
+        whole = warp_all(t >= RING_WORDS || (looks && high == g->expect)) && !(others_first && others);
+        newer = warp_all(t >= RING_WORDS || (looks && (int32_t)(high - g->expect) > 0));
         late = warp_ballot(t > RING_WORDS && looks && (int32_t)(high - g->expect) > 0);
         warp_sync();
         if (whole) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * A line has come: it is known, or checked and remembered, and then goes straight to the steps of the usual requests, or
- * becomes tasks, one for each own lane that has a share in it.
+ * A line has come: it is known, or checked and remembered, and then goes straight to the steps of the usual requests,
+ * or becomes tasks, one for each own lane that has a share in it.
  */
 #include "gpu/device/list.h"
 
@@ -85,8 +85,10 @@ DEVICE_OUTLINE bool take_line(const struct worker *w, uint32_t ring, uint32_t ri
                 status = take_plan(w, &k);
         if (status == TAKE_LATER) {
                 warp_sync();
-                if (warp_thread() == 0)
-                        s->next[ring] = ring_sequence;
+                if (warp_thread() == 0) {
+                        s->next[ring] = ring_sequence; /* as worker_full() */
+                        s->full |= 1u << ring;
+                }
                 warp_sync();
                 return false;
         }
@@ -162,7 +164,7 @@ DEVICE void take_tasks(struct worker *w, const struct memo *m, uint32_t ring_seq
         for (uint32_t lane = first; lane < STAGING_LANES && (lane <= most || lane < m->lanes);
              lane += w->n_workers, cache++) {
                 if (lane <= most && task_wants(&m->task, lane)) {
-                        uint32_t place = first_bit(~w->taken);
+                        uint32_t place = list_place(w);
                         struct task *t = worker_task(w, place);
 
                         if (task_assign(w, &m->task, ring_sequence, sequence, lane, cache % WORKER_COUNTERS, t)) {
@@ -189,7 +191,7 @@ DEVICE_OUTLINE void direct_defer(struct worker *w, const struct memo *m, uint32_
 
         direct_lanes(m->task.parts[0], first, w->n_workers, &d);
         for (uint32_t i = 0; i < d.lanes; i++, lane += d.step) {
-                const uint32_t place = first_bit(~w->taken);
+                const uint32_t place = list_place(w);
                 struct task *t = worker_task(w, place);
 
                 (void)task_assign(w, &m->task, ring_sequence, sequence, lane, cache + i, t);
@@ -261,7 +263,7 @@ DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_s
                 }
                 lane_done(m->task.area, ring_sequence, 0, status);
         } else {
-                const uint32_t place = first_bit(~w->taken);
+                const uint32_t place = list_place(w);
                 struct task *t = worker_task(w, place);
 
                 (void)task_assign(w, &m->task, ring_sequence, sequence, 0, 0, t);
@@ -273,7 +275,8 @@ DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_s
 
 /* May the own lanes be done without tasks? */
 DEVICE bool direct_may(const struct worker *w, const struct memo *m) {
-        return m->task.quick && !w->n_tasks && w->n_workers * WORKER_COUNTERS >= STAGING_LANES;
+        return m->task.quick && w->n_workers * WORKER_COUNTERS >= STAGING_LANES &&
+               (!w->n_tasks || !list_has(w, m->task.rank));
 }
 
 /* The rank is cached. */

@@ -267,7 +267,7 @@ DEVICE uint32_t take_vector(const struct worker *w, uint32_t ring, struct take *
 
         if (k->count || !take_argument(argument, 32 * shared_of(w)->rank.n_ranks))
                 return RMX_E_INVALID;
-        k->vector = vector_place(w);
+        k->vector = vector_place(w, ring);
         if (!k->vector)
                 return TAKE_LATER;
         if (!vector_take(w, k->vector, shared_of(w)->area[ring] + BELL_OFFSET_ARGUMENT + argument, &in, &out))

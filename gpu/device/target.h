@@ -190,6 +190,14 @@ DEVICE uint32_t first_bit(uint64_t bits) {
 #endif
 }
 
+DEVICE uint32_t bit_count(uint64_t bits) {
+#if TARGET_NVIDIA
+        return (uint32_t)__popcll(bits);
+#else
+        return (uint32_t)__builtin_popcountll(bits);
+#endif
+}
+
 /* a / b, rounded up. Division of 64 bits is a call of hundreds of cycles; requests that need it are rare. */
 DEVICE_OUTLINE uint64_t divide_long(uint64_t a, uint32_t b) {
         return a / b + (a % b != 0);

@@ -16,11 +16,15 @@
 #include "plan/span.h"
 #include "ring/line.h"
 
-#define TASK_PHASES      4u  /* most that a device plan has */
-#define TASK_NEAR        4u  /* tasks of a worker in shared memory */
-#define TASK_MAX         64u /* tasks of a worker */
+#define TASK_PHASES 4u    /* most that a device plan has */
+#define TASK_NEAR   4u    /* tasks of a worker in shared memory */
+#ifndef TASK_MAX          /* fewer where it shall happen that there are too few */
+#define TASK_MAX     256u /* tasks of a worker, a multiple of 64 */
+#define TASK_VECTORS 64u  /* argument blocks of all_to_all_v that a worker has in hand, not more than 64 */
+#endif
+#define TASK_MASKS       (TASK_MAX / 64u)
+#define TASK_ALONE       8u /* so many together are no matter */
 #define TASK_THREADS_MAX 64u
-#define TASK_VECTORS     8u /* argument blocks of all_to_all_v that a worker has in hand */
 #define VECTOR_WORDS     6u /* of each rank in it: four of the block, and the parts' sizes (vector.h) */
 
 struct task {
@@ -119,14 +123,15 @@ struct worker {
         struct worker_scratch *scratch;
         struct table *table;
         struct table_report *report;
-        uint64_t taken;    /* places of tasks in use, a bit each */
-        struct memo *memo; /* what the next line will probably be */
+        uint64_t taken[TASK_MASKS]; /* places of tasks in use, a bit each */
+        struct memo *memo;          /* what the next line will probably be */
         uint32_t index;
         uint32_t n_workers;
         uint32_t version; /* of the tables, as taken in */
         uint32_t stop;
         uint32_t n_rings;
         uint32_t n_tasks;
+        uint32_t turn; /* the task in the list that is looked at next when there are many */
 };
 
 #define WORKER_BUFFERS  4u
@@ -152,12 +157,16 @@ struct worker_shared {
         uint32_t cached_plan;
         uint32_t cached_choices; /* choices << 8 | operation; ~0: none */
         struct {
-                uint32_t n[3]; /* parts pushed, reduced, copied */
-                uint32_t lane; /* of the reduction in hand */
-                uint32_t done; /* units of it */
-        } left;                /* of a direct run */
-        uint32_t hot;          /* ring that spoke last */
-        uint32_t limited;      /* some ring is */
+                uint32_t n[3];              /* parts pushed, reduced, copied */
+                uint32_t lane;              /* of the reduction in hand */
+                uint32_t done;              /* units of it */
+        } left;                             /* of a direct run */
+        uint32_t hot;                       /* ring that spoke last */
+        uint32_t full;                      /* rings whose next line has to wait for places, a bit each */
+        uint64_t vectors;                   /* of the worker's places those that tasks name, a bit each */
+        uint16_t held[TABLE_RINGS];         /* places of tasks that a ring's requests have */
+        uint16_t held_vectors[TABLE_RINGS]; /* ... of vectors */
+        uint32_t limited;                   /* some ring is */
 };
 
 /* A worker's scratch in global memory: what outlives a kernel, and the far tasks. Zeroed at first. */
@@ -168,7 +177,7 @@ struct worker_scratch {
         uint32_t key[TABLE_RINGS];
         uint32_t waiting[TASK_MAX];
         uint8_t order[TASK_MAX];
-        uint64_t taken; /* places in use, a bit each */
+        uint64_t taken[TASK_MASKS]; /* places in use, a bit each */
         uint64_t vectors[TASK_VECTORS][VECTOR_WORDS * STAGING_RANKS_MAX];
         struct task tasks[TASK_MAX];
 };

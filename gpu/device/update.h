@@ -20,6 +20,7 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
                 w->version = version;
                 w->n_rings = n_rings < TABLE_RINGS ? n_rings : TABLE_RINGS;
                 s->limited = 0;
+                s->full = 0;
         }
         warp_sync();
         for (uint32_t i = warp_thread(); i < TABLE_RINGS; i += WARP_THREADS) {

@@ -27,19 +27,34 @@ DEVICE uint32_t vector_part(uint32_t transport, uint64_t count, uint32_t shift) 
         return (part < granule ? granule : part > most ? most : (uint32_t)part) >> shift;
 }
 
-/* A place that no task uses; 0: there is none. */
-DEVICE uint64_t vector_place(const struct worker *w) {
+/* May the ring have `want` more of `most` places, `used` of which are taken? Half of them is dealt out evenly, so that
+ * no ring waits for what others' requests hold; the other half is for whoever comes first. */
+DEVICE bool places_fair(const struct worker *w, const uint16_t *held, uint32_t ring, uint32_t want, uint32_t used,
+                        uint32_t most) {
+        const uint32_t own = most / 2 / w->n_rings;
+        uint32_t kept = 0;
 
-        for (uint32_t place = 0; place < TASK_VECTORS; place++) {
-                const uint64_t at = (uint64_t)w->scratch->vectors[place];
-                bool names = false;
+        if (used + want > most)
+                return false;
+        if (!held[ring] || held[ring] + want <= own)
+                return true;
+        for (uint32_t i = 0; i < w->n_rings; i++)
+                if (i != ring && shared_of(w)->key[i] && held[i] < own)
+                        kept += own - held[i];
+        return used + want + kept <= most;
+}
 
-                for (uint32_t i = warp_thread(); i < w->n_tasks; i += WARP_THREADS)
-                        names = names || worker_task(w, shared_of(w)->order[i])->vector == at;
-                if (!warp_any(names))
-                        return at;
-        }
-        return 0;
+DEVICE uint32_t vector_number(const struct worker *w, uint64_t place) {
+        return (uint32_t)((place - (uint64_t)w->scratch->vectors) / sizeof(w->scratch->vectors[0]));
+}
+
+/* A place that no task uses; 0: there is none for this ring now. */
+DEVICE uint64_t vector_place(const struct worker *w, uint32_t ring) {
+        const struct worker_shared *s = shared_of(w);
+
+        if (!places_fair(w, s->held_vectors, ring, 1, bit_count(s->vectors), TASK_VECTORS))
+                return 0;
+        return (uint64_t)w->scratch->vectors[first_bit(~s->vectors)];
 }
 
 /* The furthest end of `n` pieces. False: beyond any memory. */

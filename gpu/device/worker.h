@@ -33,9 +33,12 @@ DEVICE_OUTLINE void worker_restore(struct worker *w) {
                 for (uint32_t i = warp_thread(); i < sizeof(struct task) / 4; i += WARP_THREADS)
                         ((uint32_t *)(void *)&s->near[place])[i] =
                                 ((const uint32_t *)(const void *)&from->tasks[place])[i];
+        warp_sync();
         if (warp_thread() == 0) {
                 w->n_tasks = saved ? from->n_tasks : 0;
-                w->taken = saved ? from->taken : 0;
+                for (uint32_t i = 0; i < TASK_MASKS; i++)
+                        w->taken[i] = saved ? from->taken[i] : 0;
+                w->turn = 0;
                 for (uint32_t i = 0; i < WORKER_COUNTERS; i++)
                         s->counter[i].home = 0;
                 for (uint32_t i = 0; i < WORKER_MEMOS; i++)
@@ -46,6 +49,12 @@ DEVICE_OUTLINE void worker_restore(struct worker *w) {
                 s->cached_plan = 0;
                 s->cached_choices = ~0u;
                 s->hot = 0;
+                s->full = 0;
+                s->vectors = 0;
+                for (uint32_t i = 0; i < TABLE_RINGS; i++)
+                        s->held[i] = s->held_vectors[i] = 0;
+                for (uint32_t i = 0; i < w->n_tasks; i++)
+                        list_count(w, worker_task(w, s->order[i]));
                 for (uint32_t i = 0; i < WORKER_BUFFERS; i++)
                         s->buffer[i].id = 0;
         }
@@ -72,10 +81,19 @@ DEVICE_OUTLINE void worker_save(struct worker *w) {
                                 ((const uint32_t *)(const void *)&s->near[place])[i];
         if (warp_thread() == 0) {
                 to->n_tasks = w->n_tasks;
-                to->taken = w->taken;
+                for (uint32_t i = 0; i < TASK_MASKS; i++)
+                        to->taken[i] = w->taken[i];
                 to->saved = 1;
                 word_store(&w->report->kept[w->index], w->n_tasks);
         }
+        warp_sync();
+}
+
+/* The ring's next line stays where it is until a task has ended. */
+DEVICE void worker_full(struct worker *w, uint32_t ring) {
+        warp_sync();
+        if (warp_thread() == 0)
+                shared_of(w)->full |= 1u << ring;
         warp_sync();
 }
 
@@ -111,7 +129,7 @@ DEVICE_OUTLINE void worker_tasks(struct worker *w) {
 DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scratch, struct table *table,
                         struct table_report *report, uint32_t index, uint32_t n_workers) {
         struct worker *w = &shared->w;
-        uint32_t lanes;
+        uint32_t lanes, streak = 0; /* lines of one ring after another */
 
         if (warp_thread() == 0) {
                 w->scratch = scratch;
@@ -131,7 +149,7 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
                 bool known = false, found;
 
 #if TARGET_HOST
-                found = worker_poll(w, &ring, round);
+                found = worker_poll(w, &ring, round, streak >= POLL_STREAK);
                 sequence = shared->line[RING_W_SEQUENCE];
 #else
                 struct gaze g;
@@ -148,13 +166,17 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
                         poll_pause();
 #endif
                 }
-                found = worker_poll(w, &g, cell, &ring, &sequence, &known);
+                found = worker_poll(w, &g, cell, &ring, &sequence, &known, streak >= POLL_STREAK);
 #endif
                 if (w->stop)
                         break; /* tasks that wait are kept; the next kernel goes on with them */
-                /* Without places for all its lanes the line stays where it is. */
-                if (found && !(shared->limited && worker_limit(w, ring)) && w->n_tasks + lanes <= TASK_MAX)
-                        worker_serve(w, ring, sequence, known);
+                streak = found && streak < POLL_STREAK ? streak + 1 : 0;
+                if (found && !(shared->limited && worker_limit(w, ring))) {
+                        if (w->n_tasks + lanes <= TASK_ALONE || list_room(w, ring, lanes))
+                                worker_serve(w, ring, sequence, known);
+                        else
+                                worker_full(w, ring);
+                }
                 if (w->n_tasks)
                         worker_tasks(w);
 #if TARGET_HOST

@@ -10,7 +10,7 @@ shift 2
 libraries=$*
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -ffp-contract=off -fno-strict-aliasing -w"
+flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -DTASK_MAX=64u -DTASK_VECTORS=8u -ffp-contract=off -fno-strict-aliasing -w"
 here=$top/tests/device
 n=0
 
@@ -131,7 +131,13 @@ mutant "inline requests of any size" take.h test_hostile "$check s/take_inline_f
 mutant "arguments from anywhere" take.h test_hostile "s/argument \/ BELL_ARGUMENT_BYTES < BELL_DEPTH/1/"
 mutant "lines of a later epoch" take.h test_hostile "$check s/ \|\| \(int32_t\)\(c->epoch - line\[RING_W_EPOCH\]\) < 0//"
 mutant "sequence not checked" serve.h test_hostile "s/const bool right = sequence == .*;/const bool right = true;/"
-mutant "places not counted" worker.h test_order "s/w->n_tasks \+ lanes <= TASK_MAX/1/"
+mutant "places not counted" vector.h test_order "s/if \(used \+ want > most\)/if (0)/;s/return used \+ want \+ kept <= most;/return true;/"
+mutant "places for whoever comes first" vector.h test_hostile "s/kept \+= own - held\[i\];/;/"
+# Others have their turn all the same, later.
+equivalent "a ring without a place looked at for ever" poll.h test_hostile "s/ \&\& !\(s->full >> ring \& 1\)//"
+mutant "a ring without a place never looked at again" list.h test_hostile "s/s->full = 0;//"
+mutant "a ring that never stops" poll.h test_hostile "s/\|\| others_first/|| 0/"
+mutant "places counted twice" list.h test_hostile "s/s->held\[ring\]--;/;/"
 mutant "tasks of a lane in any order" list.h test_order "s/behind = behind \|\| waiting.*;/;/"
 
 # ---- what is called
@@ -155,7 +161,7 @@ mutant "one more after the last" task_run.h,serve.h test_wraps "s/- s->rank.last
 # ---- kernels that end
 mutant "counters not written back" worker.h test_order "$save s/counter_flush_all\(w\);//"
 mutant "tasks forgotten" worker.h test_order "$restore s/saved \? from->n_tasks : 0/0/"
-mutant "places forgotten" worker.h test_order "$restore s/saved \? from->taken : 0/0/"
+mutant "places forgotten" worker.h test_order "$restore s/saved \? from->taken\[i\] : 0/0/"
 mutant "looks for the first line again" worker.h test_order "$restore s/saved \? from->key\[i\] : 0/0/"
 
 # ---- numbers that wrap

@@ -347,45 +347,108 @@ static void nonsense(uint32_t workers, uint32_t steps, uint64_t seed) {
         world_deinit(&w);
 }
 
+/* As many requests of one rank as the ring holds. */
+static void rank_rings(struct world *w, uint32_t which, uint32_t operation, uint32_t root) {
+        for (uint32_t i = 0; i < BELL_DEPTH; i++) {
+                const uint32_t next = emulator_next(w->e, w->session[which]);
+                uint32_t line[RING_WORDS];
+
+                memcpy(line, w->base, sizeof(line));
+                line[RING_W_COMM] = emulator_handle(w->e, w->comm, which);
+                line[RING_W_HEAD] = head(RING_ABI, operation, RMX_FLOAT32, 0);
+                line[RING_W_PEER] = root;
+                line[RING_W_COUNT_LO] = 256;
+                line[RING_W_SEQUENCE] = 1 + i;
+                line_write(w, which, next, line);
+                emulator_skip(w->e, w->session[which], bell_sequence_next(next));
+        }
+}
+
+static void others_go_on(struct world *w) {
+        const uint32_t until = w->other->finished + 30;
+
+        for (uint32_t turns = 0; w->other->finished < until; turns++) {
+                CHECK(turns < 100000, "requests of one session that wait keep another's from being taken");
+                world_turn(w);
+        }
+}
+
 /* Requests that nobody answers, as many as fit, on either GPU: the other session's need places, too. */
 static void hoard(uint32_t workers, uint64_t seed) {
         struct world w;
 
         world_init(&w, workers, seed);
-        for (uint32_t which = 0; which < 2; which++)
-                for (uint32_t i = 0; i < BELL_DEPTH; i++) {
-                        const uint32_t next = emulator_next(w.e, w.session[which]);
-                        uint32_t line[RING_WORDS];
-
-                        memcpy(line, w.base, sizeof(line));
-                        line[RING_W_COMM] = emulator_handle(w.e, w.comm, which);
-                        line[RING_W_HEAD] = head(RING_ABI, which ? RING_OP_GATHER : RING_OP_REDUCE, RMX_FLOAT32, 0);
-                        line[RING_W_PEER] = which; /* each waits for the other */
-                        line[RING_W_COUNT_LO] = 256;
-                        line[RING_W_SEQUENCE] = 1 + i;
-                        line_write(&w, which, next, line);
-                        emulator_skip(w.e, w.session[which], bell_sequence_next(next));
-                }
-        for (uint32_t turns = 0; w.other->finished < 30; turns++) {
-                CHECK(turns < 100000, "requests of one session that wait keep another's from being taken");
-                world_turn(&w);
-        }
+        for (uint32_t which = 0; which < 2; which++) /* each waits for the other */
+                rank_rings(&w, which, which ? RING_OP_GATHER : RING_OP_REDUCE, which);
+        others_go_on(&w);
         for (uint32_t r = 0; r < 2; r++)
                 emulator_abort(w.e, w.comm, r, RMX_E_ABORTED);
         traffic_drain(w.other);
         world_deinit(&w);
 }
 
-int main(int argc, char **argv) {
+/* Requests that are answered late: those for which there was no place are taken when there is one. */
+static void answer_late(uint32_t workers, uint64_t seed) {
+        struct world w;
+
+        world_init(&w, workers, seed);
+        rank_rings(&w, 0, RING_OP_ALL_REDUCE, 0);
+        others_go_on(&w);
+        rank_rings(&w, 1, RING_OP_ALL_REDUCE, 0);
+        for (uint32_t which = 0; which < 2; which++)
+                for (uint32_t i = 0; i < BELL_DEPTH; i++)
+                        for (uint32_t lane = 0, turns = 0; lane < BELL_LANES; turns++) {
+                                const uint32_t status = answer(&w, which, 1 + i, lane);
+
+                                CHECK(status == RMX_OK || status == ~0u, "line %u: status %x", i, status);
+                                CHECK(turns < 100000, "line %u of rank %u is not looked at any more", i, which);
+                                if (status == RMX_OK)
+                                        lane++;
+                                else
+                                        world_turn(&w);
+                        }
+        traffic_drain(w.other);
+        world_deinit(&w);
+}
+
+/* A ring that always has another line: the other session's are looked at all the same. */
+static void chatter(uint32_t workers, uint64_t seed) {
+        uint32_t next[2], oldest[2], line[RING_WORDS], n = 0;
+        struct world w;
+
+        world_init(&w, workers, seed);
+        for (uint32_t which = 0; which < 2; which++)
+                next[which] = oldest[which] = emulator_next(w.e, w.session[which]);
+        memcpy(line, w.base, sizeof(line));
+        line[RING_W_HEAD] = head(RING_ABI + 1, RING_OP_BARRIER, RMX_INT8, 0);
+        for (uint32_t turns = 0; w.other->finished < 30; turns++) {
+                CHECK(turns < 100000, "a ring that never stops keeps another's from being looked at");
+                for (uint32_t which = 0; which < 2; which++) {
+                        bool all = true;
+
+                        while (all && oldest[which] != next[which]) {
+                                for (uint32_t lane = 0; lane < BELL_LANES; lane++)
+                                        all = all && answer(&w, which, oldest[which], lane) != ~0u;
+                                if (all)
+                                        oldest[which] = bell_sequence_next(oldest[which]);
+                        }
+                        for (; next[which] - oldest[which] < BELL_DEPTH; n++) {
+                                line_write(&w, which, next[which], line);
+                                next[which] = bell_sequence_next(next[which]);
+                        }
+                }
+                world_turn(&w);
+        }
+        CHECK(n > 2 * BELL_DEPTH, "the ring has hardly said anything");
+        traffic_drain(w.other);
+        world_deinit(&w);
+}
+
+int main(void) {
         const uint64_t seed = test_seed();
         const uint32_t rounds = test_full() ? 1000 : 30;
         unsigned int answered = 0;
 
-        if (argc > 1 && strcmp(argv[1], "hoard") == 0) { /* not run by ctest: the interpreter does not stand it yet */
-                for (uint32_t workers = 1; workers <= 4; workers++)
-                        hoard(workers, seed + workers);
-                return 0;
-        }
         for (uint32_t workers = 1; workers <= 3; workers++) {
                 struct world w;
 
@@ -400,6 +463,12 @@ int main(int argc, char **argv) {
         printf("%u lines refused\n", answered);
         fflush(stdout);
         refuse_sequences(seed);
+        for (uint32_t workers = 1; workers <= 4; workers++) {
+                hoard(workers, mix(seed + workers));
+                answer_late(workers, mix(seed + workers + 4));
+        }
+        for (uint32_t workers = 1; workers <= 4; workers++)
+                chatter(workers, mix(seed + workers + 8));
         for (uint32_t i = 0; i < rounds; i++)
                 nonsense(1 + i % 4, 300, mix(seed * 8192 + i) | 1);
         return answered < 500;

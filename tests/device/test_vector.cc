@@ -14,7 +14,6 @@ extern "C" {
 
 #include "ring/line.h"
 
-#define TASK_VECTORS 8u
 #define WINDOW (TASK_VECTORS + 4u)
 #define PLACE  (96u << 10)
 #define STEPS  40u
@@ -141,8 +140,7 @@ static void sweep(uint32_t n, uint32_t workers, uint32_t transport, uint32_t fla
                         x[i].sequence[n - 1] = emulator_ring(rig.e, rig.comm, n - 1, &x[i].q[n - 1]);
                 for (uint32_t i = 0; i < WINDOW; i++)
                         for (uint32_t r = 0; r < n; r++) {
-                                uint32_t status =
-                                        emulator_wait(rig.e, rig.comm, r, x[i].sequence[r], &x[i].q[r]);
+                                uint32_t status = emulator_wait(rig.e, rig.comm, r, x[i].sequence[r], &x[i].q[r]);
 
                                 CHECK(status == RMX_OK, "step %u: rank %u got status %x", step + i, r, status);
                                 exchange_check(&rig, &x[i], r);
@@ -170,8 +168,7 @@ static void mismatch(uint64_t sent, uint64_t expected) {
         }
         for (bool done[3] = {}; !done[0] || !done[1] || !done[2];) {
                 for (uint32_t r = 0; r < 3; r++) {
-                        done[r] = done[r] ||
-                                  emulator_poll(rig.e, rig.comm, r, x.sequence[r], &x.q[r], &status[r]);
+                        done[r] = done[r] || emulator_poll(rig.e, rig.comm, r, x.sequence[r], &x.q[r], &status[r]);
                         if (!reported && (reported = emulator_reported(rig.e, rig.comm, r)))
                                 for (uint32_t k = 0; k < 3; k++)
                                         emulator_abort(rig.e, rig.comm, k, reported);
@@ -242,8 +239,8 @@ static void hostile(void) {
                                                        x.sequence[0] % BELL_DEPTH * BELL_ARGUMENT_BYTES + 64);
 
                         random = mix(random + turn);
-                        __atomic_store_n(&block[random % 12],
-                                         random % 5 ? mix(random) % (WINDOW * PLACE) : mix(random), __ATOMIC_RELAXED);
+                        __atomic_store_n(&block[random % 12], random % 5 ? mix(random) % (WINDOW * PLACE) : mix(random),
+                                         __ATOMIC_RELAXED);
                         emulator_turn(rig.e, "a client may do that");
                 }
                 for (uint32_t r = 0; r < 3; r++)
