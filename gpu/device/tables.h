@@ -8,6 +8,10 @@
  * new version drops what it has cached and writes the version into its acknowledgement word in host memory; what was
  * taken out of the tables before version v is no longer touched once every worker has acknowledged v, or the kernel has
  * ended. Requests under way of a rank whose `abort` is set are answered with that status before the acknowledgement.
+ *
+ * What is new under a name that was unused is found without a version. And `changes` tells of the last versions if they
+ * did no more than take out one buffer: then a worker keeps what has nothing to do with it, and memory may come and go
+ * without anybody else's requests becoming slower.
  */
 #include "gpu/device/staging.h"
 #include "plan/plan.h"
@@ -21,6 +25,7 @@
 #define TABLE_PROBES      16u /* longest search in a hash */
 #define TABLE_CHOICES     8u  /* size classes of one operation */
 #define TABLE_OPERATIONS  16u
+#define TABLE_CHANGES     16u /* versions that are told of */
 
 struct table_ring {
         uint64_t area;    /* the bell area as mapped here */
@@ -77,11 +82,20 @@ struct table_choices {
         struct table_choice choice[TABLE_OPERATIONS][TABLE_CHOICES];
 };
 
+/* What a version changed, at [version % TABLE_CHANGES]. */
+struct table_change {
+        uint32_t version; /* not this version's: it changed more than can be said here */
+        uint32_t ring;    /* the buffer that it took out; TABLE_RINGS: none */
+        uint32_t id;
+        uint32_t again; /* as version: the entry is whole, though read in halves */
+};
+
 struct table {
         uint32_t version; /* polled by every worker */
         uint32_t stop;    /* kernels end as soon as no request is under way (2: at once) */
         uint32_t n_rings; /* entries that may be in use */
         uint32_t zero;
+        struct table_change changes[TABLE_CHANGES];
         struct table_ring rings[TABLE_RINGS];
         struct table_rank ranks[TABLE_RANKS];
         struct table_handle handles[TABLE_HANDLES];

@@ -47,6 +47,39 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
         warp_sync();
 }
 
+/* The same where all that the versions since the last one did was to take out buffers. False: they did more. */
+DEVICE_OUTLINE bool worker_refresh_few(struct worker *w, uint32_t version) {
+        SHARED_POINTER(w);
+        struct worker_shared *s = shared_of(w);
+        const uint32_t first = w->version + 1, n = version - w->version;
+
+        if (version < first || n > TABLE_CHANGES)
+                return false;
+        for (uint32_t i = 0; i < n; i++) {
+                const struct quad change =
+                        quad_load((const struct quad *)(const void *)&w->table->changes[(first + i) % TABLE_CHANGES]);
+
+                if (!warp_all(change.x == first + i && change.w == first + i))
+                        return false;
+                warp_sync();
+                for (uint32_t k = warp_thread(); k < WORKER_MEMOS; k += WARP_THREADS)
+                        if (s->memo[k].ring == change.y &&
+                            (s->memo[k].task.in_buffer == change.z || s->memo[k].task.out_buffer == change.z))
+                                s->memo[k].line[RING_W_HEAD] = 0;
+                for (uint32_t k = warp_thread(); k < WORKER_BUFFERS; k += WARP_THREADS)
+                        if (s->buffer[k].ring == change.y && s->buffer[k].id == change.z)
+                                s->buffer[k].id = 0;
+                warp_sync();
+        }
+        if (warp_thread() == 0) {
+                if (w->memo && !w->memo->line[RING_W_HEAD])
+                        w->memo = NULL;
+                w->version = version;
+        }
+        warp_sync();
+        return true;
+}
+
 /* How far this worker has come in rings that are limited. */
 DEVICE void worker_level(const struct worker *w) {
         for (uint32_t i = warp_thread(); i < w->n_rings; i += WARP_THREADS) {
@@ -112,6 +145,7 @@ DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
 }
 
 DEVICE void worker_update(struct worker *w, uint32_t version) {
-        worker_refresh(w, version);
+        if (!worker_refresh_few(w, version))
+                worker_refresh(w, version);
         worker_acknowledge(w);
 }

@@ -32,7 +32,8 @@ int buffers_import(struct plane *plane, uint64_t session, uint32_t id, const str
         }
         plane->buffers[index] = mapping;
         plane->rings[ring].n_buffers++;
-        return plane_commit(plane, error);
+        /* No worker knows the name: who looks it up finds it. */
+        return plane_changed(plane, shadow_arrive(&plane->tables.shadow), "a buffer", error);
 }
 
 static void buffer_release(struct plane *plane, uint32_t ring, uint32_t index) {

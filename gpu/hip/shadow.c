@@ -10,6 +10,10 @@
  * Hashes. Search begins at the entry's place and goes on to the next, TABLE_PROBES entries at most, over entries taken
  * out; kernels look at all of them at once and take the valid one. An empty key ends the search here, so an entry is
  * put into the first place that is not valid, which keeps searches short, and is looked for beyond that first.
+ *
+ * Versions. A new version makes a worker drop all that it has kept of the tables, and the requests after it look
+ * everything up again. So names that were unused before need none, and the removal of one buffer, which is what memory
+ * that comes and goes leads to, is told in `changes`: a worker that finds it there drops no more than that buffer.
  */
 #include "gpu/hip/shadow.h"
 
@@ -57,6 +61,12 @@ static int put_word(struct shadow *shadow, uint32_t *word, uint32_t value) {
         return put(shadow, word, sizeof(*word));
 }
 
+/* The same for something that workers may have kept. */
+static int change_word(struct shadow *shadow, uint32_t *word, uint32_t value) {
+        shadow->change.more = true;
+        return put_word(shadow, word, value);
+}
+
 /* The entry is filled, its key included, which is the last word of it. */
 static int put_entry(struct shadow *shadow, const void *entry, const uint32_t *key) {
         int r = put(shadow, entry, (size_t)((const char *)key - (const char *)entry));
@@ -71,29 +81,30 @@ int shadow_ring_set(struct shadow *shadow, uint32_t index, uint64_t area, uint64
 
         if (r)
                 return r;
+        shadow->change.more = true;
         *ring = (struct table_ring){.area = area, .session = session, .first = first, .key = next_key(shadow)};
         r = put_entry(shadow, ring, &ring->key);
         if (r || shadow->table->n_rings > index)
                 return r;
-        return put_word(shadow, &shadow->table->n_rings, index + 1);
+        return change_word(shadow, &shadow->table->n_rings, index + 1);
 }
 
 int shadow_ring_clear(struct shadow *shadow, uint32_t index) {
         uint32_t n = shadow->table->n_rings;
-        int r = put_word(shadow, &shadow->table->rings[index].key, 0);
+        int r = change_word(shadow, &shadow->table->rings[index].key, 0);
 
         while (n && !shadow->table->rings[n - 1].key)
                 n--;
         if (r || n == shadow->table->n_rings)
                 return r;
-        return put_word(shadow, &shadow->table->n_rings, n);
+        return change_word(shadow, &shadow->table->n_rings, n);
 }
 
 int shadow_ring_limit(struct shadow *shadow, uint32_t index, bool limited, uint32_t limit) {
         struct table_ring *ring = &shadow->table->rings[index];
-        int r = limited ? put_word(shadow, &ring->limit, limit) : 0;
+        int r = limited ? change_word(shadow, &ring->limit, limit) : 0;
 
-        return r || ring->limited == limited ? r : put_word(shadow, &ring->limited, limited);
+        return r || ring->limited == limited ? r : change_word(shadow, &ring->limited, limited);
 }
 
 int shadow_rank_set(struct shadow *shadow, uint32_t index, const struct table_rank *rank) {
@@ -102,43 +113,44 @@ int shadow_rank_set(struct shadow *shadow, uint32_t index, const struct table_ra
 
         if (r)
                 return r;
+        shadow->change.more = shadow->change.more || entry->key;
         *entry = *rank;
         entry->key = next_key(shadow);
         return put_entry(shadow, entry, &entry->key);
 }
 
 int shadow_rank_clear(struct shadow *shadow, uint32_t index) {
-        return put_word(shadow, &shadow->table->ranks[index].key, 0);
+        return change_word(shadow, &shadow->table->ranks[index].key, 0);
 }
 
 int shadow_rank_hold(struct shadow *shadow, uint32_t index, bool held) {
-        return put_word(shadow, &shadow->table->ranks[index].held, held);
+        return change_word(shadow, &shadow->table->ranks[index].held, held);
 }
 
 int shadow_rank_abort(struct shadow *shadow, uint32_t index, uint32_t status) {
         struct table_rank *rank = &shadow->table->ranks[index];
-        int r = put_word(shadow, &rank->abort, status);
+        int r = change_word(shadow, &rank->abort, status);
 
         /* Later, so that in between it is the earlier requests that are spared. */
-        return r || !rank->has_last ? r : put_word(shadow, &rank->has_last, 0);
+        return r || !rank->has_last ? r : change_word(shadow, &rank->has_last, 0);
 }
 
 int shadow_rank_leave(struct shadow *shadow, uint32_t index, uint32_t last, uint32_t status) {
         struct table_rank *rank = &shadow->table->ranks[index];
         int r;
 
-        r = put_word(shadow, &rank->last, last);
+        r = change_word(shadow, &rank->last, last);
         if (!r)
-                r = put_word(shadow, &rank->has_last, 1);
+                r = change_word(shadow, &rank->has_last, 1);
         if (!r)
-                r = put_word(shadow, &rank->abort, status);
+                r = change_word(shadow, &rank->abort, status);
         return r;
 }
 
 int shadow_rank_left(struct shadow *shadow, uint32_t index, uint32_t who) {
         struct table_rank *rank = &shadow->table->ranks[index];
 
-        return put_word(shadow, &rank->left, rank->left | UINT32_C(1) << who % STAGING_RANKS_MAX);
+        return change_word(shadow, &rank->left, rank->left | UINT32_C(1) << who % STAGING_RANKS_MAX);
 }
 
 int shadow_choices_set(struct shadow *shadow, uint32_t index, const struct table_choices *choices) {
@@ -146,6 +158,7 @@ int shadow_choices_set(struct shadow *shadow, uint32_t index, const struct table
 
         if (r)
                 return r;
+        shadow->change.more = true;
         shadow->table->choices[index] = *choices;
         return put(shadow, &shadow->table->choices[index], sizeof(*choices));
 }
@@ -155,6 +168,7 @@ int shadow_plan_set(struct shadow *shadow, uint32_t index, const struct plan *pl
 
         if (r)
                 return r;
+        shadow->change.more = true;
         shadow->table->plans[index] = *plan;
         return put(shadow, &shadow->table->plans[index], sizeof(*plan));
 }
@@ -266,7 +280,8 @@ int shadow_buffer_add(struct shadow *shadow, uint32_t ring, uint32_t id, uint64_
 int shadow_handle_remove(struct shadow *shadow, uint32_t ring, uint32_t handle) {
         uint32_t at = shadow_handle_find(shadow, ring, handle);
 
-        return at == TABLE_HANDLES ? -ENOENT : put_word(shadow, &shadow->table->handles[at].key, SHADOW_KEY_TAKEN_OUT);
+        return at == TABLE_HANDLES ? -ENOENT
+                                   : change_word(shadow, &shadow->table->handles[at].key, SHADOW_KEY_TAKEN_OUT);
 }
 
 int shadow_buffer_remove(struct shadow *shadow, uint32_t ring, uint32_t id, uint32_t *ret_index) {
@@ -275,6 +290,10 @@ int shadow_buffer_remove(struct shadow *shadow, uint32_t ring, uint32_t id, uint
         if (at == TABLE_BUFFERS)
                 return -ENOENT;
         *ret_index = at;
+        if (!shadow->change.n_buffers++) {
+                shadow->change.ring = ring;
+                shadow->change.id = id;
+        }
         return put_word(shadow, &shadow->table->buffers[at].key, SHADOW_KEY_TAKEN_OUT);
 }
 
@@ -285,9 +304,27 @@ int shadow_stop(struct shadow *shadow, uint32_t stop) {
         return r ? r : settle(shadow);
 }
 
-int shadow_publish(struct shadow *shadow) {
-        uint32_t version = shadow->table->version + 1;
-        int r = put_word(shadow, &shadow->table->version, version ? version : 1);
+int shadow_arrive(struct shadow *shadow) {
+        return settle(shadow);
+}
 
+int shadow_publish(struct shadow *shadow) {
+        struct table *table = shadow->table;
+        uint32_t version = table->version + 1 ? table->version + 1 : 1;
+        struct table_change *change = &table->changes[version % TABLE_CHANGES];
+        bool told = !shadow->change.more && shadow->change.n_buffers <= 1;
+        int r = settle(shadow);
+
+        if (r)
+                return r;
+        *change = (struct table_change){.version = told ? version : 0,
+                                        .ring = shadow->change.n_buffers ? shadow->change.ring : TABLE_RINGS,
+                                        .id = shadow->change.id,
+                                        .again = told ? version : 0};
+        memset(&shadow->change, 0, sizeof(shadow->change));
+        table->version = version;
+        r = put(shadow, change, sizeof(*change));
+        if (!r)
+                r = put(shadow, &table->version, sizeof(table->version));
         return r ? r : settle(shadow);
 }

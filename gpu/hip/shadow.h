@@ -22,12 +22,18 @@ struct shadow {
         void *context;
         uint32_t uses; /* keys given out */
         bool unsettled;
+        struct {
+                uint32_t n_buffers; /* taken out since the last version */
+                uint32_t ring, id;  /* the first of them */
+                bool more;          /* something else was changed that workers may have kept */
+        } change;
 };
 
 /* Zeroes the table; its version is 1. The caller brings the whole of it onto the device. */
 void shadow_init(struct shadow *shadow, struct table *table);
 
-/* All: 0, or what `put` and `settle` return, or as said. Workers know of it after shadow_publish. */
+/* All: 0, or what `put` and `settle` return, or as said. Workers know of it after shadow_publish; what is added under a
+ * new name they find after shadow_arrive. */
 int shadow_ring_set(struct shadow *shadow, uint32_t index, uint64_t area, uint64_t session, uint32_t first);
 int shadow_ring_clear(struct shadow *shadow, uint32_t index);
 /* Lines from `limit` on stay, or none does. */
@@ -55,5 +61,7 @@ uint32_t shadow_handle_find(const struct shadow *shadow, uint32_t ring, uint32_t
 uint32_t shadow_buffer_find(const struct shadow *shadow, uint32_t ring, uint32_t id);
 
 int shadow_stop(struct shadow *shadow, uint32_t stop);
+/* Waits until everything has arrived. */
+int shadow_arrive(struct shadow *shadow);
 /* Raises the version (never 0) and waits until everything has arrived. */
 int shadow_publish(struct shadow *shadow);

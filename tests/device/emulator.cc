@@ -95,6 +95,7 @@ struct emulator {
                 void *base;
                 size_t bytes;
         } map[MAPS_MAX];
+        uint32_t n_gone; /* buffers taken out */
 };
 
 static const uint32_t never = 0;
@@ -255,6 +256,21 @@ static void publish(struct emulator *e, uint32_t gpu) {
         fence_acquire_system();
 }
 
+/* A buffer has been taken out; every other time the workers are told that this is all. */
+static void publish_gone(struct emulator *e, const struct emulator_session *s, uint32_t id) {
+        struct table *t = e->gpu[s->gpu].table;
+        const uint32_t version = word_load(&t->version) + 1;
+        struct table_change *change = &t->changes[version % TABLE_CHANGES];
+
+        if (e->n_gone++ % 2 == 0) {
+                word_store(&change->ring, s->ring);
+                word_store(&change->id, id);
+                word_store(&change->again, version);
+                word_store(&change->version, version);
+        }
+        publish(e, s->gpu);
+}
+
 /* Entries are written while workers read them, the key last. */
 static void put(void *to, const void *from, size_t bytes) {
         for (size_t i = 0; i < bytes / 4; i++)
@@ -395,8 +411,7 @@ uint32_t emulator_buffer(struct emulator *e, uint32_t session, void *memory, uin
         b.id = id;
         b.key = 2;
         put_entry(&t->buffers[at % TABLE_BUFFERS], b);
-        publish(e, s->gpu);
-        return id;
+        return id; /* found without a new version */
 }
 
 void emulator_buffer_move(struct emulator *e, uint32_t session, uint32_t id, void *memory, uint64_t bytes) {
@@ -413,7 +428,7 @@ void emulator_buffer_move(struct emulator *e, uint32_t session, uint32_t id, voi
         b.key = memory ? 2 : 1;
         word_store(&t->buffers[at % TABLE_BUFFERS].key, 1);
         put_entry(&t->buffers[at % TABLE_BUFFERS], b);
-        publish(e, s->gpu);
+        publish_gone(e, s, id);
 }
 
 static void preset_chunk(const struct emulator_comm *c, const struct emulator_member *m, uint32_t region, uint32_t lane,
@@ -627,7 +642,7 @@ void emulator_retire(struct emulator *e, uint32_t session, uint32_t buffer) {
         for (uint32_t i = 0; i < TABLE_BUFFERS; i++)
                 if (t->buffers[i].key == 2 && t->buffers[i].ring == s->ring && t->buffers[i].id == buffer)
                         word_store(&t->buffers[i].key, 1);
-        publish(e, s->gpu);
+        publish_gone(e, s, buffer);
 }
 
 void emulator_leave(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t last, uint32_t status) {

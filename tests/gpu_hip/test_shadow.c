@@ -186,6 +186,65 @@ static void the_version_comes_last(void **state) {
         assert_int_equal(d->table->version, 1); /* 0 means that a worker has not begun */
 }
 
+/* What the last version is said to have changed: a buffer, TABLE_RINGS for nothing, ~0 for more than can be said. */
+static uint32_t changed(const struct device *d) {
+        const struct table_change *change = &d->table->changes[d->table->version % TABLE_CHANGES];
+
+        if (change->version != d->table->version || change->again != d->table->version)
+                return ~0u;
+        return change->ring == TABLE_RINGS ? TABLE_RINGS : change->ring << 16 | change->id;
+}
+
+static void look_at_change(struct device *d) {
+        if (d->table->version == 3)
+                assert_int_equal(changed(d), 5 << 16 | 77);
+}
+
+static void one_buffer_less_is_told(void **state) {
+        struct table_rank rank = {.n_ranks = 2};
+        struct device *d = *state;
+        uint32_t index;
+
+        assert_int_equal(shadow_buffer_add(&d->shadow, 5, 77, 4096, 100, &index), 0);
+        assert_int_equal(shadow_buffer_add(&d->shadow, 5, 78, 8192, 100, &index), 0);
+        assert_int_equal(shadow_rank_set(&d->shadow, 3, &rank), 0);
+        assert_int_equal(shadow_handle_add(&d->shadow, 5, 1, 3), 0);
+        assert_int_equal(shadow_arrive(&d->shadow), 0);
+        assert_int_equal(d->n_put, 0);
+        assert_int_equal(shadow_publish(&d->shadow), 0); /* nobody has kept anything of these */
+        assert_int_equal(changed(d), TABLE_RINGS);
+        d->look = look_at_change; /* no worker sees the version before what it changed */
+        assert_int_equal(shadow_buffer_remove(&d->shadow, 5, 77, &index), 0);
+        assert_int_equal(shadow_publish(&d->shadow), 0);
+        assert_int_equal(d->table->version, 3);
+        d->look = NULL;
+        assert_int_equal(shadow_buffer_add(&d->shadow, 5, 79, 4096, 100, &index), 0);
+        assert_int_equal(shadow_buffer_remove(&d->shadow, 5, 78, &index), 0);
+        assert_int_equal(shadow_buffer_remove(&d->shadow, 5, 79, &index), 0);
+        assert_int_equal(shadow_publish(&d->shadow), 0); /* two at once */
+        assert_int_equal(changed(d), ~0u);
+        assert_int_equal(shadow_buffer_add(&d->shadow, 5, 80, 4096, 100, &index), 0);
+        for (uint32_t i = 0; i < 7; i++) {
+                const struct plan plan = {0};
+                const struct table_choices choices = {0};
+
+                assert_int_equal(i == 0   ? shadow_rank_set(&d->shadow, 3, &rank)
+                                 : i == 1 ? shadow_rank_abort(&d->shadow, 3, 13)
+                                 : i == 2 ? shadow_handle_remove(&d->shadow, 5, 1)
+                                 : i == 3 ? shadow_rank_clear(&d->shadow, 3)
+                                 : i == 4 ? shadow_ring_set(&d->shadow, 0, 4096, 1, 1)
+                                 : i == 5 ? shadow_plan_set(&d->shadow, 1, &plan)
+                                          : shadow_choices_set(&d->shadow, 1, &choices),
+                                 0);
+                if (i == 0)
+                        assert_int_equal(shadow_buffer_remove(&d->shadow, 5, 80, &index), 0);
+                assert_int_equal(shadow_publish(&d->shadow), 0);
+                assert_int_equal(changed(d), ~0u);
+        }
+        assert_int_equal(shadow_publish(&d->shadow), 0);
+        assert_int_equal(changed(d), TABLE_RINGS);
+}
+
 static void a_failing_device_is_reported(void **state) {
         struct device *d = *state;
         uint32_t index = 12345;
@@ -301,6 +360,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_rank_appears_whole, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_leave_spares_what_came_before, setup, teardown),
                 cmocka_unit_test_setup_teardown(the_version_comes_last, setup, teardown),
+                cmocka_unit_test_setup_teardown(one_buffer_less_is_told, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_failing_device_is_reported, setup, teardown),
                 cmocka_unit_test_setup_teardown(buffers_come_and_go, setup, teardown),
                 cmocka_unit_test_setup_teardown(handles_around_one_place, setup, teardown),
