@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      2u
+#define PLANE_VERSION      3u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -108,6 +108,15 @@ struct plane_rank_report {
         uint32_t status;    /* error found by the kernel (ring_status), 0: none; reported until the comm is aborted */
 };
 
+/* Sends to or receives from one peer, of which some are begun and not finished; by sequences of the pair. */
+struct plane_pair_report {
+        uint64_t comm;
+        uint32_t rank; /* here */
+        uint32_t peer;
+        bool sends; /* rank to peer; else it receives from it */
+        uint32_t rung, finished;
+};
+
 /* How far a rank of a communicator that is held has come. */
 struct plane_level {
         uint32_t rank;
@@ -161,6 +170,8 @@ struct plane_ops {
         int (*tick)(struct plane *plane, char *error);
         /* Reports of all ranks on this GPU; the number, at most `max`. */
         uint32_t (*report)(struct plane *plane, struct plane_rank_report *reports, uint32_t max);
+        /* Pairs that wait; the number, at most `max`. NULL: it cannot tell. */
+        uint32_t (*pairs)(struct plane *plane, struct plane_pair_report *reports, uint32_t max);
         /* No new request is begun; true when none is under way and the kernels have ended. Call until true. */
         bool (*drain)(struct plane *plane);
 };

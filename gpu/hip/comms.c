@@ -16,6 +16,7 @@
 
 #include <uthash.h>
 
+#include "gpu/device/pairs.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
 #include "gpu/hip/hold.h"
@@ -414,6 +415,35 @@ uint32_t comms_report(const struct plane *plane, struct plane_rank_report *repor
                                           ? 0
                                           : __atomic_load_n(&from->rank[i].status, __ATOMIC_RELAXED),
                 };
+        }
+        return n;
+}
+
+/* A lane that takes a line while this is read: rung is read last, so no pair is ever ahead of itself. */
+static bool pair_waits(const struct table_pair *pair, uint32_t *ret_rung, uint32_t *ret_finished) {
+        *ret_finished = __atomic_load_n(&pair->finished, __ATOMIC_RELAXED);
+        *ret_rung = __atomic_load_n(&pair->rung, __ATOMIC_RELAXED);
+        return *ret_rung != *ret_finished;
+}
+
+uint32_t comms_pairs(const struct plane *plane, struct plane_pair_report *reports, uint32_t max) {
+        const struct table_pairs *from = table_pairs(plane->tables.report);
+        uint32_t n = 0, rung, finished;
+
+        for (uint32_t i = 0; i < TABLE_RANKS; i++) {
+                const struct plane_rank *rank = &plane->ranks[i];
+
+                for (uint32_t k = 0; rank->comm && k < 2 * rank->comm->n_ranks; k++) {
+                        const uint32_t peer = k / 2, sends = k % 2;
+
+                        if (n < max && pair_waits(&from->pair[i][sends][peer], &rung, &finished))
+                                reports[n++] = (struct plane_pair_report){.comm = rank->comm->id,
+                                                                          .rank = rank->rank,
+                                                                          .peer = peer,
+                                                                          .sends = sends,
+                                                                          .rung = rung,
+                                                                          .finished = finished};
+                }
         }
         return n;
 }

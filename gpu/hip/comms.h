@@ -17,6 +17,7 @@ int comms_move(struct plane *plane, const struct plane_comm *comm, char *error);
 void comms_close(struct plane *plane); /* detaches all; after a fault, only frees them */
 void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last);
 uint32_t comms_report(const struct plane *plane, struct plane_rank_report *reports, uint32_t max);
+uint32_t comms_pairs(const struct plane *plane, struct plane_pair_report *reports, uint32_t max);
 /* The session of this ring is gone: no line finds its ranks any more. The caller commits. */
 int comms_forget_handles(struct plane *plane, uint32_t ring);
 

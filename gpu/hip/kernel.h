@@ -2,7 +2,7 @@
 #pragma once
 /*
  * The resident kernel as the runtime part sees it (kernel.hip). A worker is one warp; all warps of all blocks are
- * workers. int: 0 or the runtime's error code (hipError_t), except for kernel_workers.
+ * workers. How many warps a block has depends on the number of blocks. int: 0 or the runtime's error code (hipError_t), except for kernel_workers.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -23,12 +23,11 @@ struct kernel_arguments {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Threads of a block, which are the same for any number of blocks. */
-int kernel_threads(uint32_t device, uint32_t *ret_threads_per_block, uint32_t *ret_shared_bytes);
+int kernel_threads(uint32_t device, uint32_t n_blocks, uint32_t *ret_threads_per_block, uint32_t *ret_shared_bytes);
 size_t kernel_scratch_bytes(uint32_t n_blocks);
 int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arguments *arguments);
 int kernel_workers(uint32_t n_blocks); /* warps */
-int kernel_preload(void);              /* forces the module in: a first launch must not load it */
+int kernel_preload(uint32_t n_blocks); /* forces the module in: a first launch must not load it */
 #ifdef __cplusplus
 }
 #endif

@@ -27,9 +27,9 @@ int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tabl
         uint32_t shared;
 
         *park = (struct park){.n_blocks = n_blocks};
-        r = runtime_check((hipError_t)kernel_preload(), "loading the kernel", error);
+        r = runtime_check((hipError_t)kernel_preload(n_blocks), "loading the kernel", error);
         if (!r)
-                r = runtime_check((hipError_t)kernel_threads(device, &park->threads, &shared),
+                r = runtime_check((hipError_t)kernel_threads(device, n_blocks, &park->threads, &shared),
                                   "asking for a block's size", error);
         if (r)
                 return r;

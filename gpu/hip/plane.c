@@ -239,6 +239,10 @@ static void hip_comm_release(struct plane *plane, uint64_t comm) {
                 (void)hold_end(plane, comm, NULL); /* a failure is a fault, which tick reports */
 }
 
+static uint32_t hip_pairs(struct plane *plane, struct plane_pair_report *reports, uint32_t max) {
+        return comms_pairs(plane, reports, max);
+}
+
 static uint32_t hip_report(struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
         return comms_report(plane, reports, max);
 }
@@ -313,5 +317,6 @@ const struct plane_ops railmux_gpu_plane = {
         .comm_release = hip_comm_release,
         .tick = hip_tick,
         .report = hip_report,
+        .pairs = hip_pairs,
         .drain = hip_drain,
 };

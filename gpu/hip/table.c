@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "gpu/device/pairs.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/park.h"
 #include "util/clock.h"
@@ -55,12 +56,12 @@ int tables_open(struct tables *tables, hipStream_t stream, char *error) {
                 tables->shadow.put = tables_put;
                 tables->shadow.settle = tables_settle;
                 tables->shadow.context = tables;
-                r = runtime_check(hipHostMalloc(&report, sizeof(struct table_report),
+                r = runtime_check(hipHostMalloc(&report, sizeof(struct table_report) + sizeof(struct table_pairs),
                                                 hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent),
                                   "allocating a report", error);
         }
         if (!r) {
-                memset(report, 0, sizeof(struct table_report));
+                memset(report, 0, sizeof(struct table_report) + sizeof(struct table_pairs));
                 tables->report = report;
                 r = runtime_check(hipHostGetDevicePointer(&report_device, report, 0), "mapping a report", error);
         }
@@ -132,6 +133,9 @@ void tables_forget(struct tables *tables) {
 }
 
 void tables_forget_rank(struct tables *tables, uint32_t index, uint32_t done) {
+        struct table_pairs *pairs = table_pairs(tables->report);
+
         memset(&tables->report->rank[index], 0, sizeof(tables->report->rank[index]));
+        memset(pairs->pair[index], 0, sizeof(pairs->pair[index]));
         tables->report->rank[index].rung = tables->report->rank[index].finished = done;
 }

@@ -445,8 +445,9 @@ struct kernel_run {
         struct fake_stream *stream;
 };
 
-int kernel_threads(uint32_t device, uint32_t *ret_threads_per_block, uint32_t *ret_shared_bytes) {
+int kernel_threads(uint32_t device, uint32_t n_blocks, uint32_t *ret_threads_per_block, uint32_t *ret_shared_bytes) {
         (void)device;
+        (void)n_blocks;
         *ret_threads_per_block = FAKE_WORKERS * 32;
         *ret_shared_bytes = 1024;
         return 0;
@@ -460,7 +461,8 @@ int kernel_workers(uint32_t n_blocks) {
         return (int)(n_blocks * FAKE_WORKERS);
 }
 
-int kernel_preload(void) {
+int kernel_preload(uint32_t n_blocks) {
+        (void)n_blocks;
         must_be_parked();
         return 0;
 }

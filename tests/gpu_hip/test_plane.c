@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fixture.h"
+#include "gpu/device/pairs.h"
 #include "gpu/device/staging.h"
 #include "gpu/hip/hip.h"
 #include "railmux/railmux.h"
@@ -334,6 +335,42 @@ static void reports_name_the_ranks_here(void **state) {
         world_deinit(f, &w);
 }
 
+static void pairs_that_wait_are_reported(void **state) {
+        struct fixture *f = *state;
+        struct plane_pair_report reports[8];
+        struct table_pairs *from = table_pairs(f->plane->tables.report);
+        struct world w;
+        uint32_t i3;
+
+        world_init(f, &w);
+        for (uint32_t i = 0; i < TABLE_RANKS; i++)
+                for (uint32_t p = 0; p < STAGING_RANKS_MAX; p++)
+                        from->pair[i][0][p].rung = from->pair[i][1][p].finished = 0xdead; /* of earlier uses */
+        assert_int_equal(f->ops->pairs(f->plane, reports, 8), 0);
+        assert_int_equal(f->ops->comm_attach(f->plane, &w.comm, f->error), 0);
+        assert_int_equal(f->ops->pairs(f->plane, reports, 8), 0);
+        i3 = (uint32_t)(fixture_rank(f, 6, 30) - f->table->ranks);
+        from->pair[i3][0][2] = (struct table_pair){.rung = 9, .finished = 7};
+        from->pair[i3][1][2] = (struct table_pair){.rung = 4, .finished = 4};
+        from->pair[i3][1][1] = (struct table_pair){.rung = 1, .finished = 0};
+        from->pair[i3][1][N] = (struct table_pair){.rung = 5}; /* no rank of it */
+        assert_int_equal(f->ops->pairs(f->plane, reports, 8), 2);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(reports[i].comm, 77);
+                assert_int_equal(reports[i].rank, 3);
+                assert_int_equal(reports[i].peer, reports[i].sends ? 1 : 2);
+                assert_int_equal(reports[i].rung, reports[i].sends ? 1 : 9);
+                assert_int_equal(reports[i].finished, reports[i].sends ? 0 : 7);
+        }
+        assert_int_not_equal(reports[0].sends, reports[1].sends);
+        assert_int_equal(f->ops->pairs(f->plane, reports, 1), 1);
+        f->ops->comm_detach(f->plane, 77);
+        assert_int_equal(f->ops->pairs(f->plane, reports, 8), 0);
+        assert_int_equal(f->ops->comm_attach(f->plane, &w.comm, f->error), 0);
+        assert_int_equal(f->ops->pairs(f->plane, reports, 8), 0);
+        world_deinit(f, &w);
+}
+
 static void sessions_die_before_their_communicators(void **state) {
         struct fixture *f = *state;
         struct world w;
@@ -501,6 +538,7 @@ int main(void) {
                 cmocka_unit_test_setup(a_failed_communicator_answers_only, setup),
                 cmocka_unit_test_setup(leaving_and_aborting, setup),
                 cmocka_unit_test_setup(reports_name_the_ranks_here, setup),
+                cmocka_unit_test_setup(pairs_that_wait_are_reported, setup),
                 cmocka_unit_test_setup(sessions_die_before_their_communicators, setup),
                 cmocka_unit_test_setup(a_new_instance_replaces_the_old_pool, setup),
                 cmocka_unit_test_setup(a_kernel_that_ends_by_itself_is_a_fault, setup),

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* The resident kernel for few blocks; see resident.h. */
+#include "gpu/hip/resident.h"
+
+#if TARGET_AMD
+const void *resident_dense(void) {
+        return NULL;
+}
+#else
+extern "C" KERNEL void LAUNCH_BOUNDS(RESIDENT_WARPS_DENSE *WARP_THREADS)
+        railmux_resident_dense(const struct kernel_arguments a) {
+        resident_main<RESIDENT_WARPS_DENSE>(&a);
+}
+
+const void *resident_dense(void) {
+        return (const void *)railmux_resident_dense;
+}
+#endif
