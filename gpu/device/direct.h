@@ -69,6 +69,75 @@ DEVICE void direct_lanes(uint32_t parts, uint32_t first, uint32_t step, struct d
                 d->lanes++;
 }
 
+/* A step of a part that is not full, or of a part of another size than the usual ones. */
+template <uint32_t N, uint32_t MODE, bool INLINE>
+DEVICE_OUTLINE bool direct_push_any(struct quick q, uint32_t part, uint32_t spins) {
+        SHARED_POINTER(q.s);
+        SHARED_POINTER(q.c);
+        return quick_push<N, MODE, INLINE, 0>(&q, part, spins);
+}
+
+template <uint32_t N, uint32_t MODE, bool INLINE>
+DEVICE_OUTLINE bool direct_reduce_any(struct quick q, uint32_t part, uint32_t spins) {
+        SHARED_POINTER(q.s);
+        SHARED_POINTER(q.c);
+        return quick_reduce<N, MODE, INLINE, 0>(&q, part, spins);
+}
+
+template <uint32_t N, uint32_t MODE, bool INLINE>
+DEVICE_OUTLINE bool direct_copy_any(struct quick q, uint32_t part, uint32_t spins) {
+        SHARED_POINTER(q.s);
+        SHARED_POINTER(q.c);
+        return quick_copy<N, MODE, INLINE, 0>(&q, part, spins);
+}
+
+/* Units of each thread in a full part: as many as there can be, or half of them; what is inline is never that long. */
+#define DIRECT_MOST QUICK_UNITS
+#define DIRECT_HALF (QUICK_UNITS / 2u)
+
+DEVICE bool direct_has(const struct quick *q, uint32_t units) {
+        return units && q->part_bytes == units * QUICK_UNIT_STEP;
+}
+
+template <uint32_t N, uint32_t MODE, bool INLINE>
+DEVICE bool direct_push(const struct quick *q, uint32_t part, uint32_t spins) {
+        if (quick_full<N, MODE>(q, part)) {
+                if constexpr (DIRECT_HALF)
+                        if (direct_has(q, DIRECT_HALF))
+                                return quick_push<N, MODE, INLINE, DIRECT_HALF>(q, part, spins);
+                if constexpr (!INLINE || !DIRECT_HALF)
+                        if (direct_has(q, DIRECT_MOST))
+                                return quick_push<N, MODE, INLINE, DIRECT_MOST>(q, part, spins);
+        }
+        return direct_push_any<N, MODE, INLINE>(*q, part, spins);
+}
+
+template <uint32_t N, uint32_t MODE, bool INLINE>
+DEVICE bool direct_reduce(const struct quick *q, uint32_t part, uint32_t spins) {
+        if (quick_full<N, MODE>(q, part)) {
+                if constexpr (DIRECT_HALF)
+                        if (direct_has(q, DIRECT_HALF))
+                                return quick_reduce<N, MODE, INLINE, DIRECT_HALF>(q, part, spins);
+                if constexpr (!INLINE || !DIRECT_HALF)
+                        if (direct_has(q, DIRECT_MOST))
+                                return quick_reduce<N, MODE, INLINE, DIRECT_MOST>(q, part, spins);
+        }
+        return direct_reduce_any<N, MODE, INLINE>(*q, part, spins);
+}
+
+template <uint32_t N, uint32_t MODE, bool INLINE>
+DEVICE bool direct_copy(const struct quick *q, uint32_t part, uint32_t spins) {
+        if (quick_full<N, MODE>(q, part)) {
+                if constexpr (DIRECT_HALF)
+                        if (direct_has(q, DIRECT_HALF))
+                                return quick_copy<N, MODE, INLINE, DIRECT_HALF>(q, part, spins);
+                if constexpr (!INLINE || !DIRECT_HALF)
+                        if (direct_has(q, DIRECT_MOST))
+                                return quick_copy<N, MODE, INLINE, DIRECT_MOST>(q, part, spins);
+        }
+        return direct_copy_any<N, MODE, INLINE>(*q, part, spins);
+}
+
 /*
  * Takes steps until all are done (true), or one has not become ready in time: then shared->left says what is left.
  * `task` is what a memo keeps (then all own lanes are done from the beginning), or a task (`resumed`; its lane is done
@@ -81,7 +150,6 @@ DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *
         const uint64_t box = task->area + (uint64_t)(ring_sequence % BELL_DEPTH) * BELL_INLINE_PACKETS * 16;
         struct direct_cursor pushed, reduced, copied;
         bool more, ready = true;
-        uint32_t done = 0;
         struct direct d;
         struct quick q;
 
@@ -108,8 +176,6 @@ DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *
         direct_begin(&d, resumed ? task->part[0] : first - 1, &pushed);
         direct_begin(&d, resumed ? task->part[1] : first - 1, &reduced);
         direct_begin(&d, resumed ? task->part[2] : first - 1, &copied);
-        if (resumed)
-                done = task->progress[0];
         do {
                 const struct direct_cursor *behind = quick_reduces(MODE) ? &reduced : &copied;
                 const bool pushes = direct_part(&pushed) < d.parts;
@@ -117,7 +183,7 @@ DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *
                 more = pushes;
                 if (pushes && pushed.n <= behind->n + d.lanes) {
                         direct_aim(&q, &pushed);
-                        ready = quick_push<N, MODE, INLINE>(&q, direct_part(&pushed), spins);
+                        ready = direct_push<N, MODE, INLINE>(&q, direct_part(&pushed), spins);
                         if (!ready)
                                 break;
                         direct_next(&d, &pushed);
@@ -129,7 +195,7 @@ DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *
                         if (reduces && (!pushes || pushed.n > reduced.n + d.lanes) &&
                             (!quick_copies(MODE) || reduced.n <= copied.n + d.lanes)) {
                                 direct_aim(&q, &reduced);
-                                ready = quick_reduce<N, MODE, INLINE>(&q, direct_part(&reduced), spins, &done);
+                                ready = direct_reduce<N, MODE, INLINE>(&q, direct_part(&reduced), spins);
                                 if (!ready)
                                         break;
                                 direct_next(&d, &reduced);
@@ -142,7 +208,7 @@ DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *
                         more = more || copies;
                         if (copies && (direct_part(before) >= d.parts || before->n > copied.n + d.lanes)) {
                                 direct_aim(&q, &copied);
-                                ready = quick_copy<N, MODE, INLINE>(&q, direct_part(&copied), spins);
+                                ready = direct_copy<N, MODE, INLINE>(&q, direct_part(&copied), spins);
                                 if (!ready)
                                         break;
                                 direct_next(&d, &copied);
@@ -156,8 +222,6 @@ DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *
                 s->left.n[0] = pushed.n;
                 s->left.n[1] = reduced.n;
                 s->left.n[2] = copied.n;
-                s->left.lane = reduced.lane;
-                s->left.done = done;
         }
         warp_sync();
         return false;
@@ -208,7 +272,6 @@ DEVICE bool direct_resume(struct worker_shared *s, struct task *t, uint32_t spin
         if (warp_thread() == 0) {
                 for (uint32_t f = 0; f < 3; f++)
                         t->part[f] = t->lane - 1 + STAGING_DATA_LANES * s->left.n[f];
-                t->progress[0] = (uint8_t)s->left.done;
         }
         warp_sync();
         return false;

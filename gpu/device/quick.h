@@ -11,10 +11,18 @@
  * aside goes on where it was, also in the next kernel.
  *
  * All pieces of a request have the same form: piece p begins at p * stride and has the bytes up to stride, but none
- * beyond `total`. Thread t has units t, t + WARP_THREADS, .. of each part.
+ * beyond `total`. Thread t has units t, t + WARP_THREADS, .. of each part. In a part in which all threads have all of
+ * their units, nothing depends on what a thread has, so there are no branches (UNITS below); a part at the end of a
+ * piece is done unit by unit by code of its own.
  *
- * A part's reduction or copy is tried until the packets of all threads and peers are there, and only then delivered, so
- * what is done of a part is the same in all threads: task.progress is not needed but for its first entry.
+ * A rank is its own peer: what it keeps goes through its own staging, into the chunk of its own that nobody else uses.
+ * This costs a store and a load nearby, and saves an exception in each of the loops; what is added up, and in which
+ * order, is the same for all ranks, and the input is read once, before anything is written, whether or not the request
+ * is in place. Its chunks are counted like those of others. It need not look for room in its own staging: a rank is
+ * never further ahead of itself than there are slots (direct.h).
+ *
+ * A part that was begun and has to wait begins anew: all that it reads is in staging until it is finished, and what it
+ * delivers is the same every time. So task.progress is not needed.
  */
 #include "gpu/device/phase.h"
 
@@ -56,11 +64,39 @@ DEVICE constexpr bool quick_each(uint32_t mode) {
 }
 
 /* ---- where ------------------------------------------------------------------------------------------------------- */
-/* The chunk of `source` in slot `number` of a lane, as an offset in staging. */
-template <uint32_t N>
-DEVICE uint32_t quick_chunk(const struct quick *q, uint32_t region, uint32_t number, uint32_t source) {
-        return (uint32_t)q->s->layout.packet[region] +
-               ((q->lane * STAGING_SLOTS + number % STAGING_SLOTS) * N + source) * (2 * STAGING_PACKET_CHUNK);
+/* Where a thread's first packet of the next chunk is, to or from each rank, and the chunk's number. */
+template <uint32_t N> struct quick_way {
+        uint64_t at[N];
+        uint32_t flag[N];
+};
+
+template <uint32_t N> DEVICE uint32_t quick_lane(const struct quick *q, uint32_t region) {
+        return (uint32_t)q->s->layout.packet[region] + q->lane * (STAGING_SLOTS * N * 2 * STAGING_PACKET_CHUNK) +
+               16 * q->thread;
+}
+
+template <uint32_t N> DEVICE void quick_to(const struct quick *q, uint32_t region, struct quick_way<N> *ret_way) {
+        const uint32_t base = quick_lane<N>(q, region) + q->me * (2 * STAGING_PACKET_CHUNK);
+
+        UNROLL
+        for (uint32_t p = 0; p < N; p++) {
+                const uint32_t pushed = q->c->pushed[region][p];
+
+                ret_way->at[p] = q->s->rank.peer[p] + base + pushed % STAGING_SLOTS * (N * 2 * STAGING_PACKET_CHUNK);
+                ret_way->flag[p] = pushed + 1;
+        }
+}
+
+template <uint32_t N> DEVICE void quick_from(const struct quick *q, uint32_t region, struct quick_way<N> *ret_way) {
+        const uint64_t base = q->mine + quick_lane<N>(q, region);
+
+        UNROLL
+        for (uint32_t p = 0; p < N; p++) {
+                const uint32_t taken = q->c->taken[region][p];
+
+                ret_way->at[p] = base + (taken % STAGING_SLOTS * N + p) * (2 * STAGING_PACKET_CHUNK);
+                ret_way->flag[p] = taken + 1;
+        }
 }
 
 /* Is there a unit of piece p at byte x of each piece? */
@@ -100,69 +136,60 @@ template <uint32_t N> DEVICE bool quick_room(const struct quick *q, uint32_t reg
 template <uint32_t N> DEVICE void quick_pushed(const struct quick *q, uint32_t region) {
         warp_sync();
         for (uint32_t p = q->thread; p < N; p += WARP_THREADS)
-                if (p != q->me)
-                        q->c->pushed[region][p]++;
+                q->c->pushed[region][p]++;
         warp_sync();
 }
 
 template <uint32_t N> DEVICE void quick_taken(const struct quick *q, uint32_t region) {
         warp_sync();
         for (uint32_t p = q->thread; p < N; p += WARP_THREADS)
-                if (p != q->me)
-                        word_store((uint32_t *)(q->s->rank.peer[p] +
-                                                staging_credit(&q->s->layout, STAGING_PACKET, region, q->lane)) +
-                                           q->me,
-                                   ++q->c->taken[region][p]);
+                word_store((uint32_t *)(q->s->rank.peer[p] +
+                                        staging_credit(&q->s->layout, STAGING_PACKET, region, q->lane)) +
+                                   q->me,
+                           ++q->c->taken[region][p]);
         warp_sync();
 }
 
-/* Unit u of a chunk to all peers. */
-template <uint32_t N> DEVICE void quick_send(const struct quick *q, uint32_t region, uint32_t u, uint64_t value) {
-        UNROLL
-        for (uint32_t p = 0; p < N; p++) {
-                const uint32_t pushed = q->c->pushed[region][p];
-
-                if (p != q->me)
-                        packet_store((struct quad *)(q->s->rank.peer[p] + quick_chunk<N>(q, region, pushed, q->me)) + u,
-                                     value, pushed + 1);
-        }
-}
-
 /* ---- the three steps --------------------------------------------------------------------------------------------- */
-/* Own input to the peers. False: no room, or the inbox is not filled yet; nothing has been done. */
-template <uint32_t N, uint32_t MODE, bool INLINE>
+/*
+ * UNITS: what every thread has in this part, of every piece; 0: that has to be looked at.
+ */
+/* Own input to all ranks. False: no room, or the inbox is not filled yet; nothing has been done. */
+template <uint32_t N, uint32_t MODE, bool INLINE, uint32_t UNITS>
 DEVICE bool quick_push(const struct quick *q, uint32_t part, uint32_t spins) {
-        constexpr uint32_t pieces = quick_each(MODE) ? N : 1;
-        constexpr bool whole = quick_copies(MODE) && MODE != QUICK_TWO_SHOT; /* the own piece goes to the own output */
+        constexpr uint32_t pieces = quick_each(MODE) ? N : 1, units = UNITS ? UNITS : QUICK_UNITS;
         const uint32_t at = part * q->part_bytes + 8 * q->thread;
-        uint64_t value[QUICK_UNITS][pieces];
+        uint64_t value[units][pieces];
+        struct quick_way<N> to;
         bool ready;
 
         do {
-                struct quad box[QUICK_UNITS][INLINE ? pieces : 1];
+                struct quad box[INLINE ? units : 1][INLINE ? pieces : 1];
 
-                ready = true;
                 UNROLL
-                for (uint32_t k = 0; k < QUICK_UNITS; k++)
+                for (uint32_t k = 0; k < units; k++)
                         UNROLL
                 for (uint32_t p = 0; p < pieces; p++) {
                         const uint32_t x = at + k * QUICK_UNIT_STEP;
-                        const bool wanted = k * QUICK_UNIT_STEP < q->part_bytes && quick_live(q, p, x) &&
-                                            (pieces == 1 || whole || p != q->me);
+                        const bool wanted = UNITS || (k * QUICK_UNIT_STEP < q->part_bytes && quick_live(q, p, x));
                         const uint64_t from = quick_at<INLINE>(q->in, p * q->stride + x);
 
-                        value[k][p] = 0;
                         if constexpr (INLINE) {
-                                box[k][p] = quad_of((uint64_t)q->flag << 32, (uint64_t)q->flag << 32);
+                                if (!UNITS)
+                                        box[k][p] = quad_of((uint64_t)q->flag << 32, (uint64_t)q->flag << 32);
                                 if (wanted)
                                         box[k][p] = quad_load((const struct quad *)from);
-                        } else if (wanted) {
-                                value[k][p] = input_load((const void *)from, 8);
+                        } else {
+                                if (!UNITS)
+                                        value[k][p] = 0;
+                                if (wanted)
+                                        value[k][p] = input_load((const void *)from, 8);
                         }
                 }
+                ready = true;
                 if constexpr (INLINE) {
                         UNROLL
-                        for (uint32_t k = 0; k < QUICK_UNITS; k++)
+                        for (uint32_t k = 0; k < units; k++)
                                 UNROLL
                         for (uint32_t p = 0; p < pieces; p++) {
                                 ready = ready && packet_is(box[k][p], q->flag);
@@ -173,35 +200,15 @@ DEVICE bool quick_push(const struct quick *q, uint32_t part, uint32_t spins) {
         } while (!ready && --spins);
         if (!ready || !quick_room<N>(q, 0))
                 return false;
-        warp_sync();
+        quick_to<N>(q, 0, &to);
         UNROLL
-        for (uint32_t k = 0; k < QUICK_UNITS; k++) {
-                const uint32_t u = q->thread + k * WARP_THREADS, x = at + k * QUICK_UNIT_STEP;
+        for (uint32_t k = 0; k < units; k++)
+                UNROLL
+        for (uint32_t p = 0; p < N; p++) {
+                const uint32_t piece = pieces == 1 ? 0 : p, x = at + k * QUICK_UNIT_STEP;
 
-                if (k * QUICK_UNIT_STEP >= q->part_bytes)
-                        break;
-                if constexpr (pieces == 1) {
-                        if (x < q->stride) {
-                                quick_send<N>(q, 0, u, value[k][0]);
-                                if constexpr (whole)
-                                        quick_deliver<INLINE>(q, q->me * q->stride + x, value[k][0]);
-                        }
-                } else {
-                        UNROLL
-                        for (uint32_t p = 0; p < N; p++) {
-                                const uint32_t pushed = q->c->pushed[0][p];
-
-                                if (!quick_live(q, p, x))
-                                        continue;
-                                if (p != q->me)
-                                        packet_store((struct quad *)(q->s->rank.peer[p] +
-                                                                     quick_chunk<N>(q, 0, pushed, q->me)) +
-                                                             u,
-                                                     value[k][p], pushed + 1);
-                                else if constexpr (whole)
-                                        quick_deliver<INLINE>(q, p * q->stride + x, value[k][p]);
-                        }
-                }
+                if (UNITS || (k * QUICK_UNIT_STEP < q->part_bytes && quick_live(q, piece, x)))
+                        packet_store((struct quad *)to.at[p] + k * WARP_THREADS, value[k][piece], to.flag[p]);
         }
         quick_pushed<N>(q, 0);
         return true;
@@ -215,113 +222,115 @@ template <uint32_t N> DEVICE uint64_t quick_sum(uint32_t type, const uint64_t (&
         return reduce_sum<N, RMX_FLOAT32>(x);
 }
 
-/* One unit of all peers: looked for until every thread has all of its own. False: gave up. `live` has a bit per peer.
- */
-template <uint32_t N>
-DEVICE bool quick_gather(const struct quick *q, uint32_t region, uint32_t u, uint32_t live, uint32_t spins,
-                         uint64_t (&ret_value)[N]) {
-        struct quad packet[N];
+/* Units k, k + 1, .. of all ranks, looked for until every thread has all of its own. False: gave up. `live` has a bit
+ * for each rank whose units this thread has (UNITS 1), or is not looked at (`all`). */
+template <uint32_t N, uint32_t UNITS, bool ALL>
+DEVICE bool quick_gather(const struct quick_way<N> *from, uint32_t k, uint32_t live, uint32_t spins,
+                         uint64_t (&ret_value)[UNITS][N]) {
+        struct quad packet[UNITS][N];
         bool all;
 
         do {
                 UNROLL
+                for (uint32_t i = 0; i < UNITS; i++)
+                        UNROLL
                 for (uint32_t p = 0; p < N; p++)
-                        if (live >> p & 1)
-                                packet[p] = quad_load(
-                                        (const struct quad *)(q->mine +
-                                                              quick_chunk<N>(q, region, q->c->taken[region][p], p)) +
-                                        u);
+                        if (ALL || live >> p & 1)
+                                packet[i][p] = quad_load((const struct quad *)from->at[p] + (k + i) * WARP_THREADS);
                 all = true;
                 UNROLL
+                for (uint32_t i = 0; i < UNITS; i++)
+                        UNROLL
                 for (uint32_t p = 0; p < N; p++)
-                        all = all && (!(live >> p & 1) || packet_is(packet[p], q->c->taken[region][p] + 1));
+                        all = all && ((!ALL && !(live >> p & 1)) || packet_is(packet[i][p], from->flag[p]));
                 all = warp_all(all);
         } while (!all && --spins);
         UNROLL
+        for (uint32_t i = 0; i < UNITS; i++)
+                UNROLL
         for (uint32_t p = 0; p < N; p++)
-                ret_value[p] = packet_payload(packet[p]);
+                ret_value[i][p] = packet_payload(packet[i][p]);
         return all;
 }
 
-/* What the peers pushed, and the own input, to the own output; two shots: on to the peers. False: try again from unit
- * *done of each thread. */
-template <uint32_t N, uint32_t MODE, bool INLINE>
-DEVICE bool quick_reduce(const struct quick *q, uint32_t part, uint32_t spins, uint32_t *done) {
-        const uint32_t mine = MODE == QUICK_ONE_SHOT ? 0 : q->me * q->stride;
-        const uint32_t all = (1u << N) - 1 - (1u << q->me);
+/* The sum of what all have pushed to the own output, or (two shots) on to all. */
+template <uint32_t N, uint32_t MODE, bool INLINE, uint32_t UNITS>
+DEVICE bool quick_reduce(const struct quick *q, uint32_t part, uint32_t spins) {
+        constexpr uint32_t units = UNITS ? UNITS : 1;
+        const uint32_t mine = MODE == QUICK_ONE_SHOT ? 0 : q->me * q->stride, at = part * q->part_bytes + 8 * q->thread;
+        struct quick_way<N> from, to;
 
         if (MODE == QUICK_TWO_SHOT && !quick_room<N>(q, 1))
                 return false;
+        quick_from<N>(q, 0, &from);
+        if constexpr (MODE == QUICK_TWO_SHOT)
+                quick_to<N>(q, 1, &to);
         ROLLED
-        for (uint32_t k = *done; k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k++) {
-                const uint32_t u = q->thread + k * WARP_THREADS, x = part * q->part_bytes + 8 * u;
-                const bool live = x < q->stride && mine + x < q->total;
-                uint64_t own = 0, value[N];
+        for (uint32_t k = 0; UNITS ? !k : k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k += units) {
+                const uint32_t x = at + k * QUICK_UNIT_STEP;
+                const bool live = UNITS || (x < q->stride && mine + x < q->total);
+                uint64_t value[units][N];
 
-                if constexpr (INLINE) {
-                        uint32_t looks = 0;
-                        bool there;
-
-                        do { /* the push has not looked at the own piece, but where it is everybody's */
-                                struct quad box = quad_of((uint64_t)q->flag << 32, (uint64_t)q->flag << 32);
-
-                                if (live)
-                                        box = quad_load((const struct quad *)quick_at<INLINE>(q->in, mine + x));
-                                there = MODE == QUICK_ONE_SHOT || warp_all(packet_is(box, q->flag));
-                                own = packet_payload(box);
-                        } while (!there && ++looks < spins);
-                        if (!there) {
-                                *done = k;
-                                return false;
-                        }
-                } else if (live) {
-                        own = input_load((const void *)quick_at<INLINE>(q->in, mine + x), 8);
-                }
-                if (!quick_gather<N>(q, 0, u, live ? all : 0, spins, value)) {
-                        *done = k;
+                if (!quick_gather<N, units, UNITS != 0>(&from, k, live ? ~0u : 0, spins, value))
                         return false;
-                }
                 UNROLL
-                for (uint32_t p = 0; p < N; p++)
-                        if (p == q->me)
-                                value[p] = own;
-                if (live) {
-                        own = quick_sum<N>(q->type, value);
-                        quick_deliver<INLINE>(q, MODE == QUICK_TWO_SHOT ? mine + x : x, own);
-                        if constexpr (MODE == QUICK_TWO_SHOT)
-                                quick_send<N>(q, 1, u, own);
+                for (uint32_t i = 0; i < units; i++) {
+                        const uint64_t sum = quick_sum<N>(q->type, value[i]);
+
+                        if (!live)
+                                continue;
+                        if constexpr (MODE == QUICK_TWO_SHOT) {
+                                UNROLL
+                                for (uint32_t p = 0; p < N; p++)
+                                        packet_store((struct quad *)to.at[p] + (k + i) * WARP_THREADS, sum, to.flag[p]);
+                        } else {
+                                quick_deliver<INLINE>(q, x + i * QUICK_UNIT_STEP, sum);
+                        }
                 }
         }
-        *done = 0;
         quick_taken<N>(q, 0);
         if constexpr (MODE == QUICK_TWO_SHOT)
                 quick_pushed<N>(q, 1);
         return true;
 }
 
-/* What the peers pushed to its place in the own output. */
-template <uint32_t N, uint32_t MODE, bool INLINE>
+/* What the ranks pushed to its place in the own output. */
+template <uint32_t N, uint32_t MODE, bool INLINE, uint32_t UNITS>
 DEVICE bool quick_copy(const struct quick *q, uint32_t part, uint32_t spins) {
-        constexpr uint32_t region = MODE == QUICK_TWO_SHOT ? 1 : 0;
+        constexpr uint32_t region = MODE == QUICK_TWO_SHOT ? 1 : 0, units = UNITS ? UNITS : 1;
+        const uint32_t at = part * q->part_bytes + 8 * q->thread;
+        struct quick_way<N> from;
 
+        quick_from<N>(q, region, &from);
         ROLLED
-        for (uint32_t k = 0; k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k++) {
-                const uint32_t u = q->thread + k * WARP_THREADS, x = part * q->part_bytes + 8 * u;
-                uint64_t value[N];
+        for (uint32_t k = 0; UNITS ? !k : k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k += units) {
+                const uint32_t x = at + k * QUICK_UNIT_STEP;
+                uint64_t value[units][N];
                 uint32_t live = 0;
 
+                if constexpr (!UNITS) {
+                        UNROLL
+                        for (uint32_t p = 0; p < N; p++)
+                                live |= (uint32_t)quick_live(q, p, x) << p;
+                }
+                if (!quick_gather<N, units, UNITS != 0>(&from, k, live, spins, value))
+                        return false;
                 UNROLL
+                for (uint32_t i = 0; i < units; i++)
+                        UNROLL
                 for (uint32_t p = 0; p < N; p++)
-                        live |= (uint32_t)(p != q->me && quick_live(q, p, x)) << p;
-                if (!quick_gather<N>(q, region, u, live, spins, value))
-                        return false; /* copying again does no harm */
-                UNROLL
-                for (uint32_t p = 0; p < N; p++)
-                        if (live >> p & 1)
-                                quick_deliver<INLINE>(q, p * q->stride + x, value[p]);
+                        if (UNITS || (live >> p & 1))
+                                quick_deliver<INLINE>(q, p * q->stride + x + i * QUICK_UNIT_STEP, value[i][p]);
         }
         quick_taken<N>(q, region);
         return true;
+}
+
+/* Have all threads all of their units of this part, of all pieces? */
+template <uint32_t N, uint32_t MODE> DEVICE bool quick_full(const struct quick *q, uint32_t part) {
+        const uint32_t end = (part + 1) * q->part_bytes;
+
+        return end <= q->stride && (MODE == QUICK_ONE_SHOT || (N - 1) * q->stride + end <= q->total);
 }
 
 /* ---- which way --------------------------------------------------------------------------------------------------- */

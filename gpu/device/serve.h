@@ -198,7 +198,6 @@ DEVICE_OUTLINE void direct_defer(struct worker *w, const struct memo *m, uint32_
                 if (warp_thread() == 0) {
                         for (uint32_t f = 0; f < 3; f++)
                                 t->part[f] = lane - 1 + STAGING_DATA_LANES * direct_done(&d, s->left.n[f], i);
-                        t->progress[0] = lane == s->left.lane ? (uint8_t)s->left.done : 0;
                 }
                 list_append(w, place, t);
         }

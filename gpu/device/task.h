@@ -158,8 +158,6 @@ struct worker_shared {
         uint32_t cached_choices; /* choices << 8 | operation; ~0: none */
         struct {
                 uint32_t n[3];              /* parts pushed, reduced, copied */
-                uint32_t lane;              /* of the reduction in hand */
-                uint32_t done;              /* units of it */
         } left;                             /* of a direct run */
         uint32_t hot;                       /* ring that spoke last */
         uint32_t full;                      /* rings whose next line has to wait for places, a bit each */

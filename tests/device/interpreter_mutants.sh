@@ -111,12 +111,14 @@ mutant "a reduction's progress overwritten" phase_copy.h test_order "$copy_packe
 
 # ---- what comes out
 mutant "fold in reverse" phase_reduce.h test_interpret "s/for \(uint32_t p = 1; p < r->n; p\+\+\)/for (uint32_t p = r->n - 1; p > 0; p--)/"
-mutant "sum of the wrong ranks" quick.h test_interpret "s/ret_value\[p\] = /ret_value[N - 1 - p] = /"
+mutant "sum of the wrong ranks" quick.h test_interpret "s/ret_value\[i\]\[p\] = /ret_value[i][N - 1 - p] = /"
 mutant "usual requests: credit not looked at" quick.h test_order "s/return warp_all\(room\);/return true;/"
 mutant "usual requests: packets not waited for" quick.h test_interpret "s/all = warp_all\(all\);/all = true;/"
-mutant "usual requests: own packets not waited for" quick.h test_interpret "s/there = MODE == QUICK_ONE_SHOT \|\| .*;/there = true;/"
+mutant "usual requests: inbox not waited for" quick.h test_interpret "s/ready = warp_all\(ready\);/ready = true;/"
+mutant "usual requests: the same slot again" quick.h test_interpret "s/\+ pushed % STAGING_SLOTS \*/+ 0 */"
+mutant "usual requests: tails taken for full parts" quick.h test_interpret "s/return end <= q->stride \&\& .*/return true;/"
+mutant "usual requests: the last piece taken for as long as the others" quick.h test_interpret "s/ \&\& \(MODE == QUICK_ONE_SHOT \|\| .*;/;/"
 mutant "usual requests: what is left begins anew" serve.h test_order "s/STAGING_DATA_LANES \* direct_done\(.*\);/0;/"
-mutant "usual requests: units reduced twice" direct.h test_interpret "s/done = task->progress\[0\];/;/"
 mutant "usual requests: tail too long" quick.h test_interpret "s/return x < q->stride \&\& .*;/return x < q->stride;/"
 mutant "tail of the shards too long" part.h test_interpret "s/t->count - span.offset < t->shard \? t->count - span.offset : t->shard/t->shard/"
 mutant "factor left out" part.h test_interpret "s/return r->task->redop == RMX_PREMUL_SUM \?/return 0 ?/"
