@@ -26,7 +26,7 @@
 #include "ring/line.h"
 
 #define LOOK_ROUNDS 64u /* rounds of polling between two looks at the header */
-#define WORDS_MAX   4u  /* completion words that one thread watches: BELL_LANES of a warp of 32 */
+#define WORDS_MAX   5u  /* completion words that one thread watches: BELL_LANES of a warp of 32 */
 #define THREADS_MAX 1024u
 
 static_assert(BELL_LANES <= WORDS_MAX * 32u, "a warp watches all completion words");

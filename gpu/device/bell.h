@@ -26,7 +26,7 @@
 #define BELL_MAGIC 0x4c4c4542u /* "BELL" */
 #define BELL_DEPTH 64u         /* requests outstanding per session and GPU */
 #ifndef BELL_LANES             /* only the emulator of the tests has fewer */
-#define BELL_LANES 128u        /* completion words per slot: one for each lane, see device/staging.h */
+#define BELL_LANES 136u        /* completion words per slot: one for each lane, see device/staging.h */
 #endif
 #define BELL_HANDLES        256u /* comm counters: ranks that one session may have on one GPU */
 #define BELL_RANKS          64u

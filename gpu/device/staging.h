@@ -6,7 +6,9 @@
  * Lanes. A communicator's work is divided over STAGING_LANES lanes. Part p of a phase belongs to lane 1 + p % data
  * lanes, and each lane has channels of its own (plan/plan.h: FIFO of slots per region, source and destination, numbered
  * chunks, credit). A lane is run by one warp at a time, of whatever block; so nothing in the exchange depends on how
- * many blocks are resident on which GPU, and no block-wide barrier stands between ranks.
+ * many blocks are resident on which GPU, and no block-wide barrier stands between ranks. There are a few more than 128
+ * data lanes, since sizes are powers of two: with fewer, most would have one part and a few a second one, and all would
+ * wait for those.
  *
  * Transports. PACKET: each 8 bytes of payload carry the chunk's number as their flag (no fence; half the bandwidth).
  * BULK: payload as it is, a flag beside it after a fence. They never share memory, since bulk bytes could look like

@@ -135,7 +135,7 @@ struct worker {
 };
 
 #define WORKER_BUFFERS  4u
-#define WORKER_COUNTERS 4u /* lanes whose counters are at hand */
+#define WORKER_COUNTERS 5u /* lanes whose counters are at hand: those of a worker, if there are 32 workers */
 #define WORKER_MEMOS    4u
 struct worker_shared {
         struct worker w; /* first: see shared_of() */
