@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * The resident kernel: every warp of every block is a worker (gpu/device/worker.h). Consecutive workers are in
- * different blocks, so that the few lanes of a small request spread over all processors.
+ * The resident kernel: every warp of every block is a worker (gpu/device/worker.h, place.h).
  *
  * How many warps a block has decides how many registers a thread has. With `RESIDENT_WARPS` the fastest paths spill
  * next to nothing. Few blocks make up for their number with twice as many warps (RESIDENT_WARPS_DENSE), where half of
@@ -13,6 +12,7 @@
  */
 #include "gpu/hip/kernel.h"
 
+#include "gpu/device/place.h"
 #include "gpu/device/worker.h"
 
 #if TARGET_AMD
@@ -26,7 +26,8 @@
 extern SHARED __attribute__((aligned(16))) unsigned char resident_shared[];
 
 template <uint32_t WARPS> DEVICE void resident_main(const struct kernel_arguments *a) {
-        const uint32_t n = block_count(), warp = block_thread() / WARP_THREADS, index = warp * n + block_index();
+        const uint32_t n = block_count(), warp = block_thread() / WARP_THREADS,
+                       index = place_worker(block_index(), warp, n);
 
         worker_main((struct worker_shared *)(void *)resident_shared + warp, (struct worker_scratch *)a->scratch + index,
                     a->table, a->report, index, WARPS * n);
