@@ -306,8 +306,8 @@ def parse_ptx(listing):
         match = re.match(r"(\$\w+):", text)
         if match:
             current.labels[match.group(1)] = len(current.code)
-        elif re.match(r"[@a-z]", text) and text.endswith(";"):
-            current.code.append(_ptx_instruction(text))
+        elif re.match(r"[@a-z]", text) and (text.endswith(";") or re.match(r"(@!?%p\d+\s+)?call\b", text)):
+            current.code.append(_ptx_instruction(text))  # (a call takes several lines)
     return functions
 
 
