@@ -395,6 +395,16 @@ static void test_split_fails_as_a_whole(void **unused) {
         for (uint32_t r = 0; r < 3; r++)
                 assert_int_equal(take_comm(clients[r], calls[r]).code, RMX_E_PEER_LOST);
         make_comm(clients, 4, handles);
+        /* the parent is aborted while some wait */
+        for (uint32_t r = 0; r < 3; r++)
+                calls[r] = send_comm_split(clients[r], handles[r], 1, (int32_t)r % 2, 0);
+        assert_int_equal(take_ack(clients[3], send_comm_abort(clients[3], handles[3]), NULL, 0), 0);
+        for (uint32_t r = 0; r < 3; r++) {
+                client_drop(clients[r], client_event(clients[r], FAILED));
+                assert_int_equal(take_comm(clients[r], calls[r]).code, RMX_E_ABORTED);
+        }
+        assert_int_equal(take_comm(clients[3], send_comm_split(clients[3], handles[3], 1, 0, 0)).code, RMX_E_ABORTED);
+        make_comm(clients, 4, handles);
         /* the executor refuses */
         f.executor.refuse = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
         for (uint32_t r = 0; r < 4; r++)
