@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/device_streams.h"
 #include "client/rpc.h"
 #include "railmux/railmux.h"
 
@@ -25,6 +26,7 @@ struct rmx_comm {
         uint32_t slot;                   /* of its counters in the bell area */
         void *stream;                    /* that of the last call that was not captured; under device->mutex */
         bool streamed;                   /* there was one */
+        struct device_streams streams;   /* under device->mutex */
         struct device_region *bounce[2]; /* the largest regions so far, by direction; under device->regions_mutex */
         bool finished;                   /* and nothing of this rank is on the device any more */
 

@@ -29,6 +29,7 @@
 #include "client/device.h"
 #include "client/device_bounce.h"
 #include "client/device_request.h"
+#include "client/device_streams.h"
 #include "client/error.h"
 #include "client/session.h"
 #include "ring/line.h"
@@ -277,6 +278,7 @@ void device_part(struct rmx_comm *comm) {
 
         if (!device)
                 return;
+        device_streams_forget(comm);
         pthread_mutex_lock(&device->mutex);
         over = !device_requests_any(device, comm) && (!comm->streamed || comm->finished);
         if (over)

@@ -17,6 +17,7 @@
 #include "client/device.h"
 #include "client/device_bounce.h"
 #include "client/device_call.h"
+#include "client/device_streams.h"
 #include "client/error.h"
 #include "client/operation.h"
 #include "client/session.h"
@@ -153,6 +154,7 @@ static int order(const struct operation *o, void *stream, bool capturing) {
         char error[CLIENT_GPU_TEXT] = "";
         int r = RMX_OK;
 
+        device_streams_note(comm, stream);
         if (capturing)
                 return RMX_OK;
         if (comm->streamed && comm->stream != stream && !device->ops->capturing(device->handle, comm->stream))

@@ -27,6 +27,7 @@
 #include "client/device.h"
 #include "client/device_call.h"
 #include "client/device_group.h"
+#include "client/device_streams.h"
 #include "client/error.h"
 #include "client/operation.h"
 
@@ -198,6 +199,7 @@ static int group_order(const struct device_group *group, bool before) {
                 if (stream_seen(group, m))
                         continue;
                 pthread_mutex_lock(&device->mutex);
+                device_streams_note(m->o->comm, m->o->stream);
                 r = device->ops->order(device->handle, before ? m->o->stream : m->stream,
                                        before ? m->stream : m->o->stream, error);
                 pthread_mutex_unlock(&device->mutex);

@@ -15,6 +15,7 @@
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/device_request.h"
+#include "client/device_streams.h"
 #include "client/error.h"
 #include "client/session.h"
 #include "ring/line.h"
@@ -90,6 +91,7 @@ static int request_launch(struct device *device, struct device_request *request,
         char error[CLIENT_GPU_TEXT] = "";
         int r;
 
+        device_streams_note(request->comm, stream);
         request->bell.turn = request->captured ? 0 : request->turn;
         r = device->ops->wait(device->handle, &request->bell, stream, error);
         if (r)

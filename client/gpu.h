@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 2u
+#define CLIENT_GPU_VERSION 3u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 
@@ -68,9 +68,17 @@ struct client_gpu_bell {
         uint32_t turn; /* wait: of the cell; 0: nobody polls */
 };
 
+/* Hardware queues that the runtime puts a process's streams on. */
+struct client_gpu_queues {
+        const char *variable; /* of the environment, which says how many; NULL: no such limit */
+        uint32_t usual;       /* if it does not */
+        uint32_t max;
+};
+
 struct client_gpu_ops {
         uint32_t version; /* CLIENT_GPU_VERSION */
         const char *name;
+        struct client_gpu_queues queues;
 
         /* The process's device with this PCI address. RMX_E_DENIED: it cannot see it. */
         int (*find)(const char *pci, int32_t *ret_device, char *error);

@@ -21,6 +21,7 @@
 #include "daemon/comm_split.h"
 #include "daemon/executor_link.h"
 #include "daemon/fdstore.h"
+#include "daemon/handover.h"
 #include "daemon/manager.h"
 #include "daemon/record.h"
 #include "daemon/session.h"
@@ -274,9 +275,10 @@ static void adopt_executor(struct manager *manager, uint32_t slot, struct adopt_
                 return;
         }
         link->state_slot = slot;
-        /* Partner of both: the stores in executor_link_record() of the predecessor. */
+        /* Partner of the three: the stores in executor_link_record() of the predecessor. */
         link->instance = atomic_load_explicit(&from->instance, memory_order_relaxed);
         link->losses = atomic_load_explicit(&from->losses, memory_order_relaxed);
+        link->leaving = atomic_load_explicit(&from->leaving, memory_order_acquire);
         link->adopted = link->instance != 0;
         from->pci[sizeof(from->pci) - 1] = 0;
         memcpy(link->pci, from->pci, sizeof(link->pci));
@@ -362,6 +364,7 @@ static bool adopt_comm_ranks(struct manager *manager, struct comm *comm) {
         comm->n_joined = comm->n_ranks;
         comm->attachment.known = UINT64_MAX;
         comm->attachment.sent = 0;
+        handover_adopt(comm);
         return alive;
 }
 

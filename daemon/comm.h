@@ -63,6 +63,19 @@ struct comm_member {
         struct charge charge_comm, charge_bytes;
 };
 
+/* A send or receive of which the other half is missing, or being served. GPUs only. */
+struct comm_pair_wait {
+        uint32_t link; /* index of the executor that said so */
+        uint32_t rank, peer;
+        bool sends;        /* rank to peer */
+        uint32_t sequence; /* of the pair */
+        uint32_t rung;     /* the youngest that the rank has called */
+        uint64_t since_ns;
+        bool stalled; /* it was reported as a stall */
+        bool told;    /* ... and is in the log */
+};
+#define COMM_PAIR_WAITS 64u
+
 /* Last known from an executor's STATISTICS; control asks for fresh ones with manager_refresh. */
 struct comm_statistics {
         uint64_t at_ns; /* when it arrived, 0: never */
@@ -73,6 +86,8 @@ struct comm_statistics {
         uint32_t waiting_link; /* index of the executor that said so */
         uint32_t rung[COMM_RANKS_MAX];
         uint32_t finished[COMM_RANKS_MAX]; /* GPUs only */
+        uint32_t n_pair_waits;
+        struct comm_pair_wait pair_waits[COMM_PAIR_WAITS];
 };
 
 /* The last STALL an executor reported; valid while at_ns != 0, cleared when the sequence is final or the comm fails. */

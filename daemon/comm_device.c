@@ -281,6 +281,15 @@ static void comm_device_again(struct comm *comm, struct executor_link *link) {
         attachment_forget(&comm->attachment, mask);
 }
 
+/* Noted before it is said: saying it may end the connection, and then it has not been said. */
+static void comm_device_introduce(struct executor_link *link, const struct executor_link *other) {
+        const bool known = link->peers[other->index] == other->instance;
+
+        link->peers[other->index] = other->instance;
+        if (!known)
+                executor_op_push(link, EXECUTOR_OP_PEER_ATTACH, other->index, 0);
+}
+
 void comm_device_join(struct executor_link *link, bool fresh) {
         struct manager *manager = link->manager;
         uint64_t mask = executor_link_mask(link);
@@ -299,12 +308,8 @@ void comm_device_join(struct executor_link *link, bool fresh) {
         DL_FOREACH(manager->links, other) {
                 if (other == link || !executor_link_connected(other))
                         continue;
-                if (link->peers[other->index] != other->instance)
-                        executor_op_push(link, EXECUTOR_OP_PEER_ATTACH, other->index, 0);
-                link->peers[other->index] = other->instance;
-                if (other->peers[link->index] != link->instance)
-                        executor_op_push(other, EXECUTOR_OP_PEER_ATTACH, link->index, 0);
-                other->peers[link->index] = link->instance;
+                comm_device_introduce(link, other);
+                comm_device_introduce(other, link);
         }
         manager_place_later(manager);
 }

@@ -12,6 +12,7 @@
 
 #include "daemon/closer.h"
 #include "daemon/control_answer.h"
+#include "daemon/control_drain.h"
 #include "daemon/control_rows.h"
 #include "daemon/listener.h"
 #include "daemon/manager.h"
@@ -23,6 +24,7 @@
 #include <event2/event.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -32,14 +34,16 @@
 #define CONTROL_CLIENTS_MAX 32u
 
 static const struct timeval control_patience = {.tv_sec = 30};
+static const struct timeval control_look = {.tv_usec = 20000}; /* at an executor that is being replaced */
 
 struct control_client {
         struct control_client *next, *prev;
         struct control *control;
-        struct event *read_event, *write_event;
+        struct event *read_event, *write_event, *drain_event;
         int fd;
         void (*rows)(struct control_answer *answer,
                      struct manager *manager); /* waits for statistics, then builds these */
+        struct control_drain drain;            /* waits for this, if its link is set */
         struct control_answer answer;          /* on its way out */
         size_t n_sent;
         struct frame_arena arena;
@@ -61,6 +65,9 @@ static struct control_client *control_client_free(struct control_client *client)
                 event_free(client->read_event);
         if (client->write_event)
                 event_free(client->write_event);
+        if (client->drain_event)
+                event_free(client->drain_event);
+        control_drain_deinit(&client->drain);
         control_answer_deinit(&client->answer);
         if (client->fd >= 0) {
                 shutdown(client->fd, SHUT_RDWR);
@@ -151,6 +158,37 @@ static void control_client_level(struct control_client *client, const char *name
         control_client_answer(client);
 }
 
+/* Looks again and again until the executor is replaced: that has many causes and few operators. */
+static void control_client_drained(evutil_socket_t fd, short what, void *data) {
+        struct control_client *client = data;
+
+        (void)fd;
+        (void)what;
+        if (control_drain_over(&client->drain, client->control->manager, &client->answer)) {
+                control_drain_deinit(&client->drain);
+                control_client_answer(client);
+        } else if (evtimer_add(client->drain_event, &control_look) < 0) {
+                control_client_drop(client);
+        }
+}
+
+static void control_client_drain(struct control_client *client, const char *name) {
+        char text[128];
+        uint32_t code = RMX_E_NO_MEMORY;
+
+        snprintf(text, sizeof(text), "railmuxd is out of memory");
+        if (!client->drain_event)
+                client->drain_event = evtimer_new(client->control->manager->base, control_client_drained, client);
+        if (client->drain_event)
+                code = control_drain_begin(client->control->manager, name, &client->drain, text, sizeof(text));
+        if (!code) {
+                control_client_drained(-1, 0, client);
+                return;
+        }
+        control_answer_fail(&client->answer, code, text);
+        control_client_answer(client);
+}
+
 static void control_client_serve(struct control_client *client, const Railmux__Control__Request *request) {
         struct manager *manager = client->control->manager;
 
@@ -175,6 +213,9 @@ static void control_client_serve(struct control_client *client, const Railmux__C
                 return;
         case RAILMUX__CONTROL__REQUEST__BODY_LOG_LEVEL:
                 control_client_level(client, request->log_level->level);
+                return;
+        case RAILMUX__CONTROL__REQUEST__BODY_DRAIN:
+                control_client_drain(client, request->drain->executor);
                 return;
         case RAILMUX__CONTROL__REQUEST__BODY_TENANTS:
                 control_rows_tenants(&client->answer, manager);

@@ -4,6 +4,7 @@
 #include "daemon/comm.h"
 #include "daemon/control_answer.h"
 #include "daemon/executor_link.h"
+#include "daemon/executor_report.h"
 #include "daemon/fdstore.h"
 #include "daemon/manager.h"
 #include "daemon/session.h"
@@ -68,6 +69,22 @@ static void control_note(struct control_answer *answer, Railmux__Control__Status
         status->notes[status->n_notes++] = control_answer_text(answer, "%s", text);
 }
 
+static void control_notes_pairs(struct control_answer *answer, Railmux__Control__Status *status,
+                                const struct comm *comm, uint64_t now) {
+        char text[COMM_PAIR_TEXT];
+
+        for (uint32_t i = 0; i < comm->statistics.n_pair_waits && !comm->code; i++) {
+                const struct comm_pair_wait *wait = &comm->statistics.pair_waits[i];
+
+                if (!wait->stalled)
+                        continue;
+                executor_report_pair_text(comm, wait, text);
+                control_note(answer, status, "communicator %" PRIu64 "%s%s%s: %s for %.1f s", comm->number,
+                             comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "", text,
+                             control_seconds(now - wait->since_ns));
+        }
+}
+
 static void control_notes(struct control_answer *answer, Railmux__Control__Status *status, struct manager *manager) {
         const struct executor_link *link;
         const struct comm *comm, *next;
@@ -85,6 +102,7 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
                                                                             : manager->started_ns)));
         }
         HASH_ITER(hh, manager->comms, comm, next) {
+                control_notes_pairs(answer, status, comm, now);
                 if (comm->stall.at_ns)
                         control_note(answer, status,
                                      "communicator %" PRIu64 "%s%s%s: %s %u has waited for %s for %.1f s", comm->number,
@@ -216,6 +234,33 @@ void control_rows_sessions(struct control_answer *answer, struct manager *manage
         }
 }
 
+/* The send or receive that waits longest. NULL: none, or the collective waits longer. */
+static const struct comm_pair_wait *control_pair(const struct comm *comm, uint64_t now) {
+        const struct comm_statistics *statistics = &comm->statistics;
+        const struct comm_pair_wait *longest = NULL;
+
+        for (uint32_t i = 0; i < statistics->n_pair_waits; i++)
+                if (!longest || statistics->pair_waits[i].since_ns < longest->since_ns)
+                        longest = &statistics->pair_waits[i];
+        if (!longest || comm->state != COMM_READY || comm->code || now - longest->since_ns < CONTROL_WAITING_MIN_NS)
+                return NULL;
+        return statistics->waiting_operation && statistics->at_ns - statistics->waiting_ns < longest->since_ns
+                       ? NULL
+                       : longest;
+}
+
+static char *control_waiting_pair(struct control_answer *answer, const struct comm *comm,
+                                  const struct comm_pair_wait *wait, uint64_t now) {
+        const char *operation = wait->sends ? "send" : "recv", *preposition = wait->sends ? "to" : "from";
+        double seconds = control_seconds(now - wait->since_ns);
+
+        if (executor_report_pair_called(comm, wait))
+                return control_answer_text(answer, "%s %u of rank %u %s rank %u is running since %.3f s", operation,
+                                           wait->sequence, wait->rank, preposition, wait->peer, seconds);
+        return control_answer_text(answer, "rank %u waits in %s %u %s rank %u since %.3f s", wait->rank, operation,
+                                   wait->sequence, preposition, wait->peer, seconds);
+}
+
 /* What a comm waits for, from the executors' last statistics: the oldest sequence that is not final, and who has not
  * rung it. */
 static char *control_waiting(struct control_answer *answer, const struct comm *comm, uint64_t now) {
@@ -224,7 +269,10 @@ static char *control_waiting(struct control_answer *answer, const struct comm *c
         const char *operation = plan_operation_name(statistics->waiting_operation);
         char ranks[RANKS_TEXT_MAX];
         uint64_t missing = 0, waited_ns = statistics->waiting_ns + (now - statistics->at_ns);
+        const struct comm_pair_wait *pair = control_pair(comm, now);
 
+        if (pair)
+                return control_waiting_pair(answer, comm, pair, now);
         /* What is as young as this is work, not waiting. */
         if (waited_ns < CONTROL_WAITING_MIN_NS || comm->state != COMM_READY || comm->code || !statistics->at_ns ||
             !statistics->waiting_operation)

@@ -8,6 +8,7 @@
  */
 #include "daemon/comm_device.h"
 #include "daemon/executor_link.h"
+#include "daemon/handover.h"
 #include "daemon/manager.h"
 #include "daemon/state.h"
 #include "proto/frame.h"
@@ -58,7 +59,7 @@ static void executor_link_watch(struct executor_link *link) {
 }
 
 /* Keeps instance and losses over a restart of this daemon, so that it can tell a survivor from a successor. */
-static void executor_link_record(struct executor_link *link) {
+void executor_link_record(struct executor_link *link) {
         struct state *state = link->manager->state;
         struct state_record *at = state_at(state, link->state_slot);
 
@@ -70,10 +71,12 @@ static void executor_link_record(struct executor_link *link) {
                         return;
                 at = state_at(state, link->state_slot);
         }
-        /* Partner of both: the loads in adopt_executors() of a successor. */
+        /* Partner of the three: the loads in adopt_executor() of a successor. */
         atomic_store_explicit(&at->executor.instance, link->instance, memory_order_relaxed);
         atomic_store_explicit(&at->executor.losses, link->losses, memory_order_relaxed);
         memcpy(at->executor.pci, link->pci, sizeof(at->executor.pci));
+        /* Release: after the stands that it commits. */
+        atomic_store_explicit(&at->executor.leaving, link->leaving, memory_order_release);
 }
 
 static bool executor_link_hung_up(const struct executor_link *link) {
@@ -153,7 +156,8 @@ void executor_link_hello(struct executor_link *stranger, const Railmux__Executor
         link = found;
         if (link->fd >= 0)
                 executor_link_disconnect(link, "it has reconnected");
-        if (link->instance != 0 && link->instance != hello->instance && !link->draining) {
+        if (link->instance != 0 && link->instance != hello->instance && !link->draining &&
+            link->leaving != link->instance) {
                 link->losses++;
                 manager->counters.executor_losses++;
                 log_fields(LOG_LEVEL_WARNING, (const char *const[]){"EXECUTOR", link->name, NULL},
@@ -184,6 +188,7 @@ void executor_link_hello(struct executor_link *stranger, const Railmux__Executor
         link->counters = (struct executor_counters){0};
         manager->counters.executor_connects++;
         executor_link_record(link);
+        handover_arrived(link);
         if (executor_link_open(link, fd) < 0)
                 executor_link_disconnect(link, "out of memory");
 }

@@ -164,6 +164,8 @@ struct executor_link *executor_link_free(struct executor_link *link) {
 }
 
 const char *executor_link_state_name(const struct executor_link *link) {
+        if (link->draining && executor_link_connected(link))
+                return "draining";
         switch (link->state) {
         case EXECUTOR_READY:
                 return "ready";

@@ -70,13 +70,14 @@ struct executor_link {
         /* state */
         enum executor_link_state state;
         uint64_t connected_ns, gone_ns;
-        uint64_t losses;              /* unplanned deaths */
-        bool fresh;                   /* another process than before, which has not said READY yet */
-        bool dead;                    /* the process of `instance` has ended, and its communicators know */
-        bool adopted;                 /* known from a predecessor, and not seen since */
-        bool draining;                /* it has said that its end is planned */
-        bool told_go;                 /* ... and has our leave */
-        bool launch_failed;           /* logged once */
+        uint64_t losses;    /* unplanned deaths */
+        bool fresh;         /* another process than before, which has not said READY yet */
+        bool dead;          /* the process of `instance` has ended, and its communicators know */
+        bool adopted;       /* known from a predecessor, and not seen since */
+        bool draining;      /* it has said that its end is planned */
+        bool told_go;       /* ... and has our leave */
+        uint64_t leaving;   /* the last instance that was given leave; 0: and nobody waits for its successor */
+        bool launch_failed; /* logged once */
         struct executor_op *outgoing; /* utlist, not sent yet */
         struct executor_op *pending;  /* utlist, sent and not answered */
         uint32_t n_pending;
@@ -96,6 +97,8 @@ int executor_link_accept(struct manager *manager, int fd, pid_t pid);
 void executor_link_hello(struct executor_link *stranger, const Railmux__Executor__Hello *hello);
 /* Serves the connection from now on; takes fd over. 0 or -ENOMEM. */
 int executor_link_open(struct executor_link *link, int fd);
+/* Writes what a successor of this daemon has to know of it. */
+void executor_link_record(struct executor_link *link);
 /* Its process is watched no more. */
 void executor_link_unwatch(struct executor_link *link);
 struct executor_link *executor_link_free(struct executor_link *link);
@@ -105,7 +108,7 @@ static inline uint64_t executor_link_mask(const struct executor_link *link) {
 static inline bool executor_link_connected(const struct executor_link *link) {
         return link->state >= EXECUTOR_ATTACHING;
 }
-const char *executor_link_state_name(const struct executor_link *link); /* "ready", "attaching", "gone" */
+const char *executor_link_state_name(const struct executor_link *link); /* "ready", "attaching", "draining", "gone" */
 /* Closes the connection, forgets what was acknowledged; the executor may come back. */
 void executor_link_disconnect(struct executor_link *link, const char *reason);
 /* Asks for statistics unless a query is outstanding. */

@@ -299,7 +299,7 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
                 message->comm_release = &release;
                 break;
         case EXECUTOR_OP_DRAIN:
-                drain.go = true;
+                drain.go = op->sub == EXECUTOR_DRAIN_GO;
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN;
                 message->drain = &drain;
                 break;

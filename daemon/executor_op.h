@@ -27,7 +27,11 @@ enum executor_op_kind {
         EXECUTOR_OP_COMM_HOLD,
         EXECUTOR_OP_COMM_MOVE,
         EXECUTOR_OP_COMM_RELEASE,
-        EXECUTOR_OP_DRAIN, /* it may end */
+        EXECUTOR_OP_DRAIN, /* sub: enum executor_drain */
+};
+enum executor_drain {
+        EXECUTOR_DRAIN_GO,  /* it may end */
+        EXECUTOR_DRAIN_ASK, /* it is to end */
 };
 
 struct executor_op {

@@ -56,6 +56,8 @@ void executor_sync_inventory(struct executor_link *link, const Railmux__Executor
                         executor_op_push_owed(link, EXECUTOR_OP_COMM_DETACH, key->comm, 0);
                         continue;
                 }
+                if (key->held && handover_leaves(comm, link))
+                        continue;
                 executor_sync_have(&comm->attachment, mask);
                 if (key->code)
                         comm_broken(comm, mask, key->code, executor_sync_lost_rank(comm), "");

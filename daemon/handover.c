@@ -22,10 +22,16 @@
  * What can go wrong. A rank never comes to the request that another one has begun: the executor's bound ends the
  * waiting, it goes without being told, and all its communicators that were not handed over are lost like after a crash.
  * Another executor dies: the communicator is lost, and its abort ends the stand. An executor loses its connection: it
- * is told again what it has to do; each message may come twice. This daemon is restarted: the executors say again that
- * they want to end, and what stands still on those that do not is let go (the inventory tells). A communicator whose
- * executor has ended by then is lost, since nothing of a stand is recorded. No new process comes: after AWAY_NS it is
+ * is told again what it has to do; each message may come twice. No new process comes: after AWAY_NS the communicator is
  * lost.
+ *
+ * This daemon is restarted. Executors that want to end say so again. Up to point 2 that is all: nothing is recorded,
+ * what is held is let go (the inventory tells), and all begins anew. From there on the successor goes on with the
+ * stand. It is recorded before anybody is told to go: first in each communicator where it stands, then, as the word
+ * that commits these, in each executor's record which instance may end. Who is away follows from that. What has been
+ * done for the next executor the inventory tells: one that holds such a communicator is the process that is still to
+ * end, and one that has it without holding it has been given it anew. To begin anew is said once more to the others,
+ * which changes nothing while all are held. The record is erased before the first one is released.
  */
 #include "daemon/handover.h"
 
@@ -34,8 +40,10 @@
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
 #include "daemon/manager.h"
+#include "daemon/record.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
+#include "daemon/state.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -192,10 +200,17 @@ static void go(struct manager *manager, uint64_t mask) {
                         comm->handover.away = comm->handover.asked = comm->handover.moved = 0;
                 comm->handover.state = HANDOVER_HANDED;
                 comm->handover.away |= comm_needed(comm) & mask;
+                record_comm_stand(comm);
+        }
+        DL_FOREACH(manager->links, link) {
+                if (!(mask & executor_link_mask(link)))
+                        continue;
+                link->leaving = link->instance;
+                executor_link_record(link);
         }
         DL_FOREACH(manager->links, link) {
                 if (mask & executor_link_mask(link) && !link->told_go)
-                        executor_op_push(link, EXECUTOR_OP_DRAIN, 0, 0);
+                        executor_op_push(link, EXECUTOR_OP_DRAIN, 0, EXECUTOR_DRAIN_GO);
                 if (mask & executor_link_mask(link))
                         link->told_go = true;
         }
@@ -219,7 +234,15 @@ void handover_check(struct manager *manager) {
         go(manager, mask);
 }
 
+void handover_ask(struct executor_link *link) {
+        executor_op_push(link, EXECUTOR_OP_DRAIN, 0, EXECUTOR_DRAIN_ASK);
+        if (!link->manager->on_device) /* it does not say so itself */
+                handover_begin(link);
+}
+
 void handover_begin(struct executor_link *link) {
+        if (link->draining && link->told_go) /* it may not have heard it */
+                executor_op_push(link, EXECUTOR_OP_DRAIN, 0, EXECUTOR_DRAIN_GO);
         if (link->draining)
                 return;
         link->draining = true;
@@ -240,6 +263,51 @@ static void hold_again(struct manager *manager) {
         for (struct comm *comm = manager->comms; comm; comm = comm->hh.next)
                 if (comm->handover.state == HANDOVER_HOLDING)
                         push(comm, comm_needed(comm), EXECUTOR_OP_COMM_HOLD);
+}
+
+bool handover_leaves(struct comm *comm, struct executor_link *link) {
+        uint64_t mask = executor_link_mask(link);
+
+        if (comm->handover.state != HANDOVER_HANDED || !(comm->handover.away & mask) || comm->handover.moved & mask)
+                return false;
+        link->draining = link->told_go = true;
+        return true;
+}
+
+/* No stand waits for the successors of these any more. */
+static void forget_leaving(struct manager *manager) {
+        struct executor_link *link;
+        uint64_t away = 0;
+
+        for (const struct comm *comm = manager->comms; comm; comm = comm->hh.next)
+                away |= comm->handover.state == HANDOVER_HANDED ? comm->handover.away : 0;
+        DL_FOREACH(manager->links, link) {
+                if (!link->leaving || link->leaving == link->instance || away & executor_link_mask(link))
+                        continue;
+                link->leaving = 0;
+                executor_link_record(link);
+        }
+}
+
+void handover_arrived(struct executor_link *link) {
+        forget_leaving(link->manager);
+}
+
+void handover_adopt(struct comm *comm) {
+        const struct state_comm *from = &state_at(comm->manager->state, comm->state_slot)->comm;
+        /* Partner: the store in record_comm_stand() of the predecessor. */
+        uint64_t stand = atomic_load_explicit(&from->stand, memory_order_acquire), away = 0;
+        const struct executor_link *link;
+
+        if (!(stand & STATE_STANDS))
+                return;
+        DL_FOREACH(comm->manager->links, link)
+        away |= link->leaving ? executor_link_mask(link) & comm_needed(comm) : 0;
+        if (away && !comm->code && comm->manager->on_device)
+                comm->handover = (struct handover){
+                        .state = HANDOVER_HANDED, .upto = (uint32_t)stand, .has_upto = true, .away = away};
+        else /* nobody had been told to go */
+                record_comm_stand(comm);
 }
 
 /* ---- going on ---------------------------------------------------------------------------------------------------- */
@@ -285,6 +353,8 @@ void handover_moved(struct comm *comm, uint64_t mask) {
         if (comm_needed(comm) & ~comm->handover.moved)
                 return;
         comm->handover = (struct handover){0};
+        record_comm_stand(comm);
+        forget_leaving(comm->manager);
         push(comm, comm_needed(comm) & ~away, EXECUTOR_OP_COMM_RELEASE);
         rings_go_on(comm, away);
         if (!handover_any(comm->manager))
@@ -318,6 +388,8 @@ void handover_join(struct executor_link *link) {
                         executor_op_push(link, EXECUTOR_OP_COMM_HOLD, comm->number, 0);
                 else if (comm->handover.state == HANDOVER_HANDED && !(comm->handover.away & mask))
                         comm->handover.asked &= ~mask; /* it may not have heard of it */
+                else if (comm->handover.state == HANDOVER_HANDED && comm->attachment.acked & mask)
+                        handover_moved(comm, mask); /* a predecessor has given it to the new process */
         }
         handover_retry(link->manager);
 }
@@ -327,9 +399,13 @@ void handover_join(struct executor_link *link) {
 void handover_forget(struct comm *comm) {
         uint64_t away = comm->handover.state == HANDOVER_HANDED ? comm->handover.away : 0;
 
+        if (comm->manager->stopping)
+                return; /* a successor goes on with it */
         comm->handover = (struct handover){0};
         if (!away)
                 return;
+        record_comm_stand(comm);
+        forget_leaving(comm->manager);
         rings_go_on(comm, away);
         if (!handover_any(comm->manager))
                 hold_again(comm->manager);

@@ -25,11 +25,20 @@ struct handover {
         uint64_t moved; /* ... and have done so */
 };
 
+/* Asks an executor to end as planned. */
+void handover_ask(struct executor_link *link);
 /* An executor has said that it is going to end. */
 void handover_begin(struct executor_link *link);
 void handover_level(struct executor_link *link, const Railmux__Executor__CommLevel *level);
 /* Something has changed: communicators that may be held, executors that may end. */
 void handover_check(struct manager *manager);
+/* An executor that holds this communicator still has connected: is it one that is going to end, and the communicator
+ * its successor's? */
+bool handover_leaves(struct comm *comm, struct executor_link *link);
+/* A process has said HELLO in the executor's place. */
+void handover_arrived(struct executor_link *link);
+/* Adoption: the communicator stood still when the predecessor ended. Its executors are known already. */
+void handover_adopt(struct comm *comm);
 /* An executor has ended: does the communicator outlive it? */
 bool handover_survives(struct comm *comm, const struct executor_link *link);
 /* An executor is back or new, and has said what it holds. */

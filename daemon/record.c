@@ -253,6 +253,14 @@ void record_comm_status(struct comm *comm) {
         atomic_store_explicit(&record->comm.lost, comm->lost, memory_order_release);
 }
 
+void record_comm_stand(struct comm *comm) {
+        struct state_record *record = state_at(comm->manager->state, comm->state_slot);
+        uint64_t stand = comm->handover.state == HANDOVER_HANDED ? STATE_STANDS | comm->handover.upto : 0;
+
+        if (record && !comm->manager->stopping) /* Partner: the load in handover_adopt() of a successor. */
+                atomic_store_explicit(&record->comm.stand, stand, memory_order_release);
+}
+
 void record_splits_done(struct comm *comm) {
         struct state_record *record = state_at(comm->manager->state, comm->state_slot);
 

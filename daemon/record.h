@@ -31,6 +31,7 @@ void record_drop_comm(struct comm *comm);
 /* In-place changes. */
 void record_next_handle(struct session *session);
 void record_comm_status(struct comm *comm); /* sticky error, epoch, lost */
+void record_comm_stand(struct comm *comm);  /* does it stand still while an executor is replaced */
 void record_splits_done(struct comm *comm);
 struct comm_member;
 void record_leave(struct comm_member *member);

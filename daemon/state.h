@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STATE_VERSION      2u
-#define STATE_VERSION_MIN  1u /* version 2 adds fields at the end of bodies and header, which are 0 in version 1 */
+#define STATE_VERSION      3u
+#define STATE_VERSION_MIN  1u /* versions 2 and 3 add fields at the end of bodies and header, which are 0 before */
 #define STATE_MAGIC        UINT64_C(0x31657461742d7872) /* "rx-tate1", little endian */
 #define STATE_HEADER_BYTES 4096u
 #define STATE_RECORD_BYTES 512u
@@ -71,7 +71,9 @@ struct state_comm {
         uint8_t id[COMM_ID_BYTES];
         char name[64];
         char tenant[64];
+        _Atomic uint64_t stand; /* version 3: STATE_STANDS | last sequence that all have finished, see handover.c */
 };
+#define STATE_STANDS (UINT64_C(1) << 32)
 struct state_member {
         uint64_t comm;
         uint64_t session;
@@ -93,7 +95,8 @@ struct state_executor {
         _Atomic uint64_t instance;
         _Atomic uint64_t losses;
         char name[64];
-        char pci[32]; /* version 2 */
+        char pci[32];             /* version 2 */
+        _Atomic uint64_t leaving; /* version 3: the instance that may end; the commit word of its comms' stands */
 };
 
 struct state_record {

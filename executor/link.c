@@ -25,6 +25,7 @@
 #define LINK_TRIES       20 /* to send when the kernel has no memory: about a second */
 #define LINK_DRAIN_MS    10
 #define LINK_DRAIN_BOUND 200 /* times LINK_DRAIN_MS: well below the grace of whoever stops us */
+#define LINK_DRAIN_TURNS 4   /* the bound begins anew when railmuxd was restarted; not for ever */
 
 struct link {
         struct event_base *base;
@@ -35,7 +36,7 @@ struct link {
 
         int fd;
         bool lost_logged;
-        unsigned int drain_ticks;
+        unsigned int drain_ticks, drain_turns;
         bool draining;
         int result; /* why the loop was left */
 
@@ -218,6 +219,12 @@ static void link_tell_drain(struct link *link) {
         link_send(link, &message);
 }
 
+/* Nobody keeps the socket, which outlives a railmuxd that is restarted: nobody will come to say go. */
+static void link_alone(struct link *link, int r) {
+        if (link->draining && (r == -ECONNREFUSED || r == -ENOENT) && link->service->ops->go)
+                link->service->ops->go(link->service->object);
+}
+
 static void link_connect(struct link *link) {
         int fd;
 
@@ -227,6 +234,7 @@ static void link_connect(struct link *link) {
                         event_base_loopbreak(link->base);
                         return;
                 }
+                link_alone(link, fd);
                 link_retry_later(link);
                 return;
         }
@@ -242,6 +250,8 @@ static void link_connect(struct link *link) {
         link->fd = fd;
         if (!link_hello(link))
                 link->service->ops->failures(link->service->object, link_send, link);
+        if (link->draining && ++link->drain_turns < LINK_DRAIN_TURNS)
+                link->drain_ticks = 0;
         link_tell_drain(link); /* to one that may not have been told */
 }
 
@@ -303,6 +313,10 @@ void link_drain(struct link *link) {
         link->service->ops->drain(link->service->object);
         link->draining = true;
         link_tell_drain(link);
+        if (link->fd < 0) {
+                event_del(link->retry_timer);
+                link_connect(link);
+        }
         event_add(link->drain_timer, milliseconds(LINK_DRAIN_MS, &tv));
 }
 

@@ -28,7 +28,7 @@ struct link_ops {
         int (*tick)(void *service);     /* every tick_ms; -errno ends the executor */
         void (*drain)(void *service);   /* planned end: nothing is begun any more */
         bool (*drained)(void *service); /* what was begun is settled; asked until it is */
-        void (*go)(void *service);      /* railmuxd needs nothing more of it; may be NULL */
+        void (*go)(void *service);      /* railmuxd needs nothing more of it, or will not be back; may be NULL */
 };
 
 struct link_service {

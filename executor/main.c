@@ -214,6 +214,23 @@ static void on_signal(evutil_socket_t signal, short what, void *userdata) {
         link_drain(userdata);
 }
 
+/* What asks it to end is heard in the loop, and once: afterwards it is ending, and must not be cut short with a kernel
+ * running. (libevent puts back what was there before. What comes in between is blocked, and therefore kept.) */
+static int watch_signals(struct event *term_event, struct event *int_event) {
+        sigset_t ends, before;
+        int r;
+
+        sigemptyset(&ends);
+        sigaddset(&ends, SIGTERM);
+        sigaddset(&ends, SIGINT);
+        sigprocmask(SIG_BLOCK, &ends, &before);
+        signal(SIGTERM, SIG_IGN);
+        signal(SIGINT, SIG_IGN);
+        r = event_add(term_event, NULL) || event_add(int_event, NULL) ? -ENOMEM : 0;
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        return r;
+}
+
 /* Until railmuxd or a signal ends it: 0, or -errno of what cannot be gone on with. */
 static int run(const struct link_service *service, const struct arguments *arguments) {
         const struct link_options options = {arguments->socket, arguments->name, arguments->exit_with_daemon};
@@ -230,7 +247,7 @@ static int run(const struct link_service *service, const struct arguments *argum
                 goto exit;
         term_event = evsignal_new(base, SIGTERM, on_signal, link);
         int_event = evsignal_new(base, SIGINT, on_signal, link);
-        if (!term_event || !int_event || event_add(term_event, NULL) || event_add(int_event, NULL)) {
+        if (!term_event || !int_event || watch_signals(term_event, int_event) < 0) {
                 r = -ENOMEM;
                 goto exit;
         }

@@ -62,6 +62,7 @@ void plane_session_free(struct plane_executor *executor, struct plane_session *s
 
 void plane_comm_free(struct plane_executor *executor, struct plane_attached *comm) {
         HASH_DEL(executor->comms, comm);
+        plane_pairs_free(comm);
         free(comm);
 }
 
@@ -121,6 +122,7 @@ void plane_executor_look(struct plane_executor *executor) {
 
         for (uint32_t i = 0; i < n && i < PLANE_REPORTS_MAX; i++)
                 plane_look_at(executor, &executor->reports[i], now_ns);
+        plane_pairs_look(executor);
 }
 
 /* ---- the link's view --------------------------------------------------------------------------------------------- */

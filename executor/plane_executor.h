@@ -8,6 +8,7 @@
 #include <uthash.h>
 
 #include "executor/link.h"
+#include "executor/plane_pairs.h"
 #include "gpu/plane.h"
 
 #define PLANE_REPORTS_MAX 1024u /* ranks on one GPU */
@@ -51,7 +52,9 @@ struct plane_attached {
         bool unreported;     /* railmuxd does not know of `code` */
         uint32_t stall_told; /* the last sequence that railmuxd was told of as stalled */
         bool any_stall_told;
-        bool held; /* its requests stand still */
+        bool held;                /* its requests stand still */
+        struct plane_pair *pairs; /* sends and receives that wait */
+        size_t n_pairs;
         UT_hash_handle hh;
         struct plane_rank ranks[]; /* n_ranks */
 };
@@ -71,6 +74,7 @@ struct plane_executor {
 
         /* state */
         uint64_t peers[PLANE_GPUS_MAX]; /* instance of the executor whose pool is known; 0: none */
+        bool any_pairs;                 /* at the last look */
         bool draining;
         bool go;                      /* railmuxd has no use for it any more */
         uint64_t invalid, mismatches; /* counters */

@@ -90,6 +90,7 @@ static const struct plane_rank *longest_wait(const struct plane_attached *comm) 
 
 struct row_numbers {
         uint32_t rung[PLAN_RANKS_MAX], finished[PLAN_RANKS_MAX];
+        Railmux__Executor__PairWait pairs[PLANE_PAIRS_ROWS], *pair_pointers[PLANE_PAIRS_ROWS];
 };
 
 static void statistics_row(const struct plane_attached *comm, Railmux__Executor__CommStatistics *row,
@@ -116,6 +117,8 @@ static void statistics_row(const struct plane_attached *comm, Railmux__Executor_
                 any = true;
         }
         row->operations = row->final_sequence;
+        plane_pairs_rows(comm, numbers->pairs, numbers->pair_pointers, &row->n_pairs);
+        row->pairs = numbers->pair_pointers;
         if (wait) {
                 row->waiting_operation = wait->operation;
                 row->waiting_sequence = wait->rung;
@@ -255,6 +258,9 @@ int plane_report_stalls(struct plane_executor *executor, report_send send, void 
                 int32_t left;
                 int r;
 
+                r = plane_pairs_stalls(executor, comm, send, userdata);
+                if (r)
+                        return r;
                 if (!wait || now_ns < wait->since_ns + executor->stall_ns)
                         continue;
                 left = left_before(comm, wait);

@@ -203,6 +203,7 @@ extern const struct client_gpu_ops railmux_client_gpu;
 __attribute__((visibility("default"))) const struct client_gpu_ops railmux_client_gpu = {
         .version = CLIENT_GPU_VERSION,
         .name = "hip",
+        .queues = QUEUES,
         .find = gpu_find,
         .open = gpu_open,
         .attach = gpu_attach,

@@ -12,10 +12,14 @@
 #include "gpu/device/hip_on_cuda.h"
 #define MEMORY_ON_DEVICE HIP_ON_CUDA_MEMORY_DEVICE
 #define VISIBLE_DEVICES  "CUDA_VISIBLE_DEVICES"
+#define QUEUES                                                                                                         \
+        { .variable = "CUDA_DEVICE_MAX_CONNECTIONS", .usual = 8, .max = 32 }
 #else
 #include <hip/hip_runtime_api.h>
 #define MEMORY_ON_DEVICE hipMemoryTypeDevice
 #define VISIBLE_DEVICES  "HIP_VISIBLE_DEVICES"
+#define QUEUES                                                                                                         \
+        { .variable = "GPU_MAX_HW_QUEUES", .usual = 4, .max = 16 } /* more are possible, not sensible */
 #endif
 
 #define EXPORT_IPC 1u /* DeviceMemory.kind */

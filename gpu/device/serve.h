@@ -161,6 +161,8 @@ DEVICE void take_tasks(struct worker *w, const struct memo *m, uint32_t ring_seq
 
         if (shared_of(w)->cached_plan != m->task.plan)
                 take_cache_plan(w, m->task.plan);
+        if (m->task.role && first == 0)
+                pair_report(w, &m->task, sequence, false);
         for (uint32_t lane = first; lane < STAGING_LANES && (lane <= most || lane < m->lanes);
              lane += w->n_workers, cache++) {
                 if (lane <= most && task_wants(&m->task, lane)) {

@@ -5,6 +5,7 @@
  * the bell is told, or the task waits for another turn.
  */
 #include "gpu/device/direct.h"
+#include "gpu/device/pairs.h"
 
 /* ---- counters ------------------------------------------------------------------------------------------------------
  */
@@ -173,6 +174,14 @@ DEVICE_OUTLINE bool task_check_quick(struct worker_shared *s, struct counter_cac
         return done;
 }
 
+/* A send or receive has been begun, or has ended, for whoever asks what waits. */
+DEVICE void pair_report(const struct worker *w, const struct task *t, uint32_t sequence, bool finished) {
+        struct table_pair *pair = &table_pairs(w->report)->pair[t->rank][t->role == PLAN_ROLE_SENDER][t->peer];
+
+        if (warp_thread() == 0)
+                word_store(finished ? &pair->finished : &pair->rung, sequence);
+}
+
 DEVICE bool task_run(struct worker *w, struct task *t) {
         /* Who has something else to do does not stand and wait: another task, or, of a long one, another phase. */
         const uint32_t spins = w->n_tasks > 1 || (!t->quick && t->parts[0] > STAGING_DATA_LANES) ? 2u : PHASE_SPINS;
@@ -187,6 +196,8 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
         c = counter_of(w, t);
         if (s->rank.abort && (!s->rank.has_last || (!t->role && (int32_t)(t->sequence - s->rank.last) > 0))) {
                 lane_done(t->area, t->ring_sequence, t->lane, s->rank.abort);
+                if (t->role && t->lane == 0)
+                        pair_report(w, t, t->sequence, true);
                 return true;
         }
         if (t->lane == 0 || t->role) {
@@ -197,6 +208,8 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                 if (status)
                         report_status(w, t->rank, status);
                 lane_done(t->area, t->ring_sequence, t->lane, status);
+                if (t->role && t->lane == 0)
+                        pair_report(w, t, t->sequence, true);
                 return true;
         }
         if (t->quick)

@@ -131,6 +131,8 @@ DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
                         list_remove(w, i);
                 } else if (abort) {
                         lane_done(t->area, t->ring_sequence, t->lane, abort);
+                        if (t->role && t->lane == 0)
+                                pair_report(w, t, t->sequence, true);
                         list_remove(w, i);
                 } else {
                         i++;

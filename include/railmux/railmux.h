@@ -33,6 +33,11 @@
  *           but not where one of the streams is being captured: order between graphs, and between a graph and other
  *           work, is the caller's business. The stream of a communicator's last call must exist until its next call
  *           or its end, and no replay may be under way when a communicator is destroyed.
+ *           A waiting request holds one of the few hardware queues that the runtime puts all streams of a process on.
+ *           With several communicators on several streams there should be twice as many queues as such streams, or
+ *           requests may block each other for ever: CUDA_DEVICE_MAX_CONNECTIONS=32 (8 if not set) on NVIDIA,
+ *           GPU_MAX_HW_QUEUES (4 if not set) on AMD, in the environment before the program starts. With fewer the
+ *           library warns on stderr, once for each GPU.
  *           Allocations become known to the daemon at the first call on them that is not small, and whole; one that
  *           is freed must not be used by a captured graph any more. What no other process can map (memory of
  *           stream-ordered allocators, of expandable segments, managed memory) is copied through a region of the

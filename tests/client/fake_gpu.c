@@ -290,6 +290,7 @@ extern const struct client_gpu_ops railmux_client_gpu;
 __attribute__((visibility("default"))) const struct client_gpu_ops railmux_client_gpu = {
         .version = CLIENT_GPU_VERSION,
         .name = "fake",
+        .queues = {.variable = FAKE_GPU_QUEUES, .usual = 8, .max = 32},
         .find = gpu_find,
         .open = gpu_open,
         .attach = gpu_attach,

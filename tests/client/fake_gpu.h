@@ -9,6 +9,7 @@
 #include "client/gpu.h"
 
 #define FAKE_GPU_SYMBOL   "fake_gpu"
+#define FAKE_GPU_QUEUES   "FAKE_GPU_MAX_QUEUES" /* 8 unless it is set */
 #define FAKE_GPU_BLOCKS   32u
 #define FAKE_GPU_LAUNCHES 512u
 #define FAKE_GPU_DEVICES  4u /* PCI "0000:0N:00.0", N from 0; their numbers are 3 - N */

@@ -22,6 +22,7 @@
 #include <utlist.h>
 
 unsigned int fixture_max_fds;
+const char *fixture_preload;
 
 uint64_t fixture_deadline(void) {
         return clock_now_ns() + UINT64_C(10000000000);
@@ -190,6 +191,13 @@ void fixture_start(struct fixture *fixture) {
                 if (fixture->gpu_option)
                         setenv("RAILMUX_GPU_PLUGIN", FAKE_PLANE_PLUGIN, 1);
                 setenv("FAKE_PLANE", fixture->directory, 1);
+                if (fixture_preload) {
+                        char path[128];
+
+                        snprintf(path, sizeof(path), "%s/0.die", fixture->directory);
+                        setenv("RAILMUX_TEST_DIE", path, 1);
+                        setenv("LD_PRELOAD", fixture_preload, 1);
+                }
                 execl(RAILMUXD, RAILMUXD, "--gpu", fixture->gpu_option ? fixture->gpu_option : "host:8", "--workers",
                       "2", "--socket", fixture->socket, "--control", fixture->control, "--config", fixture->config,
                       NULL);
@@ -275,16 +283,17 @@ void fixture_teardown(struct fixture *fixture) {
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
         executor_disconnect(fixture);
+        for (unsigned int i = 0; i < fixture->n_store; i++)
+                close(fixture->store[i].fd); /* also the socket, so executors know that nobody comes back */
         for (uint32_t i = 0; i < FIXTURE_PLANES; i++)
                 if (fixture->planes[i])
-                        kill(fixture->planes[i], SIGTERM); /* all together: each may take seconds over its comms */
+                        kill(fixture->planes[i],
+                             SIGTERM); /* once: a second one may come when nobody catches it any more */
         for (uint32_t i = 0; i < FIXTURE_PLANES; i++)
                 if (fixture->planes[i])
-                        assert_int_equal(plane_stop(fixture, i), 0);
+                        assert_int_equal(plane_end(fixture, i), 0);
         for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++)
                 client_close(&fixture->clients[i]);
-        for (unsigned int i = 0; i < fixture->n_store; i++)
-                close(fixture->store[i].fd);
         if (fixture->notify_fd >= 0)
                 close(fixture->notify_fd);
         fixture_remove(fixture);

@@ -112,6 +112,7 @@ struct fixture {
 };
 
 extern unsigned int fixture_max_fds; /* > 0: of daemons started from now on */
+extern const char *fixture_preload;  /* a library for daemons started from now on (preload.c); it looks at 0.die */
 /* config: text of a configuration file or NULL. managed: play the service manager. */
 void fixture_setup(struct fixture *fixture, const char *config, bool managed);
 /* Real executors, one per GPU, with the plug-in of tests/executor/fake_plane.c, in place of the played one. They are
@@ -120,8 +121,12 @@ void fixture_setup_planes(struct fixture *fixture, uint32_t n, bool managed);
 void plane_start(struct fixture *fixture, uint32_t gpu);
 void plane_kill(struct fixture *fixture, uint32_t gpu); /* SIGKILL, and wait */
 int plane_stop(struct fixture *fixture, uint32_t gpu);  /* SIGTERM; its exit status */
+int plane_end(struct fixture *fixture, uint32_t gpu);   /* it ends by itself; its exit status */
 /* Does railmuxctl, with up to two words, print the text? */
 bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text);
+/* Starts `railmuxctl drain NAME`; the test's loop turns until it ends. Its exit status, and what it prints on both. */
+pid_t ctl_drain_start(struct fixture *fixture, const char *name);
+int ctl_drain_end(struct fixture *fixture, pid_t pid, char *ret_text, size_t size);
 void plane_wait_ready(struct fixture *fixture, uint32_t n); /* so many executors are ready */
 void plane_write(struct fixture *fixture, uint32_t gpu, const char *name, const char *text); /* NULL: removes it */
 /* Lines of its log that begin with the text; where the last of them stands (counted from 1), 0 if none. */

@@ -39,11 +39,15 @@ void plane_kill(struct fixture *fixture, uint32_t gpu) {
 }
 
 int plane_stop(struct fixture *fixture, uint32_t gpu) {
+        assert_true(fixture->planes[gpu] > 0);
+        kill(fixture->planes[gpu], SIGTERM); /* it may have ended by itself */
+        return plane_end(fixture, gpu);
+}
+
+int plane_end(struct fixture *fixture, uint32_t gpu) {
         pid_t pid = 0;
         int status = 0;
 
-        assert_true(fixture->planes[gpu] > 0);
-        kill(fixture->planes[gpu], SIGTERM); /* it may have ended by itself */
         fixture_wait(fixture, (pid = waitpid(fixture->planes[gpu], &status, WNOHANG)) != 0);
         assert_int_equal(pid, fixture->planes[gpu]);
         fixture->planes[gpu] = 0;
@@ -79,6 +83,48 @@ bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *sec
 
         ctl_read(fixture, word, second, printed, sizeof(printed));
         return strstr(printed, text) != NULL;
+}
+
+static void ctl_drain_path(const struct fixture *fixture, char path[128]) {
+        snprintf(path, 128, "%s/drain.out", fixture->directory);
+}
+
+pid_t ctl_drain_start(struct fixture *fixture, const char *name) {
+        char path[128];
+        pid_t pid;
+
+        ctl_drain_path(fixture, path);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+                if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
+                        _exit(126);
+                close_range(3, ~0u, 0);
+                execl(RAILMUXCTL, RAILMUXCTL, "--control", fixture->control, "drain", name, NULL);
+                _exit(127);
+        }
+        return pid;
+}
+
+int ctl_drain_end(struct fixture *fixture, pid_t pid, char *ret_text, size_t size) {
+        char path[128];
+        int status, fd;
+        pid_t ended;
+        ssize_t n;
+
+        fixture_wait(fixture, (ended = waitpid(pid, &status, WNOHANG)) != 0);
+        assert_int_equal(ended, pid);
+        assert_true(WIFEXITED(status));
+        ctl_drain_path(fixture, path);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fd >= 0);
+        n = read(fd, ret_text, size - 1);
+        assert_true(n >= 0);
+        ret_text[n] = '\0';
+        close(fd);
+        return WEXITSTATUS(status);
 }
 
 static unsigned int executors_ready(struct fixture *fixture) {

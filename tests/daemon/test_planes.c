@@ -425,6 +425,56 @@ static void test_stall(void **state) {
         fixture_wait(f, !fixture_ctl_says(f, "status", NULL, "has waited for"));
 }
 
+/* rank 2 receives from 0, which has not sent; the executors of both tell. */
+static void test_stalled_pair(void **state) {
+        struct fixture *f = *state;
+        struct client *clients[GPUS];
+        uint32_t handles[GPUS];
+        uint64_t number;
+        char text[160];
+
+        for (uint32_t i = 0; i < GPUS; i++)
+                clients[i] = client_open(f);
+        number = make_comm(clients, GPUS, handles);
+        snprintf(text, sizeof(text), "%" PRIu64 " 2 0 0 6 4\n", number);
+        plane_write(f, 2, "pairs", text);
+        snprintf(text, sizeof(text), "communicator %" PRIu64 " (test): rank 2 has waited in recv 5 from rank 0 for ",
+                 number);
+        fixture_wait(f, fixture_ctl_says(f, "status", NULL, text));
+        assert_true(fixture_ctl_says(f, "comms", NULL, "rank 2 waits in recv 5 from rank 0 since "));
+
+        /* Others', of the other direction and earlier ones are not what it waits for. */
+        snprintf(text, sizeof(text), "%" PRIu64 " 0 2 0 9 8\n%" PRIu64 " 0 3 1 9 8\n%" PRIu64 " 0 2 1 4 3\n", number,
+                 number, number);
+        plane_write(f, 0, "pairs", text);
+        fixture_wait(f, fixture_ctl_says(f, "status", NULL, "rank 0 has waited in "));
+        assert_true(fixture_ctl_says(f, "comms", NULL, "rank 2 waits in recv 5 from rank 0 since "));
+
+        /* It is called, and not served yet. */
+        snprintf(text, sizeof(text), "%" PRIu64 " 0 2 1 5 4\n", number);
+        plane_write(f, 0, "pairs", text);
+        fixture_wait(f, fixture_ctl_says(f, "comms", NULL, "recv 5 of rank 2 from rank 0 is running since "));
+
+        /* The next one; and all over. */
+        snprintf(text, sizeof(text), "%" PRIu64 " 2 0 0 6 5\n", number);
+        plane_write(f, 2, "pairs", text);
+        plane_write(f, 0, "pairs", NULL);
+        fixture_wait(f, fixture_ctl_says(f, "status", NULL, "rank 2 has waited in recv 6 from rank 0 for "));
+        plane_write(f, 2, "pairs", NULL);
+        fixture_wait(f, !fixture_ctl_says(f, "status", NULL, "has waited in"));
+        assert_false(fixture_ctl_says(f, "comms", NULL, "waits in"));
+
+        /* A collective that has waited longer is named instead. */
+        snprintf(text, sizeof(text), "%" PRIu64 " 1 3 2 1 0\n", number);
+        plane_write(f, 1, "reports", text);
+        fixture_wait(f, fixture_ctl_says(f, "comms", NULL, "all_reduce "));
+        snprintf(text, sizeof(text), "%" PRIu64 " 3 1 1 1 0\n", number);
+        plane_write(f, 3, "pairs", text);
+        fixture_wait(f, fixture_ctl_says(f, "status", NULL, "rank 3 has waited in send 1 to rank 1 for "));
+        fixture_wait(f, fixture_ctl_says(f, "status", NULL, "all_reduce 3 has waited for ranks 0, 2, 3 for"));
+        assert_true(fixture_ctl_says(f, "comms", NULL, "all_reduce "));
+}
+
 static void test_gpus(void **state) {
         struct fixture *f = *state;
         struct client *clients[2] = {client_open(f), client_open(f)};
@@ -458,6 +508,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_client_death, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_left, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_stall, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_stalled_pair, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_gpus, setup, teardown),
         };
 

@@ -238,6 +238,58 @@ static void test_made_meanwhile(void **state) {
         assert_told_nothing(set);
 }
 
+/* An operator replaces one, and is told when all is well again. */
+static void test_drained(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        char text[512], expected[96];
+        pid_t ctl, before = f->planes[1];
+
+        for (uint32_t i = 0; i < GPUS; i++)
+                plane_write(f, i, "taken", "12");
+        ctl = ctl_drain_start(f, "1");
+        assert_int_equal(plane_end(f, 1), 0);
+        assert_int_equal(waitpid(ctl, NULL, WNOHANG), 0);
+        plane_start(f, 1);
+        assert_int_equal(ctl_drain_end(f, ctl, text, sizeof(text)), 0);
+        snprintf(expected, sizeof(expected), "executor 1: pid %d has taken the place of pid %d after ",
+                 (int)f->planes[1], (int)before);
+        assert_ptr_equal(strstr(text, expected), text);
+        assert_non_null(strstr(text, "; 2 of 2 communicators go on\n"));
+        assert_int_equal(count(set, 1, "comm_first", set->all, " 13"), 1);
+        assert_int_equal(count(set, 1, "comm_first", set->pair, " 13"), 1);
+        assert_int_equal(count(set, 0, "comm_release", set->pair, ""), 1);
+        assert_told_nothing(set);
+}
+
+static void test_drained_and_lost(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        char text[512];
+        pid_t ctl;
+
+        plane_write(f, 3, "unsettled", "");
+        ctl = ctl_drain_start(f, "0");
+        assert_int_equal(plane_end(f, 0), 0);
+        plane_start(f, 0);
+        assert_int_equal(ctl_drain_end(f, ctl, text, sizeof(text)), 1);
+        assert_non_null(strstr(text, "; 0 of 2 communicators go on\n")); /* one waits with the other */
+        assert_int_equal(failure_of(set->clients[3], set->all_handles[3]), RMX_E_LOST);
+}
+
+static void test_drain_refused(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        char text[512];
+
+        assert_int_equal(ctl_drain_end(f, ctl_drain_start(f, "4"), text, sizeof(text)), 1);
+        assert_string_equal(text, "railmuxctl: there is no executor '4'; status shows their names\n");
+        plane_kill(f, 2);
+        fixture_wait(f, fixture_ctl_says(f, "status", NULL, " gone "));
+        assert_int_equal(ctl_drain_end(f, ctl_drain_start(f, "2"), text, sizeof(text)), 1);
+        assert_string_equal(text, "railmuxctl: executor 2 is not there\n");
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_replaced, setup, teardown),
@@ -248,6 +300,9 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_client_dies, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_one_after_the_other, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_made_meanwhile, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_drained, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_drained_and_lost, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_drain_refused, setup, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -338,7 +338,8 @@ struct emulator *emulator_new(uint32_t n_gpus, uint32_t n_workers, uint32_t flag
         fiber_init(flags & EMULATOR_JITTER ? mix(seed) | 1 : 0);
         for (uint32_t g = 0; g < n_gpus; g++) {
                 e->gpu[g].table = (struct table *)emulator_memory(e, sizeof(struct table));
-                e->gpu[g].report = (struct table_report *)emulator_memory(e, sizeof(struct table_report));
+                e->gpu[g].report = (struct table_report *)emulator_memory(e, sizeof(struct table_report) +
+                                                                                     sizeof(struct table_pairs));
                 for (uint32_t i = 0; i < n_workers; i++) {
                         struct emulator_worker *w = &e->gpu[g].worker[i];
 
@@ -555,6 +556,15 @@ uint32_t emulator_reported(struct emulator *e, uint32_t comm, uint32_t rank) {
         const struct emulator_member *m = &e->comm[comm].rank[rank];
 
         return word_load(&e->gpu[e->session[m->session].gpu].report->rank[m->index].status);
+}
+
+void emulator_pair(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t peer, bool sends, uint32_t *ret_rung,
+                   uint32_t *ret_finished) {
+        const struct emulator_member *m = &e->comm[comm].rank[rank];
+        const struct table_pairs *pairs = table_pairs(e->gpu[e->session[m->session].gpu].report);
+
+        *ret_rung = word_load(&pairs->pair[m->index][sends][peer].rung);
+        *ret_finished = word_load(&pairs->pair[m->index][sends][peer].finished);
 }
 
 uint64_t emulator_chunks(struct emulator *e, uint32_t comm, uint32_t transport, uint32_t region) {

@@ -243,6 +243,20 @@ static bool pending(struct rig *rig, uint32_t rank, struct place *p) {
         return !emulator_poll(rig->e, rig->comm, rank, p->sequence, &p->q, &status);
 }
 
+/* What is reported of a pair comes to this. */
+static void pair_comes_to(struct rig *rig, uint32_t rank, uint32_t peer, bool sends, uint32_t rung, uint32_t finished) {
+        uint32_t now[2];
+
+        for (uint32_t turns = 0;; turns++) {
+                emulator_pair(rig->e, rig->comm, rank, peer, sends, &now[0], &now[1]);
+                if (now[0] == rung && now[1] == finished)
+                        return;
+                CHECK(turns < 10000, "rank %u, peer %u, sends %u: %u rung and %u finished instead of %u and %u", rank,
+                      peer, sends, now[0], now[1], rung, finished);
+                emulator_turn(rig->e, "a report of a pair");
+        }
+}
+
 /* Neither a collective nor another pair, nor the other direction of the same pair, holds a transfer up. */
 static void independence(uint32_t workers) {
         const struct step all = transfer(3, 3, 700), there = transfer(0, 1, 30000), back = transfer(1, 0, 5),
@@ -259,6 +273,11 @@ static void independence(uint32_t workers) {
         finish_well(&rig, 1, &back, &rig.place[1][0]);
         finish_well(&rig, 0, &back, &rig.place[0][4]);
         CHECK(pending(&rig, 0, &rig.place[0][3]), "a send is done before its receive was rung");
+        pair_comes_to(&rig, 0, 1, true, 2, 0);
+        pair_comes_to(&rig, 0, 1, false, 1, 1);
+        pair_comes_to(&rig, 1, 0, true, 1, 1);
+        pair_comes_to(&rig, 0, 2, false, 1, 0);
+        pair_comes_to(&rig, 2, 0, true, 0, 0);
         half_ring(&rig, 1, &there, 3, 1, &rig.place[1][0]);
         half_ring(&rig, 1, &second, 4, 1, &rig.place[1][1]);
         finish_well(&rig, 1, &second, &rig.place[1][1]);
@@ -273,6 +292,10 @@ static void independence(uint32_t workers) {
         half_ring(&rig, 2, &all, 1, 0, &rig.place[2][0]);
         for (uint32_t r = 0; r < 3; r++)
                 finish_well(&rig, r, &all, &rig.place[r][0]);
+        pair_comes_to(&rig, 0, 1, true, 2, 2);
+        pair_comes_to(&rig, 1, 0, false, 2, 2);
+        pair_comes_to(&rig, 0, 2, false, 1, 1);
+        pair_comes_to(&rig, 2, 0, true, 1, 1);
         emulator_free(rig.e);
 }
 
@@ -301,6 +324,8 @@ static void mismatch(uint32_t sent, uint32_t received, uint32_t type) {
                 CHECK(ring_status_code(status[r]) == RMX_E_MISMATCH && ring_status_rank(status[r]) >= 0,
                       "%u sent, %u received: rank %u got status %x", sent, received, r, status[r]);
         CHECK(ring_status_code(reported) == RMX_E_MISMATCH, "reported: %x", reported);
+        pair_comes_to(&rig, 0, 1, true, 1, 1);
+        pair_comes_to(&rig, 1, 0, false, 1, 1);
         emulator_free(rig.e);
 }
 

@@ -409,6 +409,24 @@ static uint32_t fake_report(struct plane *plane, struct plane_rank_report *repor
         return n;
 }
 
+static uint32_t fake_pairs(struct plane *plane, struct plane_pair_report *reports, uint32_t max) {
+        FILE *file = fake_open_of(plane, "pairs", "re");
+        struct plane_pair_report report;
+        uint32_t n = 0;
+        int sends;
+
+        while (file && n < max &&
+               fscanf(file, "%" SCNu64 " %u %u %d %u %u", &report.comm, &report.rank, &report.peer, &sends,
+                      &report.rung, &report.finished) == 6) {
+                report.sends = sends != 0;
+                if (fake_find(&plane->comms, report.comm, 0) && report.rung != report.finished)
+                        reports[n++] = report;
+        }
+        if (file)
+                fclose(file);
+        return n;
+}
+
 static bool fake_drain(struct plane *plane) {
         if (fake_exists(plane, "busy"))
                 return false;
@@ -442,5 +460,6 @@ const struct plane_ops railmux_gpu_plane = {
         .comm_release = fake_comm_release,
         .tick = fake_tick,
         .report = fake_report,
+        .pairs = fake_pairs,
         .drain = fake_drain,
 };

@@ -8,6 +8,7 @@
  *   D.log       a line for each call, written by the plug-in: "comm_attach 7 ranks=4 code=0 ..."
  *   D.fail      "CALL ERRNO": this call fails with that errno (a positive number here)
  *   D.reports   what report() says, a line each: "COMM RANK RUNG FINISHED OPERATION STATUS"
+ *   D.pairs     what pairs() says, a line each: "COMM RANK PEER SENDS RUNG FINISHED"
  *   D.lost      exists: the context is lost, tick() says so
  *   D.hang      exists: comm_abort() does not return
  *   D.busy      exists: drain() does not come to an end

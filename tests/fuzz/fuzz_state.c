@@ -139,6 +139,7 @@ static void record_fill(struct state_record *record) {
                 memset(record->comm.id, (int)take(1) % 3, sizeof(record->comm.id));
                 memset(record->comm.name, (int)take(1), sizeof(record->comm.name));
                 memset(record->comm.tenant, (int)take(1), sizeof(record->comm.tenant));
+                atomic_init(&record->comm.stand, (uint64_t)(take(1) & 1) << 32 | take_number(9));
                 break;
         case STATE_MEMBER:
                 record->member.comm = take_number(4);
@@ -163,6 +164,7 @@ static void record_fill(struct state_record *record) {
         case STATE_EXECUTOR:
                 atomic_init(&record->executor.instance, take_number(4));
                 snprintf(record->executor.name, sizeof(record->executor.name), "%s", take(1) & 1 ? "host" : "other");
+                atomic_init(&record->executor.leaving, take_number(4));
                 break;
         default:
                 break;

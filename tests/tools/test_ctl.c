@@ -330,6 +330,7 @@ static void test_documents(void **state) {
         Railmux__Control__Label label = RAILMUX__CONTROL__LABEL__INIT, *labels[] = {&label};
         Railmux__Control__Metric metric = RAILMUX__CONTROL__METRIC__INIT, *metrics[] = {&metric};
         Railmux__Control__Version version = RAILMUX__CONTROL__VERSION__INIT;
+        Railmux__Control__Drained drained = RAILMUX__CONTROL__DRAINED__INIT;
         static const struct {
                 const char *command;
                 Railmux__Control__Request__BodyCase body;
@@ -378,6 +379,20 @@ static void test_documents(void **state) {
                 assert_string_equal(f->err, "");
                 assert_int_equal(f->out[0] == '\0', strcmp(cases[i].command, "reload") == 0);
         }
+        reply.drained = &drained;
+        drained.executor = (char *)"3";
+        drained.comms = 2;
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", "drain", "3"), 0);
+        assert_int_equal(f->request->body_case, RAILMUX__CONTROL__REQUEST__BODY_DRAIN);
+        assert_string_equal(f->request->drain->executor, "3");
+        json_decref(checked_document(f, "drain"));
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "drain", "3"), 0);
+        assert_non_null(strstr(f->out, "2 of 2 communicators go on"));
+        drained.lost = 1;
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "drain", "3"), 1);
+        assert_non_null(strstr(f->out, "1 of 2 communicators go on"));
+        assert_int_equal(RUN(f, NULL, 0, "--control", f->path, "drain"), 2);
+        reply.drained = NULL;
         assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", "log-level", "debug"), 0);
         assert_int_equal(f->request->body_case, RAILMUX__CONTROL__REQUEST__BODY_LOG_LEVEL);
         assert_string_equal(f->request->log_level->level, "debug");

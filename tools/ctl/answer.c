@@ -50,6 +50,8 @@ static int answer_add(struct answer *answer, Railmux__Control__Reply *reply) {
                 answer->status = reply->status;
         if (reply->daemon_version)
                 answer->daemon_version = reply->daemon_version;
+        if (reply->drained)
+                answer->drained = reply->drained;
         r |= APPEND(answer, reply, tenants);
         r |= APPEND(answer, reply, sessions);
         r |= APPEND(answer, reply, comms);

@@ -21,6 +21,7 @@ struct answer {
         /* Rows of all replies, sorted by their number; owned by the replies. */
         Railmux__Control__Status *status;
         Railmux__Control__Version *daemon_version;
+        Railmux__Control__Drained *drained;
         Railmux__Control__Tenant **tenants;
         Railmux__Control__Session **sessions;
         Railmux__Control__Comm **comms;

@@ -14,9 +14,10 @@
 
 #define DEFAULT_CONTROL "/run/railmux/control.sock"
 #define TIMEOUT_MS      10000
+#define DRAIN_MS        45000 /* above railmuxd's own bound */
 
 enum {
-        EXIT_REFUSED = 1, /* railmuxd says no */
+        EXIT_REFUSED = 1, /* railmuxd says no, or something was lost */
         EXIT_USAGE = 2,
         EXIT_UNREACHABLE = 3, /* no railmuxd, or no answer */
 };
@@ -32,6 +33,7 @@ static const char help[] = "railmuxctl [OPTIONS] COMMAND\n"
                            "  gpus             GPUs and their executors\n"
                            "  metrics          counters in Prometheus' text format\n"
                            "  version          versions of program, daemon and protocols\n"
+                           "  drain EXECUTOR   replace an executor, named as status shows it; communicators go on\n"
                            "  reload           read the configuration again\n"
                            "  log-level LEVEL  error, warning, notice, info or debug, until the next reload\n"
                            "\n"
@@ -41,7 +43,8 @@ static const char help[] = "railmuxctl [OPTIONS] COMMAND\n"
                            "  --version        print the version of railmuxctl\n"
                            "  --help           print this\n"
                            "\n"
-                           "Exit status: 0 done, 1 refused by railmuxd, 2 wrong usage, 3 railmuxd cannot be reached.\n";
+                           "Exit status: 0 done, 1 refused by railmuxd, or communicators were lost, 2 wrong usage, 3 "
+                           "railmuxd cannot be reached.\n";
 
 static const struct command {
         const char *name;
@@ -58,6 +61,7 @@ static const struct command {
         {"gpus", NULL, RAILMUX__CONTROL__REQUEST__BODY_GPUS, show_gpus, json_gpus, false},
         {"metrics", NULL, RAILMUX__CONTROL__REQUEST__BODY_METRICS, show_metrics, json_metrics, false},
         {"version", "versions", RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION, show_version, json_version, false},
+        {"drain", NULL, RAILMUX__CONTROL__REQUEST__BODY_DRAIN, show_drain, json_drain, true},
         {"reload", NULL, RAILMUX__CONTROL__REQUEST__BODY_RELOAD, NULL, NULL, false},
         {"log-level", "log_level", RAILMUX__CONTROL__REQUEST__BODY_LOG_LEVEL, NULL, NULL, true},
 };
@@ -112,8 +116,9 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
                 }
         }
         if (optind == argc)
-                return usage("a command is missing",
-                             "one of status, tenants, sessions, comms, gpus, metrics, version, reload, log-level");
+                return usage(
+                        "a command is missing",
+                        "one of status, tenants, sessions, comms, gpus, metrics, version, drain, reload, log-level");
         for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
                 if (strcmp(argv[optind], commands[i].name) == 0)
                         invocation->command = &commands[i];
@@ -172,20 +177,25 @@ static int show(const struct invocation *invocation, const struct answer *answer
 static int run(const struct invocation *invocation) {
         Railmux__Control__Request request = RAILMUX__CONTROL__REQUEST__INIT;
         Railmux__Control__LogLevel level = RAILMUX__CONTROL__LOG_LEVEL__INIT;
+        Railmux__Control__Drain drain = RAILMUX__CONTROL__DRAIN__INIT;
         Railmux__Control__Empty empty = RAILMUX__CONTROL__EMPTY__INIT;
         struct answer answer = ANSWER_INIT;
         char error[ANSWER_ERROR_MAX] = "out of memory";
+        bool drains = invocation->command->body == RAILMUX__CONTROL__REQUEST__BODY_DRAIN;
         int r;
 
         request.version = CONTROL_PROTOCOL;
         request.body_case = invocation->command->body;
-        if (invocation->argument) {
+        if (drains) {
+                drain.executor = invocation->argument;
+                request.drain = &drain;
+        } else if (invocation->argument) {
                 level.level = invocation->argument;
                 request.log_level = &level;
         } else {
                 request.status = &empty; /* all the others are empty, at the same place of the union */
         }
-        r = answer_ask(invocation->control, &request, TIMEOUT_MS, &answer, error);
+        r = answer_ask(invocation->control, &request, drains ? DRAIN_MS : TIMEOUT_MS, &answer, error);
         if (r)
                 return fail(invocation, EXIT_UNREACHABLE,
                             r == ANSWER_E_NO_DAEMON ? "RMX_E_NO_DAEMON" : "RMX_E_INTERNAL", error);
@@ -193,6 +203,8 @@ static int run(const struct invocation *invocation) {
                 r = fail(invocation, EXIT_REFUSED, result_name(answer.code), answer.message);
         else
                 r = show(invocation, &answer);
+        if (!r && answer.drained && answer.drained->lost)
+                r = EXIT_REFUSED;
         answer_deinit(&answer);
         return r;
 }

@@ -20,6 +20,7 @@ int show_comms(const struct answer *answer, const struct show_options *options, 
 int show_gpus(const struct answer *answer, const struct show_options *options, FILE *out);
 /* Prometheus' text format. */
 int show_metrics(const struct answer *answer, const struct show_options *options, FILE *out);
+int show_drain(const struct answer *answer, const struct show_options *options, FILE *out);
 int show_version(const struct answer *answer, const struct show_options *options, FILE *out);
 
 /* The member of the document that the command is named after; NULL without memory. */
@@ -29,4 +30,5 @@ json_t *json_sessions(const struct answer *answer);
 json_t *json_comms(const struct answer *answer);
 json_t *json_gpus(const struct answer *answer);
 json_t *json_metrics(const struct answer *answer);
+json_t *json_drain(const struct answer *answer);
 json_t *json_version(const struct answer *answer);

@@ -229,6 +229,21 @@ json_t *json_metrics(const struct answer *answer) {
         return rows;
 }
 
+json_t *json_drain(const struct answer *answer) {
+        const Railmux__Control__Drained *d = answer->drained;
+        json_t *o = json_object();
+
+        if (d) {
+                o = json_with(o, "executor", json_text(d->executor));
+                o = json_with(o, "old_pid", json_number(d->old_pid));
+                o = json_with(o, "pid", json_number(d->pid));
+                o = json_with(o, "comms", json_number(d->comms));
+                o = json_with(o, "lost", json_number(d->lost));
+                o = json_with(o, "duration_ns", json_number(d->duration_ns));
+        }
+        return o;
+}
+
 json_t *json_version(const struct answer *answer) {
         const Railmux__Control__Version *v = answer->daemon_version;
         json_t *o = json_object();

@@ -210,6 +210,17 @@ int show_gpus(const struct answer *answer, const struct show_options *options, F
         return show_end(&table, out);
 }
 
+int show_drain(const struct answer *answer, const struct show_options *options, FILE *out) {
+        const Railmux__Control__Drained *d = answer->drained;
+
+        (void)options;
+        if (!d)
+                return -EBADMSG;
+        fprintf(out, "executor %s: pid %u has taken the place of pid %u after %.1f s; %u of %u communicators go on\n",
+                d->executor, d->pid, d->old_pid, (double)d->duration_ns / 1e9, d->comms - d->lost, d->comms);
+        return 0;
+}
+
 int show_version(const struct answer *answer, const struct show_options *options, FILE *out) {
         const Railmux__Control__Version *v = answer->daemon_version;
 

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/* A planned end of an executor whose comms need railmuxd's leave, with and without a railmuxd. */
+#include "tests/cmocka_all.h"
+
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "executor/link.h"
+#include "proto/frame.h"
+
+struct rig {
+        struct event_base *base;
+        struct link_service service;
+        struct link *link;
+        char path[96];
+        int listener;
+        unsigned int n_hellos;
+        bool draining, went;
+};
+
+static void service_hello(void *object, Railmux__Executor__Hello *hello) {
+        struct rig *rig = object;
+
+        hello->instance = 1;
+        rig->n_hellos++;
+}
+
+static int service_send(void *object, report_send send, void *userdata) {
+        (void)object;
+        (void)send;
+        (void)userdata;
+        return 0;
+}
+
+static void service_drain(void *object) {
+        ((struct rig *)object)->draining = true;
+}
+
+static void service_go(void *object) {
+        assert_true(((struct rig *)object)->draining);
+        ((struct rig *)object)->went = true;
+}
+
+static bool service_drained(void *object) {
+        return ((struct rig *)object)->went;
+}
+
+static const struct link_ops ops = {
+        .hello = service_hello,
+        .inventory = service_send,
+        .failures = service_send,
+        .stalls = service_send,
+        .drain = service_drain,
+        .drained = service_drained,
+        .go = service_go,
+};
+
+static void rig_init(struct rig *rig, bool listens) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        struct link_options options = {.socket = rig->path, .name = "0"};
+
+        *rig = (struct rig){.listener = -1};
+        rig->service = (struct link_service){
+                .ops = &ops, .object = rig, .stall_ns = 200000000, .attention_fd = -1, .tells_drain = true};
+        snprintf(rig->path, sizeof(rig->path), "/tmp/railmux-link-%d", (int)getpid());
+        if (listens) {
+                rig->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+                memcpy(address.sun_path, rig->path, strlen(rig->path) + 1);
+                assert_int_equal(bind(rig->listener, (struct sockaddr *)&address, sizeof(address)), 0);
+                assert_int_equal(listen(rig->listener, 4), 0);
+        }
+        rig->base = event_base_new();
+        assert_non_null(rig->base);
+        assert_int_equal(link_new(rig->base, &rig->service, &options, &rig->link), 0);
+}
+
+static void rig_deinit(struct rig *rig) {
+        link_free(rig->link);
+        event_base_free(rig->base);
+        if (rig->listener >= 0)
+                close(rig->listener);
+        unlink(rig->path);
+}
+
+/* Reads until it has said that it wants to end. */
+static void expect_drain(int fd) {
+        bool drain = false;
+
+        while (!drain) {
+                const Railmux__Executor__Message *message;
+                ProtobufCMessage *received;
+                struct frame_arena arena;
+                int fds[FRAME_FDS_MAX];
+                unsigned int n_fds = 0;
+
+                frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
+                assert_int_equal(
+                        frame_receive(fd, &railmux__executor__message__descriptor, &arena, &received, fds, &n_fds),
+                        FRAME_OK);
+                message = (const Railmux__Executor__Message *)received;
+                drain = message->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN && !message->drain->go;
+                protobuf_c_message_free_unpacked(received, &arena.allocator);
+        }
+}
+
+/* Nobody is there, and nobody keeps the socket. */
+static void test_alone(void **state) {
+        struct rig rig;
+
+        (void)state;
+        rig_init(&rig, false);
+        link_drain(rig.link);
+        assert_true(rig.went); /* without waiting for anything */
+        event_base_dispatch(rig.base);
+        rig_deinit(&rig);
+}
+
+/* Somebody keeps the socket of a railmuxd that is away: it is waited for, and told. Then nobody is left. */
+static void test_away(void **state) {
+        struct rig rig;
+        int fd;
+
+        (void)state;
+        rig_init(&rig, true);
+        link_drain(rig.link);
+        for (uint32_t i = 0; i < 5; i++)
+                event_base_loop(rig.base, EVLOOP_ONCE);
+        assert_false(rig.went);
+        fd = accept4(rig.listener, NULL, NULL, SOCK_CLOEXEC);
+        assert_true(fd >= 0);
+        expect_drain(fd);
+        close(fd); /* a successor comes, and is told again */
+        while (rig.n_hellos < 2)
+                event_base_loop(rig.base, EVLOOP_ONCE);
+        assert_false(rig.went);
+        fd = accept4(rig.listener, NULL, NULL, SOCK_CLOEXEC);
+        assert_true(fd >= 0);
+        expect_drain(fd);
+        close(rig.listener);
+        rig.listener = -1;
+        close(fd);
+        event_base_dispatch(rig.base);
+        assert_true(rig.went);
+        rig_deinit(&rig);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_alone), cmocka_unit_test(test_away)};
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
