@@ -245,24 +245,37 @@ static int comm_options(const char *what, const struct rmx_session *session, con
         return session_name_check(what, options->name);
 }
 
-int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id) {
+/* comm: whose id it is to be, 0: a fresh one. */
+static int id_create(struct rmx_session *session, const char *what, uint32_t comm, uint64_t number,
+                     struct rmx_id *ret_id) {
         Railmux__Session__IdCreate body = RAILMUX__SESSION__ID_CREATE__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message};
         int r;
 
-        r = session_check(session, __func__);
-        if (r)
-                return r;
         if (!ret_id)
-                return error_set(RMX_E_INVALID, "%s: ret_id is NULL", __func__);
+                return error_set(RMX_E_INVALID, "%s: ret_id is NULL", what);
+        body.comm = comm;
+        body.number = number;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_ID_CREATE;
         message.id_create = &body;
-        r = session_call(session, __func__, &call, RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY, RPC_NO_DEADLINE);
+        r = session_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY, RPC_NO_DEADLINE);
         if (r)
                 return r;
         memcpy(ret_id->bytes, call.answer.id.bytes, sizeof(ret_id->bytes));
         return RMX_OK;
+}
+
+int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id) {
+        int r = session_check(session, __func__);
+
+        return r ? r : id_create(session, __func__, 0, 0, ret_id);
+}
+
+int rmx_comm_id(struct rmx_comm *comm, uint64_t number, struct rmx_id *ret_id) {
+        int r = comm_check(comm, __func__);
+
+        return r ? r : id_create(comm->session, __func__, comm->handle, number, ret_id);
 }
 
 int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32_t n_ranks, uint32_t rank,

@@ -3,7 +3,7 @@
  * Comm ids. Layout of the 128 bytes:
  *   0   version (u32, little endian) and four zero bytes
  *   8   node id (16)
- *   24  nonce (32)
+ *   24  nonce (32): random, or for a derived id a keyed hash of the communicator and a number
  *   56  zero (40): room for the root daemon's address
  *   96  HMAC-SHA256 (32) over bytes 0..95 and the tenant name, keyed with a secret of the node's state memfd
  * Nothing is remembered about an id: whoever presents a valid one of its tenant may join. The key lives as long as the
@@ -39,19 +39,43 @@ static int comm_id_mac(const uint8_t key[COMM_ID_KEY_BYTES], const char *tenant,
         return 0;
 }
 
-int comm_id_create(const uint8_t key[COMM_ID_KEY_BYTES], const uint8_t node[COMM_ID_NODE_BYTES], const char *tenant,
-                   uint8_t ret_id[COMM_ID_BYTES]) {
-        uint8_t id[COMM_ID_BYTES] = {COMM_ID_VERSION};
+/* Completes an id that has its nonce. */
+static int comm_id_seal(const uint8_t key[COMM_ID_KEY_BYTES], const uint8_t node[COMM_ID_NODE_BYTES],
+                        const char *tenant, uint8_t id[COMM_ID_BYTES], uint8_t ret_id[COMM_ID_BYTES]) {
         int r;
 
+        id[0] = COMM_ID_VERSION;
         memcpy(id + COMM_ID_NODE, node, COMM_ID_NODE_BYTES);
-        if (getrandom(id + COMM_ID_NONCE, COMM_ID_NONCE_BYTES, 0) != (ssize_t)COMM_ID_NONCE_BYTES)
-                return -EIO;
         r = comm_id_mac(key, tenant, id, id + COMM_ID_MAC);
         if (r < 0)
                 return r;
         memcpy(ret_id, id, COMM_ID_BYTES);
         return 0;
+}
+
+int comm_id_create(const uint8_t key[COMM_ID_KEY_BYTES], const uint8_t node[COMM_ID_NODE_BYTES], const char *tenant,
+                   uint8_t ret_id[COMM_ID_BYTES]) {
+        uint8_t id[COMM_ID_BYTES] = {0};
+
+        if (getrandom(id + COMM_ID_NONCE, COMM_ID_NONCE_BYTES, 0) != (ssize_t)COMM_ID_NONCE_BYTES)
+                return -EIO;
+        return comm_id_seal(key, node, tenant, id, ret_id);
+}
+
+int comm_id_derive(const uint8_t key[COMM_ID_KEY_BYTES], const uint8_t node[COMM_ID_NODE_BYTES], const char *tenant,
+                   uint64_t comm, uint64_t number, uint8_t ret_id[COMM_ID_BYTES]) {
+        uint8_t id[COMM_ID_BYTES] = {0};
+        struct {
+                char purpose[16];
+                uint64_t comm, number;
+        } text = {"derived comm id", comm, number};
+        unsigned int size = 0;
+
+        if (!HMAC(EVP_sha256(), key, COMM_ID_KEY_BYTES, (const uint8_t *)&text, sizeof(text), id + COMM_ID_NONCE,
+                  &size) ||
+            size != COMM_ID_NONCE_BYTES)
+                return -EIO;
+        return comm_id_seal(key, node, tenant, id, ret_id);
 }
 
 int comm_id_check(const uint8_t key[COMM_ID_KEY_BYTES], const char *tenant, const uint8_t id[COMM_ID_BYTES]) {

@@ -246,13 +246,24 @@ static void session_buffer_destroy(struct session *session, uint64_t id, const R
         buffer_retire(buffer);
 }
 
-static void session_id_create(struct session *session, uint64_t id) {
+/* Derived ids need no record: they follow from the communicator, for as long as a rank of it is there to ask. It may
+ * have failed; that is what they are for. */
+static void session_id_create(struct session *session, uint64_t id, const Railmux__Session__IdCreate *body) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__IdReply reply = RAILMUX__SESSION__ID_REPLY__INIT;
         struct state *state = session->manager->state;
+        const struct comm_member *member = body->comm ? comm_member_of_handle(session, body->comm) : NULL;
         uint8_t bytes[COMM_ID_BYTES];
+        int r;
 
-        if (comm_id_create(state_key(state), state_node(state), session->tenant->name, bytes) < 0) {
+        if (body->comm && !member) {
+                session_send_failure(session, id, RMX_E_INVALID, "no communicator has handle %u", body->comm);
+                return;
+        }
+        r = member ? comm_id_derive(state_key(state), state_node(state), session->tenant->name, member->comm->number,
+                                    body->number, bytes)
+                   : comm_id_create(state_key(state), state_node(state), session->tenant->name, bytes);
+        if (r < 0) {
                 session_send_failure(session, id, RMX_E_INTERNAL, "the daemon cannot make an id");
                 return;
         }
@@ -318,7 +329,7 @@ void session_dispatch(struct session *session, const Railmux__Session__Message *
                 session_buffer_destroy(session, message->id, message->buffer_destroy);
                 break;
         case RAILMUX__SESSION__MESSAGE__BODY_ID_CREATE:
-                session_id_create(session, message->id);
+                session_id_create(session, message->id, message->id_create);
                 break;
         case RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE:
                 comm_join(session, message->id, message->comm_create);

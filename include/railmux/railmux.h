@@ -169,6 +169,10 @@ RMX_API int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id);
  * RMX_E_PEER_LOST (a joining process died). */
 RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32_t n_ranks, uint32_t rank,
                             const struct rmx_comm_options *opt, struct rmx_comm **ret_comm);
+/* An id that every rank of comm gets alike for the same number, without a word among them, also when the communicator
+ * has failed and others are gone: the ones that are left may meet with it, and new ones to whom they hand it. Each
+ * number is for one communicator. */
+RMX_API int rmx_comm_id(struct rmx_comm *comm, uint64_t number, struct rmx_id *ret_id);
 /* Ranks of equal colour form a new communicator, ordered by (key, rank). Collective. A negative colour takes part but
  * gets *ret_comm = NULL. */
 RMX_API int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const struct rmx_comm_options *opt,

@@ -19,6 +19,24 @@ static void test_good_id(void **unused) {
         assert_int_equal(comm_id_check(key, "default", b), 0);
 }
 
+/* The same for the same communicator and number, and for no other. */
+static void test_derived_id(void **unused) {
+        uint8_t a[COMM_ID_BYTES], b[COMM_ID_BYTES];
+
+        (void)unused;
+        assert_int_equal(comm_id_derive(key, node, "default", 7, 1, a), 0);
+        assert_int_equal(comm_id_check(key, "default", a), 0);
+        memset(b, 0xff, sizeof(b));
+        assert_int_equal(comm_id_derive(key, node, "default", 7, 1, b), 0);
+        assert_memory_equal(a, b, COMM_ID_BYTES);
+        assert_int_equal(comm_id_derive(key, node, "default", 7, 2, b), 0);
+        assert_memory_not_equal(a + 24, b + 24, 32);
+        assert_int_equal(comm_id_derive(key, node, "default", 8, 1, b), 0);
+        assert_memory_not_equal(a + 24, b + 24, 32);
+        assert_int_equal(comm_id_derive(key, node, "other", 7, 1, b), 0);
+        assert_int_equal(comm_id_check(key, "default", b), COMM_ID_E_FORGED);
+}
+
 static void test_every_flipped_bit(void **unused) {
         uint8_t id[COMM_ID_BYTES];
 
@@ -52,6 +70,7 @@ static void test_other_tenant_or_key(void **unused) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_good_id),
+                cmocka_unit_test(test_derived_id),
                 cmocka_unit_test(test_every_flipped_bit),
                 cmocka_unit_test(test_other_tenant_or_key),
         };
