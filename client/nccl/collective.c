@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Collectives, sends and receives. Types, reductions and residences have the same numbers on both sides, so that a call
+ * is handed on with its arguments as they are, and librailmux checks them.
+ *
+ * On the host backend there are no streams: the argument is not looked at, and the call returns when the result is
+ * there; in a group, the end of the group does.
+ */
+#include "client/nccl/comm.h"
+#include "client/nccl/error.h"
+#include "client/nccl/export.h"
+#include "client/nccl/fallback.h"
+#include "client/nccl/group.h"
+#include "client/nccl/log.h"
+#include "client/nccl/redop.h"
+#include "client/nccl/transfer.h"
+#include "railmux/railmux.h"
+
+_Static_assert((int)ncclFloat8e5m2 == RMX_FLOAT8_E5M2 && (int)ncclNumTypes == RMX_TYPE_COUNT, "types");
+_Static_assert((int)ncclAvg == RMX_AVG && (int)ncclNumOps == RMX_PREMUL_SUM, "reductions");
+
+static ncclResult_t call_begin(struct ncclComm *comm, const char *what, size_t count, ncclStream_t stream) {
+        ncclResult_t result = comm_enter(comm, what);
+
+        if (result)
+                return group_note(result);
+        result = comm->real ? group_enter_fallback(comm->fallback) : group_enter(comm);
+        if (result) {
+                comm_exit(comm);
+                return group_note(result);
+        }
+        if (log_wants(LOG_TRACE))
+                log_line(LOG_TRACE, "%s: comm %p count %zu stream %p", what, (void *)comm, count, (void *)stream);
+        return ncclSuccess;
+}
+
+static ncclResult_t call_end(struct ncclComm *comm, ncclResult_t result) {
+        comm_exit(comm);
+        return group_note(result);
+}
+
+/* ---- with a reduction -------------------------------------------------------------------------------------------- */
+ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                           ncclComm_t comm, ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, __func__, count, stream);
+        struct redop_use use;
+
+        if (result)
+                return result;
+        if (comm->real)
+                return call_end(comm, FALLBACK(comm->fallback, ncclAllReduce, sendbuff, recvbuff, count, datatype, op,
+                                               comm->real, stream));
+        result = redop_take(comm, __func__, op, datatype, stream, &use);
+        if (!result) {
+                result = comm_result(comm, __func__,
+                                     rmx_all_reduce(comm->rmx, sendbuff, recvbuff, count, datatype, use.redop,
+                                                    comm_stream(comm, stream)));
+                redop_drop(comm, &use);
+        }
+        return call_end(comm, result);
+}
+TWIN(ncclAllReduce);
+
+ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                        int root, ncclComm_t comm, ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, __func__, count, stream);
+        struct redop_use use;
+
+        if (result)
+                return result;
+        if (comm->real)
+                return call_end(comm, FALLBACK(comm->fallback, ncclReduce, sendbuff, recvbuff, count, datatype, op,
+                                               root, comm->real, stream));
+        result = redop_take(comm, __func__, op, datatype, stream, &use);
+        if (!result) {
+                result = comm_result(comm, __func__,
+                                     rmx_reduce(comm->rmx, sendbuff, recvbuff, count, datatype, use.redop,
+                                                (uint32_t)root, comm_stream(comm, stream)));
+                redop_drop(comm, &use);
+        }
+        return call_end(comm, result);
+}
+TWIN(ncclReduce);
+
+ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+                               ncclRedOp_t op, ncclComm_t comm, ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, __func__, recvcount, stream);
+        struct redop_use use;
+
+        if (result)
+                return result;
+        if (comm->real)
+                return call_end(comm, FALLBACK(comm->fallback, ncclReduceScatter, sendbuff, recvbuff, recvcount,
+                                               datatype, op, comm->real, stream));
+        result = redop_take(comm, __func__, op, datatype, stream, &use);
+        if (!result) {
+                result = comm_result(comm, __func__,
+                                     rmx_reduce_scatter(comm->rmx, sendbuff, recvbuff, recvcount, datatype, use.redop,
+                                                        comm_stream(comm, stream)));
+                redop_drop(comm, &use);
+        }
+        return call_end(comm, result);
+}
+TWIN(ncclReduceScatter);
+
+ncclResult_t ncclAllReduceWithBias(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                   ncclRedOp_t op, ncclComm_t comm, ncclStream_t stream, const void *acc) {
+        ncclResult_t result = call_begin(comm, __func__, count, stream);
+
+        if (result)
+                return result;
+        if (comm->real)
+                return call_end(comm, FALLBACK(comm->fallback, ncclAllReduceWithBias, sendbuff, recvbuff, count,
+                                               datatype, op, comm->real, stream, acc));
+        return call_end(comm, error_raise(ncclInvalidUsage,
+                                          "%s: the daemon adds no bias; call ncclAllReduce and add it", __func__));
+}
+TWIN(ncclAllReduceWithBias);
+
+/* ---- without ----------------------------------------------------------------------------------------------------- */
+ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                           ncclComm_t comm, ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, __func__, sendcount, stream);
+
+        if (result)
+                return result;
+        return call_end(comm, comm->real ? FALLBACK(comm->fallback, ncclAllGather, sendbuff, recvbuff, sendcount,
+                                                    datatype, comm->real, stream)
+                                         : comm_result(comm, __func__,
+                                                       rmx_all_gather(comm->rmx, sendbuff, recvbuff, sendcount,
+                                                                      datatype, comm_stream(comm, stream))));
+}
+TWIN(ncclAllGather);
+
+static ncclResult_t broadcast(const char *what, const void *sendbuff, void *recvbuff, size_t count,
+                              ncclDataType_t datatype, int root, ncclComm_t comm, ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, what, count, stream);
+
+        if (result)
+                return result;
+        return call_end(comm, comm->real ? FALLBACK(comm->fallback, ncclBroadcast, sendbuff, recvbuff, count, datatype,
+                                                    root, comm->real, stream)
+                                         : comm_result(comm, what,
+                                                       rmx_broadcast(comm->rmx, sendbuff, recvbuff, count, datatype,
+                                                                     (uint32_t)root, comm_stream(comm, stream))));
+}
+
+ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                           ncclComm_t comm, ncclStream_t stream) {
+        return broadcast(__func__, sendbuff, recvbuff, count, datatype, root, comm, stream);
+}
+TWIN(ncclBroadcast);
+
+ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                       ncclStream_t stream) {
+        return broadcast(__func__, buff, buff, count, datatype, root, comm, stream);
+}
+TWIN(ncclBcast);
+
+ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                        ncclComm_t comm, ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, __func__, count, stream);
+
+        if (result)
+                return result;
+        return call_end(comm, comm->real ? FALLBACK(comm->fallback, ncclGather, sendbuff, recvbuff, count, datatype,
+                                                    root, comm->real, stream)
+                                         : comm_result(comm, __func__,
+                                                       rmx_gather(comm->rmx, sendbuff, recvbuff, count, datatype,
+                                                                  (uint32_t)root, comm_stream(comm, stream))));
+}
+TWIN(ncclGather);
+
+ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                         ncclComm_t comm, ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, __func__, count, stream);
+
+        if (result)
+                return result;
+        return call_end(comm, comm->real ? FALLBACK(comm->fallback, ncclScatter, sendbuff, recvbuff, count, datatype,
+                                                    root, comm->real, stream)
+                                         : comm_result(comm, __func__,
+                                                       rmx_scatter(comm->rmx, sendbuff, recvbuff, count, datatype,
+                                                                   (uint32_t)root, comm_stream(comm, stream))));
+}
+TWIN(ncclScatter);
+
+static ncclResult_t all_to_all(const char *what, const void *sendbuff, void *recvbuff, size_t count,
+                               ncclDataType_t datatype, ncclComm_t comm, ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, what, count, stream);
+
+        if (result)
+                return result;
+        if (!comm->real)
+                result = comm_result(
+                        comm, what,
+                        rmx_all_to_all(comm->rmx, sendbuff, recvbuff, count, datatype, comm_stream(comm, stream)));
+        else if (comm->fallback->ncclAlltoAll)
+                result =
+                        FALLBACK(comm->fallback, ncclAlltoAll, sendbuff, recvbuff, count, datatype, comm->real, stream);
+        else
+                result =
+                        FALLBACK(comm->fallback, ncclAllToAll, sendbuff, recvbuff, count, datatype, comm->real, stream);
+        return call_end(comm, result);
+}
+
+ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+                          ncclStream_t stream) {
+        return all_to_all(__func__, sendbuff, recvbuff, count, datatype, comm, stream);
+}
+TWIN(ncclAlltoAll);
+
+ncclResult_t ncclAllToAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+                          ncclStream_t stream) {
+        return all_to_all(__func__, sendbuff, recvbuff, count, datatype, comm, stream);
+}
+TWIN(ncclAllToAll);
+
+ncclResult_t ncclAllToAllv(const void *sendbuff, const size_t sendcounts[], const size_t sdispls[], void *recvbuff,
+                           const size_t recvcounts[], const size_t rdispls[], ncclDataType_t datatype, ncclComm_t comm,
+                           ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, __func__, 0, stream);
+
+        if (result)
+                return result;
+        if (!comm->real)
+                result = comm_result(comm, __func__,
+                                     rmx_all_to_all_v(comm->rmx, sendbuff, sendcounts, sdispls, recvbuff, recvcounts,
+                                                      rdispls, datatype, comm_stream(comm, stream)));
+        else if (comm->fallback->ncclAllToAllv)
+                result = FALLBACK(comm->fallback, ncclAllToAllv, sendbuff, sendcounts, sdispls, recvbuff, recvcounts,
+                                  rdispls, datatype, comm->real, stream);
+        else
+                result = FALLBACK(comm->fallback, ncclAlltoAllv, sendbuff, sendcounts, sdispls, recvbuff, recvcounts,
+                                  rdispls, datatype, comm->real, stream);
+        return call_end(comm, result);
+}
+TWIN(ncclAllToAllv);
+
+ncclResult_t ncclAlltoAllv(const void *sendbuff, const size_t sendcounts[], const size_t sdispls[], void *recvbuff,
+                           const size_t recvcounts[], const size_t rdispls[], ncclDataType_t datatype, ncclComm_t comm,
+                           ncclStream_t stream) {
+        return ncclAllToAllv(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm, stream);
+}
+TWIN(ncclAlltoAllv);
+
+/* ---- between two ranks ------------------------------------------------------------------------------------------- */
+/* Kept until the end of the group, or called at once. */
+static ncclResult_t transfer(struct ncclComm *comm, const char *what, bool sends, void *address, size_t count,
+                             ncclDataType_t type, int peer, ncclStream_t stream) {
+        const struct transfer kept = {
+                .comm = comm, .address = address, .count = count, .type = type, .peer = (uint32_t)peer, .sends = sends};
+
+        if (comm->host && group_active())
+                return group_transfer(what, &kept);
+        return comm_result(
+                comm, what,
+                sends ? rmx_send(comm->rmx, address, count, type, (uint32_t)peer, comm_stream(comm, stream))
+                      : rmx_recv(comm->rmx, address, count, type, (uint32_t)peer, comm_stream(comm, stream)));
+}
+
+ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, __func__, count, stream);
+
+        if (result)
+                return result;
+        return call_end(
+                comm, comm->real
+                              ? FALLBACK(comm->fallback, ncclSend, sendbuff, count, datatype, peer, comm->real, stream)
+                              : transfer(comm, __func__, true, (void *)sendbuff, count, datatype, peer, stream));
+}
+TWIN(ncclSend);
+
+ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      ncclStream_t stream) {
+        ncclResult_t result = call_begin(comm, __func__, count, stream);
+
+        if (result)
+                return result;
+        return call_end(comm, comm->real ? FALLBACK(comm->fallback, ncclRecv, recvbuff, count, datatype, peer,
+                                                    comm->real, stream)
+                                         : transfer(comm, __func__, false, recvbuff, count, datatype, peer, stream));
+}
+TWIN(ncclRecv);

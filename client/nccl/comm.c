@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The life of a handle
+ *
+ * A handle is given to the program before the communicator exists, if that is made without blocking, and programs call
+ * on it from several threads: one collects, one watches, one aborts. So each call enters and exits (users), and whoever
+ * ends the communicator first forbids new calls, then breaks those at work, if it aborts, and waits for them to leave.
+ * One thing an abort cannot wait for: that communicators are made, this one or others from it, which takes as long as
+ * another rank is missing. An aborted communicator in that state is left to who makes, and ends when that does.
+ *
+ * Memory of handles is kept and used again, so that a stale handle is met by its changed magic and not by whatever else
+ * would lie there.
+ */
+#include "client/nccl/comm.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/nccl/create.h"
+#include "client/nccl/error.h"
+#include "client/nccl/export.h"
+#include "client/nccl/fallback.h"
+#include "client/nccl/log.h"
+#include "client/nccl/redop.h"
+#include "client/nccl/session.h"
+#include "railmux/railmux.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users or n_pending went down */
+static struct ncclComm *spare;                            /* under mutex */
+
+void comm_lock(void) {
+        pthread_mutex_lock(&mutex);
+}
+void comm_unlock(void) {
+        pthread_mutex_unlock(&mutex);
+}
+
+/* ---- the object -------------------------------------------------------------------------------------------------- */
+struct ncclComm *comm_new(void) {
+        struct ncclComm *comm;
+
+        comm_lock();
+        comm = spare;
+        if (comm)
+                spare = comm->next;
+        comm_unlock();
+        if (!comm)
+                comm = malloc(sizeof(*comm));
+        if (!comm)
+                return NULL;
+        *comm = (struct ncclComm){
+                .magic = COMM_MAGIC, .generation = session_generation(), .device = -1, .gpu = -1, .users = 1};
+        atomic_store(&comm->state, ncclInProgress);
+        return comm;
+}
+
+void comm_recycle(struct ncclComm *comm) {
+        turns_free(comm);
+        scalars_free(comm);
+        comm->session = session_put(comm->session);
+        comm->rmx = NULL;
+        comm->real = NULL;
+        comm_lock();
+        comm->magic = 0;
+        comm->next = spare;
+        spare = comm;
+        comm_unlock();
+}
+
+/* ---- calls at work ----------------------------------------------------------------------------------------------- */
+ncclResult_t comm_valid(const struct ncclComm *comm, const char *what) {
+        if (!comm)
+                return error_raise(ncclInvalidArgument, "%s: comm is NULL", what);
+        if (comm->magic != COMM_MAGIC)
+                return error_raise(ncclInvalidArgument,
+                                   "%s: comm %p is no communicator, or one that has been destroyed", what,
+                                   (const void *)comm);
+        if (comm->generation != session_generation())
+                return error_raise(ncclInvalidUsage,
+                                   "%s: this communicator belongs to the parent process; after fork() the child makes "
+                                   "its own",
+                                   what);
+        return ncclSuccess;
+}
+
+ncclResult_t comm_enter_any(struct ncclComm *comm, const char *what) {
+        ncclResult_t result = comm_valid(comm, what);
+
+        if (result)
+                return result;
+        if (atomic_fetch_add(&comm->users, 1) & COMM_CLOSING)
+                result = error_raise(ncclInvalidArgument, "%s: this communicator is being destroyed", what);
+        else if (atomic_load(&comm->state) == ncclInProgress)
+                result =
+                        error_raise(ncclInvalidArgument,
+                                    "%s: this communicator is still being made; ncclCommGetAsyncError tells when it is "
+                                    "ready",
+                                    what);
+        else if (atomic_load(&comm->state))
+                result = error_raise(ncclInvalidUsage, "%s: this communicator could not be made", what);
+        if (result)
+                comm_exit(comm);
+        return result;
+}
+
+ncclResult_t comm_enter(struct ncclComm *comm, const char *what) {
+        ncclResult_t result = comm_enter_any(comm, what);
+
+        if (!result && atomic_load(&comm->closed)) {
+                comm_exit(comm);
+                result = error_raise(ncclInvalidUsage, "%s: this communicator is finalized or revoked", what);
+        }
+        return result;
+}
+
+void comm_exit(struct ncclComm *comm) {
+        if (!(atomic_fetch_sub(&comm->users, 1) & COMM_CLOSING))
+                return;
+        comm_lock();
+        pthread_cond_broadcast(&changed);
+        comm_unlock();
+}
+
+ncclResult_t comm_result(struct ncclComm *comm, const char *what, int code) {
+        if (code == RMX_E_DAEMON_LOST)
+                atomic_store(&comm->session->lost, true);
+        return error_adopt(what, code);
+}
+
+void comm_pend(struct ncclComm *comm) {
+        comm_lock();
+        comm->n_pending++;
+        comm_unlock();
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* Under comm_lock, which it gives up: whoever made something is through with this one. Was it abandoned, the last of
+ * them ends it, and it is false. */
+static bool comm_release(struct ncclComm *comm) {
+        bool last = comm->abandoned && !comm->n_pending;
+
+        while (last && atomic_load(&comm->users) != (COMM_CLOSING | 1))
+                pthread_cond_wait(&changed, &mutex);
+        atomic_fetch_sub(&comm->users, 1);
+        pthread_cond_broadcast(&changed);
+        comm_unlock();
+        if (last)
+                (void)comm_end(comm, "ncclCommAbort", true);
+        return !last;
+}
+
+void comm_unpend(struct ncclComm *comm) {
+        comm_lock();
+        comm->n_pending--;
+        (void)comm_release(comm);
+}
+
+bool comm_made(struct ncclComm *comm, ncclResult_t result) {
+        comm_lock();
+        if (result)
+                atomic_store(&comm->error, result);
+        atomic_store(&comm->state, result);
+        return comm_release(comm);
+}
+
+bool comm_close(struct ncclComm *comm, bool abandon) {
+        bool ours;
+
+        atomic_fetch_or(&comm->users, COMM_CLOSING);
+        comm_lock();
+        comm->abandoned = abandon && (comm->n_pending || atomic_load(&comm->state) == ncclInProgress);
+        ours = !comm->abandoned;
+        while (ours && atomic_load(&comm->users) != COMM_CLOSING)
+                pthread_cond_wait(&changed, &mutex);
+        comm_unlock();
+        return ours;
+}
+
+int comm_abort(struct ncclComm *comm) {
+        if (atomic_load(&comm->state) != ncclSuccess || !comm->rmx || atomic_exchange(&comm->aborted, true))
+                return RMX_OK;
+        return rmx_comm_abort(comm->rmx);
+}
+
+ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
+        ncclResult_t result = ncclSuccess;
+        int r;
+
+        if (comm->real) {
+                result = abort ? FALLBACK(comm->fallback, ncclCommAbort, comm->real)
+                               : FALLBACK(comm->fallback, ncclCommDestroy, comm->real);
+        } else if (comm->rmx) {
+                if (abort && !atomic_load(&comm->aborted))
+                        (void)rmx_comm_abort(comm->rmx);
+                r = rmx_comm_destroy(comm->rmx);
+                /* A daemon that has gone has forgotten the rank, too. */
+                if (r != RMX_E_DAEMON_LOST && !abort)
+                        result = error_adopt(what, r);
+        }
+        log_line(LOG_INFO, "%s: comm %p rank %d of %d", what, (void *)comm, comm->rank, comm->n_ranks);
+        comm_recycle(comm);
+        return result;
+}
+
+/* ---- what a program may ask -------------------------------------------------------------------------------------- */
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
+        ncclResult_t result = comm_valid(comm, __func__);
+        int r;
+
+        if (result)
+                return result;
+        if (!asyncError)
+                return error_raise(ncclInvalidArgument, "%s: asyncError is NULL", __func__);
+        if (comm->real)
+                return FALLBACK(comm->fallback, ncclCommGetAsyncError, comm->real, asyncError);
+        if (atomic_fetch_add(&comm->users, 1) & COMM_CLOSING) {
+                comm_exit(comm);
+                *asyncError = ncclSuccess;
+                return ncclSuccess;
+        }
+        comm_lock();
+        result = comm->n_pending ? ncclInProgress : (ncclResult_t)atomic_load(&comm->state);
+        comm_unlock();
+        if (!result)
+                result = (ncclResult_t)atomic_load(&comm->error);
+        if (!result) {
+                r = rmx_comm_error(comm->rmx);
+                if (!r && atomic_load(&comm->session->lost))
+                        result = error_raise(ncclSystemError, "%s: the daemon is gone", __func__);
+                else if (r)
+                        result = error_adopt(__func__, r);
+                if (result)
+                        atomic_store(&comm->error, result);
+        }
+        comm_exit(comm);
+        *asyncError = result;
+        return ncclSuccess;
+}
+TWIN(ncclCommGetAsyncError);
+
+/* The three questions about a rank. */
+static ncclResult_t ask(struct ncclComm *comm, const char *what, const int *answer, int *ret_value) {
+        ncclResult_t result;
+
+        if (!ret_value)
+                return error_raise(ncclInvalidArgument, "%s: the pointer for the answer is NULL", what);
+        result = comm_enter_any(comm, what);
+        if (result)
+                return result;
+        *ret_value = *answer;
+        comm_exit(comm);
+        return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
+        if (comm && comm->magic == COMM_MAGIC && comm->real)
+                return FALLBACK(comm->fallback, ncclCommCount, comm->real, count);
+        return ask(comm, __func__, comm ? &comm->n_ranks : NULL, count);
+}
+TWIN(ncclCommCount);
+
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
+        if (comm && comm->magic == COMM_MAGIC && comm->real)
+                return FALLBACK(comm->fallback, ncclCommCuDevice, comm->real, device);
+        return ask(comm, __func__, comm ? &comm->device : NULL, device);
+}
+TWIN(ncclCommCuDevice);
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
+        if (comm && comm->magic == COMM_MAGIC && comm->real)
+                return FALLBACK(comm->fallback, ncclCommUserRank, comm->real, rank);
+        return ask(comm, __func__, comm ? &comm->rank : NULL, rank);
+}
+TWIN(ncclCommUserRank);

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* One rank of one communicator, as programs hold it. See comm.c for how it lives and ends. */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/nccl/config.h"
+#include "client/nccl/nccl.h"
+
+struct fallback;
+struct rmx_comm;
+struct scalar;
+struct session;
+struct turn;
+
+struct ncclComm {
+        uint64_t magic;
+        struct ncclComm *next; /* free ones */
+        uint32_t generation;   /* of the process that made it */
+
+        /* Where it is served: by the daemon, or by another library. */
+        struct session *session;
+        struct rmx_comm *rmx;
+        const struct fallback *fallback;
+        ncclComm_t real;
+
+        int rank, n_ranks;
+        int device; /* of the process's runtime; on the host backend the emulated GPU */
+        int32_t gpu;
+        bool host;
+        struct config config;
+
+        _Atomic int state;      /* ncclInProgress while it is made, then ncclSuccess or why it could not be made */
+        _Atomic int error;      /* sticky */
+        _Atomic bool closed;    /* finalized or revoked: no calls any more */
+        _Atomic bool aborted;   /* the other ranks know */
+        _Atomic bool ending;    /* it is to be destroyed or aborted, perhaps when a group ends */
+        _Atomic bool suspended; /* for what it is worth */
+        _Atomic uint32_t users; /* calls at work in it; COMM_CLOSING: it ends */
+
+        /* Under comm_lock. */
+        bool abandoned;         /* aborted while it was made, or while others were made from it: these end it */
+        uint32_t n_pending;     /* communicators that are being made from it */
+        uint32_t n_grown;       /* see derive.c */
+        struct turn *turns;     /* see derive.c */
+        struct scalar *scalars; /* see redop.c */
+};
+
+#define COMM_MAGIC   UINT64_C(0x726d784e43434c21)
+#define COMM_CLOSING 0x80000000u
+
+/* A fresh one, in progress, with one user: whoever makes it. NULL: no memory. */
+struct ncclComm *comm_new(void);
+/* Nobody has the handle any more. */
+void comm_recycle(struct ncclComm *comm);
+/* The making is over, well or not; the maker is a user no more. false: it was aborted meanwhile, and is gone. */
+bool comm_made(struct ncclComm *comm, ncclResult_t result);
+
+/* Is this a communicator, of this process? For calls that do not care what state it is in. */
+ncclResult_t comm_valid(const struct ncclComm *comm, const char *what);
+/* The same, and it is ready to be used. Goes with comm_exit if it is ncclSuccess. */
+ncclResult_t comm_enter(struct ncclComm *comm, const char *what);
+/* As comm_enter, for one that may be failed or revoked. */
+ncclResult_t comm_enter_any(struct ncclComm *comm, const char *what);
+void comm_exit(struct ncclComm *comm);
+/* error_adopt, for what a call on comm returned. */
+ncclResult_t comm_result(struct ncclComm *comm, const char *what, int code);
+/* What the stream argument is for librailmux. */
+static inline void *comm_stream(const struct ncclComm *comm, ncclStream_t stream) {
+        return comm->host ? NULL : (void *)stream;
+}
+
+/* Another is made from this one, which has been entered; while any is, its asynchronous state is ncclInProgress. */
+void comm_pend(struct ncclComm *comm);
+/* That is over; exits. */
+void comm_unpend(struct ncclComm *comm);
+
+/* No call may begin any more. Waits until those at work are over. With `abandon` it does not wait for the making of
+ * this one, or of others from it: then it returns false, and who makes ends it. */
+bool comm_close(struct ncclComm *comm, bool abandon);
+/* Ends what is at work in it, on all ranks; it stays to be left. Nothing for one that is being made. */
+int comm_abort(struct ncclComm *comm);
+/* Leaves, and frees the object. */
+ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort);
+
+/* Guards what its comments say; held for moments. */
+void comm_lock(void);
+void comm_unlock(void);

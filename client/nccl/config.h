@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* What a program may say about a communicator, of which the daemon needs little. */
+#include <stdbool.h>
+
+#include "client/nccl/nccl.h"
+
+struct config {
+        bool blocking;
+        char name[64]; /* "": none */
+};
+
+/* The library's defaults, NCCL_COMM_BLOCKING included. */
+struct config config_default(void);
+/* Defaults, overlaid by what is given, which may be NULL. */
+ncclResult_t config_read(const char *what, const ncclConfig_t *given, struct config defaults,
+                         struct config *ret_config);

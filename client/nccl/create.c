@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Making a communicator means waiting for the other ranks. One thread may hold several ranks, by ncclCommInitAll or by
+ * calls in a group; then each waits in a thread of its own, or none would ever come. A communicator that is made
+ * without blocking gets a thread, too. Splits of one parent go one after another, in the order of their calls, since
+ * that is how ranks know which split is which.
+ *
+ * What a group has to end is ended after its calls were issued, each in a thread again: a destroy waits for peers,
+ * which may be other handles in the same group.
+ */
+#include "client/nccl/create.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/nccl/device.h"
+#include "client/nccl/error.h"
+#include "client/nccl/group.h"
+#include "client/nccl/log.h"
+#include "client/nccl/session.h"
+#include "railmux/railmux.h"
+
+_Static_assert(sizeof(ncclUniqueId) == sizeof(struct rmx_id), "ids are handed on as they are");
+
+struct job *job_new(enum job_kind kind, const char *what) {
+        struct job *job = calloc(1, sizeof(*job));
+
+        if (!job) {
+                error_raise(ncclSystemError, "%s: out of memory", what);
+                return NULL;
+        }
+        job->kind = kind;
+        job->what = what;
+        return job;
+}
+
+/* ---- what a job does --------------------------------------------------------------------------------------------- */
+static int join(struct job *job, struct ncclComm *comm, struct session *session) {
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = comm->gpu};
+        struct rmx_id id;
+
+        if (comm->config.name[0])
+                options.name = comm->config.name;
+        memcpy(&id, &job->id, sizeof(id));
+        return rmx_comm_create(session->rmx, &id, (uint32_t)comm->n_ranks, (uint32_t)comm->rank, &options, &comm->rmx);
+}
+
+static ncclResult_t place(struct job *job, struct ncclComm *comm, struct session *session) {
+        comm->host = session->host;
+        if (!session->host)
+                return device_match(job->what, session->rmx, comm->device, &comm->gpu);
+        comm->gpu = (job->spread ? comm->device : comm->rank) % (int32_t)rmx_session_gpu_count(session->rmx);
+        comm->device = comm->gpu;
+        if (device_present())
+                log_line(LOG_WARN, "%s: the daemon serves emulated GPUs, on which only host memory can be used",
+                         job->what);
+        return ncclSuccess;
+}
+
+/* The daemon may have been replaced since the session was opened: then once more. */
+static ncclResult_t run_join(struct job *job) {
+        struct ncclComm *comm = job->comm;
+        struct session *session;
+        ncclResult_t result;
+        int r = RMX_E_DAEMON_LOST;
+
+        for (int attempt = 0; attempt < 2 && r == RMX_E_DAEMON_LOST; attempt++) {
+                result = session_get(job->what, &session);
+                if (!result)
+                        result = place(job, comm, session);
+                if (result)
+                        return result;
+                r = join(job, comm, session);
+                if (r == RMX_E_DAEMON_LOST)
+                        session_lose(session);
+                if (r)
+                        session = session_put(session);
+        }
+        comm->session = r ? NULL : session;
+        return error_adopt(job->what, r);
+}
+
+static ncclResult_t run_split(struct job *job) {
+        struct ncclComm *comm = job->comm, *parent = job->parent;
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = parent->gpu};
+        struct rmx_comm *rmx = NULL;
+        int r;
+
+        if (comm && comm->config.name[0])
+                options.name = comm->config.name;
+        r = rmx_comm_split(parent->rmx, job->colour, job->key, &options, &rmx);
+        if (r || !comm)
+                return error_adopt(job->what, r);
+        comm->rmx = rmx;
+        comm->session = session_ref(parent->session);
+        comm->rank = (int)rmx_comm_rank(rmx);
+        comm->n_ranks = (int)rmx_comm_size(rmx);
+        return ncclSuccess;
+}
+
+static ncclResult_t run_derive(struct job *job) {
+        struct rmx_id id;
+        int r;
+
+        r = rmx_comm_id(job->parent->rmx, job->number, &id);
+        if (!r) {
+                memcpy(&job->id, &id, sizeof(id));
+                r = join(job, job->comm, job->parent->session);
+        }
+        if (!r)
+                job->comm->session = session_ref(job->parent->session);
+        return error_adopt(job->what, r);
+}
+
+static ncclResult_t run_end(struct job *job) {
+        if (job->abort)
+                (void)comm_abort(job->comm);
+        return comm_close(job->comm, job->abort) ? comm_end(job->comm, job->what, job->abort) : ncclSuccess;
+}
+
+static ncclResult_t job_run(struct job *job) {
+        switch (job->kind) {
+        case JOB_JOIN:
+                return run_join(job);
+        case JOB_SPLIT:
+                return run_split(job);
+        case JOB_DERIVE:
+                return run_derive(job);
+        default:
+                return run_end(job);
+        }
+}
+
+/* Tells the handle how it went. given: the program has it already, and may be asking. */
+static void job_finish(struct job *job, bool given) {
+        struct ncclComm *comm = job->kind == JOB_END ? NULL : job->comm;
+
+        if (comm && !job->result)
+                log_line(LOG_INFO, "%s: comm %p rank %d of %d on GPU %d (%s)", job->what, (void *)comm, comm->rank,
+                         comm->n_ranks, comm->gpu, comm->host ? "host" : "device");
+        if (comm && (given || !job->result)) {
+                if (!comm_made(comm, job->result) && !given) {
+                        *job->ret_comm = NULL;
+                        job->result = error_raise(ncclInvalidUsage, "%s: aborted meanwhile", job->what);
+                }
+        } else if (comm) {
+                *job->ret_comm = NULL;
+                comm_recycle(comm);
+        }
+        if (job->parent)
+                comm_unpend(job->parent);
+}
+
+static void job_do(struct job *job, bool given) {
+        job->result = job_run(job);
+        job_finish(job, given);
+}
+
+static void *job_thread(void *userdata) {
+        struct job *job = userdata, *next;
+
+        for (; job; job = next) {
+                next = job->next;
+                job_do(job, true);
+                free(job);
+        }
+        return NULL;
+}
+
+static bool job_blocks(const struct job *job) {
+        return job->kind == JOB_END || (job->comm ? job->comm->config.blocking : job->parent->config.blocking);
+}
+
+/* The program's signals are for its own threads. */
+static int thread_start(pthread_t *ret_thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                        struct job *job) {
+        sigset_t all, before;
+        int r;
+
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = pthread_create(ret_thread, attributes, run, job);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        return r;
+}
+
+/* In a thread that nobody waits for; a list goes one after another. */
+static ncclResult_t job_detach(struct job *job) {
+        struct job *next;
+        pthread_attr_t attributes;
+        pthread_t thread;
+        int r;
+
+        pthread_attr_init(&attributes);
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        r = thread_start(&thread, &attributes, job_thread, job);
+        pthread_attr_destroy(&attributes);
+        if (!r)
+                return ncclInProgress;
+        for (; job; job = next) {
+                next = job->next;
+                job->result = error_raise(ncclSystemError, "%s: no thread can be started", job->what);
+                job_finish(job, false);
+                free(job);
+        }
+        return ncclSystemError;
+}
+
+ncclResult_t job_submit(struct job *job) {
+        ncclResult_t result;
+
+        if (job->parent)
+                comm_pend(job->parent);
+        if (group_add(job))
+                return job_blocks(job) ? ncclSuccess : ncclInProgress;
+        if (!job_blocks(job))
+                return job_detach(job);
+        job_do(job, false);
+        result = job->result;
+        free(job);
+        return result;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+/* A job and those after it that have to wait for it. */
+static void *chain_thread(void *userdata) {
+        struct job *job = userdata;
+
+        for (struct job *next = job; next; next = next->next)
+                if (next == job || (next->taken && next->parent == job->parent))
+                        next->result = job_run(next);
+        return NULL;
+}
+
+/* Is an earlier one of the list going to run it? */
+static bool is_chained(const struct job *first, const struct job *job) {
+        for (; job->parent && first != job; first = first->next)
+                if (first->parent == job->parent)
+                        return true;
+        return false;
+}
+
+/* All in threads: this one may have calls recorded in librailmux's group, where nothing can be made. */
+static ncclResult_t run_all(struct job *jobs) {
+        ncclResult_t result = ncclSuccess;
+
+        for (struct job *job = jobs; job; job = job->next) {
+                job->result = ncclSystemError; /* until it has run */
+                job->taken = is_chained(jobs, job);
+        }
+        for (struct job *job = jobs; job; job = job->next) {
+                job->started = !job->taken && !thread_start(&job->thread, NULL, chain_thread, job);
+                if (!job->taken && !job->started)
+                        error_raise(ncclSystemError, "%s: no thread can be started", job->what);
+        }
+        for (struct job *job = jobs; job; job = job->next)
+                if (job->started)
+                        pthread_join(job->thread, NULL);
+        for (struct job *job = jobs; job; job = job->next)
+                if (!result)
+                        result = job->result;
+        return result;
+}
+
+/* Moves what is of the kind to a list of its own, in the same order. */
+static struct job *jobs_select(struct job **jobs, bool ends, bool blocking) {
+        struct job *selected = NULL, **end = &selected;
+
+        while (*jobs) {
+                struct job *job = *jobs;
+
+                if ((job->kind == JOB_END) != ends || job_blocks(job) != blocking) {
+                        jobs = &job->next;
+                        continue;
+                }
+                *jobs = job->next;
+                job->next = NULL;
+                *end = job;
+                end = &job->next;
+        }
+        return selected;
+}
+
+/* The first of the list with all that have the same parent. */
+static struct job *jobs_chain(struct job **jobs) {
+        struct job *first = *jobs, *end = first;
+
+        *jobs = first->next;
+        first->next = NULL;
+        while (first->parent && *jobs) {
+                if ((*jobs)->parent != first->parent) {
+                        jobs = &(*jobs)->next;
+                        continue;
+                }
+                end->next = *jobs;
+                end = *jobs;
+                *jobs = end->next;
+                end->next = NULL;
+        }
+        return first;
+}
+
+static void jobs_finish(struct job *jobs, bool given) {
+        struct job *next;
+
+        for (; jobs; jobs = next) {
+                next = jobs->next;
+                job_finish(jobs, given);
+                free(jobs);
+        }
+}
+
+ncclResult_t jobs_run(struct job **jobs, bool ends) {
+        struct job *mine = jobs_select(jobs, ends, true), *background = jobs_select(jobs, ends, false);
+        ncclResult_t result = mine ? run_all(mine) : ncclSuccess, started;
+
+        jobs_finish(mine, false);
+        while (background) {
+                started = job_detach(jobs_chain(&background));
+                if (!result)
+                        result = started;
+        }
+        return result;
+}
+
+void jobs_drop(struct job **jobs) {
+        for (int blocking = 0; blocking < 2; blocking++) {
+                struct job *dropped = jobs_select(jobs, false, blocking);
+
+                for (struct job *job = dropped; job; job = job->next)
+                        job->result = ncclInvalidUsage;
+                jobs_finish(dropped, !blocking);
+        }
+}

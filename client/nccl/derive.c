@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Communicators from communicators.
+ *
+ * A split is librailmux's, and all ranks of the parent take part. Shrinking is for when some are dead and others do not
+ * answer, growing is with ranks that the parent does not know: there the members need an id in common without a word
+ * among them. rmx_comm_id() gives each the same one for the same number. The number says what the id is for: which
+ * ranks stay, and the how many-th time it is that just these do so; or the how many-th growth. Ranks that call with
+ * another list have another number, so they wait for each other and do not end up in one communicator by mistake.
+ */
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "client/nccl/comm.h"
+#include "client/nccl/create.h"
+#include "client/nccl/error.h"
+#include "client/nccl/export.h"
+#include "client/nccl/fallback.h"
+#include "client/nccl/group.h"
+#include "railmux/railmux.h"
+
+#include <string.h>
+
+struct turn {
+        struct turn *next;
+        uint64_t ranks; /* that stay */
+        uint32_t n;
+};
+
+#define NUMBER_GROW (UINT64_C(1) << 63) /* a shrink to rank 63 alone has other bits besides */
+
+void turns_free(struct ncclComm *comm) {
+        struct turn *turn, *next;
+
+        LL_FOREACH_SAFE(comm->turns, turn, next)
+        free(turn);
+        comm->turns = NULL;
+}
+
+/* How many times it was these before. */
+static bool turn_take(struct ncclComm *comm, uint64_t ranks, uint32_t *ret_turn) {
+        struct turn *turn;
+
+        comm_lock();
+        LL_SEARCH_SCALAR(comm->turns, turn, ranks, ranks);
+        if (!turn) {
+                turn = calloc(1, sizeof(*turn));
+                if (turn) {
+                        turn->ranks = ranks;
+                        LL_PREPEND(comm->turns, turn);
+                }
+        }
+        if (turn)
+                *ret_turn = turn->n++;
+        comm_unlock();
+        return turn != NULL;
+}
+
+/* A mix in which each bit of the input moves about half of the output (splitmix64's last step). */
+static uint64_t mix(uint64_t x) {
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        return x ^ x >> 31;
+}
+
+/* ---- of the fallback --------------------------------------------------------------------------------------------- */
+/* A handle for what the other library makes in comm->real. */
+static ncclResult_t wrap_begin(const struct fallback *fallback, struct ncclComm **ret_comm) {
+        ncclResult_t result = group_enter_fallback(fallback);
+        struct ncclComm *comm = result ? NULL : comm_new();
+
+        if (result)
+                return result;
+        if (!comm)
+                return error_raise(ncclSystemError, "out of memory");
+        comm->fallback = fallback;
+        *ret_comm = comm;
+        return ncclSuccess;
+}
+
+static ncclResult_t wrap_end(struct ncclComm *comm, ncclComm_t *newcomm, ncclResult_t result) {
+        if (result && result != ncclInProgress) {
+                comm_recycle(comm);
+                return result;
+        }
+        *newcomm = comm;
+        (void)comm_made(comm, ncclSuccess);
+        return result;
+}
+
+static ncclResult_t split_fallback(struct ncclComm *parent, int color, int key, ncclComm_t *newcomm,
+                                   ncclConfig_t *config) {
+        struct ncclComm *comm;
+        ncclResult_t result = wrap_begin(parent->fallback, &comm);
+
+        if (result)
+                return result;
+        result = FALLBACK(parent->fallback, ncclCommSplit, parent->real, color, key, &comm->real, config);
+        if (color != NCCL_SPLIT_NOCOLOR)
+                return wrap_end(comm, newcomm, result);
+        comm_recycle(comm);
+        *newcomm = NULL;
+        return result;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+/* A handle that is to come from the parent, which has been entered; the job takes over both. */
+static ncclResult_t derive(enum job_kind kind, const char *what, struct ncclComm *parent, ncclComm_t *newcomm,
+                           const ncclConfig_t *config, bool nothing, struct job **ret_job) {
+        struct config read, defaults = parent->config;
+        ncclResult_t result;
+        struct ncclComm *comm = NULL;
+        struct job *job;
+
+        defaults.name[0] = 0;
+        result = config_read(what, config, defaults, &read);
+        if (result)
+                return result;
+        job = job_new(kind, what);
+        if (!job)
+                return ncclSystemError;
+        if (!nothing) {
+                comm = comm_new();
+                if (!comm) {
+                        free(job);
+                        return error_raise(ncclSystemError, "%s: out of memory", what);
+                }
+                comm->config = read;
+                comm->host = parent->host;
+                comm->gpu = parent->gpu;
+                comm->device = parent->device;
+        }
+        job->comm = comm;
+        job->parent = parent;
+        job->ret_comm = newcomm;
+        *ret_job = job;
+        return ncclSuccess;
+}
+
+static ncclResult_t derive_end(struct ncclComm *parent, ncclResult_t result, struct job *job) {
+        if (result) {
+                comm_exit(parent);
+                return result;
+        }
+        *job->ret_comm = job->comm;
+        return job_submit(job);
+}
+
+/* ---- split ------------------------------------------------------------------------------------------------------- */
+static ncclResult_t split(const char *what, struct ncclComm *parent, int color, int key, ncclComm_t *newcomm,
+                          ncclConfig_t *config) {
+        ncclResult_t result = comm_enter(parent, what);
+        struct job *job = NULL;
+
+        if (result)
+                return result;
+        if (!newcomm || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
+                result = error_raise(ncclInvalidArgument, "%s: %s", what,
+                                     newcomm ? "color is negative, and not NCCL_SPLIT_NOCOLOR" : "newcomm is NULL");
+        } else if (parent->real) {
+                result = split_fallback(parent, color, key, newcomm, config);
+                comm_exit(parent);
+                return result;
+        } else {
+                result = derive(JOB_SPLIT, what, parent, newcomm, config, color == NCCL_SPLIT_NOCOLOR, &job);
+        }
+        if (!result) {
+                job->colour = color;
+                job->key = key;
+        }
+        return derive_end(parent, result, job);
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
+        return group_note(split(__func__, comm, color, key, newcomm, config));
+}
+TWIN(ncclCommSplit);
+
+/* ---- shrink ------------------------------------------------------------------------------------------------------ */
+static ncclResult_t survivors(const char *what, const struct ncclComm *parent, const int *exclude, int n,
+                              uint64_t *ret_ranks) {
+        uint64_t all = parent->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << parent->n_ranks) - 1, gone = 0;
+
+        if (!exclude || n < 1)
+                return error_raise(ncclInvalidArgument, "%s: a list of %d ranks to leave out", what, n);
+        for (int i = 0; i < n; i++) {
+                if (exclude[i] < 0 || exclude[i] >= parent->n_ranks || gone >> exclude[i] & 1)
+                        return error_raise(ncclInvalidArgument,
+                                           "%s: excludeRanksList[%d] is %d, which is no rank or stands there twice",
+                                           what, i, exclude[i]);
+                gone |= UINT64_C(1) << exclude[i];
+        }
+        if (gone >> parent->rank & 1)
+                return error_raise(ncclInvalidArgument, "%s: rank %d is in the list, so it must not call", what,
+                                   parent->rank);
+        *ret_ranks = all & ~gone;
+        return ncclSuccess;
+}
+
+static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int *exclude, int n, ncclComm_t *newcomm,
+                           const ncclConfig_t *config, int flags) {
+        struct job *job = NULL;
+        ncclResult_t result;
+        uint64_t ranks = 0;
+        uint32_t turn;
+
+        if (!newcomm || (flags & ~NCCL_SHRINK_ABORT))
+                result =
+                        error_raise(ncclInvalidArgument, "%s: %s", what, newcomm ? "unknown flags" : "newcomm is NULL");
+        else
+                result = survivors(what, parent, exclude, n, &ranks);
+        if (!result && (flags & NCCL_SHRINK_ABORT)) {
+                atomic_store(&parent->closed, true);
+                result = error_adopt(what, comm_abort(parent));
+        }
+        if (!result && !turn_take(parent, ranks, &turn))
+                result = error_raise(ncclSystemError, "%s: out of memory", what);
+        if (!result)
+                result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
+        if (!result) {
+                job->number = mix(ranks) + turn;
+                job->comm->n_ranks = __builtin_popcountll(ranks);
+                job->comm->rank = __builtin_popcountll(ranks & ((UINT64_C(1) << parent->rank) - 1));
+        }
+        return derive_end(parent, result, job);
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+                            ncclConfig_t *config, int shrinkFlags) {
+        ncclResult_t result = comm_enter_any(comm, __func__);
+        struct ncclComm *wrapped;
+
+        if (result)
+                return group_note(result);
+        if (!comm->real)
+                return group_note(
+                        shrink(__func__, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
+        result = wrap_begin(comm->fallback, &wrapped);
+        if (!result)
+                result = wrap_end(wrapped, newcomm,
+                                  FALLBACK(comm->fallback, ncclCommShrink, comm->real, excludeRanksList,
+                                           excludeRanksCount, &wrapped->real, config, shrinkFlags));
+        comm_exit(comm);
+        return group_note(result);
+}
+TWIN(ncclCommShrink);
+
+/* ---- grow -------------------------------------------------------------------------------------------------------- */
+static uint64_t grow_number(struct ncclComm *comm, bool take) {
+        uint64_t n;
+
+        comm_lock();
+        n = comm->n_grown;
+        comm->n_grown += take;
+        comm_unlock();
+        return mix(NUMBER_GROW | 1) + n;
+}
+
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *uniqueId) {
+        ncclResult_t result = comm_enter_any(comm, __func__);
+        struct rmx_id id;
+
+        if (result)
+                return group_note(result);
+        if (!uniqueId)
+                result = error_raise(ncclInvalidArgument, "%s: uniqueId is NULL", __func__);
+        else if (comm->real)
+                result = FALLBACK(comm->fallback, ncclCommGetUniqueId, comm->real, uniqueId);
+        else
+                result = error_adopt(__func__, rmx_comm_id(comm->rmx, grow_number(comm, false), &id));
+        if (!result && !comm->real)
+                memcpy(uniqueId, &id, sizeof(*uniqueId));
+        comm_exit(comm);
+        return group_note(result);
+}
+TWIN(ncclCommGetUniqueId);
+
+static ncclResult_t grow(const char *what, struct ncclComm *parent, int n_ranks, int rank, ncclComm_t *newcomm,
+                         const ncclConfig_t *config) {
+        struct job *job = NULL;
+        ncclResult_t result = ncclSuccess;
+
+        if (!newcomm || n_ranks <= parent->n_ranks)
+                result = error_raise(ncclInvalidArgument, "%s: %s", what,
+                                     newcomm ? "nRanks must be above the number of ranks that comm has"
+                                             : "newcomm is NULL");
+        else if (rank != -1 && rank != parent->rank)
+                result = error_raise(ncclInvalidArgument, "%s: a rank of comm keeps its number: rank must be -1", what);
+        if (!result)
+                result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
+        if (!result) {
+                job->number = grow_number(parent, true);
+                job->comm->n_ranks = n_ranks;
+                job->comm->rank = parent->rank;
+        }
+        return derive_end(parent, result, job);
+}
+
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+                          ncclConfig_t *config) {
+        struct ncclComm *wrapped;
+        ncclResult_t result;
+
+        if (!comm) {
+                if (!uniqueId)
+                        return group_note(error_raise(ncclInvalidArgument,
+                                                      "%s: a new rank needs the id that ncclCommGetUniqueId gave",
+                                                      __func__));
+                return ncclCommInitRankConfig(newcomm, nRanks, *uniqueId, rank, config);
+        }
+        result = comm_enter(comm, __func__);
+        if (result)
+                return group_note(result);
+        if (!comm->real)
+                return group_note(grow(__func__, comm, nRanks, rank, newcomm, config));
+        result = wrap_begin(comm->fallback, &wrapped);
+        if (!result)
+                result = wrap_end(wrapped, newcomm,
+                                  FALLBACK(comm->fallback, ncclCommGrow, comm->real, nRanks, uniqueId, rank,
+                                           &wrapped->real, config));
+        comm_exit(comm);
+        return group_note(result);
+}
+TWIN(ncclCommGrow);

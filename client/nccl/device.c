@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The library links no GPU runtime: the program brings its own, CUDA's or HIP's, and its calls are looked up where it
+ * is. First among what our own caller sees (dlsym); then in a runtime that was loaded privately, by the names that its
+ * library can have; last in NVIDIA's driver, since a program may have the runtime inside itself, invisibly.
+ *
+ * The calls that are used have the same shape in all three.
+ */
+#include "client/nccl/device.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <strings.h>
+
+#include "client/nccl/error.h"
+#include "client/nccl/log.h"
+#include "railmux/railmux.h"
+
+#define PCI_BYTES    32
+#define COPY_DEFAULT 4 /* the kind of copy that finds out itself: cudaMemcpyDefault, hipMemcpyDefault */
+
+struct runtime {
+        const char *name;
+        int (*count)(int *ret_count);
+        int (*get)(int *ret_device);
+        int (*set)(int device);
+        int (*pci)(char *pci, int size, int device);
+        int (*alloc)(void **ret_ptr, size_t size);
+        int (*free)(void *ptr);
+        int (*copy)(void *to, const void *from, size_t size, int kind, void *stream);
+        int (*wait)(void *stream);
+};
+
+/* Of each runtime, in the order of the struct; a call that is missing is not used. */
+static const struct {
+        const char *name;
+        const char *library[4];
+        const char *call[8];
+} kinds[] = {
+        {"CUDA",
+         {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"},
+         {"cudaGetDeviceCount", "cudaGetDevice", "cudaSetDevice", "cudaDeviceGetPCIBusId", "cudaMalloc", "cudaFree",
+          "cudaMemcpyAsync", "cudaStreamSynchronize"}},
+        {"HIP",
+         {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
+         {"hipGetDeviceCount", "hipGetDevice", "hipSetDevice", "hipDeviceGetPCIBusId", "hipMalloc", "hipFree",
+          "hipMemcpyAsync", "hipStreamSynchronize"}},
+        {"the CUDA driver",
+         {"libcuda.so.1", "libcuda.so.1", "libcuda.so.1", "libcuda.so.1"},
+         {"cuDeviceGetCount", "cuCtxGetDevice", "", "cuDeviceGetPCIBusId", "cuMemAlloc_v2", "cuMemFree_v2", "",
+          "cuStreamSynchronize"}},
+};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct runtime found; /* under mutex until complete; name is set last */
+static bool complete;
+
+static void *find_call(void *library, const char *name) {
+        return name[0] ? dlsym(library ? library : RTLD_DEFAULT, name) : NULL;
+}
+
+static bool runtime_fill(struct runtime *runtime, unsigned int kind, void *library) {
+        void *call[8];
+
+        for (unsigned int i = 0; i < 8; i++)
+                call[i] = find_call(library, kinds[kind].call[i]);
+        if (!call[0] || !call[1] || !call[3])
+                return false;
+        runtime->count = (int (*)(int *))call[0];
+        runtime->get = (int (*)(int *))call[1];
+        runtime->set = (int (*)(int))call[2];
+        runtime->pci = (int (*)(char *, int, int))call[3];
+        runtime->alloc = (int (*)(void **, size_t))call[4];
+        runtime->free = (int (*)(void *))call[5];
+        runtime->copy = (int (*)(void *, const void *, size_t, int, void *))call[6];
+        runtime->wait = (int (*)(void *))call[7];
+        runtime->name = kinds[kind].name;
+        return true;
+}
+
+/* A library that the process has loaded already, wherever it may be seen. */
+static void *library_loaded(unsigned int kind) {
+        void *library = NULL;
+
+        for (unsigned int i = 0; i < 4 && !library; i++)
+                library = dlopen(kinds[kind].library[i], RTLD_NOW | RTLD_NOLOAD);
+        return library;
+}
+
+/* NULL: there is none (yet; a program may load one later). */
+static const struct runtime *runtime_get(void) {
+        bool there;
+
+        pthread_mutex_lock(&mutex);
+        for (unsigned int kind = 0; kind < KINDS && !complete; kind++)
+                complete = runtime_fill(&found, kind, NULL);
+        for (unsigned int kind = 0; kind < KINDS && !complete; kind++) {
+                void *library = library_loaded(kind);
+
+                complete = library && runtime_fill(&found, kind, library);
+                if (library && !complete)
+                        dlclose(library);
+        }
+        there = complete;
+        pthread_mutex_unlock(&mutex);
+        return there ? &found : NULL;
+}
+
+int device_present(void) {
+        const struct runtime *runtime = runtime_get();
+        int count = 0;
+
+        return runtime && !runtime->count(&count) && count > 0;
+}
+
+int device_current(void) {
+        const struct runtime *runtime = runtime_get();
+        int device;
+
+        return runtime && !runtime->get(&device) ? device : -1;
+}
+
+ncclResult_t device_select(const char *what, int device) {
+        const struct runtime *runtime = runtime_get();
+        int r;
+
+        if (!runtime || !runtime->set)
+                return error_raise(ncclUnhandledCudaError, "%s: this process has no GPU runtime to select devices with",
+                                   what);
+        r = runtime->set(device);
+        return r ? error_raise(ncclUnhandledCudaError, "%s: %s cannot select device %d (error %d)", what, runtime->name,
+                               device, r)
+                 : ncclSuccess;
+}
+
+/* Domain, bus, device and function; runtimes differ in case and in the width of the domain. */
+static bool pci_equal(const char *a, const char *b) {
+        unsigned int x[4] = {0}, y[4] = {1};
+
+        return sscanf(a, "%x:%x:%x.%x", &x[0], &x[1], &x[2], &x[3]) == 4 &&
+               sscanf(b, "%x:%x:%x.%x", &y[0], &y[1], &y[2], &y[3]) == 4 && x[0] == y[0] && x[1] == y[1] &&
+               x[2] == y[2] && x[3] == y[3];
+}
+
+ncclResult_t device_match(const char *what, struct rmx_session *session, int device, int32_t *ret_gpu) {
+        const struct runtime *runtime = runtime_get();
+        char pci[PCI_BYTES] = "";
+        int r;
+
+        if (!runtime)
+                return error_raise(ncclUnhandledCudaError,
+                                   "%s: the daemon serves GPUs (%s), but this process has loaded no runtime for them",
+                                   what, rmx_session_backend(session));
+        r = runtime->pci(pci, (int)sizeof(pci), device);
+        if (r)
+                return error_raise(ncclUnhandledCudaError, "%s: %s gives no PCI address of device %d (error %d)", what,
+                                   runtime->name, device, r);
+        for (uint32_t gpu = 0; gpu < rmx_session_gpu_count(session); gpu++) {
+                if (!pci_equal(pci, rmx_session_gpu_pci(session, gpu)))
+                        continue;
+                *ret_gpu = (int32_t)gpu;
+                return ncclSuccess;
+        }
+        return error_raise(ncclInvalidUsage, "%s: device %d (%s) is not among the %u GPUs that the daemon serves", what,
+                           device, pci, rmx_session_gpu_count(session));
+}
+
+ncclResult_t device_alloc(const char *what, size_t size, void **ret_ptr) {
+        const struct runtime *runtime = runtime_get();
+        int r;
+
+        if (!runtime || !runtime->alloc)
+                return error_raise(ncclUnhandledCudaError, "%s: this process has no GPU runtime to allocate with",
+                                   what);
+        r = runtime->alloc(ret_ptr, size);
+        return r ? error_raise(ncclUnhandledCudaError, "%s: %s cannot allocate %zu bytes (error %d)", what,
+                               runtime->name, size, r)
+                 : ncclSuccess;
+}
+
+ncclResult_t device_release(const char *what, void *ptr) {
+        const struct runtime *runtime = runtime_get();
+        int r = runtime && runtime->free ? runtime->free(ptr) : -1;
+
+        return r ? error_raise(ncclUnhandledCudaError, "%s: cannot free %p (error %d)", what, ptr, r) : ncclSuccess;
+}
+
+ncclResult_t device_read(const char *what, void *to, const void *from, size_t size, void *stream) {
+        const struct runtime *runtime = runtime_get();
+        int r;
+
+        if (!runtime || !runtime->copy || !runtime->wait)
+                return error_raise(ncclUnhandledCudaError, "%s: this process has no GPU runtime to read %p with", what,
+                                   from);
+        r = runtime->copy(to, from, size, COPY_DEFAULT, stream);
+        if (!r)
+                r = runtime->wait(stream);
+        return r ? error_raise(ncclUnhandledCudaError,
+                               "%s: cannot read the factor at %p (error %d); it cannot be captured in a graph", what,
+                               from, r)
+                 : ncclSuccess;
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Results and their texts. */
+#include "client/nccl/nccl.h"
+
+/* Remembers the sentence for ncclGetLastError, logs it, returns result. */
+ncclResult_t error_raise(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What a call of librailmux returned: its code as a result, its sentence as ours. */
+ncclResult_t error_adopt(const char *what, int code);
+ncclResult_t error_of_code(int code);

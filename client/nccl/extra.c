@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What programs ask for and mostly do without: memory of communicators (theirs is the daemon's, so they have none), the
+ * device API and one-sided calls (not there: a program cannot reach the daemon's staging), and RCCL's questions about
+ * algorithms.
+ */
+#include <string.h>
+
+#include "client/nccl/comm.h"
+#include "client/nccl/error.h"
+#include "client/nccl/export.h"
+#include "client/nccl/fallback.h"
+#include "client/nccl/group.h"
+
+static ncclResult_t unsupported(struct ncclComm *comm, const char *what) {
+        ncclResult_t result = comm_valid(comm, what);
+
+        return group_note(result ? result : error_raise(ncclInvalidUsage, "%s: railmux does not have this call", what));
+}
+
+/* A call that only another library can answer. */
+#define ONLY_FALLBACK(comm, name, ...)                                                                                 \
+        ((comm) && (comm)->magic == COMM_MAGIC && (comm)->real                                                         \
+                 ? group_note(FALLBACK((comm)->fallback, name, __VA_ARGS__))                                           \
+                 : unsupported(comm, #name))
+
+/* ---- memory of a communicator ------------------------------------------------------------------------------------ */
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
+        ncclResult_t result = comm_enter(comm, __func__);
+
+        if (result)
+                return group_note(result);
+        if (comm->real)
+                result = FALLBACK(comm->fallback, ncclCommSuspend, comm->real, flags);
+        else if (flags != NCCL_SUSPEND_MEM)
+                result = error_raise(ncclInvalidArgument, "%s: flags 0x%x, must be NCCL_SUSPEND_MEM", __func__,
+                                     (unsigned int)flags);
+        else if (atomic_exchange(&comm->suspended, true))
+                result = error_raise(ncclInvalidUsage, "%s: it is suspended already", __func__);
+        comm_exit(comm);
+        return group_note(result);
+}
+TWIN(ncclCommSuspend);
+
+ncclResult_t ncclCommResume(ncclComm_t comm) {
+        ncclResult_t result = comm_enter(comm, __func__);
+
+        if (result)
+                return group_note(result);
+        if (comm->real)
+                result = FALLBACK(comm->fallback, ncclCommResume, comm->real);
+        else if (!atomic_exchange(&comm->suspended, false))
+                result = error_raise(ncclInvalidUsage, "%s: it is not suspended", __func__);
+        comm_exit(comm);
+        return group_note(result);
+}
+TWIN(ncclCommResume);
+
+ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value) {
+        ncclResult_t result = comm_enter(comm, __func__);
+
+        if (result)
+                return group_note(result);
+        if (comm->real)
+                result = FALLBACK(comm->fallback, ncclCommMemStats, comm->real, stat, value);
+        else if (!value || (int)stat < ncclStatGpuMemSuspend || (int)stat > ncclStatGpuMemTotal)
+                result = error_raise(ncclInvalidArgument, "%s: %s", __func__,
+                                     value ? "there is no such statistic" : "value is NULL");
+        else
+                *value = stat == ncclStatGpuMemSuspended && atomic_load(&comm->suspended);
+        comm_exit(comm);
+        return group_note(result);
+}
+TWIN(ncclCommMemStats);
+
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *props) {
+        ncclResult_t result = comm_enter_any(comm, __func__);
+        ncclCommProperties_t mine;
+
+        if (result)
+                return group_note(result);
+        if (comm->real) {
+                result = FALLBACK(comm->fallback, ncclCommQueryProperties, comm->real, props);
+        } else if (!props || props->magic != NCCL_API_MAGIC || props->size < offsetof(ncclCommProperties_t, rank)) {
+                result = error_raise(ncclInvalidArgument,
+                                     "%s: props is not initialised with NCCL_COMM_PROPERTIES_INITIALIZER", __func__);
+        } else {
+                mine = (ncclCommProperties_t){.size = props->size,
+                                              .magic = props->magic,
+                                              .version = props->version,
+                                              .rank = comm->rank,
+                                              .nRanks = comm->n_ranks,
+                                              .cudaDev = comm->device,
+                                              .nvmlDev = comm->device,
+                                              .nLsaTeams = comm->n_ranks};
+                memcpy(props, &mine, mine.size < sizeof(mine) ? mine.size : sizeof(mine));
+        }
+        comm_exit(comm);
+        return group_note(result);
+}
+TWIN(ncclCommQueryProperties);
+
+/* ---- one-sided calls and the device API -------------------------------------------------------------------------- */
+ncclResult_t ncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
+                           size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                           ncclStream_t stream) {
+        return ONLY_FALLBACK(comm, ncclPutSignal, localbuff, count, datatype, peer, peerWin, peerWinOffset, sigIdx, ctx,
+                             flags, comm->real, stream);
+}
+TWIN(ncclPutSignal);
+
+ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, ncclStream_t stream) {
+        return ONLY_FALLBACK(comm, ncclSignal, peer, sigIdx, ctx, flags, comm->real, stream);
+}
+TWIN(ncclSignal);
+
+ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, ncclStream_t stream) {
+        return ONLY_FALLBACK(comm, ncclWaitSignal, nDesc, signalDescs, comm->real, stream);
+}
+TWIN(ncclWaitSignal);
+
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t *reqs, ncclDevComm_t *outDevComm) {
+        return ONLY_FALLBACK(comm, ncclDevCommCreate, comm->real, reqs, outDevComm);
+}
+TWIN(ncclDevCommCreate);
+
+ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t *devComm) {
+        return ONLY_FALLBACK(comm, ncclDevCommDestroy, comm->real, devComm);
+}
+TWIN(ncclDevCommDestroy);
+
+/* ---- RCCL's ------------------------------------------------------------------------------------------------------ */
+/* The daemon chooses plans; there is one answer, and its name says who. */
+ncclResult_t rcclGetAlgoInfo(ncclComm_t comm, int coll, uint64_t count, ncclDataType_t dataType, int collNetSupport,
+                             int nvlsSupport, int numPipeOps, int *algo, int *protocol, int *maxChannels) {
+        ncclResult_t result = comm_valid(comm, __func__);
+
+        (void)coll;
+        (void)count;
+        (void)dataType;
+        (void)collNetSupport;
+        (void)nvlsSupport;
+        (void)numPipeOps;
+        if (result)
+                return result;
+        if (!algo || !protocol || !maxChannels)
+                return error_raise(ncclInvalidArgument, "%s: a pointer for an answer is NULL", __func__);
+        *algo = *protocol = 0;
+        *maxChannels = 1;
+        return ncclSuccess;
+}
+
+ncclResult_t rcclGetAlgoName(int algo, const char **name) {
+        (void)algo;
+        if (!name)
+                return error_raise(ncclInvalidArgument, "%s: name is NULL", __func__);
+        *name = "railmux";
+        return ncclSuccess;
+}
+
+ncclResult_t rcclGetProtocolName(int protocol, const char **name) {
+        (void)protocol;
+        if (!name)
+                return error_raise(ncclInvalidArgument, "%s: name is NULL", __func__);
+        *name = "daemon";
+        return ncclSuccess;
+}

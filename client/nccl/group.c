@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A group of a thread consists of up to three: collectives are recorded in librailmux's group, calls on communicators
+ * of another library in that one's, and communicators that are made or ended are a list of jobs here. Each is opened by
+ * its first call. At the outermost end communicators are made, calls issued, and communicators ended, in this order.
+ *
+ * The first error of a call in the group is the result of its end, and then nothing of the group happens, but that
+ * communicators are still ended. librailmux's group is thrown away by a call that spoils it.
+ */
+#include "client/nccl/group.h"
+
+#include <stdlib.h>
+
+#include "client/nccl/comm.h"
+#include "client/nccl/create.h"
+#include "client/nccl/error.h"
+#include "client/nccl/export.h"
+#include "client/nccl/fallback.h"
+#include "client/nccl/session.h"
+#include "client/nccl/transfer.h"
+#include "railmux/railmux.h"
+
+struct group {
+        unsigned int depth;
+        ncclResult_t error;
+        bool issues; /* librailmux's group is open */
+        const struct fallback *fallback;
+        struct transfers transfers;
+        struct job *jobs;
+        struct ncclComm **comms; /* entered until the end */
+        unsigned int n_comms, capacity;
+};
+
+static _Thread_local struct group group;
+
+ncclResult_t group_note(ncclResult_t result) {
+        if (group.depth && !group.error && result != ncclSuccess && result != ncclInProgress)
+                group.error = result;
+        return result;
+}
+
+bool group_add(struct job *job) {
+        struct job **end = &group.jobs;
+
+        if (!group.depth)
+                return false;
+        while (*end)
+                end = &(*end)->next;
+        *end = job;
+        return true;
+}
+
+static ncclResult_t group_keep(struct ncclComm *comm) {
+        struct ncclComm **comms;
+
+        for (unsigned int i = group.n_comms; i > 0; i--)
+                if (group.comms[i - 1] == comm)
+                        return ncclSuccess;
+        if (group.n_comms == group.capacity) {
+                unsigned int capacity = group.capacity ? 2 * group.capacity : 8;
+
+                comms = reallocarray(group.comms, capacity, sizeof(struct ncclComm *));
+                if (!comms)
+                        return error_raise(ncclSystemError, "a group has no memory left");
+                group.comms = comms;
+                group.capacity = capacity;
+        }
+        atomic_fetch_add(&comm->users, 1);
+        group.comms[group.n_comms++] = comm;
+        return ncclSuccess;
+}
+
+ncclResult_t group_enter(struct ncclComm *comm) {
+        ncclResult_t result;
+
+        if (!group.depth)
+                return ncclSuccess;
+        result = group_keep(comm);
+        if (!result && !group.issues) {
+                result = error_adopt("ncclGroupStart", rmx_group_start());
+                group.issues = !result;
+        }
+        return result;
+}
+
+bool group_active(void) {
+        return group.depth != 0;
+}
+
+ncclResult_t group_transfer(const char *what, const struct transfer *transfer) {
+        ncclResult_t result = group_keep(transfer->comm);
+
+        return result ? result : transfers_add(&group.transfers, what, transfer);
+}
+
+ncclResult_t group_enter_fallback(const struct fallback *fallback) {
+        ncclResult_t result;
+
+        if (!group.depth || group.fallback)
+                return ncclSuccess;
+        result = FALLBACK(fallback, ncclGroupStart);
+        if (!result)
+                group.fallback = fallback;
+        return result;
+}
+
+static void release(struct group *g) {
+        for (unsigned int i = 0; i < g->n_comms; i++)
+                comm_exit(g->comms[i]);
+        free(g->comms);
+        g->comms = NULL;
+        g->n_comms = 0;
+}
+
+static void probe(const struct group *g, int code) {
+        for (unsigned int i = 0; i < g->n_comms && code == RMX_E_DAEMON_LOST; i++)
+                session_probe(g->comms[i]->session);
+}
+
+static ncclResult_t issue(struct group *g, const char *what, bool drop) {
+        ncclResult_t result = ncclSuccess;
+        int r;
+
+        if (drop && g->issues) {
+                (void)rmx_barrier(NULL, NULL);
+                r = rmx_group_end();
+                result = error_of_code(r);
+        } else if (!drop && g->transfers.n) {
+                result = transfers_run(&g->transfers, what, g->issues, &r);
+                probe(g, r);
+        } else if (!drop && g->issues) {
+                r = rmx_group_end();
+                probe(g, r);
+                result = error_adopt(what, r);
+        }
+        transfers_free(&g->transfers);
+        return result;
+}
+
+/* drop: nothing is to happen, though nothing has failed. */
+static ncclResult_t group_finish(struct group *g, const char *what, bool drop) {
+        ncclResult_t result = g->error, next;
+
+        if (drop || result)
+                jobs_drop(&g->jobs);
+        else
+                result = jobs_run(&g->jobs, false);
+        next = issue(g, what, drop || (result && result != ncclInProgress));
+        if (!drop && (!result || result == ncclInProgress) && next)
+                result = next;
+        if (g->fallback) {
+                next = FALLBACK(g->fallback, ncclGroupEnd);
+                if (!result)
+                        result = next;
+        }
+        release(g);
+        next = jobs_run(&g->jobs, true);
+        return result ? result : next;
+}
+
+ncclResult_t ncclGroupStart(void) {
+        group.depth++;
+        return ncclSuccess;
+}
+TWIN(ncclGroupStart);
+
+static ncclResult_t end(const char *what, bool drop) {
+        struct group g;
+
+        if (!group.depth)
+                return error_raise(ncclInvalidUsage, "%s: this thread has no group; ncclGroupStart comes first", what);
+        if (--group.depth)
+                return ncclSuccess;
+        g = group;
+        group = (struct group){0};
+        return group_finish(&g, what, drop);
+}
+
+ncclResult_t ncclGroupEnd(void) {
+        return end(__func__, false);
+}
+TWIN(ncclGroupEnd);
+
+/* Says nothing about time: the plans are the daemon's, and no call predicts for them. */
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
+        if (simInfo && (simInfo->magic != NCCL_SIM_INFO_MAGIC || simInfo->size < sizeof(simInfo->size)))
+                return group_note(error_raise(ncclInvalidArgument,
+                                              "%s: simInfo is not initialised with NCCL_SIM_INFO_INITIALIZER",
+                                              __func__));
+        if (simInfo && simInfo->size >= sizeof(*simInfo))
+                simInfo->estimatedTime = NCCL_UNDEF_FLOAT;
+        return end(__func__, true);
+}
+TWIN(ncclGroupSimulateEnd);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The calling thread's group. See group.c. */
+#include <stdbool.h>
+
+#include "client/nccl/nccl.h"
+
+struct fallback;
+struct job;
+
+/* Keeps the first error of a group; returns result. Every call that may stand in a group ends with it. */
+ncclResult_t group_note(ncclResult_t result);
+/* Is a group open? Then the job waits for its end. */
+bool group_add(struct job *job);
+/* A call on comm comes, which has been entered: opens librailmux's group, and keeps the communicator until the end. */
+ncclResult_t group_enter(struct ncclComm *comm);
+struct transfer;
+/* A send or receive on the host backend, in a group. */
+bool group_active(void);
+ncclResult_t group_transfer(const char *what, const struct transfer *transfer);
+/* As group_enter, for a call to another library. */
+ncclResult_t group_enter_fallback(const struct fallback *fallback);

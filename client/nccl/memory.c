@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory and windows.
+ *
+ * Registration is a hint: what was not registered becomes known at its first use. Programs register one range with
+ * several communicators, and the daemon wants to hear of it once, so the library counts.
+ *
+ * Windows are answered as NCCL answers where it cannot have them: with success, and NULL for the window. Programs take
+ * that as "use the buffer as any other".
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "client/nccl/comm.h"
+#include "client/nccl/device.h"
+#include "client/nccl/error.h"
+#include "client/nccl/export.h"
+#include "client/nccl/fallback.h"
+#include "client/nccl/group.h"
+#include "client/nccl/log.h"
+#include "client/nccl/session.h"
+#include "railmux/railmux.h"
+
+struct registration {
+        struct registration *next, *prev;
+        struct session *session;
+        void *address;
+        size_t size;
+        uint32_t n;
+        uint64_t magic;
+};
+
+#define REGISTRATION_MAGIC UINT64_C(0x726d782d72656731)
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held during calls of librailmux: one range, one caller */
+static struct registration *registrations;                /* under mutex */
+
+/* ---- registration ------------------------------------------------------------------------------------------------ */
+/* *ret_handle is NULL if the daemon cannot know it, or has no room for it: then it is used as if it were not
+ * registered.
+ */
+static int registration_take(struct session *session, void *address, size_t size, struct registration **ret_handle) {
+        struct registration *found;
+        int r;
+
+        *ret_handle = NULL;
+        DL_FOREACH(registrations, found) {
+                if (found->session != session || found->address != address)
+                        continue;
+                if (size <= found->size) {
+                        found->n++;
+                        *ret_handle = found;
+                }
+                return RMX_OK;
+        }
+        r = rmx_buffer_register(session->rmx, address, size);
+        if (r == RMX_E_UNSUPPORTED || r == RMX_E_LIMIT || r == RMX_E_NO_MEMORY) {
+                log_line(LOG_INFO, "ncclCommRegister: %s", rmx_last_error());
+                return RMX_OK;
+        }
+        if (r)
+                return r;
+        found = calloc(1, sizeof(*found));
+        if (!found) {
+                (void)rmx_buffer_unregister(session->rmx, address);
+                return RMX_OK;
+        }
+        *found = (struct registration){
+                .session = session_ref(session), .address = address, .size = size, .n = 1, .magic = REGISTRATION_MAGIC};
+        DL_APPEND(registrations, found);
+        *ret_handle = found;
+        return RMX_OK;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle) {
+        ncclResult_t result = comm_enter_any(comm, __func__);
+        struct registration *registration;
+
+        if (result)
+                return group_note(result);
+        if (comm->real) {
+                result = FALLBACK(comm->fallback, ncclCommRegister, comm->real, buff, size, handle);
+        } else if (!handle || !buff || !size) {
+                result = error_raise(ncclInvalidArgument, "%s: %s", __func__,
+                                     handle ? "the range is empty" : "handle is NULL");
+        } else {
+                pthread_mutex_lock(&mutex);
+                result = error_adopt(__func__, registration_take(comm->session, buff, size, &registration));
+                pthread_mutex_unlock(&mutex);
+                if (!result)
+                        *handle = registration;
+        }
+        comm_exit(comm);
+        return group_note(result);
+}
+TWIN(ncclCommRegister);
+
+static ncclResult_t registration_drop(const char *what, struct registration *registration) {
+        struct registration *found;
+        int r = RMX_OK;
+
+        DL_SEARCH_SCALAR(registrations, found, magic, REGISTRATION_MAGIC);
+        for (; found && found != registration; found = found->next)
+                ;
+        if (!found)
+                return error_raise(ncclInvalidArgument, "%s: handle %p is none that ncclCommRegister gave", what,
+                                   (void *)registration);
+        if (--found->n)
+                return ncclSuccess;
+        DL_DELETE(registrations, found);
+        r = rmx_buffer_unregister(found->session->rmx, found->address);
+        session_put(found->session);
+        free(found);
+        return error_adopt(what, r == RMX_E_DAEMON_LOST ? RMX_OK : r);
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
+        ncclResult_t result = comm_valid(comm, __func__);
+
+        if (result)
+                return group_note(result);
+        if (comm->real)
+                return group_note(FALLBACK(comm->fallback, ncclCommDeregister, comm->real, handle));
+        if (!handle) /* what could not be registered */
+                return ncclSuccess;
+        pthread_mutex_lock(&mutex);
+        result = registration_drop(__func__, handle);
+        pthread_mutex_unlock(&mutex);
+        return group_note(result);
+}
+TWIN(ncclCommDeregister);
+
+/* ---- allocation -------------------------------------------------------------------------------------------------- */
+ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
+        const struct fallback *fallback = fallback_get();
+        struct session *session = NULL;
+        ncclResult_t result;
+        int r;
+
+        if (!ptr)
+                return error_raise(ncclInvalidArgument, "%s: ptr is NULL", __func__);
+        *ptr = NULL;
+        if (!size)
+                return ncclSuccess;
+        r = session_try(&session);
+        if (!r && session->host) {
+                r = rmx_mem_alloc(session->rmx, size, ptr);
+                if (r == RMX_E_DAEMON_LOST) { /* and perhaps replaced */
+                        session_lose(session);
+                        session = session_put(session);
+                        r = session_try(&session);
+                        r = r ? r : rmx_mem_alloc(session->rmx, size, ptr);
+                }
+        }
+        if (!session)
+                return fallback ? FALLBACK(fallback, ncclMemAlloc, ptr, size) : error_adopt(__func__, r);
+        result = session->host ? error_adopt(__func__, r) : device_alloc(__func__, size, ptr);
+        session_put(session);
+        return result;
+}
+TWIN(ncclMemAlloc);
+
+ncclResult_t ncclMemFree(void *ptr) {
+        const struct fallback *fallback = fallback_get();
+        struct session *session;
+        ncclResult_t result;
+        int r;
+
+        if (!ptr)
+                return ncclSuccess;
+        r = session_try(&session);
+        if (!r && !session->host)
+                result = device_release(__func__, ptr);
+        else
+                result = error_of_code(r ? r : rmx_mem_free(session->rmx, ptr));
+        if (result && fallback)
+                result = FALLBACK(fallback, ncclMemFree, ptr);
+        else if (result && (r || session->host))
+                result = error_raise(result, "%s: %s", __func__, rmx_last_error());
+        if (!r)
+                session_put(session);
+        return result;
+}
+TWIN(ncclMemFree);
+
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags) {
+        ncclResult_t result = comm_enter(comm, __func__);
+
+        if (result)
+                return group_note(result);
+        if (comm->real) {
+                result = FALLBACK(comm->fallback, ncclCommWindowRegister, comm->real, buff, size, win, winFlags);
+        } else if (!win) {
+                result = error_raise(ncclInvalidArgument, "%s: win is NULL", __func__);
+        } else {
+                *win = NULL;
+                log_line(LOG_INFO, "%s: there are no windows; the buffer is used as any other", __func__);
+        }
+        comm_exit(comm);
+        return group_note(result);
+}
+TWIN(ncclCommWindowRegister);
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+        ncclResult_t result = comm_valid(comm, __func__);
+
+        if (result)
+                return group_note(result);
+        if (comm->real)
+                return group_note(FALLBACK(comm->fallback, ncclCommWindowDeregister, comm->real, win));
+        return win ? group_note(error_raise(ncclInvalidArgument, "%s: %p is no window", __func__, (void *)win))
+                   : ncclSuccess;
+}
+TWIN(ncclCommWindowDeregister);
+
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **outUserPtr) {
+        ncclResult_t result = comm_valid(comm, __func__);
+
+        if (result)
+                return group_note(result);
+        if (comm->real)
+                return group_note(FALLBACK(comm->fallback, ncclWinGetUserPtr, comm->real, win, outUserPtr));
+        return group_note(error_raise(ncclInvalidArgument, "%s: %p is no window", __func__, (void *)win));
+}
+TWIN(ncclWinGetUserPtr);

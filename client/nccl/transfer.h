@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The sends and receives of a group on the host backend. See transfer.c. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/nccl/nccl.h"
+
+struct transfer {
+        struct ncclComm *comm;
+        void *address;
+        size_t count;
+        uint32_t type;
+        uint32_t peer;
+        bool sends;
+        /* Its place. */
+        uint32_t turn, distance, sender;
+        uint32_t index;
+};
+
+struct transfers {
+        struct transfer *list;
+        uint32_t n, capacity;
+};
+
+/* Checks it, and keeps it for the end. */
+ncclResult_t transfers_add(struct transfers *transfers, const char *what, const struct transfer *transfer);
+/* Issues all and waits for them. grouped: librailmux's group is open and has the collectives, which come first.
+ * *ret_code is what librailmux said. */
+ncclResult_t transfers_run(struct transfers *transfers, const char *what, bool grouped, int *ret_code);
+void transfers_free(struct transfers *transfers);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * On GPUs: ranks are where their threads are, streams go through as they are, factors in GPU memory are fetched in the
+ * order of the stream, errors of kernels come out of ncclCommGetAsyncError. Daemon and plug-in are those of the
+ * client's tests; the process's own runtime is this program, whose device d is the daemon's GPU 3 - d.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/nccl/nccl.h"
+#include "ring/ring.h"
+#include "tests/client/crew.h"
+#include "tests/client/fake_gpu.h"
+
+#define EXPORT    __attribute__((visibility("default")))
+#define STREAM(n) ((ncclStream_t)(uintptr_t)(0x1000 + (n)))
+#define DEVICES   4
+
+#define CHECK(call)                                                                                                    \
+        do {                                                                                                           \
+                ncclResult_t result_ = (call);                                                                         \
+                                                                                                                       \
+                if (result_ != ncclSuccess)                                                                            \
+                        fail_msg("%s: %d, %s", #call, result_, ncclGetLastError(NULL));                                \
+        } while (0)
+
+/* ---- the process's runtime ------------------------------------------------------------------------------------------
+ */
+static int current;
+static int served = DEVICES; /* devices from here on have an address that no GPU of the daemon has */
+static void *copied_on, *waited_for;
+static char memory[1 << 16];
+
+EXPORT int cudaGetDeviceCount(int *count);
+EXPORT int cudaGetDevice(int *device);
+EXPORT int cudaSetDevice(int device);
+EXPORT int cudaDeviceGetPCIBusId(char *pci, int size, int device);
+EXPORT int cudaMalloc(void **ptr, size_t size);
+EXPORT int cudaFree(void *ptr);
+EXPORT int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream);
+EXPORT int cudaStreamSynchronize(void *stream);
+
+int cudaGetDeviceCount(int *count) {
+        *count = DEVICES;
+        return 0;
+}
+int cudaGetDevice(int *device) {
+        *device = current;
+        return 0;
+}
+int cudaSetDevice(int device) {
+        current = device;
+        return 0;
+}
+int cudaDeviceGetPCIBusId(char *pci, int size, int device) {
+        snprintf(pci, (size_t)size, "0000:%02X:00.0", device < served ? DEVICES - 1 - device : 0xEE);
+        return 0;
+}
+int cudaMalloc(void **ptr, size_t size) {
+        *ptr = size <= sizeof(memory) ? memory : NULL;
+        return *ptr ? 0 : 2;
+}
+int cudaFree(void *ptr) {
+        return ptr == memory ? 0 : 1;
+}
+int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream) {
+        (void)kind;
+        copied_on = stream;
+        memcpy(to, from, size);
+        return 0;
+}
+int cudaStreamSynchronize(void *stream) {
+        waited_for = stream;
+        return 0;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------------------------------
+ */
+struct rig {
+        struct fake fake;
+        struct fake_gpu *gpu;
+        ncclComm_t comm[2]; /* on GPU 0 and GPU 1 */
+};
+
+static void rig_start(struct rig *rig) {
+        ncclUniqueId id;
+
+        memset(rig, 0, sizeof(*rig));
+        rig->gpu = fake_gpu_load();
+        fake_start(&rig->fake);
+        rig->fake.backend = "hip";
+        setenv("RAILMUX_SOCKET", rig->fake.path, 1);
+        fake_gpu_add(rig->gpu, memory, sizeof(memory), 1);
+        CHECK(ncclGetUniqueId(&id));
+        CHECK(ncclGroupStart());
+        for (int r = 0; r < 2; r++) {
+                current = DEVICES - 1 - r;
+                CHECK(ncclCommInitRank(&rig->comm[r], 2, id, r));
+        }
+        current = 0;
+        CHECK(ncclGroupEnd());
+}
+
+static void rig_stop(struct rig *rig) {
+        CHECK(ncclGroupStart());
+        for (int r = 0; r < 2; r++)
+                CHECK(ncclCommDestroy(rig->comm[r]));
+        CHECK(ncclGroupEnd());
+        fake_hang_up(&rig->fake);
+        fake_stop(&rig->fake);
+}
+
+static const struct fake_gpu_launch *last(struct rig *rig) {
+        assert_true(rig->gpu->n_launches > 0);
+        return fake_gpu_launched(rig->gpu, rig->gpu->n_launches - 1);
+}
+
+static void test_places(struct rig *rig) {
+        ncclUniqueId id;
+        ncclComm_t comm;
+        int device;
+
+        for (int r = 0; r < 2; r++) {
+                CHECK(ncclCommCuDevice(rig->comm[r], &device));
+                assert_int_equal(device, DEVICES - 1 - r);
+                assert_int_equal(rig->fake.comms->member[r].gpu, r);
+        }
+        /* What the daemon does not serve is refused before anybody waits. */
+        CHECK(ncclGetUniqueId(&id));
+        served = 1;
+        current = 2;
+        assert_int_equal(ncclCommInitRank(&comm, 2, id, 0), ncclInvalidUsage);
+        assert_non_null(strstr(ncclGetLastError(NULL), "not among"));
+        served = DEVICES;
+        current = 0;
+}
+
+static void test_streams(struct rig *rig) {
+        CHECK(ncclAllReduce(memory, memory + 512, 16, ncclFloat32, ncclSum, rig->comm[0], STREAM(1)));
+        assert_ptr_equal(last(rig)->stream, STREAM(1));
+        assert_int_equal(last(rig)->kind, FAKE_GPU_CALL);
+        assert_true(last(rig)->bell.in == memory && last(rig)->bell.out == memory + 512);
+        CHECK(ncclBroadcast(memory, memory, 16, ncclFloat32, 1, rig->comm[0], STREAM(1)));
+        assert_ptr_equal(last(rig)->stream, STREAM(1));
+        CHECK(ncclGroupStart());
+        CHECK(ncclSend(memory, 4, ncclInt32, 1, rig->comm[0], STREAM(1)));
+        CHECK(ncclRecv(memory + 64, 4, ncclInt32, 1, rig->comm[0], STREAM(1)));
+        CHECK(ncclGroupEnd());
+        assert_ptr_equal(last(rig)->stream, STREAM(1));
+}
+
+static void test_factor(struct rig *rig) {
+        ncclRedOp_t op;
+        float factor;
+        uint32_t bits;
+
+        CHECK(ncclRedOpCreatePreMulSum(&op, memory + 4096, ncclFloat32, ncclScalarDevice, rig->comm[0]));
+        factor = 2.5f; /* what the stream has computed by the time of the call */
+        memcpy(memory + 4096, &factor, sizeof(factor));
+        CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, op, rig->comm[0], STREAM(2)));
+        assert_ptr_equal(copied_on, STREAM(2));
+        assert_ptr_equal(waited_for, STREAM(2));
+        memcpy(&bits, &factor, sizeof(bits));
+        assert_int_equal(last(rig)->bell.n_arguments, 1);
+        assert_int_equal(last(rig)->argument[0], bits);
+        factor = -3.0f;
+        memcpy(memory + 4096, &factor, sizeof(factor));
+        memcpy(&bits, &factor, sizeof(bits));
+        CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, op, rig->comm[0], STREAM(2)));
+        assert_int_equal(last(rig)->argument[0], bits);
+        assert_int_equal(ncclAllReduce(memory, memory, 16, ncclInt32, op, rig->comm[0], STREAM(2)),
+                         ncclInvalidArgument);
+        CHECK(ncclRedOpDestroy(op, rig->comm[0]));
+        assert_int_equal(ncclAllReduce(memory, memory, 16, ncclFloat32, op, rig->comm[0], STREAM(2)),
+                         ncclInvalidArgument);
+}
+
+static void test_memory(struct rig *rig) {
+        void *ptr, *handle[2];
+
+        CHECK(ncclMemAlloc(&ptr, 4096));
+        assert_ptr_equal(ptr, memory);
+        for (int i = 0; i < 2; i++)
+                CHECK(ncclCommRegister(rig->comm[i], memory, sizeof(memory), &handle[i]));
+        assert_int_equal(rig->gpu->exports, 1);
+        for (int i = 0; i < 2; i++)
+                CHECK(ncclCommDeregister(rig->comm[i], handle[i]));
+        CHECK(ncclMemFree(ptr));
+        assert_int_equal(ncclMemAlloc(&ptr, sizeof(memory) + 1), ncclUnhandledCudaError);
+}
+
+/* What a kernel met is found by whoever watches, and stays. */
+static void test_error(struct rig *rig) {
+        ncclResult_t async;
+
+        CHECK(ncclCommGetAsyncError(rig->comm[0], &async));
+        assert_int_equal(async, ncclSuccess);
+        fake_comm_failed(&rig->fake, RMX_E_PEER_LOST, 1);
+        do
+                CHECK(ncclCommGetAsyncError(rig->comm[0], &async));
+        while (async == ncclSuccess);
+        assert_int_equal(async, ncclRemoteError);
+        assert_int_equal(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, rig->comm[0], STREAM(1)),
+                         ncclRemoteError);
+        CHECK(ncclCommGetAsyncError(rig->comm[0], &async));
+        assert_int_equal(async, ncclRemoteError);
+}
+
+static void test_all(void **state) {
+        static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor, test_memory, test_error};
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig);
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+                parts[i](&rig);
+        rig_stop(&rig);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_all)};
+
+        return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
+}
