@@ -104,6 +104,14 @@ DEVICE bool quick_live(const struct quick *q, uint32_t p, uint32_t x) {
         return x < q->stride && p * q->stride + x < q->total;
 }
 
+/* Does unit k of this thread lie in the part? A wide warp has more threads than a small part has units. */
+DEVICE bool quick_mine(const struct quick *q, uint32_t k) {
+        return k * QUICK_UNIT_STEP + 8 * q->thread < q->part_bytes;
+}
+DEVICE bool quick_has(const struct quick *q, uint32_t k, uint32_t p, uint32_t x) {
+        return quick_mine(q, k) && quick_live(q, p, x);
+}
+
 template <bool INLINE> DEVICE uint64_t quick_at(uint64_t base, uint32_t bytes) {
         return base + (INLINE ? 2 * (uint64_t)bytes : bytes);
 }
@@ -171,7 +179,7 @@ DEVICE bool quick_push(const struct quick *q, uint32_t part, uint32_t spins) {
                         UNROLL
                 for (uint32_t p = 0; p < pieces; p++) {
                         const uint32_t x = at + k * QUICK_UNIT_STEP;
-                        const bool wanted = UNITS || (k * QUICK_UNIT_STEP < q->part_bytes && quick_live(q, p, x));
+                        const bool wanted = UNITS || quick_has(q, k, p, x);
                         const uint64_t from = quick_at<INLINE>(q->in, p * q->stride + x);
 
                         if constexpr (INLINE) {
@@ -207,7 +215,7 @@ DEVICE bool quick_push(const struct quick *q, uint32_t part, uint32_t spins) {
         for (uint32_t p = 0; p < N; p++) {
                 const uint32_t piece = pieces == 1 ? 0 : p, x = at + k * QUICK_UNIT_STEP;
 
-                if (UNITS || (k * QUICK_UNIT_STEP < q->part_bytes && quick_live(q, piece, x)))
+                if (UNITS || quick_has(q, k, piece, x))
                         packet_store((struct quad *)to.at[p] + k * WARP_THREADS, value[k][piece], to.flag[p]);
         }
         quick_pushed<N>(q, 0);
@@ -268,7 +276,7 @@ DEVICE bool quick_reduce(const struct quick *q, uint32_t part, uint32_t spins) {
         ROLLED
         for (uint32_t k = 0; UNITS ? !k : k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k += units) {
                 const uint32_t x = at + k * QUICK_UNIT_STEP;
-                const bool live = UNITS || (x < q->stride && mine + x < q->total);
+                const bool live = UNITS || (quick_mine(q, k) && x < q->stride && mine + x < q->total);
                 uint64_t value[units][N];
 
                 if (!quick_gather<N, units, UNITS != 0>(&from, k, live ? ~0u : 0, spins, value))
@@ -311,7 +319,7 @@ DEVICE bool quick_copy(const struct quick *q, uint32_t part, uint32_t spins) {
                 if constexpr (!UNITS) {
                         UNROLL
                         for (uint32_t p = 0; p < N; p++)
-                                live |= (uint32_t)quick_live(q, p, x) << p;
+                                live |= (uint32_t)quick_has(q, k, p, x) << p;
                 }
                 if (!quick_gather<N, units, UNITS != 0>(&from, k, live, spins, value))
                         return false;

@@ -111,7 +111,7 @@ DEVICE_OUTLINE bool take_line(const struct worker *w, uint32_t ring, uint32_t ri
                 m->lanes = k.lanes;
                 /* Whose answer depends on more than the line is not kept. */
                 if (line[RING_W_ARGUMENT] || s->rank.has_last)
-                        m->line[RING_W_HEAD] = 0;
+                        m->ring = TABLE_RINGS;
         }
         warp_sync();
         return true;

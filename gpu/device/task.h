@@ -110,9 +110,9 @@ struct peer_view {
 /* A line that was valid is valid again while the tables are the same: what it came to is kept as a task of no lane. */
 struct memo {
         struct task task;
-        uint32_t line[RING_WORDS]; /* word 0 is 0: nothing kept */
+        uint32_t line[RING_WORDS];
         uint32_t lanes;
-        uint32_t ring;
+        uint32_t ring;  /* TABLE_RINGS: nothing is kept, which no line can be like */
         uint32_t parts; /* most of a phase */
 };
 

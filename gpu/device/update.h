@@ -42,18 +42,20 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
                 for (uint32_t i = 0; i < WORKER_BUFFERS; i++)
                         s->buffer[i].id = 0;
                 for (uint32_t i = 0; i < WORKER_MEMOS; i++)
-                        s->memo[i].line[RING_W_HEAD] = 0;
+                        s->memo[i].ring = TABLE_RINGS;
         }
         warp_sync();
 }
 
-/* The same where all that the versions since the last one did was to take out buffers. False: they did more. */
+/* The same where all that the versions since the last one did was to take out buffers. False: they did more, or
+ * somebody counts on what only a whole refresh does: while a ring is limited, counters are looked at after each
+ * version, and areas of such rings are looked for again. */
 DEVICE_OUTLINE bool worker_refresh_few(struct worker *w, uint32_t version) {
         SHARED_POINTER(w);
         struct worker_shared *s = shared_of(w);
         const uint32_t first = w->version + 1, n = version - w->version;
 
-        if (version < first || n > TABLE_CHANGES)
+        if (version < first || n > TABLE_CHANGES || s->limited)
                 return false;
         for (uint32_t i = 0; i < n; i++) {
                 const struct quad change =
@@ -65,14 +67,14 @@ DEVICE_OUTLINE bool worker_refresh_few(struct worker *w, uint32_t version) {
                 for (uint32_t k = warp_thread(); k < WORKER_MEMOS; k += WARP_THREADS)
                         if (s->memo[k].ring == change.y &&
                             (s->memo[k].task.in_buffer == change.z || s->memo[k].task.out_buffer == change.z))
-                                s->memo[k].line[RING_W_HEAD] = 0;
+                                s->memo[k].ring = TABLE_RINGS;
                 for (uint32_t k = warp_thread(); k < WORKER_BUFFERS; k += WARP_THREADS)
                         if (s->buffer[k].ring == change.y && s->buffer[k].id == change.z)
                                 s->buffer[k].id = 0;
                 warp_sync();
         }
         if (warp_thread() == 0) {
-                if (w->memo && !w->memo->line[RING_W_HEAD])
+                if (w->memo && w->memo->ring == TABLE_RINGS)
                         w->memo = NULL;
                 w->version = version;
         }

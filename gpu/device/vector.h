@@ -27,12 +27,13 @@ DEVICE uint32_t vector_part(uint32_t transport, uint64_t count, uint32_t shift) 
         return (part < granule ? granule : part > most ? most : (uint32_t)part) >> shift;
 }
 
-/* May the ring have `want` more of `most` places, `used` of which are taken? Half of them is dealt out evenly, so that
- * no ring waits for what others' requests hold; the other half is for whoever comes first. */
+/* May the ring have `want` more of `most` places, `used` of which are taken? Half of them is dealt out evenly, among
+ * the rings that there are and one that may come, so that no ring waits for what others' requests hold; the other half
+ * is for whoever comes first. */
 DEVICE bool places_fair(const struct worker *w, const uint16_t *held, uint32_t ring, uint32_t want, uint32_t used,
                         uint32_t most) {
-        const uint32_t own = most / 2 / w->n_rings;
-        uint32_t kept = 0;
+        const uint32_t own = most / 2 / (w->n_rings + 1);
+        uint32_t kept = own;
 
         if (used + want > most)
                 return false;

@@ -42,7 +42,7 @@ DEVICE_OUTLINE void worker_restore(struct worker *w) {
                 for (uint32_t i = 0; i < WORKER_COUNTERS; i++)
                         s->counter[i].home = 0;
                 for (uint32_t i = 0; i < WORKER_MEMOS; i++)
-                        s->memo[i].line[RING_W_HEAD] = 0;
+                        s->memo[i].ring = TABLE_RINGS;
                 s->rank.index = TABLE_RANKS;
                 s->rank.n_ranks = 0;
                 s->layout.n_ranks = 0;
@@ -142,25 +142,26 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
         }
         warp_sync();
         worker_restore(w);
-        worker_update(w, word_load(&table->version));
+        worker_refresh(w, word_load(&table->version)); /* all of it: what lies in shared memory is of another kernel */
+        worker_acknowledge(w);
         lanes = worker_lanes(w);
-        for (uint32_t round = 0;; round++) {
+        for (uint32_t look = 0;; look++) {
                 uint32_t ring, sequence = 0;
                 bool known = false, found;
 
 #if TARGET_HOST
-                found = worker_poll(w, &ring, round, streak >= POLL_STREAK);
+                found = worker_poll(w, &ring, look, streak >= POLL_STREAK);
                 sequence = shared->line[RING_W_SEQUENCE];
 #else
                 struct gaze g;
                 uint64_t cell;
 
-                gaze_aim(w, round, &g);
-                for (;;) { /* nothing happens most of the time */
+                gaze_aim(w, look, &g);
+                for (uint32_t round = 1;; round++) { /* nothing happens most of the time */
                         cell = cell_load(g.at);
                         if (!warp_all(g.ring < TABLE_RINGS ? (int32_t)((uint32_t)(cell >> 32) - g.expect) < 0
                                                            : cell == g.expect) ||
-                            w->n_tasks || ++round % 1024 == 0)
+                            w->n_tasks || round == 1024)
                                 break;
 #if TARGET_AMD /* 64 cycles; NVIDIA's shortest pause is longer than a look */
                         poll_pause();

@@ -11,9 +11,10 @@ struct variant {
         uint32_t warps; /* of a block */
 };
 
-/* As soon as every lane has a worker of its own, more warps would only look for lines. */
+/* As soon as there are workers for as many lanes as requests have parts (128: staging.h), more warps would only look for
+ * lines. */
 static struct variant variant_of(uint32_t n_blocks) {
-        const void *dense = n_blocks * RESIDENT_WARPS < STAGING_LANES ? resident_dense() : NULL;
+        const void *dense = n_blocks * RESIDENT_WARPS < 128 ? resident_dense() : NULL;
 
         if (dense)
                 return {dense, RESIDENT_WARPS_DENSE};

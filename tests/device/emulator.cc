@@ -256,19 +256,25 @@ static void publish(struct emulator *e, uint32_t gpu) {
         fence_acquire_system();
 }
 
-/* A buffer has been taken out; every other time the workers are told that this is all. */
-static void publish_gone(struct emulator *e, const struct emulator_session *s, uint32_t id) {
-        struct table *t = e->gpu[s->gpu].table;
+/* A version of which workers are told that it took out one buffer (ring TABLE_RINGS: none). */
+static void publish_told(struct emulator *e, uint32_t gpu, uint32_t ring, uint32_t id) {
+        struct table *t = e->gpu[gpu].table;
         const uint32_t version = word_load(&t->version) + 1;
         struct table_change *change = &t->changes[version % TABLE_CHANGES];
 
-        if (e->n_gone++ % 2 == 0) {
-                word_store(&change->ring, s->ring);
-                word_store(&change->id, id);
-                word_store(&change->again, version);
-                word_store(&change->version, version);
-        }
-        publish(e, s->gpu);
+        word_store(&change->ring, ring);
+        word_store(&change->id, id);
+        word_store(&change->again, version);
+        word_store(&change->version, version);
+        publish(e, gpu);
+}
+
+/* A buffer has been taken out; every other time the workers are told that this is all. */
+static void publish_gone(struct emulator *e, const struct emulator_session *s, uint32_t id) {
+        if (e->n_gone++ % 2 == 0)
+                publish_told(e, s->gpu, s->ring, id);
+        else
+                publish(e, s->gpu);
 }
 
 /* Entries are written while workers read them, the key last. */
@@ -606,7 +612,7 @@ bool emulator_settled(struct emulator *e, uint32_t session, uint32_t limit) {
         struct emulator_session *s = &e->session[session];
         bool settled = true;
 
-        publish(e, s->gpu);
+        publish_told(e, s->gpu, TABLE_RINGS, 0);
         for (uint32_t i = 0; i < e->n_workers; i++)
                 settled = settled && e->gpu[s->gpu].report->level[i][s->ring] == limit;
         return settled;

@@ -156,9 +156,9 @@ mutant "mismatch not told" task_run.h,serve.h test_mismatch \
         "s/lane_done\(t->area, t->ring_sequence, t->lane, status\)/lane_done(t->area, t->ring_sequence, t->lane, 0)/;s/lane_done\(m->task.area, ring_sequence, 0, status\)/lane_done(m->task.area, ring_sequence, 0, 0)/"
 
 # ---- tables that change
-mutant "memo kept" update.h test_tables "$refresh s/s->memo\[i\].line\[RING_W_HEAD\] = 0;/;/"
+mutant "memo kept" update.h test_tables "$refresh s/s->memo\[i\].ring = TABLE_RINGS;/;/"
 mutant "buffers kept" update.h test_tables "$refresh s/s->buffer\[i\].id = 0;/;/"
-mutant "memo of a buffer kept" update.h test_tables "$refresh_few s/s->memo\[k\].line\[RING_W_HEAD\] = 0;/;/"
+mutant "memo of a buffer kept" update.h test_tables "$refresh_few s/s->memo\[k\].ring = TABLE_RINGS;/;/"
 mutant "one buffer kept" update.h test_tables "$refresh_few s/s->buffer\[k\].id = 0;/;/"
 mutant "changes of another version" update.h test_tables "$refresh_few s/if \(!warp_all.*/if (0)/"
 mutant "plan kept" update.h test_tables "$refresh s/s->cached_plan = 0;//"

@@ -347,6 +347,41 @@ static void nonsense(uint32_t workers, uint32_t steps, uint64_t seed) {
         world_deinit(&w);
 }
 
+/* A line that was valid is remembered. When its buffer is gone nothing of that may be left for a line that is all zeros
+ * where the memory of it was marked. */
+static void forgotten(uint32_t workers, bool told, uint64_t seed) {
+        struct world w;
+        uint32_t line[RING_WORDS], status;
+
+        world_init(&w, workers, seed);
+        if (!told) /* the workers are told of every other one */
+                emulator_retire(w.e, w.session[1], 1);
+        for (uint32_t i = 0; i < 2; i++) {
+                const uint32_t next = emulator_next(w.e, w.session[0]);
+
+                memcpy(line, w.base, sizeof(line));
+                line[RING_W_SEQUENCE] = 1 + i;
+                if (i)
+                        line[RING_W_HEAD] = 0;
+                line_write(&w, 0, next, line);
+                emulator_skip(w.e, w.session[0], bell_sequence_next(next));
+                for (uint32_t k = 0; k < 200; k++)
+                        world_turn(&w);
+                if (!i) {
+                        emulator_retire(w.e, w.session[0], w.second_buffer);
+                        continue;
+                }
+                for (uint32_t lane = 0; lane < BELL_LANES; lane++) {
+                        status = answer(&w, 0, next, lane);
+                        CHECK(status != RMX_OK && status != ~0u, "lane %u of a forged line: status %x", lane, status);
+                }
+        }
+        for (uint32_t r = 0; r < 2; r++)
+                emulator_abort(w.e, w.comm, r, RMX_E_ABORTED);
+        traffic_drain(w.other);
+        world_deinit(&w);
+}
+
 /* As many requests of one rank as the ring holds. */
 static void rank_rings(struct world *w, uint32_t which, uint32_t operation, uint32_t root) {
         for (uint32_t i = 0; i < BELL_DEPTH; i++) {
@@ -466,6 +501,7 @@ int main(void) {
         for (uint32_t workers = 1; workers <= 4; workers++) {
                 hoard(workers, mix(seed + workers));
                 answer_late(workers, mix(seed + workers + 4));
+                forgotten(workers, workers % 2 != 0, mix(seed + workers + 12));
         }
         for (uint32_t workers = 1; workers <= 4; workers++)
                 chatter(workers, mix(seed + workers + 8));
