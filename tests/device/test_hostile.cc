@@ -349,7 +349,7 @@ static void nonsense(uint32_t workers, uint32_t steps, uint64_t seed) {
 
 /* A line that was valid is remembered. When its buffer is gone nothing of that may be left for a line that is all zeros
  * where the memory of it was marked. */
-static void forgotten(uint32_t workers, bool told, uint64_t seed) {
+static void forgotten(uint32_t workers, bool told, uint32_t type, uint64_t seed) {
         struct world w;
         uint32_t line[RING_WORDS], status;
 
@@ -361,12 +361,11 @@ static void forgotten(uint32_t workers, bool told, uint64_t seed) {
 
                 memcpy(line, w.base, sizeof(line));
                 line[RING_W_SEQUENCE] = 1 + i;
-                if (i)
-                        line[RING_W_HEAD] = 0;
+                line[RING_W_HEAD] = i ? 0 : head(RING_ABI, RING_OP_ALL_REDUCE, type, RMX_SUM);
                 line_write(&w, 0, next, line);
                 emulator_skip(w.e, w.session[0], bell_sequence_next(next));
-                for (uint32_t k = 0; k < 200; k++)
-                        world_turn(&w);
+                while (!emulator_rests(w.e)) /* without the other session, whose lines are remembered, too */
+                        ;
                 if (!i) {
                         emulator_retire(w.e, w.session[0], w.second_buffer);
                         continue;
@@ -501,7 +500,8 @@ int main(void) {
         for (uint32_t workers = 1; workers <= 4; workers++) {
                 hoard(workers, mix(seed + workers));
                 answer_late(workers, mix(seed + workers + 4));
-                forgotten(workers, workers % 2 != 0, mix(seed + workers + 12));
+                for (uint32_t type = 0; type < RMX_TYPE_COUNT; type++) /* which decides where it is remembered */
+                        forgotten(workers, workers % 2 != 0, type, mix(seed + workers + 12));
         }
         for (uint32_t workers = 1; workers <= 4; workers++)
                 chatter(workers, mix(seed + workers + 8));
