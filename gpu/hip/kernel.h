@@ -2,7 +2,8 @@
 #pragma once
 /*
  * The resident kernel as the runtime part sees it (kernel.hip). A worker is one warp; all warps of all blocks are
- * workers. How many warps a block has depends on the number of blocks. int: 0 or the runtime's error code (hipError_t), except for kernel_workers.
+ * workers. How many warps a block has depends on the number of blocks. int: 0 or the runtime's error code (hipError_t),
+ * except for kernel_workers.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -11,8 +11,8 @@ struct variant {
         uint32_t warps; /* of a block */
 };
 
-/* As soon as there are workers for as many lanes as requests have parts (128: staging.h), more warps would only look for
- * lines. */
+/* As soon as there are workers for as many lanes as requests have parts (128: staging.h), more warps would only look
+ * for lines. */
 static struct variant variant_of(uint32_t n_blocks) {
         const void *dense = n_blocks * RESIDENT_WARPS < 128 ? resident_dense() : NULL;
 
