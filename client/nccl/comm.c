@@ -9,11 +9,13 @@
  * another rank is missing. An aborted communicator in that state is left to who makes, and ends when that does.
  *
  * Memory of handles is kept and used again, so that a stale handle is met by its changed magic and not by whatever else
- * would lie there.
+ * would lie there. A call that came past the magic while the handle ended still counts itself in and out again, so the
+ * count goes on when the memory is used again. COMM_CLOSING is set before the magic goes and cleared after it has come.
  */
 #include "client/nccl/comm.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,27 +48,40 @@ struct ncclComm *comm_new(void) {
         if (comm)
                 spare = comm->next;
         comm_unlock();
-        if (!comm)
+        if (!comm) {
                 comm = malloc(sizeof(*comm));
-        if (!comm)
-                return NULL;
-        *comm = (struct ncclComm){
-                .magic = COMM_MAGIC, .generation = session_generation(), .device = -1, .gpu = -1, .users = 1};
+                if (!comm)
+                        return NULL;
+                atomic_init(&comm->users, COMM_CLOSING);
+        }
+        memset(comm, 0, offsetof(struct ncclComm, users));
+        comm->generation = session_generation();
+        comm->device = -1;
+        comm->gpu = -1;
         atomic_store(&comm->state, ncclInProgress);
+        atomic_store(&comm->magic, COMM_MAGIC);
+        atomic_fetch_add(&comm->users, 1 - COMM_CLOSING);
         return comm;
 }
 
-void comm_recycle(struct ncclComm *comm) {
+/* It is closed, and has no users but those that come too late. */
+static void comm_spare(struct ncclComm *comm) {
         turns_free(comm);
         scalars_free(comm);
         comm->session = session_put(comm->session);
         comm->rmx = NULL;
         comm->real = NULL;
         comm_lock();
-        comm->magic = 0;
+        atomic_store(&comm->magic, 0);
         comm->next = spare;
         spare = comm;
         comm_unlock();
+}
+
+void comm_recycle(struct ncclComm *comm) {
+        atomic_fetch_or(&comm->users, COMM_CLOSING);
+        atomic_fetch_sub(&comm->users, 1);
+        comm_spare(comm);
 }
 
 /* ---- calls at work ----------------------------------------------------------------------------------------------- */
@@ -200,7 +215,7 @@ ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
                         result = error_adopt(what, r);
         }
         log_line(LOG_INFO, "%s: comm %p rank %d of %d", what, (void *)comm, comm->rank, comm->n_ranks);
-        comm_recycle(comm);
+        comm_spare(comm);
         return result;
 }
 

@@ -15,7 +15,7 @@ struct session;
 struct turn;
 
 struct ncclComm {
-        uint64_t magic;
+        _Atomic uint64_t magic;
         struct ncclComm *next; /* free ones */
         uint32_t generation;   /* of the process that made it */
 
@@ -37,7 +37,6 @@ struct ncclComm {
         _Atomic bool aborted;   /* the other ranks know */
         _Atomic bool ending;    /* it is to be destroyed or aborted, perhaps when a group ends */
         _Atomic bool suspended; /* for what it is worth */
-        _Atomic uint32_t users; /* calls at work in it; COMM_CLOSING: it ends */
 
         /* Under comm_lock. */
         bool abandoned;         /* aborted while it was made, or while others were made from it: these end it */
@@ -45,6 +44,8 @@ struct ncclComm {
         uint32_t n_grown;       /* see derive.c */
         struct turn *turns;     /* see derive.c */
         struct scalar *scalars; /* see redop.c */
+
+        _Atomic uint32_t users; /* calls at work in it; COMM_CLOSING: it ends. The last member: outlives its use */
 };
 
 #define COMM_MAGIC   UINT64_C(0x726d784e43434c21)
@@ -52,7 +53,7 @@ struct ncclComm {
 
 /* A fresh one, in progress, with one user: whoever makes it. NULL: no memory. */
 struct ncclComm *comm_new(void);
-/* Nobody has the handle any more. */
+/* Nobody has the handle, and its maker, a user no more, has made nothing. */
 void comm_recycle(struct ncclComm *comm);
 /* The making is over, well or not; the maker is a user no more. false: it was aborted meanwhile, and is gone. */
 bool comm_made(struct ncclComm *comm, ncclResult_t result);
