@@ -65,14 +65,19 @@ static uint64_t mix(uint64_t x) {
 
 /* ---- of the fallback --------------------------------------------------------------------------------------------- */
 /* A handle for what the other library makes in comm->real. */
-static ncclResult_t wrap_begin(const struct fallback *fallback, struct ncclComm **ret_comm) {
-        ncclResult_t result = group_enter_fallback(fallback);
-        struct ncclComm *comm = result ? NULL : comm_new();
+static ncclResult_t wrap_begin(const char *what, const struct fallback *fallback, ncclComm_t *newcomm,
+                               struct ncclComm **ret_comm) {
+        ncclResult_t result;
+        struct ncclComm *comm;
 
+        if (!newcomm)
+                return error_raise(ncclInvalidArgument, "%s: newcomm is NULL", what);
+        result = group_enter_fallback(fallback);
         if (result)
                 return result;
+        comm = comm_new();
         if (!comm)
-                return error_raise(ncclSystemError, "out of memory");
+                return error_raise(ncclSystemError, "%s: out of memory", what);
         comm->fallback = fallback;
         *ret_comm = comm;
         return ncclSuccess;
@@ -88,10 +93,10 @@ static ncclResult_t wrap_end(struct ncclComm *comm, ncclComm_t *newcomm, ncclRes
         return result;
 }
 
-static ncclResult_t split_fallback(struct ncclComm *parent, int color, int key, ncclComm_t *newcomm,
+static ncclResult_t split_fallback(const char *what, struct ncclComm *parent, int color, int key, ncclComm_t *newcomm,
                                    ncclConfig_t *config) {
         struct ncclComm *comm;
-        ncclResult_t result = wrap_begin(parent->fallback, &comm);
+        ncclResult_t result = wrap_begin(what, parent->fallback, newcomm, &comm);
 
         if (result)
                 return result;
@@ -158,7 +163,7 @@ static ncclResult_t split(const char *what, struct ncclComm *parent, int color, 
                 result = error_raise(ncclInvalidArgument, "%s: %s", what,
                                      newcomm ? "color is negative, and not NCCL_SPLIT_NOCOLOR" : "newcomm is NULL");
         } else if (parent->real) {
-                result = split_fallback(parent, color, key, newcomm, config);
+                result = split_fallback(what, parent, color, key, newcomm, config);
                 comm_exit(parent);
                 return result;
         } else {
@@ -235,7 +240,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         if (!comm->real)
                 return group_note(
                         shrink(__func__, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
-        result = wrap_begin(comm->fallback, &wrapped);
+        result = wrap_begin(__func__, comm->fallback, newcomm, &wrapped);
         if (!result)
                 result = wrap_end(wrapped, newcomm,
                                   FALLBACK(comm->fallback, ncclCommShrink, comm->real, excludeRanksList,
@@ -313,7 +318,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
                 return group_note(result);
         if (!comm->real)
                 return group_note(grow(__func__, comm, nRanks, rank, newcomm, config));
-        result = wrap_begin(comm->fallback, &wrapped);
+        result = wrap_begin(__func__, comm->fallback, newcomm, &wrapped);
         if (!result)
                 result = wrap_end(wrapped, newcomm,
                                   FALLBACK(comm->fallback, ncclCommGrow, comm->real, nRanks, uniqueId, rank,
