@@ -44,6 +44,8 @@ static ncclResult_t end(struct ncclComm *comm, const char *what, bool abort) {
                 return ncclSystemError;
         job->comm = comm;
         job->abort = abort;
+        if (abort && !comm->real) /* not at the end of a group, which may be what waits for it */
+                (void)comm_abort(comm);
         return job_submit(job);
 }
 
