@@ -5,8 +5,9 @@
  * A handle is given to the program before the communicator exists, if that is made without blocking, and programs call
  * on it from several threads: one collects, one watches, one aborts. So each call enters and exits (users), and whoever
  * ends the communicator first forbids new calls, then breaks those at work, if it aborts, and waits for them to leave.
- * One thing an abort cannot wait for: that communicators are made, this one or others from it, which takes as long as
- * another rank is missing. An aborted communicator in that state is left to who makes, and ends when that does.
+ * Two things an abort cannot wait for: that communicators are made, this one or others from it, which takes as long as
+ * another rank is missing, and that another thread ends its group. An aborted communicator in that state is left to who
+ * makes or holds, and ends when that does.
  *
  * Memory of handles is kept and used again, so that a stale handle is met by its changed magic and not by whatever else
  * would lie there. A call that came past the magic while the handle ended still counts itself in and out again, so the
@@ -29,7 +30,7 @@
 #include "railmux/railmux.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users or n_pending went down */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users went down, or n_held up */
 static struct ncclComm *spare;                            /* under mutex */
 
 void comm_lock(void) {
@@ -144,20 +145,50 @@ ncclResult_t comm_result(struct ncclComm *comm, const char *what, int code) {
         return error_adopt(what, code);
 }
 
+void comm_hold(struct ncclComm *comm) {
+        comm_lock();
+        comm->n_held++;
+        pthread_cond_broadcast(&changed); /* partner comm_close */
+        comm_unlock();
+}
+
 void comm_pend(struct ncclComm *comm) {
         comm_lock();
         comm->n_pending++;
         comm_unlock();
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
-/* Under comm_lock, which it gives up: whoever made something is through with this one. Was it abandoned, the last of
- * them ends it, and it is false. */
-static bool comm_release(struct ncclComm *comm) {
-        bool last = comm->abandoned && !comm->n_pending;
+void comm_unpend(struct ncclComm *comm) {
+        comm_lock();
+        comm->n_pending--;
+        comm_unlock();
+}
 
-        while (last && atomic_load(&comm->users) != (COMM_CLOSING | 1))
-                pthread_cond_wait(&changed, &mutex);
+bool comm_is_pending(struct ncclComm *comm) {
+        bool pending;
+
+        comm_lock();
+        pending = comm->n_pending != 0;
+        comm_unlock();
+        return pending;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* Under comm_lock, which it gives up: a maker or holder is through with this one. Was it abandoned, the last of them
+ * ends it, and it is false. */
+static bool comm_release(struct ncclComm *comm) {
+        bool last = comm->abandoned && !comm->n_held;
+
+        if (last)
+                comm->abandoned = false; /* to nobody else */
+        while (last && atomic_load(&comm->users) != (COMM_CLOSING | 1)) {
+                if (comm->n_held) { /* by who had entered before */
+                        comm->abandoned = true;
+                        last = false;
+                } else {
+                        pthread_cond_wait(&changed, &mutex);
+                }
+        }
         atomic_fetch_sub(&comm->users, 1);
         pthread_cond_broadcast(&changed);
         comm_unlock();
@@ -166,9 +197,9 @@ static bool comm_release(struct ncclComm *comm) {
         return !last;
 }
 
-void comm_unpend(struct ncclComm *comm) {
+void comm_drop(struct ncclComm *comm) {
         comm_lock();
-        comm->n_pending--;
+        comm->n_held--;
         (void)comm_release(comm);
 }
 
@@ -181,14 +212,17 @@ bool comm_made(struct ncclComm *comm, ncclResult_t result) {
 }
 
 bool comm_close(struct ncclComm *comm, bool abandon) {
-        bool ours;
+        bool ours = true;
 
         atomic_fetch_or(&comm->users, COMM_CLOSING);
         comm_lock();
-        comm->abandoned = abandon && (comm->n_pending || atomic_load(&comm->state) == ncclInProgress);
-        ours = !comm->abandoned;
-        while (ours && atomic_load(&comm->users) != COMM_CLOSING)
-                pthread_cond_wait(&changed, &mutex);
+        while (ours && atomic_load(&comm->users) != COMM_CLOSING) {
+                if (abandon && (comm->n_held || atomic_load(&comm->state) == ncclInProgress))
+                        ours = false;
+                else
+                        pthread_cond_wait(&changed, &mutex);
+        }
+        comm->abandoned = !ours;
         comm_unlock();
         return ours;
 }

@@ -39,8 +39,9 @@ struct ncclComm {
         _Atomic bool suspended; /* for what it is worth */
 
         /* Under comm_lock. */
-        bool abandoned;         /* aborted while it was made, or while others were made from it: these end it */
-        uint32_t n_pending;     /* communicators that are being made from it */
+        bool abandoned;         /* aborted while it was made or held: the maker or the last holder ends it */
+        uint32_t n_held;        /* those that use it longer than a call: others made from it, and groups */
+        uint32_t n_pending;     /* communicators that are being made from it without blocking */
         uint32_t n_grown;       /* see derive.c */
         struct turn *turns;     /* see derive.c */
         struct scalar *scalars; /* see redop.c */
@@ -72,13 +73,16 @@ static inline void *comm_stream(const struct ncclComm *comm, ncclStream_t stream
         return comm->host ? NULL : (void *)stream;
 }
 
-/* Another is made from this one, which has been entered; while any is, its asynchronous state is ncclInProgress. */
+/* This one, which has been entered, is used for longer than a call. Goes with comm_drop, which exits. */
+void comm_hold(struct ncclComm *comm);
+void comm_drop(struct ncclComm *comm);
+/* Another is made from this one without blocking; while any is, its asynchronous state is ncclInProgress. */
 void comm_pend(struct ncclComm *comm);
-/* That is over; exits. */
 void comm_unpend(struct ncclComm *comm);
+bool comm_is_pending(struct ncclComm *comm);
 
-/* No call may begin any more. Waits until those at work are over. With `abandon` it does not wait for the making of
- * this one, or of others from it: then it returns false, and who makes ends it. */
+/* No call may begin any more. Waits until those at work are over. With `abandon` it does not wait while this one is
+ * made or held: then it returns false, and the maker or the last holder ends it. */
 bool comm_close(struct ncclComm *comm, bool abandon);
 /* Ends what is at work in it, on all ranks; it stays to be left. Nothing for one that is being made. */
 int comm_abort(struct ncclComm *comm);

@@ -148,8 +148,10 @@ static void job_finish(struct job *job, bool given) {
                 *job->ret_comm = NULL;
                 comm_recycle(comm);
         }
-        if (job->parent)
+        if (job->pends)
                 comm_unpend(job->parent);
+        if (job->parent)
+                comm_drop(job->parent);
 }
 
 static void job_do(struct job *job, bool given) {
@@ -192,6 +194,11 @@ static ncclResult_t job_detach(struct job *job) {
         pthread_t thread;
         int r;
 
+        for (next = job; next; next = next->next) {
+                next->pends = next->parent;
+                if (next->pends)
+                        comm_pend(next->parent);
+        }
         pthread_attr_init(&attributes);
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
         r = thread_start(&thread, &attributes, job_thread, job);
@@ -211,7 +218,7 @@ ncclResult_t job_submit(struct job *job) {
         ncclResult_t result;
 
         if (job->parent)
-                comm_pend(job->parent);
+                comm_hold(job->parent);
         if (group_add(job))
                 return job_blocks(job) ? ncclSuccess : ncclInProgress;
         if (!job_blocks(job))

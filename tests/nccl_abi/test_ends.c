@@ -38,6 +38,46 @@ static void test_abort_in_group(void **state) {
         assert_true(y == -1);
 }
 
+struct holder {
+        ncclComm_t comm;
+        pthread_barrier_t barrier;
+        ncclResult_t result;
+};
+
+static void *group_held(void *userdata) {
+        struct holder *h = userdata;
+        float x = 1, y;
+
+        h->result = ncclGroupStart();
+        if (!h->result)
+                h->result = ncclAllReduce(&x, &y, 1, ncclFloat32, ncclSum, h->comm, NULL);
+        pthread_barrier_wait(&h->barrier);
+        pthread_barrier_wait(&h->barrier);
+        if (!h->result)
+                h->result = ncclGroupEnd();
+        return NULL;
+}
+
+/* The group's end comes after the abort, and finds the communicator still there. */
+static void test_abort_held(void **state) {
+        struct holder h;
+        pthread_t thread;
+        ncclComm_t comm[2];
+
+        (void)state;
+        CHECK(ncclCommInitAll(comm, 2, NULL));
+        h.comm = comm[0];
+        pthread_barrier_init(&h.barrier, NULL, 2);
+        assert_int_equal(pthread_create(&thread, NULL, group_held, &h), 0);
+        pthread_barrier_wait(&h.barrier);
+        CHECK(ncclCommAbort(comm[0]));
+        pthread_barrier_wait(&h.barrier);
+        pthread_join(thread, NULL);
+        assert_int_equal(h.result, ncclRemoteError);
+        pthread_barrier_destroy(&h.barrier);
+        CHECK(ncclCommAbort(comm[1]));
+}
+
 static int setup(void **state) {
         (void)state;
         node_start(&node, "nccl-ends", false);
@@ -54,6 +94,7 @@ static int teardown(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_abort_in_group),
+                cmocka_unit_test(test_abort_held),
         };
 
         unsetenv("RAILMUX_FALLBACK");
