@@ -146,7 +146,10 @@ static void job_finish(struct job *job, bool given) {
                 }
         } else if (comm) {
                 *job->ret_comm = NULL;
-                comm_recycle(comm);
+                if (atomic_exchange(&comm->ending, true))
+                        (void)comm_made(comm, job->result); /* to be ended by who has begun that */
+                else
+                        comm_recycle(comm);
         }
         if (job->pends)
                 comm_unpend(job->parent);
