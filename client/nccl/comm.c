@@ -276,6 +276,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
                 result = (ncclResult_t)atomic_load(&comm->error);
         if (!result) {
                 r = rmx_comm_error(comm->rmx);
+                if (r == RMX_E_ABORTED && atomic_load(&comm->quieted) && rmx_comm_failed_rank(comm->rmx) == comm->rank)
+                        r = RMX_OK;
                 if (!r && atomic_load(&comm->session->lost))
                         result = error_raise(ncclSystemError, "%s: the daemon is gone", __func__);
                 else if (r)

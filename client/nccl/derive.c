@@ -109,6 +109,15 @@ static ncclResult_t split_fallback(const char *what, struct ncclComm *parent, in
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
+/* What is made without blocking is made in a thread, so nothing would keep the next one behind it. */
+static ncclResult_t in_order(const char *what, struct ncclComm *parent) {
+        return comm_is_pending(parent) ? error_raise(ncclInvalidArgument,
+                                                     "%s: another communicator is still being made from this one; "
+                                                     "ncclCommGetAsyncError tells when it is ready",
+                                                     what)
+                                       : ncclSuccess;
+}
+
 /* A handle that is to come from the parent, which has been entered; the job takes over both. */
 static ncclResult_t derive(enum job_kind kind, const char *what, struct ncclComm *parent, ncclComm_t *newcomm,
                            const ncclConfig_t *config, bool nothing, struct job **ret_job) {
@@ -167,7 +176,9 @@ static ncclResult_t split(const char *what, struct ncclComm *parent, int color, 
                 comm_exit(parent);
                 return result;
         } else {
-                result = derive(JOB_SPLIT, what, parent, newcomm, config, color == NCCL_SPLIT_NOCOLOR, &job);
+                result = in_order(what, parent);
+                if (!result)
+                        result = derive(JOB_SPLIT, what, parent, newcomm, config, color == NCCL_SPLIT_NOCOLOR, &job);
         }
         if (!result) {
                 job->colour = color;
@@ -214,14 +225,22 @@ static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int 
                         error_raise(ncclInvalidArgument, "%s: %s", what, newcomm ? "unknown flags" : "newcomm is NULL");
         else
                 result = survivors(what, parent, exclude, n, &ranks);
-        if (!result && (flags & NCCL_SHRINK_ABORT)) {
-                atomic_store(&parent->closed, true);
-                result = error_adopt(what, comm_abort(parent));
-        }
-        if (!result && !turn_take(parent, ranks, &turn))
-                result = error_raise(ncclSystemError, "%s: out of memory", what);
+        if (!result && !(flags & NCCL_SHRINK_ABORT))
+                result = in_order(what, parent);
         if (!result)
                 result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
+        if (!result && (flags & NCCL_SHRINK_ABORT)) {
+                atomic_store(&parent->closed, true);
+                atomic_store(&parent->quieted, true);
+                result = error_adopt(what, comm_abort(parent));
+        }
+        /* Last: a call that is refused on one rank must not have the others a turn behind. */
+        if (!result && !turn_take(parent, ranks, &turn))
+                result = error_raise(ncclSystemError, "%s: out of memory", what);
+        if (result && job) {
+                comm_recycle(job->comm);
+                free(job);
+        }
         if (!result) {
                 job->number = mix(ranks) + turn;
                 job->comm->n_ranks = __builtin_popcountll(ranks);
@@ -291,6 +310,8 @@ static ncclResult_t grow(const char *what, struct ncclComm *parent, int n_ranks,
                                              : "newcomm is NULL");
         else if (rank != -1 && rank != parent->rank)
                 result = error_raise(ncclInvalidArgument, "%s: a rank of comm keeps its number: rank must be -1", what);
+        if (!result)
+                result = in_order(what, parent);
         if (!result)
                 result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
         if (!result) {

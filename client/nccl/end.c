@@ -71,6 +71,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
                                      (unsigned int)revokeFlags);
         } else {
                 atomic_store(&comm->closed, true);
+                atomic_store(&comm->quieted, true);
                 result = error_adopt(__func__, comm_abort(comm));
         }
         comm_exit(comm);

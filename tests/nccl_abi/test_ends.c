@@ -23,6 +23,17 @@ static struct node node;
                         fail_msg("%s: %d, %s", #call, result_, ncclGetLastError(NULL));                                \
         } while (0)
 
+static void reduce(ncclComm_t *comm, int n) {
+        float in[2] = {3, 4}, out[2] = {-1, -1};
+
+        CHECK(ncclGroupStart());
+        for (int r = 0; r < n; r++)
+                CHECK(ncclAllReduce(&in[r], &out[r], 1, ncclFloat32, ncclSum, comm[r], NULL));
+        CHECK(ncclGroupEnd());
+        for (int r = 0; r < n; r++)
+                assert_true(out[r] == (n == 1 ? 3 : 7));
+}
+
 /* The end of the group issues a call that no other rank makes; the abort in the same group must be before it. */
 static void test_abort_in_group(void **state) {
         float x = 1, y = -1;
@@ -78,6 +89,89 @@ static void test_abort_held(void **state) {
         CHECK(ncclCommAbort(comm[1]));
 }
 
+/* What a failed group would have made is gone, and ending it there is no second end. */
+static void test_made_and_ended(void **state) {
+        ncclComm_t made, again[2];
+        ncclUniqueId id;
+        float x;
+
+        (void)state;
+        CHECK(ncclGetUniqueId(&id));
+        CHECK(ncclGroupStart());
+        CHECK(ncclCommInitRank(&made, 1, id, 0));
+        CHECK(ncclCommDestroy(made));
+        assert_int_equal(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, NULL, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+        assert_null(made);
+        for (int i = 0; i < 2; i++)
+                CHECK(ncclCommInitAll(&again[i], 1, NULL));
+        assert_ptr_not_equal(again[0], again[1]);
+        for (int i = 0; i < 2; i++) {
+                reduce(&again[i], 1);
+                CHECK(ncclCommDestroy(again[i]));
+        }
+}
+
+/* Who revokes knows; the other rank is told. */
+static void test_quieted(void **state) {
+        ncclComm_t comm[2], rest;
+        ncclResult_t async;
+        ncclConfig_t bad = NCCL_CONFIG_INITIALIZER;
+
+        (void)state;
+        bad.blocking = 7;
+        for (int turn = 0; turn < 2; turn++) {
+                CHECK(ncclCommInitAll(comm, 2, NULL));
+                if (turn) {
+                        /* Refused: nothing has happened to the communicator. */
+                        assert_int_equal(ncclCommShrink(comm[0], (int[]){1}, 1, &rest, &bad, NCCL_SHRINK_ABORT),
+                                         ncclInvalidArgument);
+                        reduce(comm, 2);
+                        CHECK(ncclCommShrink(comm[0], (int[]){1}, 1, &rest, NULL, NCCL_SHRINK_ABORT));
+                        reduce(&rest, 1);
+                        CHECK(ncclCommDestroy(rest));
+                } else {
+                        CHECK(ncclCommRevoke(comm[0], NCCL_REVOKE_DEFAULT));
+                }
+                CHECK(ncclCommGetAsyncError(comm[0], &async));
+                assert_int_equal(async, ncclSuccess);
+                do
+                        CHECK(ncclCommGetAsyncError(comm[1], &async));
+                while (async == ncclSuccess);
+                assert_int_equal(async, ncclRemoteError);
+                for (int r = 0; r < 2; r++)
+                        CHECK(ncclCommAbort(comm[r]));
+        }
+}
+
+/* A rank that comes first must not make its second communicator in place of the first. */
+static void test_splits_in_order(void **state) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comm[2], child[2], more;
+        ncclResult_t async;
+
+        (void)state;
+        config.blocking = 0;
+        CHECK(ncclCommInitAll(comm, 2, NULL));
+        assert_int_equal(ncclCommSplit(comm[0], 0, 0, &child[0], &config), ncclInProgress);
+        CHECK(ncclCommGetAsyncError(comm[0], &async));
+        assert_int_equal(async, ncclInProgress);
+        assert_int_equal(ncclCommSplit(comm[0], 0, 0, &more, &config), ncclInvalidArgument);
+        assert_int_equal(ncclCommGrow(comm[0], 3, NULL, -1, &more, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclCommShrink(comm[0], (int[]){1}, 1, &more, NULL, 0), ncclInvalidArgument);
+        CHECK(ncclCommSplit(comm[1], 0, 1, &child[1], NULL));
+        do {
+                CHECK(ncclCommGetAsyncError(comm[0], &async));
+                (void)poll(NULL, 0, 1);
+        } while (async == ncclInProgress);
+        assert_int_equal(async, ncclSuccess);
+        reduce(child, 2);
+        for (int r = 0; r < 2; r++) {
+                CHECK(ncclCommAbort(child[r]));
+                CHECK(ncclCommAbort(comm[r]));
+        }
+}
+
 static int setup(void **state) {
         (void)state;
         node_start(&node, "nccl-ends", false);
@@ -93,8 +187,9 @@ static int teardown(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_abort_in_group),
-                cmocka_unit_test(test_abort_held),
+                cmocka_unit_test(test_abort_in_group),  cmocka_unit_test(test_abort_held),
+                cmocka_unit_test(test_made_and_ended),  cmocka_unit_test(test_quieted),
+                cmocka_unit_test(test_splits_in_order),
         };
 
         unsetenv("RAILMUX_FALLBACK");
