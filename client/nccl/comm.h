@@ -93,3 +93,5 @@ ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort);
 /* Guards what its comments say; held for moments. */
 void comm_lock(void);
 void comm_unlock(void);
+/* In the child of a fork, which has only one thread: the parent's handles are forgotten. */
+void comm_forked(void);

@@ -8,6 +8,8 @@
  * Windows are answered as NCCL answers where it cannot have them: with success, and NULL for the window. Programs take
  * that as "use the buffer as any other".
  */
+#include "client/nccl/memory.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <utlist.h>
@@ -35,6 +37,11 @@ struct registration {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held during calls of librailmux: one range, one caller */
 static struct registration *registrations;                /* under mutex */
+
+void memory_forked(void) {
+        mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        registrations = NULL;
+}
 
 /* ---- registration ------------------------------------------------------------------------------------------------ */
 /* *ret_handle is NULL if the daemon cannot know it, or has no room for it: then it is used as if it were not

@@ -4,14 +4,18 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "client/nccl/nccl.h"
 #include "tests/e2e/node.h"
+#include "tests/e2e/proc.h"
 
 static struct node node;
 
@@ -172,6 +176,52 @@ static void test_splits_in_order(void **state) {
         }
 }
 
+static atomic_bool enough;
+
+static void *make_noise(void *userdata) {
+        static char buffer[65536];
+        ncclComm_t comm = userdata;
+        void *handle;
+
+        while (!enough) {
+                if (!ncclCommRegister(comm, buffer, sizeof(buffer), &handle))
+                        (void)ncclCommDeregister(comm, handle);
+                (void)ncclCommCount(NULL, NULL); /* has an error to keep */
+        }
+        return NULL;
+}
+
+/* Whatever another thread of the parent is at, the child finds nothing locked. */
+static void test_fork_under_way(void **state) {
+        static char buffer[4096];
+        ncclUniqueId id;
+        pthread_t thread;
+        ncclComm_t comm;
+        int status;
+
+        (void)state;
+        CHECK(ncclCommInitAll(&comm, 1, NULL));
+        assert_int_equal(pthread_create(&thread, NULL, make_noise, comm), 0);
+        for (int turn = 0; turn < 20; turn++) {
+                pid_t pid = fork();
+
+                assert_true(pid >= 0);
+                if (!pid) {
+                        void *handle;
+                        bool bad = ncclCommCount(NULL, NULL) != ncclInvalidArgument || ncclGetUniqueId(&id) ||
+                                   ncclCommInitRank(&comm, 1, id, 0) ||
+                                   ncclCommRegister(comm, buffer, sizeof(buffer), &handle) || ncclCommDestroy(comm);
+
+                        _exit(bad);
+                }
+                assert_int_equal(proc_wait(pid, 20000, &status), 0);
+                assert_int_equal(status, 0);
+        }
+        enough = true;
+        pthread_join(thread, NULL);
+        CHECK(ncclCommDestroy(comm));
+}
+
 static int setup(void **state) {
         (void)state;
         node_start(&node, "nccl-ends", false);
@@ -189,7 +239,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_abort_in_group),  cmocka_unit_test(test_abort_held),
                 cmocka_unit_test(test_made_and_ended),  cmocka_unit_test(test_quieted),
-                cmocka_unit_test(test_splits_in_order),
+                cmocka_unit_test(test_splits_in_order), cmocka_unit_test(test_fork_under_way),
         };
 
         unsetenv("RAILMUX_FALLBACK");
