@@ -5,6 +5,9 @@
  * Registration is a hint: what was not registered becomes known at its first use. Programs register one range with
  * several communicators, and the daemon wants to hear of it once, so the library counts.
  *
+ * Memory of the daemon is mapped as long as its session, so each block holds the one that it was taken from: that may
+ * outlive its daemon.
+ *
  * Windows are answered as NCCL answers where it cannot have them: with success, and NULL for the window. Programs take
  * that as "use the buffer as any other".
  */
@@ -35,12 +38,20 @@ struct registration {
 
 #define REGISTRATION_MAGIC UINT64_C(0x726d782d72656731)
 
+struct block {
+        struct block *next, *prev;
+        struct session *session;
+        void *address;
+};
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held during calls of librailmux: one range, one caller */
 static struct registration *registrations;                /* under mutex */
+static struct block *blocks;                              /* of ncclMemAlloc in sessions; under mutex */
 
 void memory_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         registrations = NULL;
+        blocks = NULL;
 }
 
 /* ---- registration ------------------------------------------------------------------------------------------------ */
@@ -139,6 +150,45 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
 TWIN(ncclCommDeregister);
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */
+static int block_new(struct session *session, size_t size, void **ret_address) {
+        struct block *block = malloc(sizeof(*block));
+        int r;
+
+        if (!block)
+                return RMX_E_NO_MEMORY;
+        r = rmx_mem_alloc(session->rmx, size, &block->address);
+        if (r) {
+                free(block);
+                return r;
+        }
+        block->session = session_ref(session);
+        *ret_address = block->address;
+        pthread_mutex_lock(&mutex);
+        DL_APPEND(blocks, block);
+        pthread_mutex_unlock(&mutex);
+        return RMX_OK;
+}
+
+/* NULL: there is no such block. */
+static struct block *block_take(void *address) {
+        struct block *block;
+
+        pthread_mutex_lock(&mutex);
+        DL_SEARCH_SCALAR(blocks, block, address, address);
+        if (block)
+                DL_DELETE(blocks, block);
+        pthread_mutex_unlock(&mutex);
+        return block;
+}
+
+static ncclResult_t block_free(const char *what, struct block *block) {
+        ncclResult_t result = error_adopt(what, rmx_mem_free(block->session->rmx, block->address));
+
+        session_put(block->session);
+        free(block);
+        return result;
+}
+
 ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
         const struct fallback *fallback = fallback_get();
         struct session *session = NULL;
@@ -152,12 +202,12 @@ ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
                 return ncclSuccess;
         r = session_try(&session);
         if (!r && session->host) {
-                r = rmx_mem_alloc(session->rmx, size, ptr);
+                r = block_new(session, size, ptr);
                 if (r == RMX_E_DAEMON_LOST) { /* and perhaps replaced */
                         session_lose(session);
                         session = session_put(session);
                         r = session_try(&session);
-                        r = r ? r : rmx_mem_alloc(session->rmx, size, ptr);
+                        r = r || !session->host ? r : block_new(session, size, ptr);
                 }
         }
         if (!session)
@@ -171,11 +221,15 @@ TWIN(ncclMemAlloc);
 ncclResult_t ncclMemFree(void *ptr) {
         const struct fallback *fallback = fallback_get();
         struct session *session;
+        struct block *block;
         ncclResult_t result;
         int r;
 
         if (!ptr)
                 return ncclSuccess;
+        block = block_take(ptr);
+        if (block)
+                return block_free(__func__, block);
         r = session_try(&session);
         if (!r && !session->host)
                 result = device_release(__func__, ptr);
