@@ -25,6 +25,7 @@
 #include "client/nccl/export.h"
 #include "client/nccl/fallback.h"
 #include "client/nccl/log.h"
+#include "client/nccl/memory.h"
 #include "client/nccl/redop.h"
 #include "client/nccl/session.h"
 #include "railmux/railmux.h"
@@ -75,6 +76,7 @@ struct ncclComm *comm_new(void) {
 static void comm_spare(struct ncclComm *comm) {
         turns_free(comm);
         scalars_free(comm);
+        memory_comm_gone(comm->session);
         comm->session = session_put(comm->session);
         comm->rmx = NULL;
         comm->real = NULL;

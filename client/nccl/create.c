@@ -18,6 +18,7 @@
 #include "client/nccl/error.h"
 #include "client/nccl/group.h"
 #include "client/nccl/log.h"
+#include "client/nccl/memory.h"
 #include "client/nccl/session.h"
 #include "railmux/railmux.h"
 
@@ -78,6 +79,8 @@ static ncclResult_t run_join(struct job *job) {
                         session = session_put(session);
         }
         comm->session = r ? NULL : session;
+        if (!r)
+                memory_comm_new(session);
         return error_adopt(job->what, r);
 }
 
@@ -94,6 +97,7 @@ static ncclResult_t run_split(struct job *job) {
                 return error_adopt(job->what, r);
         comm->rmx = rmx;
         comm->session = session_ref(parent->session);
+        memory_comm_new(comm->session);
         comm->rank = (int)rmx_comm_rank(rmx);
         comm->n_ranks = (int)rmx_comm_size(rmx);
         return ncclSuccess;
@@ -108,8 +112,10 @@ static ncclResult_t run_derive(struct job *job) {
                 memcpy(&job->id, &id, sizeof(id));
                 r = join(job, job->comm, job->parent->session);
         }
-        if (!r)
+        if (!r) {
                 job->comm->session = session_ref(job->parent->session);
+                memory_comm_new(job->comm->session);
+        }
         return error_adopt(job->what, r);
 }
 

@@ -3,7 +3,10 @@
  * Memory and windows.
  *
  * Registration is a hint: what was not registered becomes known at its first use. Programs register one range with
- * several communicators, and the daemon wants to hear of it once, so the library counts.
+ * several communicators, and the daemon wants to hear of it once, so the library counts. In a GPU's memory the end of
+ * the last registration says little: captured graphs and other communicators may use the buffer on, and would find it
+ * gone from the executor. There it is taken back when no communicator is left. Another allocation in its place is found
+ * by librailmux itself.
  *
  * Memory of the daemon is mapped as long as its session, so each block holds the one that it was taken from: that may
  * outlive its daemon.
@@ -32,7 +35,7 @@ struct registration {
         struct session *session;
         void *address;
         size_t size;
-        uint32_t n;
+        uint32_t n; /* 0: only kept */
         uint64_t magic;
 };
 
@@ -66,6 +69,10 @@ static int registration_take(struct session *session, void *address, size_t size
         DL_FOREACH(registrations, found) {
                 if (found->session != session || found->address != address)
                         continue;
+                if (!found->n) { /* kept; this fails, but looks whether the same allocation is there */
+                        (void)rmx_buffer_register(session->rmx, address, size);
+                        found->size = size;
+                }
                 if (size <= found->size) {
                         found->n++;
                         *ret_handle = found;
@@ -114,23 +121,46 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, vo
 }
 TWIN(ncclCommRegister);
 
+static int registration_free(struct registration *registration) {
+        int r = rmx_buffer_unregister(registration->session->rmx, registration->address);
+
+        DL_DELETE(registrations, registration);
+        session_put(registration->session);
+        free(registration);
+        return r == RMX_E_DAEMON_LOST ? RMX_OK : r;
+}
+
 static ncclResult_t registration_drop(const char *what, struct registration *registration) {
         struct registration *found;
-        int r = RMX_OK;
 
         DL_SEARCH_SCALAR(registrations, found, magic, REGISTRATION_MAGIC);
         for (; found && found != registration; found = found->next)
                 ;
-        if (!found)
+        if (!found || !found->n)
                 return error_raise(ncclInvalidArgument, "%s: handle %p is none that ncclCommRegister gave", what,
                                    (void *)registration);
-        if (--found->n)
+        if (--found->n || !found->session->host)
                 return ncclSuccess;
-        DL_DELETE(registrations, found);
-        r = rmx_buffer_unregister(found->session->rmx, found->address);
-        session_put(found->session);
-        free(found);
-        return error_adopt(what, r == RMX_E_DAEMON_LOST ? RMX_OK : r);
+        return error_adopt(what, registration_free(found));
+}
+
+void memory_comm_new(struct session *session) {
+        pthread_mutex_lock(&mutex);
+        session->n_comms++;
+        pthread_mutex_unlock(&mutex);
+}
+
+void memory_comm_gone(struct session *session) {
+        struct registration *registration, *next;
+
+        if (!session)
+                return;
+        pthread_mutex_lock(&mutex);
+        session->n_comms--;
+        DL_FOREACH_SAFE(registrations, registration, next)
+        if (!session->n_comms && !registration->n && registration->session == session)
+                (void)registration_free(registration);
+        pthread_mutex_unlock(&mutex);
 }
 
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
