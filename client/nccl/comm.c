@@ -5,15 +5,18 @@
  * A handle is given to the program before the communicator exists, if that is made without blocking, and programs call
  * on it from several threads: one collects, one watches, one aborts. So each call enters and exits (users), and whoever
  * ends the communicator first forbids new calls, then breaks those at work, if it aborts, and waits for them to leave.
- * One thing an abort cannot wait for: that communicators are made, this one or others from it, which takes as long as
- * another rank is missing. An aborted communicator in that state is left to who makes, and ends when that does.
+ * Two things an abort cannot wait for: that communicators are made, this one or others from it, which takes as long as
+ * another rank is missing, and that another thread ends its group. An aborted communicator in that state is left to who
+ * makes or holds, and ends when that does.
  *
  * Memory of handles is kept and used again, so that a stale handle is met by its changed magic and not by whatever else
- * would lie there.
+ * would lie there. A call that came past the magic while the handle ended still counts itself in and out again, so the
+ * count goes on when the memory is used again. COMM_CLOSING is set before the magic goes and cleared after it has come.
  */
 #include "client/nccl/comm.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,12 +25,13 @@
 #include "client/nccl/export.h"
 #include "client/nccl/fallback.h"
 #include "client/nccl/log.h"
+#include "client/nccl/memory.h"
 #include "client/nccl/redop.h"
 #include "client/nccl/session.h"
 #include "railmux/railmux.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users or n_pending went down */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users went down, or n_held up */
 static struct ncclComm *spare;                            /* under mutex */
 
 void comm_lock(void) {
@@ -35,6 +39,12 @@ void comm_lock(void) {
 }
 void comm_unlock(void) {
         pthread_mutex_unlock(&mutex);
+}
+
+void comm_forked(void) {
+        mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+        spare = NULL; /* a thread may have been changing it */
 }
 
 /* ---- the object -------------------------------------------------------------------------------------------------- */
@@ -46,27 +56,41 @@ struct ncclComm *comm_new(void) {
         if (comm)
                 spare = comm->next;
         comm_unlock();
-        if (!comm)
+        if (!comm) {
                 comm = malloc(sizeof(*comm));
-        if (!comm)
-                return NULL;
-        *comm = (struct ncclComm){
-                .magic = COMM_MAGIC, .generation = session_generation(), .device = -1, .gpu = -1, .users = 1};
+                if (!comm)
+                        return NULL;
+                atomic_init(&comm->users, COMM_CLOSING);
+        }
+        memset(comm, 0, offsetof(struct ncclComm, users));
+        comm->generation = session_generation();
+        comm->device = -1;
+        comm->gpu = -1;
         atomic_store(&comm->state, ncclInProgress);
+        atomic_store(&comm->magic, COMM_MAGIC);
+        atomic_fetch_add(&comm->users, 1 - COMM_CLOSING);
         return comm;
 }
 
-void comm_recycle(struct ncclComm *comm) {
+/* It is closed, and has no users but those that come too late. */
+static void comm_spare(struct ncclComm *comm) {
         turns_free(comm);
         scalars_free(comm);
+        memory_comm_gone(comm->session);
         comm->session = session_put(comm->session);
         comm->rmx = NULL;
         comm->real = NULL;
         comm_lock();
-        comm->magic = 0;
+        atomic_store(&comm->magic, 0);
         comm->next = spare;
         spare = comm;
         comm_unlock();
+}
+
+void comm_recycle(struct ncclComm *comm) {
+        atomic_fetch_or(&comm->users, COMM_CLOSING);
+        atomic_fetch_sub(&comm->users, 1);
+        comm_spare(comm);
 }
 
 /* ---- calls at work ----------------------------------------------------------------------------------------------- */
@@ -129,20 +153,50 @@ ncclResult_t comm_result(struct ncclComm *comm, const char *what, int code) {
         return error_adopt(what, code);
 }
 
+void comm_hold(struct ncclComm *comm) {
+        comm_lock();
+        comm->n_held++;
+        pthread_cond_broadcast(&changed); /* partner comm_close */
+        comm_unlock();
+}
+
 void comm_pend(struct ncclComm *comm) {
         comm_lock();
         comm->n_pending++;
         comm_unlock();
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
-/* Under comm_lock, which it gives up: whoever made something is through with this one. Was it abandoned, the last of
- * them ends it, and it is false. */
-static bool comm_release(struct ncclComm *comm) {
-        bool last = comm->abandoned && !comm->n_pending;
+void comm_unpend(struct ncclComm *comm) {
+        comm_lock();
+        comm->n_pending--;
+        comm_unlock();
+}
 
-        while (last && atomic_load(&comm->users) != (COMM_CLOSING | 1))
-                pthread_cond_wait(&changed, &mutex);
+bool comm_is_pending(struct ncclComm *comm) {
+        bool pending;
+
+        comm_lock();
+        pending = comm->n_pending != 0;
+        comm_unlock();
+        return pending;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* Under comm_lock, which it gives up: a maker or holder is through with this one. Was it abandoned, the last of them
+ * ends it, and it is false. */
+static bool comm_release(struct ncclComm *comm) {
+        bool last = comm->abandoned && !comm->n_held;
+
+        if (last)
+                comm->abandoned = false; /* to nobody else */
+        while (last && atomic_load(&comm->users) != (COMM_CLOSING | 1)) {
+                if (comm->n_held) { /* by who had entered before */
+                        comm->abandoned = true;
+                        last = false;
+                } else {
+                        pthread_cond_wait(&changed, &mutex);
+                }
+        }
         atomic_fetch_sub(&comm->users, 1);
         pthread_cond_broadcast(&changed);
         comm_unlock();
@@ -151,9 +205,9 @@ static bool comm_release(struct ncclComm *comm) {
         return !last;
 }
 
-void comm_unpend(struct ncclComm *comm) {
+void comm_drop(struct ncclComm *comm) {
         comm_lock();
-        comm->n_pending--;
+        comm->n_held--;
         (void)comm_release(comm);
 }
 
@@ -166,14 +220,17 @@ bool comm_made(struct ncclComm *comm, ncclResult_t result) {
 }
 
 bool comm_close(struct ncclComm *comm, bool abandon) {
-        bool ours;
+        bool ours = true;
 
         atomic_fetch_or(&comm->users, COMM_CLOSING);
         comm_lock();
-        comm->abandoned = abandon && (comm->n_pending || atomic_load(&comm->state) == ncclInProgress);
-        ours = !comm->abandoned;
-        while (ours && atomic_load(&comm->users) != COMM_CLOSING)
-                pthread_cond_wait(&changed, &mutex);
+        while (ours && atomic_load(&comm->users) != COMM_CLOSING) {
+                if (abandon && (comm->n_held || atomic_load(&comm->state) == ncclInProgress))
+                        ours = false;
+                else
+                        pthread_cond_wait(&changed, &mutex);
+        }
+        comm->abandoned = !ours;
         comm_unlock();
         return ours;
 }
@@ -200,7 +257,7 @@ ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
                         result = error_adopt(what, r);
         }
         log_line(LOG_INFO, "%s: comm %p rank %d of %d", what, (void *)comm, comm->rank, comm->n_ranks);
-        comm_recycle(comm);
+        comm_spare(comm);
         return result;
 }
 
@@ -227,6 +284,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
                 result = (ncclResult_t)atomic_load(&comm->error);
         if (!result) {
                 r = rmx_comm_error(comm->rmx);
+                if (r == RMX_E_ABORTED && atomic_load(&comm->quieted) && rmx_comm_failed_rank(comm->rmx) == comm->rank)
+                        r = RMX_OK;
                 if (!r && atomic_load(&comm->session->lost))
                         result = error_raise(ncclSystemError, "%s: the daemon is gone", __func__);
                 else if (r)

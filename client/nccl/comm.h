@@ -15,7 +15,7 @@ struct session;
 struct turn;
 
 struct ncclComm {
-        uint64_t magic;
+        _Atomic uint64_t magic;
         struct ncclComm *next; /* free ones */
         uint32_t generation;   /* of the process that made it */
 
@@ -35,16 +35,19 @@ struct ncclComm {
         _Atomic int error;      /* sticky */
         _Atomic bool closed;    /* finalized or revoked: no calls any more */
         _Atomic bool aborted;   /* the other ranks know */
+        _Atomic bool quieted;   /* by its program, which goes on with it: no error of this rank */
         _Atomic bool ending;    /* it is to be destroyed or aborted, perhaps when a group ends */
         _Atomic bool suspended; /* for what it is worth */
-        _Atomic uint32_t users; /* calls at work in it; COMM_CLOSING: it ends */
 
         /* Under comm_lock. */
-        bool abandoned;         /* aborted while it was made, or while others were made from it: these end it */
-        uint32_t n_pending;     /* communicators that are being made from it */
+        bool abandoned;         /* aborted while it was made or held: the maker or the last holder ends it */
+        uint32_t n_held;        /* those that use it longer than a call: others made from it, and groups */
+        uint32_t n_pending;     /* communicators that are being made from it without blocking */
         uint32_t n_grown;       /* see derive.c */
         struct turn *turns;     /* see derive.c */
         struct scalar *scalars; /* see redop.c */
+
+        _Atomic uint32_t users; /* calls at work in it; COMM_CLOSING: it ends. The last member: outlives its use */
 };
 
 #define COMM_MAGIC   UINT64_C(0x726d784e43434c21)
@@ -52,7 +55,7 @@ struct ncclComm {
 
 /* A fresh one, in progress, with one user: whoever makes it. NULL: no memory. */
 struct ncclComm *comm_new(void);
-/* Nobody has the handle any more. */
+/* Nobody has the handle, and its maker, a user no more, has made nothing. */
 void comm_recycle(struct ncclComm *comm);
 /* The making is over, well or not; the maker is a user no more. false: it was aborted meanwhile, and is gone. */
 bool comm_made(struct ncclComm *comm, ncclResult_t result);
@@ -71,13 +74,16 @@ static inline void *comm_stream(const struct ncclComm *comm, ncclStream_t stream
         return comm->host ? NULL : (void *)stream;
 }
 
-/* Another is made from this one, which has been entered; while any is, its asynchronous state is ncclInProgress. */
+/* This one, which has been entered, is used for longer than a call. Goes with comm_drop, which exits. */
+void comm_hold(struct ncclComm *comm);
+void comm_drop(struct ncclComm *comm);
+/* Another is made from this one without blocking; while any is, its asynchronous state is ncclInProgress. */
 void comm_pend(struct ncclComm *comm);
-/* That is over; exits. */
 void comm_unpend(struct ncclComm *comm);
+bool comm_is_pending(struct ncclComm *comm);
 
-/* No call may begin any more. Waits until those at work are over. With `abandon` it does not wait for the making of
- * this one, or of others from it: then it returns false, and who makes ends it. */
+/* No call may begin any more. Waits until those at work are over. With `abandon` it does not wait while this one is
+ * made or held: then it returns false, and the maker or the last holder ends it. */
 bool comm_close(struct ncclComm *comm, bool abandon);
 /* Ends what is at work in it, on all ranks; it stays to be left. Nothing for one that is being made. */
 int comm_abort(struct ncclComm *comm);
@@ -87,3 +93,5 @@ ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort);
 /* Guards what its comments say; held for moments. */
 void comm_lock(void);
 void comm_unlock(void);
+/* In the child of a fork, which has only one thread: the parent's handles are forgotten. */
+void comm_forked(void);

@@ -18,6 +18,7 @@
 #include "client/nccl/error.h"
 #include "client/nccl/group.h"
 #include "client/nccl/log.h"
+#include "client/nccl/memory.h"
 #include "client/nccl/session.h"
 #include "railmux/railmux.h"
 
@@ -78,6 +79,8 @@ static ncclResult_t run_join(struct job *job) {
                         session = session_put(session);
         }
         comm->session = r ? NULL : session;
+        if (!r)
+                memory_comm_new(session);
         return error_adopt(job->what, r);
 }
 
@@ -94,6 +97,7 @@ static ncclResult_t run_split(struct job *job) {
                 return error_adopt(job->what, r);
         comm->rmx = rmx;
         comm->session = session_ref(parent->session);
+        memory_comm_new(comm->session);
         comm->rank = (int)rmx_comm_rank(rmx);
         comm->n_ranks = (int)rmx_comm_size(rmx);
         return ncclSuccess;
@@ -108,8 +112,10 @@ static ncclResult_t run_derive(struct job *job) {
                 memcpy(&job->id, &id, sizeof(id));
                 r = join(job, job->comm, job->parent->session);
         }
-        if (!r)
+        if (!r) {
                 job->comm->session = session_ref(job->parent->session);
+                memory_comm_new(job->comm->session);
+        }
         return error_adopt(job->what, r);
 }
 
@@ -146,10 +152,15 @@ static void job_finish(struct job *job, bool given) {
                 }
         } else if (comm) {
                 *job->ret_comm = NULL;
-                comm_recycle(comm);
+                if (atomic_exchange(&comm->ending, true))
+                        (void)comm_made(comm, job->result); /* to be ended by who has begun that */
+                else
+                        comm_recycle(comm);
         }
-        if (job->parent)
+        if (job->pends)
                 comm_unpend(job->parent);
+        if (job->parent)
+                comm_drop(job->parent);
 }
 
 static void job_do(struct job *job, bool given) {
@@ -192,6 +203,11 @@ static ncclResult_t job_detach(struct job *job) {
         pthread_t thread;
         int r;
 
+        for (next = job; next; next = next->next) {
+                next->pends = next->parent;
+                if (next->pends)
+                        comm_pend(next->parent);
+        }
         pthread_attr_init(&attributes);
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
         r = thread_start(&thread, &attributes, job_thread, job);
@@ -211,7 +227,7 @@ ncclResult_t job_submit(struct job *job) {
         ncclResult_t result;
 
         if (job->parent)
-                comm_pend(job->parent);
+                comm_hold(job->parent);
         if (group_add(job))
                 return job_blocks(job) ? ncclSuccess : ncclInProgress;
         if (!job_blocks(job))

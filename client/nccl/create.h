@@ -31,6 +31,7 @@ struct job {
 
         /* private to create.c */
         bool taken, started;
+        bool pends; /* the parent is in progress */
         pthread_t thread;
         ncclResult_t result;
 };

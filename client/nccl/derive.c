@@ -65,14 +65,19 @@ static uint64_t mix(uint64_t x) {
 
 /* ---- of the fallback --------------------------------------------------------------------------------------------- */
 /* A handle for what the other library makes in comm->real. */
-static ncclResult_t wrap_begin(const struct fallback *fallback, struct ncclComm **ret_comm) {
-        ncclResult_t result = group_enter_fallback(fallback);
-        struct ncclComm *comm = result ? NULL : comm_new();
+static ncclResult_t wrap_begin(const char *what, const struct fallback *fallback, ncclComm_t *newcomm,
+                               struct ncclComm **ret_comm) {
+        ncclResult_t result;
+        struct ncclComm *comm;
 
+        if (!newcomm)
+                return error_raise(ncclInvalidArgument, "%s: newcomm is NULL", what);
+        result = group_enter_fallback(fallback);
         if (result)
                 return result;
+        comm = comm_new();
         if (!comm)
-                return error_raise(ncclSystemError, "out of memory");
+                return error_raise(ncclSystemError, "%s: out of memory", what);
         comm->fallback = fallback;
         *ret_comm = comm;
         return ncclSuccess;
@@ -88,10 +93,10 @@ static ncclResult_t wrap_end(struct ncclComm *comm, ncclComm_t *newcomm, ncclRes
         return result;
 }
 
-static ncclResult_t split_fallback(struct ncclComm *parent, int color, int key, ncclComm_t *newcomm,
+static ncclResult_t split_fallback(const char *what, struct ncclComm *parent, int color, int key, ncclComm_t *newcomm,
                                    ncclConfig_t *config) {
         struct ncclComm *comm;
-        ncclResult_t result = wrap_begin(parent->fallback, &comm);
+        ncclResult_t result = wrap_begin(what, parent->fallback, newcomm, &comm);
 
         if (result)
                 return result;
@@ -104,6 +109,15 @@ static ncclResult_t split_fallback(struct ncclComm *parent, int color, int key, 
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
+/* What is made without blocking is made in a thread, so nothing would keep the next one behind it. */
+static ncclResult_t in_order(const char *what, struct ncclComm *parent) {
+        return comm_is_pending(parent) ? error_raise(ncclInvalidArgument,
+                                                     "%s: another communicator is still being made from this one; "
+                                                     "ncclCommGetAsyncError tells when it is ready",
+                                                     what)
+                                       : ncclSuccess;
+}
+
 /* A handle that is to come from the parent, which has been entered; the job takes over both. */
 static ncclResult_t derive(enum job_kind kind, const char *what, struct ncclComm *parent, ncclComm_t *newcomm,
                            const ncclConfig_t *config, bool nothing, struct job **ret_job) {
@@ -158,11 +172,13 @@ static ncclResult_t split(const char *what, struct ncclComm *parent, int color, 
                 result = error_raise(ncclInvalidArgument, "%s: %s", what,
                                      newcomm ? "color is negative, and not NCCL_SPLIT_NOCOLOR" : "newcomm is NULL");
         } else if (parent->real) {
-                result = split_fallback(parent, color, key, newcomm, config);
+                result = split_fallback(what, parent, color, key, newcomm, config);
                 comm_exit(parent);
                 return result;
         } else {
-                result = derive(JOB_SPLIT, what, parent, newcomm, config, color == NCCL_SPLIT_NOCOLOR, &job);
+                result = in_order(what, parent);
+                if (!result)
+                        result = derive(JOB_SPLIT, what, parent, newcomm, config, color == NCCL_SPLIT_NOCOLOR, &job);
         }
         if (!result) {
                 job->colour = color;
@@ -209,14 +225,22 @@ static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int 
                         error_raise(ncclInvalidArgument, "%s: %s", what, newcomm ? "unknown flags" : "newcomm is NULL");
         else
                 result = survivors(what, parent, exclude, n, &ranks);
-        if (!result && (flags & NCCL_SHRINK_ABORT)) {
-                atomic_store(&parent->closed, true);
-                result = error_adopt(what, comm_abort(parent));
-        }
-        if (!result && !turn_take(parent, ranks, &turn))
-                result = error_raise(ncclSystemError, "%s: out of memory", what);
+        if (!result && !(flags & NCCL_SHRINK_ABORT))
+                result = in_order(what, parent);
         if (!result)
                 result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
+        if (!result && (flags & NCCL_SHRINK_ABORT)) {
+                atomic_store(&parent->closed, true);
+                atomic_store(&parent->quieted, true);
+                result = error_adopt(what, comm_abort(parent));
+        }
+        /* Last: a call that is refused on one rank must not have the others a turn behind. */
+        if (!result && !turn_take(parent, ranks, &turn))
+                result = error_raise(ncclSystemError, "%s: out of memory", what);
+        if (result && job) {
+                comm_recycle(job->comm);
+                free(job);
+        }
         if (!result) {
                 job->number = mix(ranks) + turn;
                 job->comm->n_ranks = __builtin_popcountll(ranks);
@@ -235,7 +259,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         if (!comm->real)
                 return group_note(
                         shrink(__func__, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
-        result = wrap_begin(comm->fallback, &wrapped);
+        result = wrap_begin(__func__, comm->fallback, newcomm, &wrapped);
         if (!result)
                 result = wrap_end(wrapped, newcomm,
                                   FALLBACK(comm->fallback, ncclCommShrink, comm->real, excludeRanksList,
@@ -287,6 +311,8 @@ static ncclResult_t grow(const char *what, struct ncclComm *parent, int n_ranks,
         else if (rank != -1 && rank != parent->rank)
                 result = error_raise(ncclInvalidArgument, "%s: a rank of comm keeps its number: rank must be -1", what);
         if (!result)
+                result = in_order(what, parent);
+        if (!result)
                 result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
         if (!result) {
                 job->number = grow_number(parent, true);
@@ -313,7 +339,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
                 return group_note(result);
         if (!comm->real)
                 return group_note(grow(__func__, comm, nRanks, rank, newcomm, config));
-        result = wrap_begin(comm->fallback, &wrapped);
+        result = wrap_begin(__func__, comm->fallback, newcomm, &wrapped);
         if (!result)
                 result = wrap_end(wrapped, newcomm,
                                   FALLBACK(comm->fallback, ncclCommGrow, comm->real, nRanks, uniqueId, rank,

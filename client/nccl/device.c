@@ -58,6 +58,10 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct runtime found; /* under mutex until complete; name is set last */
 static bool complete;
 
+void device_forked(void) {
+        mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
 static void *find_call(void *library, const char *name) {
         return name[0] ? dlsym(library ? library : RTLD_DEFAULT, name) : NULL;
 }

@@ -44,6 +44,8 @@ static ncclResult_t end(struct ncclComm *comm, const char *what, bool abort) {
                 return ncclSystemError;
         job->comm = comm;
         job->abort = abort;
+        if (abort && !comm->real) /* not at the end of a group, which may be what waits for it */
+                (void)comm_abort(comm);
         return job_submit(job);
 }
 
@@ -69,6 +71,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
                                      (unsigned int)revokeFlags);
         } else {
                 atomic_store(&comm->closed, true);
+                atomic_store(&comm->quieted, true);
                 result = error_adopt(__func__, comm_abort(comm));
         }
         comm_exit(comm);

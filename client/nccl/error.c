@@ -18,6 +18,10 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static char last[TEXT_BYTES]; /* under mutex */
 
+void error_forked(void) {
+        mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
 ncclResult_t error_raise(ncclResult_t result, const char *format, ...) {
         char text[TEXT_BYTES];
         va_list arguments;

@@ -8,3 +8,5 @@ ncclResult_t error_raise(ncclResult_t result, const char *format, ...) __attribu
 /* What a call of librailmux returned: its code as a result, its sentence as ours. */
 ncclResult_t error_adopt(const char *what, int code);
 ncclResult_t error_of_code(int code);
+/* In the child of a fork, which has only one thread. */
+void error_forked(void);

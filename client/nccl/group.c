@@ -66,6 +66,7 @@ static ncclResult_t group_keep(struct ncclComm *comm) {
                 group.capacity = capacity;
         }
         atomic_fetch_add(&comm->users, 1);
+        comm_hold(comm);
         group.comms[group.n_comms++] = comm;
         return ncclSuccess;
 }
@@ -106,7 +107,7 @@ ncclResult_t group_enter_fallback(const struct fallback *fallback) {
 
 static void release(struct group *g) {
         for (unsigned int i = 0; i < g->n_comms; i++)
-                comm_exit(g->comms[i]);
+                comm_drop(g->comms[i]);
         free(g->comms);
         g->comms = NULL;
         g->n_comms = 0;

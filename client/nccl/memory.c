@@ -3,11 +3,19 @@
  * Memory and windows.
  *
  * Registration is a hint: what was not registered becomes known at its first use. Programs register one range with
- * several communicators, and the daemon wants to hear of it once, so the library counts.
+ * several communicators, and the daemon wants to hear of it once, so the library counts. In a GPU's memory the end of
+ * the last registration says little: captured graphs and other communicators may use the buffer on, and would find it
+ * gone from the executor. There it is taken back when no communicator is left. Another allocation in its place is found
+ * by librailmux itself.
+ *
+ * Memory of the daemon is mapped as long as its session, so each block holds the one that it was taken from: that may
+ * outlive its daemon.
  *
  * Windows are answered as NCCL answers where it cannot have them: with success, and NULL for the window. Programs take
  * that as "use the buffer as any other".
  */
+#include "client/nccl/memory.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <utlist.h>
@@ -27,14 +35,27 @@ struct registration {
         struct session *session;
         void *address;
         size_t size;
-        uint32_t n;
+        uint32_t n; /* 0: only kept */
         uint64_t magic;
 };
 
 #define REGISTRATION_MAGIC UINT64_C(0x726d782d72656731)
 
+struct block {
+        struct block *next, *prev;
+        struct session *session;
+        void *address;
+};
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held during calls of librailmux: one range, one caller */
 static struct registration *registrations;                /* under mutex */
+static struct block *blocks;                              /* of ncclMemAlloc in sessions; under mutex */
+
+void memory_forked(void) {
+        mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        registrations = NULL;
+        blocks = NULL;
+}
 
 /* ---- registration ------------------------------------------------------------------------------------------------ */
 /* *ret_handle is NULL if the daemon cannot know it, or has no room for it: then it is used as if it were not
@@ -48,6 +69,10 @@ static int registration_take(struct session *session, void *address, size_t size
         DL_FOREACH(registrations, found) {
                 if (found->session != session || found->address != address)
                         continue;
+                if (!found->n) { /* kept; this fails, but looks whether the same allocation is there */
+                        (void)rmx_buffer_register(session->rmx, address, size);
+                        found->size = size;
+                }
                 if (size <= found->size) {
                         found->n++;
                         *ret_handle = found;
@@ -96,23 +121,46 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, vo
 }
 TWIN(ncclCommRegister);
 
+static int registration_free(struct registration *registration) {
+        int r = rmx_buffer_unregister(registration->session->rmx, registration->address);
+
+        DL_DELETE(registrations, registration);
+        session_put(registration->session);
+        free(registration);
+        return r == RMX_E_DAEMON_LOST ? RMX_OK : r;
+}
+
 static ncclResult_t registration_drop(const char *what, struct registration *registration) {
         struct registration *found;
-        int r = RMX_OK;
 
         DL_SEARCH_SCALAR(registrations, found, magic, REGISTRATION_MAGIC);
         for (; found && found != registration; found = found->next)
                 ;
-        if (!found)
+        if (!found || !found->n)
                 return error_raise(ncclInvalidArgument, "%s: handle %p is none that ncclCommRegister gave", what,
                                    (void *)registration);
-        if (--found->n)
+        if (--found->n || !found->session->host)
                 return ncclSuccess;
-        DL_DELETE(registrations, found);
-        r = rmx_buffer_unregister(found->session->rmx, found->address);
-        session_put(found->session);
-        free(found);
-        return error_adopt(what, r == RMX_E_DAEMON_LOST ? RMX_OK : r);
+        return error_adopt(what, registration_free(found));
+}
+
+void memory_comm_new(struct session *session) {
+        pthread_mutex_lock(&mutex);
+        session->n_comms++;
+        pthread_mutex_unlock(&mutex);
+}
+
+void memory_comm_gone(struct session *session) {
+        struct registration *registration, *next;
+
+        if (!session)
+                return;
+        pthread_mutex_lock(&mutex);
+        session->n_comms--;
+        DL_FOREACH_SAFE(registrations, registration, next)
+        if (!session->n_comms && !registration->n && registration->session == session)
+                (void)registration_free(registration);
+        pthread_mutex_unlock(&mutex);
 }
 
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
@@ -132,6 +180,45 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
 TWIN(ncclCommDeregister);
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */
+static int block_new(struct session *session, size_t size, void **ret_address) {
+        struct block *block = malloc(sizeof(*block));
+        int r;
+
+        if (!block)
+                return RMX_E_NO_MEMORY;
+        r = rmx_mem_alloc(session->rmx, size, &block->address);
+        if (r) {
+                free(block);
+                return r;
+        }
+        block->session = session_ref(session);
+        *ret_address = block->address;
+        pthread_mutex_lock(&mutex);
+        DL_APPEND(blocks, block);
+        pthread_mutex_unlock(&mutex);
+        return RMX_OK;
+}
+
+/* NULL: there is no such block. */
+static struct block *block_take(void *address) {
+        struct block *block;
+
+        pthread_mutex_lock(&mutex);
+        DL_SEARCH_SCALAR(blocks, block, address, address);
+        if (block)
+                DL_DELETE(blocks, block);
+        pthread_mutex_unlock(&mutex);
+        return block;
+}
+
+static ncclResult_t block_free(const char *what, struct block *block) {
+        ncclResult_t result = error_adopt(what, rmx_mem_free(block->session->rmx, block->address));
+
+        session_put(block->session);
+        free(block);
+        return result;
+}
+
 ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
         const struct fallback *fallback = fallback_get();
         struct session *session = NULL;
@@ -145,12 +232,12 @@ ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
                 return ncclSuccess;
         r = session_try(&session);
         if (!r && session->host) {
-                r = rmx_mem_alloc(session->rmx, size, ptr);
+                r = block_new(session, size, ptr);
                 if (r == RMX_E_DAEMON_LOST) { /* and perhaps replaced */
                         session_lose(session);
                         session = session_put(session);
                         r = session_try(&session);
-                        r = r ? r : rmx_mem_alloc(session->rmx, size, ptr);
+                        r = r || !session->host ? r : block_new(session, size, ptr);
                 }
         }
         if (!session)
@@ -164,11 +251,15 @@ TWIN(ncclMemAlloc);
 ncclResult_t ncclMemFree(void *ptr) {
         const struct fallback *fallback = fallback_get();
         struct session *session;
+        struct block *block;
         ncclResult_t result;
         int r;
 
         if (!ptr)
                 return ncclSuccess;
+        block = block_take(ptr);
+        if (block)
+                return block_free(__func__, block);
         r = session_try(&session);
         if (!r && !session->host)
                 result = device_release(__func__, ptr);

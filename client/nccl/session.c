@@ -5,7 +5,8 @@
  * the communicators that still hold it, and the next one opens another.
  *
  * After fork() the child must not touch what it has inherited: generation tells the two apart without a system call.
- * The parent's session is given up in the child, not freed: a thread of the parent may have been at work in it.
+ * The parent's session is given up in the child, not freed: a thread of the parent may have been at work in it. For the
+ * same reason all mutexes of the library are made anew there.
  */
 #include "client/nccl/session.h"
 
@@ -13,28 +14,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/nccl/comm.h"
+#include "client/nccl/device.h"
 #include "client/nccl/error.h"
 #include "client/nccl/log.h"
+#include "client/nccl/memory.h"
 #include "railmux/railmux.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct session *current; /* under mutex, with a reference */
 static uint32_t generation;     /* written by the only thread of a new process */
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-static void fork_before(void) {
-        pthread_mutex_lock(&mutex);
-}
-static void fork_parent(void) {
-        pthread_mutex_unlock(&mutex);
-}
 static void fork_child(void) {
         generation++;
         current = NULL;
-        pthread_mutex_unlock(&mutex);
+        mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        comm_forked();
+        device_forked();
+        error_forked();
+        memory_forked();
 }
-static void fork_watch(void) {
-        (void)pthread_atfork(fork_before, fork_parent, fork_child);
+/* When the library is loaded: a fork may come before the first session. */
+__attribute__((constructor)) static void fork_watch(void) {
+        (void)pthread_atfork(NULL, NULL, fork_child);
 }
 
 uint32_t session_generation(void) {
@@ -65,7 +67,6 @@ static int session_open(struct session **ret_session) {
 int session_try(struct session **ret_session) {
         int r = RMX_OK;
 
-        pthread_once(&fork_once, fork_watch);
         pthread_mutex_lock(&mutex);
         if (!current)
                 r = session_open(&current);

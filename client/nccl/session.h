@@ -12,6 +12,7 @@ struct rmx_session;
 struct session {
         struct rmx_session *rmx;
         uint32_t refs;       /* under the mutex of session.c */
+        uint32_t n_comms;    /* under the mutex of memory.c */
         uint32_t generation; /* of the process that opened it */
         bool host;           /* the backend has no streams */
         _Atomic bool lost;   /* a call has found the daemon gone */

@@ -47,6 +47,10 @@ static void test_communicator(void **state) {
         assert_non_null(strstr(ncclGetLastError(comm), "RAILMUX_FALLBACK"));
         assert_int_equal(ncclCommSplit(comm, 0, 0, &child, NULL), ncclRemoteError);
         assert_non_null(strstr(ncclGetLastError(comm), "the stand-in is sorry"));
+        /* Not even asked: there is no place for the handle. */
+        assert_int_equal(ncclCommSplit(comm, 0, 0, NULL, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclCommShrink(comm, &rank, 1, NULL, NULL, 0), ncclInvalidArgument);
+        assert_int_equal(ncclCommGrow(comm, 4, NULL, -1, NULL, NULL), ncclInvalidArgument);
         assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
         assert_int_equal(counts->destroys, before.destroys + 1);
 }

@@ -478,9 +478,12 @@ static void test_daemon_replaced(void **state) {
         ncclComm_t before[2], after[2];
         ncclResult_t async;
         void *memory;
+        char *old;
 
         (void)state;
         CHECK(ncclCommInitAll(before, 2, NULL));
+        CHECK(ncclMemAlloc((void **)&old, 4096));
+        memset(old, 7, 4096);
         node_stop(&node);
         node_start(&node, "nccl-again", false);
         CHECK(ncclMemAlloc(&memory, 4096));
@@ -494,7 +497,10 @@ static void test_daemon_replaced(void **state) {
                 assert_int_equal(async, ncclSuccess);
         }
         destroy_all(before, 2);
+        assert_int_equal(old[4095], 7); /* also without its communicators */
+        CHECK(ncclMemFree(old));
         CHECK(ncclMemFree(memory));
+        assert_int_not_equal(ncclMemFree(memory), ncclSuccess);
         destroy_all(after, 2);
 }
 

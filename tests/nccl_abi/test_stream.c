@@ -185,6 +185,12 @@ static void test_memory(struct rig *rig) {
         assert_int_equal(rig->gpu->exports, 1);
         for (int i = 0; i < 2; i++)
                 CHECK(ncclCommDeregister(rig->comm[i], handle[i]));
+        assert_int_equal(ncclCommDeregister(rig->comm[0], handle[0]), ncclInvalidArgument);
+        /* A graph may have it yet, so it stays known. */
+        CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, rig->comm[0], STREAM(1)));
+        CHECK(ncclCommRegister(rig->comm[0], memory, sizeof(memory), &handle[0]));
+        CHECK(ncclCommDeregister(rig->comm[0], handle[0]));
+        assert_int_equal(rig->gpu->exports, 1);
         CHECK(ncclMemFree(ptr));
         assert_int_equal(ncclMemAlloc(&ptr, sizeof(memory) + 1), ncclUnhandledCudaError);
 }

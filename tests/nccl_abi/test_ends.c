@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* How handles end while something else is under way, on a node: groups that are open, that fail, that abort. */
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/nccl/nccl.h"
+#include "tests/e2e/node.h"
+#include "tests/e2e/proc.h"
+
+static struct node node;
+
+#define CHECK(call)                                                                                                    \
+        do {                                                                                                           \
+                ncclResult_t result_ = (call);                                                                         \
+                                                                                                                       \
+                if (result_ != ncclSuccess)                                                                            \
+                        fail_msg("%s: %d, %s", #call, result_, ncclGetLastError(NULL));                                \
+        } while (0)
+
+static void reduce(ncclComm_t *comm, int n) {
+        float in[2] = {3, 4}, out[2] = {-1, -1};
+
+        CHECK(ncclGroupStart());
+        for (int r = 0; r < n; r++)
+                CHECK(ncclAllReduce(&in[r], &out[r], 1, ncclFloat32, ncclSum, comm[r], NULL));
+        CHECK(ncclGroupEnd());
+        for (int r = 0; r < n; r++)
+                assert_true(out[r] == (n == 1 ? 3 : 7));
+}
+
+/* The end of the group issues a call that no other rank makes; the abort in the same group must be before it. */
+static void test_abort_in_group(void **state) {
+        float x = 1, y = -1;
+        ncclComm_t comm[2];
+
+        (void)state;
+        CHECK(ncclCommInitAll(comm, 2, NULL));
+        CHECK(ncclGroupStart());
+        CHECK(ncclAllReduce(&x, &y, 1, ncclFloat32, ncclSum, comm[0], NULL));
+        CHECK(ncclCommAbort(comm[0]));
+        assert_int_equal(ncclGroupEnd(), ncclRemoteError);
+        CHECK(ncclCommAbort(comm[1]));
+        assert_true(y == -1);
+}
+
+struct holder {
+        ncclComm_t comm;
+        pthread_barrier_t barrier;
+        ncclResult_t result;
+};
+
+static void *group_held(void *userdata) {
+        struct holder *h = userdata;
+        float x = 1, y;
+
+        h->result = ncclGroupStart();
+        if (!h->result)
+                h->result = ncclAllReduce(&x, &y, 1, ncclFloat32, ncclSum, h->comm, NULL);
+        pthread_barrier_wait(&h->barrier);
+        pthread_barrier_wait(&h->barrier);
+        if (!h->result)
+                h->result = ncclGroupEnd();
+        return NULL;
+}
+
+/* The group's end comes after the abort, and finds the communicator still there. */
+static void test_abort_held(void **state) {
+        struct holder h;
+        pthread_t thread;
+        ncclComm_t comm[2];
+
+        (void)state;
+        CHECK(ncclCommInitAll(comm, 2, NULL));
+        h.comm = comm[0];
+        pthread_barrier_init(&h.barrier, NULL, 2);
+        assert_int_equal(pthread_create(&thread, NULL, group_held, &h), 0);
+        pthread_barrier_wait(&h.barrier);
+        CHECK(ncclCommAbort(comm[0]));
+        pthread_barrier_wait(&h.barrier);
+        pthread_join(thread, NULL);
+        assert_int_equal(h.result, ncclRemoteError);
+        pthread_barrier_destroy(&h.barrier);
+        CHECK(ncclCommAbort(comm[1]));
+}
+
+/* What a failed group would have made is gone, and ending it there is no second end. */
+static void test_made_and_ended(void **state) {
+        ncclComm_t made, again[2];
+        ncclUniqueId id;
+        float x;
+
+        (void)state;
+        CHECK(ncclGetUniqueId(&id));
+        CHECK(ncclGroupStart());
+        CHECK(ncclCommInitRank(&made, 1, id, 0));
+        CHECK(ncclCommDestroy(made));
+        assert_int_equal(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, NULL, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+        assert_null(made);
+        for (int i = 0; i < 2; i++)
+                CHECK(ncclCommInitAll(&again[i], 1, NULL));
+        assert_ptr_not_equal(again[0], again[1]);
+        for (int i = 0; i < 2; i++) {
+                reduce(&again[i], 1);
+                CHECK(ncclCommDestroy(again[i]));
+        }
+}
+
+/* Who revokes knows; the other rank is told. */
+static void test_quieted(void **state) {
+        ncclComm_t comm[2], rest;
+        ncclResult_t async;
+        ncclConfig_t bad = NCCL_CONFIG_INITIALIZER;
+
+        (void)state;
+        bad.blocking = 7;
+        for (int turn = 0; turn < 2; turn++) {
+                CHECK(ncclCommInitAll(comm, 2, NULL));
+                if (turn) {
+                        /* Refused: nothing has happened to the communicator. */
+                        assert_int_equal(ncclCommShrink(comm[0], (int[]){1}, 1, &rest, &bad, NCCL_SHRINK_ABORT),
+                                         ncclInvalidArgument);
+                        reduce(comm, 2);
+                        CHECK(ncclCommShrink(comm[0], (int[]){1}, 1, &rest, NULL, NCCL_SHRINK_ABORT));
+                        reduce(&rest, 1);
+                        CHECK(ncclCommDestroy(rest));
+                } else {
+                        CHECK(ncclCommRevoke(comm[0], NCCL_REVOKE_DEFAULT));
+                }
+                CHECK(ncclCommGetAsyncError(comm[0], &async));
+                assert_int_equal(async, ncclSuccess);
+                do
+                        CHECK(ncclCommGetAsyncError(comm[1], &async));
+                while (async == ncclSuccess);
+                assert_int_equal(async, ncclRemoteError);
+                for (int r = 0; r < 2; r++)
+                        CHECK(ncclCommAbort(comm[r]));
+        }
+}
+
+/* A rank that comes first must not make its second communicator in place of the first. */
+static void test_splits_in_order(void **state) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comm[2], child[2], more;
+        ncclResult_t async;
+
+        (void)state;
+        config.blocking = 0;
+        CHECK(ncclCommInitAll(comm, 2, NULL));
+        assert_int_equal(ncclCommSplit(comm[0], 0, 0, &child[0], &config), ncclInProgress);
+        CHECK(ncclCommGetAsyncError(comm[0], &async));
+        assert_int_equal(async, ncclInProgress);
+        assert_int_equal(ncclCommSplit(comm[0], 0, 0, &more, &config), ncclInvalidArgument);
+        assert_int_equal(ncclCommGrow(comm[0], 3, NULL, -1, &more, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclCommShrink(comm[0], (int[]){1}, 1, &more, NULL, 0), ncclInvalidArgument);
+        CHECK(ncclCommSplit(comm[1], 0, 1, &child[1], NULL));
+        do {
+                CHECK(ncclCommGetAsyncError(comm[0], &async));
+                (void)poll(NULL, 0, 1);
+        } while (async == ncclInProgress);
+        assert_int_equal(async, ncclSuccess);
+        reduce(child, 2);
+        for (int r = 0; r < 2; r++) {
+                CHECK(ncclCommAbort(child[r]));
+                CHECK(ncclCommAbort(comm[r]));
+        }
+}
+
+static atomic_bool enough;
+
+static void *make_noise(void *userdata) {
+        static char buffer[65536];
+        ncclComm_t comm = userdata;
+        void *handle;
+
+        while (!enough) {
+                if (!ncclCommRegister(comm, buffer, sizeof(buffer), &handle))
+                        (void)ncclCommDeregister(comm, handle);
+                (void)ncclCommCount(NULL, NULL); /* has an error to keep */
+        }
+        return NULL;
+}
+
+/* Whatever another thread of the parent is at, the child finds nothing locked. */
+static void test_fork_under_way(void **state) {
+        static char buffer[4096];
+        ncclUniqueId id;
+        pthread_t thread;
+        ncclComm_t comm;
+        int status;
+
+        (void)state;
+        CHECK(ncclCommInitAll(&comm, 1, NULL));
+        assert_int_equal(pthread_create(&thread, NULL, make_noise, comm), 0);
+        for (int turn = 0; turn < 20; turn++) {
+                pid_t pid = fork();
+
+                assert_true(pid >= 0);
+                if (!pid) {
+                        void *handle;
+                        bool bad = ncclCommCount(NULL, NULL) != ncclInvalidArgument || ncclGetUniqueId(&id) ||
+                                   ncclCommInitRank(&comm, 1, id, 0) ||
+                                   ncclCommRegister(comm, buffer, sizeof(buffer), &handle) || ncclCommDestroy(comm);
+
+                        _exit(bad);
+                }
+                assert_int_equal(proc_wait(pid, 20000, &status), 0);
+                assert_int_equal(status, 0);
+        }
+        enough = true;
+        pthread_join(thread, NULL);
+        CHECK(ncclCommDestroy(comm));
+}
+
+static int setup(void **state) {
+        (void)state;
+        node_start(&node, "nccl-ends", false);
+        setenv("RAILMUX_SOCKET", node.socket, 1);
+        return 0;
+}
+
+static int teardown(void **state) {
+        (void)state;
+        node_cleanup(&node);
+        return 0;
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_abort_in_group),  cmocka_unit_test(test_abort_held),
+                cmocka_unit_test(test_made_and_ended),  cmocka_unit_test(test_quieted),
+                cmocka_unit_test(test_splits_in_order), cmocka_unit_test(test_fork_under_way),
+        };
+
+        unsetenv("RAILMUX_FALLBACK");
+        unsetenv("NCCL_COMM_BLOCKING");
+        return cmocka_run_group_tests_name("ends", tests, setup, teardown);
+}
