@@ -41,7 +41,7 @@ void comm_unlock(void) {
         pthread_mutex_unlock(&mutex);
 }
 
-void comm_forked(void) {
+FORKED void comm_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
         spare = NULL; /* a thread may have been changing it */

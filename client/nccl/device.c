@@ -7,6 +7,7 @@
  * The calls that are used have the same shape in all three.
  */
 #include "client/nccl/device.h"
+#include "client/nccl/session.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -58,7 +59,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct runtime found; /* under mutex until complete; name is set last */
 static bool complete;
 
-void device_forked(void) {
+FORKED void device_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 

@@ -4,6 +4,7 @@
  * communicators are made in threads of ours. A reader gets a copy of its own.
  */
 #include "client/nccl/error.h"
+#include "client/nccl/session.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static char last[TEXT_BYTES]; /* under mutex */
 
-void error_forked(void) {
+FORKED void error_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 

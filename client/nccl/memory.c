@@ -51,7 +51,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held during calls o
 static struct registration *registrations;                /* under mutex */
 static struct block *blocks;                              /* of ncclMemAlloc in sessions; under mutex */
 
-void memory_forked(void) {
+FORKED void memory_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         registrations = NULL;
         blocks = NULL;

@@ -25,7 +25,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct session *current; /* under mutex, with a reference */
 static uint32_t generation;     /* written by the only thread of a new process */
 
-static void fork_child(void) {
+FORKED static void fork_child(void) {
         generation++;
         current = NULL;
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -34,6 +34,7 @@ static void fork_child(void) {
         error_forked();
         memory_forked();
 }
+
 /* When the library is loaded: a fork may come before the first session. */
 __attribute__((constructor)) static void fork_watch(void) {
         (void)pthread_atfork(NULL, NULL, fork_child);

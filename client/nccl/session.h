@@ -28,5 +28,8 @@ struct session *session_put(struct session *session);
 void session_lose(struct session *session);
 /* Asks the daemon, if it is there; sets `lost` if not. */
 void session_probe(struct session *session);
+/* Of functions that run in a child right after fork(). There is one thread, and the thread sanitizer, which remembers
+ * those of the parent, would see races with them. */
+#define FORKED __attribute__((no_sanitize("thread")))
 /* Counts the forks between this process and the first. */
 uint32_t session_generation(void);
