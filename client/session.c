@@ -18,6 +18,7 @@
 
 #include "client/comm.h"
 #include "client/device.h"
+#include "client/device_streams.h"
 #include "client/error.h"
 #include "client/group.h"
 #include "client/redop.h"
@@ -227,6 +228,7 @@ static struct rmx_session *session_free(struct rmx_session *session) {
                 struct rmx_comm *comm = session->comms;
 
                 DL_DELETE(session->comms, comm);
+                device_streams_forget(comm);
                 redops_free(comm);
                 free(comm);
         }
