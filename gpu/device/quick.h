@@ -7,8 +7,8 @@
  * between the line and the completion word. phase.h interprets any plan on any memory; here are the plans that models
  * ring all day (all_reduce in one and two shots, reduce_scatter, all_gather, all_to_all), by packets, for 2, 4 and 8
  * ranks, sums of the three usual types where something is reduced, and memory made of whole units. What they do, and
- * what they leave in staging, counters and the task, is the same: ranks may take either way, and a task that was put
- * aside goes on where it was, also in the next kernel.
+ * what they leave for other ranks in staging, is the same, so ranks may take either way; a task that was put aside goes
+ * on where it was, on the way that it began, also in the next kernel.
  *
  * All pieces of a request have the same form: piece p begins at p * stride and has the bytes up to stride, but none
  * beyond `total`. Thread t has units t, t + WARP_THREADS, .. of each part. In a part in which all threads have all of
