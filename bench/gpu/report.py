@@ -164,6 +164,55 @@ def events_table(title: str, found: dict[str, Any]) -> list[str]:
     return [f"### {title}", "", *table(["what", "outcome", "detail"], rows)]
 
 
+def torch_tables(found: dict[str, Any]) -> list[str]:
+    stock, ours, compared = (found.get(name) or {} for name in ("stock", "railmux", "comparison"))
+    if not stock and not ours:
+        return []
+
+    def of(document: Any, *keys: str) -> Any:
+        for key in keys:
+            document = (document or {}).get(key)
+        return document
+
+    def told(part: dict[str, Any]) -> str:
+        counts = [f"{part[key]} {key}" for key in ("checks", "replays", "wrong") if key in part]
+        more = [part["error"].strip().splitlines()[-1][:200]] if part.get("error") else part.get("failed", [])[:1]
+        return ", ".join([part.get("outcome", "-"), *counts, *more, *(place for place in part.get("places", [])[:1] if place)])
+
+    parts = dict.fromkeys([*stock.get("parts", {}), *ours.get("parts", {})])
+    rows = [[part, *(told(document.get("parts", {}).get(part) or {}) for document in (stock, ours))] for part in parts]
+    tensors = compared.get("tensors", [])
+    for part in dict.fromkeys(tensor["part"] for tensor in tensors):
+        here = [tensor for tensor in tensors if tensor["part"] == part]
+        share, same = max(tensor.get("share", 1.0) for tensor in here), sum(tensor.get("identical", False) for tensor in here)
+        rows.append(
+            [f"{part}: results", f"{len(here)} tensors", f"{same} the same, others at most {share:.1e} of the largest off"]
+        )
+    for bad in compared.get("bad", [])[:10]:
+        rows.append(["differs", "", bad])
+    if "left" in found:
+        rows.append(["left in the daemon", "-", len(found["left"])])
+    out = ["### torch.distributed with railmux in NCCL's place", "", *table(["part", "NCCL", "railmux"], rows)]
+
+    wanted = [
+        ("first init_process_group (ms)", "init_ms"),
+        ("init_process_group and a first all_reduce (ms)", "first_all_reduce_ms"),
+    ]
+    figures = [[name, of(stock, key), of(ours, key)] for name, key in wanted]
+    times = [("group_made_ms", "new_group (ms)"), ("group_ready_ms", "new_group and its first all_reduce (ms)")]
+    times += [("group_mib", "GPU memory of a group (MiB)")]
+    figures += [[name, of(stock, "parts", "times", key), of(ours, "parts", "times", key)] for key, name in times]
+    figures.append(["destroy_process_group (ms)", of(stock, "destroy_ms"), of(ours, "destroy_ms")])
+    calls = dict.fromkeys([*(of(stock, "parts", "times", "us") or {}), *(of(ours, "parts", "times", "us") or {})])
+    figures += [[f"all_reduce, {call} (us)", *(of(d, "parts", "times", "us", call) for d in (stock, ours))] for call in calls]
+    for batch in ("4", "1"):
+        for key, name in (("p50_us", "median"), ("p99_us", "p99")):
+            row = [of(document, "parts", "tp", "batches", batch, key) for document in (stock, ours)]
+            figures.append([f"a token of the decoder, batch {batch}, {name} (us)", *row])
+    ratios = [[*row, row[2] / row[1] if row[1] and row[2] is not None else None] for row in figures if row[1:] != [None, None]]
+    return [*out, *table(["what", "NCCL", "railmux", "ratio"], ratios)]
+
+
 def versions(steps: dict[str, Any]) -> str:
     peers = steps.get("peers", {})
     ours = ((steps.get("start", {}).get("version") or {}).get("versions") or {}) if steps.get("start") else {}
@@ -195,6 +244,7 @@ def markdown(document: dict[str, Any]) -> str:
     out += times_tables(steps)
     out += bell_table(steps.get("bell", {}))
     out += comms_table(steps.get("comms", {}))
+    out += torch_tables(steps.get("torch", {}))
     out += layer_table(steps.get("layer", {}))
     out += interference_table(steps.get("interference", {}))
     out += events_table("Soak", steps.get("soak", {}))

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 import report
 from node import Finished, Node
+from railmux import DEPENDENCIES
 
 OPS = (
     "all_reduce",
@@ -25,6 +27,7 @@ OPS = (
     "sendrecv",
 )
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+TORCH_PARTS = "collectives,graphs,tp,ddp,times"
 TIMED = ("all_gather", "reduce_scatter", "broadcast", "all_to_all")
 
 
@@ -256,6 +259,65 @@ def step_peers(run: Run) -> dict[str, Any]:
     return found
 
 
+def preloads(run: Run) -> list[str]:
+    """Ours in NCCL's place. What it needs lies, in a packed tree, where Python's loader does not look: it is loaded first."""
+    library = run.options.binaries / "nccl" / "libnccl.so.2"
+    if not library.exists():
+        raise Skip(f"there is no {library}")
+    needed = [run.node.sys / name for name in DEPENDENCIES] + [run.node.lib / "librailmux.so.0"]
+    return [str(path) for path in (*needed, library) if path.exists()]
+
+
+def wait_nothing_left(run: Run) -> list[Any]:
+    """What the daemon still has of clients after a while: their communicators and sessions."""
+    end = time.monotonic() + run.left(5)
+    while True:
+        answers = {kind: (run.node.ctl(kind) or {}).get(kind) for kind in ("comms", "sessions")}
+        left: list[Any] = [f"no answer about {kind}" for kind, rows in answers.items() if rows is None]
+        left += [{kind: row} for kind, rows in answers.items() for row in rows or []]
+        if not left or time.monotonic() > end:
+            return left
+        time.sleep(0.05)
+
+
+def step_torch(run: Run) -> dict[str, Any]:
+    """dist.py with torch's own NCCL, without the daemon; then with ours in its place; then what differs."""
+    run.need_gpus()
+    ours, ranks = preloads(run), min(run.options.ranks, run.node.gpus)
+    if ranks < 2:
+        raise Skip("needs two GPUs")
+    run.node.daemon_stop()
+    found: dict[str, Any] = {"commands": [], "wrong": 0}
+    folders = {name: run.node.run_folder / f"torch-{name}" for name in ("stock", "railmux")}
+    for name, parts, share in (("stock", TORCH_PARTS, 0.45), ("railmux", f"{TORCH_PARTS},exit", 0.9)):
+        seconds, env = run.left(share * run.left(1e9)), {"CUDA_MODULE_LOADING": "LAZY", "NCCL_DEBUG": "WARN"}
+        if name == "railmux":
+            run.daemon()
+            env = {
+                "LD_PRELOAD": ":".join(ours),
+                "NCCL_DEBUG": "WARN",
+            }  # and all kernels loaded at the start, as docs/gpu.md has it
+        arguments = ["--ranks", str(ranks), "--parts", parts, "--save", str(folders[name])]
+        arguments += ["--seconds", f"{max(seconds - 20, 1):.0f}", *(["--quick"] if run.quick else [])]
+        finished = run.node.script(f"torch-{name}", "dist.py", arguments, seconds, **env)
+        document = found[name] = finished.document or {}
+        found["commands"].append(finished.record())
+        found["wrong"] += document.get("wrong", 0)
+    used = found["railmux"].get("nccl_file")
+    if used and not os.path.samefile(used, ours[-1]):
+        found["error"] = f"torch used {used}"
+    if run.node.daemon:  # else it was stopped for what had gone wrong
+        found["left"] = wait_nothing_left(run)
+        found["wrong"] += len(found["left"])
+    compared = run.node.script(
+        "torch-compare", "dist.py", ["--compare", str(folders["stock"]), str(folders["railmux"])], run.left(60)
+    )
+    found["commands"].append(compared.record())
+    found["comparison"] = compared.document or {}
+    found["wrong"] += len(found["comparison"].get("bad", []))
+    return found
+
+
 def common(run: Run, share: float = 1.0) -> list[str]:
     """The time that a script plans with is less than that after which it is killed."""
     seconds = max(share * run.left(1e9) - 5, 1)
@@ -379,6 +441,7 @@ STEPS = [
     Step("bell", "what a request costs before data moves, and after a silence", step_bell, 15, 150),
     Step("latency", "times of our collectives, in graphs and eagerly", step_latency, 20, 420),
     Step("peers", "NCCL and torch symmetric memory, the same way", step_peers, 40, 240),
+    Step("torch", "torch.distributed with ours in NCCL's place, against NCCL", step_torch, 60, 300),
     Step("correctness", "all operations, types, reductions, odd sizes, numbers of ranks", step_correctness, 20, 600),
     Step("comms", "time and GPU memory of further communicators", step_comms, 20, 90),
     Step("layer", "a transformer layer in a graph", step_layer, 60, 240),
