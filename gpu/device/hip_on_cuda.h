@@ -23,6 +23,7 @@ typedef cudaError_t hipError_t;
 #define hipErrorInvalidDevice      cudaErrorInvalidDevice
 #define hipErrorInvalidContext     cudaErrorDeviceUninitialized
 #define hipErrorMapFailed          cudaErrorMapBufferObjectFailed
+#define hipErrorAlreadyMapped      cudaErrorAlreadyMapped
 #define hipErrorInvalidHandle      cudaErrorInvalidResourceHandle
 #define hipErrorNotReady           cudaErrorNotReady
 #define hipErrorNotSupported       cudaErrorNotSupported

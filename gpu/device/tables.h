@@ -16,7 +16,7 @@
 #include "gpu/device/staging.h"
 #include "plan/plan.h"
 
-#define TABLE_RINGS       32u   /* sessions served on one GPU */
+#define TABLE_RINGS       32u   /* sessions served on one GPU; a word has a bit for each */
 #define TABLE_RANKS       256u  /* ranks of communicators on one GPU */
 #define TABLE_HANDLES     512u  /* hash of (ring, handle) */
 #define TABLE_BUFFERS     8192u /* hash of (ring, buffer id) */
@@ -133,7 +133,8 @@ struct table_report {
                 uint32_t status;   /* first error that a lane found (ring_status), 0: none */
                 uint32_t operation;
         } rank[TABLE_RANKS];
-        uint32_t kept[TABLE_WORKERS_MAX]; /* tasks that a worker put aside when its kernel ended */
+        uint32_t kept[TABLE_WORKERS_MAX];       /* tasks that a worker put aside when its kernel ended */
+        uint32_t kept_rings[TABLE_WORKERS_MAX]; /* whose they are: a bit for each ring */
         /* Of limited rings, with each acknowledgement: tasks of held ranks << 32 | next ring sequence to be taken. */
         uint64_t level[TABLE_WORKERS_MAX][TABLE_RINGS];
 };

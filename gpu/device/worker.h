@@ -80,11 +80,16 @@ DEVICE_OUTLINE void worker_save(struct worker *w) {
                         ((uint32_t *)(void *)&to->tasks[place])[i] =
                                 ((const uint32_t *)(const void *)&s->near[place])[i];
         if (warp_thread() == 0) {
+                uint32_t rings = 0;
+
+                for (uint32_t i = 0; i < TABLE_RINGS; i++)
+                        rings |= (uint32_t)(s->held[i] != 0) << i;
                 to->n_tasks = w->n_tasks;
                 for (uint32_t i = 0; i < TASK_MASKS; i++)
                         to->taken[i] = w->taken[i];
                 to->saved = 1;
                 word_store(&w->report->kept[w->index], w->n_tasks);
+                word_store(&w->report->kept_rings[w->index], rings);
         }
         warp_sync();
 }

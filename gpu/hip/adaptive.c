@@ -16,8 +16,9 @@
  *
  * Windows. Memory that clients have given back can be unmapped only while no kernel is resident. When it is parked
  * anyway this costs nothing. Otherwise the kernel is stopped for a moment: in a short silence, or when the oldest has
- * waited for long. Tasks in hand may still name that memory, so there is no closing while there are any; since a
- * request may wait for ever for a rank that never rings, the next try is then a while later.
+ * waited for long, or at once for somebody who needs the place (buffers.c). What the sessions with tasks in hand have
+ * used stays (memory.c); since a request may wait for ever for a rank that never rings, the next try is a while later
+ * when there was nothing else to close.
  */
 #include "gpu/hip/adaptive.h"
 
@@ -121,27 +122,34 @@ static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
 }
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
+int adaptive_window(struct plane *plane, bool *ret_closed, char *error) {
+        const uint32_t n_retired = plane->memory.n_retired;
+        const bool running = plane->park.running;
+        int r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, END_MS, error), r2 = 0;
+
+        if (r)
+                return r;
+        r = memory_close(&plane->memory, park_kept_rings(&plane->park, &plane->tables), BUDGET_NS, error);
+        if (running)
+                r2 = park_launch(&plane->park, &plane->tables, r ? NULL : error);
+        *ret_closed = plane->memory.n_retired != n_retired;
+        return r ? r : r2;
+}
+
 static int window_tick(struct plane *plane, uint64_t now, uint64_t silence, char *error) {
-        uint64_t kept;
-        int r, r2;
+        const bool running = plane->park.running;
+        bool closed;
+        int r;
 
         if (!plane->memory.n_retired)
                 return 0;
-        if (!plane->park.running)
-                return park_kept(&plane->park, &plane->tables) ? 0 : memory_close(&plane->memory, BUDGET_NS, error);
-        if (now < plane->window_ns ||
-            (silence < QUIET_NS && memory_oldest(&plane->memory, now) < OLD_NS && plane->memory.n_retired < MANY))
+        if (running && (now < plane->window_ns || (silence < QUIET_NS && memory_oldest(&plane->memory, now) < OLD_NS &&
+                                                   plane->memory.n_retired < MANY)))
                 return 0;
-        r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, END_MS, error);
-        if (r)
-                return r;
-        kept = park_kept(&plane->park, &plane->tables);
-        if (!kept)
-                r = memory_close(&plane->memory, BUDGET_NS, error);
-        r2 = park_launch(&plane->park, &plane->tables, r ? NULL : error);
-        if (kept || silence < QUIET_NS)
+        r = adaptive_window(plane, &closed, error);
+        if (!r && running && (!closed || silence < QUIET_NS))
                 plane->window_ns = clock_now_ns() + AGAIN_NS;
-        return r ? r : r2;
+        return r;
 }
 
 int adaptive_tick(struct plane *plane, char *error) {

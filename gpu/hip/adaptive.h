@@ -18,5 +18,8 @@ uint64_t adaptive_silence(struct adaptive *adaptive, uint64_t now_ns, uint64_t f
 
 /* Of tick: all three policies. 0, or a fault. */
 int adaptive_tick(struct plane *plane, char *error);
+/* Closes retired mappings now, stopping the kernel for a moment if it runs; for a few milliseconds at most.
+ * *ret_closed: one was. 0, or a fault. */
+int adaptive_window(struct plane *plane, bool *ret_closed, char *error);
 /* Ends the parking, if it is on: something new has come. */
 int adaptive_wake(struct plane *plane, char *error);

@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * Memory in the place of other memory
+ *
+ * A program frees memory and allocates some of another size, and gets the same address: small allocations of NVIDIA's
+ * runtime are pieces of blocks. The new one has another handle, but it cannot be mapped beside the old one, whose
+ * mapping is not closed before the next window. So the window comes at once. If tasks in hand keep mappings, there are
+ * more of them for a while, between which the kernel works: those tasks may end. The control thread does nothing else
+ * meanwhile, so the while is short.
+ */
 #include "gpu/hip/buffers.h"
 
 #include <errno.h>
@@ -6,6 +15,43 @@
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
 #include "gpu/hip/rings.h"
+#include "util/clock.h"
+
+#define PLACE_NS UINT64_C(1000000000) /* for a place to become free */
+#define AGAIN_NS UINT64_C(5000000)    /* between windows that closed nothing */
+
+static void pause_for(uint64_t ns) {
+        uint64_t end = clock_now_ns() + ns;
+
+        while (clock_now_ns() < end)
+                runtime_pause();
+}
+
+int buffers_map(struct plane *plane, uint32_t rings, const struct plane_memory *memory,
+                struct memory_mapping **ret_mapping, uint64_t *ret_address, char *error) {
+        uint64_t end = clock_now_ns() + PLACE_NS;
+        char text[PLANE_TEXT];
+        bool closed = true;
+        int r;
+
+        for (;;) {
+                r = memory_import(&plane->memory, rings, memory, ret_mapping, ret_address, error);
+                if (r != -EBUSY)
+                        return r;
+                if (!plane->memory.n_retired)
+                        return error_set(-EINVAL, error,
+                                         "the memory that lay there before is still registered: unregister it first");
+                if (clock_now_ns() > end)
+                        return error_set(-EINVAL, error,
+                                         "the memory that lay there before is still used by a request under way, or "
+                                         "still registered: unregister it first");
+                if (!closed)
+                        pause_for(AGAIN_NS);
+                r = adaptive_window(plane, &closed, text);
+                if (r)
+                        return error_set(plane_fault(plane, r, text), error, "%s", text);
+        }
+}
 
 int buffers_import(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory, char *error) {
         struct memory_mapping *mapping;
@@ -18,7 +64,7 @@ int buffers_import(struct plane *plane, uint64_t session, uint32_t id, const str
         r = rings_take(plane, session, &ring, error);
         if (r)
                 return r;
-        r = memory_import(&plane->memory, memory, &mapping, &address, error);
+        r = buffers_map(plane, 0, memory, &mapping, &address, error);
         if (!r) {
                 r = plane_changed(plane,
                                   shadow_buffer_add(&plane->tables.shadow, ring, id, address, memory->bytes, &index),

@@ -66,7 +66,7 @@ int comms_peer_add(struct plane *plane, uint32_t gpu, uint64_t instance, const s
                 peer.address = (uint64_t)(uintptr_t)plane->pool.base;
                 peer.bytes = plane->pool.bytes;
         } else {
-                r = memory_import(&plane->memory, pool, &peer.mapping, &peer.address, error);
+                r = memory_import(&plane->memory, MEMORY_ALL_RINGS, pool, &peer.mapping, &peer.address, error);
                 if (r)
                         return r;
         }

@@ -4,10 +4,15 @@
  *
  * One process may open an IPC handle once per device; several buffers of a client often lie in the same allocation. So
  * open handles are kept by their bytes with a count of references. (A handle names an allocation, not an address:
- * memory that was freed and allocated again has another handle.)
+ * memory that was freed and allocated again has another handle. But the runtime may refuse to open it while the handle
+ * of the memory that lay there before is open: see buffers.c.)
  *
  * Unmapping waits for all kernels of the context, and one of ours never ends by itself. So what nobody refers to any
  * more is queued, and memory_close unmaps it when no kernel is resident. Meanwhile it can be taken into use again.
+ * Kernels that end put unfinished tasks aside, which the next one goes on with. One that still named memory that is
+ * unmapped would end the context. So each mapping remembers which rings' tasks could name it when it is released, and
+ * stays while a task of such a ring is kept: an area those of its ring, staging all. Buffers none: tasks that name one
+ * are answered before the table without it is acknowledged (gpu/device/update.h), and only then it is released.
  *
  * What the client says of offset and size is checked against the size that the runtime knows of the allocation: a
  * kernel that reads beyond it would end the context, and with it everybody else's work.
@@ -22,16 +27,19 @@
 #include <uthash.h>
 #include <utlist.h>
 
+#include "gpu/device/tables.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/runtime.h"
 #include "util/clock.h"
 
 _Static_assert(sizeof(hipIpcMemHandle_t) == PLANE_HANDLE_BYTES, "an IPC handle fits plane_memory");
+_Static_assert(TABLE_RINGS <= 32, "a word has a bit for each ring");
 
 struct memory_mapping {
         unsigned char handle[PLANE_HANDLE_BYTES]; /* IPC */
         uint32_t kind;
         uint32_t references;
+        uint32_t rings; /* that it was imported for since it was opened */
         void *base;
         uint64_t bytes; /* of the whole allocation */
         uint64_t released_ns;
@@ -128,35 +136,35 @@ uint64_t memory_oldest(const struct memory *memory, uint64_t now_ns) {
         return memory->retired ? now_ns - memory->retired->released_ns : 0;
 }
 
-/* The oldest one leaves the queue. */
-static struct memory_mapping *take_retired(struct memory *memory) {
-        struct memory_mapping *mapping = memory->retired;
-
+/* It leaves the queue for good. */
+static void forget_retired(struct memory *memory, struct memory_mapping *mapping) {
         unretire(memory, mapping);
         if (mapping->hh.tbl)
                 HASH_DEL(memory->handles, mapping);
-        return mapping;
 }
 
-int memory_close(struct memory *memory, uint64_t budget_ns, char *error) {
+int memory_close(struct memory *memory, uint32_t kept_rings, uint64_t budget_ns, char *error) {
         uint64_t end = clock_now_ns() + budget_ns;
+        struct memory_mapping *mapping, *next;
         int r = 0;
 
-        while (!r && memory->retired) {
-                struct memory_mapping *mapping = take_retired(memory);
-
+        DL_FOREACH_SAFE(memory->retired, mapping, next) {
+                if (mapping->rings & kept_rings)
+                        continue;
+                forget_retired(memory, mapping);
                 r = mapping_close(mapping, error);
                 free(mapping);
-                if (clock_now_ns() > end)
+                if (r || clock_now_ns() > end)
                         break;
         }
         return r;
 }
 
 void memory_deinit(struct memory *memory, bool abandon) {
-        while (memory->retired) {
-                struct memory_mapping *mapping = take_retired(memory);
+        struct memory_mapping *mapping, *next;
 
+        DL_FOREACH_SAFE(memory->retired, mapping, next) {
+                forget_retired(memory, mapping);
                 if (!abandon)
                         (void)mapping_close(mapping, NULL);
                 free(mapping);
@@ -211,13 +219,14 @@ static int import_mapping(struct memory *memory, const struct plane_memory *what
         return r;
 }
 
-int memory_import(struct memory *memory, const struct plane_memory *what, struct memory_mapping **ret_mapping,
-                  uint64_t *ret_address, char *error) {
+int memory_import(struct memory *memory, uint32_t rings, const struct plane_memory *what,
+                  struct memory_mapping **ret_mapping, uint64_t *ret_address, char *error) {
         struct memory_mapping *mapping;
         int r = import_mapping(memory, what, &mapping, error);
 
         if (r)
                 return r;
+        mapping->rings |= rings;
         if (!what->bytes || what->offset > mapping->bytes || what->bytes > mapping->bytes - what->offset) {
                 error_set(0, error, "%llu bytes at %llu are not inside of an allocation of %llu",
                           (unsigned long long)what->bytes, (unsigned long long)what->offset,

@@ -137,3 +137,13 @@ uint64_t park_kept(const struct park *park, const struct tables *tables) {
                 kept += __atomic_load_n(&tables->report->kept[i], __ATOMIC_RELAXED); /* the kernel's end orders it */
         return kept;
 }
+
+uint32_t park_kept_rings(const struct park *park, const struct tables *tables) {
+        const struct table_report *report = tables->report;
+        uint32_t rings = 0;
+
+        for (uint32_t i = 0; i < park->n_workers; i++) /* relaxed as above */
+                if (__atomic_load_n(&report->kept[i], __ATOMIC_RELAXED))
+                        rings |= __atomic_load_n(&report->kept_rings[i], __ATOMIC_RELAXED);
+        return rings;
+}

@@ -35,3 +35,5 @@ int park_ended(struct park *park, bool *ret_ended, char *error);
 int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error);
 /* Tasks that the workers of the kernel that ended put aside. */
 uint64_t park_kept(const struct park *park, const struct tables *tables);
+/* The rings that these tasks came from, a bit each. */
+uint32_t park_kept_rings(const struct park *park, const struct tables *tables);

@@ -25,6 +25,8 @@ static int runtime_errno(hipError_t result) {
         case hipErrorInvalidContext:
         case hipErrorMapFailed:
                 return -EINVAL;
+        case hipErrorAlreadyMapped:
+                return -EBUSY;
         case hipErrorNotSupported:
                 return -ENOTSUP;
         default:

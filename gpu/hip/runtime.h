@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 0, or negative errno with "what: why" in `error` (PLANE_TEXT bytes; may be NULL). -EIO: the context is lost, or
- * nothing better is known. */
+/* 0, or negative errno with "what: why" in `error` (PLANE_TEXT bytes; may be NULL). -EBUSY: other memory is mapped
+ * where this would be. -EIO: the context is lost, or nothing better is known. */
 int runtime_check(hipError_t result, const char *what, char *error);
 
 /* Device memory that other GPUs and the host look at while kernels run. */

@@ -191,6 +191,16 @@ void emulator_restart(struct emulator *e, uint32_t gpu) {
         start_workers(e, gpu);
 }
 
+bool emulator_kept(const struct emulator *e, uint32_t session) {
+        const struct emulator_session *s = &e->session[session];
+        const struct table_report *report = e->gpu[s->gpu].report;
+        uint32_t rings = 0;
+
+        for (uint32_t i = 0; i < e->n_workers; i++)
+                rings |= report->kept_rings[i];
+        return rings >> s->ring & 1;
+}
+
 void emulator_hold(struct emulator *e, uint32_t gpu, uint32_t worker, bool hold) {
         e->gpu[gpu].worker[worker].hold = hold;
 }

@@ -106,6 +106,8 @@ void emulator_restart(struct emulator *e, uint32_t gpu);
 void emulator_limit(struct emulator *e, uint32_t comm, uint32_t session, bool limited, uint32_t limit);
 /* Do all workers look for the limit, and have no task of held ranks? */
 bool emulator_settled(struct emulator *e, uint32_t session, uint32_t limit);
+/* Did a worker of its GPU report at the last stop that it keeps tasks of the session? */
+bool emulator_kept(const struct emulator *e, uint32_t session);
 /* Has all been pulled that was pushed, on all lanes? */
 bool emulator_empty(struct emulator *e, uint32_t comm);
 /* Staging and channel counters begin anew, as after the restart of an executor. */

@@ -130,6 +130,56 @@ static void restart(uint32_t workers, uint64_t seed) {
         emulator_free(rig.e);
 }
 
+/* Of four sessions on each of two GPUs every other one has a request under way when the kernels end. */
+static void keep(uint32_t workers, uint64_t seed) {
+        static struct rig rig;
+        static float in[4][2][COUNT], out[4][2][COUNT];
+        struct emulator_request q = {};
+        uint32_t session[4][2], comm[4], sequence[4][2];
+
+        memset(&rig, 0, sizeof(rig));
+        rig.e = emulator_new(2, workers, EMULATOR_JITTER | EMULATOR_WATCH, seed);
+        for (uint32_t i = 0; i < 4; i++) {
+                for (uint32_t r = 0; r < 2; r++)
+                        session[i][r] = emulator_session(rig.e, r, 1);
+                comm[i] = emulator_comm(rig.e, 2, session[i], STAGING_PACKET, 0, 0);
+        }
+        q.operation = RING_OP_ALL_REDUCE;
+        q.type = RMX_FLOAT32;
+        q.redop = RMX_SUM;
+        q.count = COUNT;
+        q.inlined = true;
+        q.in_bytes = q.out_bytes = sizeof(in[0][0]);
+        for (uint32_t round = 0; round < 3; round++) {
+                for (uint32_t i = 0; i < 4; i++) /* all of rank 0, and of rank 1 those that do not wait */
+                        for (uint32_t r = 0; r < 1 + (i + round) % 2; r++) {
+                                q.in = in[i][r];
+                                q.out = out[i][r];
+                                sequence[i][r] = emulator_ring(rig.e, comm[i], r, &q);
+                        }
+                while (!emulator_rests(rig.e)) {
+                }
+                emulator_restart(rig.e, 0);
+                emulator_restart(rig.e, 1);
+                for (uint32_t i = 0; i < 4; i++) {
+                        CHECK(emulator_kept(rig.e, session[i][0]) == ((i + round) % 2 == 0), "session %u", i);
+                        CHECK(!emulator_kept(rig.e, session[i][1]), "session %u of the other GPU", i);
+                }
+                for (uint32_t i = 0; i < 4; i++)
+                        for (uint32_t r = 2; r-- > 0;) {
+                                q.in = in[i][r];
+                                q.out = out[i][r];
+                                if (r > (i + round) % 2)
+                                        sequence[i][r] = emulator_ring(rig.e, comm[i], r, &q);
+                                CHECK(emulator_wait(rig.e, comm[i], r, sequence[i][r], &q) == RMX_OK, "session %u", i);
+                        }
+                emulator_restart(rig.e, 0);
+                for (uint32_t i = 0; i < 4; i++)
+                        CHECK(!emulator_kept(rig.e, session[i][0]), "session %u has nothing under way", i);
+        }
+        emulator_free(rig.e);
+}
+
 /* Rank 1 never rings; rank 0's memory goes under its request. */
 static void retire(uint32_t workers, uint64_t seed, bool output) {
         static struct rig rig;
@@ -163,6 +213,7 @@ static void retire(uint32_t workers, uint64_t seed, bool output) {
 int main(void) {
         for (uint64_t seed = 1; seed <= 4; seed++) {
                 restart(1 + seed % 3 * 2, seed);
+                keep(1 + seed % 3 * 2, seed);
                 retire(1 + seed % 3 * 2, seed, seed & 1);
         }
         return 0;

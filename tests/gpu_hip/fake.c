@@ -6,7 +6,8 @@
  * code that changes the source of a copy before it has waited is found out. The kernel (gpu/hip/kernel.h) is a thread
  * that does what every resident kernel does about its tables: it acknowledges versions, and ends when it is told to.
  * Calls that wait for all kernels of a context are counted as violations while it runs, and so is opening an IPC handle
- * that is open.
+ * that is open. Opening the handle of an allocation that lies where one is mapped that was there before is an error, as
+ * with NVIDIA's driver.
  *
  * The clock goes forward when the control thread pauses and when the test says so (the linker wraps clock_gettime and
  * nanosleep). So what a test sees does not depend on how busy the machine is.
@@ -58,10 +59,13 @@ struct allocation {
         struct allocation *next;
         char *base;
         size_t bytes;
+        uint64_t number; /* of all that have lain here: this one's */
+        uint64_t mapped; /* ... the one that is open; what is mapped may be gone */
         uint32_t opened; /* as an IPC handle */
         bool client;
 };
 static struct allocation *allocations;
+static uint64_t last_number;
 
 static struct allocation *allocation_at(const void *address, const struct allocation *unless) {
         for (struct allocation *a = allocations; a; a = a->next)
@@ -77,6 +81,7 @@ static void *allocate(size_t bytes, bool client) {
         a->base = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
         assert_non_null(a->base);
         a->bytes = bytes;
+        a->number = ++last_number;
         a->client = client;
         a->next = allocations;
         allocations = a;
@@ -158,44 +163,73 @@ hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *bytes, hipDevicep
         return hipSuccess;
 }
 
-void *fake_client_alloc(size_t bytes, struct plane_memory *ret_memory) {
-        void *address = allocate(bytes, true);
+static void client_export(void *address, size_t bytes, struct plane_memory *ret_memory) {
         hipIpcMemHandle_t handle;
 
         assert_int_equal(hipIpcGetMemHandle(&handle, address), hipSuccess);
         *ret_memory =
                 (struct plane_memory){.kind = PLANE_MEMORY_IPC, .n_handle = sizeof(handle), .bytes = bytes, .fd = -1};
         memcpy(ret_memory->handle, &handle, sizeof(handle));
+}
+
+void *fake_client_alloc(size_t bytes, struct plane_memory *ret_memory) {
+        void *address = allocate(bytes, true);
+
+        client_export(address, bytes, ret_memory);
         return address;
+}
+
+void fake_client_replace(void *address, size_t bytes, struct plane_memory *ret_memory) {
+        struct allocation *a = allocation_at(address, NULL);
+
+        assert_true(a && a->client && bytes <= a->bytes);
+        a->bytes = bytes;
+        a->number = ++last_number;
+        memset(a->base, 0, bytes);
+        client_export(address, bytes, ret_memory);
 }
 
 void fake_client_free(void *address) {
         assert_int_equal(release(address, true), hipSuccess);
 }
 
-/* ---- IPC handles: the address behind a word that garbage does not have ------------------------------------------- */
+/* ---- IPC handles: address and number behind a word that garbage does not have ------------------------------------ */
 static const uint64_t handle_magic = 0x6b7a6c4e21903f5du;
 
 hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *handle, void *address) {
         memset(handle, 0, sizeof(*handle));
         memcpy(handle->reserved, &handle_magic, sizeof(handle_magic));
         memcpy(handle->reserved + 8, &address, sizeof(address));
+        memcpy(handle->reserved + 16, &allocation_at(address, NULL)->number, sizeof(uint64_t));
         return hipSuccess;
 }
 
 hipError_t hipIpcOpenMemHandle(void **address, hipIpcMemHandle_t handle, unsigned int flags) {
         struct allocation *a;
+        uint64_t number;
+        void *base;
 
         (void)flags;
         if (memcmp(handle.reserved, &handle_magic, sizeof(handle_magic)) != 0)
                 return hipErrorInvalidValue;
-        memcpy(address, handle.reserved + 8, sizeof(*address));
-        a = allocation_at(*address, NULL);
+        memcpy(&base, handle.reserved + 8, sizeof(base));
+        memcpy(&number, handle.reserved + 16, sizeof(number));
+        a = allocation_at(base, NULL);
         assert_non_null(a);
+        if (number != a->number)
+                return hipErrorInvalidValue; /* the memory is gone */
+        if (a->opened && a->mapped != number) {
+                fake.collisions++;
+                if (fake.at_collision)
+                        fake.at_collision();
+                return hipErrorAlreadyMapped;
+        }
         if (a->opened || !a->client) {
                 fake.violations++;
                 return hipErrorInvalidHandle;
         }
+        *address = base;
+        a->mapped = number;
         a->opened++;
         fake.opens++;
         fake.n_open++;
@@ -487,6 +521,8 @@ static void acknowledge(const struct kernel_run *run, uint32_t version) {
 static void *kernel_main(void *argument) {
         struct kernel_run *run = argument;
         const struct table *table = run->arguments.table;
+        const uint32_t last = run->n_blocks * FAKE_WORKERS - 1;
+        uint32_t kept_rings;
         void (*at_stop)(void);
 
         while (!atomic_load(&fake.dies)) {
@@ -502,7 +538,10 @@ static void *kernel_main(void *argument) {
         at_stop = atomic_load(&fake.at_stop);
         if (at_stop)
                 at_stop();
-        __atomic_store_n(&run->arguments.report->kept[0], atomic_load(&fake.kept), __ATOMIC_RELAXED);
+        kept_rings = atomic_load(&fake.kept_rings);
+        __atomic_store_n(&run->arguments.report->kept[last], atomic_load(&fake.kept), __ATOMIC_RELAXED);
+        __atomic_store_n(&run->arguments.report->kept_rings[last], kept_rings ? kept_rings : UINT32_MAX,
+                         __ATOMIC_RELAXED);
         atomic_store(&run->stream->ended, true);
         free(run);
         return NULL;

@@ -20,8 +20,10 @@ struct fake {
         _Atomic bool not_begun;        /* the first block is there, the others wait for room */
         _Atomic bool deaf_to_stop;     /* the kernel does not end */
         _Atomic bool dies;             /* the kernel ends by itself */
-        _Atomic uint32_t kept;         /* tasks put aside by worker 0 when it ends */
+        _Atomic uint32_t kept;         /* tasks put aside by the last worker when it ends */
+        _Atomic uint32_t kept_rings;   /* whose they are, a bit each; 0: of all */
         void (*at_look)(void);         /* runs at each look at a stream */
+        void (*at_collision)(void);    /* runs when memory cannot be mapped in the place of other memory */
         void (*_Atomic at_stop)(void); /* runs in the kernel's thread before it ends */
         /* Runs there too: what a worker says of a limited ring. */
         uint64_t (*_Atomic at_level)(uint32_t worker, uint32_t ring, uint32_t limit);
@@ -29,7 +31,7 @@ struct fake {
         /* for tests to look at */
         uint32_t violations; /* calls that would have waited for the kernel's end while it ran, and misuse */
         uint32_t n_open;     /* IPC handles and mapped descriptors open now */
-        uint32_t opens, closes, launches;
+        uint32_t opens, closes, launches, collisions;
         uint32_t n_allocations;
         _Atomic bool running;
         _Atomic uint32_t version; /* that the kernel has seen */
@@ -48,3 +50,6 @@ void fake_reap(void);
 /* Memory of a "client", zeroed; memory->handle names it. */
 void *fake_client_alloc(size_t bytes, struct plane_memory *ret_memory);
 void fake_client_free(void *address);
+/* Frees it, though the executor may have it mapped, and allocates not more bytes, which come to lie in the same place.
+ */
+void fake_client_replace(void *address, size_t bytes, struct plane_memory *ret_memory);

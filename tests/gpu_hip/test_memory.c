@@ -9,6 +9,8 @@
 
 #include "fixture.h"
 #include "gpu/hip/hip.h"
+#include "gpu/hip/rings.h"
+#include "util/clock.h"
 
 #define ALLOCATION (UINT64_C(3) << 20)
 
@@ -140,23 +142,16 @@ static void descriptors_are_mapped(void **state) {
         close(memory.fd);
 }
 
-static void tasks_in_hand_keep_memory(void **state) {
+/* Those that named it have been answered before it was released. */
+static void tasks_in_hand_do_not_keep_buffers(void **state) {
         struct fixture *f = *state;
         struct plane_memory whole;
         void *base = fake_client_alloc(ALLOCATION, &whole);
-        uint32_t launches;
 
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &whole, f->error), 0);
         f->ops->buffer_retire(f->plane, 1, 10);
         atomic_store(&fake.kept, 1);
         fake_clock_advance_ms(10000);
-        for (uint32_t i = 0; i < 50; i++)
-                assert_int_equal(f->ops->tick(f->plane, f->error), 0);
-        launches = fake.launches;
-        assert_int_equal(launches, 2); /* one try, and the next one not soon */
-        assert_int_equal(fake.n_open, 1);
-        atomic_store(&fake.kept, 0);
-        fake_clock_advance_ms(2000);
         fixture_tick_until(f, fake.n_open == 0);
         fixture_close(f);
         fake_client_free(base);
@@ -176,14 +171,188 @@ static void a_short_silence_is_used(void **state) {
         fake_client_free(base);
 }
 
+static uint32_t ring_of(const struct fixture *f, uint64_t session) {
+        uint32_t index = rings_find(f->plane, session);
+
+        assert_in_range(index, 0, TABLE_RINGS - 1);
+        return 1u << index;
+}
+
+static void ticks(struct fixture *f, uint32_t n) {
+        for (uint32_t i = 0; i < n; i++)
+                assert_int_equal(f->ops->tick(f->plane, f->error), 0);
+}
+
+/* Requests of any session may push there. */
+static void pools_of_others_stay_while_there_are_tasks(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory, pool;
+        void *base = fake_client_alloc(ALLOCATION, &memory), *other = fake_client_alloc(ALLOCATION, &pool);
+
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), 0);
+        assert_int_equal(f->ops->peer_add(f->plane, 5, 1, &pool, f->error), 0);
+        atomic_store(&fake.kept_rings, ring_of(f, 1) << 3);
+        atomic_store(&fake.kept, 1);
+        f->ops->peer_remove(f->plane, 5);
+        fake_clock_advance_ms(10000);
+        ticks(f, 50);
+        assert_int_equal(fake.closes, 0);
+        assert_int_equal(fake.launches, 2); /* one try, and the next one not soon */
+        atomic_store(&fake.kept, 0);
+        fake_clock_advance_ms(2000);
+        fixture_tick_until(f, fake.closes == 1);
+        assert_int_equal(fake.n_open, 1);
+        fixture_close(f);
+        fake_client_free(base);
+        fake_client_free(other);
+}
+
+/* ---- memory in the place of other memory ------------------------------------------------------------------------- */
+static void a_place_is_freed_at_once(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory;
+        void *base = fake_client_alloc(ALLOCATION, &memory);
+        const struct table_buffer *buffer;
+
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 1, &memory, f->error), 0);
+        for (uint32_t i = 2; i < 10; i++) {
+                fake_client_replace(base, ALLOCATION >> i, &memory);
+                f->ops->buffer_retire(f->plane, 1, i - 1);
+                assert_int_equal(f->ops->buffer_import(f->plane, 1, i, &memory, f->error), 0);
+                buffer = fixture_buffer(f, 1, i);
+                assert_int_equal(buffer->address, (uint64_t)(uintptr_t)base);
+                assert_int_equal(buffer->bytes, ALLOCATION >> i);
+                assert_int_equal(fake.launches, i);
+                assert_int_equal(fake.closes, i - 1);
+                assert_int_equal(fake.n_open, 1);
+                assert_true(atomic_load(&fake.running));
+        }
+        assert_int_equal(fake.collisions, 8); /* each was tried twice */
+        ticks(f, 10);
+        fixture_close(f);
+        fake_client_free(base);
+}
+
+static void a_place_that_tasks_do_not_keep(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory, other;
+        void *base = fake_client_alloc(ALLOCATION, &memory), *others = fake_client_alloc(ALLOCATION, &other);
+
+        assert_int_equal(f->ops->buffer_import(f->plane, 2, 10, &other, f->error), 0);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), 0);
+        atomic_store(&fake.kept_rings, ring_of(f, 2) | ring_of(f, 1));
+        atomic_store(&fake.kept, 3);
+        f->ops->buffer_retire(f->plane, 2, 10);
+        f->ops->buffer_retire(f->plane, 1, 10);
+        fake_client_replace(base, 4096, &memory);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 11, &memory, f->error), 0);
+        assert_int_equal(fake.collisions, 1);
+        assert_int_equal(fake.launches, 2);
+        assert_int_equal(fake.closes, 2);
+        assert_int_equal(fake.n_open, 1);
+        fixture_close(f);
+        fake_client_free(base);
+        fake_client_free(others);
+}
+
+static void put_the_clock_forward(void) {
+        fake_clock_advance_ms(100);
+}
+
+static void finish_the_tasks(void) {
+        put_the_clock_forward();
+        if (fake.collisions == 4)
+                atomic_store(&fake.kept, 0);
+}
+
+static uint64_t now_ms(void) {
+        return clock_now_ns() / 1000000;
+}
+
+/* A pool lay there, and any task may name it. */
+static void a_place_that_tasks_keep(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory;
+        void *base = fake_client_alloc(ALLOCATION, &memory);
+        uint64_t began;
+
+        assert_int_equal(f->ops->peer_add(f->plane, 5, 1, &memory, f->error), 0);
+        atomic_store(&fake.kept_rings, 1);
+        atomic_store(&fake.kept, 1);
+        f->ops->peer_remove(f->plane, 5);
+        fake_client_replace(base, 4096, &memory);
+        fake.at_collision = finish_the_tasks;
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 11, &memory, f->error), 0);
+        assert_int_equal(fake.collisions, 4);
+        assert_int_equal(fake.launches, 5); /* the kernel worked on them meanwhile */
+        assert_int_equal(fake.n_open, 1);
+
+        f->ops->buffer_retire(f->plane, 1, 11);
+        fake_client_replace(base, 2048, &memory);
+        fake_clock_advance_ms(10000);
+        fixture_tick_until(f, fake.n_open == 0);
+        assert_int_equal(f->ops->peer_add(f->plane, 5, 2, &memory, f->error), 0);
+        atomic_store(&fake.kept, 1); /* for ever */
+        f->ops->peer_remove(f->plane, 5);
+        fake_client_replace(base, 1024, &memory);
+        fake.at_collision = put_the_clock_forward;
+        began = now_ms();
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 12, &memory, f->error), -EINVAL);
+        assert_in_range(now_ms() - began, 1000, 1200);
+        assert_non_null(strstr(f->error, "used by a request under way"));
+        assert_null(fixture_buffer(f, 1, 12));
+        assert_int_equal(rings_find(f->plane, 1), TABLE_RINGS);
+        assert_int_equal(fake.closes, 2);
+        assert_true(atomic_load(&fake.running));
+        assert_int_equal(f->ops->tick(f->plane, f->error), 0);
+
+        fake.at_collision = NULL;
+        atomic_store(&fake.kept, 0);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 12, &memory, f->error), 0);
+        fixture_close(f);
+        fake_client_free(base);
+}
+
+static void a_place_that_is_still_registered(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory, other;
+        void *base = fake_client_alloc(ALLOCATION, &memory), *others = fake_client_alloc(ALLOCATION, &other);
+
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), 0);
+        fake_client_replace(base, 4096, &memory);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 11, &memory, f->error), -EINVAL);
+        assert_non_null(strstr(f->error, "still registered: unregister it first"));
+        assert_null(strstr(f->error, "under way"));
+        assert_int_equal(fake.collisions, 1);
+        assert_int_equal(fake.launches, 1); /* nobody was disturbed */
+        assert_null(fixture_buffer(f, 1, 11));
+
+        assert_int_equal(f->ops->buffer_import(f->plane, 2, 12, &other, f->error), 0);
+        f->ops->buffer_retire(f->plane, 2, 12); /* that this one is closed is of no use */
+        assert_int_equal(f->ops->buffer_import(f->plane, 2, 11, &memory, f->error), -EINVAL);
+        assert_null(strstr(f->error, "under way"));
+        assert_int_equal(fake.launches, 2);
+
+        f->ops->buffer_retire(f->plane, 1, 10);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 11, &memory, f->error), 0);
+        fixture_close(f);
+        fake_client_free(base);
+        fake_client_free(others);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(buffers_share_an_allocation, setup),
                 cmocka_unit_test_setup(retired_memory_can_come_back, setup),
                 cmocka_unit_test_setup(lies_are_refused, setup),
                 cmocka_unit_test_setup(descriptors_are_mapped, setup),
-                cmocka_unit_test_setup(tasks_in_hand_keep_memory, setup),
+                cmocka_unit_test_setup(tasks_in_hand_do_not_keep_buffers, setup),
                 cmocka_unit_test_setup(a_short_silence_is_used, setup),
+                cmocka_unit_test_setup(pools_of_others_stay_while_there_are_tasks, setup),
+                cmocka_unit_test_setup(a_place_is_freed_at_once, setup),
+                cmocka_unit_test_setup(a_place_that_tasks_do_not_keep, setup),
+                cmocka_unit_test_setup(a_place_that_tasks_keep, setup),
+                cmocka_unit_test_setup(a_place_that_is_still_registered, setup),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

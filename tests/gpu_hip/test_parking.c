@@ -205,6 +205,28 @@ static void a_parked_plane_closes_at_once(void **state) {
         fake_client_free(base);
 }
 
+/* Without the kernel being there for a moment. */
+static void a_parked_plane_frees_a_place_at_once(void **state) {
+        struct fixture f;
+        struct plane_memory memory;
+        void *base = fake_client_alloc(8192, &memory);
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
+        silence(&f, 300);
+        assert_true(parked(&f));
+        f.ops->buffer_retire(f.plane, 5, 1);
+        fake_client_replace(base, 4096, &memory);
+        assert_int_equal(f.ops->buffer_import(f.plane, 5, 2, &memory, f.error), 0);
+        assert_int_equal(fake.collisions, 1);
+        assert_int_equal(fake.closes, 1);
+        assert_int_equal(fake.launches, 1);
+        assert_true(parked(&f));
+        close_with(&f);
+        fake_client_free(base);
+}
+
 static void draining(void **state) {
         struct fixture f;
 
@@ -252,6 +274,7 @@ int main(void) {
                 cmocka_unit_test(tasks_in_hand_bring_the_kernel_back),
                 cmocka_unit_test(newcomers_wake),
                 cmocka_unit_test(a_parked_plane_closes_at_once),
+                cmocka_unit_test(a_parked_plane_frees_a_place_at_once),
                 cmocka_unit_test(draining),
                 cmocka_unit_test(draining_a_parked_plane),
         };

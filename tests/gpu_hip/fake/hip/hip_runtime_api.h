@@ -15,6 +15,7 @@ typedef enum hipError_t {
         hipErrorInvalidDevice = 101,
         hipErrorInvalidContext = 201,
         hipErrorMapFailed = 205,
+        hipErrorAlreadyMapped = 208,
         hipErrorInvalidHandle = 400,
         hipErrorNotReady = 600,
         hipErrorIllegalAddress = 700,
