@@ -141,7 +141,8 @@ struct comm {
         int32_t abort_rank;
         char abort_text[160];
         uint64_t abort_ns; /* since when */
-        bool placed;       /* on GPUs: it has staging in the pools of all */
+        bool placed;       /* on GPUs: it has staging in the pools of all, and: */
+        uint32_t lanes;    /* data lanes that its requests are spread over; 0: all. Never changed */
         struct handover handover;
         struct plan_geometry geometry;
         uint32_t ring_depth; /* of its ranks' rings: bounds how far one can run ahead */

@@ -78,6 +78,20 @@ static bool comm_device_complete(const struct comm *comm) {
         return true;
 }
 
+/* What the executor with the fewest workers wants. All ranks cut requests into parts by it, so it is settled once,
+ * whoever serves them later. */
+static uint32_t comm_device_lanes(const struct comm *comm) {
+        uint32_t least = UINT32_MAX;
+
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                const struct executor_link *link = manager_link_of_gpu(comm->manager, comm->members[r].gpu);
+                uint32_t workers = link->n_gpu_infos ? link->gpus[0].workers : 0; /* it serves this GPU alone */
+
+                least = workers < least ? workers : least;
+        }
+        return plane_lanes(least);
+}
+
 int comm_device_place(struct comm *comm, char *text, size_t text_size) {
         uint64_t bytes = plane_staging_bytes(comm->n_ranks);
 
@@ -102,6 +116,7 @@ int comm_device_place(struct comm *comm, char *text, size_t text_size) {
                 comm_device_give(comm->manager, comm->number);
                 return e == POOL_E_FULL ? COMM_E_LIMIT : COMM_E_RESOURCE;
         }
+        comm->lanes = comm_device_lanes(comm);
         comm->placed = true;
         return 0;
 }

@@ -32,6 +32,7 @@ struct executor_gpu {
         uint32_t policy; /* enum plane_policy; as last told, like the next */
         uint32_t resident_blocks;
         bool parked;
+        uint32_t workers; /* of its kernels, from HELLO; 0: not told */
 };
 
 struct executor_counters {

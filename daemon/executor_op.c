@@ -134,6 +134,7 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
         attach.code = comm_device_code(comm, link, &attach.failed_rank);
         attach.name = comm->name;
         attach.first = comm->handover.state == HANDOVER_HANDED ? comm->handover.upto + 1 : 0;
+        attach.lanes = comm->lanes;
         message->body_case =
                 moves ? RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_MOVE : RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
         if (moves)

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STATE_VERSION      3u
-#define STATE_VERSION_MIN  1u /* versions 2 and 3 add fields at the end of bodies and header, which are 0 before */
+#define STATE_VERSION      4u
+#define STATE_VERSION_MIN  1u /* versions 2 to 4 add fields at the end of bodies and header, which are 0 before */
 #define STATE_MAGIC        UINT64_C(0x31657461742d7872) /* "rx-tate1", little endian */
 #define STATE_HEADER_BYTES 4096u
 #define STATE_RECORD_BYTES 512u
@@ -72,6 +72,8 @@ struct state_comm {
         char name[64];
         char tenant[64];
         _Atomic uint64_t stand; /* version 3: STATE_STANDS | last sequence that all have finished, see handover.c */
+        uint32_t lanes;         /* version 4, as the next */
+        uint32_t zero;
 };
 #define STATE_STANDS (UINT64_C(1) << 32)
 struct state_member {

@@ -228,6 +228,7 @@ static void comm_describe(struct plane_executor *executor, struct plane_attached
                 .choices = choices,
                 .n_choices = (uint32_t)m->n_choices,
                 .first = m->first,
+                .lanes = m->lanes,
         };
 }
 

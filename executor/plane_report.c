@@ -33,6 +33,7 @@ static void gpu_fill(struct plane_executor *executor) {
         gpu->policy = info->policy;
         gpu->resident_blocks = info->resident_blocks;
         gpu->parked = info->parked;
+        gpu->workers = info->n_workers;
         executor->gpu_pointer = gpu;
 }
 

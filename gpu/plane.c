@@ -13,6 +13,12 @@ uint64_t plane_staging_bytes(uint32_t n_ranks) {
         return layout.bytes;
 }
 
+uint32_t plane_lanes(uint32_t n_workers) {
+        if (n_workers < 2) /* not told, or one worker, which has whatever there is */
+                return n_workers;
+        return n_workers - 1 < STAGING_DATA_LANES ? n_workers - 1 : STAGING_DATA_LANES;
+}
+
 uint64_t plane_bell_bytes(void) {
         return BELL_AREA_BYTES;
 }

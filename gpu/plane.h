@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      3u
+#define PLANE_VERSION      4u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -73,6 +73,7 @@ struct plane_info {
         uint32_t policy;
         uint32_t resident_blocks; /* now; 0: parked */
         uint32_t threads;         /* of a block */
+        uint32_t n_workers;       /* each has its share of the lanes; the same while it is parked. 0: not told */
         bool parked;
         uint64_t parks, wakes;
         uint64_t pool_bytes, table_bytes;
@@ -96,6 +97,7 @@ struct plane_comm {
         const struct plan_choice *choices;
         uint32_t n_choices;
         uint32_t first; /* comm sequence that its ranks begin with; 0: the first of all */
+        uint32_t lanes; /* data lanes that requests are spread over, as all its planes are told; 0: all */
 };
 
 /* A rank's view, for reports. */
@@ -179,6 +181,9 @@ struct plane_ops {
 /* Staging bytes of one rank of n. Known to railmuxd too, which deals the pools out. 0: more ranks than a comm may have.
  */
 uint64_t plane_staging_bytes(uint32_t n_ranks);
+/* Data lanes over which requests are spread so that each of so many workers has one part, but for the one that has
+ * lane 0; 0: as many as there are. */
+uint32_t plane_lanes(uint32_t n_workers);
 /* Bytes of a bell area, and of the host memory that goes with it (gpu/device/bell.h). */
 uint64_t plane_bell_bytes(void);
 uint64_t plane_bell_host_bytes(void);

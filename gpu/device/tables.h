@@ -52,6 +52,7 @@ struct table_rank {
         uint32_t has_last; /* 0 or 1 */
         uint32_t held;     /* 1: its tasks are counted while its ring is limited */
         uint32_t left;     /* a bit for each rank that makes no requests any more */
+        uint32_t lanes;    /* data lanes that requests are spread over, the same on all ranks; 0: all */
         uint32_t key;
 };
 

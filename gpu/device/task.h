@@ -78,6 +78,7 @@ struct rank_cache {
         uint32_t last;
         uint32_t left;
         uint32_t choices;
+        uint32_t lanes;
 };
 
 struct buffer_cache {

@@ -148,6 +148,11 @@ static int rank_take(struct plane *plane, struct comm *comm, const struct plane_
         return states_clear(plane, index, what->first, error);
 }
 
+/* A number that kernels do not have counts as not known, on all ranks alike. */
+static uint32_t comm_lanes(const struct plane_comm *what) {
+        return what->lanes > STAGING_DATA_LANES ? 0 : what->lanes;
+}
+
 /* The tables know nothing of the communicator's ranks (any more). */
 static void comm_free(struct plane *plane, struct comm *comm) {
         for (uint32_t i = 0; i < TABLE_RANKS; i++) {
@@ -182,6 +187,7 @@ static int comm_publish(struct plane *plane, const struct comm *comm, const stru
                         .first = what->first ? what->first : 1,
                         .choices = comm->choices,
                         .abort = what->code ? ring_status(what->code, what->failed_rank) : 0,
+                        .lanes = comm_lanes(what),
                 };
 
                 if (rank->comm != comm)
@@ -302,6 +308,7 @@ int comms_move(struct plane *plane, const struct plane_comm *what, char *error) 
                 if (r)
                         return plane_fault(plane, r, error);
                 memcpy(entry.peer, peer, sizeof(entry.peer));
+                entry.lanes = comm_lanes(what);
                 r = plane_changed(plane, shadow_rank_set(&plane->tables.shadow, i, &entry), "a rank", error);
         }
         return r ? r : plane_commit(plane, error);

@@ -201,6 +201,16 @@ static void test_choices(void **unused) {
         assert_int_equal(plane_staging_bytes(8) % 65536, 0);
 }
 
+/* One worker has lane 0; who has no other has all. */
+static void test_lanes(void **unused) {
+        static const uint32_t lanes[][2] = {{0, 0},     {1, 1},     {2, 1},     {32, 31},
+                                            {135, 134}, {136, 135}, {137, 135}, {UINT32_MAX, 135}};
+
+        (void)unused;
+        for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++)
+                assert_int_equal(plane_lanes(lanes[i][0]), lanes[i][1]);
+}
+
 static void test_options(void **unused) {
         static const char *const bad[] = {"hip:0", "hip:65", "hip:", "hip:x", "hipp", "cuda", "auto:2"};
         char error[CONFIG_ERROR_MAX];
@@ -231,6 +241,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_pool),  cmocka_unit_test(test_pool_random), cmocka_unit_test(test_memory),
                 cmocka_unit_test(test_probe), cmocka_unit_test(test_choices),     cmocka_unit_test(test_options),
+                cmocka_unit_test(test_lanes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

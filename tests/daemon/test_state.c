@@ -210,8 +210,36 @@ static void test_foreign_memory(void **unused) {
 _Static_assert(offsetof(struct state_ring, area) == 24 && offsetof(struct state_buffer, gpu) == 20 &&
                        offsetof(struct state_buffer, memory) == 24 && offsetof(struct state_member, leave) == 40 &&
                        offsetof(struct state_member, staging) == 48 && offsetof(struct state_comm, status) == 48 &&
-                       offsetof(struct state_executor, pci) == 80,
+                       offsetof(struct state_executor, pci) == 80 && offsetof(struct state_comm, stand) == 336 &&
+                       offsetof(struct state_comm, lanes) == 344,
                "bodies only grow at their ends");
+
+/* What an older version did not write is 0. */
+static void test_older_comm(void **unused) {
+        (void)unused;
+        for (uint32_t version = STATE_VERSION_MIN; version <= STATE_VERSION; version++) {
+                struct state_record record = {.kind = STATE_COMM};
+                struct state *state, *successor;
+                struct state_header *header;
+                uint32_t slot;
+
+                record.comm.comm = 5;
+                record.comm.n_ranks = 2;
+                record.comm.lanes = version < 4 ? 0 : 31;
+                assert_int_equal(state_new(&state), 0);
+                assert_int_equal(state_add(state, &record, &slot), 0);
+                header = mmap(NULL, STATE_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, state_fd(state), 0);
+                assert_true(header != MAP_FAILED);
+                header->version = version;
+                assert_int_equal(state_adopt(dup(state_fd(state)), &successor), 0);
+                assert_int_equal(header->version, STATE_VERSION);
+                assert_int_equal(state_at(successor, slot)->comm.n_ranks, 2);
+                assert_int_equal(state_at(successor, slot)->comm.lanes, version < 4 ? 0 : 31);
+                state_free(successor);
+                munmap(header, STATE_HEADER_BYTES);
+                state_free(state);
+        }
+}
 
 /* A record of a kind that this program does not know is treated as free, not misread. */
 static void test_unknown_kind_and_version(void **unused) {
@@ -245,9 +273,13 @@ static void test_unknown_kind_and_version(void **unused) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_adopt_finds_all),       cmocka_unit_test(test_slots_are_used_again),
-                cmocka_unit_test(test_killed_at_every_store), cmocka_unit_test(test_truncated_anywhere),
-                cmocka_unit_test(test_foreign_memory),        cmocka_unit_test(test_unknown_kind_and_version),
+                cmocka_unit_test(test_adopt_finds_all),
+                cmocka_unit_test(test_slots_are_used_again),
+                cmocka_unit_test(test_killed_at_every_store),
+                cmocka_unit_test(test_truncated_anywhere),
+                cmocka_unit_test(test_foreign_memory),
+                cmocka_unit_test(test_unknown_kind_and_version),
+                cmocka_unit_test(test_older_comm),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,6 +26,7 @@ struct fake_set {
 
 struct plane {
         struct plane_options options;
+        uint32_t workers;
         struct fake_set rings, buffers, comms, peers;
         struct fake_comm {
                 uint64_t peers; /* mask of GPUs whose pools it uses */
@@ -166,11 +167,19 @@ static int fake_probe(struct plane_probe *ret_probe, char *error) {
 
 static int fake_plane_open(const struct plane_options *options, struct plane **ret_plane, char *error) {
         struct plane *plane = calloc(1, sizeof(*plane));
+        FILE *file;
         int r;
 
         if (!plane)
                 return -ENOMEM;
         plane->options = *options;
+        plane->workers = FAKE_PLANE_WORKERS;
+        file = fake_open_of(plane, "workers", "re");
+        if (file) {
+                if (fscanf(file, "%u", &plane->workers) != 1)
+                        plane->workers = 0;
+                fclose(file);
+        }
         r = fake_fails(plane, "open", error);
         if (r) {
                 free(plane);
@@ -196,6 +205,7 @@ static void fake_info(struct plane *plane, struct plane_info *ret_info) {
                 .policy = plane->options.policy,
                 .resident_blocks = plane->options.blocks ? plane->options.blocks : 2,
                 .threads = 512,
+                .n_workers = plane->workers,
                 .pool_bytes = FAKE_PLANE_POOL,
         };
         fake_gpu(plane->options.device, &ret_info->gpu);
@@ -285,8 +295,8 @@ static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, 
                 if (!fake_find(&plane->peers, member->gpu, 0))
                         fake_wrong(plane, "comm_attach without a peer", comm->id);
         }
-        fake_log(plane, "comm_attach %" PRIu64 " ranks=%u code=%u rank=%d choices=%u%s", comm->id, comm->n_ranks,
-                 comm->code, comm->failed_rank, comm->n_choices, members);
+        fake_log(plane, "comm_attach %" PRIu64 " ranks=%u code=%u rank=%d choices=%u%s lanes=%u", comm->id,
+                 comm->n_ranks, comm->code, comm->failed_rank, comm->n_choices, members, comm->lanes);
         if (r)
                 return r;
         if (comm->first)
@@ -346,7 +356,7 @@ static uint32_t fake_comm_level(struct plane *plane, uint64_t id, struct plane_l
 static int fake_comm_move(struct plane *plane, const struct plane_comm *what, char *error) {
         struct fake_comm *comm = fake_comm(plane, what->id);
 
-        fake_log(plane, "comm_move %" PRIu64 " first=%u", what->id, what->first);
+        fake_log(plane, "comm_move %" PRIu64 " first=%u lanes=%u", what->id, what->first, what->lanes);
         if (!comm || !comm->held)
                 fake_wrong(plane, "comm_move", what->id);
         return fake_fails(plane, "comm_move", error);

@@ -12,9 +12,11 @@
  *   D.lost      exists: the context is lost, tick() says so
  *   D.hang      exists: comm_abort() does not return
  *   D.busy      exists: drain() does not come to an end
+ *   D.workers   how many workers its kernels have, as it is opened; no file: 32
  *   pool        bytes of each pool; no file: 256 MiB
  */
 #include <stdint.h>
 
 #define FAKE_PLANE_DIRECTORY "FAKE_PLANE"
 #define FAKE_PLANE_POOL      (UINT64_C(256) << 20)
+#define FAKE_PLANE_WORKERS   32u

@@ -72,7 +72,8 @@ static void rig_init(struct rig *rig, uint32_t policy) {
                                         .failed_rank = -1,
                                         .members = rig->members,
                                         .choices = choices,
-                                        .n_choices = 1};
+                                        .n_choices = 1,
+                                        .lanes = 31};
         assert_int_equal(rig->f.ops->comm_attach(rig->f.plane, &rig->comm, rig->f.error), 0);
         rig->ring = (uint32_t)(fixture_ring(&rig->f, 5) - rig->f.table->rings);
         rig->rank = (uint32_t)(fixture_rank(&rig->f, 5, 30) - rig->f.table->ranks);
@@ -248,6 +249,8 @@ static void moving_begins_anew_with_clean_staging(void **state) {
         say(1, 0, 0);
         settle(&rig);
         rung(&rig, 41);
+        assert_int_equal(entry->lanes, 31);
+        rig.comm.lanes = 7; /* what all are told now is what counts */
         memset(pool, POISON, 2 * layout.bytes);
         memset(states, POISON, sizeof(*states) * STAGING_LANES);
         memset(rig.pool[1], POISON, FIXTURE_POOL);
@@ -258,6 +261,7 @@ static void moving_begins_anew_with_clean_staging(void **state) {
         assert_int_equal(entry->peer[0], (uint64_t)(uintptr_t)pool);
         assert_int_equal(entry->held, 1);
         assert_int_equal(entry->epoch, 9);
+        assert_int_equal(entry->lanes, 7);
         for (uint64_t i = 0; i < layout.bytes; i++)
                 assert_int_equal(pool[i], 0);
         assert_int_equal(pool[layout.bytes], POISON);
@@ -285,6 +289,7 @@ static void a_successor_begins_where_the_other_ended(void **state) {
         assert_int_equal(rig.f.ops->comm_attach(rig.f.plane, &rig.comm, rig.f.error), 0);
         entry = fixture_rank(&rig.f, 5, 30);
         assert_int_equal(entry->first, 0x80000001u);
+        assert_int_equal(entry->lanes, 31);
         assert_int_equal(((const struct lane_state *)(uintptr_t)entry->states)->sequence, 0x80000000u);
         assert_int_equal(rig.f.ops->report(rig.f.plane, report, 2), 1);
         assert_int_equal(report[0].rung, 0x80000000u);

@@ -95,6 +95,7 @@ static void staging_is_smaller_where_memory_is_short(void **state) {
         assert_int_equal(info.pool.bytes, 64 << 20);
         assert_int_equal(info.pool.kind, PLANE_MEMORY_IPC);
         assert_int_equal(info.resident_blocks, 3);
+        assert_int_equal(info.n_workers, 3 * FAKE_WORKERS);
         assert_int_equal(info.policy, PLANE_LATENCY);
         assert_false(info.parked);
         for (uint64_t i = 0; i < info.pool_bytes; i += 4096 - 8)
@@ -175,10 +176,12 @@ static void a_communicator_comes_and_goes(void **state) {
         struct staging_layout layout;
         unsigned char *pool = f->plane->pool.base;
         const struct table_rank *r0, *r3;
+        static const uint32_t lanes[] = {0, 1, STAGING_DATA_LANES, STAGING_DATA_LANES + 1, UINT32_MAX};
 
         staging_layout_init(&layout, N);
         world_init(f, &w);
-        for (uint32_t use = 0; use < 3; use++) {
+        for (uint32_t use = 0; use < 5; use++) {
+                w.comm.lanes = lanes[use];
                 memset(pool, POISON, FIXTURE_POOL);
                 memset(f->plane->states.base, POISON, f->plane->states.bytes);
                 assert_int_equal(f->ops->comm_attach(f->plane, &w.comm, f->error), 0);
@@ -195,6 +198,8 @@ static void a_communicator_comes_and_goes(void **state) {
                 assert_int_equal(r3->epoch, 9);
                 assert_int_equal(r3->abort, 0);
                 assert_int_equal(r3->first, 1);
+                assert_int_equal(r0->lanes, use < 3 ? lanes[use] : 0);
+                assert_int_equal(r3->lanes, use < 3 ? lanes[use] : 0);
                 assert_ptr_equal(&f->table->rings[r3->ring], fixture_ring(f, 6));
                 assert_int_equal(r3->peer[0], (uint64_t)(uintptr_t)pool + layout.bytes);
                 assert_int_equal(r3->peer[1], (uint64_t)(uintptr_t)w.other_pool);
