@@ -91,9 +91,11 @@ DEVICE_OUTLINE bool direct_copy_any(struct quick q, uint32_t part, uint32_t spin
         return quick_copy<N, MODE, INLINE, 0>(&q, part, spins);
 }
 
-/* Units of each thread in a full part: as many as there can be, or half of them; what is inline is never that long. */
-#define DIRECT_MOST QUICK_UNITS
-#define DIRECT_HALF (QUICK_UNITS / 2u)
+/* Units of each thread in a full part: as many as there can be, or half of them; of what is inline half or a quarter.
+ */
+#define DIRECT_MOST    QUICK_UNITS
+#define DIRECT_HALF    (QUICK_UNITS / 2u)
+#define DIRECT_QUARTER (QUICK_UNITS / 4u)
 
 DEVICE bool direct_has(const struct quick *q, uint32_t units) {
         return units && q->part_bytes == units * QUICK_UNIT_STEP;
@@ -102,12 +104,22 @@ DEVICE bool direct_has(const struct quick *q, uint32_t units) {
 template <uint32_t N, uint32_t MODE, bool INLINE>
 DEVICE bool direct_push(const struct quick *q, uint32_t part, uint32_t spins) {
         if (quick_full<N, MODE>(q, part)) {
-                if constexpr (DIRECT_HALF)
+                if constexpr (INLINE) {
+                        if constexpr (DIRECT_MOST == quick_inline(quick_each(MODE) ? N : 1))
+                                if (direct_has(q, DIRECT_MOST))
+                                        return quick_push<N, MODE, INLINE, DIRECT_MOST>(q, part, spins);
                         if (direct_has(q, DIRECT_HALF))
                                 return quick_push<N, MODE, INLINE, DIRECT_HALF>(q, part, spins);
-                if constexpr (!INLINE || !DIRECT_HALF)
+                        if constexpr (DIRECT_QUARTER)
+                                if (direct_has(q, DIRECT_QUARTER))
+                                        return quick_push<N, MODE, INLINE, DIRECT_QUARTER>(q, part, spins);
+                }
+                if constexpr (!INLINE) {
                         if (direct_has(q, DIRECT_MOST))
                                 return quick_push<N, MODE, INLINE, DIRECT_MOST>(q, part, spins);
+                        if (direct_has(q, DIRECT_HALF))
+                                return quick_push<N, MODE, INLINE, DIRECT_HALF>(q, part, spins);
+                }
         }
         return direct_push_any<N, MODE, INLINE>(*q, part, spins);
 }
@@ -115,12 +127,22 @@ DEVICE bool direct_push(const struct quick *q, uint32_t part, uint32_t spins) {
 template <uint32_t N, uint32_t MODE, bool INLINE>
 DEVICE bool direct_reduce(const struct quick *q, uint32_t part, uint32_t spins) {
         if (quick_full<N, MODE>(q, part)) {
-                if constexpr (DIRECT_HALF)
+                if constexpr (INLINE) {
+                        if constexpr (DIRECT_MOST == quick_inline(quick_each(MODE) ? N : 1))
+                                if (direct_has(q, DIRECT_MOST))
+                                        return quick_reduce<N, MODE, INLINE, DIRECT_MOST>(q, part, spins);
                         if (direct_has(q, DIRECT_HALF))
                                 return quick_reduce<N, MODE, INLINE, DIRECT_HALF>(q, part, spins);
-                if constexpr (!INLINE || !DIRECT_HALF)
+                        if constexpr (DIRECT_QUARTER)
+                                if (direct_has(q, DIRECT_QUARTER))
+                                        return quick_reduce<N, MODE, INLINE, DIRECT_QUARTER>(q, part, spins);
+                }
+                if constexpr (!INLINE) {
                         if (direct_has(q, DIRECT_MOST))
                                 return quick_reduce<N, MODE, INLINE, DIRECT_MOST>(q, part, spins);
+                        if (direct_has(q, DIRECT_HALF))
+                                return quick_reduce<N, MODE, INLINE, DIRECT_HALF>(q, part, spins);
+                }
         }
         return direct_reduce_any<N, MODE, INLINE>(*q, part, spins);
 }
@@ -128,12 +150,22 @@ DEVICE bool direct_reduce(const struct quick *q, uint32_t part, uint32_t spins) 
 template <uint32_t N, uint32_t MODE, bool INLINE>
 DEVICE bool direct_copy(const struct quick *q, uint32_t part, uint32_t spins) {
         if (quick_full<N, MODE>(q, part)) {
-                if constexpr (DIRECT_HALF)
+                if constexpr (INLINE) {
+                        if constexpr (DIRECT_MOST == quick_inline(quick_each(MODE) ? N : 1))
+                                if (direct_has(q, DIRECT_MOST))
+                                        return quick_copy<N, MODE, INLINE, DIRECT_MOST>(q, part, spins);
                         if (direct_has(q, DIRECT_HALF))
                                 return quick_copy<N, MODE, INLINE, DIRECT_HALF>(q, part, spins);
-                if constexpr (!INLINE || !DIRECT_HALF)
+                        if constexpr (DIRECT_QUARTER)
+                                if (direct_has(q, DIRECT_QUARTER))
+                                        return quick_copy<N, MODE, INLINE, DIRECT_QUARTER>(q, part, spins);
+                }
+                if constexpr (!INLINE) {
                         if (direct_has(q, DIRECT_MOST))
                                 return quick_copy<N, MODE, INLINE, DIRECT_MOST>(q, part, spins);
+                        if (direct_has(q, DIRECT_HALF))
+                                return quick_copy<N, MODE, INLINE, DIRECT_HALF>(q, part, spins);
+                }
         }
         return direct_copy_any<N, MODE, INLINE>(*q, part, spins);
 }
@@ -198,6 +230,7 @@ DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *
                                 ready = direct_reduce<N, MODE, INLINE>(&q, direct_part(&reduced), spins);
                                 if (!ready)
                                         break;
+                                quick_taken<N>(&q, 0);
                                 direct_next(&d, &reduced);
                         }
                 }
@@ -211,6 +244,7 @@ DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *
                                 ready = direct_copy<N, MODE, INLINE>(&q, direct_part(&copied), spins);
                                 if (!ready)
                                         break;
+                                quick_taken<N>(&q, quick_last(MODE));
                                 direct_next(&d, &copied);
                         }
                 }

@@ -20,7 +20,7 @@
 #define PHASE_PACKETS 1u
 #define PHASE_QUADS   1u
 #else
-#define PHASE_PACKETS (STAGING_PACKET_CHUNK / 8u / WARP_THREADS) /* of a thread in a chunk: 2, AMD 1 */
+#define PHASE_PACKETS (STAGING_PACKET_CHUNK / 8u / WARP_THREADS) /* of a thread in a chunk: 4, AMD 2 */
 #define PHASE_QUADS   (STAGING_BULK_CHUNK / 16u / WARP_THREADS)  /* 4, AMD 2 */
 #endif
 

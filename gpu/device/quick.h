@@ -37,6 +37,14 @@ enum quick_mode {
 
 #define QUICK_UNITS     (STAGING_PACKET_CHUNK / 8u / WARP_THREADS) /* most of a thread in a part */
 #define QUICK_UNIT_STEP (8u * WARP_THREADS)
+/* Packets that a thread has under way at once: what its registers hold. */
+#if TARGET_HOST
+#define QUICK_PACKETS 512u
+#elif defined(RESIDENT_DENSE)
+#define QUICK_PACKETS 8u
+#else
+#define QUICK_PACKETS 16u
+#endif
 #define QUICK_BYTES_MAX (UINT64_C(1) << 30)
 
 struct quick {
@@ -61,6 +69,17 @@ DEVICE constexpr bool quick_copies(uint32_t mode) {
 /* A piece of its own for each peer? */
 DEVICE constexpr bool quick_each(uint32_t mode) {
         return mode == QUICK_TWO_SHOT || mode == QUICK_REDUCE_SCATTER || mode == QUICK_ALL_TO_ALL;
+}
+
+/* Most of an inline request. Of several pieces in a box of BELL_INLINE_BYTES none is longer than half of that, and such
+ * pieces have small parts (task_part_bytes). */
+DEVICE constexpr uint32_t quick_inline(uint32_t pieces) {
+        return pieces == 1 || QUICK_UNITS == 1 ? QUICK_UNITS : QUICK_UNITS / 2;
+}
+
+/* Units that are done at once, of so many, if there is one of each of `pieces` in each. */
+DEVICE constexpr uint32_t quick_batch(uint32_t units, uint32_t pieces) {
+        return units * pieces <= QUICK_PACKETS ? units : pieces < QUICK_PACKETS ? QUICK_PACKETS / pieces : 1;
 }
 
 /* ---- where ------------------------------------------------------------------------------------------------------- */
@@ -162,61 +181,84 @@ template <uint32_t N> DEVICE void quick_taken(const struct quick *q, uint32_t re
 /*
  * UNITS: what every thread has in this part, of every piece; 0: that has to be looked at.
  */
-/* Own input to all ranks. False: no room, or the inbox is not filled yet; nothing has been done. */
-template <uint32_t N, uint32_t MODE, bool INLINE, uint32_t UNITS>
-DEVICE bool quick_push(const struct quick *q, uint32_t part, uint32_t spins) {
-        constexpr uint32_t pieces = quick_each(MODE) ? N : 1, units = UNITS ? UNITS : QUICK_UNITS;
-        const uint32_t at = part * q->part_bytes + 8 * q->thread;
-        uint64_t value[units][pieces];
-        struct quick_way<N> to;
+/* The thread's units of a part of an inline request. False: the inbox is not filled yet. */
+template <uint32_t PIECES, uint32_t UNITS, bool FULL>
+DEVICE bool quick_inbox(const struct quick *q, uint32_t at, uint32_t spins, uint64_t (&ret_value)[UNITS][PIECES]) {
         bool ready;
 
         do {
-                struct quad box[INLINE ? units : 1][INLINE ? pieces : 1];
+                struct quad box[UNITS][PIECES];
 
                 UNROLL
-                for (uint32_t k = 0; k < units; k++)
+                for (uint32_t k = 0; k < UNITS; k++)
                         UNROLL
-                for (uint32_t p = 0; p < pieces; p++) {
+                for (uint32_t p = 0; p < PIECES; p++) {
                         const uint32_t x = at + k * QUICK_UNIT_STEP;
-                        const bool wanted = UNITS || quick_has(q, k, p, x);
-                        const uint64_t from = quick_at<INLINE>(q->in, p * q->stride + x);
 
-                        if constexpr (INLINE) {
-                                if (!UNITS)
-                                        box[k][p] = quad_of((uint64_t)q->flag << 32, (uint64_t)q->flag << 32);
-                                if (wanted)
-                                        box[k][p] = quad_load((const struct quad *)from);
-                        } else {
-                                if (!UNITS)
-                                        value[k][p] = 0;
-                                if (wanted)
-                                        value[k][p] = input_load((const void *)from, 8);
-                        }
+                        if (!FULL)
+                                box[k][p] = quad_of((uint64_t)q->flag << 32, (uint64_t)q->flag << 32);
+                        if (FULL || quick_has(q, k, p, x))
+                                box[k][p] = quad_load((const struct quad *)quick_at<true>(q->in, p * q->stride + x));
                 }
                 ready = true;
-                if constexpr (INLINE) {
+                UNROLL
+                for (uint32_t k = 0; k < UNITS; k++)
                         UNROLL
-                        for (uint32_t k = 0; k < units; k++)
+                for (uint32_t p = 0; p < PIECES; p++) {
+                        ready = ready && packet_is(box[k][p], q->flag);
+                        ret_value[k][p] = packet_payload(box[k][p]);
+                }
+                ready = warp_all(ready);
+        } while (!ready && --spins);
+        return ready;
+}
+
+/* Own input to all ranks. False: no room, or the inbox is not filled yet; nothing has been done. `aimed`: there is
+ * room, and this is the way. */
+template <uint32_t N, uint32_t MODE, bool INLINE, uint32_t UNITS>
+DEVICE bool quick_push(const struct quick *q, uint32_t part, uint32_t spins,
+                       const struct quick_way<N> *aimed = nullptr) {
+        constexpr uint32_t pieces = quick_each(MODE) ? N : 1;
+        constexpr uint32_t most = INLINE ? quick_inline(pieces) : QUICK_UNITS, units = UNITS ? UNITS : most;
+        constexpr uint32_t batch = INLINE ? units : quick_batch(units, pieces);
+        const uint32_t at = part * q->part_bytes + 8 * q->thread;
+        uint64_t value[batch][pieces];
+        struct quick_way<N> to;
+
+        if constexpr (INLINE)
+                if (!quick_inbox<pieces, units, UNITS != 0>(q, at, spins, value))
+                        return false;
+        if (!aimed && !quick_room<N>(q, 0))
+                return false;
+        if (aimed)
+                to = *aimed;
+        else
+                quick_to<N>(q, 0, &to);
+        ROLLED
+        for (uint32_t base = 0; base < units; base += batch) {
+                if constexpr (!INLINE) {
+                        UNROLL
+                        for (uint32_t k = 0; k < batch; k++)
                                 UNROLL
                         for (uint32_t p = 0; p < pieces; p++) {
-                                ready = ready && packet_is(box[k][p], q->flag);
-                                value[k][p] = packet_payload(box[k][p]);
-                        }
-                        ready = warp_all(ready);
-                }
-        } while (!ready && --spins);
-        if (!ready || !quick_room<N>(q, 0))
-                return false;
-        quick_to<N>(q, 0, &to);
-        UNROLL
-        for (uint32_t k = 0; k < units; k++)
-                UNROLL
-        for (uint32_t p = 0; p < N; p++) {
-                const uint32_t piece = pieces == 1 ? 0 : p, x = at + k * QUICK_UNIT_STEP;
+                                const uint32_t x = at + (base + k) * QUICK_UNIT_STEP;
 
-                if (UNITS || quick_has(q, k, piece, x))
-                        packet_store((struct quad *)to.at[p] + k * WARP_THREADS, value[k][piece], to.flag[p]);
+                                if (!UNITS)
+                                        value[k][p] = 0;
+                                if (UNITS || quick_has(q, base + k, p, x))
+                                        value[k][p] = input_load((const void *)(q->in + p * q->stride + x), 8);
+                        }
+                }
+                UNROLL
+                for (uint32_t k = 0; k < batch; k++)
+                        UNROLL
+                for (uint32_t p = 0; p < N; p++) {
+                        const uint32_t piece = pieces == 1 ? 0 : p, x = at + (base + k) * QUICK_UNIT_STEP;
+
+                        if (UNITS || quick_has(q, base + k, piece, x))
+                                packet_store((struct quad *)to.at[p] + (base + k) * WARP_THREADS, value[k][piece],
+                                             to.flag[p]);
+                }
         }
         quick_pushed<N>(q, 0);
         return true;
@@ -261,10 +303,10 @@ DEVICE bool quick_gather(const struct quick_way<N> *from, uint32_t k, uint32_t l
         return all;
 }
 
-/* The sum of what all have pushed to the own output, or (two shots) on to all. */
+/* The sum of what all have pushed to the own output, or (two shots) on to all. The caller says quick_taken(0). */
 template <uint32_t N, uint32_t MODE, bool INLINE, uint32_t UNITS>
 DEVICE bool quick_reduce(const struct quick *q, uint32_t part, uint32_t spins) {
-        constexpr uint32_t units = UNITS ? UNITS : 1;
+        constexpr uint32_t units = UNITS ? quick_batch(UNITS, N) : 1;
         const uint32_t mine = MODE == QUICK_ONE_SHOT ? 0 : q->me * q->stride, at = part * q->part_bytes + 8 * q->thread;
         struct quick_way<N> from, to;
 
@@ -274,7 +316,7 @@ DEVICE bool quick_reduce(const struct quick *q, uint32_t part, uint32_t spins) {
         if constexpr (MODE == QUICK_TWO_SHOT)
                 quick_to<N>(q, 1, &to);
         ROLLED
-        for (uint32_t k = 0; UNITS ? !k : k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k += units) {
+        for (uint32_t k = 0; UNITS ? k < UNITS : k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k += units) {
                 const uint32_t x = at + k * QUICK_UNIT_STEP;
                 const bool live = UNITS || (quick_mine(q, k) && x < q->stride && mine + x < q->total);
                 uint64_t value[units][N];
@@ -296,22 +338,26 @@ DEVICE bool quick_reduce(const struct quick *q, uint32_t part, uint32_t spins) {
                         }
                 }
         }
-        quick_taken<N>(q, 0);
         if constexpr (MODE == QUICK_TWO_SHOT)
                 quick_pushed<N>(q, 1);
         return true;
 }
 
-/* What the ranks pushed to its place in the own output. */
+/* The region that quick_copy() takes from. */
+DEVICE constexpr uint32_t quick_last(uint32_t mode) {
+        return mode == QUICK_TWO_SHOT ? 1 : 0;
+}
+
+/* What the ranks pushed to its place in the own output. The caller says quick_taken(quick_last). */
 template <uint32_t N, uint32_t MODE, bool INLINE, uint32_t UNITS>
 DEVICE bool quick_copy(const struct quick *q, uint32_t part, uint32_t spins) {
-        constexpr uint32_t region = MODE == QUICK_TWO_SHOT ? 1 : 0, units = UNITS ? UNITS : 1;
+        constexpr uint32_t region = quick_last(MODE), units = UNITS ? quick_batch(UNITS, N) : 1;
         const uint32_t at = part * q->part_bytes + 8 * q->thread;
         struct quick_way<N> from;
 
         quick_from<N>(q, region, &from);
         ROLLED
-        for (uint32_t k = 0; UNITS ? !k : k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k += units) {
+        for (uint32_t k = 0; UNITS ? k < UNITS : k < QUICK_UNITS && k * QUICK_UNIT_STEP < q->part_bytes; k += units) {
                 const uint32_t x = at + k * QUICK_UNIT_STEP;
                 uint64_t value[units][N];
                 uint32_t live = 0;
@@ -330,7 +376,6 @@ DEVICE bool quick_copy(const struct quick *q, uint32_t part, uint32_t spins) {
                         if (UNITS || (live >> p & 1))
                                 quick_deliver<INLINE>(q, p * q->stride + x + i * QUICK_UNIT_STEP, value[i][p]);
         }
-        quick_taken<N>(q, region);
         return true;
 }
 

@@ -18,15 +18,16 @@ DEVICE uint32_t memo_mix(uint32_t i, uint32_t word) {
         return i < RING_W_SEQUENCE ? word >> 16 ^ word >> 8 ^ word : 0;
 }
 
-/* The memo that the line in shared memory may be in; *ret_fits: it is that line, but for its sequence. (The tables are
- * as they were.) */
-DEVICE struct memo *memo_of(const struct worker *w, uint32_t ring, bool *ret_fits) {
+/* The memo that a line may be in, each thread having a word of it (host: it lies in shared memory); *ret_fits: it is
+ * that line, but for its sequence. (The tables are as they were.) */
+DEVICE struct memo *memo_of(const struct worker *w, uint32_t ring, uint32_t word, bool *ret_fits) {
         struct worker_shared *s = shared_of(w);
         uint32_t mix = ring;
         struct memo *m;
         bool same;
 
 #if TARGET_HOST
+        (void)word;
         for (uint32_t i = 0; i < RING_WORDS; i++)
                 mix ^= memo_mix(i, s->line[i]);
         m = &s->memo[(mix ^ mix >> 4) % WORKER_MEMOS];
@@ -34,11 +35,11 @@ DEVICE struct memo *memo_of(const struct worker *w, uint32_t ring, bool *ret_fit
         for (uint32_t i = 0; i < RING_WORDS; i++)
                 same = same && (i == RING_W_SEQUENCE || m->line[i] == s->line[i]);
 #else
-        const uint32_t i = warp_thread() < RING_WORDS ? warp_thread() : RING_WORDS - 1, word = s->line[i];
+        const uint32_t i = warp_thread();
 
-        mix = warp_xor(memo_mix(warp_thread(), word)) ^ ring;
+        mix = warp_xor(memo_mix(i, word)) ^ ring;
         m = &s->memo[(mix ^ mix >> 4) % WORKER_MEMOS];
-        same = i == RING_W_SEQUENCE || m->line[i] == word;
+        same = i >= RING_WORDS || i == RING_W_SEQUENCE || m->line[i] == word;
 #endif
         *ret_fits = warp_all(same && m->ring == ring);
         return m;
@@ -143,10 +144,11 @@ DEVICE bool take_sequence(const struct worker *w, const struct memo *m, uint32_t
 
 /* The memo of the line in shared memory; NULL: it was answered. The rank is cached. */
 DEVICE struct memo *take_memo(const struct worker *w, uint32_t ring, uint32_t ring_sequence) {
+        const uint32_t i = warp_thread();
         struct memo *m;
         bool fits;
 
-        m = memo_of(w, ring, &fits);
+        m = memo_of(w, ring, i < RING_WORDS ? shared_of(w)->line[i] : 0, &fits);
         if (!fits && !take_line(w, ring, ring_sequence, m))
                 return NULL;
         if (shared_of(w)->rank.index != m->task.rank)
@@ -241,12 +243,14 @@ DEVICE void direct_take(struct worker *w, const struct memo *m, uint32_t ring_se
                 word_store(&w->report->rank[k->rank].finished, sequence);
 }
 
-/* Lane 0 of such a request. With more lanes to serve it only tells, and compares later. */
-DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t sequence) {
+/* Lane 0 of such a request, `broken` being what the rank's state says. With more lanes to serve it only tells, and
+ * compares later. True: it is over, and was right. */
+DEVICE bool direct_check(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t sequence,
+                         uint32_t broken) {
         struct worker_shared *s = shared_of(w);
         const uint64_t at = (uint64_t)(struct lane_state *)s->rank.states;
         struct lane_state *state = (struct lane_state *)s->rank.states;
-        const uint64_t call = state->broken ? ~UINT64_C(0) : take_told(m->task.call, sequence);
+        const uint64_t call = broken ? ~UINT64_C(0) : take_told(m->task.call, sequence);
         struct counter_cache *c = &s->counter[0];
         uint32_t status = RMX_OK;
         bool sent = false;
@@ -254,8 +258,8 @@ DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_s
         if (c->home != at || c->transport != STAGING_PACKET)
                 counter_fetch(w, c, at, STAGING_PACKET);
         if (quick_check(s, c, call, &sent, w->n_workers < m->parts ? 1 : PHASE_SPINS, &status)) {
-                if (state->broken)
-                        status = state->broken;
+                if (broken)
+                        status = broken;
                 warp_sync();
                 if (status) {
                         if (warp_thread() == 0)
@@ -263,6 +267,7 @@ DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_s
                         report_status(w, m->task.rank, status);
                 }
                 lane_done(m->task.area, ring_sequence, 0, status);
+                return !status;
         } else {
                 const uint32_t place = list_place(w);
                 struct task *t = worker_task(w, place);
@@ -271,6 +276,7 @@ DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_s
                 if (warp_thread() == 0)
                         t->part[0] = sent;
                 list_append(w, place, t);
+                return false;
         }
 }
 
@@ -286,7 +292,8 @@ DEVICE void take(struct worker *w, const struct memo *m, uint32_t ring, uint32_t
                 return;
         if (direct_may(w, m)) {
                 if (w->index == 0)
-                        direct_check(w, m, ring_sequence, sequence);
+                        (void)direct_check(w, m, ring_sequence, sequence,
+                                           ((struct lane_state *)shared_of(w)->rank.states)->broken);
                 direct_take(w, m, ring_sequence, sequence);
         } else {
                 take_tasks(w, m, ring_sequence, sequence, w->index, 0);

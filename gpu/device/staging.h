@@ -8,11 +8,12 @@
  * chunks, credit). A lane is run by one warp at a time, of whatever block; so nothing in the exchange depends on how
  * many blocks are resident on which GPU, and no block-wide barrier stands between ranks. There are a few more than 128
  * data lanes, since sizes are powers of two: with fewer, most would have one part and a few a second one, and all would
- * wait for those.
+ * wait for those. A communicator whose executors have fewer workers is told of fewer lanes, and requests that are small
+ * enough then have larger parts, one for each worker; which lanes those belong to stays as it is.
  *
  * Transports. PACKET: each 8 bytes of payload carry the chunk's number as their flag (no fence; half the bandwidth).
  * BULK: payload as it is, a flag beside it after a fence. They never share memory, since bulk bytes could look like
- * flags.
+ * flags. BULK has no memory in region 1: with a fence for each of two hops it is slower than packets at any size.
  *
  * Lane 0 carries no data: there the ranks tell each other what they have called, beside the data, so that a mismatch is
  * found before anybody is told that a request is done, at no cost in time.
@@ -36,7 +37,7 @@
 #define STAGING_REGION_P2P   2u
 #define STAGING_REGION_CHECK 3u
 
-#define STAGING_PACKET_CHUNK 512u  /* payload bytes; twice that in memory */
+#define STAGING_PACKET_CHUNK 1024u /* payload bytes; twice that in memory */
 #define STAGING_BULK_CHUNK   2048u /* payload bytes */
 
 enum staging_transport { STAGING_PACKET = 0, STAGING_BULK = 1, STAGING_TRANSPORTS = 2 };
@@ -77,7 +78,7 @@ STAGING_INLINE void staging_layout_init(struct staging_layout *l, uint32_t n_ran
         }
         for (uint32_t r = 0; r < STAGING_REGIONS; r++) {
                 l->bulk[r] = at;
-                at += r == STAGING_REGION_CHECK
+                at += r == STAGING_REGION_CHECK || r == 1
                               ? 0
                               : (uint64_t)staging_lanes(r) * STAGING_SLOTS * n_ranks * STAGING_BULK_CHUNK;
         }

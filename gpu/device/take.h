@@ -112,6 +112,7 @@ DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
                 c->has_last = word_load(&from->has_last);
                 c->left = word_load(&from->left);
                 c->choices = word_load(&from->choices);
+                c->lanes = word_load(&from->lanes);
         }
         warp_sync();
         if (shared_of(w)->layout.n_ranks != c->n_ranks) {
@@ -375,13 +376,19 @@ DEVICE uint64_t task_longest(const struct take *k, uint32_t range) {
         }
 }
 
-/* Bytes of a part: what makes use of all lanes, between one access of a warp and what fits a chunk. */
-DEVICE uint32_t task_part_bytes(uint32_t transport, uint64_t bytes) {
+/* Bytes of a part: what makes use of so many lanes (0: all), between one access of a warp and what fits a chunk. Of
+ * packets a power of two, which has a way of its own (hot.h), and half a chunk at most where the piece may be one of
+ * several that lie in boxes (quick.h). */
+DEVICE uint32_t task_part_bytes(uint32_t transport, uint64_t bytes, uint32_t lanes) {
         uint32_t granule = transport == STAGING_PACKET ? TAKE_PART_PACKET : TAKE_PART_BULK;
-        uint32_t most = transport == STAGING_PACKET ? STAGING_PACKET_CHUNK : STAGING_BULK_CHUNK;
-        uint64_t part = (divide_up(bytes, STAGING_DATA_LANES) + granule - 1) & ~(uint64_t)(granule - 1);
+        uint32_t most = transport == STAGING_BULK        ? STAGING_BULK_CHUNK
+                        : bytes <= BELL_INLINE_BYTES / 2 ? STAGING_PACKET_CHUNK / 2
+                                                         : STAGING_PACKET_CHUNK;
+        uint64_t part = (divide_up(bytes, lanes ? lanes : STAGING_DATA_LANES) + granule - 1) & ~(uint64_t)(granule - 1);
 
-        return part < granule ? granule : part > most ? most : (uint32_t)part;
+        while (transport == STAGING_PACKET && granule < part && granule < most)
+                granule *= 2;
+        return part < granule || transport == STAGING_PACKET ? granule : part > most ? most : (uint32_t)part;
 }
 
 /* How the request is cut into parts; the same on all ranks. The plan is cached. */
@@ -401,7 +408,8 @@ DEVICE void take_cut(const struct worker *w, struct take *k) {
                 longest[f] = f < plan->n_phases ? in > out ? in : out : 0;
                 most = longest[f] > most ? longest[f] : most;
         }
-        k->elements = task_part_bytes(k->transport, most * k->element_bytes) >> first_bit(k->element_bytes);
+        k->elements = task_part_bytes(k->transport, most * k->element_bytes, shared_of(w)->rank.lanes) >>
+                      first_bit(k->element_bytes);
         UNROLL
         for (uint32_t f = 0; f < TASK_PHASES; f++) {
                 const struct plan_phase *phase = &plan->phases[f];

@@ -12,7 +12,7 @@
  * A worker may miss lines: a lane with no share in a request is not waited for, and the line may be overwritten before
  * it looks. It then goes on with what is there.
  */
-#include "gpu/device/poll.h"
+#include "gpu/device/hot.h"
 
 DEVICE_OUTLINE void worker_restore(struct worker *w) {
         SHARED_POINTER(w);
@@ -182,6 +182,8 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
                                 worker_serve(w, ring, sequence, known);
                         else
                                 worker_full(w, ring);
+                        if (w->memo && !w->n_tasks && !shared->limited)
+                                hot_run(w);
                 }
                 if (w->n_tasks)
                         worker_tasks(w);

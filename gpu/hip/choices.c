@@ -20,12 +20,11 @@
 
 /*
  * Packets double the bytes on the wire and in the loads of the receiver, and save a fence and a flag: some microseconds
- * for each hop, whatever the size. An all-reduce in two shots is two hops, each with an n-th of the data between two
- * ranks, so it pays longer; on four H200s packets were ahead at a quarter megabyte and behind at one. Other operations
- * move a whole block between each two ranks.
+ * for each hop, whatever the size. What has a way of its own in the kernels (gpu/device/quick.h) does best with them at
+ * all sizes that were measured, on four H200s up to 64 MB; so does whatever makes two hops. Everything else moves whole
+ * blocks between each two ranks by code that interprets the plan, and bulk chunks mean fewer steps of that.
  */
-#define PACKET_BYTES_ALL_REDUCE (UINT64_C(512) << 10)
-#define PACKET_BYTES_BLOCK      (UINT64_C(128) << 10)
+#define PACKET_BYTES_BLOCK (UINT64_C(128) << 10)
 
 #define DEVICE_PHASES 4u /* that a task has cursors for (gpu/device/task.h) */
 
@@ -125,8 +124,15 @@ static void plans_drop(struct choices *choices, const struct table_choices *tabl
 
 /* ---- classes ----------------------------------------------------------------------------------------------------- */
 static uint64_t packet_bytes(const struct plan *plan) {
-        return plan->algorithm == PLAN_ONE_SHOT || plan->algorithm == PLAN_TWO_SHOT ? PACKET_BYTES_ALL_REDUCE
-                                                                                    : PACKET_BYTES_BLOCK;
+        const uint32_t n = plan->n_ranks;
+
+        if (plan->n_regions > 1) /* there are no bulk chunks in the second one */
+                return UINT64_MAX;
+        if ((n == 2 || n == 4 || n == 8) &&
+            (plan->operation == RING_OP_ALL_REDUCE || plan->operation == RING_OP_REDUCE_SCATTER ||
+             plan->operation == RING_OP_ALL_GATHER || plan->operation == RING_OP_ALL_TO_ALL))
+                return UINT64_MAX;
+        return PACKET_BYTES_BLOCK;
 }
 
 static int class_add(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint64_t max_bytes,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The resident kernel for few blocks; see resident.h. */
+#define RESIDENT_DENSE 1 /* half of the registers */
 #include "gpu/hip/resident.h"
 
 #if TARGET_AMD

@@ -21,7 +21,7 @@
 
 /* On an H200, all-reduces of half a megabyte take 10 us with sixteen resident blocks and 28 us with two; but with eight
  * the clients' small GEMMs already lose a tenth to a quarter of their speed, with two a percent at most. */
-#define BLOCKS_LATENCY 16u
+#define BLOCKS_LATENCY 17u /* of 8 warps: a worker for each lane */
 #define BLOCKS_SHARED  2u
 #define STOP_MS        1000u
 
@@ -156,6 +156,7 @@ static void hip_info(struct plane *plane, struct plane_info *ret_info) {
                 .policy = plane->policy,
                 .resident_blocks = plane->park.running ? plane->park.n_blocks : 0,
                 .threads = plane->park.threads,
+                .n_workers = plane->park.n_workers,
                 .parked = plane->parked,
                 .parks = plane->parks,
                 .wakes = plane->wakes,

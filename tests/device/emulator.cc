@@ -309,6 +309,8 @@ static void set_choice(struct emulator *e, uint32_t comm, uint32_t operation, ui
 
         if (plan_build(operation, algorithm, c->n_ranks, &plan))
                 abort();
+        if (plan.n_regions > 1)
+                choice.transport = STAGING_PACKET;
         for (uint32_t r = 0; r < c->n_ranks; r++) {
                 struct table *t = e->gpu[e->session[c->rank[r].session].gpu].table;
 
@@ -328,6 +330,14 @@ static void publish_comm(struct emulator *e, uint32_t comm) {
 
 void emulator_choose(struct emulator *e, uint32_t comm, uint32_t operation, uint32_t algorithm, uint32_t transport) {
         set_choice(e, comm, operation, algorithm, transport);
+        publish_comm(e, comm);
+}
+
+void emulator_spread(struct emulator *e, uint32_t comm, uint32_t lanes) {
+        struct emulator_comm *c = &e->comm[comm];
+
+        for (uint32_t r = 0; r < c->n_ranks; r++)
+                word_store(&e->gpu[e->session[c->rank[r].session].gpu].table->ranks[c->rank[r].index].lanes, lanes);
         publish_comm(e, comm);
 }
 
@@ -486,6 +496,13 @@ static void preset(struct emulator *e, struct emulator_comm *c, struct emulator_
                                 preset_chunk(c, m, region, lane, chunks - back);
 }
 
+/* Half of them are told of no number, which means all lanes. */
+static uint32_t lanes_of(const struct emulator *e, uint32_t comm) {
+        const uint64_t random = mix(e->seed + 7777 * (comm + 1));
+
+        return random % 2 ? 0 : 1 + (uint32_t)(random >> 8) % STAGING_DATA_LANES;
+}
+
 uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *session, uint32_t transport,
                        uint32_t sequence, uint32_t chunks) {
         uint32_t comm = e->n_comms++, first = watch.n;
@@ -528,6 +545,7 @@ uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *ses
                 entry.rank = r;
                 entry.n_ranks = n_ranks;
                 entry.choices = comm;
+                entry.lanes = lanes_of(e, comm);
                 entry.key = 1;
                 put_entry(&t->ranks[m->index], entry);
                 while (word_load(&t->handles[at % TABLE_HANDLES].key))
@@ -592,7 +610,7 @@ uint64_t emulator_chunks(struct emulator *e, uint32_t comm, uint32_t transport, 
                         const uint64_t at = staging_credit(&c->layout, transport, region, lane);
 
                         for (uint32_t p = 0; p < c->n_ranks; p++)
-                                sum += word_load((const uint32_t *)(c->rank[r].staging + at) + p);
+                                sum += p == r ? 0 : word_load((const uint32_t *)(c->rank[r].staging + at) + p);
                 }
         return sum;
 }

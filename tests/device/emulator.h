@@ -55,7 +55,11 @@ void emulator_buffer_move(struct emulator *e, uint32_t session, uint32_t id, voi
  * been counted before. */
 uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *session, uint32_t transport,
                        uint32_t sequence, uint32_t chunks);
-/* Algorithm and transport of an operation. Nothing may be under way on the communicator. */
+/* Requests are spread over so many data lanes, 0: all (at first a number that comes from the seed). Nothing may be
+ * under way on the communicator. */
+void emulator_spread(struct emulator *e, uint32_t comm, uint32_t lanes);
+/* Algorithm and transport (in two regions always packets) of an operation. Nothing may be under way on the
+ * communicator. */
 void emulator_choose(struct emulator *e, uint32_t comm, uint32_t operation, uint32_t algorithm, uint32_t transport);
 
 /* Rings; the ring sequence, or 0: the slot is not free yet. */
@@ -93,7 +97,7 @@ uint32_t emulator_reported(struct emulator *e, uint32_t comm, uint32_t rank);
 /* How far a rank's sends to (or receives from) a peer are, as reported. */
 void emulator_pair(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t peer, bool sends, uint32_t *ret_rung,
                    uint32_t *ret_finished);
-/* Chunks that have been given back so far. */
+/* Chunks of other ranks that have been given back so far. */
 uint64_t emulator_chunks(struct emulator *e, uint32_t comm, uint32_t transport, uint32_t region);
 void emulator_abort(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status);
 /* The rank makes no requests after `last`: later ones are answered with status. */
@@ -102,12 +106,12 @@ void emulator_leave(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t l
 void emulator_left(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t who);
 /* Stops the workers of a GPU and starts them again, with whatever is under way. */
 void emulator_restart(struct emulator *e, uint32_t gpu);
+/* Did a worker of its GPU report at the last stop that it keeps tasks of the session? */
+bool emulator_kept(const struct emulator *e, uint32_t session);
 /* Lines of the session from `limit` on stay where they are, or none do; ranks of the communicator are held. */
 void emulator_limit(struct emulator *e, uint32_t comm, uint32_t session, bool limited, uint32_t limit);
 /* Do all workers look for the limit, and have no task of held ranks? */
 bool emulator_settled(struct emulator *e, uint32_t session, uint32_t limit);
-/* Did a worker of its GPU report at the last stop that it keeps tasks of the session? */
-bool emulator_kept(const struct emulator *e, uint32_t session);
 /* Has all been pulled that was pushed, on all lanes? */
 bool emulator_empty(struct emulator *e, uint32_t comm);
 /* Staging and channel counters begin anew, as after the restart of an executor. */

@@ -125,6 +125,11 @@ mutant "factor left out" part.h test_interpret "s/return r->task->redop == RMX_P
 # It copies what is there to where it is.
 equivalent "copies onto itself" phase_copy.h test_interpret "s/if \(in == out && /if (0 \&\& /"
 
+# ---- lanes that parts are made for
+mutant "as many lanes as there are" take.h test_tables "s/lanes \? lanes : STAGING_DATA_LANES/STAGING_DATA_LANES/"
+mutant "no number of lanes taken for one" take.h test_tables "s/lanes \? lanes : STAGING_DATA_LANES/lanes ? lanes : 1/"
+mutant "lanes not cached" take.h test_tables "s/c->lanes = word_load\(&from->lanes\);/c->lanes = 0;/"
+
 # ---- lines
 mutant "root not checked" take.h test_hostile "$check s/k->root >= c->n_ranks/0/"
 mutant "end of a buffer not checked" take.h test_hostile "$address s/ \|\| bytes > cache->bytes - offset//"

@@ -48,9 +48,8 @@ static struct collective_case sum(uint64_t count) {
         return c;
 }
 
-/* The same line again and again, but for its sequence. */
-static void all_reduce(struct rig *g, uint64_t seed) {
-        const struct collective_case c = sum(3000);
+static void all_reduce_of(struct rig *g, uint64_t count, uint64_t seed) {
+        const struct collective_case c = sum(count);
         uint32_t sequence[2];
 
         for (uint32_t r = 0; r < 2; r++) {
@@ -66,6 +65,51 @@ static void all_reduce(struct rig *g, uint64_t seed) {
                 CHECK(case_right(&c, r, g->copy, &g->b[r], &g->q[r], want), "rank %u", r);
 }
 
+/* The same line again and again, but for its sequence. */
+static void all_reduce(struct rig *g, uint64_t seed) {
+        all_reduce_of(g, 3000, seed);
+}
+
+/* Chunks that a request of so many bytes takes in one hop between two ranks. */
+static uint64_t chunks_of(uint32_t transport, uint64_t bytes, uint32_t lanes) {
+        const uint64_t share = (bytes + lanes - 1) / lanes;
+        const uint64_t most = transport == STAGING_BULK        ? STAGING_BULK_CHUNK
+                              : bytes <= BELL_INLINE_BYTES / 2 ? STAGING_PACKET_CHUNK / 2
+                                                               : STAGING_PACKET_CHUNK;
+        uint64_t part = transport == STAGING_PACKET ? 256 : 512;
+
+        while (part < share && part < most)
+                part += transport == STAGING_PACKET ? part : 512;
+        return 2 * ((bytes + part - 1) / part);
+}
+
+/* The same line with every number of lanes: the parts are as large as that asks for. */
+static void test_lanes(uint32_t workers, uint64_t seed) {
+        static const uint64_t counts[] = {64, 750, 1024, 3000}; /* of 4 bytes */
+        struct rig g;
+
+        rig_init(&g, workers, seed);
+        for (uint32_t transport = 0; transport < 2; transport++) {
+                emulator_choose(g.e, g.comm, RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, transport);
+                for (uint32_t i = 0; i < 4; i++)
+                        for (uint32_t k = 0; k <= STAGING_DATA_LANES; k++) {
+                                const uint32_t lanes = 7 * k % (STAGING_DATA_LANES + 1); /* up and down */
+                                uint64_t before, moved;
+
+                                emulator_spread(g.e, g.comm, lanes);
+                                before = emulator_chunks(g.e, g.comm, transport, 0);
+                                all_reduce_of(&g, counts[i], seed + k);
+                                while (!emulator_rests(g.e)) { /* credit comes after the answer */
+                                }
+                                moved = emulator_chunks(g.e, g.comm, transport, 0) - before;
+                                CHECK(moved == chunks_of(transport, 4 * counts[i], lanes ? lanes : STAGING_DATA_LANES),
+                                      "transport %u, %u floats, %u lanes: %u chunks", transport, (uint32_t)counts[i],
+                                      lanes, (uint32_t)moved);
+                        }
+        }
+        emulator_free(g.e);
+}
+
 static void test_choices(uint32_t workers, uint64_t seed) {
         struct rig g;
 
@@ -78,10 +122,10 @@ static void test_choices(uint32_t workers, uint64_t seed) {
                         before[k / 2][k % 2] = emulator_chunks(g.e, g.comm, k / 2, k % 2);
                 all_reduce(&g, seed + i);
                 all_reduce(&g, seed + i + 100);
-                /* Which chunks have moved: of the transport that was chosen; two-shot has those of a second region. */
+                /* Which chunks have moved: of the transport that was chosen; two-shot has packets in both regions. */
                 for (uint32_t k = 0; k < 4; k++)
                         CHECK((before[k / 2][k % 2] != emulator_chunks(g.e, g.comm, k / 2, k % 2)) ==
-                                      (k / 2 == (i & 1) && (k % 2 == 0 || (i & 2))),
+                                      (i & 2 ? k / 2 == STAGING_PACKET : k / 2 == (i & 1) && k % 2 == 0),
                               "round %u: transport %u, region %u", i, k / 2, k % 2);
         }
         emulator_free(g.e);
@@ -137,6 +181,8 @@ int main(void) {
                 test_choices(1 + i % 4, mix(seed + i) | 1);
                 test_buffers(1 + i % 4, mix(seed + i + 1000) | 1);
                 test_abort(1 + i % 4, mix(seed + i + 2000) | 1);
+                if (i % 10 == 0)
+                        test_lanes(1 + i / 10 % 4, mix(seed + i + 3000) | 1);
         }
         return 0;
 }

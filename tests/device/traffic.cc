@@ -17,6 +17,10 @@ void traffic_init(struct traffic *t, struct emulator *e, uint32_t comm, uint32_t
         t->window = window;
         t->seed = seed;
         t->max_bytes = max_bytes;
+        t->choose = case_random;
+        t->alike = 1;
+        t->form_seed = seed;
+        t->forms = UINT64_MAX;
         t->want = (unsigned char *)malloc(bytes);
         for (uint32_t i = 0; i < window; i++)
                 for (uint32_t r = 0; r < n; r++) {
@@ -41,7 +45,7 @@ void traffic_deinit(struct traffic *t) {
 static void prepare(struct traffic *t) {
         struct traffic_slot *s = &t->slot[t->prepared % t->window];
 
-        s->c = case_random(t->n, mix(t->seed + t->prepared), t->max_bytes);
+        s->c = t->choose(t->n, mix(t->form_seed + t->prepared / t->alike % t->forms), t->max_bytes);
         s->n_harvested = 0;
         for (uint32_t r = 0; r < t->n; r++) {
                 s->rung[r] = s->harvested[r] = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * Requests of any kind on one communicator, as they come from `seed`: the same for all ranks, but each rank rings them
- * when it is told to. Every element that comes out is looked at. What is wrong, a status included, ends the
+ * Requests of any kind (or of a kind that the test chooses) on one communicator, as they come from `seed`: the same for
+ * all ranks, but each rank rings them when it is told to. Every element that comes out is looked at. What is wrong, a status included, ends the
  * program.
  */
 #include "tests/device/collective_cases.h"
@@ -27,6 +27,11 @@ struct traffic {
         uint64_t prepared;                 /* requests that exist */
         uint64_t finished;                 /* requests that all ranks have harvested, and that were right */
         unsigned char *want;
+        struct collective_case (*choose)(uint32_t n, uint64_t random, uint64_t max_bytes); /* case_random at first */
+        /* So many requests after each other have one form, with inputs of their own (1 at first). Forms come from a seed
+         * of their own (that of all at first), and so many come by turns (at first they do not come again). */
+        uint32_t alike;
+        uint64_t form_seed, forms;
         struct traffic_slot slot[TRAFFIC_WINDOW];
 };
 

@@ -69,33 +69,60 @@ static void classes_are_split_by_transport(void **state) {
         const struct table_choice *c;
         uint32_t index = 99;
 
-        assert_int_equal(choices_take(&s->choices, &s->shadow, 8, typical, 5, &index, s->error), 0);
+        assert_int_equal(choices_take(&s->choices, &s->shadow, 3, typical, 5, &index, s->error), 0);
         c = classes(s, index, RING_OP_ALL_REDUCE);
         assert_class(s, &c[0], 32768, RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, STAGING_PACKET);
-        assert_class(s, &c[1], 524288, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_PACKET);
-        assert_class(s, &c[2], UINT64_MAX, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_BULK);
-        assert_int_equal(c[3].plan, 0);
-        assert_int_equal(c[1].plan, c[2].plan);
+        assert_class(s, &c[1], UINT64_MAX, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_PACKET);
+        assert_int_equal(c[2].plan, 0);
         c = classes(s, index, RING_OP_ALL_GATHER);
         assert_class(s, &c[0], 131072, RING_OP_ALL_GATHER, PLAN_DIRECT, STAGING_PACKET);
         assert_class(s, &c[1], UINT64_MAX, RING_OP_ALL_GATHER, PLAN_DIRECT, STAGING_BULK);
         assert_int_equal(c[2].plan, 0);
+        assert_int_equal(c[0].plan, c[1].plan);
         /* No kernel reads other ranks' memory. */
         assert_int_equal(classes(s, index, RING_OP_SEND)[0].plan, 0);
         assert_int_equal(classes(s, index, RING_OP_BROADCAST)[0].plan, 0);
 }
 
+/* For these numbers of ranks the usual operations have code of their own, for packets. */
+static void the_usual_ones_are_packets(void **state) {
+        static const uint32_t ranks[] = {2, 4, 8};
+        const struct plan_choice wanted[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, UINT64_MAX},
+                                             {RING_OP_BROADCAST, PLAN_DIRECT, UINT64_MAX},
+                                             {RING_OP_ALL_GATHER, PLAN_DIRECT, UINT64_MAX},
+                                             {RING_OP_REDUCE_SCATTER, PLAN_DIRECT, UINT64_MAX},
+                                             {RING_OP_ALL_TO_ALL, PLAN_DIRECT, UINT64_MAX}};
+        struct state *s = *state;
+        uint32_t index;
+
+        for (uint32_t i = 0; i < 3; i++) {
+                assert_int_equal(choices_take(&s->choices, &s->shadow, ranks[i], wanted, 5, &index, s->error), 0);
+                for (uint32_t k = 0; k < 5; k++) {
+                        const struct table_choice *c = classes(s, index, wanted[k].operation);
+
+                        if (wanted[k].operation == RING_OP_BROADCAST) {
+                                assert_class(s, c++, 131072, RING_OP_BROADCAST, PLAN_DIRECT, STAGING_PACKET);
+                                assert_class(s, c++, UINT64_MAX, RING_OP_BROADCAST, PLAN_DIRECT, STAGING_BULK);
+                        } else {
+                                assert_class(s, c++, UINT64_MAX, wanted[k].operation, wanted[k].algorithm,
+                                             STAGING_PACKET);
+                        }
+                        assert_int_equal(c->plan, 0);
+                }
+        }
+}
+
 static void a_class_above_the_limit_is_bulk_only(void **state) {
-        const struct plan_choice high[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 524288},
-                                           {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX}};
+        const struct plan_choice high[] = {{RING_OP_BROADCAST, PLAN_DIRECT, 131072},
+                                           {RING_OP_BROADCAST, PLAN_DIRECT, UINT64_MAX}};
         struct state *s = *state;
         const struct table_choice *c;
         uint32_t index;
 
         assert_int_equal(choices_take(&s->choices, &s->shadow, 2, high, 2, &index, s->error), 0);
-        c = classes(s, index, RING_OP_ALL_REDUCE);
-        assert_class(s, &c[0], 524288, RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, STAGING_PACKET);
-        assert_class(s, &c[1], UINT64_MAX, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_BULK);
+        c = classes(s, index, RING_OP_BROADCAST);
+        assert_class(s, &c[0], 131072, RING_OP_BROADCAST, PLAN_DIRECT, STAGING_PACKET);
+        assert_class(s, &c[1], UINT64_MAX, RING_OP_BROADCAST, PLAN_DIRECT, STAGING_BULK);
         assert_int_equal(c[2].plan, 0);
 }
 
@@ -190,6 +217,7 @@ static void tables_and_plans_run_out_and_come_back(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(classes_are_split_by_transport, setup, teardown),
+                cmocka_unit_test_setup_teardown(the_usual_ones_are_packets, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_class_above_the_limit_is_bulk_only, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_class_that_no_kernel_runs_goes_to_the_next, setup, teardown),
                 cmocka_unit_test_setup_teardown(equal_choices_share_a_table, setup, teardown),

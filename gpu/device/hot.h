@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * Waiting for another request like the last one.
+ *
+ * A model's step rings the same few requests over and over. Between one and the next a worker has time, and between a
+ * line and its answer it has none. So whoever has served a usual request (quick.h) of which it has one whole part stays
+ * here: while it waits, it works out where the next chunks go and looks whether there is room for them, and watches the
+ * line with everything at hand that a worker's loop would have to look up. When the line comes, the input goes out at
+ * once; where the chunks of others are to be expected is worked out while they are on their way; and what only peers
+ * want to know (credit) or the host (reports) is written after the completion word. The fence before that word waits
+ * for all that the thread has stored, so nothing that travels far may stand right before it.
+ *
+ * Another line of the same form may come from another memo, with memory of its own (two buffers in turn, say). Whatever
+ * else happens, a version of the tables, a line of another ring or of another form, a peer that is late, is left to the
+ * worker's loop, as if this were not here: the line is not taken yet, or what is left of it has become tasks.
+ *
+ * The number of ranks, whether the request is inline, and a thread's units are known to the compiler. The plan is not:
+ * there are two ways of pushing, and three of what follows, and a branch costs less than code for all pairs of them.
+ */
+#include "gpu/device/poll.h"
+
+enum hot_seen {
+        HOT_ELSE = 0, /* not a line that can be served here */
+        HOT_LINE = 1,
+        HOT_LAST = 2, /* a line, and somebody else's, too */
+};
+
+/* Could the two be served one after the other without anything being worked out anew but where memory is? */
+DEVICE bool hot_like(const struct memo *a, const struct memo *b) {
+        return a->task.rank == b->task.rank && a->task.quick == b->task.quick && a->task.inlined == b->task.inlined &&
+               a->task.stride == b->task.stride && a->task.total == b->task.total &&
+               a->task.part_bytes == b->task.part_bytes;
+}
+
+#if TARGET_HOST
+struct gaze {
+        uint32_t expect;
+};
+
+DEVICE void hot_aim(const struct worker *w, uint32_t next, struct gaze *g) {
+        (void)w;
+        g->expect = next;
+}
+
+/* Waits for the next line of w->memo's ring; *memo becomes the memo of what came. */
+DEVICE enum hot_seen hot_wait(const struct worker *w, struct gaze *g, const struct memo **memo,
+                              uint32_t *ret_sequence) {
+        struct worker_shared *s = shared_of(w);
+        const uint32_t ring = (*memo)->ring;
+        const uint64_t *cells =
+                (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) + g->expect % BELL_DEPTH * RING_WORDS;
+
+        for (;; poll_pause()) {
+                bool whole = true, others = false, fits;
+                const struct memo *m;
+
+                if (cell_load((const uint64_t *)(const void *)&w->table->version) != w->version)
+                        return HOT_ELSE;
+                for (uint32_t i = 0; i < RING_WORDS; i++) {
+                        const uint64_t cell = cell_load(cells + i);
+
+                        if ((int32_t)((uint32_t)(cell >> 32) - g->expect) > 0)
+                                return HOT_ELSE;
+                        whole = whole && (uint32_t)(cell >> 32) == g->expect;
+                        s->line[i] = (uint32_t)cell;
+                }
+                for (uint32_t i = 0; i < w->n_rings; i++)
+                        others = others ||
+                                 (i != ring && poll_wants(w, i) &&
+                                  (int32_t)((uint32_t)(cell_load((const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
+                                                                 s->next[i] % BELL_DEPTH * RING_WORDS) >>
+                                                       32) -
+                                            s->next[i]) >= 0);
+                if (!whole && others)
+                        return HOT_ELSE;
+                if (!whole)
+                        continue;
+                m = memo_of(w, ring, 0, &fits);
+                if (!fits || !hot_like(m, *memo))
+                        return HOT_ELSE;
+                *memo = m;
+                *ret_sequence = s->line[RING_W_SEQUENCE];
+                return others ? HOT_LAST : HOT_LINE;
+        }
+}
+#else
+DEVICE void hot_aim(const struct worker *w, uint32_t next, struct gaze *g) {
+        const uint32_t t = warp_thread();
+
+        g->expect = t < RING_WORDS ? next : g->expect;
+        if (t < RING_WORDS)
+                g->at = (const uint64_t *)(shared_of(w)->area[g->ring] + BELL_OFFSET_LINES) +
+                        next % BELL_DEPTH * RING_WORDS + t;
+}
+
+/* Waits for the next line of w->memo's ring; *memo becomes the memo of what came. */
+DEVICE enum hot_seen hot_wait(const struct worker *w, struct gaze *g, const struct memo **memo,
+                              uint32_t *ret_sequence) {
+        const uint32_t t = warp_thread();
+        const bool line = t < RING_WORDS;
+
+        for (;;) {
+                const uint64_t cell = cell_load(g->at);
+                const uint32_t low = (uint32_t)cell, high = (uint32_t)(cell >> 32);
+                const bool looks = g->ring < TABLE_RINGS;
+                const bool news = looks ? (int32_t)(high - g->expect) >= 0 : cell != g->expect;
+                bool others, fits;
+
+                if (!warp_any(news)) {
+#if TARGET_AMD
+                        poll_pause();
+#endif
+                        continue;
+                }
+                others = warp_any(news && !line);
+                if (warp_any(news && (!looks || (line && high != g->expect))))
+                        return HOT_ELSE;
+                if (!warp_all(news || !line)) { /* the rest of it is on its way */
+                        if (others)
+                                return HOT_ELSE;
+                        continue;
+                }
+                *ret_sequence = warp_read(low, RING_W_SEQUENCE);
+                if (!warp_all(!line || low == g->word || t == RING_W_SEQUENCE)) {
+                        const struct memo *m = memo_of(w, (*memo)->ring, low, &fits);
+
+                        if (!fits || !hot_like(m, *memo))
+                                return HOT_ELSE;
+                        *memo = m;
+                        g->word = line ? low : 0;
+                }
+                return others ? HOT_LAST : HOT_LINE;
+        }
+}
+#endif
+
+/* The line has been taken: the ring's next one. */
+DEVICE uint32_t hot_next(struct worker *w, const struct memo *m, uint32_t next) {
+        const uint32_t after = bell_sequence_next(next);
+
+        warp_sync();
+        if (warp_thread() == 0) {
+                shared_of(w)->next[m->ring] = after;
+                w->memo = const_cast<struct memo *>(m);
+        }
+        warp_sync();
+        return after;
+}
+
+/* Completion words of own lanes, from `first` on, all of which are done or have nothing to do. */
+DEVICE void hot_done(const struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t first) {
+        uint64_t *done = (uint64_t *)(m->task.area + BELL_OFFSET_DONE) + ring_sequence % BELL_DEPTH * BELL_LANES;
+
+        for (uint32_t lane = first + warp_thread() * w->n_workers; lane < m->lanes; lane += WARP_THREADS * w->n_workers)
+                cell_store(done + lane, ring_sequence);
+}
+
+template <uint32_t N, bool INLINE, uint32_t UNITS>
+DEVICE bool hot_push(const struct quick *q, uint32_t mode, uint32_t part, const struct quick_way<N> *to) {
+        if constexpr (!INLINE || UNITS <= quick_inline(N))
+                if (quick_each(mode))
+                        return quick_push<N, QUICK_REDUCE_SCATTER, INLINE, UNITS>(q, part, PHASE_SPINS, to);
+        return quick_push<N, QUICK_ONE_SHOT, INLINE, UNITS>(q, part, PHASE_SPINS, to);
+}
+
+/* What follows the push. The parts that were done of each step, in *ret_left. */
+template <uint32_t N, bool INLINE, uint32_t UNITS>
+DEVICE bool hot_finish(const struct quick *q, uint32_t mode, uint32_t part, uint32_t (&ret_left)[3]) {
+        ret_left[0] = 1;
+        ret_left[1] = ret_left[2] = 0;
+        if (mode == QUICK_TWO_SHOT) {
+                if (!quick_reduce<N, QUICK_TWO_SHOT, INLINE, UNITS>(q, part, PHASE_SPINS))
+                        return false;
+                quick_taken<N>(q, 0);
+                ret_left[1] = 1;
+                return quick_copy<N, QUICK_TWO_SHOT, INLINE, UNITS>(q, part, PHASE_SPINS);
+        }
+        if (quick_reduces(mode))
+                return quick_reduce<N, QUICK_ONE_SHOT, INLINE, UNITS>(q, part, PHASE_SPINS);
+        return quick_copy<N, QUICK_ALL_GATHER, INLINE, UNITS>(q, part, PHASE_SPINS);
+}
+
+/* One lane with one part, all units of which every thread has. w->memo is a request of this kind, and served. */
+template <uint32_t N, bool INLINE, uint32_t UNITS> DEVICE_OUTLINE void hot_stay(struct worker *w) {
+        SHARED_POINTER(w);
+        struct worker_shared *s = shared_of(w);
+        const uint32_t lane = w->index, part = lane - 1;
+        const struct memo *m = w->memo;
+        const uint32_t mode = m->task.quick;
+        uint32_t next = s->next[m->ring];
+        enum hot_seen seen;
+        struct gaze g;
+        struct quick q;
+
+        q.s = s;
+        q.c = &s->counter[0];
+        q.me = s->rank.rank;
+        q.mine = s->rank.peer[q.me];
+        q.thread = warp_thread();
+        q.lane = lane;
+        q.stride = m->task.stride;
+        q.total = m->task.total;
+        q.part_bytes = m->task.part_bytes;
+#if !TARGET_HOST
+        gaze_aim(w, 0, &g);
+#endif
+        do {
+                struct quick_way<N> to;
+                uint32_t sequence, left[3];
+                bool room;
+
+                hot_aim(w, next, &g);
+                quick_to<N>(&q, 0, &to);
+                room = quick_room<N>(&q, 0);
+                if (mode == QUICK_TWO_SHOT)
+                        (void)quick_room<N>(&q, 1);
+                seen = hot_wait(w, &g, &m, &sequence);
+                if (seen == HOT_ELSE || (!room && !quick_room<N>(&q, 0)))
+                        return;
+                if (INLINE) {
+                        const uint64_t box = m->task.area + next % BELL_DEPTH * (uint64_t)(BELL_INLINE_PACKETS * 16);
+
+                        q.in = box + BELL_OFFSET_INBOX;
+                        q.out = box + BELL_OFFSET_OUTBOX;
+                } else {
+                        q.in = m->task.in;
+                        q.out = m->task.out;
+                }
+                q.type = m->task.type;
+                q.flag = next;
+                if (!hot_push<N, INLINE, UNITS>(&q, mode, part, &to))
+                        return;
+                if (!hot_finish<N, INLINE, UNITS>(&q, mode, part, left)) {
+                        if (q.thread == 0) {
+                                for (uint32_t f = 0; f < 3; f++)
+                                        s->left.n[f] = left[f];
+                        }
+                        (void)hot_next(w, m, next);
+                        direct_defer(w, m, lane, 0, next, sequence);
+                        return;
+                }
+                if (!INLINE)
+                        fence_release_device();
+                warp_sync();
+                hot_done(w, m, next, lane);
+                quick_taken<N>(&q, quick_last(mode));
+                if (lane == 1 && q.thread == 0)
+                        word_store(&w->report->rank[m->task.rank].finished, sequence);
+                next = hot_next(w, m, next);
+        } while (seen == HOT_LINE);
+}
+
+/* Lane 0, by a worker that has no other with a share. */
+DEVICE_OUTLINE void hot_check(struct worker *w) {
+        SHARED_POINTER(w);
+        struct worker_shared *s = shared_of(w);
+        struct lane_state *state = (struct lane_state *)s->rank.states;
+        const struct memo *m = w->memo;
+        uint32_t next = s->next[m->ring], last = state->sequence;
+        enum hot_seen seen;
+        struct gaze g;
+        bool over;
+
+        if (state->broken)
+                return;
+#if !TARGET_HOST
+        gaze_aim(w, 0, &g);
+#endif
+        do {
+                const uint32_t ring_sequence = next;
+                uint32_t sequence;
+
+                hot_aim(w, next, &g);
+                seen = hot_wait(w, &g, &m, &sequence);
+                if (seen == HOT_ELSE || sequence != last + 1)
+                        return; /* it is refused elsewhere */
+                last = sequence;
+                next = hot_next(w, m, next);
+                over = direct_check(w, m, ring_sequence, sequence, 0);
+                hot_done(w, m, ring_sequence, w->n_workers);
+                if (warp_thread() == 0) {
+                        state->sequence = sequence;
+                        word_store(&w->report->rank[m->task.rank].operation, m->task.operation);
+                        word_store(&w->report->rank[m->task.rank].rung, sequence);
+                }
+                warp_sync();
+        } while (seen == HOT_LINE && over);
+}
+
+/* ---- which way --------------------------------------------------------------------------------------------------- */
+/* Units of a thread in a part of w->memo's request, if this worker can stay with it; lane 0: 1. 0: it cannot. */
+DEVICE uint32_t hot_units(const struct worker *w) {
+        const struct worker_shared *s = shared_of(w);
+        const struct memo *m = w->memo;
+        const struct task *k = &m->task;
+        const uint32_t parts = k->parts[0], end = w->index * k->part_bytes;
+
+        if (m->ring != s->hot || !poll_wants(w, s->hot) || s->rank.index != k->rank || !k->quick || !direct_may(w, m))
+                return 0;
+#if !TARGET_HOST
+        if (w->n_rings > POLL_OTHERS + 1) /* more than can be watched at once */
+                return 0;
+#endif
+        if (parts > STAGING_DATA_LANES || parts >= w->n_workers + w->index) /* some worker has more than one part */
+                return 0;
+        if (w->index == 0)
+                return 1;
+        if (w->index > parts || end > k->stride ||
+            (k->quick != QUICK_ONE_SHOT && (s->rank.n_ranks - 1) * k->stride + end > k->total))
+                return 0;
+        if (k->part_bytes % QUICK_UNIT_STEP)
+                return 0;
+        return k->part_bytes / QUICK_UNIT_STEP;
+}
+
+template <bool INLINE, uint32_t UNITS> DEVICE void hot_ranks(struct worker *w) {
+        const uint32_t n = shared_of(w)->rank.n_ranks;
+
+        if (n == 8)
+                hot_stay<8, INLINE, UNITS>(w);
+        else if (n == 4)
+                hot_stay<4, INLINE, UNITS>(w);
+        else
+                hot_stay<2, INLINE, UNITS>(w);
+}
+
+template <bool INLINE> DEVICE void hot_units_run(struct worker *w, uint32_t units) {
+        if (units == DIRECT_MOST)
+                hot_ranks<INLINE, DIRECT_MOST>(w);
+        else if (units == DIRECT_HALF)
+                hot_ranks<INLINE, DIRECT_HALF>(w);
+        if constexpr (DIRECT_QUARTER)
+                if (units == DIRECT_QUARTER)
+                        hot_ranks<INLINE, DIRECT_QUARTER>(w);
+}
+
+/* A line has been served. Returns when there is something else to do. */
+DEVICE_OUTLINE void hot_run(struct worker *w) {
+        SHARED_POINTER(w);
+        const uint32_t units = hot_units(w);
+
+        if (!units)
+                return;
+        if (w->index == 0) {
+                hot_check(w);
+                return;
+        }
+        if (w->memo->task.inlined)
+                hot_units_run<true>(w, units);
+        else
+                hot_units_run<false>(w, units);
+}

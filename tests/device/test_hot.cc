@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The same request over and over, as models make it, which workers wait for with everything prepared (hot.h): with one
+ * set of buffers and with several in turns, on several communicators of the same clients, with kernels that end and
+ * start again, workers that stand still, buffers that go and come, and requests of another form in between.
+ */
+#include "tests/device/traffic.h"
+
+#include "gpu/device/staging.h"
+extern "C" {
+#include "util/type.h"
+}
+#include "ring/line.h"
+
+#define COMMS_MAX 2u
+
+static bool near_forms; /* forms that differ in length only */
+
+/* Sums, and what moves blocks, in whole parts of 256 or 512 bytes for most lanes, or not quite. */
+static struct collective_case choose(uint32_t n, uint64_t random, uint64_t max_bytes) {
+        static const uint32_t operations[] = {RING_OP_ALL_REDUCE, RING_OP_ALL_REDUCE, RING_OP_REDUCE_SCATTER,
+                                              RING_OP_ALL_GATHER, RING_OP_ALL_TO_ALL};
+        static const uint32_t types[] = {RMX_BFLOAT16, RMX_FLOAT16, RMX_FLOAT32};
+        struct collective_case c = {};
+        uint64_t parts, bytes;
+
+        if (!near_forms && mix(random) % 8 == 0)
+                return case_random(n, random, max_bytes);
+        c.n = n;
+        c.operation = near_forms ? operations[n % 5] : operations[mix(random + 1) % 5];
+        c.type = types[mix(random + 2) % 3];
+        c.redop = RMX_SUM;
+        parts = 1 + mix(random + 3) % STAGING_DATA_LANES;
+        bytes = parts * (mix(random + 4) % 2 ? STAGING_PACKET_CHUNK : STAGING_PACKET_CHUNK / 2);
+        if (c.operation == RING_OP_ALL_REDUCE && mix(random + 5) % 2)
+                bytes *= n; /* shards of so many parts */
+        if (near_forms)     /* the same part for all */
+                bytes = parts * STAGING_PACKET_CHUNK;
+        else if (mix(random + 6) % 4 == 0)
+                bytes -= 8 * (mix(random + 7) % 8);
+        while (bytes * n > max_bytes)
+                bytes = near_forms ? bytes - STAGING_PACKET_CHUNK : bytes / 2 & ~UINT64_C(7);
+        c.count = bytes / type_size(c.type);
+        c.inlined = !near_forms && bytes * n <= BELL_INLINE_BYTES && mix(random + 8) % 3 == 0;
+        c.in_place = !c.inlined && c.operation != RING_OP_ALL_TO_ALL && mix(random + 9) % 2 == 0;
+        return c;
+}
+
+static void algorithm(struct emulator *e, uint32_t comm, uint64_t random) {
+        emulator_choose(e, comm, RING_OP_ALL_REDUCE, random % 2 ? PLAN_ONE_SHOT : PLAN_TWO_SHOT, STAGING_PACKET);
+}
+
+static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, uint32_t alike, uint32_t flags,
+                uint32_t requests, uint64_t seed) {
+        struct emulator *e = emulator_new(n, workers, flags, seed);
+        struct traffic *t = (struct traffic *)calloc(COMMS_MAX, sizeof(*t));
+        uint32_t session[COMMS_MAX][EMULATOR_RANKS_MAX], comm[COMMS_MAX];
+
+        CHECK(t, "no memory");
+        for (uint32_t i = 0; i < COMMS_MAX; i++)
+                for (uint32_t r = 0; r < n; r++)
+                        session[i][r] = i && seed % 4 < 2 ? session[0][r] : emulator_session(e, r, 1);
+        for (uint32_t i = 0; i < comms; i++) {
+                comm[i] = emulator_comm(e, n, session[i], STAGING_PACKET, 0, 0);
+                traffic_init(&t[i], e, comm[i], n, session[i], window, near_forms ? 40000 : 24000, mix(seed + i));
+                t[i].choose = choose;
+                t[i].alike = alike;
+                t[i].form_seed = seed;
+                t[i].forms = 3;
+        }
+        for (uint32_t done = 0; done < requests; done += alike) {
+                const uint64_t random = mix(seed + done);
+                const uint32_t held = (uint32_t)(random >> 8) % workers, gpu = (uint32_t)(random >> 16) % n;
+
+                for (uint32_t i = 0; i < comms; i++)
+                        algorithm(e, comm[i], random + i);
+                if (random % 4 == 0) /* it comes late to what the others have begun */
+                        emulator_hold(e, gpu, held, true);
+                for (uint32_t i = 0; i < comms; i++)
+                        for (uint32_t k = 0; k < window; k++)
+                                for (uint32_t r = 0; r < n; r++)
+                                        if (t[i].rung[r] < t[i].finished + alike)
+                                                (void)traffic_ring(&t[i], r);
+                if (random % 4 == 0) {
+                        while (!emulator_rests(e))
+                                continue;
+                        emulator_hold(e, gpu, held, false);
+                }
+                if (random % 16 < 3)
+                        emulator_restart(e, gpu);
+                for (uint32_t i = 0; i < comms; i++)
+                        traffic_run(&t[i], alike - (t[i].finished % alike));
+        }
+        emulator_free(e);
+        for (uint32_t i = 0; i < comms; i++)
+                traffic_deinit(&t[i]);
+        free(t);
+}
+
+int main(void) {
+        static const uint32_t ranks[] = {2, 4, 8}, workers[] = {16, 8, 5};
+        const uint64_t seed = test_seed();
+        uint32_t i = 0;
+
+        for (uint32_t round = 0; round < (test_full() ? 20 : 1); round++)
+                for (uint32_t n : ranks)
+                        for (uint32_t k : workers)
+                                for (uint32_t window = 1; window <= 4; window++, i++) {
+                                        near_forms = i % 4 == 1;
+                                        run(n, k, 1 + i / 2 % COMMS_MAX, window, 4 + i % 5,
+                                            i % 3 ? EMULATOR_JITTER | EMULATOR_WATCH : EMULATOR_WATCH, 60,
+                                            mix(seed + i) | 1);
+                                }
+        return 0;
+}
