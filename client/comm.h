@@ -24,9 +24,11 @@ struct rmx_comm {
         /* GPUs. */
         struct device *device;           /* NULL on the host backend */
         uint32_t slot;                   /* of its counters in the bell area */
-        void *stream;                    /* that of the last call that was not captured; under device->mutex */
-        bool streamed;                   /* there was one */
-        struct device_streams streams;   /* under device->mutex */
+        void *stream;                    /* that of the last launch with a number; may be gone when that has ended */
+        uint32_t number;                 /* of the last launch, see device_call.c; 0: there was none */
+        uint32_t tail_cell, tail_turn;   /* the last wait on that stream; turn 0: there is none */
+        bool adrift;                     /* copies are on a stream, and nothing tells their end */
+        struct device_streams streams;   /* (from `stream` to here: under device->mutex) */
         struct device_region *bounce[2]; /* the largest regions so far, by direction; under device->regions_mutex */
         bool finished;                   /* and nothing of this rank is on the device any more */
 

@@ -11,6 +11,10 @@
  * both gone, whichever call finds that out closes the area (devices_lose). A program that waits for streams only, in a
  * call of the GPU's runtime, should call rmx_comm_error in another thread now and then.
  *
+ * A stream belongs to the program, which may destroy it when its work is over, also while the comm that used it lives
+ * on; the runtime then crashes on the handle. So no stream of an earlier call is ever asked how far it is: kernels tell
+ * (see device_call.c).
+ *
  * A comm has a slot in the area for its counters. When it is gone and its kernels are not known to have ended, the slot
  * and what else it had on the device are not used again.
  */
@@ -280,7 +284,7 @@ void device_part(struct rmx_comm *comm) {
                 return;
         device_streams_forget(comm);
         pthread_mutex_lock(&device->mutex);
-        over = !device_requests_any(device, comm) && (!comm->streamed || comm->finished);
+        over = !device_requests_any(device, comm) && !comm->adrift && (!comm->number || comm->finished);
         if (over)
                 device->slots[comm->slot / 64] &= ~(UINT64_C(1) << (comm->slot % 64));
         device_requests_orphan(device, comm);
@@ -299,35 +303,46 @@ void device_pause(struct device *device, uint64_t started_ns) {
                 (void)nanosleep(&moment, NULL);
 }
 
-/* Nothing on the last stream, and no request of the comm without its end. 1: so it is, 0: not yet, -1: never. */
-static int device_quiet(struct device *device, struct rmx_comm *comm) {
-        int idle = comm->streamed ? device->ops->idle(device->handle, comm->stream) : 1;
-        bool any;
+bool device_over(const struct rmx_comm *comm) {
+        return comm->device->ops->comm_finished(comm->device->handle, comm->slot) == comm->number;
+}
+
+/* All launches have ended, and there is no request of the comm without its end. */
+static bool device_quiet(struct device *device, struct rmx_comm *comm) {
+        bool quiet;
 
         pthread_mutex_lock(&device->mutex);
-        any = device_requests_any(device, comm);
+        quiet = device_over(comm) && !device_requests_any(device, comm);
         pthread_mutex_unlock(&device->mutex);
-        return idle == 1 && any ? 0 : idle;
+        return quiet;
+}
+
+bool device_alive(struct device *device, uint64_t *looked_ns) {
+        uint64_t now = clock_now_ns();
+
+        if (now - *looked_ns < SESSION_LOOK_NS)
+                return true;
+        *looked_ns = now;
+        return device->ops->alive(device->handle);
 }
 
 bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns) {
         struct device *device = comm->device;
-        uint64_t started_ns = clock_now_ns();
+        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns;
         char error[CLIENT_GPU_TEXT];
-        int quiet;
 
         device_requests_wait(device, comm);
-        while (!(quiet = device_quiet(device, comm))) {
+        while (!device_quiet(device, comm)) {
                 uint64_t now = clock_now_ns();
 
                 if (now >= deadline_ns || (comm_status(comm) && now - started_ns >= STICKY_WAIT_NS))
                         return false;
+                if (!device_alive(device, &looked_ns))
+                        return false;
                 (void)device_status(comm, false);
                 device_pause(device, started_ns);
         }
-        if (quiet < 0)
-                return false;
-        comm->finished = true;
+        comm->finished = !comm->adrift;
         return !device->ops->comm_sequence(device->handle, comm->slot, &comm->last_sequence, error);
 }
 

@@ -39,6 +39,8 @@ struct device {
 int device_join(struct rmx_comm *comm, const char *what);
 /* Gives the place back. Comms without one are fine. */
 void device_part(struct rmx_comm *comm);
+/* Have the comm's launches with a number ended? Then their stream may be gone. With device->mutex. */
+bool device_over(const struct rmx_comm *comm);
 /* Waits until nothing of the comm is on the device any more, and sets its last_sequence. False: the deadline has
  * passed, or there is no hope. A comm with a sticky error is waited for a moment only. */
 bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns);
@@ -55,5 +57,8 @@ struct device *device_free(struct device *device); /* returns NULL; after the co
 /* Makes GPU memory known to the daemon. *ret_device is NULL if it is none. RMX_*; text set. */
 int device_register(struct rmx_session *session, const char *what, const void *address, size_t bytes,
                     struct device **ret_device);
+/* Looks now and then whether the GPU's context is there, which a waiting thread hears in no other way. looked_ns: when
+ * it has looked last. */
+bool device_alive(struct device *device, uint64_t *looked_ns);
 /* One moment of waiting for a kernel: reads events, then lets others run. started_ns: since when. */
 void device_pause(struct device *device, uint64_t started_ns);

@@ -4,9 +4,10 @@
  * memory. Requests on it go through a region that can, with copies on the caller's stream before and after; they may be
  * captured like the request itself.
  *
- * A comm's requests run one after another, so one region for each direction is enough for a comm, and two comms never
- * share one. When a larger one is needed the old one stays with the comm, since a captured graph may use it. Nothing is
- * freed before the session ends: freeing waits for all kernels of the process, and bells may be waiting.
+ * A comm's requests run one after another, copies included, so one region for each direction is enough for a comm, and
+ * two comms never share one. When a larger one is needed the old one stays with the comm, since a captured graph may
+ * use it. Nothing is freed before the session ends: freeing waits for all kernels of the process, and bells may be
+ * waiting.
  */
 #include <stdlib.h>
 #include <utlist.h>

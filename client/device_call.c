@@ -10,6 +10,17 @@
  * Requests of one communicator are in the order of the calls. On one stream they are by themselves; when another stream
  * comes, it first waits for what is on the last one. That is not possible with streams that are being captured; there
  * the caller orders.
+ *
+ * The last stream may be gone by then, if its work was over, and must not be touched. So what is launched is numbered,
+ * 1, 2, .. without 0, for each communicator, and each kernel tells its number when it ends: when the last number has
+ * been told there is nothing to wait for. This holds as long as numbers are told in their order, that is, as long as
+ * each launch comes after the one before.
+ * - What is captured has no number: it runs when it likes, and ends more than once.
+ * - If the last stream is being captured now, with a call from before still under way on it, no stream can wait for
+ *   that; the kernel itself does.
+ * - Copies (device_bounce.c) tell nothing. A kernel behind them does, with a number of its own.
+ * - Kernels that only wait have no number, since they may be on any stream. A word of theirs tells their end
+ *   (device_request.c), and is asked for the last one on the communicator's stream.
  */
 #include <string.h>
 
@@ -147,41 +158,78 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
         return r ? r : place(o, launch, DEVICE_BOUNCE_OUT);
 }
 
+static uint32_t number_next(const struct rmx_comm *comm) {
+        return comm->number + 1 ? comm->number + 1 : 1;
+}
+
 /* With device->mutex: what is launched next comes after the comm's requests before. */
-static int order(const struct operation *o, void *stream, bool capturing) {
+static int order(const struct operation *o, struct client_gpu_bell *bell, void *stream) {
         struct device *device = o->comm->device;
         struct rmx_comm *comm = o->comm;
         char error[CLIENT_GPU_TEXT] = "";
-        int r = RMX_OK;
-
-        device_streams_note(comm, stream);
-        if (capturing)
-                return RMX_OK;
-        if (comm->streamed && comm->stream != stream && !device->ops->capturing(device->handle, comm->stream))
-                r = device->ops->order(device->handle, comm->stream, stream, error);
-        if (r)
-                return error_set(r, "%s: %s", o->what, error);
-        comm->stream = stream;
-        comm->streamed = true;
-        return RMX_OK;
-}
-
-int device_call(const struct operation *o, const struct device_launch *launch, void *stream) {
-        struct device *device = o->comm->device;
-        char error[CLIENT_GPU_TEXT] = "";
+        bool over;
         int r;
 
+        device_streams_note(comm, stream);
+        if (bell->captured)
+                return RMX_OK;
+        bell->number = number_next(comm);
+        if (!comm->number || comm->stream == stream)
+                return RMX_OK;
+        over = device_over(comm);
+        if (over && !device_request_tail(device, comm))
+                return RMX_OK;
+        if (device->ops->capturing(device->handle, comm->stream)) {
+                bell->after = over ? 0 : comm->number;
+                return RMX_OK;
+        }
+        r = device->ops->order(device->handle, comm->stream, stream, error);
+        return r ? error_set(r, "%s: %s", o->what, error) : RMX_OK;
+}
+
+/* With device->mutex: something with this number is on the stream, 0: without one. */
+static void launched(struct rmx_comm *comm, uint32_t number, void *stream) {
+        if (!number)
+                return;
+        comm->number = number;
+        if (comm->stream != stream)
+                comm->tail_turn = 0;
+        comm->stream = stream;
+}
+
+/* With device->mutex: the end of the copies that are on the stream will be told. */
+static void mark(struct rmx_comm *comm, void *stream) {
+        struct device *device = comm->device;
+        uint32_t number = number_next(comm);
+        char error[CLIENT_GPU_TEXT];
+
+        if (device->ops->mark(device->handle, comm->slot, number, stream, error))
+                comm->adrift = true;
+        else
+                launched(comm, number, stream);
+}
+
+int device_call(const struct operation *o, struct device_launch *launch, void *stream) {
+        struct device_region *in = launch->region[DEVICE_BOUNCE_IN], *out = launch->region[DEVICE_BOUNCE_OUT];
+        struct device *device = o->comm->device;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r, ordered;
+
         pthread_mutex_lock(&device->mutex);
-        r = order(o, stream, launch->bell.captured);
+        r = ordered = order(o, &launch->bell, stream);
         if (!r)
-                r = device_bounce_copy_in(o, launch->region[DEVICE_BOUNCE_IN], stream);
+                r = device_bounce_copy_in(o, in, stream);
         if (!r) {
                 r = device->ops->call(device->handle, &launch->bell, stream, error);
                 if (r)
                         r = error_set(r, "%s: %s", o->what, error);
+                else
+                        launched(o->comm, launch->bell.number, stream);
         }
         if (!r)
-                r = device_bounce_copy_out(o, launch->region[DEVICE_BOUNCE_OUT], stream);
+                r = device_bounce_copy_out(o, out, stream);
+        if (!ordered && (in || out) && !launch->bell.captured) /* also if only some of the copies are there */
+                mark(o->comm, stream);
         pthread_mutex_unlock(&device->mutex);
         return r;
 }
@@ -204,11 +252,13 @@ int device_start(const struct operation *o, struct device_launch *launch, void *
         pthread_mutex_lock(&device->mutex);
         r = device_request_take(device, o->comm, o->what, launch->bell.captured, &launch->bell, stream, ret_handle);
         if (!r) {
-                r = order(o, stream, launch->bell.captured);
+                r = order(o, &launch->bell, stream);
                 if (!r) {
                         r = device->ops->start(device->handle, &launch->bell, stream, error);
                         if (r)
                                 r = error_set(r, "%s: %s", o->what, error);
+                        else
+                                launched(o->comm, launch->bell.number, stream);
                 }
                 if (r)
                         device_request_drop(device, ret_handle);

@@ -19,7 +19,7 @@ struct device_launch {
 };
 
 int device_prepare(const struct operation *o, bool capturing, struct device_launch *launch);
-int device_call(const struct operation *o, const struct device_launch *launch, void *stream);
+int device_call(const struct operation *o, struct device_launch *launch, void *stream);
 /* RMX_E_BUSY: too much is started. */
 int device_start(const struct operation *o, struct device_launch *launch, void *stream,
                  struct device_handle *ret_handle);

@@ -99,7 +99,19 @@ static int request_launch(struct device *device, struct device_request *request,
         request->state = request->captured ? DEVICE_REQUEST_KEPT : state;
         request->stream = stream;
         device->n_started--;
+        if (!request->captured && stream == request->comm->stream) {
+                request->comm->tail_cell = request->bell.cell;
+                request->comm->tail_turn = request->turn;
+        }
         return RMX_OK;
+}
+
+bool device_request_tail(struct device *device, const struct rmx_comm *comm) {
+        uint32_t status;
+
+        /* (A cell is not given out again before its wait has ended.) */
+        return comm->tail_turn && device->requests[comm->tail_cell].turn == comm->tail_turn &&
+               !device->ops->poll(device->handle, comm->tail_cell, comm->tail_turn, &status);
 }
 
 int device_request_enqueue(const struct device_handle *handle, const char *what, void *stream) {
@@ -160,7 +172,7 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                         bool *ret_done) {
         struct device *device = handle->device;
         struct device_request *request = NULL;
-        uint64_t started_ns = clock_now_ns();
+        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns;
         uint32_t status;
         int r;
 
@@ -180,8 +192,7 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                 if (r || ended || clock_now_ns() >= deadline_ns)
                         return r;
                 /* A context that is gone never says so in the word. */
-                if (clock_now_ns() - started_ns > SESSION_LOOK_NS &&
-                    device->ops->idle(device->handle, request->stream) < 0) {
+                if (!device_alive(device, &looked_ns)) {
                         *ret_done = true;
                         return error_set(RMX_E_DEVICE_LOST, "%s: the context of GPU %u is lost", what, device->gpu);
                 }

@@ -22,7 +22,7 @@ enum device_request_state {
 struct device_request {
         struct rmx_comm *comm; /* NULL: destroyed */
         const char *what;
-        void *stream;
+        void *stream;                /* of the start; not touched after the wait is on one */
         struct client_gpu_bell bell; /* for the wait */
         uint32_t state;
         uint32_t turn; /* counts the requests of this cell */
@@ -51,6 +51,8 @@ int device_request_enqueue(const struct device_handle *handle, const char *what,
 
 /* Puts waiting kernels behind all that the comm has started. */
 void device_requests_wait(struct device *device, const struct rmx_comm *comm);
+/* Does a wait stand on the stream of the comm's last call, behind that? With device->mutex. */
+bool device_request_tail(struct device *device, const struct rmx_comm *comm);
 /* Is any request of the comm not known to have ended? With device->mutex. */
 bool device_requests_any(struct device *device, const struct rmx_comm *comm);
 /* The comm goes away. With device->mutex. */

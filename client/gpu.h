@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 3u
+#define CLIENT_GPU_VERSION 4u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 
@@ -66,6 +66,9 @@ struct client_gpu_bell {
         const uint64_t *argument;
         uint32_t cell; /* start and wait: where the one leaves for the other what it rang */
         uint32_t turn; /* wait: of the cell; 0: nobody polls */
+        /* Calls and starts. */
+        uint32_t number; /* what comm_finished tells when it has ended, 0: nothing */
+        uint32_t after;  /* it begins when comm_finished tells this, 0: at once */
 };
 
 /* Hardware queues that the runtime puts a process's streams on. */
@@ -94,13 +97,15 @@ struct client_gpu_ops {
         /* Ends what waits of this slot's rank, now and later, with RMX_E_DEVICE_LOST. No executor may touch it any
          * more. */
         void (*comm_end)(struct client_gpu *gpu, uint32_t slot);
-        /* A rank begins in this slot: its counters, status included, are 0. */
+        /* A rank begins in this slot: its counters, status and finished included, are 0. */
         int (*comm_reset)(struct client_gpu *gpu, uint32_t slot, char *error);
         /* Last sequence of the rank's collectives. */
         int (*comm_sequence)(struct client_gpu *gpu, uint32_t slot, uint32_t *ret_sequence, char *error);
         /* First status other than RMX_OK that a kernel met, 0: none; the next one counts as first after `forget`. Never
          * blocks. */
         uint32_t (*comm_status)(const struct client_gpu *gpu, uint32_t slot, bool forget);
+        /* Number of the call, start or mark that ended last, 0: none. Never blocks, and touches no stream. */
+        uint32_t (*comm_finished)(const struct client_gpu *gpu, uint32_t slot);
 
         int (*locate)(const void *address, struct client_gpu_memory *ret_memory, char *error);
         /* RMX_E_UNSUPPORTED: this kind of memory cannot be handed to another process. */
@@ -115,14 +120,16 @@ struct client_gpu_ops {
         bool (*capturing)(struct client_gpu *gpu, void *stream);
         /* What is put on `to` from now on comes after what is on `from` now. */
         int (*order)(struct client_gpu *gpu, void *from, void *to, char *error);
-        /* 1: the stream has run out of work, 0: not, -1: the device is lost. */
-        int (*idle)(struct client_gpu *gpu, void *stream);
+        /* False: the context is lost. Never blocks, and touches no stream of the caller. */
+        bool (*alive)(struct client_gpu *gpu);
 
         /* Put a kernel on the stream: one that rings and waits, one that rings, one that waits for what the cell's
          * start rang. A wait leaves its status for poll unless `turn` is 0. */
         int (*call)(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
         int (*start)(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
         int (*wait)(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
+        /* One that only has comm_finished tell the number. */
+        int (*mark)(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
         /* Has the wait of this turn ended? Never blocks. */
         bool (*poll)(const struct client_gpu *gpu, uint32_t cell, uint32_t turn, uint32_t *ret_status);
 };

@@ -226,8 +226,9 @@ int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error) {
         if (!code)
                 code = area_copy(gpu, ended_word(gpu, slot), gpu->pinned->zero, sizeof(uint32_t), false, error);
         pthread_mutex_unlock(&gpu->copies);
-        /* relaxed; partner: the kernels' stores. None is about for this slot. */
+        /* relaxed, both; partner: the kernels' stores. None is about for this slot. */
         __atomic_store_n(&gpu->host->status[slot], 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&gpu->host->finished[slot], 0, __ATOMIC_RELAXED);
         return code;
 }
 
@@ -250,4 +251,9 @@ uint32_t gpu_comm_status(const struct client_gpu *gpu, uint32_t slot, bool forge
         if (status && forget)
                 __atomic_store_n(&gpu->host->status[slot], 0, __ATOMIC_RELAXED);
         return status;
+}
+
+uint32_t gpu_comm_finished(const struct client_gpu *gpu, uint32_t slot) {
+        /* acquire; partner: number_tell() in the kernels. */
+        return __atomic_load_n(&gpu->host->finished[slot], __ATOMIC_ACQUIRE);
 }

@@ -19,6 +19,8 @@ struct bell_arguments {
         uint32_t slot;
         uint32_t lanes;
         uint32_t turn;
+        uint32_t number; /* for host->finished when it ends, 0: none */
+        uint32_t after;  /* begins when host->finished is this, 0: at once */
         uint32_t n_arguments;
         uint32_t word[16];
 };
@@ -34,8 +36,9 @@ enum bell_kernel {
         BELL_BLOCK = 2,
         BELL_CALL = 0, /* and BELL_INLINE, BELL_BLOCK */
         BELL_START = 4,
-        BELL_WAIT = 8, /* no block */
-        BELL_KERNELS = 12,
+        BELL_WAIT = 8,  /* no block */
+        BELL_MARK = 12, /* tells its number, no more */
+        BELL_KERNELS = 13,
 };
 
 #ifdef __cplusplus

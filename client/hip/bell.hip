@@ -13,6 +13,8 @@
  * again, and whether there will be results at all. Other results are in memory when the completion words are: one fence
  * here, and the end of the kernel makes them visible to what follows on the stream.
  *
+ * Calls and starts end with a word to the host (number_tell), so that it need not ask their stream, which may be gone.
+ *
  * Nothing written by another process is used as an address or a bound. A kernel ends when the completion words are
  * there or when the area is closed, and each of its threads looks for the latter itself, so the barriers below are met.
  */
@@ -280,6 +282,34 @@ template <bool INLINE> DEVICE void await(const struct bell_arguments *a, struct 
         block_sync();
 }
 
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+/* For calls whose stream could not be made to wait for the call before. That tells its number when it ends, and nobody
+ * tells another one before this kernel does. If the rank or the area has ended, so have both calls. */
+DEVICE void await_number(const struct bell_arguments *a) {
+        bool woken = true;
+
+        if (!a->after)
+                return;
+        if (block_thread() == 0) {
+                const uint32_t *finished = &a->host->finished[a->slot];
+
+                for (uint32_t round = 1; word_load(finished) != a->after; round++) {
+                        if (round % LOOK_ROUNDS == 0 && !header_look(a, &woken))
+                                break;
+                        poll_pause();
+                }
+                fence_acquire_system();
+        }
+        block_sync();
+}
+
+/* The last thing that a kernel does. What the host does when it has read the number comes to the GPU much later than
+ * all that this kernel has stored, so there is no fence, which every call would wait for. */
+DEVICE void number_tell(const struct bell_arguments *a) {
+        if (a->number)
+                word_store(&a->host->finished[a->slot], a->number);
+}
+
 /* Keeps the first status for the host, and gives the slot back. */
 DEVICE void finish(const struct bell_arguments *a, const struct bell_shared *s) {
         uint32_t ring_sequence = s->ring_sequence, status = s->status;
@@ -292,11 +322,13 @@ DEVICE void finish(const struct bell_arguments *a, const struct bell_shared *s) 
                 word_store((uint32_t *)(a->area + BELL_OFFSET_RELEASED) + ring_sequence % BELL_DEPTH, ring_sequence);
         if (a->ended)
                 cell_store(a->ended, (uint64_t)a->turn << 32 | status);
+        number_tell(a);
 }
 
 /* ---- call, start, wait ------------------------------------------------------------------------------------------- */
 template <bool INLINE>
 DEVICE void call(const struct bell_arguments *a, const struct bell_block *block, struct bell_shared *s) {
+        await_number(a);
         ring<INLINE>(a, block, s);
         if (s->ring_sequence)
                 await<INLINE>(a, s);
@@ -313,10 +345,12 @@ DEVICE void start_end(const struct bell_arguments *a, const struct bell_shared *
         cell_store(a->cell, (uint64_t)s->status << 32 | (s->ring_sequence ? s->ring_sequence : 1));
         fence_full_system();
         (void)header_look(a, &woken);
+        number_tell(a);
 }
 
 template <bool INLINE>
 DEVICE void start(const struct bell_arguments *a, const struct bell_block *block, struct bell_shared *s) {
+        await_number(a);
         ring<INLINE>(a, block, s);
         start_end(a, s);
 }
@@ -376,6 +410,10 @@ BLOCK_KERNEL(bell_start_block, start<false>(&a, &block, &s))
 BLOCK_KERNEL(bell_start_block_inline, start<true>(&a, &block, &s))
 PLAIN_KERNEL(bell_wait, wait<false>(&a, &s))
 PLAIN_KERNEL(bell_wait_inline, wait<true>(&a, &s))
+KERNEL void LAUNCH_BOUNDS(THREADS_MAX) bell_mark(const PARAMETER struct bell_arguments a) {
+        if (block_thread() == 0)
+                number_tell(&a);
+}
 
 /* ---- for the host --------------------------------------------------------------------------------------------------
  */
@@ -401,6 +439,8 @@ extern "C" const void *bell_kernel(uint32_t kernel) {
                 return (const void *)bell_wait;
         case BELL_WAIT | BELL_INLINE:
                 return (const void *)bell_wait_inline;
+        case BELL_MARK:
+                return (const void *)bell_mark;
         default:
                 return nullptr;
         }

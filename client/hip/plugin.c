@@ -105,17 +105,18 @@ static int gpu_order(struct client_gpu *gpu, void *from, void *to, char *error) 
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "ordering two streams", error);
 }
 
-static int gpu_idle(struct client_gpu *gpu, void *stream) {
+/* Whatever the own stream is doing. */
+static bool gpu_alive(struct client_gpu *gpu) {
         struct scope scope;
         hipError_t r;
 
         r = scope_enter(&scope, gpu->device);
         if (r == hipSuccess)
-                r = hipStreamQuery(stream);
+                r = hipStreamQuery(gpu->stream);
         if (r != hipSuccess)
                 (void)hipGetLastError();
         scope_leave(&scope);
-        return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
+        return r == hipSuccess || r == hipErrorNotReady;
 }
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
@@ -149,6 +150,8 @@ static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, ui
                                            .slot = bell->slot,
                                            .lanes = bell_lanes(bell->in_bytes, bell->out_bytes),
                                            .turn = bell->turn,
+                                           .number = bell->number,
+                                           .after = bell->after,
                                            .n_arguments = bell->n_arguments};
         struct bell_block block;
         void *parameters[] = {&arguments, &block};
@@ -189,6 +192,20 @@ static int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, 
         return launch(gpu, bell, BELL_WAIT, stream, error);
 }
 
+static int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error) {
+        struct bell_arguments arguments = {.host = gpu->host_there, .slot = slot, .number = number};
+        void *parameters[] = {&arguments};
+        struct scope scope;
+        hipError_t r;
+
+        r = scope_device(&scope, gpu->device);
+        if (r == hipSuccess)
+                r = launch_kernel(bell_kernel(BELL_MARK), bell_threads(&arguments, BELL_MARK), parameters, true,
+                                  stream);
+        scope_leave(&scope);
+        return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel behind a copy", error);
+}
+
 static bool gpu_poll(const struct client_gpu *gpu, uint32_t cell, uint32_t turn, uint32_t *ret_status) {
         /* acquire; partner: the fence and the store at the end of the wait kernel. */
         uint64_t word = __atomic_load_n(&gpu->pinned->ended[cell], __ATOMIC_ACQUIRE);
@@ -213,6 +230,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .comm_reset = gpu_comm_reset,
         .comm_sequence = gpu_comm_sequence,
         .comm_status = gpu_comm_status,
+        .comm_finished = gpu_comm_finished,
         .locate = gpu_locate,
         .export_memory = gpu_export,
         .alloc = gpu_alloc,
@@ -220,9 +238,10 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .copy = gpu_copy,
         .capturing = gpu_capturing,
         .order = gpu_order,
-        .idle = gpu_idle,
+        .alive = gpu_alive,
         .call = gpu_call,
         .start = gpu_start,
         .wait = gpu_wait,
+        .mark = gpu_mark,
         .poll = gpu_poll,
 };

@@ -74,6 +74,7 @@ void gpu_comm_end(struct client_gpu *gpu, uint32_t slot);
 int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error);
 int gpu_comm_sequence(struct client_gpu *gpu, uint32_t slot, uint32_t *ret_sequence, char *error);
 uint32_t gpu_comm_status(const struct client_gpu *gpu, uint32_t slot, bool forget);
+uint32_t gpu_comm_finished(const struct client_gpu *gpu, uint32_t slot);
 /* memory.c: */
 int gpu_locate(const void *address, struct client_gpu_memory *ret_memory, char *error);
 int gpu_export(const struct client_gpu_memory *memory, struct client_gpu_export *ret_export, char *error);

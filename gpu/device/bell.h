@@ -55,7 +55,7 @@ struct bell_host {
         uint32_t wake; /* counts up: a kernel rang a parked executor */
         uint32_t pad[15];
         uint32_t status[BELL_HANDLES];   /* first status other than RMX_OK, by handle slot (ring_status) */
-        uint32_t finished[BELL_HANDLES]; /* comm sequence harvested last, by handle slot */
+        uint32_t finished[BELL_HANDLES]; /* the client's number of what ended last, by handle slot */
 };
 
 enum {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The library's GPU plug-in without a GPU. Memory is what a test says it is; a launch is written down and takes effect
- * at once: counters count, a scripted status appears where a kernel would leave it. Nothing is computed.
+ * at once: counters count, a scripted status appears where a kernel would leave it. Nothing is computed. A stream is
+ * any value, until the test destroys it: whoever touches it then ends the process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@
 struct client_gpu {
         uint32_t sequence[CLIENT_GPU_SLOTS];
         uint32_t status[CLIENT_GPU_SLOTS];
+        uint32_t launched[CLIENT_GPU_SLOTS], finished[CLIENT_GPU_SLOTS]; /* numbers */
+        uint32_t stuck_mark[CLIENT_GPU_SLOTS];                           /* the first one */
         uint64_t ended[CLIENT_GPU_CELLS];
         void *host;
 };
@@ -85,7 +88,8 @@ static void gpu_comm_end(struct client_gpu *gpu, uint32_t slot) {
 
 static int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error) {
         (void)error;
-        gpu->sequence[slot] = gpu->status[slot] = 0;
+        gpu->sequence[slot] = gpu->status[slot] = gpu->launched[slot] = gpu->finished[slot] = 0;
+        gpu->stuck_mark[slot] = 0;
         return RMX_OK;
 }
 
@@ -104,6 +108,25 @@ static uint32_t gpu_comm_status(const struct client_gpu *gpu, uint32_t slot, boo
                 ((struct client_gpu *)gpu)->status[slot] = 0;
         pthread_mutex_unlock(&fake_gpu.mutex);
         return status;
+}
+
+/* With the mutex: what is not stuck has ended. */
+static void settle(struct client_gpu *gpu, uint32_t slot) {
+        if (fake_gpu.stuck)
+                return;
+        gpu->finished[slot] =
+                fake_gpu.stuck_marks && gpu->stuck_mark[slot] ? gpu->stuck_mark[slot] - 1 : gpu->launched[slot];
+}
+
+static uint32_t gpu_comm_finished(const struct client_gpu *gpu, uint32_t slot) {
+        uint32_t finished;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        fake_gpu.asked++;
+        settle((struct client_gpu *)gpu, slot);
+        finished = gpu->finished[slot];
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return finished;
 }
 
 static int gpu_locate(const void *address, struct client_gpu_memory *ret_memory, char *error) {
@@ -173,8 +196,21 @@ static void gpu_free(struct client_gpu *gpu, const struct client_gpu_memory *mem
         free((void *)(uintptr_t)memory->base);
 }
 
+/* With the mutex. */
+static void touch(const void *stream) {
+        for (uint32_t i = 0; i < fake_gpu.n_gone; i++) {
+                if (fake_gpu.gone[i] != stream)
+                        continue;
+                fprintf(stderr, "stream %p is touched after its end\n", stream);
+                abort();
+        }
+}
+
 static bool gpu_capturing(struct client_gpu *gpu, void *stream) {
         (void)gpu;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        touch(stream);
+        pthread_mutex_unlock(&fake_gpu.mutex);
         return stream && stream == fake_gpu.capturing;
 }
 
@@ -182,6 +218,7 @@ static bool gpu_capturing(struct client_gpu *gpu, void *stream) {
 static struct fake_gpu_launch *note(uint32_t kind, const struct client_gpu_bell *bell, void *stream) {
         struct fake_gpu_launch *launch = &fake_gpu.launch[fake_gpu.n_launches++ % FAKE_GPU_LAUNCHES];
 
+        touch(stream);
         *launch = (struct fake_gpu_launch){.kind = kind, .stream = stream};
         if (bell) {
                 launch->bell = *bell;
@@ -196,6 +233,7 @@ static int gpu_order(struct client_gpu *gpu, void *from, void *to, char *error) 
         (void)gpu;
         (void)error;
         pthread_mutex_lock(&fake_gpu.mutex);
+        touch(from);
         note(FAKE_GPU_ORDER, NULL, to)->from = from;
         pthread_mutex_unlock(&fake_gpu.mutex);
         return RMX_OK;
@@ -215,15 +253,14 @@ static int gpu_copy(struct client_gpu *gpu, void *to, const void *from, size_t b
         return RMX_OK;
 }
 
-static int gpu_idle(struct client_gpu *gpu, void *stream) {
-        int idle;
+static bool gpu_alive(struct client_gpu *gpu) {
+        bool alive;
 
         (void)gpu;
-        (void)stream;
         pthread_mutex_lock(&fake_gpu.mutex);
-        idle = fake_gpu.lost ? -1 : !fake_gpu.stuck;
+        alive = !fake_gpu.lost;
         pthread_mutex_unlock(&fake_gpu.mutex);
-        return idle;
+        return alive;
 }
 
 /* Sends and receives are numbered by pairs. */
@@ -248,6 +285,10 @@ static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_be
         }
         (void)note(kind, bell, stream);
         held = fake_gpu.hold;
+        if (kind != FAKE_GPU_WAIT && bell->number) {
+                gpu->launched[bell->slot] = bell->number;
+                settle(gpu, bell->slot);
+        }
         if (!captured && kind != FAKE_GPU_WAIT && !is_p2p(bell))
                 gpu->sequence[bell->slot]++;
         if (!captured && kind != FAKE_GPU_START && !held) {
@@ -270,6 +311,26 @@ static int gpu_start(struct client_gpu *gpu, const struct client_gpu_bell *bell,
 }
 static int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error) {
         return put(gpu, FAKE_GPU_WAIT, bell, stream, error);
+}
+
+static int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error) {
+        const struct client_gpu_bell bell = {.slot = slot, .number = number};
+        int r;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        r = fake_gpu.fail_mark;
+        fake_gpu.fail_mark = 0;
+        if (!r) {
+                (void)note(FAKE_GPU_MARK, &bell, stream);
+                gpu->launched[slot] = number;
+                if (fake_gpu.stuck_marks && !gpu->stuck_mark[slot])
+                        gpu->stuck_mark[slot] = number;
+                settle(gpu, slot);
+        }
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        if (r)
+                snprintf(error, CLIENT_GPU_TEXT, "launching failed");
+        return r;
 }
 
 static bool gpu_poll(const struct client_gpu *gpu, uint32_t cell, uint32_t turn, uint32_t *ret_status) {
@@ -300,6 +361,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .comm_reset = gpu_comm_reset,
         .comm_sequence = gpu_comm_sequence,
         .comm_status = gpu_comm_status,
+        .comm_finished = gpu_comm_finished,
         .locate = gpu_locate,
         .export_memory = gpu_export,
         .alloc = gpu_alloc,
@@ -307,9 +369,10 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .copy = gpu_copy,
         .capturing = gpu_capturing,
         .order = gpu_order,
-        .idle = gpu_idle,
+        .alive = gpu_alive,
         .call = gpu_call,
         .start = gpu_start,
         .wait = gpu_wait,
+        .mark = gpu_mark,
         .poll = gpu_poll,
 };

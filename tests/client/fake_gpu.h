@@ -12,9 +12,10 @@
 #define FAKE_GPU_QUEUES   "FAKE_GPU_MAX_QUEUES" /* 8 unless it is set */
 #define FAKE_GPU_BLOCKS   32u
 #define FAKE_GPU_LAUNCHES 512u
+#define FAKE_GPU_GONE     64u
 #define FAKE_GPU_DEVICES  4u /* PCI "0000:0N:00.0", N from 0; their numbers are 3 - N */
 
-enum fake_gpu_kind { FAKE_GPU_CALL, FAKE_GPU_START, FAKE_GPU_WAIT, FAKE_GPU_ORDER, FAKE_GPU_COPY };
+enum fake_gpu_kind { FAKE_GPU_CALL, FAKE_GPU_START, FAKE_GPU_WAIT, FAKE_GPU_ORDER, FAKE_GPU_COPY, FAKE_GPU_MARK };
 
 /* Memory that the plug-in says is there. */
 struct fake_gpu_block {
@@ -31,7 +32,7 @@ struct fake_gpu_launch {
         const void *from; /* order, copy */
         void *to;         /* copy */
         size_t bytes;
-        struct client_gpu_bell bell; /* argument points to the next member */
+        struct client_gpu_bell bell; /* argument points to the next member; of a mark: slot and number */
         uint64_t argument[CLIENT_GPU_ARGUMENTS];
 };
 
@@ -49,19 +50,26 @@ struct fake_gpu {
         uint32_t opened, closed, released, ended, hidden_device;
         uint32_t exports;
         uint32_t allocated, freed;
+        void *gone[FAKE_GPU_GONE]; /* streams; see fake_gpu_stream_destroy */
+        uint32_t n_gone;
+        uint32_t asked; /* how often it was asked how far a communicator has come */
 
         /* script */
-        void *capturing; /* this stream is */
-        uint32_t status; /* of the next request that is waited for */
-        bool hold;       /* waits do not end */
-        bool stuck;      /* no stream runs out of work */
-        int fail;        /* what the next launch returns */
-        bool lost;       /* the context is */
+        void *capturing;  /* this stream is */
+        uint32_t status;  /* of the next request that is waited for */
+        bool hold;        /* waits do not end */
+        bool stuck;       /* calls, starts and marks do not end */
+        bool stuck_marks; /* marks, and what is behind them */
+        int fail_mark;    /* what the next mark returns */
+        int fail;         /* what the next launch returns */
+        bool lost;        /* the context is */
 };
 
 /* In the tests: the plug-in that $RAILMUX_CLIENT_PLUGIN names, as at first. */
 struct fake_gpu *fake_gpu_load(void);
 /* Says that there is memory at this address. */
 struct fake_gpu_block *fake_gpu_add(struct fake_gpu *gpu, const void *base, size_t bytes, uint64_t id);
+/* From now on the process dies if the stream is touched, as with a runtime. */
+void fake_gpu_stream_destroy(struct fake_gpu *gpu, void *stream);
 /* Launch i, counted from 0. */
 const struct fake_gpu_launch *fake_gpu_launched(struct fake_gpu *gpu, uint32_t i);

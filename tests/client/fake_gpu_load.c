@@ -28,6 +28,13 @@ struct fake_gpu_block *fake_gpu_add(struct fake_gpu *gpu, const void *base, size
         return block;
 }
 
+void fake_gpu_stream_destroy(struct fake_gpu *gpu, void *stream) {
+        pthread_mutex_lock(&gpu->mutex);
+        must(gpu->n_gone < FAKE_GPU_GONE);
+        gpu->gone[gpu->n_gone++] = stream;
+        pthread_mutex_unlock(&gpu->mutex);
+}
+
 const struct fake_gpu_launch *fake_gpu_launched(struct fake_gpu *gpu, uint32_t i) {
         must(i < gpu->n_launches && gpu->n_launches <= FAKE_GPU_LAUNCHES);
         return &gpu->launch[i];

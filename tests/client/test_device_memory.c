@@ -144,7 +144,8 @@ static void test_bounce(void **state) {
         fake_gpu_add(rig.gpu, secret, sizeof(secret), 6)->secret = true;
         fake_gpu_add(rig.gpu, managed, sizeof(managed), 0)->residence = CLIENT_GPU_MANAGED;
         assert_int_equal(big(&rig, secret + 256, rig.b), RMX_OK); /* in alone */
-        assert_int_equal(rig.gpu->n_launches, 2);
+        assert_int_equal(rig.gpu->n_launches, 3);
+        assert_int_equal(at(&rig, 2, FAKE_GPU_MARK)->bell.number, 2);
         in = at(&rig, 0, FAKE_GPU_COPY);
         call = at(&rig, 1, FAKE_GPU_CALL);
         assert_ptr_equal(in->from, secret + 256);
@@ -156,9 +157,11 @@ static void test_bounce(void **state) {
         exports = rig.gpu->exports;
         assert_int_equal(big(&rig, secret, managed), RMX_OK); /* both; is not tried to export again */
         assert_int_equal(rig.gpu->exports, exports + 1);      /* but the new region */
-        assert_ptr_equal(at(&rig, 2, FAKE_GPU_COPY)->to, in->to);
-        call = at(&rig, 3, FAKE_GPU_CALL);
-        out = at(&rig, 4, FAKE_GPU_COPY);
+        assert_ptr_equal(at(&rig, 3, FAKE_GPU_COPY)->to, in->to);
+        call = at(&rig, 4, FAKE_GPU_CALL);
+        out = at(&rig, 5, FAKE_GPU_COPY);
+        assert_int_equal(call->bell.number, 3);
+        assert_int_equal(at(&rig, 6, FAKE_GPU_MARK)->bell.number, 4);
         assert_ptr_equal(out->to, managed);
         assert_int_equal(out->bytes, 32768);
         assert_ptr_not_equal(out->from, in->to);
@@ -167,8 +170,8 @@ static void test_bounce(void **state) {
         /* A larger one; the old one stays, for a graph may use it. */
         assert_int_equal(rmx_all_reduce(rig.comm, secret, secret, BLOCK - 1, RMX_FLOAT16, RMX_SUM, NULL), RMX_OK);
         assert_int_equal(rig.gpu->allocated, 4);
-        assert_int_equal(at(&rig, 5, FAKE_GPU_COPY)->bytes, 2 * BLOCK - 2);
-        check_buffer(&rig, at(&rig, 6, FAKE_GPU_CALL)->bell.word[RING_W_IN_BUFFER], at(&rig, 5, FAKE_GPU_COPY)->to,
+        assert_int_equal(at(&rig, 7, FAKE_GPU_COPY)->bytes, 2 * BLOCK - 2);
+        check_buffer(&rig, at(&rig, 8, FAKE_GPU_CALL)->bell.word[RING_W_IN_BUFFER], at(&rig, 7, FAKE_GPU_COPY)->to,
                      2 * BLOCK, 1002);
         assert_int_equal(rig.gpu->freed, 0);
         assert_int_equal(rmx_all_reduce_start(rig.comm, secret, secret, BLOCK, RMX_FLOAT16, RMX_SUM, NULL, &request),
@@ -200,7 +203,8 @@ static void test_bounce_vector(void **state) {
         fake_gpu_add(rig.gpu, secret, sizeof(secret), 6)->secret = true;
         assert_int_equal(rmx_all_to_all_v(rig.comm, secret, send, from, secret + BLOCK / 2, recv, to, RMX_INT32, NULL),
                          RMX_OK);
-        assert_int_equal(rig.gpu->n_launches, 5);
+        assert_int_equal(rig.gpu->n_launches, 6);
+        at(&rig, 5, FAKE_GPU_MARK);
         copy = at(&rig, 0, FAKE_GPU_COPY);
         assert_ptr_equal(copy->from, secret + 40);
         assert_int_equal(copy->bytes, 20000);

@@ -48,6 +48,7 @@ static void test_order(void **state) {
 
         (void)state;
         rig_start(&rig, 2);
+        rig.gpu->stuck = true;
         assert_int_equal(call(rig.comm, STREAM(1)), RMX_OK);
         assert_int_equal(call(rig.comm, STREAM(1)), RMX_OK);
         assert_int_equal(call(rig.crew.comm[1], STREAM(2)), RMX_OK); /* another rank, its own order */
@@ -61,14 +62,24 @@ static void test_order(void **state) {
         assert_null(launched(&rig, 7, FAKE_GPU_ORDER, STREAM(3))->from);
         assert_int_equal(rig.gpu->n_launches, 9);
 
-        /* Nothing is inserted into a capture, nor after a stream that is being captured. */
+        /* Nothing is inserted into a capture, nor after a stream that is being captured: there the kernel waits. */
         rig.gpu->capturing = STREAM(4);
         assert_int_equal(call(rig.comm, STREAM(4)), RMX_OK);
         assert_int_equal(call(rig.comm, STREAM(3)), RMX_OK);
         assert_int_equal(rig.gpu->n_launches, 11);
+        assert_int_equal(launched(&rig, 9, FAKE_GPU_CALL, STREAM(4))->bell.number, 0);
+        assert_int_equal(launched(&rig, 10, FAKE_GPU_CALL, STREAM(3))->bell.number, 6);
+        assert_int_equal(launched(&rig, 10, FAKE_GPU_CALL, STREAM(3))->bell.after, 0);
         rig.gpu->capturing = STREAM(3);
         assert_int_equal(call(rig.comm, STREAM(5)), RMX_OK);
         assert_int_equal(rig.gpu->n_launches, 12);
+        assert_int_equal(launched(&rig, 11, FAKE_GPU_CALL, STREAM(5))->bell.number, 7);
+        assert_int_equal(launched(&rig, 11, FAKE_GPU_CALL, STREAM(5))->bell.after, 6);
+        rig.gpu->capturing = STREAM(5);
+        rig.gpu->stuck = false; /* nothing is under way there any more */
+        assert_int_equal(call(rig.comm, STREAM(1)), RMX_OK);
+        assert_int_equal(rig.gpu->n_launches, 13);
+        assert_int_equal(launched(&rig, 12, FAKE_GPU_CALL, STREAM(1))->bell.after, 0);
         rig.gpu->capturing = NULL;
         crew_stop(&rig.crew);
 }
@@ -371,8 +382,8 @@ static void test_destroy_stuck(void **state) {
 
         (void)state;
         rig_start(&rig, 1);
-        assert_int_equal(call(rig.comm, STREAM(1)), RMX_OK);
         rig.gpu->stuck = true;
+        assert_int_equal(call(rig.comm, STREAM(1)), RMX_OK);
         assert_int_equal(pthread_create(&thread, NULL, fail_later, &rig.crew.fake), 0);
         assert_int_equal(destroy(&rig.crew, 0), RMX_OK);
         pthread_join(thread, NULL);

@@ -175,6 +175,18 @@ static void test_factor(struct rig *rig) {
                          ncclInvalidArgument);
 }
 
+/* Streams whose work is over may be destroyed: those of earlier calls, and all before the communicators are. */
+static void test_gone(struct rig *rig) {
+        for (int n = 7; n < 10; n++) {
+                CHECK(ncclGroupStart());
+                CHECK(ncclSend(memory, 4, ncclInt32, 1, rig->comm[0], STREAM(n)));
+                CHECK(ncclRecv(memory + 64, 4, ncclInt32, 1, rig->comm[0], STREAM(n)));
+                CHECK(ncclGroupEnd());
+                CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, rig->comm[0], STREAM(n)));
+                fake_gpu_stream_destroy(rig->gpu, STREAM(n));
+        }
+}
+
 static void test_memory(struct rig *rig) {
         void *ptr, *handle[2];
 
@@ -213,13 +225,16 @@ static void test_error(struct rig *rig) {
 }
 
 static void test_all(void **state) {
-        static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor, test_memory, test_error};
+        static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor,
+                                                      test_memory, test_gone,    test_error};
         struct rig rig;
 
         (void)state;
         rig_start(&rig);
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
                 parts[i](&rig);
+        fake_gpu_stream_destroy(rig.gpu, STREAM(1));
+        fake_gpu_stream_destroy(rig.gpu, STREAM(2));
         rig_stop(&rig);
 }
 

@@ -282,6 +282,42 @@ static void test_start_wait(void) {
         must(there[16384] == 0x5a);
 }
 
+/* What ends tells its number, and what comes after a number waits for it. */
+static void test_numbers(void) {
+        struct client_gpu_bell bell = request(256, 256, true), plain = request(30000, 30000, false);
+        uint32_t before = gpu_sequence();
+
+        must(ops->comm_finished(gpu, 0) == 0 && ops->comm_finished(gpu, 255) == 0);
+        fill(11);
+        bell.number = 6;
+        plain.number = 7;
+        plain.after = 6;
+        must(!ops->call(gpu, &plain, other, error)); /* though launched first */
+        for (uint32_t i = 0; i < 100; i++)
+                must(gpu_sequence() == before && ops->comm_finished(gpu, 0) == 0);
+        must(!ops->call(gpu, &bell, stream, error));
+        settle();
+        must(hipStreamSynchronize(other) == hipSuccess && ops->comm_finished(gpu, 0) == 7);
+        must(gpu_sequence() == before + 2 && last_entry()->word[SERVE_W_IN] == 30000);
+
+        bell.number = UINT32_MAX;
+        bell.cell = 40;
+        must(!ops->start(gpu, &bell, stream, error));
+        settle();
+        must(ops->comm_finished(gpu, 0) == UINT32_MAX);
+        bell.number = 0; /* of a wait, and of what is captured */
+        must(!ops->wait(gpu, &bell, stream, error) && !ops->call(gpu, &bell, stream, error));
+        settle();
+        must(ops->comm_finished(gpu, 0) == UINT32_MAX);
+        must(hipMemcpyAsync(there, out, MEMORY, hipMemcpyDefault, stream) == hipSuccess);
+        must(!ops->mark(gpu, 0, 1, stream, error) && !ops->mark(gpu, 255, 3, stream, error));
+        settle();
+        must(ops->comm_finished(gpu, 0) == 1 && ops->comm_finished(gpu, 255) == 3);
+        must(!ops->comm_reset(gpu, 255, error));
+        must(ops->comm_finished(gpu, 0) == 1 && ops->comm_finished(gpu, 255) == 0);
+        calls += 4;
+}
+
 /* Replays of a graph go on counting, also with starts and waits in it. */
 static void test_graph(void) {
         struct client_gpu_bell bell = request(2048, 2048, true), plain = request(100000, 100000, false);
@@ -353,10 +389,9 @@ static void test_parked_and_closed(void) {
         }
         must(hipMemcpyAsync(gpu->area + offsetof(struct bell_header, parked), &zero, 4, hipMemcpyHostToDevice,
                             gpu->stream) == hipSuccess);
-        must(hipStreamSynchronize(gpu->stream) == hipSuccess && !ops->idle(gpu, stream));
+        must(hipStreamSynchronize(gpu->stream) == hipSuccess && hipStreamQuery(stream) == hipErrorNotReady);
         serve_begin();
         settle();
-        must(ops->idle(gpu, stream) == 1);
         calls++;
         check_result(0, 0, 256, 256);
 
@@ -365,9 +400,15 @@ static void test_parked_and_closed(void) {
         bell.turn = 3;
         must(!ops->call(gpu, &plain, stream, error));
         must(!ops->start(gpu, &bell, other, error) && !ops->wait(gpu, &bell, other, error));
-        must(!ops->idle(gpu, stream) && !ops->poll(gpu, bell.cell, 3, &status));
+        plain.after = 999; /* which nobody tells */
+        plain.number = 1000;
+        must(!ops->call(gpu, &plain, stream, error));
+        plain.after = 0;
+        must(hipStreamQuery(stream) == hipErrorNotReady && !ops->poll(gpu, bell.cell, 3, &status));
+        must(ops->comm_finished(gpu, 0) != 1000 && ops->alive(gpu));
         ops->release(gpu);
         settle();
+        must(ops->comm_finished(gpu, 0) == 1000);
         must(hipStreamSynchronize(other) == hipSuccess);
         must(ops->comm_status(gpu, 0, true) == RMX_E_DEVICE_LOST);
         must(ops->poll(gpu, bell.cell, 3, &status) && status == RMX_E_DEVICE_LOST);
@@ -442,6 +483,7 @@ static void measure(void) {
                 struct client_gpu_bell bell = bytes ? request(bytes, bytes, true) : request(65536, 65536, false);
                 double before = now_us(), call, eager;
 
+                bell.number = 1;
                 for (uint32_t i = 0; i < 1000; i++)
                         must(!ops->call(gpu, &bell, stream, error));
                 call = now_us() - before;
@@ -475,6 +517,7 @@ int main(int argc, char **argv) {
         test_slots();
         test_status();
         test_start_wait();
+        test_numbers();
         test_graph();
         if (argc > 1 && !strcmp(argv[1], "time"))
                 measure();
