@@ -26,33 +26,60 @@ enum hot_seen {
         HOT_LAST = 2, /* a line, and somebody else's, too */
 };
 
-/* Could the two be served one after the other without anything being worked out anew but where memory is? */
-DEVICE bool hot_like(const struct memo *a, const struct memo *b) {
-        return a->task.rank == b->task.rank && a->task.quick == b->task.quick && a->task.inlined == b->task.inlined &&
-               a->task.stride == b->task.stride && a->task.total == b->task.total &&
-               a->task.part_bytes == b->task.part_bytes;
+/* What requests have in common that are served one after the other without anything being worked out anew but where
+ * memory is. */
+struct hot_form {
+        uint32_t rank, quick, inlined;
+        uint32_t stride, total, part_bytes;
+};
+
+DEVICE struct hot_form hot_form_of(const struct memo *m) {
+        return {m->task.rank, m->task.quick, m->task.inlined, m->task.stride, m->task.total, m->task.part_bytes};
+}
+
+DEVICE bool hot_like(const struct memo *m, const struct hot_form *form) {
+        return m->task.rank == form->rank && m->task.quick == form->quick && m->task.inlined == form->inlined &&
+               m->task.stride == form->stride && m->task.total == form->total && m->task.part_bytes == form->part_bytes;
 }
 
 #if TARGET_HOST
 struct gaze {
-        uint32_t expect;
+        uint32_t ring, expect;
 };
+
+/* Has another ring a line? */
+DEVICE bool hot_others(const struct worker *w, uint32_t ring) {
+        const struct worker_shared *s = shared_of(w);
+        bool others = false;
+
+        for (uint32_t i = 0; i < w->n_rings; i++)
+                others = others || (i != ring && poll_wants(w, i) &&
+                                    (int32_t)((uint32_t)(cell_load((const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
+                                                                   s->next[i] % BELL_DEPTH * RING_WORDS) >>
+                                                         32) -
+                                              s->next[i]) >= 0);
+        return others;
+}
+
+DEVICE void gaze_aim(const struct worker *w, uint32_t round, struct gaze *g) {
+        (void)round;
+        g->ring = shared_of(w)->hot;
+}
 
 DEVICE void hot_aim(const struct worker *w, uint32_t next, struct gaze *g) {
         (void)w;
         g->expect = next;
 }
 
-/* Waits for the next line of w->memo's ring; *memo becomes the memo of what came. */
-DEVICE enum hot_seen hot_wait(const struct worker *w, struct gaze *g, const struct memo **memo,
-                              uint32_t *ret_sequence) {
+/* Waits for the next line of the ring; *memo becomes the memo of what came. */
+DEVICE enum hot_seen hot_wait(const struct worker *w, uint32_t ring, const struct hot_form *form, struct gaze *g,
+                              const struct memo **memo, uint32_t *ret_sequence) {
         struct worker_shared *s = shared_of(w);
-        const uint32_t ring = (*memo)->ring;
         const uint64_t *cells =
                 (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) + g->expect % BELL_DEPTH * RING_WORDS;
 
         for (;; poll_pause()) {
-                bool whole = true, others = false, fits;
+                bool whole = true, others, fits;
                 const struct memo *m;
 
                 if (cell_load((const uint64_t *)(const void *)&w->table->version) != w->version)
@@ -65,24 +92,31 @@ DEVICE enum hot_seen hot_wait(const struct worker *w, struct gaze *g, const stru
                         whole = whole && (uint32_t)(cell >> 32) == g->expect;
                         s->line[i] = (uint32_t)cell;
                 }
-                for (uint32_t i = 0; i < w->n_rings; i++)
-                        others = others ||
-                                 (i != ring && poll_wants(w, i) &&
-                                  (int32_t)((uint32_t)(cell_load((const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
-                                                                 s->next[i] % BELL_DEPTH * RING_WORDS) >>
-                                                       32) -
-                                            s->next[i]) >= 0);
+                others = hot_others(w, ring);
                 if (!whole && others)
                         return HOT_ELSE;
                 if (!whole)
                         continue;
                 m = memo_of(w, ring, 0, &fits);
-                if (!fits || !hot_like(m, *memo))
+                if (!fits || !hot_like(m, form))
                         return HOT_ELSE;
                 *memo = m;
                 *ret_sequence = s->line[RING_W_SEQUENCE];
                 return others ? HOT_LAST : HOT_LINE;
         }
+}
+
+/* Has anything come at all? */
+DEVICE bool hot_news(const struct worker *w, const struct gaze *g) {
+        const uint64_t *cells = (const uint64_t *)(shared_of(w)->area[g->ring] + BELL_OFFSET_LINES) +
+                                g->expect % BELL_DEPTH * RING_WORDS;
+        bool news =
+                cell_load((const uint64_t *)(const void *)&w->table->version) != w->version || hot_others(w, g->ring);
+
+        for (uint32_t i = 0; i < RING_WORDS; i++)
+                news = news || (int32_t)((uint32_t)(cell_load(cells + i) >> 32) - g->expect) >= 0;
+        poll_pause();
+        return news;
 }
 #else
 DEVICE void hot_aim(const struct worker *w, uint32_t next, struct gaze *g) {
@@ -94,9 +128,9 @@ DEVICE void hot_aim(const struct worker *w, uint32_t next, struct gaze *g) {
                         next % BELL_DEPTH * RING_WORDS + t;
 }
 
-/* Waits for the next line of w->memo's ring; *memo becomes the memo of what came. */
-DEVICE enum hot_seen hot_wait(const struct worker *w, struct gaze *g, const struct memo **memo,
-                              uint32_t *ret_sequence) {
+/* Waits for the next line of the ring; *memo becomes the memo of what came. */
+DEVICE enum hot_seen hot_wait(const struct worker *w, uint32_t ring, const struct hot_form *form, struct gaze *g,
+                              const struct memo **memo, uint32_t *ret_sequence) {
         const uint32_t t = warp_thread();
         const bool line = t < RING_WORDS;
 
@@ -123,9 +157,9 @@ DEVICE enum hot_seen hot_wait(const struct worker *w, struct gaze *g, const stru
                 }
                 *ret_sequence = warp_read(low, RING_W_SEQUENCE);
                 if (!warp_all(!line || low == g->word || t == RING_W_SEQUENCE)) {
-                        const struct memo *m = memo_of(w, (*memo)->ring, low, &fits);
+                        const struct memo *m = memo_of(w, ring, low, &fits);
 
-                        if (!fits || !hot_like(m, *memo))
+                        if (!fits || !hot_like(m, form))
                                 return HOT_ELSE;
                         *memo = m;
                         g->word = line ? low : 0;
@@ -133,15 +167,23 @@ DEVICE enum hot_seen hot_wait(const struct worker *w, struct gaze *g, const stru
                 return others ? HOT_LAST : HOT_LINE;
         }
 }
+
+/* Has anything come at all? */
+DEVICE bool hot_news(const struct worker *w, const struct gaze *g) {
+        const uint64_t cell = cell_load(g->at);
+
+        (void)w;
+        return warp_any(g->ring < TABLE_RINGS ? (int32_t)((uint32_t)(cell >> 32) - g->expect) >= 0 : cell != g->expect);
+}
 #endif
 
 /* The line has been taken: the ring's next one. */
-DEVICE uint32_t hot_next(struct worker *w, const struct memo *m, uint32_t next) {
+DEVICE uint32_t hot_next(struct worker *w, uint32_t ring, const struct memo *m, uint32_t next) {
         const uint32_t after = bell_sequence_next(next);
 
         warp_sync();
         if (warp_thread() == 0) {
-                shared_of(w)->next[m->ring] = after;
+                shared_of(w)->next[ring] = after;
                 w->memo = const_cast<struct memo *>(m);
         }
         warp_sync();
@@ -164,16 +206,16 @@ DEVICE bool hot_push(const struct quick *q, uint32_t mode, uint32_t part, const 
         return quick_push<N, QUICK_ONE_SHOT, INLINE, UNITS>(q, part, PHASE_SPINS, to);
 }
 
-/* What follows the push. The parts that were done of each step, in *ret_left. */
+/* What follows the push, from where it was: `done` says which steps have been. False: a peer has to be waited for. */
 template <uint32_t N, bool INLINE, uint32_t UNITS>
-DEVICE bool hot_finish(const struct quick *q, uint32_t mode, uint32_t part, uint32_t (&ret_left)[3]) {
-        ret_left[0] = 1;
-        ret_left[1] = ret_left[2] = 0;
+DEVICE bool hot_finish(const struct quick *q, uint32_t mode, uint32_t part, uint32_t (&done)[3]) {
         if (mode == QUICK_TWO_SHOT) {
-                if (!quick_reduce<N, QUICK_TWO_SHOT, INLINE, UNITS>(q, part, PHASE_SPINS))
-                        return false;
-                quick_taken<N>(q, 0);
-                ret_left[1] = 1;
+                if (!done[1]) {
+                        if (!quick_reduce<N, QUICK_TWO_SHOT, INLINE, UNITS>(q, part, PHASE_SPINS))
+                                return false;
+                        quick_taken<N>(q, 0);
+                        done[1] = 1;
+                }
                 return quick_copy<N, QUICK_TWO_SHOT, INLINE, UNITS>(q, part, PHASE_SPINS);
         }
         if (quick_reduces(mode))
@@ -187,8 +229,9 @@ template <uint32_t N, bool INLINE, uint32_t UNITS> DEVICE_OUTLINE void hot_stay(
         struct worker_shared *s = shared_of(w);
         const uint32_t lane = w->index, part = lane - 1;
         const struct memo *m = w->memo;
-        const uint32_t mode = m->task.quick;
-        uint32_t next = s->next[m->ring];
+        const uint32_t mode = m->task.quick, ring = m->ring;
+        const struct hot_form form = hot_form_of(m);
+        uint32_t next = s->next[ring];
         enum hot_seen seen;
         struct gaze g;
         struct quick q;
@@ -202,12 +245,10 @@ template <uint32_t N, bool INLINE, uint32_t UNITS> DEVICE_OUTLINE void hot_stay(
         q.stride = m->task.stride;
         q.total = m->task.total;
         q.part_bytes = m->task.part_bytes;
-#if !TARGET_HOST
         gaze_aim(w, 0, &g);
-#endif
         do {
                 struct quick_way<N> to;
-                uint32_t sequence, left[3];
+                uint32_t sequence, done[3] = {1, 0, 0};
                 bool room;
 
                 hot_aim(w, next, &g);
@@ -215,7 +256,7 @@ template <uint32_t N, bool INLINE, uint32_t UNITS> DEVICE_OUTLINE void hot_stay(
                 room = quick_room<N>(&q, 0);
                 if (mode == QUICK_TWO_SHOT)
                         (void)quick_room<N>(&q, 1);
-                seen = hot_wait(w, &g, &m, &sequence);
+                seen = hot_wait(w, ring, &form, &g, &m, &sequence);
                 if (seen == HOT_ELSE || (!room && !quick_room<N>(&q, 0)))
                         return;
                 if (INLINE) {
@@ -231,12 +272,15 @@ template <uint32_t N, bool INLINE, uint32_t UNITS> DEVICE_OUTLINE void hot_stay(
                 q.flag = next;
                 if (!hot_push<N, INLINE, UNITS>(&q, mode, part, &to))
                         return;
-                if (!hot_finish<N, INLINE, UNITS>(&q, mode, part, left)) {
+                hot_aim(w, bell_sequence_next(next), &g);
+                while (!hot_finish<N, INLINE, UNITS>(&q, mode, part, done)) {
+                        if (!hot_news(w, &g))
+                                continue; /* there is nothing else to do */
                         if (q.thread == 0) {
                                 for (uint32_t f = 0; f < 3; f++)
-                                        s->left.n[f] = left[f];
+                                        s->left.n[f] = done[f];
                         }
-                        (void)hot_next(w, m, next);
+                        (void)hot_next(w, ring, m, next);
                         direct_defer(w, m, lane, 0, next, sequence);
                         return;
                 }
@@ -247,7 +291,7 @@ template <uint32_t N, bool INLINE, uint32_t UNITS> DEVICE_OUTLINE void hot_stay(
                 quick_taken<N>(&q, quick_last(mode));
                 if (lane == 1 && q.thread == 0)
                         word_store(&w->report->rank[m->task.rank].finished, sequence);
-                next = hot_next(w, m, next);
+                next = hot_next(w, ring, m, next);
         } while (seen == HOT_LINE);
 }
 
@@ -257,27 +301,36 @@ DEVICE_OUTLINE void hot_check(struct worker *w) {
         struct worker_shared *s = shared_of(w);
         struct lane_state *state = (struct lane_state *)s->rank.states;
         const struct memo *m = w->memo;
-        uint32_t next = s->next[m->ring], last = state->sequence;
+        const uint32_t ring = m->ring;
+        const struct hot_form form = hot_form_of(m);
+        uint32_t next = s->next[ring], last = state->sequence;
         enum hot_seen seen;
         struct gaze g;
         bool over;
 
         if (state->broken)
                 return;
-#if !TARGET_HOST
         gaze_aim(w, 0, &g);
-#endif
         do {
                 const uint32_t ring_sequence = next;
-                uint32_t sequence;
+                uint32_t sequence, status = RMX_OK;
+                bool sent = false;
 
                 hot_aim(w, next, &g);
-                seen = hot_wait(w, &g, &m, &sequence);
+                seen = hot_wait(w, ring, &form, &g, &m, &sequence);
                 if (seen == HOT_ELSE || sequence != last + 1)
                         return; /* it is refused elsewhere */
                 last = sequence;
-                next = hot_next(w, m, next);
-                over = direct_check(w, m, ring_sequence, sequence, 0);
+                next = hot_next(w, ring, m, next);
+                hot_aim(w, next, &g);
+                do
+                        over = quick_check(s, &s->counter[0], take_told(m->task.call, sequence), &sent, PHASE_SPINS,
+                                           &status);
+                while (!over && !hot_news(w, &g));
+                if (over)
+                        over = direct_checked(w, m, ring_sequence, status);
+                else
+                        direct_check_later(w, m, ring_sequence, sequence, sent);
                 hot_done(w, m, ring_sequence, w->n_workers);
                 if (warp_thread() == 0) {
                         state->sequence = sequence;
@@ -294,8 +347,12 @@ DEVICE uint32_t hot_units(const struct worker *w) {
         const struct worker_shared *s = shared_of(w);
         const struct memo *m = w->memo;
         const struct task *k = &m->task;
+        const struct counter_cache *c = &s->counter[0];
         const uint32_t parts = k->parts[0], end = w->index * k->part_bytes;
 
+        /* The counters are those of the lane, if the line was not refused or left to tasks. */
+        if (c->home != s->rank.states + w->index * sizeof(struct lane_state) || c->transport != STAGING_PACKET)
+                return 0;
         if (m->ring != s->hot || !poll_wants(w, s->hot) || s->rank.index != k->rank || !k->quick || !direct_may(w, m))
                 return 0;
 #if !TARGET_HOST

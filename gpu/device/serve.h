@@ -5,44 +5,13 @@
  * or becomes tasks, one for each own lane that has a share in it.
  */
 #include "gpu/device/list.h"
+#include "gpu/device/memo.h"
 
 /* Every own lane that the client waits for gets the status. */
 DEVICE void take_refuse(const struct worker *w, uint32_t ring, uint32_t ring_sequence, uint32_t lanes,
                         uint32_t status) {
         for (uint32_t lane = w->index; lane < lanes; lane += w->n_workers)
                 lane_done(shared_of(w)->area[ring], ring_sequence, lane, status);
-}
-
-/* What a word of a line has to do with the memo that the line may be in. */
-DEVICE uint32_t memo_mix(uint32_t i, uint32_t word) {
-        return i < RING_W_SEQUENCE ? word >> 16 ^ word >> 8 ^ word : 0;
-}
-
-/* The memo that a line may be in, each thread having a word of it (host: it lies in shared memory); *ret_fits: it is
- * that line, but for its sequence. (The tables are as they were.) */
-DEVICE struct memo *memo_of(const struct worker *w, uint32_t ring, uint32_t word, bool *ret_fits) {
-        struct worker_shared *s = shared_of(w);
-        uint32_t mix = ring;
-        struct memo *m;
-        bool same;
-
-#if TARGET_HOST
-        (void)word;
-        for (uint32_t i = 0; i < RING_WORDS; i++)
-                mix ^= memo_mix(i, s->line[i]);
-        m = &s->memo[(mix ^ mix >> 4) % WORKER_MEMOS];
-        same = true;
-        for (uint32_t i = 0; i < RING_WORDS; i++)
-                same = same && (i == RING_W_SEQUENCE || m->line[i] == s->line[i]);
-#else
-        const uint32_t i = warp_thread();
-
-        mix = warp_xor(memo_mix(i, word)) ^ ring;
-        m = &s->memo[(mix ^ mix >> 4) % WORKER_MEMOS];
-        same = i >= RING_WORDS || i == RING_W_SEQUENCE || m->line[i] == word;
-#endif
-        *ret_fits = warp_all(same && m->ring == ring);
-        return m;
 }
 
 /* shared->line holds a whole line of the ring. Checks it and fills the memo. False: it was answered. */
@@ -115,6 +84,7 @@ DEVICE_OUTLINE bool take_line(const struct worker *w, uint32_t ring, uint32_t ri
                         m->ring = TABLE_RINGS;
         }
         warp_sync();
+        memo_keep(w, m);
         return true;
 }
 
@@ -243,41 +213,48 @@ DEVICE void direct_take(struct worker *w, const struct memo *m, uint32_t ring_se
                 word_store(&w->report->rank[k->rank].finished, sequence);
 }
 
-/* Lane 0 of such a request, `broken` being what the rank's state says. With more lanes to serve it only tells, and
- * compares later. True: it is over, and was right. */
-DEVICE bool direct_check(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t sequence,
-                         uint32_t broken) {
+/* The ranks have compared what they called. True: it was right. */
+DEVICE bool direct_checked(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t status) {
+        struct lane_state *state = (struct lane_state *)shared_of(w)->rank.states;
+
+        warp_sync();
+        if (status) {
+                if (warp_thread() == 0)
+                        state->broken = status;
+                report_status(w, m->task.rank, status);
+        }
+        lane_done(m->task.area, ring_sequence, 0, status);
+        return !status;
+}
+
+/* Some have not told what they called. `sent`: this one has. */
+DEVICE void direct_check_later(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t sequence,
+                               bool sent) {
+        const uint32_t place = list_place(w);
+        struct task *t = worker_task(w, place);
+
+        (void)task_assign(w, &m->task, ring_sequence, sequence, 0, 0, t);
+        if (warp_thread() == 0)
+                t->part[0] = sent;
+        list_append(w, place, t);
+}
+
+/* Lane 0 of such a request. With more lanes to serve it only tells, and compares later. */
+DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t sequence) {
         struct worker_shared *s = shared_of(w);
-        const uint64_t at = (uint64_t)(struct lane_state *)s->rank.states;
-        struct lane_state *state = (struct lane_state *)s->rank.states;
+        const struct lane_state *state = (const struct lane_state *)s->rank.states;
+        const uint32_t broken = state->broken;
         const uint64_t call = broken ? ~UINT64_C(0) : take_told(m->task.call, sequence);
         struct counter_cache *c = &s->counter[0];
         uint32_t status = RMX_OK;
         bool sent = false;
 
-        if (c->home != at || c->transport != STAGING_PACKET)
-                counter_fetch(w, c, at, STAGING_PACKET);
-        if (quick_check(s, c, call, &sent, w->n_workers < m->parts ? 1 : PHASE_SPINS, &status)) {
-                if (broken)
-                        status = broken;
-                warp_sync();
-                if (status) {
-                        if (warp_thread() == 0)
-                                state->broken = status;
-                        report_status(w, m->task.rank, status);
-                }
-                lane_done(m->task.area, ring_sequence, 0, status);
-                return !status;
-        } else {
-                const uint32_t place = list_place(w);
-                struct task *t = worker_task(w, place);
-
-                (void)task_assign(w, &m->task, ring_sequence, sequence, 0, 0, t);
-                if (warp_thread() == 0)
-                        t->part[0] = sent;
-                list_append(w, place, t);
-                return false;
-        }
+        if (c->home != s->rank.states || c->transport != STAGING_PACKET)
+                counter_fetch(w, c, s->rank.states, STAGING_PACKET);
+        if (quick_check(s, c, call, &sent, w->n_workers < m->parts ? 1 : PHASE_SPINS, &status))
+                (void)direct_checked(w, m, ring_sequence, broken ? broken : status);
+        else
+                direct_check_later(w, m, ring_sequence, sequence, sent);
 }
 
 /* May the own lanes be done without tasks? */
@@ -292,8 +269,7 @@ DEVICE void take(struct worker *w, const struct memo *m, uint32_t ring, uint32_t
                 return;
         if (direct_may(w, m)) {
                 if (w->index == 0)
-                        (void)direct_check(w, m, ring_sequence, sequence,
-                                           ((struct lane_state *)shared_of(w)->rank.states)->broken);
+                        direct_check(w, m, ring_sequence, sequence);
                 direct_take(w, m, ring_sequence, sequence);
         } else {
                 take_tasks(w, m, ring_sequence, sequence, w->index, 0);

@@ -129,6 +129,7 @@ struct worker {
         uint32_t index;
         uint32_t n_workers;
         uint32_t version; /* of the tables, as taken in */
+        uint32_t epoch;   /* of far memos that count */
         uint32_t stop;
         uint32_t n_rings;
         uint32_t n_tasks;
@@ -168,7 +169,13 @@ struct worker_shared {
         uint32_t limited;                   /* some ring is */
 };
 
-/* A worker's scratch in global memory: what outlives a kernel, and the far tasks. Zeroed at first. */
+#define WORKER_FAR_MEMOS 64u
+struct far_memo {
+        struct memo memo;
+        uint32_t epoch;
+};
+
+/* A worker's scratch in global memory: what outlives a kernel, and the far tasks and memos. Zeroed at first. */
 struct worker_scratch {
         uint32_t saved; /* 1: the following were written by the kernel before */
         uint32_t n_tasks;
@@ -179,6 +186,8 @@ struct worker_scratch {
         uint64_t taken[TASK_MASKS]; /* places in use, a bit each */
         uint64_t vectors[TASK_VECTORS][VECTOR_WORDS * STAGING_RANKS_MAX];
         struct task tasks[TASK_MAX];
+        uint32_t epoch; /* the last one */
+        struct far_memo memos[WORKER_FAR_MEMOS];
 };
 
 DEVICE struct worker_shared *shared_of(const struct worker *w) {

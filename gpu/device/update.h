@@ -15,8 +15,8 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
         counter_flush_all(w);
         n_rings = word_load(&w->table->n_rings);
         warp_sync();
+        memo_forget(w);
         if (warp_thread() == 0) {
-                w->memo = NULL;
                 w->version = version;
                 w->n_rings = n_rings < TABLE_RINGS ? n_rings : TABLE_RINGS;
                 s->limited = 0;
@@ -41,8 +41,6 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
                 s->cached_choices = ~0u;
                 for (uint32_t i = 0; i < WORKER_BUFFERS; i++)
                         s->buffer[i].id = 0;
-                for (uint32_t i = 0; i < WORKER_MEMOS; i++)
-                        s->memo[i].ring = TABLE_RINGS;
         }
         warp_sync();
 }
@@ -63,11 +61,7 @@ DEVICE_OUTLINE bool worker_refresh_few(struct worker *w, uint32_t version) {
 
                 if (!warp_all(change.x == first + i && change.w == first + i))
                         return false;
-                warp_sync();
-                for (uint32_t k = warp_thread(); k < WORKER_MEMOS; k += WARP_THREADS)
-                        if (s->memo[k].ring == change.y &&
-                            (s->memo[k].task.in_buffer == change.z || s->memo[k].task.out_buffer == change.z))
-                                s->memo[k].ring = TABLE_RINGS;
+                memo_forget_buffer(w, change.y, change.z);
                 for (uint32_t k = warp_thread(); k < WORKER_BUFFERS; k += WARP_THREADS)
                         if (s->buffer[k].ring == change.y && s->buffer[k].id == change.z)
                                 s->buffer[k].id = 0;

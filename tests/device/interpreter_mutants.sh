@@ -14,7 +14,7 @@ flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -DTASK_MAX=64u -DTASK_VEC
 here=$top/tests/device
 n=0
 
-for source in fiber collective_cases traffic test_hostile test_interpret test_mismatch test_order test_tables test_wraps; do
+for source in fiber collective_cases traffic test_hostile test_hot test_interpret test_mismatch test_order test_tables test_wraps; do
         $cxx $flags -I"$top" -I"$top/include" -c "$here/$source.cc" -o "$work/$source.o" &
         n=$((n + 1))
         [ $((n % 3)) != 0 ] || wait
@@ -85,6 +85,8 @@ find_rank='/^DEVICE uint32_t take_find_rank/,/^}/'
 address='/^DEVICE uint64_t take_address/,/^}/'
 check='/^DEVICE uint32_t take_check/,/^}/'
 refresh='/^DEVICE_OUTLINE void worker_refresh/,/^}/'
+forget='/^DEVICE void memo_forget\(/,/^}/'
+forget_buffer='/^DEVICE void memo_forget_buffer/,/^}/'
 refresh_few='/^DEVICE_OUTLINE bool worker_refresh_few/,/^}/'
 save='/^DEVICE_OUTLINE void worker_save/,/^}/'
 restore='/^DEVICE_OUTLINE void worker_restore/,/^}/'
@@ -119,6 +121,14 @@ mutant "usual requests: the same slot again" quick.h test_interpret "s/\+ pushed
 mutant "usual requests: tails taken for full parts" quick.h test_interpret "s/return end <= q->stride \&\& .*/return true;/"
 mutant "usual requests: the last piece taken for as long as the others" quick.h test_interpret "s/ \&\& \(MODE == QUICK_ONE_SHOT \|\| .*;/;/"
 mutant "usual requests: what is left begins anew" serve.h test_order "s/STAGING_DATA_LANES \* direct_done\(.*\);/0;/"
+mutant "staying: no credit" hot.h test_hot "s/^( *)quick_taken<N>\(\&q, quick_last\(mode\)\);/\1;/"
+mutant "staying: reduced twice" hot.h test_hot "s/done\[1\] = 1;/done[1] = 0;/"
+mutant "staying: what is left is served again" hot.h test_hot "s/^( *)\(void\)hot_next\(w, ring, m, next\);/\1;/"
+mutant "staying: memory of the request before" hot.h test_hot "s/q.in = m->task.in;/q.in = w->memo->task.in;/"
+mutant "staying: sequence not kept" hot.h test_hot "s/state->sequence = sequence;/;/"
+mutant "staying: another communicator's request" hot.h test_hot "s/m->task.rank == form->rank/true/"
+mutant "staying: a request of another length" hot.h test_hot "s/m->task.stride == form->stride/true/; s/m->task.total == form->total/true/"
+mutant "staying: other rings not looked at" hot.h test_hot "s/others = others \|\|/others = false \&\&/"
 mutant "usual requests: tail too long" quick.h test_interpret "s/return x < q->stride \&\& .*;/return x < q->stride;/"
 mutant "tail of the shards too long" part.h test_interpret "s/t->count - span.offset < t->shard \? t->count - span.offset : t->shard/t->shard/"
 mutant "factor left out" part.h test_interpret "s/return r->task->redop == RMX_PREMUL_SUM \?/return 0 ?/"
@@ -161,9 +171,13 @@ mutant "mismatch not told" task_run.h,serve.h test_mismatch \
         "s/lane_done\(t->area, t->ring_sequence, t->lane, status\)/lane_done(t->area, t->ring_sequence, t->lane, 0)/;s/lane_done\(m->task.area, ring_sequence, 0, status\)/lane_done(m->task.area, ring_sequence, 0, 0)/"
 
 # ---- tables that change
-mutant "memo kept" update.h test_tables "$refresh s/s->memo\[i\].ring = TABLE_RINGS;/;/"
+mutant "memos kept" memo.h test_tables "$forget s/s->memo\[i\].ring = TABLE_RINGS;/;/"
+mutant "far memos kept" memo.h test_tables "s/warp_all\(f->epoch == w->epoch\) \&\&//"
 mutant "buffers kept" update.h test_tables "$refresh s/s->buffer\[i\].id = 0;/;/"
-mutant "memo of a buffer kept" update.h test_tables "$refresh_few s/s->memo\[k\].ring = TABLE_RINGS;/;/"
+mutant "memo of a buffer kept" memo.h test_tables "$forget_buffer s/s->memo\[i\].ring = TABLE_RINGS;/;/"
+mutant "far memo of a buffer kept" memo.h test_tables "s/w->scratch->memos\[i\].memo.ring = TABLE_RINGS;/;/"
+mutant "far memo of another line" memo.h test_hot "s/\&\& memo_fits\(w, \&f->memo, ring, word\)//"
+mutant "far memo not fetched" memo.h test_hot "s/memo_copy\(m, \&f->memo\);/;/"
 mutant "one buffer kept" update.h test_tables "$refresh_few s/s->buffer\[k\].id = 0;/;/"
 mutant "changes of another version" update.h test_tables "$refresh_few s/if \(!warp_all.*/if (0)/"
 mutant "plan kept" update.h test_tables "$refresh s/s->cached_plan = 0;//"

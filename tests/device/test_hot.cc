@@ -108,7 +108,7 @@ int main(void) {
                                 for (uint32_t window = 1; window <= 4; window++, i++) {
                                         near_forms = i % 4 == 1;
                                         run(n, k, 1 + i / 2 % COMMS_MAX, window, 4 + i % 5,
-                                            i % 3 ? EMULATOR_JITTER | EMULATOR_WATCH : EMULATOR_WATCH, 60,
+                                            i % 3 ? EMULATOR_JITTER | EMULATOR_WATCH : EMULATOR_WATCH, n == 8 ? 16 : 30,
                                             mix(seed + i) | 1);
                                 }
         return 0;
