@@ -72,7 +72,7 @@ static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, u
                 const uint64_t random = mix(seed + done);
                 const uint32_t held = (uint32_t)(random >> 8) % workers, gpu = (uint32_t)(random >> 16) % n;
 
-                for (uint32_t i = 0; i < comms; i++)
+                for (uint32_t i = 0; i < comms && !near_forms; i++) /* a new version of the tables */
                         algorithm(e, comm[i], random + i);
                 if (random % 4 == 0) /* it comes late to what the others have begun */
                         emulator_hold(e, gpu, held, true);
