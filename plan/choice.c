@@ -24,8 +24,8 @@
 #define WIDTH_MIN     2u
 #define CLASSES_MAX   5u
 
-/* Two shots move fewer bytes, which executors with few workers feel first: with 31 on each of four H200s 32 KB took 16 us
- * in one shot, and 64 KB took 12 in two. */
+/* Two shots move fewer bytes, which executors with few workers feel first: with 31 on each of four H200s 32 KB took 16
+ * us in one shot, and 64 KB took 12 in two. */
 #define DEVICE_ONE_SHOT_BYTES 16384u
 
 static const uint32_t operations[] = {

@@ -2,8 +2,8 @@
 #pragma once
 /*
  * Requests of any kind (or of a kind that the test chooses) on one communicator, as they come from `seed`: the same for
- * all ranks, but each rank rings them when it is told to. Every element that comes out is looked at. What is wrong, a status included, ends the
- * program.
+ * all ranks, but each rank rings them when it is told to. Every element that comes out is looked at. What is wrong, a
+ * status included, ends the program.
  */
 #include "tests/device/collective_cases.h"
 
@@ -28,8 +28,8 @@ struct traffic {
         uint64_t finished;                 /* requests that all ranks have harvested, and that were right */
         unsigned char *want;
         struct collective_case (*choose)(uint32_t n, uint64_t random, uint64_t max_bytes); /* case_random at first */
-        /* So many requests after each other have one form, with inputs of their own (1 at first). Forms come from a seed
-         * of their own (that of all at first), and so many come by turns (at first they do not come again). */
+        /* So many requests after each other have one form, with inputs of their own (1 at first). Forms come from a
+         * seed of their own (that of all at first), and so many come by turns (at first they do not come again). */
         uint32_t alike;
         uint64_t form_seed, forms;
         struct traffic_slot slot[TRAFFIC_WINDOW];
