@@ -295,6 +295,15 @@ template <uint32_t N, bool INLINE, uint32_t UNITS> DEVICE_OUTLINE void hot_stay(
         } while (seen == HOT_LINE);
 }
 
+/* The host hears of a request that this rank has begun: at once if it has to wait, or ends badly, and else when whoever
+ * waits for it has been told. */
+DEVICE void hot_rung(const struct worker *w, const struct memo *m, uint32_t sequence) {
+        if (warp_thread() == 0) {
+                word_store(&w->report->rank[m->task.rank].operation, m->task.operation);
+                word_store(&w->report->rank[m->task.rank].rung, sequence);
+        }
+}
+
 /* Lane 0, by a worker that has no other with a share. */
 DEVICE_OUTLINE void hot_check(struct worker *w) {
         SHARED_POINTER(w);
@@ -314,7 +323,7 @@ DEVICE_OUTLINE void hot_check(struct worker *w) {
         do {
                 const uint32_t ring_sequence = next;
                 uint32_t sequence, status = RMX_OK;
-                bool sent = false;
+                bool sent = false, told = false;
 
                 hot_aim(w, next, &g);
                 seen = hot_wait(w, ring, &form, &g, &m, &sequence);
@@ -323,20 +332,26 @@ DEVICE_OUTLINE void hot_check(struct worker *w) {
                 last = sequence;
                 next = hot_next(w, ring, m, next);
                 hot_aim(w, next, &g);
-                do
-                        over = quick_check(s, &s->counter[0], take_told(m->task.call, sequence), &sent, PHASE_SPINS,
-                                           &status);
-                while (!over && !hot_news(w, &g));
+                while (!(over = quick_check(s, &s->counter[0], take_told(m->task.call, sequence), &sent, PHASE_SPINS,
+                                            &status))) {
+                        if (!told) /* who waits wants to be seen waiting */
+                                hot_rung(w, m, sequence);
+                        told = true;
+                        if (hot_news(w, &g))
+                                break;
+                }
+                if (!told && status)
+                        hot_rung(w, m, sequence);
+                told = told || status;
                 if (over)
                         over = direct_checked(w, m, ring_sequence, status);
                 else
                         direct_check_later(w, m, ring_sequence, sequence, sent);
                 hot_done(w, m, ring_sequence, w->n_workers);
-                if (warp_thread() == 0) {
+                if (!told)
+                        hot_rung(w, m, sequence);
+                if (warp_thread() == 0)
                         state->sequence = sequence;
-                        word_store(&w->report->rank[m->task.rank].operation, m->task.operation);
-                        word_store(&w->report->rank[m->task.rank].rung, sequence);
-                }
                 warp_sync();
         } while (seen == HOT_LINE && over);
 }
@@ -356,7 +371,7 @@ DEVICE uint32_t hot_units(const struct worker *w) {
         if (m->ring != s->hot || !poll_wants(w, s->hot) || s->rank.index != k->rank || !k->quick || !direct_may(w, m))
                 return 0;
 #if !TARGET_HOST
-        if (w->n_rings > POLL_OTHERS + 1) /* more than can be watched at once */
+        if (w->n_rings > POLL_OTHERS) /* more than can be watched at once; the own one leaves a place unused */
                 return 0;
 #endif
         if (parts > STAGING_DATA_LANES || parts >= w->n_workers + w->index) /* some worker has more than one part */

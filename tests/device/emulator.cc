@@ -592,6 +592,12 @@ uint32_t emulator_reported(struct emulator *e, uint32_t comm, uint32_t rank) {
         return word_load(&e->gpu[e->session[m->session].gpu].report->rank[m->index].status);
 }
 
+uint32_t emulator_rung(struct emulator *e, uint32_t comm, uint32_t rank) {
+        const struct emulator_member *m = &e->comm[comm].rank[rank];
+
+        return word_load(&e->gpu[e->session[m->session].gpu].report->rank[m->index].rung);
+}
+
 void emulator_pair(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t peer, bool sends, uint32_t *ret_rung,
                    uint32_t *ret_finished) {
         const struct emulator_member *m = &e->comm[comm].rank[rank];

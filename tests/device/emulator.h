@@ -94,6 +94,8 @@ void emulator_mislead(struct emulator *e, uint32_t session, uint32_t other, uint
 
 /* The status that a rank's kernel has reported, 0: none. */
 uint32_t emulator_reported(struct emulator *e, uint32_t comm, uint32_t rank);
+/* The last collective that a rank has begun, as reported. */
+uint32_t emulator_rung(struct emulator *e, uint32_t comm, uint32_t rank);
 /* How far a rank's sends to (or receives from) a peer are, as reported. */
 void emulator_pair(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t peer, bool sends, uint32_t *ret_rung,
                    uint32_t *ret_finished);

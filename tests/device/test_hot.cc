@@ -97,18 +97,92 @@ static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, u
         free(t);
 }
 
+/* Each rank in turn is the only one that has begun a request: it is reported as having done so. */
+static void waiting(uint32_t n, uint32_t workers, uint64_t seed) {
+        struct emulator *e = emulator_new(n, workers, EMULATOR_WATCH, seed);
+        struct traffic *t = (struct traffic *)calloc(1, sizeof(*t));
+        uint32_t session[EMULATOR_RANKS_MAX], comm;
+
+        CHECK(t, "no memory");
+        for (uint32_t r = 0; r < n; r++)
+                session[r] = emulator_session(e, r, 1);
+        comm = emulator_comm(e, n, session, STAGING_PACKET, 0, 0);
+        traffic_init(t, e, comm, n, session, 1, 40000, seed);
+        near_forms = true;
+        t->choose = choose;
+        t->forms = 1;
+        for (uint32_t i = 0; i < n; i++) {
+                traffic_run(t, 3);
+                CHECK(traffic_ring(t, i % n), "no slot");
+                while (!emulator_rests(e))
+                        continue;
+                for (uint32_t r = 0; r < n; r++)
+                        CHECK(emulator_rung(e, comm, r) == t->rung[r], "rank %u alone: rank %u has begun %u, not %u",
+                              i % n, r, emulator_rung(e, comm, r), (uint32_t)t->rung[r]);
+                traffic_drain(t);
+        }
+        emulator_free(e);
+        traffic_deinit(t);
+        free(t);
+}
+
+/* Buffers that move under their names, and kernels that start again, beside requests that are remembered. */
+static void moving(uint32_t n, uint32_t workers, uint32_t window, uint64_t seed) {
+        const uint64_t bytes = 8000;
+        struct emulator *e = emulator_new(n, workers, EMULATOR_WATCH | EMULATOR_JITTER, seed);
+        struct traffic *t = (struct traffic *)calloc(COMMS_MAX, sizeof(*t));
+        uint32_t session[COMMS_MAX][EMULATOR_RANKS_MAX];
+
+        CHECK(t, "no memory");
+        near_forms = false;
+        for (uint32_t i = 0; i < COMMS_MAX; i++) {
+                for (uint32_t r = 0; r < n; r++)
+                        session[i][r] = i && window % 2 ? session[0][r] : emulator_session(e, r, 1);
+                traffic_init(&t[i], e, emulator_comm(e, n, session[i], STAGING_PACKET, 0, 0), n, session[i], window,
+                             bytes, mix(seed + i));
+                t[i].choose = choose;
+                t[i].forms = 3;
+                t[i].alike = 1 + window;
+        }
+        for (uint32_t step = 0; step < 8; step++) {
+                const uint64_t random = mix(seed + 100 + step);
+                const uint32_t i = random >> 8 & 1, r = (uint32_t)(random >> 24) % n;
+                struct case_buffers *b = &t[i].slot[(random >> 16) % window].b[r];
+                unsigned char *memory = (unsigned char *)emulator_memory(e, bytes + 256);
+
+                for (uint32_t k = 0; k < COMMS_MAX; k++)
+                        traffic_run(&t[k], 1 + random % 5);
+                emulator_buffer_move(e, session[i][r], random >> 32 & 1 ? b->in_id : b->out_id, memory, bytes + 256);
+                if (random >> 32 & 1)
+                        b->in = memory;
+                else
+                        b->out = memory;
+                if (random >> 40 & 1)
+                        emulator_restart(e, r);
+        }
+        emulator_free(e);
+        for (uint32_t i = 0; i < COMMS_MAX; i++)
+                traffic_deinit(&t[i]);
+        free(t);
+}
+
 int main(void) {
-        static const uint32_t ranks[] = {2, 4, 8}, workers[] = {16, 8, 5};
+        static const uint32_t ranks[] = {2, 4, 8}, workers[] = {16, 5};
         const uint64_t seed = test_seed();
         uint32_t i = 0;
 
+        for (uint32_t n : ranks) {
+                waiting(n, 16, mix(seed + n) | 1);
+                for (uint32_t window = 1; window <= 3; window++)
+                        moving(n, window == 2 ? 6 : 16, window, mix(seed + 10 * n + window) | 1);
+        }
         for (uint32_t round = 0; round < (test_full() ? 20 : 1); round++)
                 for (uint32_t n : ranks)
                         for (uint32_t k : workers)
                                 for (uint32_t window = 1; window <= 4; window++, i++) {
                                         near_forms = i % 4 == 1;
                                         run(n, k, 1 + i / 2 % COMMS_MAX, window, 4 + i % 5,
-                                            i % 3 ? EMULATOR_JITTER | EMULATOR_WATCH : EMULATOR_WATCH, n == 8 ? 16 : 30,
+                                            i % 3 ? EMULATOR_JITTER | EMULATOR_WATCH : EMULATOR_WATCH, n == 8 ? 10 : 24,
                                             mix(seed + i) | 1);
                                 }
         return 0;
