@@ -11,9 +11,10 @@
  * want to know (credit) or the host (reports) is written after the completion word. The fence before that word waits
  * for all that the thread has stored, so nothing that travels far may stand right before it.
  *
- * Another line of the same form may come from another memo, with memory of its own (two buffers in turn, say). Whatever
- * else happens, a version of the tables, a line of another ring or of another form, a peer that is late, is left to the
- * worker's loop, as if this were not here: the line is not taken yet, or what is left of it has become tasks.
+ * Another line of the same form may come from another memo, with memory of its own (two buffers in turn, say). A peer
+ * that is late is waited for as long as nothing else comes. Whatever else happens, a version of the tables, a line of
+ * another ring or of another form, is left to the worker's loop, as if this were not here: the line is not taken yet,
+ * or what is left of it has become tasks.
  *
  * The number of ranks, whether the request is inline, and a thread's units are known to the compiler. The plan is not:
  * there are two ways of pushing, and three of what follows, and a branch costs less than code for all pairs of them.
