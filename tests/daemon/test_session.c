@@ -250,8 +250,8 @@ static void test_buffers_in_use(void **unused) {
         assert_null(client_find(other, destroy[0]));
         client_close(other);
         client_close(client);
+        fixture_wait(&f, f.executor.n_retired == 0);
         fixture_wait_idle(&f);
-        assert_int_equal(f.executor.n_retired, 0);
         fixture_teardown(&f);
 }
 
