@@ -9,8 +9,8 @@
  * same steps in the same order (push, then reduce one round later, then copy one round later), so nobody waits in a
  * circle.
  */
+#include "gpu/device/fill.h"
 #include "gpu/device/quick.h"
-#include "gpu/device/take.h"
 
 /* What one worker has of a request: lanes first, first + step, .. last. */
 struct direct {

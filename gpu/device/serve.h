@@ -259,7 +259,7 @@ DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_s
 
 /* May the own lanes be done without tasks? */
 DEVICE bool direct_may(const struct worker *w, const struct memo *m) {
-        return m->task.quick && w->n_workers * WORKER_COUNTERS >= STAGING_LANES &&
+        return m->task.quick && !m->task.reach && w->n_workers * WORKER_COUNTERS >= STAGING_LANES &&
                (!w->n_tasks || !list_has(w, m->task.rank));
 }
 

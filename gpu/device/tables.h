@@ -25,7 +25,8 @@
 #define TABLE_PROBES      16u /* longest search in a hash */
 #define TABLE_CHOICES     8u  /* size classes of one operation */
 #define TABLE_OPERATIONS  16u
-#define TABLE_CHANGES     16u /* versions that are told of */
+#define TABLE_CHANGES     16u    /* versions that are told of */
+#define TABLE_REACH       16384u /* hash of (session, buffer id) */
 
 struct table_ring {
         uint64_t area;    /* the bell area as mapped here */
@@ -54,6 +55,12 @@ struct table_rank {
         uint32_t left;     /* a bit for each rank that makes no requests any more */
         uint32_t lanes;    /* data lanes that requests are spread over, the same on all ranks; 0: all */
         uint32_t key;
+        /* reach.h; the same on all ranks, but for `gpus`. */
+        uint64_t session[STAGING_RANKS_MAX]; /* of each rank; only with reach_bytes */
+        uint64_t reach_bytes; /* requests that read or write so much of a rank's memory try to reach; 0: none does */
+        uint64_t gpus;        /* a bit for each GPU that the other ranks are on */
+        uint32_t freeze;      /* 1: with `abort`, what peers may be reaching is not answered yet */
+        uint32_t zero;
 };
 
 struct table_handle {
@@ -66,9 +73,20 @@ struct table_handle {
 struct table_buffer {
         uint64_t address; /* as mapped here */
         uint64_t bytes;
+        uint64_t gpus; /* a bit for each other GPU whose executor has it mapped; a change is a version (changes) */
         uint32_t ring;
         uint32_t id;
         uint32_t zero;
+        uint32_t key; /* as above */
+};
+
+/* Memory of sessions on other GPUs, as mapped here. A buffer is entered before its own GPU's `gpus` says so, and taken
+ * out by a version of its own. */
+struct table_reach {
+        uint64_t address;
+        uint64_t bytes;
+        uint64_t session;
+        uint32_t id;
         uint32_t key; /* as above */
 };
 
@@ -86,7 +104,7 @@ struct table_choices {
 /* What a version changed, at [version % TABLE_CHANGES]. */
 struct table_change {
         uint32_t version; /* not this version's: it changed more than can be said here */
-        uint32_t ring;    /* the buffer that it took out; TABLE_RINGS: none */
+        uint32_t ring;    /* of the buffer that it took out or changed; TABLE_RINGS: something in `reach` went */
         uint32_t id;
         uint32_t again; /* as version: the entry is whole, though read in halves */
 };
@@ -103,6 +121,7 @@ struct table {
         struct table_choices choices[16];
         struct plan plans[TABLE_PLANS]; /* verified; phases PUSH, REDUCE, COPY, SIGNAL and WAIT only */
         struct table_buffer buffers[TABLE_BUFFERS];
+        struct table_reach reach[TABLE_REACH];
 };
 
 static inline
@@ -112,6 +131,15 @@ static inline
         uint32_t
         table_hash(uint32_t ring, uint32_t id) {
         return (ring * 0x9e3779b1u) ^ (id * 0x85ebca6bu) ^ (id >> 15);
+}
+
+static inline
+#if defined(__HIP__) || defined(__CUDACC__)
+        __attribute__((host)) __attribute__((device))
+#endif
+        uint32_t
+        table_reach_hash(uint64_t session, uint32_t id) {
+        return table_hash((uint32_t)session ^ (uint32_t)(session >> 32), id);
 }
 
 /* Chunks pushed and taken so far by one lane of one rank, by transport, region and peer. Private to the executor. */

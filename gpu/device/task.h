@@ -35,6 +35,7 @@ struct task {
         uint64_t scalar;
         uint64_t call;   /* lane 0: what is called, for the others to compare with */
         uint64_t vector; /* struct plan_vector's arrays and more, private: VECTOR_WORDS * n_ranks words; 0: none */
+        uint64_t in_offset, out_offset; /* of in and out in their buffers */
         uint32_t ring;
         uint32_t ring_sequence;
         uint32_t rank; /* index in table.ranks */
@@ -55,11 +56,16 @@ struct task {
         uint32_t access;                /* enum phase_access */
         uint32_t quick;                 /* enum quick_mode; then also: */
         uint32_t stride, total, part_bytes;
+        uint32_t reach;   /* enum quick_mode: the ranks ask each other whether they can reach (reach.h) */
+        uint32_t reaches; /* what this rank answers: 0 or 1 */
+        uint32_t reached; /* units of sixteen bytes that this lane has done */
+        uint32_t zero;
         uint32_t part[TASK_PHASES];  /* next part of each phase */
         uint32_t parts[TASK_PHASES]; /* of each phase; the lane does every STAGING_DATA_LANES-th */
         uint8_t begun;               /* the part in hand of phase `begun - 1` is partly done, see progress */
         uint8_t cache;               /* which of the counter caches */
-        uint8_t zero[2];
+        uint8_t stage;               /* enum reach_stage */
+        uint8_t pad;
         uint8_t progress[TASK_THREADS_MAX]; /* units of that part that each thread has done */
 };
 
@@ -79,6 +85,8 @@ struct rank_cache {
         uint32_t left;
         uint32_t choices;
         uint32_t lanes;
+        uint32_t freeze;
+        uint32_t zero;
 };
 
 struct buffer_cache {

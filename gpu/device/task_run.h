@@ -182,6 +182,16 @@ DEVICE void pair_report(const struct worker *w, const struct task *t, uint32_t s
                 word_store(finished ? &pair->finished : &pair->rung, sequence);
 }
 
+DEVICE bool task_finish(const struct worker *w, const struct task *t) {
+        if (!t->inlined)
+                fence_release_device();
+        warp_sync();
+        lane_done(t->area, t->ring_sequence, t->lane, RMX_OK);
+        if (t->lane == 1 && warp_thread() == 0) /* host memory: last, since a fence would wait for it */
+                word_store(&w->report->rank[t->rank].finished, t->sequence);
+        return true;
+}
+
 DEVICE bool task_run(struct worker *w, struct task *t) {
         /* Who has something else to do does not stand and wait: another task, or, of a long one, another phase. */
         const uint32_t spins = w->n_tasks > 1 || (!t->quick && t->parts[0] > STAGING_DATA_LANES) ? 2u : PHASE_SPINS;
@@ -195,6 +205,8 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
         take_cache_plan(w, t->plan);
         c = counter_of(w, t);
         if (s->rank.abort && (!s->rank.has_last || (!t->role && (int32_t)(t->sequence - s->rank.last) > 0))) {
+                if (t->stage && s->rank.freeze)
+                        return false;
                 lane_done(t->area, t->ring_sequence, t->lane, s->rank.abort);
                 if (t->role && t->lane == 0)
                         pair_report(w, t, t->sequence, true);
@@ -212,6 +224,16 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                         pair_report(w, t, t->sequence, true);
                 return true;
         }
+        if (t->reach) {
+                const uint32_t end = reach_run(s, c, t, spins, w->n_tasks > 1, &status);
+
+                if (status)
+                        report_status(w, t->rank, status);
+                if (end == REACH_WAITS)
+                        return false;
+                if (end == REACH_DONE)
+                        return task_finish(w, t);
+        }
         if (t->quick)
                 finished = direct_resume(s, t, spins);
         else if (t->access == ACCESS_INLINE)
@@ -220,13 +242,5 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                 finished = task_run_access<ACCESS_WHOLE>(s, c, t, spins);
         else
                 finished = task_run_n<0, ACCESS_ANY>(s, c, t, spins);
-        if (!finished)
-                return false;
-        if (!t->inlined)
-                fence_release_device();
-        warp_sync();
-        lane_done(t->area, t->ring_sequence, t->lane, RMX_OK);
-        if (t->lane == 1 && warp_thread() == 0) /* host memory: last, since a fence would wait for it */
-                word_store(&w->report->rank[t->rank].finished, t->sequence);
-        return true;
+        return finished && task_finish(w, t);
 }

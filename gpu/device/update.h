@@ -125,7 +125,7 @@ DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
                 }
                 if (shared_of(w)->area[t->ring] != t->area) { /* nobody is left to be told */
                         list_remove(w, i);
-                } else if (abort) {
+                } else if (abort && !(t->stage && word_load(&rank->freeze))) {
                         lane_done(t->area, t->ring_sequence, t->lane, abort);
                         if (t->role && t->lane == 0)
                                 pair_report(w, t, t->sequence, true);

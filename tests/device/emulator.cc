@@ -695,6 +695,85 @@ void emulator_retire(struct emulator *e, uint32_t session, uint32_t buffer) {
         publish_gone(e, s, buffer);
 }
 
+void emulator_reach(struct emulator *e, uint32_t comm, uint64_t bytes) {
+        const struct emulator_comm *c = &e->comm[comm];
+
+        for (uint32_t r = 0; r < c->n_ranks; r++) {
+                const uint32_t gpu = e->session[c->rank[r].session].gpu;
+                struct table_rank *entry = &e->gpu[gpu].table->ranks[c->rank[r].index];
+                uint64_t gpus = 0;
+
+                for (uint32_t p = 0; p < c->n_ranks; p++) {
+                        gpus |= UINT64_C(1) << e->session[c->rank[p].session].gpu;
+                        cell_store(&entry->session[p], c->rank[p].session + 1);
+                }
+                cell_store(&entry->gpus, gpus & ~(UINT64_C(1) << gpu));
+                cell_store(&entry->reach_bytes, bytes);
+        }
+        publish_comm(e, comm);
+}
+
+static struct table_reach *search_reach(struct table *t, uint64_t session, uint32_t id) {
+        uint32_t at = table_reach_hash(session, id);
+
+        while (t->reach[at % TABLE_REACH].key &&
+               (t->reach[at % TABLE_REACH].session != session || t->reach[at % TABLE_REACH].id != id))
+                at++;
+        return &t->reach[at % TABLE_REACH];
+}
+
+void emulator_map(struct emulator *e, uint32_t session, uint32_t buffer, uint32_t gpus, bool lie) {
+        const struct emulator_session *s = &e->session[session];
+        struct table_buffer *b =
+                search(e->gpu[s->gpu].table->buffers, TABLE_BUFFERS, s->ring, buffer, &table_buffer::id);
+        const uint64_t before = cell_load(&b->gpus);
+
+        gpus &= ~(1u << s->gpu);
+        if ((before & ~(uint64_t)gpus) && !lie) { /* nobody says yes any more when it goes */
+                cell_store(&b->gpus, before & gpus);
+                publish_told(e, s->gpu, s->ring, buffer);
+        }
+        for (uint32_t g = 0; g < e->n_gpus; g++) {
+                struct table_reach *to = search_reach(e->gpu[g].table, session + 1, buffer);
+                const bool mapped = to->key == 2;
+
+                if (mapped && !(gpus >> g & 1)) {
+                        word_store(&to->key, 1);
+                        publish_told(e, g, TABLE_RINGS, 0);
+                } else if (!mapped && (gpus >> g & 1)) {
+                        struct table_reach entry = {};
+
+                        entry.address = b->address;
+                        entry.bytes = b->bytes;
+                        entry.session = session + 1;
+                        entry.id = buffer;
+                        entry.key = 2;
+                        put_entry(to, entry);
+                }
+        }
+        if (!lie && gpus != before) {
+                cell_store(&b->gpus, gpus);
+                publish_told(e, s->gpu, s->ring, buffer);
+        }
+}
+
+void emulator_freeze(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status) {
+        const struct emulator_member *m = &e->comm[comm].rank[rank];
+        const uint32_t gpu = e->session[m->session].gpu;
+
+        word_store(&e->gpu[gpu].table->ranks[m->index].freeze, 1);
+        fence_release_system();
+        emulator_abort(e, comm, rank, status);
+}
+
+void emulator_settle(struct emulator *e, uint32_t comm, uint32_t rank) {
+        const struct emulator_member *m = &e->comm[comm].rank[rank];
+        const uint32_t gpu = e->session[m->session].gpu;
+
+        word_store(&e->gpu[gpu].table->ranks[m->index].freeze, 0);
+        publish(e, gpu);
+}
+
 void emulator_leave(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t last, uint32_t status) {
         const struct emulator_member *m = &e->comm[comm].rank[rank];
         uint32_t gpu = e->session[m->session].gpu;

@@ -14,7 +14,7 @@ flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -DTASK_MAX=64u -DTASK_VEC
 here=$top/tests/device
 n=0
 
-for source in fiber collective_cases traffic test_hostile test_hot test_interpret test_mismatch test_order test_tables test_wraps; do
+for source in fiber collective_cases traffic test_hostile test_hot test_interpret test_mismatch test_order test_reach test_tables test_wraps; do
         $cxx $flags -I"$top" -I"$top/include" -c "$here/$source.cc" -o "$work/$source.o" &
         n=$((n + 1))
         [ $((n % 3)) != 0 ] || wait
@@ -136,8 +136,8 @@ mutant "factor left out" part.h test_interpret "s/return r->task->redop == RMX_P
 equivalent "copies onto itself" phase_copy.h test_interpret "s/if \(in == out && /if (0 \&\& /"
 
 # ---- lanes that parts are made for
-mutant "as many lanes as there are" take.h test_tables "s/lanes \? lanes : STAGING_DATA_LANES/STAGING_DATA_LANES/"
-mutant "no number of lanes taken for one" take.h test_tables "s/lanes \? lanes : STAGING_DATA_LANES/lanes ? lanes : 1/"
+mutant "as many lanes as there are" fill.h test_tables "s/lanes \? lanes : STAGING_DATA_LANES/STAGING_DATA_LANES/"
+mutant "no number of lanes taken for one" fill.h test_tables "s/lanes \? lanes : STAGING_DATA_LANES/lanes ? lanes : 1/"
 mutant "lanes not cached" take.h test_tables "s/c->lanes = word_load\(&from->lanes\);/c->lanes = 0;/"
 
 # ---- lines
@@ -183,8 +183,31 @@ mutant "changes of another version" update.h test_tables "$refresh_few s/if \(!w
 mutant "plan kept" update.h test_tables "$refresh s/s->cached_plan = 0;//"
 mutant "choices kept" update.h test_tables "$refresh s/s->cached_choices = ~0u;//"
 mutant "rank kept" update.h test_tables "$refresh s/s->rank.index = TABLE_RANKS;//"
-mutant "abort not seen by what is under way" update.h,task_run.h test_tables "$acknowledge s/else if \(abort\)/else if (0)/; $task_run s/if \(s->rank.abort .*/if (0) {/"
+mutant "abort not seen by what is under way" update.h,task_run.h test_tables "$acknowledge s/else if \(abort .*/else if (0) {/; $task_run s/if \(s->rank.abort .*/if (0) {/"
 mutant "one more after the last" task_run.h,serve.h test_wraps "s/- s->rank.last\) > 0/- s->rank.last - 1) > 0/"
+
+# ---- memory of other ranks
+reach_room='/^DEVICE bool reach_room/,/^}/'
+mutant "reaching: credit not looked at" reach.h test_reach "$reach_room s/return warp_all\(room\);/return true;/"
+mutant "reaching: nobody is waited for" reach.h test_reach "s/there = warp_all\(there\);/there = true;/"
+mutant "reaching: a no taken for a yes" reach.h test_reach "s/yes = yes \&\& word >> 32 == 1;/;/"
+mutant "reaching: always yes" fill.h test_reach "s/t->reaches = access .*/t->reaches = 1;/"
+mutant "reaching: yes for memory that is mapped somewhere" fill.h test_reach "s/\& gpus\) == gpus;/\& gpus) != 0;/"
+mutant "reaching: whatever is called" reach.h test_reach "s/ \&\& \(u != 0 \|\| word == call\)//"
+mutant "reaching: memory that was taken out" reach.h test_reach "s/key != 2 \|\|/0 ||/"
+mutant "reaching: beyond the end" reach.h test_reach "s/ \|\| bytes > have - offset//"
+mutant "reaching: broken, and goes on" reach.h test_reach "s/if \(lost < r.n\) \{.*/if (0) {/"
+mutant "reaching: another rank's share" reach.h test_reach "s/\(uint64_t\)me \* t->stride;/(uint64_t)(N - 1 - me) * t->stride;/"
+mutant "reaching: the last share as long as the others" reach.h test_reach "s/: t->total - mine < t->stride \? t->total - mine : t->stride;/: t->stride;/"
+mutant "reaching: units of another part" reach.h test_reach "s/\(i >> u->shift\) \* u->step/(i >> u->shift) * (u->step + 16)/"
+mutant "reaching: turns forgotten" reach.h test_reach "s/return until == u.n;/return true;/"
+mutant "reaching: done twice" reach.h test_reach "s/r->t->reached = until;/;/"
+mutant "reaching: left before the others" reach.h test_reach "s/if \(!warp_all\(alone\)\)/if (0)/"
+mutant "reaching: chunks kept" reach.h test_reach "s/^( *)reach_taken\(r, 1\);/\1;/"
+mutant "reaching: told while others reach" update.h test_reach "s/ \&\& !\(t->stage \&\& word_load\(\&rank->freeze\)\)//"
+mutant "reaching: told at the next turn while others reach" task_run.h test_reach "s/if \(t->stage \&\& s->rank.freeze\)/if (0)/"
+# The next version of the tables answers.
+equivalent "reaching: not told at the next turn" take.h test_reach "s/c->freeze = word_load\(\&from->freeze\);/c->freeze = 1;/"
 
 # ---- kernels that end
 mutant "counters not written back" worker.h test_order "$save s/counter_flush_all\(w\);//"

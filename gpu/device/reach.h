@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * Large requests: ranks read their peers' input and write their peers' output where they are.
+ *
+ * Through staging each byte of a two-shot all_reduce passes between a processor and its L2 ten times, and the few
+ * processors that serve requests are what a large one waits for. Here it passes twice: a rank loads its share from all
+ * inputs, adds it up, and stores the sum to all outputs. What it takes is clients' memory mapped on their peers' GPUs
+ * (table_reach), and two meetings of all ranks:
+ *
+ *   enter   I am here, this is my memory, and you may (or may not) reach it;
+ *   leave   I have read all that I want of your input, and all that I write to your output is there.
+ *
+ * Both are chunks of packets on the lane, in regions 0 and 1, like any others. A lane meets its like on the other GPUs
+ * and no other lane, so it can be put aside and go on at any time, and workers need not agree on anything.
+ *
+ * Whether memory is mapped everywhere may change at any moment, so all say what they know when they enter, and only if
+ * all say yes they reach; else the lane goes through staging, with the same parts, as if nothing had been said. A
+ * buffer is mapped on other GPUs before its own GPU is told, so who is told yes finds it. If it does not, the memory
+ * was taken away under a request that used it, and the request fails.
+ *
+ * Chunks that were entered with are given back when the lane leaves, and addresses are looked up again whenever it goes
+ * on: no task keeps an address of another GPU, and what has been taken out of the tables is not touched once the worker
+ * has acknowledged that. What others send is believed only as far as it can do no harm: it names buffers of the session
+ * that the rank belongs to, and what is touched lies within them.
+ *
+ * Failure. Others may be writing to this rank's memory until they have left, or until their executors say that they
+ * have stopped. So when a communicator is aborted, tasks that have entered are kept (freeze), touch nothing any more,
+ * and are answered when all executors have stopped.
+ */
+#include "gpu/device/quick.h"
+
+enum reach_stage {
+        REACH_BEGIN = 0,
+        REACH_ENTERED = 1, /* the others know about this rank's memory */
+        REACH_LEFT = 2,    /* this rank has done its share */
+        REACH_BROKEN = 3,  /* memory is not there: the communicator will be aborted */
+};
+
+enum reach_end {
+        REACH_WAITS = 0,
+        REACH_DONE = 1,
+        REACH_NOT = 2, /* somebody cannot: through staging */
+};
+
+#define REACH_WORDS 5u /* packets that a rank enters with */
+#define REACH_STEP  8u /* threads that look at one peer's */
+#define REACH_UNIT  16u
+#if TARGET_HOST /* so that it happens */
+#define REACH_TURN 50u
+#else
+#define REACH_TURN 4096u /* units after which others have their turn, if there are others */
+#endif
+
+DEVICE constexpr bool reach_reads(uint32_t mode) {
+        return mode == QUICK_TWO_SHOT || mode == QUICK_REDUCE_SCATTER;
+}
+DEVICE constexpr bool reach_writes(uint32_t mode) {
+        return mode != QUICK_REDUCE_SCATTER;
+}
+
+struct reach {
+        struct worker_shared *s;
+        struct counter_cache *c;
+        struct task *t;
+        uint32_t n, me, lane, thread, spins;
+};
+
+/* ---- meetings ---------------------------------------------------------------------------------------------------- */
+DEVICE bool reach_room(const struct reach *r, uint32_t region) {
+        const uint64_t credit = r->s->rank.peer[r->me] + staging_credit(&r->s->layout, STAGING_PACKET, region, r->lane);
+        bool room = true;
+
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
+                const uint32_t pushed = r->c->pushed[region][p];
+
+                if (p == r->me || (int32_t)(pushed - r->c->room[region][p]) < (int32_t)STAGING_SLOTS)
+                        continue;
+                r->c->room[region][p] = word_load((const uint32_t *)credit + p);
+                room = room && (int32_t)(pushed - r->c->room[region][p]) < (int32_t)STAGING_SLOTS;
+        }
+        return warp_all(room);
+}
+
+DEVICE struct quad *reach_to(const struct reach *r, uint32_t region, uint32_t p) {
+        return (struct quad *)(r->s->rank.peer[p] + staging_chunk(&r->s->layout, STAGING_PACKET, region, r->lane,
+                                                                  r->c->pushed[region][p] % STAGING_SLOTS, r->me));
+}
+
+DEVICE const struct quad *reach_from(const struct reach *r, uint32_t region, uint32_t p) {
+        return (const struct quad *)(r->s->rank.peer[r->me] + staging_chunk(&r->s->layout, STAGING_PACKET, region,
+                                                                            r->lane,
+                                                                            r->c->taken[region][p] % STAGING_SLOTS, p));
+}
+
+DEVICE void reach_pushed(const struct reach *r, uint32_t region) {
+        warp_sync();
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS)
+                if (p != r->me)
+                        r->c->pushed[region][p]++;
+        warp_sync();
+}
+
+DEVICE void reach_taken(const struct reach *r, uint32_t region) {
+        warp_sync();
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS)
+                if (p != r->me)
+                        word_store((uint32_t *)(r->s->rank.peer[p] +
+                                                staging_credit(&r->s->layout, STAGING_PACKET, region, r->lane)) +
+                                           r->me,
+                                   ++r->c->taken[region][p]);
+        warp_sync();
+}
+
+/* What is called, so that nobody's data passes for it where ranks call different things. */
+DEVICE uint64_t reach_call(const struct task *t) {
+        return (t->call ^ (uint64_t)(t->sequence * 0x9e3779b1u) << 32) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+DEVICE uint64_t reach_word(const struct task *t, uint32_t u) {
+        switch (u) {
+        case 0:
+                return reach_call(t);
+        case 1:
+                return (uint64_t)t->reaches << 32 | t->in_buffer;
+        case 2:
+                return t->in_offset;
+        case 3:
+                return t->out_buffer;
+        default:
+                return t->out_offset;
+        }
+}
+
+/* False: no room yet. */
+DEVICE bool reach_enter(const struct reach *r) {
+        if (!reach_room(r, 0))
+                return false;
+#if TARGET_AMD
+        fence_release_system(); /* what the L2 here still has of the input goes where peers find it */
+#endif
+        for (uint32_t i = r->thread; i < r->n * REACH_STEP; i += WARP_THREADS) {
+                const uint32_t p = i / REACH_STEP, u = i % REACH_STEP;
+
+                if (p != r->me && u < REACH_WORDS)
+                        packet_store(reach_to(r, 0, p) + u, reach_word(r->t, u), r->c->pushed[0][p] + 1);
+        }
+        reach_pushed(r, 0);
+        return true;
+}
+
+/* What the others have entered with, into shared memory. False: not all have. *ret_all: all say yes. */
+DEVICE bool reach_meet(const struct reach *r, bool *ret_all) {
+        struct peer_view *v = &r->s->view;
+        const uint64_t call = reach_call(r->t);
+        bool there = true, yes = r->t->reaches != 0;
+
+        for (uint32_t i = r->thread; i < r->n * REACH_STEP; i += WARP_THREADS) {
+                const uint32_t p = i / REACH_STEP, u = i % REACH_STEP;
+                uint32_t looks = 0;
+                struct quad packet;
+                uint64_t word;
+
+                if (p == r->me || u >= REACH_WORDS)
+                        continue;
+                do
+                        packet = quad_load(reach_from(r, 0, p) + u);
+                while (!packet_is(packet, r->c->taken[0][p] + 1) && ++looks < r->spins);
+                word = packet_payload(packet);
+                there = there && looks < r->spins && (u != 0 || word == call);
+                if (u == 1) {
+                        yes = yes && word >> 32 == 1;
+                        v->to_flag[p] = (uint32_t)word;
+                } else if (u == 2) {
+                        v->data[p] = word;
+                } else if (u == 3) {
+                        v->from_flag[p] = (uint32_t)word;
+                } else if (u == 4) {
+                        v->to[p] = word;
+                }
+        }
+        there = warp_all(there);
+        *ret_all = warp_all(yes);
+        warp_sync();
+        return there;
+}
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+/* [offset, offset + bytes) of a buffer of another GPU's session; 0: it is not there. */
+DEVICE uint64_t reach_find(const struct table *table, uint64_t session, uint32_t id, uint64_t offset, uint64_t bytes) {
+        const uint32_t start = table_reach_hash(session, id);
+
+        for (uint32_t i = 0; i < TABLE_PROBES; i++) {
+                const struct table_reach *b = &table->reach[(start + i) % TABLE_REACH];
+                const uint32_t key = word_load(&b->key);
+                uint64_t have, address;
+
+                if (!key)
+                        break;
+                if (key != 2 || word_load(&b->id) != id || cell_load(&b->session) != session)
+                        continue;
+                have = cell_load(&b->bytes);
+                address = cell_load(&b->address) + offset;
+                return offset > have || bytes > have - offset || (address & 15) ? 0 : address;
+        }
+        return 0;
+}
+
+/* Where all inputs and outputs are. The rank whose memory is not there, n: none. */
+DEVICE uint32_t reach_resolve(const struct reach *r) {
+        const struct table *table = r->s->w.table;
+        const struct table_rank *rank = &table->ranks[r->t->rank];
+        const uint32_t mode = r->t->reach;
+        const uint64_t in_bytes = mode == QUICK_ALL_GATHER ? r->t->stride : r->t->total;
+        const uint64_t out_bytes = mode == QUICK_REDUCE_SCATTER ? r->t->stride : r->t->total;
+        struct peer_view *v = &r->s->view;
+        uint32_t lost = r->n;
+        uint64_t who;
+
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
+                uint64_t in = r->t->in, out = r->t->out;
+
+                if (p != r->me) {
+                        const uint64_t session = cell_load(&rank->session[p]);
+
+                        in = reach_reads(mode) ? reach_find(table, session, v->to_flag[p], v->data[p], in_bytes) : 1;
+                        out = reach_writes(mode) ? reach_find(table, session, v->from_flag[p], v->to[p], out_bytes) : 1;
+                }
+                if ((!in || !out) && lost == r->n)
+                        lost = p;
+                v->data[p] = in;
+                v->to[p] = out;
+        }
+        who = warp_ballot(lost < r->n);
+        if (who)
+                lost = warp_read(lost, first_bit(who));
+        warp_sync();
+        return lost;
+}
+
+/* ---- data -------------------------------------------------------------------------------------------------------- */
+/* A lane's units of sixteen bytes, in the order of its parts. */
+struct reach_units {
+        uint32_t n;     /* of the lane */
+        uint32_t shift; /* of a part: 1 << shift */
+        uint32_t end;   /* bytes of the piece */
+        uint32_t first; /* byte where the lane's first part begins */
+        uint32_t step;  /* bytes from part to part */
+};
+
+DEVICE void reach_units_init(const struct task *t, uint32_t me, struct reach_units *u) {
+        const uint32_t parts = t->parts[0], mine = me * t->stride;
+
+        u->shift = first_bit(t->part_bytes / REACH_UNIT);
+        u->n = t->lane > parts ? 0 : (parts - t->lane + STAGING_DATA_LANES) / STAGING_DATA_LANES << u->shift;
+        u->end = t->stride;
+        if (t->reach == QUICK_TWO_SHOT)
+                u->end = mine >= t->total ? 0 : t->total - mine < t->stride ? t->total - mine : t->stride;
+        u->first = (t->lane - 1) * t->part_bytes;
+        u->step = STAGING_DATA_LANES * t->part_bytes;
+}
+
+DEVICE uint32_t reach_at(const struct reach_units *u, uint32_t i) {
+        return u->first + (i >> u->shift) * u->step + (i & ((1u << u->shift) - 1)) * REACH_UNIT;
+}
+
+template <uint32_t N, uint32_t TYPE> DEVICE struct quad reach_add(const struct quad (&from)[N]) {
+        uint64_t x[N], low, high;
+
+        UNROLL
+        for (uint32_t p = 0; p < N; p++)
+                x[p] = quad_low(from[p]);
+        low = reduce_sum<N, TYPE>(x);
+        UNROLL
+        for (uint32_t p = 0; p < N; p++)
+                x[p] = quad_high(from[p]);
+        high = reduce_sum<N, TYPE>(x);
+        return quad_of(low, high);
+}
+
+/*
+ * COUNT units of each thread, WARP_THREADS apart, beginning with unit i. Loads first, all of them. TYPE: of what is
+ * added up; REACH_COPY: nothing is.
+ */
+#define REACH_COPY RMX_TYPE_COUNT
+
+template <uint32_t N, uint32_t MODE, uint32_t TYPE, uint32_t COUNT>
+DEVICE void reach_do(const struct reach_units *u, const uint64_t (&in)[N], const uint64_t (&out)[N], uint32_t i) {
+        constexpr uint32_t loads = MODE == QUICK_ALL_GATHER ? 1 : N, stores = MODE == QUICK_REDUCE_SCATTER ? 1 : N;
+        struct quad value[COUNT][loads];
+        uint32_t at[COUNT];
+
+        UNROLL
+        for (uint32_t k = 0; k < COUNT; k++)
+                at[k] = reach_at(u, i + k * WARP_THREADS);
+        UNROLL
+        for (uint32_t k = 0; k < COUNT; k++)
+                UNROLL
+        for (uint32_t p = 0; p < loads; p++)
+                value[k][p] = quad_load((const struct quad *)(in[p] + at[k]));
+        if constexpr (COUNT > 1)
+                warp_sync(); /* or the compiler puts sums between the loads */
+        UNROLL
+        for (uint32_t k = 0; k < COUNT; k++) {
+                if constexpr (TYPE != REACH_COPY)
+                        value[k][0] = reach_add<N, TYPE>(value[k]);
+                UNROLL
+                for (uint32_t p = 0; p < stores; p++)
+                        *(struct quad *)(out[p] + at[k]) = value[k][TYPE == REACH_COPY && loads > 1 ? p : 0];
+        }
+}
+
+/* Units [from, until) of the lane. */
+template <uint32_t N, uint32_t MODE, uint32_t TYPE>
+DEVICE_OUTLINE void reach_move(struct worker_shared *s, const struct task *t, uint32_t from, uint32_t until) {
+        SHARED_POINTER(s);
+        constexpr uint32_t batch = QUICK_PACKETS / N;
+        const uint32_t me = s->rank.rank;
+        const uint64_t mine = (uint64_t)me * t->stride;
+        struct reach_units u;
+        uint64_t in[N], out[N];
+
+        reach_units_init(t, me, &u);
+        UNROLL
+        for (uint32_t p = 0; p < N; p++) {
+                const uint64_t theirs = (uint64_t)p * t->stride;
+
+                in[p] = MODE == QUICK_ALL_GATHER   ? t->in
+                        : MODE == QUICK_ALL_TO_ALL ? t->in + theirs
+                                                   : s->view.data[p] + mine;
+                out[p] = MODE == QUICK_REDUCE_SCATTER ? t->out : s->view.to[p] + mine;
+        }
+        ROLLED
+        for (uint32_t base = from; base < until; base += batch * WARP_THREADS) {
+                const uint32_t last = base + batch * WARP_THREADS - 1;
+
+                if (last < until && reach_at(&u, last) + REACH_UNIT <= u.end) {
+                        reach_do<N, MODE, TYPE, batch>(&u, in, out, base + warp_thread());
+                        continue;
+                }
+                ROLLED
+                for (uint32_t i = base + warp_thread(); i <= last && i < until; i += WARP_THREADS)
+                        if (reach_at(&u, i) < u.end)
+                                reach_do<N, MODE, TYPE, 1>(&u, in, out, i);
+        }
+}
+
+template <uint32_t N, uint32_t MODE>
+DEVICE void reach_move_sum(struct worker_shared *s, const struct task *t, uint32_t from, uint32_t until) {
+        if (t->type == RMX_BFLOAT16)
+                reach_move<N, MODE, RMX_BFLOAT16>(s, t, from, until);
+        else if (t->type == RMX_FLOAT16)
+                reach_move<N, MODE, RMX_FLOAT16>(s, t, from, until);
+        else
+                reach_move<N, MODE, RMX_FLOAT32>(s, t, from, until);
+}
+
+template <uint32_t N>
+DEVICE void reach_move_mode(struct worker_shared *s, const struct task *t, uint32_t from, uint32_t until) {
+        if (t->reach == QUICK_TWO_SHOT)
+                reach_move_sum<N, QUICK_TWO_SHOT>(s, t, from, until);
+        else if (t->reach == QUICK_REDUCE_SCATTER)
+                reach_move_sum<N, QUICK_REDUCE_SCATTER>(s, t, from, until);
+        else if (t->reach == QUICK_ALL_GATHER)
+                reach_move<N, QUICK_ALL_GATHER, REACH_COPY>(s, t, from, until);
+        else
+                reach_move<N, QUICK_ALL_TO_ALL, REACH_COPY>(s, t, from, until);
+}
+
+/* This rank's share, or a turn of it if others wait for theirs. True: all is done. */
+DEVICE bool reach_share(const struct reach *r, bool turns) {
+        struct reach_units u;
+        uint32_t from = r->t->reached, until;
+
+        reach_units_init(r->t, r->me, &u);
+        until = turns && u.n - from > REACH_TURN ? from + REACH_TURN : u.n;
+        if (r->n == 8)
+                reach_move_mode<8>(r->s, r->t, from, until);
+        else if (r->n == 4)
+                reach_move_mode<4>(r->s, r->t, from, until);
+        else
+                reach_move_mode<2>(r->s, r->t, from, until);
+        warp_sync();
+        if (r->thread == 0)
+                r->t->reached = until;
+        warp_sync();
+        return until == u.n;
+}
+
+DEVICE bool reach_leave(const struct reach *r) {
+        if (!reach_room(r, 1))
+                return false;
+        fence_release_system();
+        warp_sync();
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS)
+                if (p != r->me)
+                        packet_store(reach_to(r, 1, p), reach_call(r->t), r->c->pushed[1][p] + 1);
+        reach_pushed(r, 1);
+        return true;
+}
+
+/* Have all others left? */
+DEVICE bool reach_alone(const struct reach *r) {
+        bool alone = true;
+
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
+                uint32_t looks = 0;
+
+                if (p == r->me)
+                        continue;
+                while (!packet_is(quad_load(reach_from(r, 1, p)), r->c->taken[1][p] + 1) && ++looks < r->spins)
+                        ;
+                alone = alone && looks < r->spins;
+        }
+        if (!warp_all(alone))
+                return false;
+        fence_acquire_system();
+        reach_taken(r, 1);
+        return true;
+}
+
+DEVICE void reach_stage(const struct reach *r, uint32_t stage) {
+        warp_sync();
+        if (r->thread == 0)
+                r->t->stage = (uint8_t)stage;
+        warp_sync();
+}
+
+/* Works on a lane's task as far as it goes; enum reach_end. turns: other tasks wait. *ret_status: RMX_OK, or why the
+ * request will fail. */
+DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
+                                  bool turns, uint32_t *ret_status) {
+        SHARED_POINTER(s);
+        SHARED_POINTER(c);
+        struct reach r = {s, c, t, s->rank.n_ranks, s->rank.rank, t->lane, warp_thread(), spins};
+        uint32_t lost;
+        bool all;
+
+        if (t->stage == REACH_BEGIN) {
+                if (!reach_enter(&r))
+                        return REACH_WAITS;
+                reach_stage(&r, REACH_ENTERED);
+        }
+        if (t->stage == REACH_ENTERED) {
+                if (!reach_meet(&r, &all))
+                        return REACH_WAITS;
+                if (!all) {
+                        reach_taken(&r, 0);
+                        warp_sync();
+                        if (r.thread == 0) {
+                                t->reach = QUICK_NONE;
+                                t->stage = REACH_BEGIN;
+                        }
+                        warp_sync();
+                        return REACH_NOT;
+                }
+                fence_acquire_system();
+                lost = reach_resolve(&r);
+                if (lost < r.n) { /* not answered yet: others may be reaching */
+                        *ret_status = status_of(RMX_E_INVALID, (int32_t)lost);
+                        reach_stage(&r, REACH_BROKEN);
+                        return REACH_WAITS;
+                }
+                if (!reach_share(&r, turns) || !reach_leave(&r))
+                        return REACH_WAITS;
+                reach_taken(&r, 0);
+                reach_stage(&r, REACH_LEFT);
+        }
+        return t->stage == REACH_LEFT && reach_alone(&r) ? (uint32_t)REACH_DONE : (uint32_t)REACH_WAITS;
+}

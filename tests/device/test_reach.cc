@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests whose ranks read and write each other's memory (gpu/device/reach.h): all that can go that way beside all
+ * that cannot, while buffers are mapped on other GPUs and taken away again, kernels end and start, workers stand still;
+ * and what happens to them when a communicator fails, or memory is gone that was promised.
+ */
+#include "tests/device/traffic.h"
+
+#include "gpu/device/staging.h"
+extern "C" {
+#include "util/type.h"
+}
+#include "ring/line.h"
+
+#define LEAST     UINT64_C(20000) /* bytes from which ranks try: above those of inline requests */
+#define COMMS_MAX 2u
+#define ALL_GPUS  0xffu
+
+static const uint32_t operations[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE_SCATTER, RING_OP_ALL_GATHER,
+                                      RING_OP_ALL_TO_ALL};
+
+/* Most of them whole units of memory that begins at a whole unit; ragged ends of parts and pieces are usual. */
+static struct collective_case choose(uint32_t n, uint64_t random, uint64_t max_bytes) {
+        static const uint32_t types[] = {RMX_BFLOAT16, RMX_FLOAT16, RMX_FLOAT32, RMX_INT64};
+        struct collective_case c = {};
+        uint64_t bytes;
+
+        if (mix(random) % 8 == 0)
+                return case_random(n, random, max_bytes);
+        c.n = n;
+        c.operation = operations[mix(random + 1) % 4];
+        c.type = types[mix(random + 2) % 4];
+        c.redop = RMX_SUM;
+        bytes = 16 + mix(random + 3) % (max_bytes / n - 128);
+        bytes &= mix(random + 4) % 8 ? ~UINT64_C(15) : ~UINT64_C(7);
+        c.count = bytes / type_size(c.type);
+        c.shift = mix(random + 5) % 16 == 0;
+        c.in_place = c.operation != RING_OP_ALL_TO_ALL && mix(random + 6) % 2 == 0;
+        return c;
+}
+
+/* ---- one request ------------------------------------------------------------------------------------------------- */
+struct one {
+        struct emulator *e;
+        struct traffic t;
+        struct collective_case c;
+        uint32_t session[EMULATOR_RANKS_MAX], comm, n;
+        uint64_t least; /* from which ranks try */
+};
+
+static struct collective_case one_case;
+
+static struct collective_case choose_one(uint32_t, uint64_t, uint64_t) {
+        return one_case;
+}
+
+static void one_init(struct one *o, uint32_t n, uint32_t workers, uint32_t operation, uint64_t bytes, bool in_place,
+                     uint64_t seed) {
+        *o = {};
+        o->n = n;
+        o->e = emulator_new(n, workers, EMULATOR_WATCH, seed);
+        for (uint32_t r = 0; r < n; r++)
+                o->session[r] = emulator_session(o->e, r, 1);
+        o->comm = emulator_comm(o->e, n, o->session, STAGING_PACKET, 0, 0);
+        emulator_choose(o->e, o->comm, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_PACKET);
+        emulator_spread(o->e, o->comm, 0);
+        emulator_reach(o->e, o->comm, LEAST);
+        one_case = {};
+        one_case.n = n;
+        one_case.operation = operation;
+        one_case.type = RMX_FLOAT32;
+        one_case.redop = operation_has_redop(operation) ? RMX_SUM : 0;
+        one_case.count = bytes / (operation == RING_OP_ALL_REDUCE ? 4 : 4 * n);
+        one_case.in_place = in_place;
+        traffic_init(&o->t, o->e, o->comm, n, o->session, 1, n * bytes + 256, seed);
+        o->t.choose = choose_one;
+}
+
+static void one_deinit(struct one *o) {
+        emulator_free(o->e);
+        traffic_deinit(&o->t);
+}
+
+static void one_map(struct one *o, uint32_t rank, uint32_t gpus, bool lie) {
+        emulator_map(o->e, o->session[rank], o->t.slot[0].b[rank].in_id, gpus, lie);
+        emulator_map(o->e, o->session[rank], o->t.slot[0].b[rank].out_id, gpus, lie);
+}
+
+static void rest(struct emulator *e) {
+        while (!emulator_rests(e))
+                continue;
+}
+
+/* A request of so many bytes; did the ranks reach? What a lane leaves is counted in region 1, one chunk for each. */
+static bool reaches(struct one *o) {
+        const uint64_t before = emulator_chunks(o->e, o->comm, STAGING_PACKET, 1);
+        uint64_t chunks;
+
+        traffic_run(&o->t, 1);
+        chunks = emulator_chunks(o->e, o->comm, STAGING_PACKET, 1) - before;
+        CHECK(chunks == 0 || chunks % (o->n * (o->n - 1)) == 0, "%llu chunks", (unsigned long long)chunks);
+        chunks /= o->n * (o->n - 1);
+        /* Staging: none, or two for each lane (the requests below have so many parts). */
+        CHECK(chunks == 0 || chunks == STAGING_DATA_LANES || chunks == 2 * STAGING_DATA_LANES, "%llu chunks of a pair",
+              (unsigned long long)chunks);
+        return chunks == STAGING_DATA_LANES;
+}
+
+/* Who reaches: only if all memory that is touched is mapped everywhere (in place that is the output's), and large
+ * enough requests. */
+static void decisions(uint32_t n, uint32_t workers, uint64_t seed) {
+        for (uint32_t operation : operations)
+                for (uint32_t in_place = 0; in_place < (operation == RING_OP_ALL_TO_ALL ? 1 : 2); in_place++) {
+                        const bool reads = operation == RING_OP_ALL_REDUCE || operation == RING_OP_REDUCE_SCATTER;
+                        const bool writes = operation != RING_OP_REDUCE_SCATTER;
+                        const uint64_t part = 2 * STAGING_DATA_LANES * STAGING_PACKET_CHUNK, bytes = part * n;
+                        struct one o;
+
+                        one_init(&o, n, workers, operation, bytes, in_place, seed);
+                        CHECK(!reaches(&o), "operation %u: nothing is mapped", operation);
+                        for (uint32_t r = 0; r < n; r++)
+                                one_map(&o, r, ALL_GPUS, false);
+                        CHECK(reaches(&o), "operation %u: all is mapped", operation);
+                        CHECK(reaches(&o), "operation %u: all is mapped, and remembered", operation);
+                        for (uint32_t r = (uint32_t)(seed % 2); r < n; r += n / 2 + 1) {
+                                const struct case_buffers *b = &o.t.slot[0].b[r];
+                                const uint32_t without = ALL_GPUS & ~(1u << (r + 1) % n);
+
+                                emulator_map(o.e, o.session[r], b->in_id, without, false);
+                                CHECK(reaches(&o) == !(reads && !in_place), "operation %u: input of %u is missing",
+                                      operation, r);
+                                emulator_map(o.e, o.session[r], b->out_id, without, false);
+                                CHECK(!reaches(&o), "operation %u: memory of %u is missing", operation, r);
+                                emulator_map(o.e, o.session[r], b->in_id, ALL_GPUS, false);
+                                CHECK(reaches(&o) == !(writes || (reads && in_place)),
+                                      "operation %u: output of %u is missing", operation, r);
+                                emulator_map(o.e, o.session[r], b->out_id, ALL_GPUS, false);
+                                CHECK(reaches(&o), "operation %u: all of %u is back", operation, r);
+                        }
+                        emulator_reach(o.e, o.comm, bytes + 1);
+                        CHECK(!reaches(&o), "operation %u: it is too small", operation);
+                        emulator_reach(o.e, o.comm, bytes);
+                        CHECK(reaches(&o), "operation %u: it is large enough", operation);
+                        emulator_reach(o.e, o.comm, 0);
+                        CHECK(!reaches(&o), "operation %u: the communicator does not", operation);
+                        one_deinit(&o);
+                }
+}
+
+/* Memory that goes before its rank has entered: all take the other way. */
+static void late(uint32_t n, uint32_t workers, uint64_t seed) {
+        struct one o;
+
+        one_init(&o, n, workers, RING_OP_ALL_REDUCE, 2 * STAGING_DATA_LANES * STAGING_PACKET_CHUNK * n, false, seed);
+        for (uint32_t k = 0; k < 4; k++) {
+                for (uint32_t r = 0; r < n; r++)
+                        one_map(&o, r, ALL_GPUS, false);
+                for (uint32_t r = 0; r < n; r++)
+                        if (r != k % n)
+                                CHECK(traffic_ring(&o.t, r), "no slot");
+                rest(o.e);
+                if (k >= 2)
+                        emulator_restart(o.e, (k + 1) % n);
+                one_map(&o, k % n, 0, false);
+                CHECK(!reaches(&o), "rank %u had nothing mapped", k % n);
+        }
+        one_deinit(&o);
+}
+
+/* ---- failure ----------------------------------------------------------------------------------------------------- */
+static bool answered(struct one *o, uint32_t r, uint32_t *ret_status) {
+        struct traffic_slot *s = &o->t.slot[0];
+
+        return emulator_poll(o->e, o->comm, r, s->sequence[r], &s->q[r], ret_status);
+}
+
+/* All but `missing` have entered, or all but it have done their share; then the communicator fails. */
+static void failure(uint32_t n, uint32_t workers, uint64_t seed) {
+        const uint32_t status = ring_status(RMX_E_PEER_LOST, 0);
+
+        for (uint32_t missing = 0; missing < n; missing += n - 1) {
+                uint32_t got;
+                struct one o;
+
+                one_init(&o, n, workers, RING_OP_ALL_REDUCE, 2 * STAGING_DATA_LANES * STAGING_PACKET_CHUNK * n, false,
+                         seed);
+                for (uint32_t r = 0; r < n; r++)
+                        one_map(&o, r, ALL_GPUS, false);
+                for (uint32_t r = 0; r < n; r++)
+                        if (r != missing)
+                                CHECK(traffic_ring(&o.t, r), "no slot");
+                rest(o.e);
+                for (uint32_t r = 0; r < n; r++)
+                        emulator_freeze(o.e, o.comm, r, status);
+                rest(o.e);
+                for (uint32_t r = 0; r < n; r++)
+                        CHECK(r == missing || !answered(&o, r, &got), "rank %u is told while others may reach it", r);
+                emulator_restart(o.e, (missing + 1) % n);
+                CHECK(traffic_ring(&o.t, missing), "no slot"); /* it has not entered: no reason to wait */
+                rest(o.e);
+                CHECK(answered(&o, missing, &got) && got == status, "rank %u, which came late, waits", missing);
+                for (uint32_t r = 0; r < n; r++)
+                        CHECK(r == missing || !answered(&o, r, &got), "rank %u: the others could have begun", r);
+                for (uint32_t r = 0; r < n; r++)
+                        emulator_settle(o.e, o.comm, r);
+                for (uint32_t r = 0; r < n; r++)
+                        if (r != missing) {
+                                while (!answered(&o, r, &got))
+                                        emulator_turn(o.e, "no answer after all have stopped");
+                                CHECK(got == status, "rank %u got %x", r, got);
+                        }
+                one_deinit(&o);
+        }
+}
+
+/* One rank calls for fewer elements: nobody writes anything, since it would go where that rank keeps something else. */
+static void mismatch(uint32_t n, uint32_t workers, uint64_t seed) {
+        const uint64_t bytes = 2 * STAGING_DATA_LANES * STAGING_PACKET_CHUNK * n;
+
+        for (uint32_t odd = 0; odd < n; odd += n - 1) {
+                struct one o;
+
+                one_init(&o, n, workers, RING_OP_ALL_REDUCE, bytes, false, seed);
+                for (uint32_t r = 0; r < n; r++)
+                        one_map(&o, r, ALL_GPUS, false);
+                CHECK(traffic_ring(&o.t, !odd), "no slot"); /* now the others' requests are made */
+                o.t.slot[0].q[odd].count -= 8;
+                for (uint32_t r = 0; r < n; r++)
+                        CHECK(r == !odd || traffic_ring(&o.t, r), "no slot");
+                rest(o.e);
+                for (uint32_t r = 0; r < n; r++) {
+                        const unsigned char *out = o.t.slot[0].b[r].out;
+
+                        CHECK((emulator_reported(o.e, o.comm, r) & 0xff) == RMX_E_MISMATCH, "rank %u reports %x", r,
+                              emulator_reported(o.e, o.comm, r));
+                        for (uint64_t i = 0; i < bytes; i++)
+                                CHECK(out[i] == 0xa5, "byte %llu of rank %u was written", (unsigned long long)i, r);
+                }
+                one_deinit(&o);
+        }
+}
+
+/* What a rank said is mapped is not, or is smaller: the request fails, and nothing is answered before all stop. */
+static void broken(uint32_t n, uint32_t workers, bool small, uint64_t seed) {
+        const uint64_t bytes = 2 * STAGING_DATA_LANES * STAGING_PACKET_CHUNK * n;
+        const uint32_t liar = (uint32_t)(seed % n), finder = (liar + 1) % n;
+        const uint32_t status = ring_status(RMX_E_INVALID, (int32_t)liar);
+        struct case_buffers *b;
+        uint32_t got;
+        struct one o;
+
+        one_init(&o, n, workers, RING_OP_ALL_REDUCE, bytes, false, seed);
+        b = &o.t.slot[0].b[liar];
+        if (small) { /* the others know the memory that was there before */
+                void *memory = emulator_memory(o.e, bytes - 16);
+
+                emulator_buffer_move(o.e, o.session[liar], b->in_id, memory, bytes - 16);
+        }
+        for (uint32_t r = 0; r < n; r++)
+                one_map(&o, r, ALL_GPUS, false);
+        if (small)
+                emulator_buffer_move(o.e, o.session[liar], b->in_id, b->in, n * bytes + 512);
+        else
+                one_map(&o, liar, ALL_GPUS & ~(1u << finder), true);
+        for (uint32_t r = 0; r < n; r++)
+                CHECK(traffic_ring(&o.t, r), "no slot");
+        rest(o.e);
+        CHECK(emulator_reported(o.e, o.comm, finder) == status, "reported: %x", emulator_reported(o.e, o.comm, finder));
+        for (uint32_t r = 0; r < n; r++)
+                CHECK(!answered(&o, r, &got), "rank %u is told %x", r, got);
+        for (uint32_t r = 0; r < n; r++)
+                emulator_freeze(o.e, o.comm, r, status);
+        rest(o.e);
+        for (uint32_t r = 0; r < n; r++)
+                CHECK(!answered(&o, r, &got), "rank %u is told %x", r, got);
+        for (uint32_t r = 0; r < n; r++)
+                emulator_settle(o.e, o.comm, r);
+        for (uint32_t r = 0; r < n; r++) {
+                while (!answered(&o, r, &got))
+                        emulator_turn(o.e, "no answer after all have stopped");
+                CHECK(got == status, "rank %u got %x", r, got);
+        }
+        one_deinit(&o);
+}
+
+/* ---- everything -------------------------------------------------------------------------------------------------- */
+static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, uint32_t flags, uint32_t requests,
+                uint64_t seed) {
+        struct emulator *e = emulator_new(n, workers, flags, seed);
+        struct traffic *t = (struct traffic *)calloc(COMMS_MAX, sizeof(*t));
+        uint32_t session[COMMS_MAX][EMULATOR_RANKS_MAX], comm[COMMS_MAX];
+
+        CHECK(t, "no memory");
+        for (uint32_t i = 0; i < COMMS_MAX; i++)
+                for (uint32_t r = 0; r < n; r++)
+                        session[i][r] = i && seed % 4 < 2 ? session[0][r] : emulator_session(e, r, 1);
+        for (uint32_t i = 0; i < comms; i++) {
+                comm[i] = emulator_comm(e, n, session[i], STAGING_PACKET, 0, 0);
+                traffic_init(&t[i], e, comm[i], n, session[i], window, n == 8 ? 240000 : 120000, mix(seed + i));
+                t[i].choose = choose;
+                t[i].alike = 2;
+                t[i].forms = 5;
+                emulator_choose(e, comm[i], RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_PACKET);
+                emulator_reach(e, comm[i], LEAST);
+        }
+        for (uint32_t done = 0; done < requests; done += window) {
+                const uint64_t random = mix(seed + done);
+                const uint32_t held = (uint32_t)(random >> 8) % workers, gpu = (uint32_t)(random >> 16) % n;
+
+                for (uint32_t i = 0; i < comms; i++) /* nothing is under way */
+                        for (uint32_t k = 0; k < window; k++)
+                                for (uint32_t r = 0; r < n; r++) {
+                                        const struct case_buffers *b = &t[i].slot[k].b[r];
+                                        const uint64_t dice = mix(random + 100 * i + 10 * k + r);
+
+                                        if (dice % 4 && done)
+                                                continue;
+                                        emulator_map(e, session[i][r], b->in_id, dice % 32 ? ALL_GPUS : dice >> 8,
+                                                     false);
+                                        emulator_map(e, session[i][r], b->out_id, dice % 48 ? ALL_GPUS : dice >> 16,
+                                                     false);
+                                }
+                if (random % 4 == 0) /* it comes late to what the others have begun */
+                        emulator_hold(e, gpu, held, true);
+                for (uint32_t i = 0; i < comms; i++)
+                        for (uint32_t k = 0; k < window; k++)
+                                for (uint32_t r = 0; r < n; r++)
+                                        (void)traffic_ring(&t[i], (r + i) % n);
+                if (random % 4 == 0) {
+                        rest(e);
+                        emulator_hold(e, gpu, held, false);
+                }
+                if (random % 16 < 3)
+                        emulator_restart(e, gpu);
+                for (uint32_t i = 0; i < comms; i++)
+                        traffic_drain(&t[i]);
+        }
+        emulator_free(e);
+        for (uint32_t i = 0; i < comms; i++)
+                traffic_deinit(&t[i]);
+        free(t);
+}
+
+int main(void) {
+        static const uint32_t ranks[] = {2, 4, 8}, workers[] = {16, 5};
+        const uint64_t seed = test_seed();
+        uint32_t i = 0;
+
+        for (uint32_t n : ranks) {
+                decisions(n, n == 4 ? 5 : 16, mix(seed + n));
+                late(n, n == 4 ? 16 : 3, mix(seed + n + 1));
+                failure(n, n == 2 ? 5 : 16, mix(seed + n + 2));
+                mismatch(n, n == 8 ? 5 : 16, mix(seed + n + 5));
+                broken(n, 16, false, mix(seed + n + 3));
+                broken(n, 5, true, mix(seed + n + 4));
+        }
+        for (uint32_t round = 0; round < (test_full() ? 20 : 1); round++)
+                for (uint32_t n : ranks)
+                        for (uint32_t k : workers)
+                                for (uint32_t window = 1; window <= 3; window++, i++)
+                                        run(n, k, 1 + i / 2 % COMMS_MAX, window,
+                                            i % 3 ? EMULATOR_JITTER | EMULATOR_WATCH : EMULATOR_WATCH, n == 8 ? 8 : 16,
+                                            mix(seed + 50 + i) | 1);
+        return 0;
+}
