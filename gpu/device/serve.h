@@ -263,6 +263,27 @@ DEVICE bool direct_may(const struct worker *w, const struct memo *m) {
                (!w->n_tasks || !list_has(w, m->task.rank));
 }
 
+/* A request whose ranks ask each other whether they can reach, and of which this worker has one lane: what can be done
+ * at once is, and only the rest becomes a task. */
+DEVICE void reach_take(struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t sequence) {
+        const uint32_t place = list_place(w);
+        struct task *t = worker_task(w, place);
+        uint32_t status = RMX_OK, end;
+
+        (void)task_assign(w, &m->task, ring_sequence, sequence, w->index, 0, t);
+        end = reach_run(shared_of(w), counter_of(w, t), t, PHASE_SPINS, false, &status);
+        if (status)
+                report_status(w, t->rank, status);
+        if (end == REACH_DONE)
+                (void)task_finish(w, t);
+        else
+                list_append(w, place, t);
+}
+
+DEVICE bool reach_may(const struct worker *w, const struct memo *m) {
+        return m->task.reach && w->index && w->index <= m->parts && w->n_workers >= STAGING_LANES && !w->n_tasks;
+}
+
 /* The rank is cached. */
 DEVICE void take(struct worker *w, const struct memo *m, uint32_t ring, uint32_t ring_sequence, uint32_t sequence) {
         if (w->index == 0 && !m->task.role && !take_sequence(w, m, ring, ring_sequence, sequence))
@@ -271,6 +292,8 @@ DEVICE void take(struct worker *w, const struct memo *m, uint32_t ring, uint32_t
                 if (w->index == 0)
                         direct_check(w, m, ring_sequence, sequence);
                 direct_take(w, m, ring_sequence, sequence);
+        } else if (reach_may(w, m)) {
+                reach_take(w, m, ring_sequence, sequence);
         } else {
                 take_tasks(w, m, ring_sequence, sequence, w->index, 0);
         }
