@@ -188,8 +188,10 @@ DEVICE uint32_t take_access(const struct take *k) {
 DEVICE bool take_reach(const struct worker *w, const struct take *k, uint32_t mode) {
         const uint64_t least = cell_load(&w->table->ranks[shared_of(w)->rank.index].reach_bytes);
         const uint64_t most = k->in_bytes > k->out_bytes ? k->in_bytes : k->out_bytes;
+        const uint32_t part = k->elements * k->element_bytes;
 
-        return least && most >= least && most > BELL_INLINE_BYTES && mode != QUICK_ONE_SHOT && k->bytes % 16 == 0;
+        return least && most >= least && most > BELL_INLINE_BYTES && mode != QUICK_ONE_SHOT && k->bytes % 16 == 0 &&
+               !(part & (part - 1));
 }
 
 /* Is the buffer mapped on all of these GPUs? */
@@ -212,38 +214,39 @@ DEVICE bool take_covers(const struct worker *w, uint32_t ring, uint32_t id, uint
 DEVICE bool take_reaches(const struct worker *w, const struct take *k, const struct task *t) {
         const uint64_t gpus = cell_load(&w->table->ranks[shared_of(w)->rank.index].gpus);
         const uint64_t block = (uint64_t)shared_of(w)->rank.rank * t->stride;
+        const bool root = t->root == shared_of(w)->rank.rank;
         const bool apart = k->in + k->in_bytes <= k->out || k->out + k->out_bytes <= k->in;
         bool placed = apart;
 
         if ((k->in | k->out) & 15)
                 return false;
-        if (t->reach == QUICK_TWO_SHOT)
+        if (t->reach == REACH_TWO_SHOT || t->reach == REACH_BROADCAST || t->reach == REACH_REDUCE)
                 placed = apart || k->in == k->out;
-        if (t->reach == QUICK_REDUCE_SCATTER)
+        if (t->reach == REACH_REDUCE_SCATTER)
                 placed = apart || k->out == k->in + block;
-        if (t->reach == QUICK_ALL_GATHER)
+        if (t->reach == REACH_ALL_GATHER)
                 placed = apart || k->in == k->out + block;
-        return placed && (!reach_reads(t->reach) || take_covers(w, t->ring, t->in_buffer, gpus)) &&
-               (!reach_writes(t->reach) || take_covers(w, t->ring, t->out_buffer, gpus));
+        return placed && (!reach_reads(t->reach, root) || take_covers(w, t->ring, t->in_buffer, gpus)) &&
+               (!reach_writes(t->reach, root) || take_covers(w, t->ring, t->out_buffer, gpus));
 }
 
 /* May the request go the quick way? Then says what its pieces are. The plan is cached. */
 DEVICE uint32_t take_quick(const struct worker *w, const struct take *k, uint32_t access, struct task *t) {
         const uint32_t n = shared_of(w)->rank.n_ranks, mode = quick_plan(&shared_of(w)->plan);
-        const bool blocks = mode != QUICK_ONE_SHOT && mode != QUICK_TWO_SHOT;
+        const uint32_t reach = mode ? mode : reach_rooted(k->operation, &shared_of(w)->plan);
 
-        if (operation_p2p(k->operation) || k->vector || mode == QUICK_NONE || !take_usual(k) ||
-            k->transport != STAGING_PACKET || !k->count || (n != 2 && n != 4 && n != 8) ||
-            k->bytes > QUICK_BYTES_MAX / 8)
+        if (operation_p2p(k->operation) || k->vector || !reach || !take_usual(k) || !k->count ||
+            (n != 2 && n != 4 && n != 8) || k->bytes > QUICK_BYTES_MAX / 8)
                 return QUICK_NONE;
-        t->stride = (uint32_t)(mode == QUICK_TWO_SHOT ? k->shard * k->element_bytes : k->bytes);
-        t->total = (uint32_t)(blocks ? n * k->bytes : k->bytes);
+        t->stride = (uint32_t)(reach == QUICK_TWO_SHOT ? k->shard * k->element_bytes : k->bytes);
+        t->total = (uint32_t)(quick_blocks(reach) ? n * k->bytes : k->bytes);
         t->part_bytes = k->elements * k->element_bytes;
-        if (take_reach(w, k, mode)) {
-                t->reach = mode;
-                t->reaches = access != ACCESS_ANY && take_reaches(w, k, t);
+        if (take_reach(w, k, reach)) {
+                t->reach = reach;
+                t->reaches = take_reaches(w, k, t);
+                t->transport = STAGING_PACKET; /* of what they ask */
         }
-        return access == ACCESS_ANY ? (uint32_t)QUICK_NONE : mode;
+        return access == ACCESS_ANY || k->transport != STAGING_PACKET ? (uint32_t)QUICK_NONE : mode;
 }
 
 /* Fills a task of no lane yet. The plan is cached. */
@@ -279,7 +282,8 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
                 t->in_offset = line_u64(s->line, RING_W_IN_LO);
                 t->out_offset = line_u64(s->line, RING_W_OUT_LO);
                 t->access = take_access(k);
-                t->reach = QUICK_NONE;
+                t->reach = REACH_NONE;
+                t->through = k->transport;
                 t->reaches = t->reached = 0;
                 t->stage = REACH_BEGIN;
                 t->quick = take_quick(w, k, t->access, t);

@@ -66,6 +66,10 @@ DEVICE constexpr bool quick_reduces(uint32_t mode) {
 DEVICE constexpr bool quick_copies(uint32_t mode) {
         return mode == QUICK_TWO_SHOT || mode == QUICK_ALL_GATHER || mode == QUICK_ALL_TO_ALL;
 }
+/* Is there a block for each rank on one side or on both? */
+DEVICE constexpr bool quick_blocks(uint32_t mode) {
+        return mode == QUICK_REDUCE_SCATTER || mode == QUICK_ALL_GATHER || mode == QUICK_ALL_TO_ALL;
+}
 /* A piece of its own for each peer? */
 DEVICE constexpr bool quick_each(uint32_t mode) {
         return mode == QUICK_TWO_SHOT || mode == QUICK_REDUCE_SCATTER || mode == QUICK_ALL_TO_ALL;

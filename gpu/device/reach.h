@@ -30,6 +30,17 @@
  */
 #include "gpu/device/quick.h"
 
+enum reach_mode {
+        REACH_NONE = QUICK_NONE,
+        REACH_TWO_SHOT = QUICK_TWO_SHOT,
+        REACH_REDUCE_SCATTER = QUICK_REDUCE_SCATTER,
+        REACH_ALL_GATHER = QUICK_ALL_GATHER,
+        REACH_ALL_TO_ALL = QUICK_ALL_TO_ALL,
+        /* The ranks share the parts of each lane out among them, so that no rank's links carry all of it. */
+        REACH_BROADCAST = 6,
+        REACH_REDUCE = 7,
+};
+
 enum reach_stage {
         REACH_BEGIN = 0,
         REACH_ENTERED = 1, /* the others know about this rank's memory */
@@ -52,11 +63,26 @@ enum reach_end {
 #define REACH_TURN 4096u /* units after which others have their turn, if there are others */
 #endif
 
-DEVICE constexpr bool reach_reads(uint32_t mode) {
-        return mode == QUICK_TWO_SHOT || mode == QUICK_REDUCE_SCATTER;
+DEVICE constexpr bool reach_adds(uint32_t mode) {
+        return mode == REACH_TWO_SHOT || mode == REACH_REDUCE_SCATTER || mode == REACH_REDUCE;
 }
-DEVICE constexpr bool reach_writes(uint32_t mode) {
-        return mode != QUICK_REDUCE_SCATTER;
+/* Do others read the input of a rank, or write its output? */
+DEVICE constexpr bool reach_reads(uint32_t mode, bool root) {
+        return reach_adds(mode) || (mode == REACH_BROADCAST && root);
+}
+DEVICE constexpr bool reach_writes(uint32_t mode, bool root) {
+        return mode == REACH_REDUCE ? root : mode != REACH_REDUCE_SCATTER;
+}
+
+/* Of plans that move the whole from or to a root, whose parts lie where those of this way do. */
+DEVICE uint32_t reach_rooted(uint32_t operation, const struct plan *plan) {
+        if (operation != RING_OP_BROADCAST && operation != RING_OP_REDUCE)
+                return REACH_NONE;
+        for (uint32_t f = 0; f < plan->n_phases && f < TASK_PHASES; f++)
+                if ((plan->phases[f].in_range != PLAN_RANGE_NONE && plan->phases[f].in_range != PLAN_RANGE_WHOLE) ||
+                    (plan->phases[f].out_range != PLAN_RANGE_NONE && plan->phases[f].out_range != PLAN_RANGE_WHOLE))
+                        return REACH_NONE;
+        return operation == RING_OP_BROADCAST ? REACH_BROADCAST : REACH_REDUCE;
 }
 
 struct reach {
@@ -211,8 +237,8 @@ DEVICE uint32_t reach_resolve(const struct reach *r) {
         const struct table *table = r->s->w.table;
         const struct table_rank *rank = &table->ranks[r->t->rank];
         const uint32_t mode = r->t->reach;
-        const uint64_t in_bytes = mode == QUICK_ALL_GATHER ? r->t->stride : r->t->total;
-        const uint64_t out_bytes = mode == QUICK_REDUCE_SCATTER ? r->t->stride : r->t->total;
+        const uint64_t in_bytes = mode == REACH_ALL_GATHER ? r->t->stride : r->t->total;
+        const uint64_t out_bytes = mode == REACH_REDUCE_SCATTER ? r->t->stride : r->t->total;
         struct peer_view *v = &r->s->view;
         uint32_t lost = r->n;
         uint64_t who;
@@ -220,13 +246,15 @@ DEVICE uint32_t reach_resolve(const struct reach *r) {
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
                 uint64_t in = r->t->in, out = r->t->out;
 
+                const bool root = p == r->t->root, reads = reach_reads(mode, root), writes = reach_writes(mode, root);
+
                 if (p != r->me) {
                         const uint64_t session = cell_load(&rank->session[p]);
 
-                        in = reach_reads(mode) ? reach_find(table, session, v->to_flag[p], v->data[p], in_bytes) : 1;
-                        out = reach_writes(mode) ? reach_find(table, session, v->from_flag[p], v->to[p], out_bytes) : 1;
+                        in = reads ? reach_find(table, session, v->to_flag[p], v->data[p], in_bytes) : 1;
+                        out = writes ? reach_find(table, session, v->from_flag[p], v->to[p], out_bytes) : 1;
                 }
-                if ((!in || !out) && lost == r->n)
+                if (((reads && !in) || (writes && !out)) && lost == r->n)
                         lost = p;
                 v->data[p] = in;
                 v->to[p] = out;
@@ -248,16 +276,19 @@ struct reach_units {
         uint32_t step;  /* bytes from part to part */
 };
 
-DEVICE void reach_units_init(const struct task *t, uint32_t me, struct reach_units *u) {
-        const uint32_t parts = t->parts[0], mine = me * t->stride;
+DEVICE void reach_units_init(const struct task *t, uint32_t n_ranks, uint32_t me, struct reach_units *u) {
+        const bool shared = t->reach == REACH_BROADCAST || t->reach == REACH_REDUCE;
+        const uint32_t parts = (t->stride + t->part_bytes - 1) / t->part_bytes, mine = me * t->stride;
+        const uint32_t first = t->lane - 1 + (shared ? STAGING_DATA_LANES * me : 0);
+        const uint32_t step = STAGING_DATA_LANES * (shared ? n_ranks : 1);
 
         u->shift = first_bit(t->part_bytes / REACH_UNIT);
-        u->n = t->lane > parts ? 0 : (parts - t->lane + STAGING_DATA_LANES) / STAGING_DATA_LANES << u->shift;
+        u->n = first >= parts ? 0 : (parts - first + step - 1) / step << u->shift;
         u->end = t->stride;
-        if (t->reach == QUICK_TWO_SHOT)
+        if (t->reach == REACH_TWO_SHOT)
                 u->end = mine >= t->total ? 0 : t->total - mine < t->stride ? t->total - mine : t->stride;
-        u->first = (t->lane - 1) * t->part_bytes;
-        u->step = STAGING_DATA_LANES * t->part_bytes;
+        u->first = first * t->part_bytes;
+        u->step = step * t->part_bytes;
 }
 
 DEVICE uint32_t reach_at(const struct reach_units *u, uint32_t i) {
@@ -286,7 +317,8 @@ template <uint32_t N, uint32_t TYPE> DEVICE struct quad reach_add(const struct q
 
 template <uint32_t N, uint32_t MODE, uint32_t TYPE, uint32_t COUNT>
 DEVICE void reach_do(const struct reach_units *u, const uint64_t (&in)[N], const uint64_t (&out)[N], uint32_t i) {
-        constexpr uint32_t loads = MODE == QUICK_ALL_GATHER ? 1 : N, stores = MODE == QUICK_REDUCE_SCATTER ? 1 : N;
+        constexpr uint32_t loads = MODE == REACH_ALL_GATHER || MODE == REACH_BROADCAST ? 1 : N;
+        constexpr uint32_t stores = MODE == REACH_REDUCE_SCATTER || MODE == REACH_REDUCE ? 1 : N;
         struct quad value[COUNT][loads];
         uint32_t at[COUNT];
 
@@ -314,21 +346,27 @@ DEVICE void reach_do(const struct reach_units *u, const uint64_t (&in)[N], const
 template <uint32_t N, uint32_t MODE, uint32_t TYPE>
 DEVICE_OUTLINE void reach_move(struct worker_shared *s, const struct task *t, uint32_t from, uint32_t until) {
         SHARED_POINTER(s);
-        constexpr uint32_t batch = QUICK_PACKETS / N;
+        constexpr bool one = MODE == REACH_ALL_GATHER || MODE == REACH_BROADCAST;
+        constexpr uint32_t batch = one ? QUICK_PACKETS / 2 : QUICK_PACKETS / N; /* loads under way */
         const uint32_t me = s->rank.rank;
         const uint64_t mine = (uint64_t)me * t->stride;
         struct reach_units u;
         uint64_t in[N], out[N];
 
-        reach_units_init(t, me, &u);
+        reach_units_init(t, N, me, &u);
         UNROLL
         for (uint32_t p = 0; p < N; p++) {
                 const uint64_t theirs = (uint64_t)p * t->stride;
 
-                in[p] = MODE == QUICK_ALL_GATHER   ? t->in
-                        : MODE == QUICK_ALL_TO_ALL ? t->in + theirs
+                in[p] = MODE == REACH_ALL_GATHER   ? t->in
+                        : MODE == REACH_BROADCAST  ? s->view.data[t->root]
+                        : MODE == REACH_ALL_TO_ALL ? t->in + theirs
+                        : MODE == REACH_REDUCE     ? s->view.data[p]
                                                    : s->view.data[p] + mine;
-                out[p] = MODE == QUICK_REDUCE_SCATTER ? t->out : s->view.to[p] + mine;
+                out[p] = MODE == REACH_REDUCE_SCATTER ? t->out
+                         : MODE == REACH_REDUCE       ? s->view.to[t->root]
+                         : MODE == REACH_BROADCAST    ? s->view.to[p]
+                                                      : s->view.to[p] + mine;
         }
         ROLLED
         for (uint32_t base = from; base < until; base += batch * WARP_THREADS) {
@@ -357,14 +395,18 @@ DEVICE void reach_move_sum(struct worker_shared *s, const struct task *t, uint32
 
 template <uint32_t N>
 DEVICE void reach_move_mode(struct worker_shared *s, const struct task *t, uint32_t from, uint32_t until) {
-        if (t->reach == QUICK_TWO_SHOT)
-                reach_move_sum<N, QUICK_TWO_SHOT>(s, t, from, until);
-        else if (t->reach == QUICK_REDUCE_SCATTER)
-                reach_move_sum<N, QUICK_REDUCE_SCATTER>(s, t, from, until);
-        else if (t->reach == QUICK_ALL_GATHER)
-                reach_move<N, QUICK_ALL_GATHER, REACH_COPY>(s, t, from, until);
+        if (t->reach == REACH_TWO_SHOT)
+                reach_move_sum<N, REACH_TWO_SHOT>(s, t, from, until);
+        else if (t->reach == REACH_REDUCE_SCATTER)
+                reach_move_sum<N, REACH_REDUCE_SCATTER>(s, t, from, until);
+        else if (t->reach == REACH_REDUCE)
+                reach_move_sum<N, REACH_REDUCE>(s, t, from, until);
+        else if (t->reach == REACH_ALL_GATHER)
+                reach_move<N, REACH_ALL_GATHER, REACH_COPY>(s, t, from, until);
+        else if (t->reach == REACH_BROADCAST)
+                reach_move<N, REACH_BROADCAST, REACH_COPY>(s, t, from, until);
         else
-                reach_move<N, QUICK_ALL_TO_ALL, REACH_COPY>(s, t, from, until);
+                reach_move<N, REACH_ALL_TO_ALL, REACH_COPY>(s, t, from, until);
 }
 
 /* This rank's share, or a turn of it if others wait for theirs. True: all is done. */
@@ -372,7 +414,7 @@ DEVICE bool reach_share(const struct reach *r, bool turns) {
         struct reach_units u;
         uint32_t from = r->t->reached, until;
 
-        reach_units_init(r->t, r->me, &u);
+        reach_units_init(r->t, r->n, r->me, &u);
         until = turns && u.n - from > REACH_TURN ? from + REACH_TURN : u.n;
         if (r->n == 8)
                 reach_move_mode<8>(r->s, r->t, from, until);
@@ -448,7 +490,8 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
                         reach_taken(&r, 0);
                         warp_sync();
                         if (r.thread == 0) {
-                                t->reach = QUICK_NONE;
+                                t->reach = REACH_NONE;
+                                t->transport = t->through;
                                 t->stage = REACH_BEGIN;
                         }
                         warp_sync();

@@ -56,10 +56,10 @@ struct task {
         uint32_t access;                /* enum phase_access */
         uint32_t quick;                 /* enum quick_mode; then also: */
         uint32_t stride, total, part_bytes;
-        uint32_t reach;   /* enum quick_mode: the ranks ask each other whether they can reach (reach.h) */
-        uint32_t reaches; /* what this rank answers: 0 or 1 */
-        uint32_t reached; /* units of sixteen bytes that this lane has done */
-        uint32_t zero;
+        uint32_t reach;              /* enum reach_mode: the ranks ask each other whether they can reach (reach.h) */
+        uint32_t reaches;            /* what this rank answers: 0 or 1 */
+        uint32_t reached;            /* units of sixteen bytes that this lane has done */
+        uint32_t through;            /* enum staging_transport if they cannot */
         uint32_t part[TASK_PHASES];  /* next part of each phase */
         uint32_t parts[TASK_PHASES]; /* of each phase; the lane does every STAGING_DATA_LANES-th */
         uint8_t begun;               /* the part in hand of phase `begun - 1` is partly done, see progress */

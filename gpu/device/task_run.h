@@ -233,6 +233,7 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                         return false;
                 if (end == REACH_DONE)
                         return task_finish(w, t);
+                c = counter_of(w, t);
         }
         if (t->quick)
                 finished = direct_resume(s, t, spins);
