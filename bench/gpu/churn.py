@@ -4,7 +4,8 @@
 
 Half of the processes make small calls all the time. The other half register memory on the same GPUs, use it now and then
 in a call of their own, unregister it, and give some of it back to the runtime. Mappings can be closed only while no
-kernel is resident, so what is asked is how much the first half feels of that.
+kernel is resident, so what is asked is how much the first half feels of that. The same neighbours are measured without
+their registrations first, since their kernels, copies and allocations are felt too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ USE_EVERY = 10
 RENEW_EVERY = 50
 SIZES = (1 << 20, 3 << 20, 24 << 20)  # bytes; large ones are allocations of their own
 WAIT_S = 60.0
+PHASES = ("used", "registered")
 
 
 def parse() -> argparse.Namespace:
@@ -77,11 +79,13 @@ class Memory:
             self.torch.cuda.empty_cache()
 
 
-def register(crew: crews.Crew, options: argparse.Namespace, session: railmux.Session, comm: railmux.Comm) -> dict[str, Any]:
-    """Until all is done, or rank 0 of this half finds that the time is over."""
-    end = time.monotonic() + options.seconds
+def register(
+    crew: crews.Crew, options: argparse.Namespace, session: railmux.Session, comm: railmux.Comm, phase: str
+) -> dict[str, Any]:
+    """Until all is done, or rank 0 of this half finds that the time is over. Phase "used": all but the registrations."""
+    end = time.monotonic() + options.seconds / 2
     rank = crew.rank - options.clients
-    go, over = pathlib.Path(crew.folder) / "go", pathlib.Path(crew.folder) / "over"
+    go, over = pathlib.Path(crew.folder) / f"go-{phase}", pathlib.Path(crew.folder) / f"over-{phase}"
     use = 65536 if options.backend == "hip" else 2048  # elements, of which each gets its rank's value
     memory: Memory | None = None
     wrong = done = 0
@@ -96,7 +100,8 @@ def register(crew: crews.Crew, options: argparse.Namespace, session: railmux.Ses
                 memory.free()
             memory = Memory(options.backend, SIZES[done // RENEW_EVERY % len(SIZES)])
         assert memory
-        session.register(memory.address, memory.size)
+        if phase == "registered":
+            session.register(memory.address, memory.size)
         done += 1
         if done % USE_EVERY == 0:
             memory.fill(rank + 1 + done % 7, use)
@@ -104,15 +109,16 @@ def register(crew: crews.Crew, options: argparse.Namespace, session: railmux.Ses
             wrong += memory.wrong(options.clients * (options.clients + 1) / 2 + done % 7 * options.clients, use)
             if rank == 0 and time.monotonic() > end:
                 over.write_text(str(done + USE_EVERY))  # nobody is beyond that: the next call needs us
-        session.unregister(memory.address)
+        if phase == "registered":
+            session.unregister(memory.address)
         if done % USE_EVERY == 0 and over.exists() and done >= int(over.read_text() or options.registrations):
             break
-    (pathlib.Path(crew.folder) / f"done-{rank}").touch()
+    (pathlib.Path(crew.folder) / f"done-{phase}-{rank}").touch()
     return {"registrations": done, "seconds": time.monotonic() - begin, "wrong": wrong}
 
 
 def call(crew: crews.Crew, options: argparse.Namespace, one: small.Small) -> dict[str, Any]:
-    """A sum that is not 0 tells all after the same call that it is the last."""
+    """A sum that is not 0 tells all after the same call that it is the last of a phase."""
     folder = pathlib.Path(crew.folder)
     patience = time.monotonic() + options.seconds + WAIT_S
 
@@ -123,18 +129,24 @@ def call(crew: crews.Crew, options: argparse.Namespace, one: small.Small) -> dic
 
     for _ in range(50):
         one.call()
-    quiet = [measured() for _ in range(QUIET_CALLS)]
-    if crew.rank == 0:
-        (folder / "go").touch()
-    during: list[float] = []
-    told = False
-    while not during or one.first() == 0:
-        during.append(measured())
-        if crew.rank == 0 and not told and len(during) % LOOK_EVERY == 0:
-            told = all((folder / f"done-{rank}").exists() for rank in range(options.clients)) or time.monotonic() > patience
-            if told:
-                one.give(1)
-    return {"quiet": quiet, "during": during[:-1] or during}
+    found = {"quiet": [measured() for _ in range(QUIET_CALLS)]}
+    for phase in PHASES:
+        if crew.rank == 0:
+            (folder / f"go-{phase}").touch()
+        times: list[float] = []
+        told = False
+        while not times or one.first() == 0:
+            times.append(measured())
+            if crew.rank == 0 and not told and len(times) % LOOK_EVERY == 0:
+                told = all((folder / f"done-{phase}-{rank}").exists() for rank in range(options.clients))
+                told = told or time.monotonic() > patience
+                if told:
+                    one.give(1)
+        found[phase] = times[:-1] or times
+        if crew.rank == 0:
+            one.give(0)
+        one.call()
+    return found
 
 
 def describe(times: list[float]) -> dict[str, float]:
@@ -155,24 +167,28 @@ def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
     first = 0 if calling else options.clients
     comm = session.comm(bytes.fromhex(made[first]), options.clients, crew.rank - first, gpu)
     crew.barrier()
-    found = (
-        call(crew, options, small.Small(comm, session, options.backend)) if calling else register(crew, options, session, comm)
-    )
+    if calling:
+        found = call(crew, options, small.Small(comm, session, options.backend))
+    else:
+        phases = [register(crew, options, session, comm, phase) for phase in PHASES]
+        found = {**phases[-1], "wrong": sum(phase["wrong"] for phase in phases)}
     everybody = crew.gather({**found, "error": comm.error()}, "end")
     if crew.rank:
         return
     callers, registrars = everybody[: options.clients], everybody[options.clients :]
     quiet = describe([max(column) for column in zip(*(c["quiet"] for c in callers))])
-    during = describe([max(column) for column in zip(*(c["during"] for c in callers))])
+    used, during = (describe([max(column) for column in zip(*(c[phase] for c in callers))]) for phase in PHASES)
     rate = min(r["registrations"] / r["seconds"] for r in registrars)
     errors = [entry["error"] for entry in everybody if entry["error"]]
     less = min(r["registrations"] for r in registrars) < options.registrations
     detail = f"{rate:.0f} a second by each; calls beside it: p50 {during['p50_us']:.0f} us, p99 {during['p99_us']:.0f}, "
-    detail += f"longest {during['max_us']:.0f}; before: {quiet['p50_us']:.0f}, {quiet['p99_us']:.0f}, {quiet['max_us']:.0f}"
+    detail += f"longest {during['max_us']:.0f}; without registrations: {used['p50_us']:.0f}, {used['p99_us']:.0f}, "
+    detail += f"{used['max_us']:.0f}; alone: {quiet['p50_us']:.0f}, {quiet['p99_us']:.0f}, {quiet['max_us']:.0f}"
     name = f"{registrars[0]['registrations']} registrations by each of {options.clients} processes"
     document: dict[str, Any] = {
         "version": 1,
         "quiet": quiet,
+        "used": used,
         "during": during,
         "registrations_per_second": rate,
         "wrong": sum(r["wrong"] for r in registrars),

@@ -300,7 +300,9 @@ class Node:
             return {"already": True}
         self.daemon_stop()
         if policy or blocks:
-            lines = ["gpu:"] + ([f"  policy: {policy}"] if policy else []) + ([f"  blocks: {blocks}"] if blocks else [])
+            name, *keys = policy.split(":")
+            lines = ["gpu:"] + ([f"  policy: {name}"] if name else []) + ([f"  blocks: {blocks}"] if blocks else [])
+            lines += ["  {}: {}".format(*key.split("=", 1)) for key in keys]
             (self.run_folder / "railmuxd.yaml").write_text("\n".join(lines) + "\n")
         self.daemon_starts += 1
         self.daemon_key = key
