@@ -197,15 +197,17 @@ DEVICE bool take_reach(const struct worker *w, const struct take *k, uint32_t mo
 /* Is the buffer mapped on all of these GPUs? */
 DEVICE bool take_covers(const struct worker *w, uint32_t ring, uint32_t id, uint64_t gpus) {
         const uint32_t start = table_hash(ring, id);
-        bool covers = false;
 
         for (uint32_t i = 0; i < TABLE_PROBES; i++) {
                 const struct table_buffer *b = &w->table->buffers[(start + i) % TABLE_BUFFERS];
+                const uint32_t key = word_load(&b->key);
 
-                if (word_load(&b->key) == 2 && word_load(&b->ring) == ring && word_load(&b->id) == id)
-                        covers = (cell_load(&b->gpus) & gpus) == gpus;
+                if (!key)
+                        break;
+                if (key == 2 && word_load(&b->ring) == ring && word_load(&b->id) == id)
+                        return (cell_load(&b->gpus) & gpus) == gpus;
         }
-        return covers;
+        return false;
 }
 
 /* May peers read this rank's input and write its output where they are? What one writes must be nothing that another

@@ -25,8 +25,8 @@
  * that the rank belongs to, and what is touched lies within them.
  *
  * Failure. Others may be writing to this rank's memory until they have left, or until their executors say that they
- * have stopped. So when a communicator is aborted, tasks that have entered are kept (freeze), touch nothing any more,
- * and are answered when all executors have stopped.
+ * have stopped. So a task that has entered and cannot be finished is kept, touches nothing any more, and is answered
+ * when the communicator has been aborted and all executors have stopped (abort without freeze).
  */
 #include "gpu/device/quick.h"
 
@@ -57,10 +57,14 @@ enum reach_end {
 #define REACH_WORDS 5u /* packets that a rank enters with */
 #define REACH_STEP  8u /* threads that look at one peer's */
 #define REACH_UNIT  16u
+/* Units after which the worker looks up: 40 us of them, or 5 where others may be waiting. What was looked up has to be
+ * looked up again afterwards, which takes one to two. */
 #if TARGET_HOST /* so that it happens */
-#define REACH_TURN 50u
+#define REACH_TURN        100u
+#define REACH_TURN_SHARED 50u
 #else
-#define REACH_TURN 4096u /* units after which others have their turn, if there are others */
+#define REACH_TURN        4096u
+#define REACH_TURN_SHARED 512u
 #endif
 
 DEVICE constexpr bool reach_adds(uint32_t mode) {
@@ -74,9 +78,10 @@ DEVICE constexpr bool reach_writes(uint32_t mode, bool root) {
         return mode == REACH_REDUCE ? root : mode != REACH_REDUCE_SCATTER;
 }
 
-/* Of plans that move the whole from or to a root, whose parts lie where those of this way do. */
+/* Of plans that move the whole from or to a root, and add up in the order of ranks: their parts lie where those of this
+ * way do, and the bits are the same. */
 DEVICE uint32_t reach_rooted(uint32_t operation, const struct plan *plan) {
-        if (operation != RING_OP_BROADCAST && operation != RING_OP_REDUCE)
+        if ((operation != RING_OP_BROADCAST && operation != RING_OP_REDUCE) || plan->algorithm != PLAN_DIRECT)
                 return REACH_NONE;
         for (uint32_t f = 0; f < plan->n_phases && f < TASK_PHASES; f++)
                 if ((plan->phases[f].in_range != PLAN_RANGE_NONE && plan->phases[f].in_range != PLAN_RANGE_WHOLE) ||
@@ -175,11 +180,14 @@ DEVICE bool reach_enter(const struct reach *r) {
         return true;
 }
 
-/* What the others have entered with, into shared memory. False: not all have. *ret_all: all say yes. */
-DEVICE bool reach_meet(const struct reach *r, bool *ret_all) {
+/* What the others have entered with, into shared memory. False: not all have. *ret_all: all say yes. *ret_differs: a
+ * rank that has called something else (roots are not compared elsewhere), n: none. */
+DEVICE bool reach_meet(const struct reach *r, bool *ret_all, uint32_t *ret_differs) {
         struct peer_view *v = &r->s->view;
         const uint64_t call = reach_call(r->t);
         bool there = true, yes = r->t->reaches != 0;
+        uint32_t differs = r->n;
+        uint64_t who;
 
         for (uint32_t i = r->thread; i < r->n * REACH_STEP; i += WARP_THREADS) {
                 const uint32_t p = i / REACH_STEP, u = i % REACH_STEP;
@@ -193,8 +201,11 @@ DEVICE bool reach_meet(const struct reach *r, bool *ret_all) {
                         packet = quad_load(reach_from(r, 0, p) + u);
                 while (!packet_is(packet, r->c->taken[0][p] + 1) && ++looks < r->spins);
                 word = packet_payload(packet);
-                there = there && looks < r->spins && (u != 0 || word == call);
-                if (u == 1) {
+                there = there && looks < r->spins;
+                if (u == 0) {
+                        if (looks < r->spins && word != call)
+                                differs = p;
+                } else if (u == 1) {
                         yes = yes && word >> 32 == 1;
                         v->to_flag[p] = (uint32_t)word;
                 } else if (u == 2) {
@@ -207,6 +218,8 @@ DEVICE bool reach_meet(const struct reach *r, bool *ret_all) {
         }
         there = warp_all(there);
         *ret_all = warp_all(yes);
+        who = warp_ballot(differs < r->n);
+        *ret_differs = who ? warp_read(differs, first_bit(who)) : r->n;
         warp_sync();
         return there;
 }
@@ -409,13 +422,15 @@ DEVICE void reach_move_mode(struct worker_shared *s, const struct task *t, uint3
                 reach_move<N, REACH_ALL_TO_ALL, REACH_COPY>(s, t, from, until);
 }
 
-/* This rank's share, or a turn of it if others wait for theirs. True: all is done. */
-DEVICE bool reach_share(const struct reach *r, bool turns) {
+/* A turn of this rank's share; then the worker looks at what else there is. True: all is done. */
+DEVICE bool reach_share(const struct reach *r) {
+        const struct worker *w = &r->s->w;
+        const uint32_t turn = w->n_rings > 1 || w->n_tasks > 1 ? REACH_TURN_SHARED : REACH_TURN;
         struct reach_units u;
         uint32_t from = r->t->reached, until;
 
         reach_units_init(r->t, r->n, r->me, &u);
-        until = turns && u.n - from > REACH_TURN ? from + REACH_TURN : u.n;
+        until = u.n - from > turn ? from + turn : u.n;
         if (r->n == 8)
                 reach_move_mode<8>(r->s, r->t, from, until);
         else if (r->n == 4)
@@ -447,12 +462,15 @@ DEVICE bool reach_alone(const struct reach *r) {
 
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
                 uint32_t looks = 0;
+                struct quad packet;
 
                 if (p == r->me)
                         continue;
-                while (!packet_is(quad_load(reach_from(r, 1, p)), r->c->taken[1][p] + 1) && ++looks < r->spins)
-                        ;
-                alone = alone && looks < r->spins;
+                do
+                        packet = quad_load(reach_from(r, 1, p));
+                while (!packet_is(packet, r->c->taken[1][p] + 1) && ++looks < r->spins);
+                /* (What is left of a request that failed is not of this one.) */
+                alone = alone && looks < r->spins && packet_payload(packet) == reach_call(r->t);
         }
         if (!warp_all(alone))
                 return false;
@@ -468,14 +486,20 @@ DEVICE void reach_stage(const struct reach *r, uint32_t stage) {
         warp_sync();
 }
 
-/* Works on a lane's task as far as it goes; enum reach_end. turns: other tasks wait. *ret_status: RMX_OK, or why the
- * request will fail. */
+/* It will not be finished, and others may be reaching this rank's memory: it waits for the communicator's abort. */
+DEVICE uint32_t reach_break(const struct reach *r, uint32_t code, uint32_t rank, uint32_t *ret_status) {
+        *ret_status = status_of(code, (int32_t)rank);
+        reach_stage(r, REACH_BROKEN);
+        return REACH_WAITS;
+}
+
+/* Works on a lane's task as far as it goes; enum reach_end. *ret_status: RMX_OK, or why the request will fail. */
 DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
-                                  bool turns, uint32_t *ret_status) {
+                                  uint32_t *ret_status) {
         SHARED_POINTER(s);
         SHARED_POINTER(c);
         struct reach r = {s, c, t, s->rank.n_ranks, s->rank.rank, t->lane, warp_thread(), spins};
-        uint32_t lost;
+        uint32_t rank;
         bool all;
 
         if (t->stage == REACH_BEGIN) {
@@ -484,7 +508,11 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
                 reach_stage(&r, REACH_ENTERED);
         }
         if (t->stage == REACH_ENTERED) {
-                if (!reach_meet(&r, &all))
+                const bool there = reach_meet(&r, &all, &rank);
+
+                if (rank < r.n)
+                        return reach_break(&r, RMX_E_MISMATCH, rank, ret_status);
+                if (!there)
                         return REACH_WAITS;
                 if (!all) {
                         reach_taken(&r, 0);
@@ -498,16 +526,31 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
                         return REACH_NOT;
                 }
                 fence_acquire_system();
-                lost = reach_resolve(&r);
-                if (lost < r.n) { /* not answered yet: others may be reaching */
-                        *ret_status = status_of(RMX_E_INVALID, (int32_t)lost);
-                        reach_stage(&r, REACH_BROKEN);
-                        return REACH_WAITS;
-                }
-                if (!reach_share(&r, turns) || !reach_leave(&r))
+                rank = reach_resolve(&r);
+                if (rank < r.n)
+                        return reach_break(&r, RMX_E_INVALID, rank, ret_status);
+                if (!reach_share(&r) || !reach_leave(&r))
                         return REACH_WAITS;
                 reach_taken(&r, 0);
                 reach_stage(&r, REACH_LEFT);
         }
         return t->stage == REACH_LEFT && reach_alone(&r) ? (uint32_t)REACH_DONE : (uint32_t)REACH_WAITS;
+}
+
+/* A request is to be answered with `status`. True: not yet, since others may be reaching the rank's memory. Only when
+ * the communicator was aborted and all executors have stopped (no more freeze) it is; that a rank has left, or memory
+ * is gone, is reported, which leads to that. */
+DEVICE bool reach_keeps(const struct worker *w, struct task *t, uint32_t status, bool aborted, bool freeze) {
+        const bool tells = !aborted && t->stage != REACH_BROKEN;
+
+        if (!t->stage || (aborted && !freeze))
+                return false;
+        warp_sync();
+        if (tells) {
+                report_status(w, t->rank, status);
+                if (warp_thread() == 0)
+                        t->stage = REACH_BROKEN;
+        }
+        warp_sync();
+        return true;
 }

@@ -271,7 +271,7 @@ DEVICE void reach_take(struct worker *w, const struct memo *m, uint32_t ring_seq
         uint32_t status = RMX_OK, end;
 
         (void)task_assign(w, &m->task, ring_sequence, sequence, w->index, 0, t);
-        end = reach_run(shared_of(w), counter_of(w, t), t, PHASE_SPINS, false, &status);
+        end = reach_run(shared_of(w), counter_of(w, t), t, PHASE_SPINS, &status);
         if (status)
                 report_status(w, t->rank, status);
         if (end == REACH_DONE)
@@ -281,7 +281,8 @@ DEVICE void reach_take(struct worker *w, const struct memo *m, uint32_t ring_seq
 }
 
 DEVICE bool reach_may(const struct worker *w, const struct memo *m) {
-        return m->task.reach && w->index && w->index <= m->parts && w->n_workers >= STAGING_LANES && !w->n_tasks;
+        return m->task.reach && w->index && w->index <= m->parts && w->index < STAGING_LANES &&
+               w->n_workers >= STAGING_LANES && !w->n_tasks;
 }
 
 /* The rank is cached. */

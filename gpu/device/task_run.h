@@ -205,7 +205,7 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
         take_cache_plan(w, t->plan);
         c = counter_of(w, t);
         if (s->rank.abort && (!s->rank.has_last || (!t->role && (int32_t)(t->sequence - s->rank.last) > 0))) {
-                if (t->stage && s->rank.freeze)
+                if (reach_keeps(w, t, s->rank.abort, !s->rank.has_last, s->rank.freeze))
                         return false;
                 lane_done(t->area, t->ring_sequence, t->lane, s->rank.abort);
                 if (t->role && t->lane == 0)
@@ -225,7 +225,7 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                 return true;
         }
         if (t->reach) {
-                const uint32_t end = reach_run(s, c, t, spins, w->n_tasks > 1, &status);
+                const uint32_t end = reach_run(s, c, t, spins, &status);
 
                 if (status)
                         report_status(w, t->rank, status);

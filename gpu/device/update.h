@@ -111,7 +111,7 @@ DEVICE bool worker_limit(struct worker *w, uint32_t ring) {
 DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
         SHARED_POINTER(w);
         for (uint32_t i = 0; i < w->n_tasks;) {
-                const struct task *t = worker_task(w, shared_of(w)->order[i]);
+                struct task *t = worker_task(w, shared_of(w)->order[i]);
                 const struct table_rank *rank = &w->table->ranks[t->rank];
                 uint32_t abort = word_load(&rank->abort);
 
@@ -123,9 +123,15 @@ DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
                         abort = status_of(RMX_E_INVALID, -1);
                         report_status(w, t->rank, abort); /* the ranks are out of step from here on */
                 }
+                if (abort && shared_of(w)->area[t->ring] == t->area &&
+                    reach_keeps(w, t, abort, word_load(&rank->abort) && !word_load(&rank->has_last),
+                                word_load(&rank->freeze))) {
+                        i++;
+                        continue;
+                }
                 if (shared_of(w)->area[t->ring] != t->area) { /* nobody is left to be told */
                         list_remove(w, i);
-                } else if (abort && !(t->stage && word_load(&rank->freeze))) {
+                } else if (abort) {
                         lane_done(t->area, t->ring_sequence, t->lane, abort);
                         if (t->role && t->lane == 0)
                                 pair_report(w, t, t->sequence, true);

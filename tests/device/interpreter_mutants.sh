@@ -183,7 +183,7 @@ mutant "changes of another version" update.h test_tables "$refresh_few s/if \(!w
 mutant "plan kept" update.h test_tables "$refresh s/s->cached_plan = 0;//"
 mutant "choices kept" update.h test_tables "$refresh s/s->cached_choices = ~0u;//"
 mutant "rank kept" update.h test_tables "$refresh s/s->rank.index = TABLE_RANKS;//"
-mutant "abort not seen by what is under way" update.h,task_run.h test_tables "$acknowledge s/else if \(abort .*/else if (0) {/; $task_run s/if \(s->rank.abort .*/if (0) {/"
+mutant "abort not seen by what is under way" update.h,task_run.h test_tables "$acknowledge s/else if \(abort\)/else if (0)/; $task_run s/if \(s->rank.abort .*/if (0) {/"
 mutant "one more after the last" task_run.h,serve.h test_wraps "s/- s->rank.last\) > 0/- s->rank.last - 1) > 0/"
 
 # ---- memory of other ranks
@@ -193,10 +193,13 @@ mutant "reaching: nobody is waited for" reach.h test_reach "s/there = warp_all\(
 mutant "reaching: a no taken for a yes" reach.h test_reach "s/yes = yes \&\& word >> 32 == 1;/;/"
 mutant "reaching: always yes" fill.h test_reach "s/t->reaches = take_reaches.*/t->reaches = 1;/"
 mutant "reaching: yes for memory that is mapped somewhere" fill.h test_reach "s/\& gpus\) == gpus;/\& gpus) != 0;/"
-mutant "reaching: whatever is called" reach.h test_reach "s/ \&\& \(u != 0 \|\| word == call\)//"
+mutant "reaching: whatever is called" reach.h test_reach "s/ \&\& word != call\)/ \&\& 0)/"
 mutant "reaching: memory that was taken out" reach.h test_reach "s/key != 2 \|\|/0 ||/"
 mutant "reaching: beyond the end" reach.h test_reach "s/ \|\| bytes > have - offset//"
-mutant "reaching: broken, and goes on" reach.h test_reach "s/if \(lost < r.n\) \{.*/if (0) {/"
+mutant "reaching: broken, and goes on" reach.h test_reach "s/return reach_break\(\&r, RMX_E_INVALID.*/;/"
+mutant "reaching: another call not told" reach.h test_reach "s/return reach_break\(\&r, RMX_E_MISMATCH.*/return REACH_WAITS;/"
+mutant "reaching: workers beyond the lanes" serve.h test_reach "s/ \&\& w->index < STAGING_LANES//"
+mutant "reaching: told when a rank leaves, or memory goes" reach.h test_reach "s/ \|\| \(aborted \&\& !freeze\)/ || !freeze/"
 mutant "reaching: another rank's share" reach.h test_reach "s/\(uint64_t\)me \* t->stride;/(uint64_t)(N - 1 - me) * t->stride;/"
 mutant "reaching: the last share as long as the others" reach.h test_reach "s/: t->total - mine < t->stride \? t->total - mine : t->stride;/: t->stride;/"
 mutant "reaching: units of another part" reach.h test_reach "s/\(i >> u->shift\) \* u->step/(i >> u->shift) * (u->step + 16)/"
@@ -206,8 +209,8 @@ mutant "reaching: turns forgotten" reach.h test_reach "s/return until == u.n;/re
 mutant "reaching: done twice" reach.h test_reach "s/r->t->reached = until;/;/"
 mutant "reaching: left before the others" reach.h test_reach "s/if \(!warp_all\(alone\)\)/if (0)/"
 mutant "reaching: chunks kept" reach.h test_reach "s/^( *)reach_taken\(r, 1\);/\1;/"
-mutant "reaching: told while others reach" update.h test_reach "s/ \&\& !\(t->stage \&\& word_load\(\&rank->freeze\)\)//"
-mutant "reaching: told at the next turn while others reach" task_run.h test_reach "s/if \(t->stage \&\& s->rank.freeze\)/if (0)/"
+mutant "reaching: told while others reach" update.h test_reach "s/reach_keeps\(w, t, abort/0 \&\& reach_keeps(w, t, abort/"
+mutant "reaching: told at the next turn while others reach" task_run.h test_reach "s/if \(reach_keeps.*/if (0)/"
 # The next version of the tables answers.
 equivalent "reaching: not told at the next turn" take.h test_reach "s/c->freeze = word_load\(\&from->freeze\);/c->freeze = 1;/"
 

@@ -226,6 +226,67 @@ static void failure(uint32_t n, uint32_t workers, uint64_t seed) {
         }
 }
 
+/* All but one rank have entered when a rank's executor hears that another has left before, or that its memory is gone:
+ * the others could still begin, so nothing is answered before all have stopped. */
+static void gone(uint32_t n, uint32_t workers, bool leaves, uint64_t seed) {
+        const uint64_t bytes = STAGING_DATA_LANES * STAGING_PACKET_CHUNK * n;
+        const uint32_t lost = ring_status(RMX_E_PEER_LOST, 0), missing = (uint32_t)(seed % (n - 1));
+        const uint32_t who = n - 1; /* whose executor hears it */
+        uint32_t got;
+        struct one o;
+
+        one_init(&o, n, workers, RING_OP_ALL_REDUCE, bytes, false, STAGING_PACKET, seed);
+        for (uint32_t r = 0; r < n; r++)
+                one_map(&o, r, ALL_GPUS, false);
+        for (uint32_t r = 0; r < n; r++)
+                if (r != missing)
+                        CHECK(traffic_ring(&o.t, r), "no slot");
+        rest(o.e);
+        if (leaves)
+                emulator_leave(o.e, o.comm, who, 0, lost);
+        else
+                emulator_retire(o.e, o.session[who], o.t.slot[0].b[who].in_id);
+        rest(o.e);
+        CHECK(emulator_reported(o.e, o.comm, who), "rank %u reports nothing", who);
+        for (uint32_t k = 0; k < 2; k++) {
+                for (uint32_t r = 0; r < n; r++)
+                        CHECK((!k && r == missing) || !answered(&o, r, &got), "rank %u is told %x", r, got);
+                if (!k)
+                        CHECK(traffic_ring(&o.t, missing), "no slot");
+                rest(o.e);
+        }
+        for (uint32_t r = 0; r < n; r++)
+                emulator_freeze(o.e, o.comm, r, lost);
+        for (uint32_t r = 0; r < n; r++)
+                emulator_settle(o.e, o.comm, r);
+        for (uint32_t r = 0; r < n; r++) {
+                while (!answered(&o, r, &got))
+                        emulator_turn(o.e, "no answer after all have stopped");
+                /* Lane 0, which nobody reaches, has been told at once. */
+                CHECK(got == lost || (!leaves && r == who && got == ring_status(RMX_E_INVALID, -1)), "rank %u got %x",
+                      r, got);
+        }
+        one_deinit(&o);
+}
+
+/* Who takes itself for the root compares with nobody on lane 0. */
+static void roots(uint32_t n, uint32_t workers, uint32_t operation, uint64_t seed) {
+        struct one o;
+
+        one_init(&o, n, workers, operation, STAGING_DATA_LANES * STAGING_PACKET_CHUNK * n, false, STAGING_PACKET, seed);
+        for (uint32_t r = 0; r < n; r++)
+                one_map(&o, r, ALL_GPUS, false);
+        CHECK(traffic_ring(&o.t, 0), "no slot");
+        o.t.slot[0].q[n - 1].root = one_case.root == n - 1 ? 0 : n - 1;
+        for (uint32_t r = 1; r < n; r++)
+                CHECK(traffic_ring(&o.t, r), "no slot");
+        rest(o.e);
+        for (uint32_t r = 0; r < n; r++)
+                CHECK((emulator_reported(o.e, o.comm, r) & 0xff) == RMX_E_MISMATCH, "rank %u reports %x", r,
+                      emulator_reported(o.e, o.comm, r));
+        one_deinit(&o);
+}
+
 /* One rank calls for fewer elements: nobody writes anything, since it would go where that rank keeps something else. */
 static void mismatch(uint32_t n, uint32_t workers, uint64_t seed) {
         const uint64_t bytes = STAGING_DATA_LANES * STAGING_PACKET_CHUNK * n;
@@ -308,7 +369,8 @@ static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, u
                 for (uint32_t r = 0; r < n; r++)
                         session[i][r] = i && seed % 4 < 2 ? session[0][r] : emulator_session(e, r, 1);
         for (uint32_t i = 0; i < comms; i++) {
-                comm[i] = emulator_comm(e, n, session[i], mix(seed + i) % 2 ? STAGING_PACKET : STAGING_BULK, 0, 0);
+                comm[i] = emulator_comm(e, n, session[i], mix(seed + i) % 2 ? STAGING_PACKET : STAGING_BULK,
+                                        mix(seed + i) % 3 ? 0 : 0u - 5, mix(seed + i) % 5 ? 0 : 0u - 3);
                 traffic_init(&t[i], e, comm[i], n, session[i], window, n == 8 ? 200000 : 120000, mix(seed + i));
                 t[i].choose = choose;
                 t[i].alike = 2;
@@ -355,7 +417,7 @@ static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, u
 }
 
 int main(void) {
-        static const uint32_t ranks[] = {2, 4, 8}, workers[] = {16, 5};
+        static const uint32_t ranks[] = {2, 4, 8}, workers[] = {16, 5, 19};
         const uint64_t seed = test_seed();
         uint32_t i = 0;
 
@@ -363,6 +425,10 @@ int main(void) {
                 decisions(n, n == 4 ? 5 : 16, mix(seed + n));
                 late(n, n == 4 ? 16 : 3, mix(seed + n + 1));
                 failure(n, n == 2 ? 5 : 16, mix(seed + n + 2));
+                gone(n, n == 4 ? 5 : 16, true, mix(seed + n + 6));
+                gone(n, n == 2 ? 5 : 16, false, mix(seed + n + 7));
+                roots(n, 16, RING_OP_BROADCAST, mix(seed + n + 8));
+                roots(n, 4, RING_OP_REDUCE, mix(seed + n + 9));
                 mismatch(n, n == 8 ? 5 : 16, mix(seed + n + 5));
                 broken(n, 16, false, mix(seed + n + 3));
                 broken(n, 5, true, mix(seed + n + 4));
@@ -370,7 +436,7 @@ int main(void) {
         for (uint32_t round = 0; round < (test_full() ? 20 : 1); round++)
                 for (uint32_t n : ranks)
                         for (uint32_t k : workers)
-                                for (uint32_t window = 1; window <= 2; window++, i++)
+                                for (uint32_t window = 1; window <= (k == 19 ? 1u : 2u); window++, i++)
                                         run(n, k, 1 + i / 2 % COMMS_MAX, window,
                                             i % 3 ? EMULATOR_JITTER | EMULATOR_WATCH : EMULATOR_WATCH, n == 8 ? 6 : 12,
                                             mix(seed + 50 + i) | 1);
