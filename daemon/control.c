@@ -14,6 +14,7 @@
 #include "daemon/control_answer.h"
 #include "daemon/control_drain.h"
 #include "daemon/control_rows.h"
+#include "daemon/control_topology.h"
 #include "daemon/listener.h"
 #include "daemon/manager.h"
 #include "daemon/metrics.h"
@@ -54,6 +55,7 @@ struct control {
         struct listener *listener;
         struct control_client *clients; /* utlist */
         unsigned int n_clients;
+        struct control_topology topology;
 };
 
 static struct control_client *control_client_free(struct control_client *client) {
@@ -142,6 +144,19 @@ static void control_client_reload(struct control_client *client) {
 
         if (manager_reload(client->control->manager, error) < 0)
                 control_answer_fail(&client->answer, RMX_E_INVALID, error);
+        else
+                control_topology_deinit(&client->control->topology);
+        control_client_answer(client);
+}
+
+static void control_client_topology(struct control_client *client) {
+        struct control_topology *topology = &client->control->topology;
+
+        if (control_topology_look(topology, client->control->manager) < 0)
+                control_answer_fail(&client->answer, RMX_E_INTERNAL,
+                                    "railmuxd cannot look at this machine; see its log");
+        else
+                control_answer_topology(&client->answer, topology->text, topology->length);
         control_client_answer(client);
 }
 
@@ -230,6 +245,9 @@ static void control_client_serve(struct control_client *client, const Railmux__C
                 }
                 control_rows_gpus(&client->answer, manager);
                 break;
+        case RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY:
+                control_client_topology(client);
+                return;
         case RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION:
                 control_rows_version(&client->answer);
                 break;
@@ -341,6 +359,7 @@ struct control *control_free(struct control *control) {
         control->listener = listener_free(control->listener);
         DL_FOREACH_SAFE(control->clients, client, next)
         control_client_free(client);
+        control_topology_deinit(&control->topology);
         free(control);
         return NULL;
 }

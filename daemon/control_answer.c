@@ -137,6 +137,22 @@ void control_answer_add(struct control_answer *answer, enum control_rows kind, P
         answer->bytes += bytes;
 }
 
+void control_answer_topology(struct control_answer *answer, const char *text, size_t length) {
+        while (length > 0) {
+                Railmux__Control__Reply *reply = control_answer_next(answer);
+                size_t piece = length < CONTROL_REPLY_BYTES ? length : CONTROL_REPLY_BYTES;
+                char *copy = reply ? strndup(text, piece) : NULL;
+
+                if (!copy) {
+                        answer->error = -ENOMEM;
+                        return;
+                }
+                reply->topology = copy;
+                text += piece;
+                length -= piece;
+        }
+}
+
 void control_answer_fail(struct control_answer *answer, uint32_t code, const char *message) {
         Railmux__Control__Reply *reply;
 

@@ -26,6 +26,8 @@ char *control_answer_text(struct control_answer *answer, const char *format, ...
 void *control_answer_array(struct control_answer *answer, size_t n);
 /* Appends a row, taking it over in any case. */
 void control_answer_add(struct control_answer *answer, enum control_rows kind, ProtobufCMessage *row);
+/* The next part of the graph's text, as many replies as it takes. */
+void control_answer_topology(struct control_answer *answer, const char *text, size_t length);
 /* The reply that single values go into: the first one. NULL after an error. */
 Railmux__Control__Reply *control_answer_first(struct control_answer *answer);
 /* Replaces everything by a refusal. */

@@ -67,10 +67,20 @@ static int host_gpu(struct topology *topology, uint32_t index, uint32_t n_numa) 
         return r;
 }
 
+int topology_add_emulated(struct topology *topology, uint32_t n_gpus) {
+        uint32_t n_numa = topology->n_nodes;
+        int r = 0;
+
+        if (n_gpus < 1 || n_gpus > TOPOLOGY_GPUS_MAX || n_numa < 1 || topology_count(topology, TOPOLOGY_NUMA) != n_numa)
+                return TOPOLOGY_E_INVALID;
+        for (uint32_t i = 0; !r && i < n_gpus; i++)
+                r = host_gpu(topology, i, n_numa);
+        return r;
+}
+
 int topology_host(uint32_t n_gpus, struct topology **ret_topology) {
         _cleanup_(hwloc_freep) hwloc_topology_t hwloc = NULL;
         _cleanup_(topology_freep) struct topology *topology = NULL;
-        uint32_t n_numa;
         int r;
 
         if (n_gpus < 1 || n_gpus > TOPOLOGY_GPUS_MAX)
@@ -81,11 +91,8 @@ int topology_host(uint32_t n_gpus, struct topology **ret_topology) {
         r = topology_new(&topology);
         if (!r)
                 r = host_cpus(topology, hwloc);
-        if (r)
-                return r;
-        n_numa = topology->n_nodes; /* nothing else is in there yet */
-        for (uint32_t i = 0; !r && i < n_gpus; i++)
-                r = host_gpu(topology, i, n_numa);
+        if (!r)
+                r = topology_add_emulated(topology, n_gpus);
         if (r)
                 return r;
         *ret_topology = topology;

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 int topology_new(struct topology **ret_topology) {
         struct topology *topology = calloc(1, sizeof(*topology));
@@ -32,6 +33,14 @@ struct topology *topology_free(struct topology *topology) {
         return NULL;
 }
 
+void topology_text_set(char *out, size_t size, const char *text) {
+        size_t length = strnlen(text, size - 1);
+
+        for (size_t i = 0; i < length; i++)
+                out[i] = text[i] < ' ' || text[i] > '~' ? '?' : text[i];
+        memset(out + length, 0, size - length);
+}
+
 int topology_add_node(struct topology *topology, const struct topology_node *node, uint32_t *ret_position) {
         struct topology_node *nodes;
         uint32_t position = topology->n_nodes;
@@ -48,7 +57,10 @@ int topology_add_node(struct topology *topology, const struct topology_node *nod
                 return -ENOMEM;
         topology->nodes = nodes;
         nodes[position] = *node;
-        nodes[position].name[sizeof(nodes[position].name) - 1] = 0;
+        topology_text_set(nodes[position].name, sizeof(nodes[position].name), node->name);
+        topology_text_set(nodes[position].pci, sizeof(nodes[position].pci), node->pci);
+        topology_text_set(nodes[position].netdev, sizeof(nodes[position].netdev), node->netdev);
+        topology_text_set(nodes[position].rdma, sizeof(nodes[position].rdma), node->rdma);
         topology->n_nodes++;
         *ret_position = position;
         return 0;
@@ -59,7 +71,8 @@ int topology_add_link(struct topology *topology, const struct topology_link *lin
         struct topology_link *links;
 
         if (link->kind < TOPOLOGY_LINK_LOCAL || link->kind >= TOPOLOGY_LINK_KIND_COUNT || link->a == link->b ||
-            link->a >= topology->n_nodes || link->b >= topology->n_nodes)
+            link->a >= topology->n_nodes || link->b >= topology->n_nodes ||
+            link->bytes_per_second > TOPOLOGY_RATE_MAX || topology->n_links >= TOPOLOGY_LINKS_MAX)
                 return TOPOLOGY_E_INVALID;
         if (link->a > link->b) {
                 added.a = link->b;
@@ -80,6 +93,13 @@ int topology_add_link(struct topology *topology, const struct topology_link *lin
 uint32_t topology_find(const struct topology *topology, enum topology_node_kind kind, uint32_t index) {
         for (uint32_t i = 0; i < topology->n_nodes; i++)
                 if (topology->nodes[i].kind == kind && topology->nodes[i].index == index)
+                        return i;
+        return TOPOLOGY_NONE;
+}
+
+uint32_t topology_find_pci(const struct topology *topology, enum topology_node_kind kind, const char *pci) {
+        for (uint32_t i = 0; i < topology->n_nodes && pci[0]; i++)
+                if (topology->nodes[i].kind == kind && strcmp(topology->nodes[i].pci, pci) == 0)
                         return i;
         return TOPOLOGY_NONE;
 }
@@ -114,18 +134,60 @@ bool topology_full_mesh(const struct topology *topology) {
         return true;
 }
 
-const char *topology_link_kind_name(uint32_t kind) {
-        static const char *const names[TOPOLOGY_LINK_KIND_COUNT] = {
-                [TOPOLOGY_LINK_LOCAL] = "local",
-                [TOPOLOGY_LINK_MEMORY] = "memory",
-                [TOPOLOGY_LINK_DIRECT] = "direct",
-                [TOPOLOGY_LINK_NUMA] = "numa",
-        };
+static const char *const node_kinds[TOPOLOGY_NODE_KIND_COUNT] = {
+        [TOPOLOGY_NUMA] = "numa",     [TOPOLOGY_GPU] = "gpu",   [TOPOLOGY_NIC] = "nic",
+        [TOPOLOGY_SWITCH] = "switch", [TOPOLOGY_ROOT] = "root", [TOPOLOGY_NETWORK] = "network",
+};
 
-        return kind < TOPOLOGY_LINK_KIND_COUNT && names[kind] ? names[kind] : "?";
+static const char *const link_kinds[TOPOLOGY_LINK_KIND_COUNT] = {
+        [TOPOLOGY_LINK_LOCAL] = "local",   [TOPOLOGY_LINK_MEMORY] = "memory", [TOPOLOGY_LINK_DIRECT] = "direct",
+        [TOPOLOGY_LINK_NUMA] = "numa",     [TOPOLOGY_LINK_PCI] = "pci",       [TOPOLOGY_LINK_XGMI] = "xgmi",
+        [TOPOLOGY_LINK_NVLINK] = "nvlink", [TOPOLOGY_LINK_PORT] = "port",
+};
+
+const char *topology_node_kind_name(uint32_t kind) {
+        return kind < TOPOLOGY_NODE_KIND_COUNT && node_kinds[kind] ? node_kinds[kind] : "?";
 }
 
-/* One round more of links than `from` has: the widest ways to everything that it reaches. GPUs pass nothing on. */
+const char *topology_link_kind_name(uint32_t kind) {
+        return kind < TOPOLOGY_LINK_KIND_COUNT && link_kinds[kind] ? link_kinds[kind] : "?";
+}
+
+uint32_t topology_node_kind_find(const char *name, size_t length) {
+        for (uint32_t kind = TOPOLOGY_NUMA; kind < TOPOLOGY_NODE_KIND_COUNT; kind++)
+                if (strlen(node_kinds[kind]) == length && memcmp(node_kinds[kind], name, length) == 0)
+                        return kind;
+        return 0;
+}
+
+uint32_t topology_link_kind_find(const char *name) {
+        for (uint32_t kind = TOPOLOGY_LINK_LOCAL; kind < TOPOLOGY_LINK_KIND_COUNT; kind++)
+                if (strcmp(link_kinds[kind], name) == 0)
+                        return kind;
+        return 0;
+}
+
+const char *topology_vendor_name(uint32_t vendor) {
+        static const struct {
+                uint32_t vendor;
+                const char *name;
+        } names[] = {
+                {0x1002, "AMD"},      {0x1022, "AMD"},      {0x10de, "NVIDIA"},   {0x8086, "Intel"},
+                {0x14e4, "Broadcom"}, {0x15b3, "Mellanox"}, {0x1dd8, "Pensando"}, {0x1af4, "virtio"},
+        };
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+                if (names[i].vendor == vendor)
+                        return names[i].name;
+        return "";
+}
+
+/* A device is the end of a way, never its middle. */
+static bool passes(const struct topology_node *node) {
+        return node->kind == TOPOLOGY_NUMA || node->kind == TOPOLOGY_SWITCH || node->kind == TOPOLOGY_ROOT;
+}
+
+/* One round more of links than `from` has: the widest ways to everything that it reaches. */
 static bool path_round(const struct topology *topology, uint32_t start, const uint64_t *from, uint64_t *to,
                        uint32_t *via) {
         bool found = false;
@@ -138,7 +200,7 @@ static bool path_round(const struct topology *topology, uint32_t start, const ui
                         uint32_t a = way ? link->b : link->a, b = way ? link->a : link->b;
                         uint64_t narrowest = from[a] < wide ? from[a] : wide;
 
-                        if (a != start && topology->nodes[a].kind == TOPOLOGY_GPU)
+                        if (a != start && !passes(&topology->nodes[a]))
                                 continue;
                         if (narrowest > to[b]) {
                                 to[b] = narrowest;

@@ -36,7 +36,7 @@ RULES = {
     "client/hip": ["util", "ring", "proto", "client", "gpu/device"],
     "client/nccl": [],
     "tools": [],
-    "tools/ctl": ["util", "proto"],
+    "tools/ctl": ["util", "proto", "topology"],
     "tools/perf": ["util"],
     "tools/perf/hip": ["tools/perf", "gpu/device"],
     "tools/sim": ["util", "topology", "plan"],

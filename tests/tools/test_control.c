@@ -22,6 +22,8 @@
 #include "railmux/railmux.h"
 #include "ring/ring.h"
 #include "tests/scratch.h"
+#include "topology/topology.h"
+#include "topology/xml.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -401,6 +403,78 @@ static void test_reload(void **state) {
         forget(reply);
 }
 
+/* The text of all replies to one question. */
+static char *topology_text(struct fixture *f, unsigned int *ret_replies) {
+        int fd = dial(f);
+        char *text = strdup("");
+        bool more = true;
+
+        *ret_replies = 0;
+        ask(f, fd, RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY);
+        while (more) {
+                Reply *reply = receive(f, fd);
+                char *longer = NULL;
+
+                assert_int_equal(reply->code, 0);
+                assert_true(asprintf(&longer, "%s%s", text, reply->topology) >= 0);
+                free(text);
+                text = longer;
+                more = reply->more;
+                forget(reply);
+                ++*ret_replies;
+        }
+        close(fd);
+        spin(f);
+        return text;
+}
+
+/* The graph has as many emulated GPUs as are served; it is looked at once, and again after a reload. */
+static void test_topology(void **state) {
+        struct fixture *f = *state;
+        char *text, error[TOPOLOGY_ERROR_MAX] = "";
+        struct topology *graph = NULL;
+        unsigned int n;
+
+        text = topology_text(f, &n);
+        assert_int_equal(n, 1);
+        if (topology_xml_read("text", text, strlen(text), &graph, error))
+                fail_msg("%s", error);
+        assert_int_equal(topology_count(graph, TOPOLOGY_GPU), 3);
+        assert_true(topology_count(graph, TOPOLOGY_NUMA) >= 1);
+        assert_true(topology_full_mesh(graph));
+        graph = topology_free(graph);
+        free(text);
+
+        f->manager->n_gpus = 50; /* more links than fit into one packet */
+        text = topology_text(f, &n);
+        assert_int_equal(n, 1); /* looked at already */
+        free(text);
+        write_config(f, "log: {level: error}\n");
+        forget(query(f, RAILMUX__CONTROL__REQUEST__BODY_RELOAD));
+        text = topology_text(f, &n);
+        assert_true(n > 1);
+        if (topology_xml_read("text", text, strlen(text), &graph, error))
+                fail_msg("%s", error);
+        assert_int_equal(topology_count(graph, TOPOLOGY_GPU), 50);
+        assert_true(topology_full_mesh(graph));
+        graph = topology_free(graph);
+        free(text);
+        f->manager->n_gpus = 3;
+}
+
+/* A machine that cannot be looked at is a refusal. */
+static void test_topology_refused(void **state) {
+        struct fixture *f = *state;
+        Reply *reply;
+
+        f->manager->n_gpus = TOPOLOGY_GPUS_MAX + 1;
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY);
+        assert_int_equal(reply->code, RMX_E_INTERNAL);
+        assert_non_null(strstr(reply->message, "see its log"));
+        forget(reply);
+        f->manager->n_gpus = 3;
+}
+
 static void test_log_level(void **state) {
         struct fixture *f = *state;
         Request request = RAILMUX__CONTROL__REQUEST__INIT;
@@ -433,6 +507,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_places, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_reload, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_topology, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_topology_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_log_level, setup, teardown),
         };
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -415,6 +416,151 @@ static void test_refused(void **state) {
         json_decref(document);
 }
 
+/* ---- topology ---- */
+
+static void write_file(const struct fixture *f, const char *name, const char *text, mode_t mode, char path[256]) {
+        FILE *file;
+
+        snprintf(path, 256, "%s/%s", f->dir, name);
+        file = fopen(path, "we");
+        assert_non_null(file);
+        assert_true(fputs(text, file) >= 0);
+        assert_int_equal(fchmod(fileno(file), mode), 0);
+        assert_int_equal(fclose(file), 0);
+}
+
+static char *read_file(const char *path) {
+        char *text = calloc(1, OUTPUT_MAX);
+        FILE *file = fopen(path, "re");
+
+        assert_non_null(text);
+        assert_non_null(file);
+        assert_true(fread(text, 1, OUTPUT_MAX - 1, file) > 0);
+        fclose(file);
+        return text;
+}
+
+/* The daemon's text comes in two pieces; the document is what the schema says. */
+static void test_topology(void **state) {
+        Reply a = new_reply(), b = new_reply(), *const replies[] = {&a, &b}, *const half[] = {&b};
+        char *text = read_file(FIXTURES_DIR "/mi300x-8x4.xml"), *second = strdup(text + 1000);
+        struct fixture *f = *state;
+        json_t *document, *body;
+
+        text[1000] = '\0';
+        a.more = true;
+        a.topology = text;
+        b.topology = second;
+        assert_int_equal(RUN(f, replies, 2, "--control", f->path, "topology"), 0);
+        assert_int_equal(f->request->body_case, RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY);
+        assert_non_null(strstr(f->out, "192 CPUs, 2 NUMA nodes, 8 GPUs, 4 NICs, 4 rails\n"));
+        assert_non_null(strstr(f->out, "   3  nic3  ionic_3  enp98s0  numa1  50.0  6-7\n"));
+        assert_int_equal(RUN(f, replies, 2, "--control", f->path, "--json", "topology"), 0);
+        document = checked_document(f, "topology");
+        body = json_object_get(document, "topology");
+        assert_int_equal(json_array_size(json_object_get(body, "links")), 49);
+        assert_int_equal(json_array_size(json_object_get(body, "gpu_rails")), 8);
+        json_decref(document);
+        assert_int_equal(RUN(f, half, 1, "--control", f->path, "topology"), 3);
+        assert_non_null(strstr(f->err, "the graph in railmuxd's answer cannot be read: railmuxd:1:"));
+        free(text);
+        free(second);
+}
+
+/* Every fixture as a document; nobody listens. */
+static void test_topology_files(void **state) {
+        static const char *const names[] = {"mi300x-8x8", "mi300x-8x0",           "h200-8x8", "soft-roce", "more-nics",
+                                            "hwloc",      "pci-2s-2rp-split-flat"};
+        struct fixture *f = *state;
+        char path[256], xml[256], *text;
+
+        close(f->listen_fd);
+        f->listen_fd = -1;
+        snprintf(xml, sizeof(xml), "%s/out.xml", f->dir);
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+                snprintf(path, sizeof(path), "%s/%s.xml", FIXTURES_DIR, names[i]);
+                assert_int_equal(RUN(f, NULL, 0, "topology", "--from", path, "--json"), 0);
+                json_decref(checked_document(f, "topology"));
+                assert_int_equal(RUN(f, NULL, 0, "topology", "--from", path), 0);
+                assert_non_null(strstr(f->out, " GPUs, "));
+                /* Written to a file and to the output it is the same, and as a graph of its own too. */
+                assert_int_equal(RUN(f, NULL, 0, "topology", "--from", path, "--xml", xml), 0);
+                assert_string_equal(f->out, "");
+                text = read_file(xml);
+                assert_int_equal(RUN(f, NULL, 0, "topology", "--from", xml, "--xml", "-"), 0);
+                assert_string_equal(f->out, text);
+                free(text);
+        }
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--here", "--json"), 0);
+        json_decref(checked_document(f, "topology"));
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", path, "--dot"), 0);
+        assert_int_equal(strncmp(f->out, "graph topology {", 16), 0);
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", path, "--xml", "/nowhere/x"), 1);
+        assert_non_null(strstr(f->err, "cannot write /nowhere/x: No such file"));
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", "/nowhere/x"), 1);
+        assert_non_null(strstr(f->err, "/nowhere/x: No such file"));
+        write_file(f, "bad.xml", "<railmux-topology version=\"1\">\n <gpu index=\"one\"/>\n</railmux-topology>\n", 0600,
+                   path);
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--json", "--from", path), 1);
+        assert_non_null(strstr(f->err, "bad.xml:2:2: index=\"one\"; allowed: a number from 0"));
+        json_decref(checked_document(f, "error"));
+}
+
+static void test_topology_usage(void **state) {
+        static const char *const wrong[][6] = {
+                {"topology", "--json", "--dot", NULL},
+                {"topology", "--xml", "-", "--svg", "-", NULL},
+                {"topology", "--from", "x", "--here", NULL},
+                {"gpus", "--here", NULL},
+                {"topology", "--from", NULL},
+                {"status", "--dot", NULL},
+                {"gpus", "--from", "x", NULL},
+                {"topology", "x", NULL},
+        };
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                assert_int_equal(run(f, wrong[i], NULL, 0), 2);
+                assert_string_equal(f->out, "");
+                assert_non_null(strstr(f->err, "--help"));
+        }
+}
+
+/* A program named dot that shows what it got; one that fails; one that draws nothing; none. */
+static void test_topology_svg(void **state) {
+        struct fixture *f = *state;
+        char dot[256], svg[256], from[256], *text, *path = strdup(getenv("PATH"));
+
+        snprintf(from, sizeof(from), "%s/soft-roce.xml", FIXTURES_DIR);
+        snprintf(svg, sizeof(svg), "%s/out.svg", f->dir);
+        write_file(f, "dot",
+                   "#!/bin/sh\n[ \"$*\" = -Tsvg ] && echo '<svg>' && while read -r line; do echo \"$line\"; done\n",
+                   0755, dot);
+        assert_int_equal(setenv("PATH", f->dir, 1), 0);
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--svg", svg), 0);
+        assert_string_equal(f->out, "");
+        text = read_file(svg);
+        assert_int_equal(strncmp(text, "<svg>\ngraph topology {\n", 23), 0);
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--svg", "-"), 0);
+        assert_string_equal(f->out, text);
+
+        write_file(f, "dot", "#!/bin/sh\necho '<svg'\nexit 1\n", 0755, dot);
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--svg", svg), 1);
+        assert_non_null(strstr(f->err, "dot has failed"));
+        write_file(f, "dot", "#!/bin/sh\n", 0755, dot);
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--svg", svg), 1);
+        assert_non_null(strstr(f->err, "dot has failed"));
+        assert_int_equal(unlink(dot), 0);
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--svg", svg), 1);
+        assert_non_null(strstr(f->err, "dot is not installed (package graphviz)"));
+        assert_int_equal(setenv("PATH", path, 1), 0);
+        free(path);
+        path = read_file(svg); /* what was there is there */
+        assert_string_equal(path, text);
+        free(path);
+        free(text);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_usage, setup, teardown),
@@ -424,6 +570,10 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_several_frames, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_documents, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_topology, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_topology_files, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_topology_usage, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_topology_svg, setup, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* What people and programs get to see, to the letter. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/cmocka_all.h"
 
+#include "tools/ctl/graph.h"
 #include "tools/ctl/ranks.h"
 #include "tools/ctl/show.h"
 #include "tools/ctl/table.h"
+#include "topology/rails.h"
+#include "topology/topology.h"
 
 typedef Railmux__Control__Member Member;
 typedef Railmux__Control__Comm Comm;
@@ -221,6 +225,135 @@ static void test_metrics(void **state) {
                      "railmux_calls_total 12\n");
 }
 
+/* One machine with all that the tree has to show: a switch, a NIC with a place and one without, two links between GPUs.
+ */
+static const char graph_text[] =
+        "<railmux-topology version=\"1\" cpus=\"12\"><numa index=\"0\" name=\"numa0\" cpus=\"8\" "
+        "memory=\"1073741824\"/>"
+        "<numa index=\"1\" name=\"DRAM\" cpus=\"4\"/>"
+        "<switch index=\"0\" numa=\"0\" name=\"0000:01:00.0\" pci=\"0000:01:00.0\"/>"
+        "<gpu index=\"0\" numa=\"0\" name=\"0000:02:00.0\" pci=\"0000:02:00.0\" vendor=\"1002\" memory=\"2147483648\"/>"
+        "<gpu index=\"1\" numa=\"1\" name=\"big\" pci=\"0000:42:00.0\" vendor=\"abcd\"/>"
+        "<nic index=\"0\" numa=\"0\" name=\"mlx5_0\" pci=\"0000:03:00.0\" vendor=\"15b3\" netdev=\"eth0\" "
+        "rdma=\"mlx5_0\"/>"
+        "<nic index=\"1\" name=\"rxe0\" netdev=\"veth0\" rdma=\"rxe0\"/><network index=\"0\"/>"
+        "<link a=\"numa0\" b=\"numa1\" kind=\"numa\"/>"
+        "<link a=\"numa0\" b=\"switch0\" kind=\"pci\" bytes_per_second=\"31507692304\" width=\"16\" generation=\"4\"/>"
+        "<link a=\"switch0\" b=\"gpu0\" kind=\"pci\" bytes_per_second=\"31507692304\" width=\"16\" generation=\"4\"/>"
+        "<link a=\"switch0\" b=\"nic0\" kind=\"pci\"/><link a=\"numa1\" b=\"gpu1\" kind=\"xgmi\" "
+        "bytes_per_second=\"36000000000\"/>"
+        "<link a=\"nic0\" b=\"network0\" kind=\"port\" bytes_per_second=\"50000000000\"/>"
+        "<link a=\"nic1\" b=\"network0\" kind=\"port\"/>"
+        "<link a=\"gpu0\" b=\"gpu1\" kind=\"xgmi\" bytes_per_second=\"64000000000\"/></railmux-topology>";
+
+static void test_topology(void **state) {
+        struct answer answer = ANSWER_INIT;
+        struct show_options options = {.ranks = false};
+        char error[ANSWER_ERROR_MAX] = "", *text = NULL;
+        size_t size = 0;
+        json_t *json;
+        FILE *out;
+
+        (void)state;
+        assert_int_equal(show_topology(&answer, &options, stdout), -EBADMSG);
+        assert_int_equal(graph_of_daemon(&answer, error), -EBADMSG);
+        assert_non_null(strstr(error, "it is not there"));
+        answer.topology = strdup("<railmux-topology version=\"9\"/>");
+        answer.topology_length = strlen(answer.topology);
+        assert_int_equal(graph_of_daemon(&answer, error), -EBADMSG);
+        assert_non_null(strstr(error, "railmuxd:1:1: version=\"9\"; allowed: 1"));
+        free(answer.topology);
+        answer.topology = strdup(graph_text);
+        answer.topology_length = strlen(answer.topology);
+        assert_int_equal(graph_of_daemon(&answer, error), 0);
+        assert_shown(show_topology, &answer, &options,
+                     "12 CPUs, 2 NUMA nodes, 2 GPUs, 2 NICs, 2 rails\n"
+                     "\n"
+                     "numa0  8 CPUs, 1 GiB\n"
+                     "  switch0  0000:01:00.0, PCIe 4.0 x16 31.5 GB/s\n"
+                     "    gpu0  0000:02:00.0, AMD, 2 GiB, PCIe 4.0 x16 31.5 GB/s, rail 0\n"
+                     "    nic0  mlx5_0, 0000:03:00.0, Mellanox, eth0, pci, rail 0\n"
+                     "numa1  DRAM, 4 CPUs\n"
+                     "  gpu1  big, 0000:42:00.0, xgmi 36.0 GB/s, rail 1\n"
+                     "elsewhere, or nobody knows where\n"
+                     "  nic1  rxe0, veth0, rail 1\n"
+                     "\n"
+                     "LINKS        NUMBER  GB/s EACH  TOGETHER\n"
+                     "numa              1          ?         ?\n"
+                     "pci 4.0 x16       2       31.5      63.0\n"
+                     "pci               1          ?         ?\n"
+                     "xgmi              1       36.0      36.0\n"
+                     "xgmi              1       64.0      64.0\n"
+                     "port              1       50.0      50.0\n"
+                     "port              1          ?         ?\n"
+                     "\n"
+                     "RAIL  NIC   RDMA    NETDEV  NUMA   GB/s  GPUS\n"
+                     "   0  nic0  mlx5_0  eth0    numa0  50.0  0\n"
+                     "   1  nic1  rxe0    veth0   -         ?  1\n");
+        json = json_topology(&answer);
+        assert_int_equal(json_array_size(json_object_get(json, "nodes")), 8);
+        assert_int_equal(json_array_size(json_object_get(json, "links")), 8);
+        assert_int_equal(json_array_size(json_object_get(json, "rails")), 2);
+        assert_string_equal(
+                json_string_value(json_object_get(json_array_get(json_object_get(json, "nodes"), 4), "vendor")),
+                "abcd");
+        assert_true(json_is_null(json_object_get(json_array_get(json_object_get(json, "nodes"), 6), "numa")));
+        json_decref(json);
+
+        out = open_memstream(&text, &size);
+        assert_non_null(out);
+        assert_int_equal(graph_to_dot(&answer, out), 0);
+        fclose(out);
+        assert_int_equal(strncmp(text, "graph topology {", 16), 0);
+        assert_non_null(
+                strstr(text, "label=\"GB/s each way; numa gray50; pci black; xgmi firebrick; port royalblue\""));
+        assert_non_null(strstr(
+                text, "gpu0 [shape=box,style=filled,fillcolor=lightgoldenrod,label=\"gpu0\\nAMD\\n0000:02:00.0"));
+        assert_non_null(strstr(text, "  numa0 -- switch0 [color=black,label=\"31.51\"];"));
+        assert_non_null(strstr(text, "  gpu0 -- gpu1 [color=firebrick,constraint=false];"));
+        free(text);
+        answer_deinit(&answer);
+}
+
+/* Chains, rings and words that Graphviz and terminals would take for more: shown once each, and quoted. */
+static void test_topology_odd(void **state) {
+        struct show_options options = {.ranks = false};
+        struct topology_node node = {.kind = TOPOLOGY_SWITCH, .numa = TOPOLOGY_NONE, .name = "\"];\\ \033[31m"};
+        struct topology_link link = {.kind = TOPOLOGY_LINK_PCI};
+        struct answer answer = ANSWER_INIT;
+        char *text = NULL;
+        unsigned int n = 0;
+        uint32_t position;
+        size_t size = 0;
+        FILE *out;
+
+        (void)state;
+        assert_int_equal(topology_new(&answer.graph), 0);
+        for (; node.index < 100; node.index++)
+                assert_int_equal(topology_add_node(answer.graph, &node, &position), 0);
+        for (link.b = 1; link.b < 100; link.a = link.b++)
+                assert_int_equal(topology_add_link(answer.graph, &link), 0);
+        assert_int_equal(
+                topology_add_link(answer.graph, &(struct topology_link){.a = 0, .b = 99, .kind = TOPOLOGY_LINK_PCI}),
+                0);
+        assert_int_equal(topology_rails_new(answer.graph, &answer.rails), 0);
+        out = open_memstream(&text, &size);
+        assert_int_equal(show_topology(&answer, &options, out), 0);
+        fclose(out);
+        for (const char *p = text; (p = strstr(p, "switch")); p++)
+                n++;
+        assert_int_equal(n, 100);
+        assert_null(strchr(text, '\033'));
+        free(text);
+        out = open_memstream(&text, &size);
+        snprintf(answer.graph->nodes[7].rdma, sizeof(answer.graph->nodes[7].rdma), "a\"b\\");
+        assert_int_equal(graph_to_dot(&answer, out), 0);
+        fclose(out);
+        assert_non_null(strstr(text, "label=\"switch7\\n\\\"];\\\\ ?[31m\\na\\\"b\\\\\"];"));
+        free(text);
+        answer_deinit(&answer);
+}
+
 /* A name that is no UTF-8 must not cost the document. */
 static void test_json_text(void **state) {
         Railmux__Control__Session session = RAILMUX__CONTROL__SESSION__INIT, *rows[] = {&session};
@@ -239,8 +372,9 @@ static void test_json_text(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_ranks),  cmocka_unit_test(test_table),   cmocka_unit_test(test_comms),
-                cmocka_unit_test(test_status), cmocka_unit_test(test_metrics), cmocka_unit_test(test_json_text),
+                cmocka_unit_test(test_ranks),    cmocka_unit_test(test_table),        cmocka_unit_test(test_comms),
+                cmocka_unit_test(test_status),   cmocka_unit_test(test_metrics),      cmocka_unit_test(test_json_text),
+                cmocka_unit_test(test_topology), cmocka_unit_test(test_topology_odd),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,8 @@
 
 #include "proto/frame.h"
 #include "railmux/railmux.h"
+#include "topology/rails.h"
+#include "topology/topology.h"
 #include "util/cleanup.h"
 #include "util/clock.h"
 #include <errno.h>
@@ -29,6 +31,21 @@ static int answer_append(void ***rows, size_t *n, void *const *more, size_t n_mo
 
 #define APPEND(answer, reply, rows)                                                                                    \
         answer_append((void ***)&(answer)->rows, &(answer)->n_##rows, (void *const *)(reply)->rows, (reply)->n_##rows)
+
+static int answer_append_text(struct answer *answer, const char *text) {
+        size_t length = strlen(text);
+        char *grown;
+
+        if (!length)
+                return 0;
+        grown = realloc(answer->topology, answer->topology_length + length + 1);
+        if (!grown)
+                return -ENOMEM;
+        memcpy(grown + answer->topology_length, text, length + 1);
+        answer->topology = grown;
+        answer->topology_length += length;
+        return 0;
+}
 
 /* Takes reply over in any case. */
 static int answer_add(struct answer *answer, Railmux__Control__Reply *reply) {
@@ -57,6 +74,7 @@ static int answer_add(struct answer *answer, Railmux__Control__Reply *reply) {
         r |= APPEND(answer, reply, comms);
         r |= APPEND(answer, reply, gpus);
         r |= APPEND(answer, reply, metrics);
+        r |= answer_append_text(answer, reply->topology);
         return r ? -ENOMEM : 0;
 }
 
@@ -69,6 +87,9 @@ void answer_deinit(struct answer *answer) {
         free(answer->comms);
         free(answer->gpus);
         free(answer->metrics);
+        free(answer->topology);
+        topology_free(answer->graph);
+        free(answer->rails);
         *answer = (struct answer)ANSWER_INIT;
 }
 

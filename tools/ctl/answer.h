@@ -12,6 +12,9 @@ enum {
         ANSWER_E_BROKEN,    /* no, late or senseless answer */
 };
 
+struct topology;
+struct topology_rails;
+
 struct answer {
         Railmux__Control__Reply **replies;
         size_t n_replies;
@@ -28,6 +31,11 @@ struct answer {
         Railmux__Control__Gpu **gpus;
         Railmux__Control__Metric **metrics; /* in the order they came */
         size_t n_tenants, n_sessions, n_comms, n_gpus, n_metrics;
+
+        char *topology; /* text of the graph, from all replies */
+        size_t topology_length;
+        struct topology *graph; /* what was made of it (graph.c) */
+        struct topology_rails *rails;
 };
 #define ANSWER_INIT                                                                                                    \
         { 0 }

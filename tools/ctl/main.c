@@ -3,6 +3,7 @@
 #include "proto/frame.h"
 #include "railmux/railmux.h"
 #include "tools/ctl/answer.h"
+#include "tools/ctl/graph.h"
 #include "tools/ctl/show.h"
 #include "util/result.h"
 #include <errno.h>
@@ -17,34 +18,41 @@
 #define DRAIN_MS        45000 /* above railmuxd's own bound */
 
 enum {
-        EXIT_REFUSED = 1, /* railmuxd says no, or something was lost */
+        EXIT_REFUSED = 1, /* railmuxd says no, something was lost, or a file cannot be read or written */
         EXIT_USAGE = 2,
         EXIT_UNREACHABLE = 3, /* no railmuxd, or no answer */
 };
 
-static const char help[] = "railmuxctl [OPTIONS] COMMAND\n"
-                           "\n"
-                           "Looks into railmuxd and steers it.\n"
-                           "\n"
-                           "  status           is everything well; executors; what needs attention\n"
-                           "  tenants          what each tenant holds, and its limits\n"
-                           "  sessions         connected client processes\n"
-                           "  comms [--ranks]  communicators, their ranks' last sequences, whom they wait for\n"
-                           "  gpus             GPUs and their executors\n"
-                           "  metrics          counters in Prometheus' text format\n"
-                           "  version          versions of program, daemon and protocols\n"
-                           "  drain EXECUTOR   replace an executor, named as status shows it; communicators go on\n"
-                           "  reload           read the configuration again\n"
-                           "  log-level LEVEL  error, warning, notice, info or debug, until the next reload\n"
-                           "\n"
-                           "  --control PATH   control socket (default $RAILMUX_CONTROL, else " DEFAULT_CONTROL ")\n"
-                           "  --json           one JSON document instead of a table\n"
-                           "  --ranks          comms: a line for every rank\n"
-                           "  --version        print the version of railmuxctl\n"
-                           "  --help           print this\n"
-                           "\n"
-                           "Exit status: 0 done, 1 refused by railmuxd, or communicators were lost, 2 wrong usage, 3 "
-                           "railmuxd cannot be reached.\n";
+static const char help[] =
+        "railmuxctl [OPTIONS] COMMAND\n"
+        "\n"
+        "Looks into railmuxd and steers it.\n"
+        "\n"
+        "  status           is everything well; executors; what needs attention\n"
+        "  tenants          what each tenant holds, and its limits\n"
+        "  sessions         connected client processes\n"
+        "  comms [--ranks]  communicators, their ranks' last sequences, whom they wait for\n"
+        "  gpus             GPUs and their executors\n"
+        "  topology         this machine as a graph: what hangs on what, links, rails\n"
+        "  metrics          counters in Prometheus' text format\n"
+        "  version          versions of program, daemon and protocols\n"
+        "  drain EXECUTOR   replace an executor, named as status shows it; communicators go on\n"
+        "  reload           read the configuration again\n"
+        "  log-level LEVEL  error, warning, notice, info or debug, until the next reload\n"
+        "\n"
+        "  --control PATH   control socket (default $RAILMUX_CONTROL, else " DEFAULT_CONTROL ")\n"
+        "  --json           one JSON document instead of a table\n"
+        "  --ranks          comms: a line for every rank\n"
+        "  --from FILE      topology: of a file (railmux' or hwloc's XML); nobody is asked\n"
+        "  --here           topology: as railmuxctl itself sees this machine; nobody is asked\n"
+        "  --xml FILE       topology: write it as XML instead (-: standard output)\n"
+        "  --svg FILE       topology: draw it with Graphviz\n"
+        "  --dot            topology: what Graphviz draws from\n"
+        "  --version        print the version of railmuxctl\n"
+        "  --help           print this\n"
+        "\n"
+        "Exit status: 0 done; 1 refused by railmuxd, communicators were lost, or a file cannot be read "
+        "or written; 2 wrong usage; 3 railmuxd cannot be reached.\n";
 
 static const struct command {
         const char *name;
@@ -59,6 +67,7 @@ static const struct command {
         {"sessions", NULL, RAILMUX__CONTROL__REQUEST__BODY_SESSIONS, show_sessions, json_sessions, false},
         {"comms", NULL, RAILMUX__CONTROL__REQUEST__BODY_COMMS, show_comms, json_comms, false},
         {"gpus", NULL, RAILMUX__CONTROL__REQUEST__BODY_GPUS, show_gpus, json_gpus, false},
+        {"topology", NULL, RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY, show_topology, json_topology, false},
         {"metrics", NULL, RAILMUX__CONTROL__REQUEST__BODY_METRICS, show_metrics, json_metrics, false},
         {"version", "versions", RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION, show_version, json_version, false},
         {"drain", NULL, RAILMUX__CONTROL__REQUEST__BODY_DRAIN, show_drain, json_drain, true},
@@ -71,6 +80,8 @@ struct invocation {
         char *argument;
         const char *control;
         bool json, help, version;
+        bool dot, here;
+        const char *from, *xml, *svg; /* files */
         struct show_options show;
 };
 
@@ -79,12 +90,42 @@ static int usage(const char *what, const char *why) {
         return EXIT_USAGE;
 }
 
+/* What only topology has, and one form of output at a time. */
+static int check_graph_options(const struct invocation *invocation) {
+        int forms = invocation->json + invocation->dot + !!invocation->xml + !!invocation->svg;
+
+        if (invocation->command->body != RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY)
+                return invocation->dot || invocation->here || invocation->from || invocation->xml || invocation->svg
+                               ? usage(invocation->command->name,
+                                       "--from, --here, --xml, --svg and --dot belong to topology")
+                               : 0;
+        if (forms > 1)
+                return usage("topology", "only one of --json, --xml, --svg and --dot");
+        return invocation->here && invocation->from ? usage("topology", "only one of --from and --here") : 0;
+}
+
 static int parse_argv(struct invocation *invocation, int argc, char **argv) {
-        enum { OPT_CONTROL = 256, OPT_JSON, OPT_RANKS, OPT_VERSION, OPT_HELP };
+        enum {
+                OPT_CONTROL = 256,
+                OPT_JSON,
+                OPT_RANKS,
+                OPT_FROM,
+                OPT_HERE,
+                OPT_XML,
+                OPT_SVG,
+                OPT_DOT,
+                OPT_VERSION,
+                OPT_HELP
+        };
         static const struct option table[] = {
                 {"control", required_argument, NULL, OPT_CONTROL},
                 {"json", no_argument, NULL, OPT_JSON},
                 {"ranks", no_argument, NULL, OPT_RANKS},
+                {"from", required_argument, NULL, OPT_FROM},
+                {"here", no_argument, NULL, OPT_HERE},
+                {"xml", required_argument, NULL, OPT_XML},
+                {"svg", required_argument, NULL, OPT_SVG},
+                {"dot", no_argument, NULL, OPT_DOT},
                 {"version", no_argument, NULL, OPT_VERSION},
                 {"help", no_argument, NULL, OPT_HELP},
                 {NULL, 0, NULL, 0},
@@ -105,6 +146,21 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
                 case OPT_RANKS:
                         invocation->show.ranks = true;
                         break;
+                case OPT_FROM:
+                        invocation->from = optarg;
+                        break;
+                case OPT_HERE:
+                        invocation->here = true;
+                        break;
+                case OPT_XML:
+                        invocation->xml = optarg;
+                        break;
+                case OPT_SVG:
+                        invocation->svg = optarg;
+                        break;
+                case OPT_DOT:
+                        invocation->dot = true;
+                        break;
                 case OPT_VERSION:
                         invocation->version = true;
                         return 0;
@@ -116,9 +172,8 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
                 }
         }
         if (optind == argc)
-                return usage(
-                        "a command is missing",
-                        "one of status, tenants, sessions, comms, gpus, metrics, version, drain, reload, log-level");
+                return usage("a command is missing", "one of status, tenants, sessions, comms, gpus, topology, "
+                                                     "metrics, version, drain, reload, log-level");
         for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
                 if (strcmp(argv[optind], commands[i].name) == 0)
                         invocation->command = &commands[i];
@@ -132,7 +187,7 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
         }
         if (optind < argc)
                 return usage(argv[optind], "one argument too many");
-        return 0;
+        return check_graph_options(invocation);
 }
 
 static int print_document(const char *name, json_t *body) {
@@ -174,6 +229,37 @@ static int show(const struct invocation *invocation, const struct answer *answer
         return EXIT_SUCCESS;
 }
 
+/* answer has a graph. */
+static int put_graph(const struct invocation *invocation, const struct answer *answer) {
+        char error[ANSWER_ERROR_MAX] = "out of memory";
+        int r;
+
+        if (invocation->xml)
+                r = graph_to_xml(answer, invocation->xml, error);
+        else if (invocation->svg)
+                r = graph_to_svg(answer, invocation->svg, error);
+        else if (invocation->dot)
+                r = graph_to_dot(answer, stdout);
+        else
+                return show(invocation, answer);
+        return r ? fail(invocation, EXIT_REFUSED, "RMX_E_INTERNAL", error) : EXIT_SUCCESS;
+}
+
+static int run_alone(const struct invocation *invocation) {
+        struct answer answer = ANSWER_INIT;
+        char error[ANSWER_ERROR_MAX] = "out of memory";
+        int r = invocation->here ? graph_of_here(&answer, error) : graph_of_file(&answer, invocation->from, error);
+
+        r = r ? fail(invocation, EXIT_REFUSED,
+                     r == -EINVAL ? "RMX_E_INVALID"
+                     : r == -EIO  ? "RMX_E_INTERNAL"
+                                  : "RMX_E_NO_MEMORY",
+                     error)
+              : put_graph(invocation, &answer);
+        answer_deinit(&answer);
+        return r;
+}
+
 static int run(const struct invocation *invocation) {
         Railmux__Control__Request request = RAILMUX__CONTROL__REQUEST__INIT;
         Railmux__Control__LogLevel level = RAILMUX__CONTROL__LOG_LEVEL__INIT;
@@ -201,6 +287,9 @@ static int run(const struct invocation *invocation) {
                             r == ANSWER_E_NO_DAEMON ? "RMX_E_NO_DAEMON" : "RMX_E_INTERNAL", error);
         if (answer.code)
                 r = fail(invocation, EXIT_REFUSED, result_name(answer.code), answer.message);
+        else if (invocation->command->body == RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY)
+                r = graph_of_daemon(&answer, error) ? fail(invocation, EXIT_UNREACHABLE, "RMX_E_INTERNAL", error)
+                                                    : put_graph(invocation, &answer);
         else
                 r = show(invocation, &answer);
         if (!r && answer.drained && answer.drained->lost)
@@ -221,7 +310,7 @@ int main(int argc, char **argv) {
         } else if (invocation.version) {
                 printf("railmuxctl %d.%d.%d\n", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
         } else {
-                r = run(&invocation);
+                r = invocation.from || invocation.here ? run_alone(&invocation) : run(&invocation);
         }
         if (fflush(stdout) != 0 && r == EXIT_SUCCESS)
                 r = EXIT_FAILURE;

@@ -21,6 +21,8 @@ int show_gpus(const struct answer *answer, const struct show_options *options, F
 /* Prometheus' text format. */
 int show_metrics(const struct answer *answer, const struct show_options *options, FILE *out);
 int show_drain(const struct answer *answer, const struct show_options *options, FILE *out);
+/* Needs answer->graph and ->rails; -EBADMSG without. */
+int show_topology(const struct answer *answer, const struct show_options *options, FILE *out);
 int show_version(const struct answer *answer, const struct show_options *options, FILE *out);
 
 /* The member of the document that the command is named after; NULL without memory. */
@@ -31,4 +33,5 @@ json_t *json_comms(const struct answer *answer);
 json_t *json_gpus(const struct answer *answer);
 json_t *json_metrics(const struct answer *answer);
 json_t *json_drain(const struct answer *answer);
+json_t *json_topology(const struct answer *answer);
 json_t *json_version(const struct answer *answer);

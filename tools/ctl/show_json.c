@@ -7,50 +7,10 @@
  * something because memory was short must not go out. That is why every step reports.
  */
 #include "railmux/railmux.h"
+#include "tools/ctl/json.h"
 #include "tools/ctl/ranks.h"
 #include "tools/ctl/show.h"
-#include "util/cleanup.h"
 #include "util/result.h"
-#include <stdlib.h>
-#include <string.h>
-
-/* json_t integers are signed. */
-static json_t *json_number(uint64_t value) {
-        return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
-}
-
-/* Names come from clients and need not be UTF-8, which JSON demands. */
-static json_t *json_text(const char *text) {
-        _cleanup_free_ char *copy = NULL;
-        json_t *value = json_string(text);
-
-        if (value)
-                return value;
-        copy = strdup(text);
-        for (char *p = copy; p && *p; p++)
-                if ((unsigned char)*p >= 0x80)
-                        *p = '?';
-        return copy ? json_string(copy) : NULL;
-}
-
-/* Steals value; frees object and returns NULL if that fails, so calls can be chained. */
-static json_t *json_with(json_t *object, const char *key, json_t *value) {
-        if (object && value && json_object_set_new(object, key, value) == 0)
-                return object;
-        if (!object)
-                json_decref(value);
-        json_decref(object);
-        return NULL;
-}
-
-static json_t *json_with_row(json_t *array, json_t *row) {
-        if (array && row && json_array_append_new(array, row) == 0)
-                return array;
-        if (!array)
-                json_decref(row);
-        json_decref(array);
-        return NULL;
-}
 
 static json_t *json_executor(const Railmux__Control__Executor *e) {
         json_t *o = json_object();
@@ -205,6 +165,8 @@ json_t *json_gpus(const struct answer *answer) {
                 o = json_with(o, "parked", json_boolean(g->parked));
                 o = json_with(o, "staging_bytes", json_number(g->staging_bytes));
                 o = json_with(o, "staging_used_bytes", json_number(g->staging_used));
+                o = json_with(o, "buffers_mapped", json_number(g->buffers_mapped));
+                o = json_with(o, "buffers_reached", json_number(g->buffers_reached));
                 rows = json_with_row(rows, o);
         }
         return rows;

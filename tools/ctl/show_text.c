@@ -180,13 +180,14 @@ static void show_gpu_device(struct table *table, const Railmux__Control__Gpu *g)
                 table_cell(table, "%u", g->resident_blocks);
         table_cell(table, "%s/%s", format_size(g->staging_used, used, sizeof(used)),
                    format_size(g->staging_bytes, whole, sizeof(whole)));
+        table_cell(table, "%u", g->buffers_reached);
 }
 
 int show_gpus(const struct answer *answer, const struct show_options *options, FILE *out) {
         static const char *const emulated[] = {">GPU",   "NAME",   "EXECUTOR", ">MEMORY",
                                                ">RINGS", ">COMMS", "STATE",    NULL};
-        static const char *const real[] = {">GPU",  "NAME", "EXECUTOR", ">MEMORY", ">RINGS",   ">COMMS",
-                                           "STATE", "PCI",  "POLICY",   ">BLOCKS", ">STAGING", NULL};
+        static const char *const real[] = {">GPU", "NAME",   "EXECUTOR", ">MEMORY",  ">RINGS",   ">COMMS", "STATE",
+                                           "PCI",  "POLICY", ">BLOCKS",  ">STAGING", ">REACHED", NULL};
         struct table table;
         bool device = false;
 

@@ -2,7 +2,7 @@
 /*
  * Nodes from files
  *
- * What hwloc writes is read by topology/. A node that exists on paper only is written in JSON:
+ * XML, ours and hwloc's, is read by topology/. A node that exists on paper only is written in JSON:
  *
  *   {"version": 1,
  *    "nodes": [{"kind": "numa", "index": 0}, {"kind": "gpu", "index": 0, "numa": 0}, {"kind": "gpu", "index": 1}],
@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topology/xml.h"
 #include "util/cleanup.h"
 
 #define NODE_VERSION 1
@@ -39,15 +40,6 @@ static int complain(struct reader *reader, const char *format, ...) {
         return -EINVAL;
 }
 
-static const char *const kinds[TOPOLOGY_NODE_KIND_COUNT] = {[TOPOLOGY_NUMA] = "numa", [TOPOLOGY_GPU] = "gpu"};
-
-static uint32_t kind_find(const char *name, size_t length) {
-        for (uint32_t i = TOPOLOGY_NUMA; name && i < TOPOLOGY_NODE_KIND_COUNT; i++)
-                if (strlen(kinds[i]) == length && strncmp(kinds[i], name, length) == 0)
-                        return i;
-        return 0;
-}
-
 static int read_node(struct reader *reader, const json_t *object, size_t i) {
         const json_t *index = json_object_get(object, "index"), *numa = json_object_get(object, "numa");
         const char *kind = json_string_value(json_object_get(object, "kind"));
@@ -55,10 +47,10 @@ static int read_node(struct reader *reader, const json_t *object, size_t i) {
         uint32_t position;
         int r;
 
-        node.kind = kind ? kind_find(kind, strlen(kind)) : 0;
+        node.kind = kind ? topology_node_kind_find(kind, strlen(kind)) : 0;
         if (node.kind == 0 || !json_is_integer(index) || json_integer_value(index) < 0 ||
             json_integer_value(index) > INT32_MAX)
-                return complain(reader, "node %zu: it needs a kind, numa or gpu, and an index", i);
+                return complain(reader, "node %zu: it needs a kind, such as numa or gpu, and an index", i);
         node.index = (uint32_t)json_integer_value(index);
         if (numa) {
                 node.numa = topology_find(reader->topology, TOPOLOGY_NUMA, (uint32_t)json_integer_value(numa));
@@ -96,7 +88,9 @@ static int read_link(struct reader *reader, const json_t *object, size_t i) {
                 if (strcmp(topology_link_kind_name(k), kind) == 0)
                         link.kind = k;
         if (link.kind == 0)
-                return complain(reader, "link %zu: its kind must be local, memory, direct or numa", i);
+                return complain(
+                        reader,
+                        "link %zu: its kind must be one of local, memory, direct, numa, pci, xgmi, nvlink, port", i);
         if ((speed && !(json_is_number(speed) && json_number_value(speed) >= 0 && json_number_value(speed) <= 1e6)) ||
             (latency && !(json_is_integer(latency) && json_integer_value(latency) >= 0 &&
                           json_integer_value(latency) <= INT32_MAX)))
@@ -150,6 +144,7 @@ static int load_json(const char *path, struct topology **ret_topology, char *ret
 
 int node_load(const char *path, struct topology **ret_topology, char *ret_error, size_t error_size) {
         FILE *file = fopen(path, "re");
+        char text[TOPOLOGY_ERROR_MAX];
         int first, r;
 
         if (!file) {
@@ -162,9 +157,9 @@ int node_load(const char *path, struct topology **ret_topology, char *ret_error,
         fclose(file);
         if (first != '<')
                 return load_json(path, ret_topology, ret_error, error_size);
-        r = topology_load_xml(path, ret_topology);
+        r = topology_load(path, ret_topology, text);
         if (r > 0) {
-                snprintf(ret_error, error_size, "hwloc cannot read it");
+                snprintf(ret_error, error_size, "%s", text);
                 return -EINVAL;
         }
         return r;
