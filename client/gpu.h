@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 4u
+#define CLIENT_GPU_VERSION 5u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 
@@ -27,6 +27,7 @@
 #define CLIENT_GPU_HANDLE_BYTES 64u
 
 struct client_gpu; /* a device in a session's use: its bell area */
+struct rmx_device_handle;
 
 /* An allocation for other processes, as in DeviceMemory of proto/session.proto. */
 struct client_gpu_export {
@@ -132,4 +133,7 @@ struct client_gpu_ops {
         int (*mark)(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
         /* Has the wait of this turn ended? Never blocks. */
         bool (*poll)(const struct client_gpu *gpu, uint32_t cell, uint32_t turn, uint32_t *ret_status);
+        /* What a kernel of the caller's needs to make this call, which has no argument block. */
+        void (*handle)(struct client_gpu *gpu, const struct client_gpu_bell *bell,
+                       struct rmx_device_handle *ret_handle);
 };

@@ -179,7 +179,7 @@ static int check_vector(struct operation *o) {
         return RMX_OK;
 }
 
-static int operation_check(struct operation *o, const void *stream) {
+int operation_check(struct operation *o, const void *stream) {
         const struct shape *shape = &shapes[o->op];
         int r;
 

@@ -34,6 +34,8 @@ static inline bool operation_is_p2p(const struct operation *o) {
         return o->op == RING_OP_SEND || o->op == RING_OP_RECV;
 }
 
+/* Checks the arguments, and finds in_bytes, out_bytes and the factor. RMX_*; text set. */
+int operation_check(struct operation *o, const void *stream);
 /* The public calls: checks, then runs, or records in the thread's group. RMX_*; text set. */
 int operation_run(struct operation *o, void *stream);
 int operation_begin(struct operation *o, void *stream, struct rmx_request *ret_request);

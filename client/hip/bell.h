@@ -1,28 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* Arguments of the bell kernels (bell.hip), filled by the plug-in (plugin.c). C and device code. */
+/* Arguments of the bell kernels (bell.hip), filled by the plug-in (launch.c). C and device code. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "client/gpu.h"
 #include "gpu/device/bell.h"
+#include "railmux/railmux.h"
 
 struct bell_arguments {
-        char *area;             /* the bell area */
-        struct bell_host *host; /* as the GPU sees it */
-        uint64_t *cell;         /* start to wait: {status << 32 | ring sequence}; 0: not rung, or waited for */
-        uint64_t *ended;        /* host word of the cell: {turn << 32 | status}; NULL: nobody looks */
-        const void *in;         /* inlined */
-        void *out;
-        uint32_t in_bytes, out_bytes;
-        uint32_t slot;
-        uint32_t lanes;
+        struct rmx_device_handle request;
+        uint64_t *cell;  /* start to wait: {status << 32 | ring sequence}; 0: not rung, or waited for */
+        uint64_t *ended; /* host word of the cell: {turn << 32 | status}; NULL: nobody looks */
         uint32_t turn;
-        uint32_t number; /* for host->finished when it ends, 0: none */
-        uint32_t after;  /* begins when host->finished is this, 0: at once */
+        uint32_t number; /* for host->finished when it ends, 0: none; of an await: what it waits for */
         uint32_t n_arguments;
-        uint32_t word[16];
 };
 
 /* The second parameter of kernels with an argument block. */
@@ -32,13 +25,15 @@ struct bell_block {
 
 /* The kernels take (struct bell_arguments), or (struct bell_arguments, struct bell_block) with BELL_BLOCK. */
 enum bell_kernel {
-        BELL_INLINE = 1,
-        BELL_BLOCK = 2,
-        BELL_CALL = 0, /* and BELL_INLINE, BELL_BLOCK */
-        BELL_START = 4,
-        BELL_WAIT = 8,  /* no block */
-        BELL_MARK = 12, /* tells its number, no more */
-        BELL_KERNELS = 13,
+        BELL_ALIGNED = 1, /* payload in whole packets, at addresses that are multiples of 8 */
+        BELL_BYTES = 2,   /* any payload */
+        BELL_BLOCK = 4,   /* and none, or BELL_BYTES */
+        BELL_CALL = 0,    /* with one of the payloads or none, as those that follow */
+        BELL_START = 8,
+        BELL_WAIT = 16,  /* no block */
+        BELL_MARK = 24,  /* tells its number, no more */
+        BELL_AWAIT = 25, /* ends when its number has been told */
+        BELL_KERNELS = 26,
 };
 
 #ifdef __cplusplus

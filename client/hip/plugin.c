@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The library's GPU half: finds the process's device, makes the bell area, launches the bell kernels.
+ * The library's GPU half: finds the process's device, makes the bell area, launches the bell kernels (launch.c).
  *
  * A program that captures a graph forbids in that time, in all its threads, whatever could synchronise. What is done
  * here does not touch the caller's streams, so each call but launches and queries declares itself harmless (relaxed
@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "client/hip/private.h"
-#include "ring/line.h"
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 int gpu_say(int code, char *error, const char *format, ...) {
@@ -119,93 +118,6 @@ static bool gpu_alive(struct client_gpu *gpu) {
         return r == hipSuccess || r == hipErrorNotReady;
 }
 
-/* ---- launching --------------------------------------------------------------------------------------------------- */
-/* On NVIDIA GPUs a kernel may be brought to its processor while the one before it on the stream ends; ours wait there
- * for that end (await_stream in bell.hip). It saves 0.9 us of a call that is not captured. In graphs it saves nothing,
- * and edges of that kind are not for all of them. */
-static hipError_t launch_kernel(const void *kernel, uint32_t threads, void **parameters, bool captured, void *stream) {
-#ifdef RAILMUX_CUDA
-        cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
-                                     .val = {.programmaticStreamSerializationAllowed = 1}};
-        cudaLaunchConfig_t config = {.gridDim = {1, 1, 1},
-                                     .blockDim = {threads, 1, 1},
-                                     .stream = stream,
-                                     .attrs = &early,
-                                     .numAttrs = captured ? 0 : 1};
-
-        return cudaLaunchKernelExC(&config, kernel, parameters);
-#else
-        (void)captured;
-        return hipLaunchKernel(kernel, (dim3){1, 1, 1}, (dim3){threads, 1, 1}, parameters, 0, stream);
-#endif
-}
-
-static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, uint32_t kernel, void *stream,
-                  char *error) {
-        struct bell_arguments arguments = {.area = gpu->area,
-                                           .host = gpu->host_there,
-                                           .cell = gpu->cells + bell->cell,
-                                           .in = bell->in,
-                                           .out = bell->out,
-                                           .slot = bell->slot,
-                                           .lanes = bell_lanes(bell->in_bytes, bell->out_bytes),
-                                           .turn = bell->turn,
-                                           .number = bell->number,
-                                           .after = bell->after,
-                                           .n_arguments = bell->n_arguments};
-        struct bell_block block;
-        void *parameters[] = {&arguments, &block};
-        struct scope scope;
-        hipError_t r;
-
-        if (bell->turn)
-                arguments.ended = gpu->pinned_there->ended + bell->cell;
-        if (bell->inlined) {
-                kernel |= BELL_INLINE;
-                arguments.in_bytes = (uint32_t)bell->in_bytes;
-                arguments.out_bytes = (uint32_t)bell->out_bytes;
-        }
-        if (bell->n_arguments && !(kernel & BELL_WAIT)) {
-                kernel |= BELL_BLOCK;
-                memcpy(block.word, bell->argument, bell->n_arguments * sizeof(block.word[0]));
-        }
-        memcpy(arguments.word, bell->word, sizeof(arguments.word));
-        arguments.word[RING_W_FLAGS] = arguments.lanes << BELL_LANES_SHIFT | (bell->inlined ? BELL_FLAG_INLINE : 0);
-
-        r = scope_device(&scope, gpu->device);
-        if (r == hipSuccess)
-                r = launch_kernel(bell_kernel(kernel), bell_threads(&arguments, kernel), parameters, bell->captured,
-                                  stream);
-        scope_leave(&scope);
-        return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the bell kernel", error);
-}
-
-static int gpu_call(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error) {
-        return launch(gpu, bell, BELL_CALL, stream, error);
-}
-
-static int gpu_start(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error) {
-        return launch(gpu, bell, BELL_START, stream, error);
-}
-
-static int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error) {
-        return launch(gpu, bell, BELL_WAIT, stream, error);
-}
-
-static int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error) {
-        struct bell_arguments arguments = {.host = gpu->host_there, .slot = slot, .number = number};
-        void *parameters[] = {&arguments};
-        struct scope scope;
-        hipError_t r;
-
-        r = scope_device(&scope, gpu->device);
-        if (r == hipSuccess)
-                r = launch_kernel(bell_kernel(BELL_MARK), bell_threads(&arguments, BELL_MARK), parameters, true,
-                                  stream);
-        scope_leave(&scope);
-        return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel behind a copy", error);
-}
-
 static bool gpu_poll(const struct client_gpu *gpu, uint32_t cell, uint32_t turn, uint32_t *ret_status) {
         /* acquire; partner: the fence and the store at the end of the wait kernel. */
         uint64_t word = __atomic_load_n(&gpu->pinned->ended[cell], __ATOMIC_ACQUIRE);
@@ -244,4 +156,5 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .wait = gpu_wait,
         .mark = gpu_mark,
         .poll = gpu_poll,
+        .handle = gpu_handle,
 };

@@ -81,3 +81,9 @@ int gpu_export(const struct client_gpu_memory *memory, struct client_gpu_export 
 int gpu_alloc(struct client_gpu *gpu, size_t bytes, struct client_gpu_memory *ret_memory, char *error);
 void gpu_free(struct client_gpu *gpu, const struct client_gpu_memory *memory);
 int gpu_copy(struct client_gpu *gpu, void *to, const void *from, size_t bytes, void *stream, char *error);
+/* launch.c: */
+int gpu_call(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
+int gpu_start(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
+int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
+int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
+void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, struct rmx_device_handle *ret_handle);

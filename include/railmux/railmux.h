@@ -343,3 +343,66 @@ RMX_API uint32_t rmx_version(void);
 }
 #endif
 #endif
+/* ---- calls from kernels ------------------------------------------------------------------------------------------ */
+/*
+ * On GPUs a kernel of the program may make a call by itself, at the end of a fused GEMM for instance: the host prepares
+ * the call once, passes what it got to the kernel as a parameter, and one block of the kernel makes it with the
+ * functions of railmux_device.h, as often as it likes, also in captured graphs.
+ */
+#define RMX_DEVICE_VERSION 1u /* of struct rmx_device_handle, the area that it leads to, and the functions for both */
+
+#define RMX_OP_ALL_REDUCE     1
+#define RMX_OP_REDUCE         2
+#define RMX_OP_BROADCAST      3
+#define RMX_OP_ALL_GATHER     4
+#define RMX_OP_REDUCE_SCATTER 5
+#define RMX_OP_ALL_TO_ALL     6
+#define RMX_OP_GATHER         8
+#define RMX_OP_SCATTER        9
+#define RMX_OP_BARRIER        12
+
+/* Arguments as those of the collective; what it does not have is 0. */
+struct rmx_device_call {
+        size_t size;        /* sizeof(struct rmx_device_call) */
+        uint32_t version;   /* RMX_DEVICE_VERSION, as the kernel is compiled with */
+        uint32_t operation; /* RMX_OP_* */
+        const void *in;
+        void *out;
+        size_t count;
+        uint32_t type;
+        uint32_t redop;
+        uint32_t root;
+        uint32_t reserved; /* 0 */
+};
+
+/* A call of this rank, ready to be made by a kernel; a parameter of that kernel. Made by rmx_device_prepare and read by
+ * the functions of railmux_device.h, for nobody else. */
+struct rmx_device_handle {
+        void *area;     /* the session's, on the GPU */
+        void *host;     /* words for the library, in host memory */
+        void *counter;  /* of the communicator's requests */
+        const void *in; /* of small requests, whose payload goes through the area */
+        void *out;
+        uint32_t in_bytes, out_bytes; /* of these */
+        uint32_t lanes;               /* answers that a request gets */
+        uint32_t slot;                /* of the communicator */
+        uint32_t payload;             /* how it goes */
+        uint32_t version;
+        uint32_t word[16]; /* the request */
+        uint32_t reserved[4];
+};
+
+/*
+ * Checks a call like the collective itself does, makes its memory known to the daemon and gives the handle. Nothing is
+ * rung. The handle is good for any number of calls, one at a time, by kernels on this rank's GPU, until the
+ * communicator is destroyed or the session closed (no such kernel may be under way then), and as long as the memory is
+ * neither freed nor unregistered. Copies of it are as good. The caller orders such calls among themselves and with the
+ * calls of the host on the same communicator: the kernel of the one must have rung, or come before the other's on its
+ * stream. The library does not see the program's kernels, and waits for none of them.
+ * RMX_E_UNSUPPORTED: the communicator is not on GPUs; another operation (sends, receives, all_to_all_v); a reduction
+ * with a factor; memory that no other process can map, beyond 16 KiB. RMX_E_VERSION: the kernel is of another version
+ * than the library. RMX_E_INVALID, RMX_E_LIMIT, RMX_E_NO_MEMORY, and the communicator's error. None is sticky.
+ */
+RMX_API int rmx_device_prepare(struct rmx_comm *comm, const struct rmx_device_call *call,
+                               struct rmx_device_handle *ret_handle);
+

@@ -347,6 +347,21 @@ static bool gpu_poll(const struct client_gpu *gpu, uint32_t cell, uint32_t turn,
         return true;
 }
 
+/* As a launch: what was asked for is written down. The handle has the words, and where the memory is. */
+static void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell,
+                       struct rmx_device_handle *ret_handle) {
+        pthread_mutex_lock(&fake_gpu.mutex);
+        (void)note(FAKE_GPU_HANDLE, bell, NULL);
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        *ret_handle = (struct rmx_device_handle){.area = gpu,
+                                                 .counter = &gpu->sequence[bell->slot],
+                                                 .in = bell->in,
+                                                 .out = bell->out,
+                                                 .slot = bell->slot,
+                                                 .version = RMX_DEVICE_VERSION};
+        memcpy(ret_handle->word, bell->word, sizeof(ret_handle->word));
+}
+
 extern const struct client_gpu_ops railmux_client_gpu;
 __attribute__((visibility("default"))) const struct client_gpu_ops railmux_client_gpu = {
         .version = CLIENT_GPU_VERSION,
@@ -375,4 +390,5 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .wait = gpu_wait,
         .mark = gpu_mark,
         .poll = gpu_poll,
+        .handle = gpu_handle,
 };

@@ -15,7 +15,15 @@
 #define FAKE_GPU_GONE     64u
 #define FAKE_GPU_DEVICES  4u /* PCI "0000:0N:00.0", N from 0; their numbers are 3 - N */
 
-enum fake_gpu_kind { FAKE_GPU_CALL, FAKE_GPU_START, FAKE_GPU_WAIT, FAKE_GPU_ORDER, FAKE_GPU_COPY, FAKE_GPU_MARK };
+enum fake_gpu_kind {
+        FAKE_GPU_CALL,
+        FAKE_GPU_START,
+        FAKE_GPU_WAIT,
+        FAKE_GPU_ORDER,
+        FAKE_GPU_COPY,
+        FAKE_GPU_MARK,
+        FAKE_GPU_HANDLE, /* of no stream */
+};
 
 /* Memory that the plug-in says is there. */
 struct fake_gpu_block {

@@ -96,9 +96,9 @@ def kernels_of(functions, resources, target, source):
     for function in functions:
         if function.is_kernel:
             calls = any(i.kind == "call" for i in function.code)
+            reached = [h for h in helpers if h.name[0] != "$" or h.name.startswith(f"${function.name}$")] if calls else []
             found.append(
-                Kernel(plain_name(function.name), target, source, function, helpers if calls else [],
-                       resources.get(function.name))
+                Kernel(plain_name(function.name), target, source, function, reached, resources.get(function.name))
             )
     return found
 
@@ -457,6 +457,7 @@ def check_sources(root):
         for name in sorted(files):
             path = os.path.relpath(os.path.join(folder, name), root)
             is_device = name.endswith(".hip") or (path.startswith("gpu/device/") and name.endswith((".h", ".inc")))
+            is_device = is_device and not path.startswith("examples/")  # programs have their own ways
             if not is_device or path in ORDER_FILES | HOST_FILES:
                 continue
             n += 1

@@ -254,6 +254,11 @@ def parse_sass(listing):
             continue
         if "STO_CUDA_ENTRY" in line:
             current.is_kernel = True
+        match = re.match(r"(\$\S+):", line)  # a kernel's own copy of a function, behind it
+        if match:
+            current = Function(match.group(1), False)
+            functions.append(current)
+            continue
         match = re.match(r"(\.L_\S+):", line)
         if match:
             current.labels[match.group(1)] = len(current.code)
@@ -265,7 +270,7 @@ def parse_sass(listing):
 
 
 def _ptx_instruction(text):
-    guard = re.match(r"@!?%p\d+\s+", text)
+    guard = re.match(r"@!?%?p\d*\s+", text)  # the compiler's, or one of an asm of ours
     body = text[guard.end() :] if guard else text
     parts = body.split(None, 1)[0].rstrip(";").split(".")
     if parts[0] in ("bra", "brx"):

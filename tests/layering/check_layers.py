@@ -172,6 +172,8 @@ PLANTED = [
     ("tools/perf/b.c", '#include "tools/ctl/a.h"\n'),
     ("examples/b.c", '#include "util/a.h"\n'),
     ("include/railmux/b.h", '#include "util/a.h"\n'),
+    ("include/railmux/b.h", '#include "gpu/device/a.h"\n'),
+    ("examples/b.hip", '#include "gpu/device/a.h"\n'),
     ("util/b.c", '#include "tests/daemon/a.c"\n'),
     ("util/b.c", '#include "missing.h"\n'),
     ("util/b.c", '#define HEADER "a.h"\n#include HEADER\n'),
