@@ -4,15 +4,25 @@
  * same step as any other packet: an event about the comm may follow in the very next packet, before the joining thread
  * runs.
  *
- * A join that timed out may still succeed at the daemon. Its answer then comes as a stray, and the library leaves at
- * once on behalf of the caller who has gone. If another join is under way the stray may be a second answer to the same
- * one (the daemon answers equal calls equally), so it is let be.
+ * An abort is answered when no executor touches the memory of requests any more, and waiting threads are told then. If
+ * the answer does not come (railmuxd may be stopped), on the host the rank is cut off: its requests are given up with
+ * their slots and regions, which come free when they complete. All that an executor still writes lies in memory that it
+ * shares, so nothing of the caller's is in danger but the content of rmx_mem_alloc memory. On GPUs, where requests are
+ * in the caller's own memory, they go on until the executors have been told.
+ *
+ * A join that timed out or was given up is taken back at the daemon, which ends it for the other ranks as well. Nobody
+ * waits for that: the daemon may be what does not answer. One that does not know the message refuses it, and there the
+ * join may still succeed. Its answer then comes as a stray, and the library leaves at once on behalf of the caller who
+ * has gone. If another join is under way the stray may be a second answer to the same one (the daemon answers equal
+ * calls equally), so it is let be.
  */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
+#include "client/cancel.h"
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/error.h"
@@ -21,6 +31,9 @@
 #include "client/request.h"
 #include "client/session.h"
 #include "client/session_ring.h"
+#include "util/clock.h"
+
+#define ABORT_ANSWER_NS 300000000u /* how long the daemon has for an abort before requests end without it */
 
 int comm_check(const struct rmx_comm *comm, const char *what) {
         if (!comm)
@@ -187,9 +200,50 @@ struct rmx_comm *comm_free(struct rmx_comm *comm) {
         return NULL;
 }
 
+/* This rank joins no more. If it has not called yet, the others would not hear of it: then it calls first. */
+static void join_take_back(struct rmx_session *session, const struct rpc_call *join) {
+        Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+
+        if (join->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE) {
+                body.comm_id = join->message->comm_create->comm_id;
+                body.rank = join->message->comm_create->rank;
+        } else {
+                body.parent = join->message->comm_split->parent;
+                body.number = join->message->comm_split->number;
+        }
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
+        message.comm_abort = &body;
+        pthread_mutex_lock(&session->rpc.mutex);
+        if (!join->sent)
+                rpc_post_locked(&session->rpc, join->message);
+        rpc_post_locked(&session->rpc, &message);
+        pthread_mutex_unlock(&session->rpc.mutex);
+}
+
+/* The call of a join, until it is answered, its time is over, or it is given up. */
+static int join_call(struct rmx_session *session, const char *what, struct rpc_call *call,
+                     const struct rmx_comm_options *options) {
+        struct cancel_entry entry;
+        int r;
+
+        if (cancel_enter(options->cancel, &entry, &session->rpc, call)) {
+                r = session_call(session, what, call, RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY,
+                                 session_deadline(options->timeout_ms));
+                cancel_exit(options->cancel, &entry);
+        } else {
+                r = error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", what);
+        }
+        if ((r == RMX_E_TIMEOUT || r == RMX_E_ABORTED) && !call->answer.body)
+                join_take_back(session, call);
+        return r == RMX_E_TIMEOUT
+                       ? error_set(r, "%s: not all ranks have joined within %u ms", what, options->timeout_ms)
+                       : r;
+}
+
 /* Makes the call (COMM_CREATE or COMM_SPLIT) and the comm. *ret_comm is NULL if the daemon gave no handle. */
 static int comm_join(struct rmx_session *session, const char *what, Railmux__Session__Message *message,
-                     uint32_t timeout_ms, struct rmx_comm **ret_comm) {
+                     const struct rmx_comm_options *options, struct rmx_comm **ret_comm) {
         struct rpc_call call = {.message = message, .on_answer = comm_on_answer};
         struct rmx_comm *comm;
         int r;
@@ -200,12 +254,10 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         comm->session = session;
         pthread_mutex_init(&comm->redop_mutex, NULL);
         call.userdata = comm;
-        r = session_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY,
-                         session_deadline(timeout_ms));
+        r = join_call(session, what, &call, options);
         if (r) {
                 comm_free(comm);
-                return r == RMX_E_TIMEOUT ? error_set(r, "%s: not all ranks have joined within %u ms", what, timeout_ms)
-                                          : r;
+                return r;
         }
         if (!comm->handle) {
                 comm_free(comm);
@@ -221,7 +273,7 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
                 char text[256];
 
                 snprintf(text, sizeof(text), "%s", rmx_last_error());
-                (void)comm_leave(comm, what, session_deadline(timeout_ms));
+                (void)comm_leave(comm, what, session_deadline(options->timeout_ms));
                 comm_free(comm);
                 return error_set(r, "%s", text);
         }
@@ -236,7 +288,7 @@ static int comm_options(const char *what, const struct rmx_session *session, con
         *options = (struct rmx_comm_options){.size = sizeof(*options), .gpu = -1};
         if (!opt)
                 return RMX_OK;
-        r = session_options_copy(what, options, sizeof(*options), opt);
+        r = session_options_grown(what, options, sizeof(*options), offsetof(struct rmx_comm_options, cancel), opt);
         if (r)
                 return r;
         if (options->gpu < -1 || (options->gpu >= 0 && (uint32_t)options->gpu >= session->n_gpus))
@@ -309,7 +361,7 @@ int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32
                 body.name = (char *)options.name;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE;
         message.comm_create = &body;
-        r = comm_join(session, __func__, &message, options.timeout_ms, &comm);
+        r = comm_join(session, __func__, &message, &options, &comm);
         if (r)
                 return r;
         if (!comm)
@@ -347,7 +399,7 @@ int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const str
                 body.name = (char *)options.name;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;
         message.comm_split = &body;
-        return comm_join(comm->session, __func__, &message, options.timeout_ms, ret_comm);
+        return comm_join(comm->session, __func__, &message, &options, ret_comm);
 }
 
 /* ---- leave ----------------------------------------------------------------------------------------------------------
@@ -383,19 +435,31 @@ int rmx_comm_destroy(struct rmx_comm *comm) {
         return r;
 }
 
-int rmx_comm_abort(struct rmx_comm *comm) {
+static int abort_call(struct rmx_comm *comm, const char *what, uint64_t deadline_ns) {
         Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message};
+
+        body.handle = comm->handle;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
+        message.comm_abort = &body;
+        return session_call(comm->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, deadline_ns);
+}
+
+int rmx_comm_abort(struct rmx_comm *comm) {
         int r;
 
         r = comm_check(comm, __func__);
         if (r)
                 return r;
-        body.handle = comm->handle;
-        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
-        message.comm_abort = &body;
-        r = session_call(comm->session, __func__, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, RPC_NO_DEADLINE);
+        r = abort_call(comm, __func__, clock_now_ns() + ABORT_ANSWER_NS);
+        if (r == RMX_E_TIMEOUT || r == RMX_E_DAEMON_LOST) {
+                comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));
+                /* relaxed; partner: the load in comm_is_cut. */
+                atomic_store_explicit(&comm->cut, !comm->device, memory_order_relaxed);
+        }
+        if (r == RMX_E_TIMEOUT) /* the other ranks have to hear of it; a second call does no harm */
+                r = abort_call(comm, __func__, RPC_NO_DEADLINE);
         if (r)
                 return r;
         comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));
@@ -419,7 +483,12 @@ int rmx_comm_error(const struct rmx_comm *comm) {
                         return comm_report(comm, __func__, status);
         }
         status = comm_status(comm);
-        return status ? comm_report(comm, __func__, status) : RMX_OK;
+        if (status)
+                return comm_report(comm, __func__, status);
+        if (comm->ring && session_gone(comm->session, comm->ring))
+                return error_set(RMX_E_DAEMON_LOST, "%s: the daemon and its executor are gone; open a new session",
+                                 __func__);
+        return RMX_OK;
 }
 
 int32_t rmx_comm_failed_rank(const struct rmx_comm *comm) {

@@ -48,12 +48,17 @@ struct rmx_comm {
         _Atomic uint32_t splits; /* rmx_comm_split calls so far */
         _Atomic uint32_t epoch;
         _Atomic uint32_t status; /* sticky error as ring_status(), 0: none */
+        _Atomic bool cut;        /* aborted, and nobody answers: requests of this rank end without their executor */
         _Atomic uint32_t end;    /* GPUs: what becomes of kernels that wait, see device_end */
 };
 
 static inline uint32_t comm_status(const struct rmx_comm *comm) {
         /* acquire; partner: the release in comm_fail. */
         return atomic_load_explicit(&comm->status, memory_order_acquire);
+}
+static inline bool comm_is_cut(const struct rmx_comm *comm) {
+        /* relaxed; partner: the store in rmx_comm_abort, after that of the status. Only a reason to stop waiting. */
+        return atomic_load_explicit(&comm->cut, memory_order_relaxed);
 }
 static inline uint32_t comm_epoch(const struct rmx_comm *comm) {
         /* relaxed; partner: the store in comm_on_event. The executor takes an old epoch, too. */

@@ -9,6 +9,8 @@
  * go on; so a request is given up only when a full slice has passed since the end of file, and since its own start,
  * without a completion. From then on the session counts as dead, and further requests fail at once.
  *
+ * In the same slices a thread finds out that its rank was cut off (see comm.c), and gives its request up.
+ *
  * What the user holds names a request (ring and sequence) or a set of them (session and number). Either way it may be a
  * copy of one that was waited for already; it holds no pointer to anything that goes away before its session.
  */
@@ -142,7 +144,11 @@ static bool request_is_hopeless(const struct request *request, uint64_t now_ns) 
         return now_ns >= since_ns + SESSION_LOOK_NS;
 }
 
-enum { AWAIT_DONE, AWAIT_TIMEOUT, AWAIT_HOPELESS };
+enum { AWAIT_DONE, AWAIT_TIMEOUT, AWAIT_HOPELESS, AWAIT_CUT };
+
+static int request_cut(const char *what) {
+        return error_set(RMX_E_ABORTED, "%s: this rank has aborted the communicator", what);
+}
 
 static int request_await(const struct request *request, uint64_t deadline_ns, uint32_t *ret_status) {
         struct session_ring *ring = request->ring;
@@ -159,22 +165,24 @@ static int request_await(const struct request *request, uint64_t deadline_ns, ui
                 session_look_seldom(ring->session);
                 now = clock_now_ns();
                 hopeless = request_is_hopeless(request, now);
-                if (!hopeless && now < deadline_ns)
-                        continue;
-                /* The last look: it may have completed since. */
                 if (ring_producer_poll(&ring->producer, request->sequence, ret_status) == RING_OK)
                         return AWAIT_DONE;
-                return hopeless ? AWAIT_HOPELESS : AWAIT_TIMEOUT;
+                if (session_ring_cut(ring, request->sequence))
+                        return AWAIT_CUT;
+                if (hopeless || now >= deadline_ns)
+                        return hopeless ? AWAIT_HOPELESS : AWAIT_TIMEOUT;
         }
 }
 
 int request_complete(struct request *request) {
         uint32_t status;
+        int r = AWAIT_DONE;
 
-        if (ring_producer_poll(&request->ring->producer, request->sequence, &status) != RING_OK &&
-            request_await(request, RPC_NO_DEADLINE, &status) == AWAIT_HOPELESS)
+        if (ring_producer_poll(&request->ring->producer, request->sequence, &status) != RING_OK)
+                r = request_await(request, RPC_NO_DEADLINE, &status);
+        if (r == AWAIT_HOPELESS)
                 return request_lose(request);
-        return request_finish(request, status);
+        return r == AWAIT_CUT ? request_cut(request->what) : request_finish(request, status);
 }
 
 int requests_complete(struct request *requests, uint32_t n_requests) {
@@ -226,6 +234,8 @@ static int request_wait(const struct request *request, const char *what, uint64_
                 return request_finish(request, status);
         if (r == AWAIT_HOPELESS)
                 return request_lose(request);
+        if (r == AWAIT_CUT)
+                return request_cut(what);
         *ret_done = false;
         return RMX_OK;
 }

@@ -14,6 +14,9 @@
  * A full socket leaves a call unsent. Its thread then polls for room itself, also next to a reader that sleeps already
  * (that one was not asked to watch for room); every thread that wakes tries to send what is unsent, oldest first.
  *
+ * A call may be given up from another thread. If its thread is in poll(2), an eventfd brings it back: a semaphore, from
+ * which each thread that was called takes one. Others that poll see it readable as well, and look again until it is.
+ *
  * railmuxd may die and be replaced while the socket stays open, held by the service manager. Calls simply wait then.
  * The successor says RESUMED, and all unanswered calls are sent again under their ids; they are idempotent by their own
  * keys. A call that was answered just before may so be answered twice; the second answer finds no call and is a stray.
@@ -25,7 +28,9 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "client/error.h"
@@ -37,9 +42,14 @@
 int rpc_init(struct rpc *rpc, int fd) {
         int r;
 
+        rpc->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+        if (rpc->wake_fd < 0)
+                return -errno;
         r = pthread_mutex_init(&rpc->mutex, NULL);
-        if (r)
+        if (r) {
+                cleanup_close(&rpc->wake_fd);
                 return -r;
+        }
         rpc->fd = fd;
         rpc->next_id = 1;
         rpc->initialised = true;
@@ -51,6 +61,7 @@ void rpc_deinit(struct rpc *rpc) {
                 return;
         assert(!rpc->calls);
         cleanup_close(&rpc->fd);
+        cleanup_close(&rpc->wake_fd);
         pthread_mutex_destroy(&rpc->mutex);
         *rpc = (struct rpc)RPC_INIT;
 }
@@ -274,17 +285,22 @@ static void call_sleep(struct rpc *rpc, struct rpc_call *call, uint64_t deadline
                 pthread_cond_timedwait(&call->changed, &rpc->mutex, &until);
 }
 
-static void call_poll(struct rpc *rpc, uint64_t deadline_ns) {
-        struct pollfd p = {.fd = rpc->fd, .events = POLLIN};
+static void call_poll(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
+        struct pollfd p[] = {{.fd = rpc->fd, .events = POLLIN}, {.fd = rpc->wake_fd, .events = POLLIN}};
         bool reader = !rpc->polling;
+        uint64_t one;
 
         if (rpc_has_unsent(rpc))
-                p.events = reader ? POLLIN | POLLOUT : POLLOUT;
+                p[0].events = reader ? POLLIN | POLLOUT : POLLOUT;
         if (reader)
                 rpc->polling = true;
+        call->polling = true;
         pthread_mutex_unlock(&rpc->mutex);
-        (void)poll(&p, 1, remaining_ms(deadline_ns)); /* whatever woke us, the next step is to look */
+        (void)poll(p, 2, remaining_ms(deadline_ns)); /* whatever woke us, the next step is to look */
         pthread_mutex_lock(&rpc->mutex);
+        call->polling = false;
+        if (call->called)
+                (void)!read(rpc->wake_fd, &one, sizeof(one));
         if (reader)
                 rpc->polling = false;
         if (!rpc->polling)
@@ -326,11 +342,13 @@ int rpc_call(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
         DL_APPEND(rpc->calls, call);
         if (rpc_lost(rpc))
                 call_end(call, RPC_E_LOST);
+        else if (call->cancelled)
+                call_end(call, RPC_E_CANCELLED);
         else
                 rpc_flush(rpc);
         while (!call->done) {
                 if (!rpc->polling || !call->sent)
-                        call_poll(rpc, deadline_ns);
+                        call_poll(rpc, call, deadline_ns);
                 else
                         call_sleep(rpc, call, deadline_ns);
                 if (!call->done && deadline_ns != RPC_NO_DEADLINE && clock_now_ns() >= deadline_ns)
@@ -342,6 +360,23 @@ int rpc_call(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
         pthread_mutex_unlock(&rpc->mutex);
         pthread_cond_destroy(&call->changed);
         return condition;
+}
+
+void rpc_cancel(struct rpc *rpc, struct rpc_call *call) {
+        static const uint64_t one = 1;
+        bool listed;
+
+        pthread_mutex_lock(&rpc->mutex);
+        /* Ends it only where its thread has listed it, or its condition variable may not exist. */
+        listed = call->next != NULL || call->prev != NULL;
+        if (!call->cancelled && listed && !call->done) {
+                call_end(call, RPC_E_CANCELLED);
+                call->called = call->polling;
+                if (call->called)
+                        (void)!write(rpc->wake_fd, &one, sizeof(one));
+        }
+        call->cancelled = true;
+        pthread_mutex_unlock(&rpc->mutex);
 }
 
 void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message) {

@@ -56,9 +56,11 @@ enum {
         RPC_E_LOST,    /* the connection is closed */
         RPC_E_TIMEOUT, /* the call's deadline has passed; an answer that still comes is a stray */
         RPC_E_TOO_LARGE,
+        RPC_E_CANCELLED, /* another thread has given it up; as with RPC_E_TIMEOUT */
 };
 
-/* One call; lives on its caller's stack. The message must stay unchanged until rpc_call returns: it may be sent again.
+/* One call; lives on its caller's stack and begins as zeroes. The message must stay unchanged until rpc_call returns:
+ * it may be sent again.
  */
 struct rpc_call {
         Railmux__Session__Message *message;
@@ -71,14 +73,18 @@ struct rpc_call {
         struct rpc_call *next, *prev;
         pthread_cond_t changed;
         uint64_t id;
-        bool sent;
+        bool sent; /* others may read it when the call is over */
         bool done;
-        int condition; /* RPC_E_* when done without an answer */
+        bool polling;   /* its thread sleeps in poll(2) */
+        bool called;    /* ... and finds one in wake_fd that is its own */
+        bool cancelled; /* also before it is made */
+        int condition;  /* RPC_E_* when done without an answer */
 };
 
 struct rpc {
         pthread_mutex_t mutex; /* guards everything here; never held while blocking */
         int fd;
+        int wake_fd; /* a semaphore: one for each thread that is called back from poll(2), taken by itself */
         uint64_t next_id;
         struct rpc_call *calls; /* unanswered, oldest first */
         bool polling;           /* some thread sleeps in poll(2) and will read for all */
@@ -90,13 +96,15 @@ struct rpc {
         void *userdata;
 };
 #define RPC_INIT                                                                                                       \
-        { .fd = -1 }
+        { .fd = -1, .wake_fd = -1 }
 
 /* Takes over fd. 0 or negative errno (then fd stays the caller's). */
 int rpc_init(struct rpc *rpc, int fd);
 void rpc_deinit(struct rpc *rpc);
 /* Sends the call and waits for its answer. 0 or RPC_E_*; 0 includes answers of kind FAILURE. */
 int rpc_call(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns);
+/* Ends a call that waits in another thread, or that it is about to make, with RPC_E_CANCELLED. Never blocks. */
+void rpc_cancel(struct rpc *rpc, struct rpc_call *call);
 /* Sends without waiting, if the socket has room: for tidying up what nobody waits for. Caller holds mutex. */
 void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message);
 /* Reads what is there, without blocking. */

@@ -35,6 +35,7 @@
 #define NAME_BYTES_MAX   63u
 #define GPUS_MAX         4096u
 #define ALIVE_BYTES      4096u
+#define PROBE_NS         (10 * SESSION_LOOK_NS) /* how long an executor may take to answer that it is there */
 
 int session_check(const struct rmx_session *session, const char *what) {
         if (!session)
@@ -50,14 +51,14 @@ uint64_t session_deadline(uint32_t timeout_ms) {
         return timeout_ms ? clock_now_ns() + (uint64_t)timeout_ms * 1000000u : RPC_NO_DEADLINE;
 }
 
-int session_options_copy(const char *what, void *to, size_t size, const void *from) {
+int session_options_grown(const char *what, void *to, size_t size, size_t least, const void *from) {
         const unsigned char *bytes = from;
         size_t given, i;
 
         memcpy(&given, from, sizeof(given));
-        if (given < size)
+        if (given < least)
                 return error_set(RMX_E_INVALID, "%s: opt->size is %zu, must be at least %zu (sizeof the struct)", what,
-                                 given, size);
+                                 given, least);
         if (given > 65536)
                 return error_set(RMX_E_INVALID, "%s: opt->size is %zu, must be sizeof the struct (%zu)", what, given,
                                  size);
@@ -66,8 +67,13 @@ int session_options_copy(const char *what, void *to, size_t size, const void *fr
                         return error_set(RMX_E_UNSUPPORTED, "%s: opt has members that this library does not know",
                                          what);
         }
-        memcpy(to, from, size);
+        memcpy(to, from, given < size ? given : size);
+        memcpy(to, &size, sizeof(size));
         return RMX_OK;
+}
+
+int session_options_copy(const char *what, void *to, size_t size, const void *from) {
+        return session_options_grown(what, to, size, size, from);
 }
 
 int session_name_check(const char *what, const char *name) {
@@ -92,6 +98,8 @@ int session_call(struct rmx_session *session, const char *what, struct rpc_call 
                                  session->path);
         case RPC_E_TIMEOUT:
                 return error_set(RMX_E_TIMEOUT, "%s: no answer within the time given", what);
+        case RPC_E_CANCELLED:
+                return error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", what);
         default:
                 return error_set(RMX_E_INVALID, "%s: the call is too large for one message", what);
         }
@@ -132,6 +140,32 @@ void session_look_seldom(struct rmx_session *session) {
                 return;
         atomic_store_explicit(&session->last_look_ns, now, memory_order_relaxed);
         session_look(session);
+}
+
+/*
+ * The end of the connection says that railmuxd has gone, and not what became of its executor: that one may go on with
+ * the rings that it has. So it is asked, with a line that it has to answer at once, and is gone when it does not. A
+ * railmuxd that comes back does not know this session, and has the executor forget the ring; then nobody answers, too.
+ */
+bool session_gone(struct rmx_session *session, struct session_ring *ring) {
+        uint64_t now = clock_now_ns();
+
+        /* relaxed, all; partners: each other, and those in request.c. It is set for good and orders nothing. */
+        if (atomic_load_explicit(&session->dead, memory_order_relaxed))
+                return true;
+        if (!rpc_lost(&session->rpc))
+                return false;
+        pthread_mutex_lock(&session->probe_mutex);
+        if (session->probe_ring && session_ring_answered(session->probe_ring, session->probe_sequence))
+                session->probe_ring = NULL;
+        else if (session->probe_ring && now - session->probe_ns >= PROBE_NS)
+                atomic_store_explicit(&session->dead, true, memory_order_relaxed);
+        if (!session->probe_ring && !session_ring_ask(ring, &session->probe_sequence)) {
+                session->probe_ring = ring;
+                session->probe_ns = now;
+        }
+        pthread_mutex_unlock(&session->probe_mutex);
+        return atomic_load_explicit(&session->dead, memory_order_relaxed);
 }
 
 /* ---- open ----------------------------------------------------------------------------------------------------------
@@ -247,6 +281,7 @@ static struct rmx_session *session_free(struct rmx_session *session) {
         free(session->devices);
         free(session->gpu_pci);
         pthread_mutex_destroy(&session->devices_mutex);
+        pthread_mutex_destroy(&session->probe_mutex);
         bounce_pool_deinit(&session->bounce);
         buffer_table_deinit(&session->buffers);
         if (session->alive)
@@ -266,6 +301,7 @@ static struct rmx_session *session_new(const char *path) {
         session->rpc = (struct rpc)RPC_INIT;
         pthread_mutex_init(&session->sets_mutex, NULL);
         pthread_mutex_init(&session->devices_mutex, NULL);
+        pthread_mutex_init(&session->probe_mutex, NULL);
         session->path = strdup(path);
         page = mmap(NULL, ALIVE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (page != MAP_FAILED) {

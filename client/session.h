@@ -39,7 +39,12 @@ struct rmx_session {
         _Atomic uint64_t last_set; /* number of the last one made */
 
         _Atomic uint64_t last_look_ns; /* session_look_seldom */
-        _Atomic bool dead;             /* a request was given up because daemon and executor are gone */
+        _Atomic bool dead; /* daemon and executor are gone: a request was given up, or session_gone found out */
+        /* session_gone's question to the executor; under probe_mutex. */
+        pthread_mutex_t probe_mutex;
+        struct session_ring *probe_ring; /* NULL: none is asked */
+        uint32_t probe_sequence;
+        uint64_t probe_ns; /* when it was asked */
 };
 
 /* RMX_E_INVALID if session is NULL or this is a child of fork(). `what` is the public function's name. */
@@ -59,8 +64,13 @@ uint64_t session_deadline(uint32_t timeout_ms);
 void session_look(struct rmx_session *session);
 /* The same, but at most once in SESSION_LOOK_NS: for callers that poll. */
 void session_look_seldom(struct rmx_session *session);
+/* Are daemon and executor gone for good, as far as can be told by now? Asks by this ring, and never blocks. */
+bool session_gone(struct rmx_session *session, struct session_ring *ring);
 /* Copies an options struct whose first member is its size. A shorter one is refused, in a longer one the part this
  * library does not know must be zero. */
 int session_options_copy(const char *what, void *to, size_t size, const void *from);
+/* The same for a struct that has grown: it may be as short as `least`, its first version, and the rest of what `to`
+ * points to stays as it is. */
+int session_options_grown(const char *what, void *to, size_t size, size_t least, const void *from);
 /* NULL, or at most 63 bytes. */
 int session_name_check(const char *what, const char *name);

@@ -362,21 +362,21 @@ static void item_publish(struct session_item *item) {
         slot->busy = true;
 }
 
-/* Publishing is over: unlocks all rings and wakes their executors. */
+/* Publishing in this ring is over: unlocks it and wakes its executor. */
+static void ring_unlock_wake(struct session_ring *ring) {
+        static const uint64_t one = 1;
+        bool wake = ring_producer_must_wake(&ring->producer);
+
+        pthread_mutex_unlock(&ring->mutex);
+        if (wake) /* EAGAIN: the counter is at its end, so the executor has been told often enough. */
+                (void)!write(ring->wake_fd, &one, sizeof(one));
+}
+
 static void items_unlock_wake(const struct session_item *items, uint32_t n_items) {
         struct session_ring *ring = NULL;
 
-        while ((ring = items_next_ring(items, n_items, ring))) {
-                bool wake = ring_producer_must_wake(&ring->producer);
-
-                pthread_mutex_unlock(&ring->mutex);
-                if (wake) {
-                        static const uint64_t one = 1;
-
-                        /* EAGAIN: the counter is at its end, so the executor has been told often enough. */
-                        (void)!write(ring->wake_fd, &one, sizeof(one));
-                }
-        }
+        while ((ring = items_next_ring(items, n_items, ring)))
+                ring_unlock_wake(ring);
 }
 
 int session_ring_publish(struct session_item *items, uint32_t n_items, const struct session_item **ret_item) {
@@ -413,6 +413,37 @@ failed:
         return r;
 }
 
+int session_ring_ask(struct session_ring *ring, uint32_t *ret_sequence) {
+        struct ring_request line = {0}; /* handle 0 names no comm */
+        struct session_slot *slot;
+        int r;
+
+        ring_request_set_head(&line, RING_OP_BARRIER, 0, 0);
+        pthread_mutex_lock(&ring->mutex);
+        slot = ring_slot(ring, ring->producer.next);
+        if (slot->busy && !ring_reap(ring, slot)) {
+                pthread_mutex_unlock(&ring->mutex);
+                return SESSION_RING_E_FULL;
+        }
+        r = ring_producer_publish(&ring->producer, &line, ret_sequence);
+        assert(r == RING_OK);
+        (void)r;
+        *slot = (struct session_slot){.sequence = *ret_sequence, .busy = true, .attended = true}; /* an orphan */
+        ring_unlock_wake(ring);
+        return 0;
+}
+
+bool session_ring_answered(struct session_ring *ring, uint32_t sequence) {
+        struct session_slot *slot = ring_slot(ring, sequence);
+        bool answered;
+
+        pthread_mutex_lock(&ring->mutex);
+        /* Whoever needs the slot harvests it, too. */
+        answered = !slot->busy || slot->sequence != sequence || ring_reap(ring, slot);
+        pthread_mutex_unlock(&ring->mutex);
+        return answered;
+}
+
 /* ---- after publishing -------------------------------------------------------------------------------------------- */
 int session_ring_attend(struct session_ring *ring, uint32_t sequence, bool attended) {
         struct session_slot *slot;
@@ -440,18 +471,34 @@ int session_ring_harvest(struct session_ring *ring, uint32_t sequence, struct se
         return slot ? 0 : SESSION_RING_E_UNKNOWN;
 }
 
+static void ring_abandon(struct session_ring *ring, struct session_slot *slot) {
+        slot->comm = NULL;
+        slot->attended = false;
+        (void)ring_reap(ring, slot);
+        pthread_cond_broadcast(&ring->released);
+}
+
 void session_ring_abandon(struct session_ring *ring, uint32_t sequence) {
         struct session_slot *slot;
 
         pthread_mutex_lock(&ring->mutex);
         slot = ring_find(ring, sequence);
-        if (slot) {
-                slot->comm = NULL;
-                slot->attended = false;
-                (void)ring_reap(ring, slot);
-        }
-        pthread_cond_broadcast(&ring->released);
+        if (slot)
+                ring_abandon(ring, slot);
         pthread_mutex_unlock(&ring->mutex);
+}
+
+bool session_ring_cut(struct session_ring *ring, uint32_t sequence) {
+        struct session_slot *slot;
+        bool cut;
+
+        pthread_mutex_lock(&ring->mutex);
+        slot = ring_find(ring, sequence);
+        cut = slot && comm_is_cut(slot->comm);
+        if (cut)
+                ring_abandon(ring, slot);
+        pthread_mutex_unlock(&ring->mutex);
+        return cut;
 }
 
 bool session_ring_oldest(struct session_ring *ring, const struct rmx_comm *comm, uint32_t *ret_sequence) {

@@ -83,5 +83,12 @@ int session_ring_harvest(struct session_ring *ring, uint32_t sequence, struct se
 void session_slot_drop(struct rmx_session *session, struct session_slot *slot);
 /* Nobody will wait for this request any more; its slot and regions come free when it completes, if it does. */
 void session_ring_abandon(struct session_ring *ring, uint32_t sequence);
+/* Abandons the request if its comm is cut off. */
+bool session_ring_cut(struct session_ring *ring, uint32_t sequence);
+/* Publishes a line that concerns no comm: an executor that serves the ring answers it at once, and nobody else notices.
+ * 0 or SESSION_RING_E_FULL. */
+int session_ring_ask(struct session_ring *ring, uint32_t *ret_sequence);
+/* Was it answered? */
+bool session_ring_answered(struct session_ring *ring, uint32_t sequence);
 /* The oldest outstanding request of a comm. False if there is none. */
 bool session_ring_oldest(struct session_ring *ring, const struct rmx_comm *comm, uint32_t *ret_sequence);

@@ -4,6 +4,10 @@
  * is there. A rank that comes twice (its call was repeated after a restart of the daemon) just waits on, or gets the
  * same answer again.
  *
+ * A rank may give up: its process has aborted the making, or has waited long enough. Then the gathering fails, as with
+ * a rank that dies, for the others would wait for it in vain. Its call and the answer may have passed each other on the
+ * way, and then it is a rank of a comm that nobody there knows of; so it is taken out of that here.
+ *
  * When a gathering fails, ranks that have not come yet would wait for ever if the next one began anew. So a tombstone
  * under the id keeps the reason until every rank has been told, a rank tries again after it was told, or too many pile
  * up.
@@ -223,4 +227,26 @@ void comm_join(struct session *session, uint64_t call, const Railmux__Session__C
         r = comm_attach(comm, text, sizeof(text));
         if (r)
                 comm_join_fail(comm, r == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, "%s", text);
+}
+
+void comm_member_give_up(struct comm_member *member) {
+        if (member->leaving)
+                return;
+        comm_abort(member->comm, RMX_E_ABORTED, (int32_t)member->rank, "it gave up joining", 0);
+        comm_member_leave(member, 0);
+}
+
+void comm_join_cancel(struct session *session, uint64_t call, const Railmux__Session__CommAbort *body) {
+        struct comm *comm = NULL;
+
+        if (body->comm_id.len == COMM_ID_BYTES)
+                comm = comm_find_id(session->manager, body->comm_id.data);
+        if (!comm || body->rank >= comm->n_ranks || comm->members[body->rank].session != session)
+                ; /* it never came here, or has been told already */
+        else if (comm->state == COMM_READY)
+                comm_member_give_up(&comm->members[body->rank]);
+        else
+                comm_join_fail(comm, RMX_E_ABORTED, "rank %u (pid %d) gave up before all ranks had joined", body->rank,
+                               (int)session->pid);
+        session_send_ack(session, call);
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 struct comm;
+struct comm_member;
 struct manager;
 struct session;
 struct tenant;
@@ -22,6 +23,11 @@ struct tombstone {
 };
 
 void comm_join(struct session *session, uint64_t call, const Railmux__Session__CommCreate *body);
+/* CommAbort of a rank that joins: the gathering fails for all ranks, those that come late included. If the comm has
+ * been made meanwhile, it is aborted and the rank leaves. Answers. */
+void comm_join_cancel(struct session *session, uint64_t call, const Railmux__Session__CommAbort *body);
+/* What became of a rank that gives up, if it has been answered already. */
+void comm_member_give_up(struct comm_member *member);
 /* Tells all joined ranks and frees the comm (for a split: all comms of it). */
 void comm_join_fail(struct comm *comm, uint32_t code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void tombstones_free(struct manager *manager);

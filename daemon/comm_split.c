@@ -12,6 +12,7 @@
 
 #include "daemon/call.h"
 #include "daemon/comm.h"
+#include "daemon/comm_join.h"
 #include "daemon/manager.h"
 #include "daemon/record.h"
 #include "daemon/session.h"
@@ -218,6 +219,19 @@ static void comm_split_form(struct comm_split *split) {
         comm_split_check(split); /* nobody wanted a comm: there is nothing to wait for */
 }
 
+/* The rank's own communicator of a split that is over. NULL: there is none. */
+static struct comm_member *comm_split_child(struct session *session, const struct comm_member *parent,
+                                            uint32_t number) {
+        struct comm_member *member;
+
+        DL_FOREACH(session->members, member) {
+                if (member->comm->parent == parent->comm->number && member->comm->split_number == number &&
+                    member->parent_rank == parent->rank && !member->leaving)
+                        return member;
+        }
+        return NULL;
+}
+
 /* The split is over: the same answer again. */
 static void comm_split_again(struct session *session, uint64_t call, struct comm_member *parent,
                              const Railmux__Session__CommSplit *body) {
@@ -227,14 +241,10 @@ static void comm_split_again(struct session *session, uint64_t call, struct comm
                 comm_split_reply_none(session, call);
                 return;
         }
-        DL_FOREACH(session->members, member) {
-                if (member->comm->parent == parent->comm->number && member->comm->split_number == body->number &&
-                    member->parent_rank == parent->rank && !member->leaving) {
-                        comm_reply(member, session, call);
-                        return;
-                }
-        }
-        if (parent->comm->split_code)
+        member = comm_split_child(session, parent, body->number);
+        if (member)
+                comm_reply(member, session, call);
+        else if (parent->comm->split_code)
                 session_send_failure(session, call, parent->comm->split_code, "%s", parent->comm->split_text);
         else
                 session_send_failure(session, call, RMX_E_INVALID, "split %u of this communicator is over",
@@ -319,4 +329,23 @@ void comm_split_call(struct session *session, uint64_t call, const Railmux__Sess
         session_clean_name(place->name, body->name);
         if (++split->n_joined == parent->comm->n_ranks)
                 comm_split_form(split);
+}
+
+void comm_split_cancel(struct session *session, uint64_t call, const Railmux__Session__CommAbort *body) {
+        struct comm_member *parent = comm_member_of_handle(session, body->parent), *child;
+        struct comm_split *split = NULL;
+        char text[160];
+
+        if (parent) {
+                DL_SEARCH_SCALAR(parent->comm->splits, split, number, body->number);
+                child = split ? NULL : comm_split_child(session, parent, body->number);
+                if (split && split->places[parent->rank].joined) {
+                        snprintf(text, sizeof(text), "rank %u (pid %d) gave up before all ranks had joined",
+                                 parent->rank, (int)session->pid);
+                        comm_split_fail(split, RMX_E_ABORTED, text);
+                } else if (child) {
+                        comm_member_give_up(child);
+                }
+        }
+        session_send_ack(session, call);
 }

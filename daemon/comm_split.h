@@ -10,6 +10,8 @@ struct comm_split;
 struct session;
 
 void comm_split_call(struct session *session, uint64_t call, const Railmux__Session__CommSplit *body);
+/* CommAbort of a rank that takes part in a split: as comm_join_cancel. Answers. */
+void comm_split_cancel(struct session *session, uint64_t call, const Railmux__Session__CommAbort *body);
 /* A child has been acknowledged by its executors; answers everybody when all have. */
 void comm_split_check(struct comm_split *split);
 /* Tells all joined ranks, frees the children and the split. */

@@ -2,6 +2,7 @@
 #pragma once
 /* One connected client process. Owned by the manager (loop thread). */
 #include "daemon/attachment.h"
+#include "daemon/reach.h"
 #include "proto/frame.h"
 #include "proto/session.pb-c.h"
 #include "util/charge.h"
@@ -61,8 +62,10 @@ struct session {
         uint32_t n_calls; /* waiting in struct call lists */
         uint32_t state_slot;
         uint32_t n_rings, n_buffers, n_members;
-        uint64_t bytes;                /* shared memory of rings and buffers */
-        uint64_t lost_gpus;            /* mask: a new executor could not take its memory there over */
+        uint64_t bytes;     /* shared memory of rings and buffers */
+        uint64_t lost_gpus; /* mask: a new executor could not take its memory there over */
+        bool reach_work;    /* other executors may have to be asked to map its buffers */
+        struct reach_budget reach_budget;
         struct session_message *queue; /* utlist: answers that did not fit the socket */
         uint32_t n_queue;
         size_t queue_bytes;

@@ -298,8 +298,17 @@ static void session_comm_destroy(struct session *session, uint64_t id, const Rai
 }
 
 static void session_comm_abort(struct session *session, uint64_t id, const Railmux__Session__CommAbort *body) {
-        struct comm_member *member = session_member(session, id, body->handle);
+        struct comm_member *member;
 
+        if (!body->handle && body->comm_id.len) {
+                comm_join_cancel(session, id, body);
+                return;
+        }
+        if (!body->handle && body->parent) {
+                comm_split_cancel(session, id, body);
+                return;
+        }
+        member = session_member(session, id, body->handle);
         if (!member)
                 return;
         session_wait_for(session, id, &member->abort_calls);

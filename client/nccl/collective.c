@@ -4,7 +4,7 @@
  * is handed on with its arguments as they are, and librailmux checks them.
  *
  * On the host backend there are no streams: the argument is not looked at, and the call returns when the result is
- * there; in a group, the end of the group does.
+ * there; in a group, the end of the group does. On a communicator that does not block it is only started (pending.c).
  */
 #include "client/nccl/comm.h"
 #include "client/nccl/error.h"
@@ -12,6 +12,7 @@
 #include "client/nccl/fallback.h"
 #include "client/nccl/group.h"
 #include "client/nccl/log.h"
+#include "client/nccl/pending.h"
 #include "client/nccl/redop.h"
 #include "client/nccl/transfer.h"
 #include "railmux/railmux.h"
@@ -34,6 +35,24 @@ static ncclResult_t call_begin(struct ncclComm *comm, const char *what, size_t c
         return ncclSuccess;
 }
 
+/* A call of librailmux on a communicator of the daemon: result is ncclSuccess when it is done or on its stream, or
+ * ncclInProgress. */
+#define CALL(result, comm, what, stream, name, ...)                                                                    \
+        do {                                                                                                           \
+                struct pending *pending_ = pending_wanted(comm) ? pending_new(what, &(comm), 1) : NULL;                \
+                int code_;                                                                                             \
+                                                                                                                       \
+                if (!pending_) {                                                                                       \
+                        code_ = name((comm)->rmx, __VA_ARGS__, comm_stream(comm, stream));                             \
+                        (result) = comm_result(comm, what, code_);                                                     \
+                        break;                                                                                         \
+                }                                                                                                      \
+                do                                                                                                     \
+                        code_ = name##_start((comm)->rmx, __VA_ARGS__, NULL, &pending_->request);                      \
+                while (code_ == RMX_E_BUSY && pending_make_room());                                                    \
+                (result) = pending_begin(pending_, code_);                                                             \
+        } while (0)
+
 static ncclResult_t call_end(struct ncclComm *comm, ncclResult_t result) {
         comm_exit(comm);
         return group_note(result);
@@ -52,9 +71,7 @@ ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, n
                                                comm->real, stream));
         result = redop_take(comm, __func__, op, datatype, stream, &use);
         if (!result) {
-                result = comm_result(comm, __func__,
-                                     rmx_all_reduce(comm->rmx, sendbuff, recvbuff, count, datatype, use.redop,
-                                                    comm_stream(comm, stream)));
+                CALL(result, comm, __func__, stream, rmx_all_reduce, sendbuff, recvbuff, count, datatype, use.redop);
                 redop_drop(comm, &use);
         }
         return call_end(comm, result);
@@ -73,9 +90,8 @@ ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, nccl
                                                root, comm->real, stream));
         result = redop_take(comm, __func__, op, datatype, stream, &use);
         if (!result) {
-                result = comm_result(comm, __func__,
-                                     rmx_reduce(comm->rmx, sendbuff, recvbuff, count, datatype, use.redop,
-                                                (uint32_t)root, comm_stream(comm, stream)));
+                CALL(result, comm, __func__, stream, rmx_reduce, sendbuff, recvbuff, count, datatype, use.redop,
+                     (uint32_t)root);
                 redop_drop(comm, &use);
         }
         return call_end(comm, result);
@@ -94,9 +110,8 @@ ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recv
                                                datatype, op, comm->real, stream));
         result = redop_take(comm, __func__, op, datatype, stream, &use);
         if (!result) {
-                result = comm_result(comm, __func__,
-                                     rmx_reduce_scatter(comm->rmx, sendbuff, recvbuff, recvcount, datatype, use.redop,
-                                                        comm_stream(comm, stream)));
+                CALL(result, comm, __func__, stream, rmx_reduce_scatter, sendbuff, recvbuff, recvcount, datatype,
+                     use.redop);
                 redop_drop(comm, &use);
         }
         return call_end(comm, result);
@@ -124,11 +139,12 @@ ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcoun
 
         if (result)
                 return result;
-        return call_end(comm, comm->real ? FALLBACK(comm->fallback, ncclAllGather, sendbuff, recvbuff, sendcount,
-                                                    datatype, comm->real, stream)
-                                         : comm_result(comm, __func__,
-                                                       rmx_all_gather(comm->rmx, sendbuff, recvbuff, sendcount,
-                                                                      datatype, comm_stream(comm, stream))));
+        if (comm->real)
+                result = FALLBACK(comm->fallback, ncclAllGather, sendbuff, recvbuff, sendcount, datatype, comm->real,
+                                  stream);
+        else
+                CALL(result, comm, __func__, stream, rmx_all_gather, sendbuff, recvbuff, sendcount, datatype);
+        return call_end(comm, result);
 }
 TWIN(ncclAllGather);
 
@@ -138,11 +154,12 @@ static ncclResult_t broadcast(const char *what, const void *sendbuff, void *recv
 
         if (result)
                 return result;
-        return call_end(comm, comm->real ? FALLBACK(comm->fallback, ncclBroadcast, sendbuff, recvbuff, count, datatype,
-                                                    root, comm->real, stream)
-                                         : comm_result(comm, what,
-                                                       rmx_broadcast(comm->rmx, sendbuff, recvbuff, count, datatype,
-                                                                     (uint32_t)root, comm_stream(comm, stream))));
+        if (comm->real)
+                result = FALLBACK(comm->fallback, ncclBroadcast, sendbuff, recvbuff, count, datatype, root, comm->real,
+                                  stream);
+        else
+                CALL(result, comm, what, stream, rmx_broadcast, sendbuff, recvbuff, count, datatype, (uint32_t)root);
+        return call_end(comm, result);
 }
 
 ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
@@ -163,11 +180,12 @@ ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, nccl
 
         if (result)
                 return result;
-        return call_end(comm, comm->real ? FALLBACK(comm->fallback, ncclGather, sendbuff, recvbuff, count, datatype,
-                                                    root, comm->real, stream)
-                                         : comm_result(comm, __func__,
-                                                       rmx_gather(comm->rmx, sendbuff, recvbuff, count, datatype,
-                                                                  (uint32_t)root, comm_stream(comm, stream))));
+        if (comm->real)
+                result = FALLBACK(comm->fallback, ncclGather, sendbuff, recvbuff, count, datatype, root, comm->real,
+                                  stream);
+        else
+                CALL(result, comm, __func__, stream, rmx_gather, sendbuff, recvbuff, count, datatype, (uint32_t)root);
+        return call_end(comm, result);
 }
 TWIN(ncclGather);
 
@@ -177,11 +195,12 @@ ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncc
 
         if (result)
                 return result;
-        return call_end(comm, comm->real ? FALLBACK(comm->fallback, ncclScatter, sendbuff, recvbuff, count, datatype,
-                                                    root, comm->real, stream)
-                                         : comm_result(comm, __func__,
-                                                       rmx_scatter(comm->rmx, sendbuff, recvbuff, count, datatype,
-                                                                   (uint32_t)root, comm_stream(comm, stream))));
+        if (comm->real)
+                result = FALLBACK(comm->fallback, ncclScatter, sendbuff, recvbuff, count, datatype, root, comm->real,
+                                  stream);
+        else
+                CALL(result, comm, __func__, stream, rmx_scatter, sendbuff, recvbuff, count, datatype, (uint32_t)root);
+        return call_end(comm, result);
 }
 TWIN(ncclScatter);
 
@@ -192,9 +211,7 @@ static ncclResult_t all_to_all(const char *what, const void *sendbuff, void *rec
         if (result)
                 return result;
         if (!comm->real)
-                result = comm_result(
-                        comm, what,
-                        rmx_all_to_all(comm->rmx, sendbuff, recvbuff, count, datatype, comm_stream(comm, stream)));
+                CALL(result, comm, what, stream, rmx_all_to_all, sendbuff, recvbuff, count, datatype);
         else if (comm->fallback->ncclAlltoAll)
                 result =
                         FALLBACK(comm->fallback, ncclAlltoAll, sendbuff, recvbuff, count, datatype, comm->real, stream);
@@ -224,9 +241,8 @@ ncclResult_t ncclAllToAllv(const void *sendbuff, const size_t sendcounts[], cons
         if (result)
                 return result;
         if (!comm->real)
-                result = comm_result(comm, __func__,
-                                     rmx_all_to_all_v(comm->rmx, sendbuff, sendcounts, sdispls, recvbuff, recvcounts,
-                                                      rdispls, datatype, comm_stream(comm, stream)));
+                CALL(result, comm, __func__, stream, rmx_all_to_all_v, sendbuff, sendcounts, sdispls, recvbuff,
+                     recvcounts, rdispls, datatype);
         else if (comm->fallback->ncclAllToAllv)
                 result = FALLBACK(comm->fallback, ncclAllToAllv, sendbuff, sendcounts, sdispls, recvbuff, recvcounts,
                                   rdispls, datatype, comm->real, stream);
@@ -250,13 +266,15 @@ static ncclResult_t transfer(struct ncclComm *comm, const char *what, bool sends
                              ncclDataType_t type, int peer, ncclStream_t stream) {
         const struct transfer kept = {
                 .comm = comm, .address = address, .count = count, .type = type, .peer = (uint32_t)peer, .sends = sends};
+        ncclResult_t result;
 
         if (comm->host && group_active())
                 return group_transfer(what, &kept);
-        return comm_result(
-                comm, what,
-                sends ? rmx_send(comm->rmx, address, count, type, (uint32_t)peer, comm_stream(comm, stream))
-                      : rmx_recv(comm->rmx, address, count, type, (uint32_t)peer, comm_stream(comm, stream)));
+        if (sends)
+                CALL(result, comm, what, stream, rmx_send, address, count, type, (uint32_t)peer);
+        else
+                CALL(result, comm, what, stream, rmx_recv, address, count, type, (uint32_t)peer);
+        return result;
 }
 
 ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,

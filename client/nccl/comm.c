@@ -5,9 +5,9 @@
  * A handle is given to the program before the communicator exists, if that is made without blocking, and programs call
  * on it from several threads: one collects, one watches, one aborts. So each call enters and exits (users), and whoever
  * ends the communicator first forbids new calls, then breaks those at work, if it aborts, and waits for them to leave.
- * Two things an abort cannot wait for: that communicators are made, this one or others from it, which takes as long as
- * another rank is missing, and that another thread ends its group. An aborted communicator in that state is left to who
- * makes or holds, and ends when that does.
+ * Two things an abort does not wait for: that communicators are made, this one or others from it (they are given up,
+ * see cancel.c, but whoever makes them may be slow to notice), and that another thread ends its group. An aborted
+ * communicator in that state is left to who makes or holds, and ends when that does.
  *
  * Memory of handles is kept and used again, so that a stale handle is met by its changed magic and not by whatever else
  * would lie there. A call that came past the magic while the handle ended still counts itself in and out again, so the
@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/nccl/create.h"
 #include "client/nccl/error.h"
@@ -26,12 +27,13 @@
 #include "client/nccl/fallback.h"
 #include "client/nccl/log.h"
 #include "client/nccl/memory.h"
+#include "client/nccl/pending.h"
 #include "client/nccl/redop.h"
 #include "client/nccl/session.h"
 #include "railmux/railmux.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users went down, or n_held up */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users went down, n_held up, or a call is over */
 static struct ncclComm *spare;                            /* under mutex */
 
 void comm_lock(void) {
@@ -41,10 +43,24 @@ void comm_unlock(void) {
         pthread_mutex_unlock(&mutex);
 }
 
+void comm_changed(void) {
+        pthread_cond_broadcast(&changed);
+}
+void comm_wait(uint32_t limit_ms) {
+        struct timespec until;
+
+        clock_gettime(CLOCK_REALTIME, &until); /* the clock of a condition that is made where it is declared */
+        until.tv_nsec += (long)limit_ms * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&changed, &mutex, &until);
+}
+
 FORKED void comm_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
         spare = NULL; /* a thread may have been changing it */
+        pendings_forked();
 }
 
 /* ---- the object -------------------------------------------------------------------------------------------------- */
@@ -245,12 +261,15 @@ ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
         ncclResult_t result = ncclSuccess;
         int r;
 
-        if (comm->real) {
+        if (comm->real && atomic_load(&comm->aborted)) {
+                ; /* the other library has freed it */
+        } else if (comm->real) {
                 result = abort ? FALLBACK(comm->fallback, ncclCommAbort, comm->real)
                                : FALLBACK(comm->fallback, ncclCommDestroy, comm->real);
         } else if (comm->rmx) {
                 if (abort && !atomic_load(&comm->aborted))
                         (void)rmx_comm_abort(comm->rmx);
+                pendings_end(comm, abort);
                 r = rmx_comm_destroy(comm->rmx);
                 /* A daemon that has gone has forgotten the rank, too. */
                 if (r != RMX_E_DAEMON_LOST && !abort)
@@ -262,9 +281,31 @@ ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
 }
 
 /* ---- what a program may ask -------------------------------------------------------------------------------------- */
+/* Of one that is ready and has no error yet. */
+static ncclResult_t comm_look(struct ncclComm *comm, const char *what) {
+        ncclResult_t result = ncclSuccess;
+        bool pends;
+        int call, r;
+
+        pends = pendings_look(comm, &call);
+        r = rmx_comm_error(comm->rmx);
+        if (atomic_load(&comm->quieted) && rmx_comm_failed_rank(comm->rmx) == comm->rank) {
+                r = r == RMX_E_ABORTED ? RMX_OK : r;
+                call = call == RMX_E_ABORTED ? RMX_OK : call;
+        }
+        if (r)
+                result = error_adopt(what, r);
+        else if (call) /* its text was kept when it failed */
+                result = error_of_code(call);
+        else if (atomic_load(&comm->session->lost))
+                result = error_raise(ncclSystemError, "%s: the daemon is gone", what);
+        if (result)
+                atomic_store(&comm->error, result);
+        return !result && pends ? ncclInProgress : result;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
         ncclResult_t result = comm_valid(comm, __func__);
-        int r;
 
         if (result)
                 return result;
@@ -282,17 +323,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
         comm_unlock();
         if (!result)
                 result = (ncclResult_t)atomic_load(&comm->error);
-        if (!result) {
-                r = rmx_comm_error(comm->rmx);
-                if (r == RMX_E_ABORTED && atomic_load(&comm->quieted) && rmx_comm_failed_rank(comm->rmx) == comm->rank)
-                        r = RMX_OK;
-                if (!r && atomic_load(&comm->session->lost))
-                        result = error_raise(ncclSystemError, "%s: the daemon is gone", __func__);
-                else if (r)
-                        result = error_adopt(__func__, r);
-                if (result)
-                        atomic_store(&comm->error, result);
-        }
+        if (!result)
+                result = comm_look(comm, __func__);
         comm_exit(comm);
         *asyncError = result;
         return ncclSuccess;

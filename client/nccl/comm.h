@@ -9,6 +9,7 @@
 #include "client/nccl/nccl.h"
 
 struct fallback;
+struct job;
 struct rmx_comm;
 struct scalar;
 struct session;
@@ -44,6 +45,11 @@ struct ncclComm {
         uint32_t n_held;        /* those that use it longer than a call: others made from it, and groups */
         uint32_t n_pending;     /* communicators that are being made from it without blocking */
         uint32_t n_grown;       /* see derive.c */
+        struct job *maker;      /* what makes it now; for this and the next three see cancel.c */
+        struct job *derived;    /* those that make others from it now */
+        bool unwanted;          /* it is not to be made any more */
+        bool barren;            /* nor are others from it */
+        int call_code;          /* RMX_*: what the first failed call said; see pending.c */
         struct turn *turns;     /* see derive.c */
         struct scalar *scalars; /* see redop.c */
 
@@ -59,6 +65,11 @@ struct ncclComm *comm_new(void);
 void comm_recycle(struct ncclComm *comm);
 /* The making is over, well or not; the maker is a user no more. false: it was aborted meanwhile, and is gone. */
 bool comm_made(struct ncclComm *comm, ncclResult_t result);
+
+/* Gives the handle to the program. Another of its threads may be looking for it, lest it is never made. */
+static inline void comm_give(ncclComm_t *place, struct ncclComm *comm) {
+        __atomic_store_n(place, comm, __ATOMIC_RELEASE);
+}
 
 /* Is this a communicator, of this process? For calls that do not care what state it is in. */
 ncclResult_t comm_valid(const struct ncclComm *comm, const char *what);
@@ -89,9 +100,14 @@ bool comm_close(struct ncclComm *comm, bool abandon);
 int comm_abort(struct ncclComm *comm);
 /* Leaves, and frees the object. */
 ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort);
+/* All of that, as ncclCommDestroy or ncclCommAbort. See end.c. */
+ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort);
 
 /* Guards what its comments say; held for moments. */
 void comm_lock(void);
 void comm_unlock(void);
+/* Under it: something has changed that others wait for; waits for that, a while. */
+void comm_changed(void);
+void comm_wait(uint32_t limit_ms);
 /* In the child of a fork, which has only one thread: the parent's handles are forgotten. */
 void comm_forked(void);

@@ -21,8 +21,24 @@
 #define SIZE_FIRST 24u /* size, magic, version, blocking, padding */
 #define SIZE_MOST  65536u
 
+#define TIMEOUT_MOST 4000000.0 /* seconds, which fit as milliseconds */
+
 _Static_assert(sizeof(ncclConfig_t) == 80, "the layout of 2.28");
 _Static_assert(offsetof(ncclConfig_t, netName) == 32 && offsetof(ncclConfig_t, commName) == 48, "the layout of 2.28");
+
+/* Seconds, also parts of them. What is no such number, or none that ends, is as if it were not there. */
+uint32_t config_timeout_ms(void) {
+        const char *text = getenv("RAILMUX_JOIN_TIMEOUT");
+        double seconds;
+        char *end;
+
+        if (!text || !*text)
+                return 0;
+        seconds = strtod(text, &end);
+        if (*end || !(seconds > 0) || seconds > TIMEOUT_MOST)
+                return 0;
+        return seconds < 0.001 ? 1 : (uint32_t)(seconds * 1000);
+}
 
 struct config config_default(void) {
         const char *text = getenv("NCCL_COMM_BLOCKING");

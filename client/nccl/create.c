@@ -33,12 +33,24 @@ struct job *job_new(enum job_kind kind, const char *what) {
         }
         job->kind = kind;
         job->what = what;
+        job->timeout_ms = config_timeout_ms();
+        if (kind != JOB_END && rmx_cancel_new(&job->cancel)) {
+                error_raise(ncclSystemError, "%s: out of memory", what);
+                return job_free(job);
+        }
         return job;
 }
 
 /* ---- what a job does --------------------------------------------------------------------------------------------- */
+static struct rmx_comm_options job_options(const struct job *job, int32_t gpu) {
+        return (struct rmx_comm_options){.size = sizeof(struct rmx_comm_options),
+                                         .gpu = gpu,
+                                         .timeout_ms = job->timeout_ms,
+                                         .cancel = job->cancel};
+}
+
 static int join(struct job *job, struct ncclComm *comm, struct session *session) {
-        struct rmx_comm_options options = {.size = sizeof(options), .gpu = comm->gpu};
+        struct rmx_comm_options options = job_options(job, comm->gpu);
         struct rmx_id id;
 
         if (comm->config.name[0])
@@ -81,26 +93,52 @@ static ncclResult_t run_join(struct job *job) {
         comm->session = r ? NULL : session;
         if (!r)
                 memory_comm_new(session);
-        return error_adopt(job->what, r);
+        return job_adopt(job, r);
 }
 
-static ncclResult_t run_split(struct job *job) {
+/* One rank's part in the split of `whole`, which has the ranks of the parent. */
+static ncclResult_t run_split_of(struct job *job, struct rmx_comm *whole) {
         struct ncclComm *comm = job->comm, *parent = job->parent;
-        struct rmx_comm_options options = {.size = sizeof(options), .gpu = parent->gpu};
+        struct rmx_comm_options options = job_options(job, parent->gpu);
         struct rmx_comm *rmx = NULL;
         int r;
 
         if (comm && comm->config.name[0])
                 options.name = comm->config.name;
-        r = rmx_comm_split(parent->rmx, job->colour, job->key, &options, &rmx);
+        r = rmx_comm_split(whole, job->colour, job->key, &options, &rmx);
         if (r || !comm)
-                return error_adopt(job->what, r);
+                return job_adopt(job, r);
         comm->rmx = rmx;
         comm->session = session_ref(parent->session);
         memory_comm_new(comm->session);
         comm->rank = (int)rmx_comm_rank(rmx);
         comm->n_ranks = (int)rmx_comm_size(rmx);
         return ncclSuccess;
+}
+
+/* What was revoked has failed for good, also for splits. So its ranks meet anew, by an id that all of them can make,
+ * and split that; nobody sees it. */
+static ncclResult_t run_regroup(struct job *job) {
+        struct ncclComm *parent = job->parent;
+        struct rmx_comm_options options = job_options(job, parent->gpu);
+        struct rmx_comm *whole = NULL;
+        ncclResult_t result;
+        struct rmx_id id;
+        int r;
+
+        r = rmx_comm_id(parent->rmx, job->number, &id);
+        if (!r)
+                r = rmx_comm_create(parent->session->rmx, &id, (uint32_t)parent->n_ranks, (uint32_t)parent->rank,
+                                    &options, &whole);
+        if (r)
+                return job_adopt(job, r);
+        result = run_split_of(job, whole);
+        (void)rmx_comm_destroy(whole);
+        return result;
+}
+
+static ncclResult_t run_split(struct job *job) {
+        return job->number ? run_regroup(job) : run_split_of(job, job->parent->rmx);
 }
 
 static ncclResult_t run_derive(struct job *job) {
@@ -116,26 +154,17 @@ static ncclResult_t run_derive(struct job *job) {
                 job->comm->session = session_ref(job->parent->session);
                 memory_comm_new(job->comm->session);
         }
-        return error_adopt(job->what, r);
+        return job_adopt(job, r);
 }
 
-static ncclResult_t run_end(struct job *job) {
-        if (job->abort)
-                (void)comm_abort(job->comm);
-        return comm_close(job->comm, job->abort) ? comm_end(job->comm, job->what, job->abort) : ncclSuccess;
-}
-
-static ncclResult_t job_run(struct job *job) {
-        switch (job->kind) {
-        case JOB_JOIN:
-                return run_join(job);
-        case JOB_SPLIT:
-                return run_split(job);
-        case JOB_DERIVE:
-                return run_derive(job);
-        default:
-                return run_end(job);
+static void job_run(struct job *job) {
+        if (job->kind == JOB_END) {
+                job->result = comm_finish(job->comm, job->what, job->abort);
+                return;
         }
+        job_enter(job);
+        job->result = job->kind == JOB_JOIN ? run_join(job) : job->kind == JOB_SPLIT ? run_split(job) : run_derive(job);
+        job_exit(job);
 }
 
 /* Tells the handle how it went. given: the program has it already, and may be asking. */
@@ -147,11 +176,11 @@ static void job_finish(struct job *job, bool given) {
                          comm->n_ranks, comm->gpu, comm->host ? "host" : "device");
         if (comm && (given || !job->result)) {
                 if (!comm_made(comm, job->result) && !given) {
-                        *job->ret_comm = NULL;
+                        comm_give(job->ret_comm, NULL);
                         job->result = error_raise(ncclInvalidUsage, "%s: aborted meanwhile", job->what);
                 }
         } else if (comm) {
-                *job->ret_comm = NULL;
+                comm_give(job->ret_comm, NULL);
                 if (atomic_exchange(&comm->ending, true))
                         (void)comm_made(comm, job->result); /* to be ended by who has begun that */
                 else
@@ -164,7 +193,7 @@ static void job_finish(struct job *job, bool given) {
 }
 
 static void job_do(struct job *job, bool given) {
-        job->result = job_run(job);
+        job_run(job);
         job_finish(job, given);
 }
 
@@ -174,7 +203,7 @@ static void *job_thread(void *userdata) {
         for (; job; job = next) {
                 next = job->next;
                 job_do(job, true);
-                free(job);
+                job_free(job);
         }
         return NULL;
 }
@@ -217,8 +246,9 @@ static ncclResult_t job_detach(struct job *job) {
         for (; job; job = next) {
                 next = job->next;
                 job->result = error_raise(ncclSystemError, "%s: no thread can be started", job->what);
+                job_fail(job);
                 job_finish(job, false);
-                free(job);
+                job_free(job);
         }
         return ncclSystemError;
 }
@@ -234,7 +264,7 @@ ncclResult_t job_submit(struct job *job) {
                 return job_detach(job);
         job_do(job, false);
         result = job->result;
-        free(job);
+        job_free(job);
         return result;
 }
 
@@ -245,7 +275,7 @@ static void *chain_thread(void *userdata) {
 
         for (struct job *next = job; next; next = next->next)
                 if (next == job || (next->taken && next->parent == job->parent))
-                        next->result = job_run(next);
+                        job_run(next);
         return NULL;
 }
 
@@ -267,12 +297,16 @@ static ncclResult_t run_all(struct job *jobs) {
         }
         for (struct job *job = jobs; job; job = job->next) {
                 job->started = !job->taken && !thread_start(&job->thread, NULL, chain_thread, job);
-                if (!job->taken && !job->started)
+                if (!job->taken && !job->started) {
                         error_raise(ncclSystemError, "%s: no thread can be started", job->what);
+                        if (job->kind != JOB_END)
+                                job_fail(job);
+                }
         }
         for (struct job *job = jobs; job; job = job->next)
                 if (job->started)
                         pthread_join(job->thread, NULL);
+        result = jobs_verdict(jobs);
         for (struct job *job = jobs; job; job = job->next)
                 if (!result)
                         result = job->result;
@@ -323,14 +357,19 @@ static void jobs_finish(struct job *jobs, bool given) {
         for (; jobs; jobs = next) {
                 next = jobs->next;
                 job_finish(jobs, given);
-                free(jobs);
+                job_free(jobs);
         }
 }
 
 ncclResult_t jobs_run(struct job **jobs, bool ends) {
-        struct job *mine = jobs_select(jobs, ends, true), *background = jobs_select(jobs, ends, false);
-        ncclResult_t result = mine ? run_all(mine) : ncclSuccess, started;
+        struct job *mine, *background;
+        ncclResult_t result, started;
 
+        if (!ends)
+                jobs_bind(*jobs);
+        mine = jobs_select(jobs, ends, true);
+        background = jobs_select(jobs, ends, false);
+        result = mine ? run_all(mine) : ncclSuccess;
         jobs_finish(mine, false);
         while (background) {
                 started = job_detach(jobs_chain(&background));

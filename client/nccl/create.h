@@ -3,10 +3,13 @@
 /* Work that makes or ends communicators: done at once, at the end of a group, or in a thread of its own. */
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "client/nccl/comm.h"
 #include "client/nccl/nccl.h"
 
+struct batch;
+struct rmx_cancel;
 struct session;
 
 enum job_kind {
@@ -24,10 +27,18 @@ struct job {
         struct ncclComm *parent;
         ncclComm_t *ret_comm; /* where the handle is */
         ncclUniqueId id;
-        uint64_t number; /* DERIVE: which of the ids of the parent */
+        uint64_t number; /* DERIVE: which of the ids of the parent. SPLIT: 0, or as that: see run_regroup */
         int colour, key;
+        uint32_t timeout_ms;
         bool spread; /* JOIN: the device was named, and is not just the thread's */
         bool abort;
+
+        /* private to cancel.c */
+        struct rmx_cancel *cancel; /* of those that make */
+        struct batch *batch;       /* under comm_lock, as what follows */
+        struct job *companion;     /* the next of the batch */
+        struct job *sibling;       /* the next one that makes from the same parent now */
+        bool cancelled;
 
         /* private to create.c */
         bool taken, started;
@@ -43,5 +54,24 @@ ncclResult_t jobs_run(struct job **jobs, bool ends);
 /* The group has failed: communicators are not made. */
 void jobs_drop(struct job **jobs);
 struct job *job_new(enum job_kind kind, const char *what);
+
+/* Frees a job that has been finished, or never begun. */
+struct job *job_free(struct job *job);
+
+/* ---- giving up, see cancel.c ---- */
+/* Those of the list that make belong together: if one fails, the others are given up. */
+void jobs_bind(struct job *jobs);
+/* What the bound ones came to: the result of the first that failed. */
+ncclResult_t jobs_verdict(const struct job *jobs);
+/* The job makes from here on, and may be given up. */
+void job_enter(struct job *job);
+/* It has made, or not: job->result. */
+void job_exit(struct job *job);
+/* It has failed before it could begin. */
+void job_fail(struct job *job);
+/* error_adopt, but that one which was given up has nothing to say. */
+ncclResult_t job_adopt(struct job *job, int code);
+/* The communicator is not to be made any more; derived: nor are others from it. */
+void jobs_cancel(struct ncclComm *comm, bool derived);
 
 void turns_free(struct ncclComm *comm);

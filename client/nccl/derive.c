@@ -2,7 +2,8 @@
 /*
  * Communicators from communicators.
  *
- * A split is librailmux's, and all ranks of the parent take part. Shrinking is for when some are dead and others do not
+ * A split is librailmux's, and all ranks of the parent take part; if they have revoked it, they meet anew first (see
+ * run_regroup in create.c). Shrinking is for when some are dead and others do not
  * answer, growing is with ranks that the parent does not know: there the members need an id in common without a word
  * among them. rmx_comm_id() gives each the same one for the same number. The number says what the id is for: which
  * ranks stay, and the how many-th time it is that just these do so; or the how many-th growth. Ranks that call with
@@ -136,7 +137,7 @@ static ncclResult_t derive(enum job_kind kind, const char *what, struct ncclComm
         if (!nothing) {
                 comm = comm_new();
                 if (!comm) {
-                        free(job);
+                        job_free(job);
                         return error_raise(ncclSystemError, "%s: out of memory", what);
                 }
                 comm->config = read;
@@ -156,18 +157,25 @@ static ncclResult_t derive_end(struct ncclComm *parent, ncclResult_t result, str
                 comm_exit(parent);
                 return result;
         }
-        *job->ret_comm = job->comm;
+        comm_give(job->ret_comm, job->comm);
         return job_submit(job);
 }
 
 /* ---- split ------------------------------------------------------------------------------------------------------- */
+static uint64_t all_ranks(const struct ncclComm *comm) {
+        return comm->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << comm->n_ranks) - 1;
+}
+
 static ncclResult_t split(const char *what, struct ncclComm *parent, int color, int key, ncclComm_t *newcomm,
                           ncclConfig_t *config) {
-        ncclResult_t result = comm_enter(parent, what);
+        ncclResult_t result = comm_enter_any(parent, what);
         struct job *job = NULL;
+        bool revoked;
+        uint32_t turn;
 
         if (result)
                 return result;
+        revoked = atomic_load(&parent->quieted);
         if (!newcomm || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
                 result = error_raise(ncclInvalidArgument, "%s: %s", what,
                                      newcomm ? "color is negative, and not NCCL_SPLIT_NOCOLOR" : "newcomm is NULL");
@@ -175,14 +183,24 @@ static ncclResult_t split(const char *what, struct ncclComm *parent, int color, 
                 result = split_fallback(what, parent, color, key, newcomm, config);
                 comm_exit(parent);
                 return result;
+        } else if (atomic_load(&parent->closed) && !revoked) {
+                result = error_raise(ncclInvalidUsage, "%s: this communicator is finalized", what);
         } else {
                 result = in_order(what, parent);
                 if (!result)
                         result = derive(JOB_SPLIT, what, parent, newcomm, config, color == NCCL_SPLIT_NOCOLOR, &job);
+                /* No shrink is to all ranks, so these turns are splits'. */
+                if (!result && revoked && !turn_take(parent, all_ranks(parent), &turn))
+                        result = error_raise(ncclSystemError, "%s: out of memory", what);
         }
         if (!result) {
                 job->colour = color;
                 job->key = key;
+                job->number = revoked ? mix(all_ranks(parent)) + turn : 0;
+        } else if (job) {
+                if (job->comm)
+                        comm_recycle(job->comm);
+                job_free(job);
         }
         return derive_end(parent, result, job);
 }
@@ -195,7 +213,7 @@ TWIN(ncclCommSplit);
 /* ---- shrink ------------------------------------------------------------------------------------------------------ */
 static ncclResult_t survivors(const char *what, const struct ncclComm *parent, const int *exclude, int n,
                               uint64_t *ret_ranks) {
-        uint64_t all = parent->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << parent->n_ranks) - 1, gone = 0;
+        uint64_t all = all_ranks(parent), gone = 0;
 
         if (!exclude || n < 1)
                 return error_raise(ncclInvalidArgument, "%s: a list of %d ranks to leave out", what, n);
@@ -239,7 +257,7 @@ static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int 
                 result = error_raise(ncclSystemError, "%s: out of memory", what);
         if (result && job) {
                 comm_recycle(job->comm);
-                free(job);
+                job_free(job);
         }
         if (!result) {
                 job->number = mix(ranks) + turn;

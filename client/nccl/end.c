@@ -2,7 +2,20 @@
 /*
  * The ends of a communicator. Finalize has nothing to flush: what was issued is the daemon's or on streams, and destroy
  * waits for it. Abort and revoke end what is under way on all ranks; the others hear of it as ncclRemoteError.
+ *
+ * An abort is for when something is stuck, and that may be the daemon. It has to be told, or the other ranks would not
+ * hear; executors have to let go of memory; threads at work have to come back. All this is a matter of moments as a
+ * rule, and when it is not, the program has to go on nevertheless. So it is done in a thread of its own, for which the
+ * abort waits a limited time only. A thread that is left behind finishes when the daemon answers, or is gone for good.
+ *
+ * A communicator of another library is that one's to abort, at once and whatever is at work in it: who waits there,
+ * waits for this.
  */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
 #include "client/nccl/comm.h"
 #include "client/nccl/create.h"
 #include "client/nccl/error.h"
@@ -11,6 +24,132 @@
 #include "client/nccl/group.h"
 #include "client/nccl/log.h"
 #include "railmux/railmux.h"
+
+#define ABORT_WAIT_MS       800u
+#define ABORT_WAIT_GROUP_MS 400u /* in a group, where it happens in two parts */
+
+/* ---- in a limited time ------------------------------------------------------------------------------------------- */
+/* Belongs to the thread that works and to the one that waits; whoever comes last frees it. */
+struct ending {
+        pthread_mutex_t mutex;
+        pthread_cond_t changed;
+        bool over, left; /* under mutex, as is result */
+        ncclResult_t result;
+        struct ncclComm *comm;
+        const char *what;
+        ncclResult_t (*run)(struct ncclComm *comm, const char *what);
+};
+
+static void ending_free(struct ending *ending) {
+        pthread_cond_destroy(&ending->changed);
+        pthread_mutex_destroy(&ending->mutex);
+        free(ending);
+}
+
+static void *ending_main(void *userdata) {
+        struct ending *ending = userdata;
+        ncclResult_t result = ending->run(ending->comm, ending->what);
+        bool left;
+
+        pthread_mutex_lock(&ending->mutex);
+        ending->result = result;
+        ending->over = true;
+        left = ending->left;
+        pthread_cond_signal(&ending->changed);
+        pthread_mutex_unlock(&ending->mutex);
+        if (left)
+                ending_free(ending);
+        return NULL;
+}
+
+static bool ending_start(struct ending *ending) {
+        pthread_attr_t attributes;
+        sigset_t all, before;
+        pthread_t thread;
+        int r;
+
+        pthread_attr_init(&attributes);
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = pthread_create(&thread, &attributes, ending_main, ending);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attributes);
+        return !r;
+}
+
+static struct ending *ending_new(void) {
+        struct ending *ending = calloc(1, sizeof(*ending));
+        pthread_condattr_t attributes;
+
+        if (!ending)
+                return NULL;
+        pthread_mutex_init(&ending->mutex, NULL);
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        pthread_cond_init(&ending->changed, &attributes);
+        pthread_condattr_destroy(&attributes);
+        return ending;
+}
+
+/* Runs it, and returns when it is over or the time is. Where there is no thread to be had it takes what it takes. */
+static ncclResult_t run_limited(ncclResult_t (*run)(struct ncclComm *comm, const char *what), struct ncclComm *comm,
+                                const char *what, uint32_t limit_ms) {
+        struct ending *ending = ending_new();
+        ncclResult_t result = ncclSuccess;
+        struct timespec until;
+        bool over;
+        int r = 0;
+
+        if (ending) {
+                ending->run = run;
+                ending->comm = comm;
+                ending->what = what;
+        }
+        if (!ending || !ending_start(ending)) {
+                if (ending)
+                        ending_free(ending);
+                return run(comm, what);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += (long)limit_ms * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_mutex_lock(&ending->mutex);
+        while (!ending->over && !r)
+                r = pthread_cond_timedwait(&ending->changed, &ending->mutex, &until);
+        over = ending->over;
+        if (over)
+                result = ending->result;
+        ending->left = true;
+        pthread_mutex_unlock(&ending->mutex);
+        if (over)
+                ending_free(ending);
+        else
+                log_line(LOG_WARN, "%s: the daemon has not answered yet; the rest happens when it does", what);
+        return result;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+static ncclResult_t run_abort(struct ncclComm *comm, const char *what) {
+        (void)what;
+        (void)comm_abort(comm);
+        comm_exit(comm);
+        return ncclSuccess;
+}
+
+static ncclResult_t run_abort_end(struct ncclComm *comm, const char *what) {
+        (void)comm_abort(comm);
+        return comm_close(comm, true) ? comm_end(comm, what, true) : ncclSuccess;
+}
+
+ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort) {
+        jobs_cancel(comm, abort);
+        if (abort)
+                return run_limited(run_abort_end, comm, what,
+                                   atomic_load(&comm->aborted) ? ABORT_WAIT_GROUP_MS : ABORT_WAIT_MS);
+        return comm_close(comm, false) ? comm_end(comm, what, false) : ncclSuccess;
+}
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
         ncclResult_t result = comm_enter(comm, __func__);
@@ -26,8 +165,22 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 TWIN(ncclCommFinalize);
 
+/* What cannot wait for the end of a group, which may be what waits for it. */
+static ncclResult_t abort_now(struct ncclComm *comm, const char *what) {
+        if (comm->real) {
+                if (atomic_exchange(&comm->aborted, true))
+                        return ncclSuccess;
+                return FALLBACK(comm->fallback, ncclCommAbort, comm->real);
+        }
+        jobs_cancel(comm, true);
+        if (!group_active())
+                return ncclSuccess; /* at once */
+        atomic_fetch_add(&comm->users, 1);
+        return run_limited(run_abort, comm, what, ABORT_WAIT_GROUP_MS);
+}
+
 static ncclResult_t end(struct ncclComm *comm, const char *what, bool abort) {
-        ncclResult_t result;
+        ncclResult_t result, aborted = ncclSuccess;
         struct job *job;
 
         if (!comm) /* as with free() */
@@ -37,16 +190,17 @@ static ncclResult_t end(struct ncclComm *comm, const char *what, bool abort) {
                 result = error_raise(ncclInvalidArgument, "%s: this communicator is being destroyed", what);
         if (result)
                 return result;
-        if (comm->real)
+        if (comm->real && !abort)
                 result = group_enter_fallback(comm->fallback);
         job = result ? NULL : job_new(JOB_END, what);
         if (!job)
                 return ncclSystemError;
         job->comm = comm;
         job->abort = abort;
-        if (abort && !comm->real) /* not at the end of a group, which may be what waits for it */
-                (void)comm_abort(comm);
-        return job_submit(job);
+        if (abort)
+                aborted = abort_now(comm, what);
+        result = job_submit(job);
+        return aborted ? aborted : result;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {

@@ -6,6 +6,9 @@
  *
  * The first error of a call in the group is the result of its end, and then nothing of the group happens, but that
  * communicators are still ended. librailmux's group is thrown away by a call that spoils it.
+ *
+ * On the host backend the end waits for what it issues, unless none of the communicators blocks and librailmux can take
+ * all of it at once (pending.c).
  */
 #include "client/nccl/group.h"
 
@@ -16,6 +19,7 @@
 #include "client/nccl/error.h"
 #include "client/nccl/export.h"
 #include "client/nccl/fallback.h"
+#include "client/nccl/pending.h"
 #include "client/nccl/session.h"
 #include "client/nccl/transfer.h"
 #include "railmux/railmux.h"
@@ -118,14 +122,34 @@ static void probe(const struct group *g, int code) {
                 session_probe(g->comms[i]->session);
 }
 
+/* What it issues need not be waited for: so say all of its communicators. */
+static bool is_patient(struct group *g) {
+        for (unsigned int i = 0; i < g->n_comms; i++)
+                if (!pending_wanted(g->comms[i]))
+                        return false;
+        return g->n_comms && transfers_are_few(&g->transfers);
+}
+
+static ncclResult_t start(struct group *g, struct pending *pending) {
+        int r = transfers_record(&g->transfers, g->issues), end = rmx_group_end_start(&pending->request);
+
+        return pending_begin(pending, r ? r : end);
+}
+
 static ncclResult_t issue(struct group *g, const char *what, bool drop) {
+        struct pending *pending = NULL;
         ncclResult_t result = ncclSuccess;
         int r;
+
+        if (!drop && (g->issues || g->transfers.n) && is_patient(g))
+                pending = pending_new(what, g->comms, g->n_comms);
 
         if (drop && g->issues) {
                 (void)rmx_barrier(NULL, NULL);
                 r = rmx_group_end();
                 result = error_of_code(r);
+        } else if (pending) {
+                result = start(g, pending);
         } else if (!drop && g->transfers.n) {
                 result = transfers_run(&g->transfers, what, g->issues, &r);
                 probe(g, r);
@@ -138,6 +162,11 @@ static ncclResult_t issue(struct group *g, const char *what, bool drop) {
         return result;
 }
 
+/* The first error counts; what is in progress is none. */
+static ncclResult_t first_of(ncclResult_t result, ncclResult_t next) {
+        return (result && result != ncclInProgress) || !next ? result : next;
+}
+
 /* drop: nothing is to happen, though nothing has failed. */
 static ncclResult_t group_finish(struct group *g, const char *what, bool drop) {
         ncclResult_t result = g->error, next;
@@ -147,16 +176,12 @@ static ncclResult_t group_finish(struct group *g, const char *what, bool drop) {
         else
                 result = jobs_run(&g->jobs, false);
         next = issue(g, what, drop || (result && result != ncclInProgress));
-        if (!drop && (!result || result == ncclInProgress) && next)
-                result = next;
-        if (g->fallback) {
-                next = FALLBACK(g->fallback, ncclGroupEnd);
-                if (!result)
-                        result = next;
-        }
+        if (!drop)
+                result = first_of(result, next);
+        if (g->fallback)
+                result = first_of(result, FALLBACK(g->fallback, ncclGroupEnd));
         release(g);
-        next = jobs_run(&g->jobs, true);
-        return result ? result : next;
+        return first_of(result, jobs_run(&g->jobs, true));
 }
 
 ncclResult_t ncclGroupStart(void) {

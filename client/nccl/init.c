@@ -168,7 +168,7 @@ static ncclResult_t init(const char *what, ncclComm_t *newcomm, int nranks, cons
         job->ret_comm = newcomm;
         job->id = *id;
         job->spread = spread;
-        *newcomm = comm;
+        comm_give(newcomm, comm);
         return job_submit(job);
 }
 

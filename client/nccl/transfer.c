@@ -67,12 +67,17 @@ static int record(const struct transfer *t) {
                         : rmx_recv(t->comm->rmx, t->address, t->count, t->type, t->peer, NULL);
 }
 
-static int run_few(const struct transfers *transfers, bool grouped) {
-        int r = grouped ? RMX_OK : rmx_group_start(), end;
+int transfers_record(const struct transfers *transfers, bool grouped) {
+        int r = grouped ? RMX_OK : rmx_group_start();
 
         for (uint32_t i = 0; i < transfers->n && !r; i++)
                 r = record(&transfers->list[i]);
-        end = rmx_group_end();
+        return r;
+}
+
+static int run_few(const struct transfers *transfers, bool grouped) {
+        int r = transfers_record(transfers, grouped), end = rmx_group_end();
+
         return r ? r : end;
 }
 
@@ -311,9 +316,13 @@ static ncclResult_t run_many(struct transfers *transfers, const char *what, bool
         return result;
 }
 
-ncclResult_t transfers_run(struct transfers *transfers, const char *what, bool grouped, int *ret_code) {
+bool transfers_are_few(struct transfers *transfers) {
         /* Sorting by communicator keeps the order within each, and there is none between them. */
-        if (most_of_one(transfers) > FEW)
+        return most_of_one(transfers) <= FEW;
+}
+
+ncclResult_t transfers_run(struct transfers *transfers, const char *what, bool grouped, int *ret_code) {
+        if (!transfers_are_few(transfers))
                 return run_many(transfers, what, grouped, ret_code);
         *ret_code = run_few(transfers, grouped);
         return error_adopt(what, *ret_code);

@@ -26,6 +26,10 @@ struct transfers {
 
 /* Checks it, and keeps it for the end. */
 ncclResult_t transfers_add(struct transfers *transfers, const char *what, const struct transfer *transfer);
+/* Are they few enough for one group of librailmux? Then this records them in it, opening it unless it is open. RMX_*.
+ */
+bool transfers_are_few(struct transfers *transfers);
+int transfers_record(const struct transfers *transfers, bool grouped);
 /* Issues all and waits for them. grouped: librailmux's group is open and has the collectives, which come first.
  * *ret_code is what librailmux said. */
 ncclResult_t transfers_run(struct transfers *transfers, const char *what, bool grouped, int *ret_code);

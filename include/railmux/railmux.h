@@ -118,6 +118,7 @@ RMX_API size_t rmx_type_size(uint32_t type);
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 struct rmx_session;
 struct rmx_comm;
+struct rmx_cancel;
 
 struct rmx_session_options {
         size_t size;         /* sizeof(struct rmx_session_options): lets the struct grow */
@@ -158,17 +159,20 @@ struct rmx_id {
 };
 
 struct rmx_comm_options {
-        size_t size;         /* sizeof(struct rmx_comm_options) */
-        int32_t gpu;         /* GPU of this rank, as the daemon counts; -1: rank modulo the number of GPUs */
-        uint32_t timeout_ms; /* how long to wait for the other ranks; 0: for ever */
-        const char *name;    /* shown to operators (at most 63 bytes), NULL: none */
+        size_t size;               /* sizeof(struct rmx_comm_options) */
+        int32_t gpu;               /* GPU of this rank, as the daemon counts; -1: rank modulo the number of GPUs */
+        uint32_t timeout_ms;       /* how long to wait for the other ranks; 0: for ever */
+        const char *name;          /* shown to operators (at most 63 bytes), NULL: none */
+        struct rmx_cancel *cancel; /* by which another thread can end the waiting, see below; NULL: none */
 };
 
 /* A fresh id; one rank gets it and hands it to the others by any means. */
 RMX_API int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id);
 /* Joins as `rank` of `n_ranks` (1..64); returns when all ranks have joined. Collective. opt may be NULL.
  * RMX_E_INVALID (rank taken, differing n_ranks), RMX_E_DENIED (forged id, other tenant), RMX_E_TIMEOUT, RMX_E_LIMIT,
- * RMX_E_PEER_LOST (a joining process died). */
+ * RMX_E_PEER_LOST (a joining process died), RMX_E_ABORTED (a joining rank gave up). A rank that gives up, by its
+ * timeout or by rmx_cancel_set, ends the joining for all: those that wait are told, and each that comes later once;
+ * after that the id may be tried again. */
 RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32_t n_ranks, uint32_t rank,
                             const struct rmx_comm_options *opt, struct rmx_comm **ret_comm);
 /* An id that every rank of comm gets alike for the same number, without a word among them, also when the communicator
@@ -179,16 +183,32 @@ RMX_API int rmx_comm_id(struct rmx_comm *comm, uint64_t number, struct rmx_id *r
  * gets *ret_comm = NULL. */
 RMX_API int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const struct rmx_comm_options *opt,
                            struct rmx_comm **ret_comm);
+/*
+ * Gives up joining from another thread. One object is for any number of rmx_comm_create and rmx_comm_split that name it
+ * in their options, in any sessions and threads.
+ */
+RMX_API int rmx_cancel_new(struct rmx_cancel **ret_cancel);
+/* All that wait with it return RMX_E_ABORTED at once, whether the daemon answers or not; so do those that name it
+ * later. Never blocks. One that has joined already is not concerned. */
+RMX_API void rmx_cancel_set(struct rmx_cancel *cancel);
+/* Nobody may be waiting with it. NULL is allowed. */
+RMX_API void rmx_cancel_free(struct rmx_cancel *cancel);
+
 /* Leaves the communicator; first waits until this rank's outstanding requests, sends and receives included, have
  * completed, unless the communicator has a sticky error. Their results are dropped and a later rmx_wait for them is
  * RMX_E_INVALID; memory of rmx_mem_alloc may have been written, other memory is not. Others see RMX_E_PEER_LOST for
  * requests that need this rank and that it never made. The object is gone whatever the result (RMX_E_DAEMON_LOST:
  * nobody was there to be told), but for RMX_E_INVALID inside a group. NULL is allowed. */
 RMX_API int rmx_comm_destroy(struct rmx_comm *comm);
-/* Ends all outstanding and later requests of the communicator on all ranks with RMX_E_ABORTED. Still needs destroy. */
+/* Ends all outstanding and later requests of the communicator on all ranks with RMX_E_ABORTED, and returns when no
+ * executor touches their memory any more. If railmuxd does not answer within 300 ms, this rank's requests on the host
+ * end all the same, in other threads, and only memory of rmx_mem_alloc may still be written; this call goes on until
+ * railmuxd answers or its connection ends (RMX_E_DAEMON_LOST), since the other ranks have to hear of it. Still needs
+ * destroy. */
 RMX_API int rmx_comm_abort(struct rmx_comm *comm);
 /* The sticky error, or RMX_OK. Does not block. Also hears of failures while this rank has nothing outstanding. On GPUs
- * it gives RMX_E_LOST, too, once after requests were lost. */
+ * it gives RMX_E_LOST, too, once after requests were lost. On the host RMX_E_DAEMON_LOST, about a second after daemon
+ * and executor have gone for good; a daemon or executor that is replaced is no error. */
 RMX_API int rmx_comm_error(const struct rmx_comm *comm);
 /* Rank that caused the sticky error, -1 if none or unknown. */
 RMX_API int32_t rmx_comm_failed_rank(const struct rmx_comm *comm);
@@ -336,13 +356,6 @@ RMX_API int rmx_redop_create_premul_sum(struct rmx_comm *comm, const void *scala
 /* Outstanding requests and what a group has recorded are not affected. RMX_E_INVALID if it is none of comm's. */
 RMX_API int rmx_redop_destroy(struct rmx_comm *comm, uint32_t redop);
 
-/* Library version as (major << 16 | minor << 8 | patch). */
-RMX_API uint32_t rmx_version(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
 /* ---- calls from kernels ------------------------------------------------------------------------------------------ */
 /*
  * On GPUs a kernel of the program may make a call by itself, at the end of a fused GEMM for instance: the host prepares
@@ -406,3 +419,10 @@ struct rmx_device_handle {
 RMX_API int rmx_device_prepare(struct rmx_comm *comm, const struct rmx_device_call *call,
                                struct rmx_device_handle *ret_handle);
 
+/* Library version as (major << 16 | minor << 8 | patch). */
+RMX_API uint32_t rmx_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -364,6 +364,59 @@ static void on_comm_split(struct fake *fake, struct fake_session *session, uint6
         split_done(fake, comm);
 }
 
+/* A rank gives up joining: it and those that wait for it are told, and the id is as new. */
+static void on_join_cancel(struct fake *fake, struct fake_session *session, const Railmux__Session__CommAbort *body) {
+        for (struct fake_comm **at = &fake->comms; *at; at = &(*at)->next) {
+                struct fake_comm *comm = *at;
+
+                if (memcmp(comm->id, body->comm_id.data, 128) || comm->member[body->rank].session != session)
+                        continue;
+                for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                        if (comm->member[i].joined)
+                                reply_failure(fake, comm->member[i].session, comm->member[i].call, RMX_E_ABORTED,
+                                              "a rank gave up");
+                }
+                *at = comm->next;
+                free(comm);
+                return;
+        }
+}
+
+static void on_split_cancel(struct fake *fake, struct fake_session *session, const Railmux__Session__CommAbort *body) {
+        struct fake_comm *comm;
+        uint32_t rank;
+
+        if (!member_of(fake, session, body->parent, &comm, &rank) || !comm->member[rank].split)
+                return;
+        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                if (comm->member[i].split)
+                        reply_failure(fake, comm->member[i].session, comm->member[i].split_call, RMX_E_ABORTED,
+                                      "a rank gave up");
+                comm->member[i].split = false;
+        }
+}
+
+static void on_comm_abort(struct fake *fake, struct fake_session *session, uint64_t id,
+                          const Railmux__Session__CommAbort *body) {
+        struct fake_comm *comm;
+        uint32_t rank;
+
+        if (!body->handle && !fake->cancels) {
+                reply_failure(fake, session, id, RMX_E_INVALID, "handle 0 names no communicator");
+                return;
+        }
+        if (body->handle) {
+                must(member_of(fake, session, body->handle, &comm, &rank));
+                fake_work(fake);
+                fake_comm_end(comm, ring_status(RMX_E_ABORTED, (int32_t)rank));
+        } else if (body->comm_id.len) {
+                on_join_cancel(fake, session, body);
+        } else {
+                on_split_cancel(fake, session, body);
+        }
+        reply_ack(fake, session, id);
+}
+
 static void on_call(struct fake *fake, struct fake_session *session, const Railmux__Session__Message *m) {
         struct fake_comm *comm;
         uint32_t rank;
@@ -410,10 +463,7 @@ static void on_call(struct fake *fake, struct fake_session *session, const Railm
                 reply_ack(fake, session, m->id);
                 break;
         case BODY(COMM_ABORT):
-                must(member_of(fake, session, m->comm_abort->handle, &comm, &rank));
-                fake_work(fake);
-                fake_comm_end(comm, ring_status(RMX_E_ABORTED, (int32_t)rank));
-                reply_ack(fake, session, m->id);
+                on_comm_abort(fake, session, m->id, m->comm_abort);
                 break;
         default:
                 must(false);

@@ -125,6 +125,7 @@ struct fake {
         bool deaf;              /* does not read calls */
         bool mute;              /* does not answer calls */
         bool paused;            /* latches nothing */
+        bool cancels;           /* knows ranks that give up joining; an old daemon does not */
         uint32_t drop_body;     /* forget the next call of this kind, then say RESUMED */
         uint32_t drop_count;
         uint32_t force_status;  /* give this status instead of running, once for each rank of one request */

@@ -6,6 +6,7 @@
 #include "client/session.h"
 #include "proto/session.pb-c.h"
 #include "tests/client/crew.h"
+#include "util/clock.h"
 
 #define BODY(name)              RAILMUX__SESSION__MESSAGE__BODY_##name
 #define assert_error_says(text) assert_non_null(strstr(rmx_last_error(), text))
@@ -294,6 +295,68 @@ static void test_daemon_gone_executor_alive(void **state) {
         crew_stop(&crew);
 }
 
+/* Nobody waits for anything: the comm's error tells, for each rank, and stays. */
+static void test_all_gone_idle(void **state) {
+        struct crew crew;
+        int r;
+
+        (void)state;
+        crew_start(&crew, 2, 4);
+        check_all(&crew, RMX_OK);
+        fake_pause(&crew.fake, true);
+        assert_int_equal(rmx_comm_error(crew.comm[0]), RMX_OK); /* an executor that is away is replaced */
+        fake_hang_up(&crew.fake);
+        do
+                r = rmx_comm_error(crew.comm[0]);
+        while (r == RMX_OK);
+        assert_int_equal(r, RMX_E_DAEMON_LOST);
+        assert_error_says("open a new session");
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(rmx_comm_error(crew.comm[i]), RMX_E_DAEMON_LOST);
+                assert_int_equal(rmx_comm_failed_rank(crew.comm[i]), -1);
+        }
+        assert_int_equal(reduce(&crew, 0), RMX_E_DAEMON_LOST);
+        crew_stop(&crew);
+}
+
+static int look_and_reduce(struct crew *crew, uint32_t rank) {
+        for (int i = 0; i < 40; i++) {
+                int r = rmx_comm_error(crew->comm[rank]);
+
+                if (!r)
+                        r = reduce(crew, rank);
+                if (r)
+                        return r;
+        }
+        return RMX_OK;
+}
+
+/* The executor goes on without railmuxd, and says so as often as it is asked, between requests and with a ring that is
+ * full of them. */
+static void test_daemon_gone_asked(void **state) {
+        struct rmx_request request[4];
+        struct crew crew;
+        uint64_t begin;
+
+        (void)state;
+        crew_start(&crew, 2, 4);
+        check_all(&crew, RMX_OK);
+        fake_hang_up(&crew.fake);
+        begin = clock_now_ns();
+        while (clock_now_ns() - begin < 12 * (uint64_t)SESSION_LOOK_NS) { /* longer than it would take to be given up */
+                crew_run(&crew, look_and_reduce);
+                for (uint32_t i = 0; i < crew.n; i++)
+                        assert_int_equal(crew.result[i], RMX_OK);
+        }
+        for (int i = 0; i < 4; i++)
+                while (rmx_barrier_start(crew.comm[0], NULL, &request[i]) == RMX_E_BUSY)
+                        assert_int_equal(rmx_comm_error(crew.comm[0]), RMX_OK);
+        assert_int_equal(rmx_comm_error(crew.comm[0]), RMX_OK);
+        for (int i = 0; i < 4; i++)
+                (void)rmx_wait(&request[i], NULL);
+        crew_stop(&crew);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_lost_request),
@@ -307,6 +370,8 @@ int main(void) {
                 cmocka_unit_test(test_all_gone),
                 cmocka_unit_test(test_all_gone_short_waits),
                 cmocka_unit_test(test_daemon_gone_executor_alive),
+                cmocka_unit_test(test_all_gone_idle),
+                cmocka_unit_test(test_daemon_gone_asked),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,6 +194,9 @@ uint64_t send_comm_split(struct client *client, uint32_t parent, uint32_t number
 uint64_t send_comm_destroy(struct client *client, uint32_t handle, uint32_t last_sequence);
 uint64_t send_comm_abort(struct client *client, uint32_t handle);
 void call_id_create(struct client *client, uint8_t ret_id[COMM_ID_BYTES]);
+/* The rank gives up joining, or the split. */
+uint64_t send_join_cancel(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t rank);
+uint64_t send_split_cancel(struct client *client, uint32_t parent, uint32_t number);
 
 struct comm_answer {
         uint32_t code; /* 0, or of the failure */

@@ -327,6 +327,29 @@ uint64_t send_comm_abort(struct client *client, uint32_t handle) {
         return client_send(client, &message);
 }
 
+uint64_t send_join_cancel(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t rank) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
+
+        body.comm_id.data = (uint8_t *)id; /* only read */
+        body.comm_id.len = COMM_ID_BYTES;
+        body.rank = rank;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
+        message.comm_abort = &body;
+        return client_send(client, &message);
+}
+
+uint64_t send_split_cancel(struct client *client, uint32_t parent, uint32_t number) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
+
+        body.parent = parent;
+        body.number = number;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
+        message.comm_abort = &body;
+        return client_send(client, &message);
+}
+
 void call_id_create(struct client *client, uint8_t ret_id[COMM_ID_BYTES]) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__IdCreate body = RAILMUX__SESSION__ID_CREATE__INIT;

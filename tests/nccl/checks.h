@@ -19,7 +19,6 @@ struct check {
 
 extern const struct check checks_group[];    /* checks_group.c */
 extern const struct check checks_comm[];     /* checks_comm.c */
-extern const struct check checks_revoke[];   /* checks_comm.c */
 extern const struct check checks_config[];   /* checks_config.c */
 extern const struct check checks_argument[]; /* checks_argument.c */
 extern const struct check checks_memory[];   /* checks_memory.c */

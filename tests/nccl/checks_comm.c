@@ -438,13 +438,9 @@ const struct check checks_comm[] = {
         {"comm: grow", 4, IN_PROCESSES | IN_THREADS, run_grow},
         {"comm: revoke", 3, IN_PROCESSES | IN_THREADS, run_revoke},
         {"comm: revoke and shrink", 3, IN_PROCESSES | IN_THREADS, run_revoke_shrink},
+        {"comm: revoke and split", 3, IN_PROCESSES | IN_THREADS, run_revoke_split},
         {"comm: finalize", 3, IN_ALL_WAYS, run_finalize},
         {"comm: abort", 3, IN_ALL_WAYS, run_abort},
         {"comm: two at once", 3, IN_ALL_WAYS, run_two},
-        {0},
-};
-
-const struct check checks_revoke[] = {
-        {"revoke: split", 3, IN_PROCESSES | IN_THREADS, run_revoke_split},
         {0},
 };

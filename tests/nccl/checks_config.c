@@ -199,6 +199,7 @@ static void run_non_blocking(struct team *team) {
         struct member members[WORLD_RANKS_MAX], children[WORLD_RANKS_MAX];
 
         config.blocking = 0;
+        team->patient = true;
         team_case(team, "made without waiting");
         if (!streams_new(team) || !init(team, &config, 0, NCCL_SUCCESS, members) || !settled(team, members))
                 return;

@@ -23,9 +23,9 @@
 static const struct {
         const char *name;
         const struct check *checks;
-} groups[] = {{"group", checks_group},       {"comm", checks_comm},       {"config", checks_config},
-              {"argument", checks_argument}, {"memory", checks_memory},   {"redop", checks_redop},
-              {"thread", checks_thread},     {"failure", checks_failure}, {"revoke", checks_revoke}};
+} groups[] = {{"group", checks_group},       {"comm", checks_comm},      {"config", checks_config},
+              {"argument", checks_argument}, {"memory", checks_memory},  {"redop", checks_redop},
+              {"thread", checks_thread},     {"failure", checks_failure}};
 
 struct options {
         struct world_options world;
@@ -104,18 +104,17 @@ static void run_checks(const struct options *o, const struct check *check, struc
 }
 
 static void usage(FILE *file) {
-        fprintf(file,
-                "Usage: nccl_conformance --library PATH [OPTION...]\n"
-                "  --memory KIND   host (default), alloc (ncclMemAlloc) or device (the GPU runtime's)\n"
-                "  --only LIST     of: calls large group comm config argument memory redop thread failure revoke\n"
-                "  --ways LIST     of: processes threads grouped all (default: every one)\n"
-                "  --ranks LIST    numbers of ranks for calls (default: 1, 2, 8 and one by chance); checks that\n"
-                "                  need more than the largest are left out\n"
-                "  --cases N       of each operation, 0: all; default 15, all with RAILMUX_FULL=1\n"
-                "  --match S       only operations and checks whose names begin so\n"
-                "  --patience S    seconds that a world may take\n"
-                "  --all-messages  not just the first few of a world\n"
-                "  -v              also how long it took\n");
+        fprintf(file, "Usage: nccl_conformance --library PATH [OPTION...]\n"
+                      "  --memory KIND   host (default), alloc (ncclMemAlloc) or device (the GPU runtime's)\n"
+                      "  --only LIST     of: calls large group comm config argument memory redop thread failure\n"
+                      "  --ways LIST     of: processes threads grouped all (default: every one)\n"
+                      "  --ranks LIST    numbers of ranks for calls (default: 1, 2, 8 and one by chance); checks that\n"
+                      "                  need more than the largest are left out\n"
+                      "  --cases N       of each operation, 0: all; default 15, all with RAILMUX_FULL=1\n"
+                      "  --match S       only operations and checks whose names begin so\n"
+                      "  --patience S    seconds that a world may take\n"
+                      "  --all-messages  not just the first few of a world\n"
+                      "  -v              also how long it took\n");
 }
 
 static uint32_t ways_of(const char *list) {

@@ -174,9 +174,9 @@ bool team_comms_free(struct team *team) {
 }
 
 static bool member_wait(struct team *team, const struct member *m) {
-        int error = NCCL_SUCCESS, idle;
+        int error = team->patient ? NCCL_IN_PROGRESS : NCCL_SUCCESS, idle;
 
-        while (!(idle = memory_stream_idle(m->stream))) {
+        while (!(idle = memory_stream_idle(m->stream)) || error == NCCL_IN_PROGRESS) {
                 if (!team_need(team, team->api->CommGetAsyncError(m->comm, &error), "ncclCommGetAsyncError") ||
                     !(error == NCCL_IN_PROGRESS || team_need(team, error, "the asynchronous error")))
                         return false;

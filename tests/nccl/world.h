@@ -72,6 +72,7 @@ struct team {
         enum world_mode mode;
         const void *argument;
         uint32_t number, n_ranks, n_members;
+        bool patient; /* its communicators do not block: calls may be in progress when they return */
         struct member member[WORLD_RANKS_MAX];
 };
 

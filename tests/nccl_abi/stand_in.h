@@ -5,8 +5,10 @@
 #define STAND_IN_ID_BYTE 0x5a
 
 struct stand_in_counts {
-        int ids, inits, grouped_inits, destroys, collectives, grouped_collectives, groups, depth;
+        int ids, inits, grouped_inits, destroys, aborts, collectives, grouped_collectives, groups, depth;
         uintptr_t stream;
 };
 
 const struct stand_in_counts *stand_in_counts(void);
+/* A collective with the count 0 waits until its communicator is aborted. How many do so now. */
+int stand_in_waiting(void);

@@ -176,6 +176,45 @@ static void test_splits_in_order(void **state) {
         }
 }
 
+/* What was revoked may be split, also more than once, and by ranks that want nothing; what was finalized may not. */
+static void test_split_revoked(void **state) {
+        ncclComm_t comm[3], child[3];
+
+        (void)state;
+        CHECK(ncclCommInitAll(comm, 3, NULL));
+        for (int r = 0; r < 3; r++)
+                CHECK(ncclCommRevoke(comm[r], NCCL_REVOKE_DEFAULT));
+        for (int turn = 0; turn < 3; turn++) {
+                ncclComm_t pair[2];
+
+                CHECK(ncclGroupStart());
+                for (int r = 0; r < 3; r++)
+                        CHECK(ncclCommSplit(comm[r], r == turn ? NCCL_SPLIT_NOCOLOR : 5, -r, &child[r], NULL));
+                CHECK(ncclGroupEnd());
+                assert_null(child[turn]);
+                for (int r = 0, place = 1; r < 3; r++) {
+                        int rank, n;
+
+                        if (r == turn)
+                                continue;
+                        CHECK(ncclCommUserRank(child[r], &rank));
+                        CHECK(ncclCommCount(child[r], &n));
+                        assert_int_equal(n, 2);
+                        assert_int_equal(rank, place); /* the higher rank has the lower key */
+                        pair[place--] = child[r];
+                }
+                reduce(pair, 2);
+                for (int i = 0; i < 2; i++)
+                        CHECK(ncclCommAbort(pair[i]));
+        }
+        for (int r = 0; r < 3; r++)
+                CHECK(ncclCommDestroy(comm[r]));
+        CHECK(ncclCommInitAll(comm, 1, NULL));
+        CHECK(ncclCommFinalize(comm[0]));
+        assert_int_equal(ncclCommSplit(comm[0], 0, 0, &child[0], NULL), ncclInvalidUsage);
+        CHECK(ncclCommDestroy(comm[0]));
+}
+
 static atomic_bool enough;
 
 static void *make_noise(void *userdata) {
@@ -240,6 +279,7 @@ int main(void) {
                 cmocka_unit_test(test_abort_in_group),  cmocka_unit_test(test_abort_held),
                 cmocka_unit_test(test_made_and_ended),  cmocka_unit_test(test_quieted),
                 cmocka_unit_test(test_splits_in_order), cmocka_unit_test(test_fork_under_way),
+                cmocka_unit_test(test_split_revoked),
         };
 
         unsetenv("RAILMUX_FALLBACK");

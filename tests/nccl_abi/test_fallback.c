@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* RAILMUX_FALLBACK without a daemon: communicators go to the other library, whole, and in its groups. */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +16,7 @@
 #include "tests/nccl_abi/stand_in.h"
 
 static const struct stand_in_counts *counts;
+static int (*n_waiting)(void);
 
 static ncclComm_t one(int n_ranks, int rank) {
         ncclComm_t comm = NULL;
@@ -80,8 +83,43 @@ static void test_group(void **state) {
                 assert_int_equal(ncclCommDestroy(comm[i]), ncclSuccess);
 }
 
+static void *wait_in_call(void *userdata) {
+        float x = 1, y = -1;
+
+        return ncclAllReduce(&x, &y, 0, ncclFloat32, ncclSum, userdata, NULL) == ncclRemoteError ? userdata : NULL;
+}
+
+/* One thread is in a call that ends when the communicator is aborted. With a group open, too: that is another thread's
+ * matter. */
+static void test_abort(void **state) {
+        struct stand_in_counts before = *counts;
+        pthread_t thread;
+        void *result;
+
+        (void)state;
+        for (int grouped = 0; grouped < 2; grouped++) {
+                ncclComm_t comm = one(2, 0);
+
+                assert_int_equal(pthread_create(&thread, NULL, wait_in_call, comm), 0);
+                while (!n_waiting())
+                        sched_yield();
+                if (grouped)
+                        assert_int_equal(ncclGroupStart(), ncclSuccess);
+                assert_int_equal(ncclCommAbort(comm), ncclSuccess);
+                pthread_join(thread, &result);
+                assert_ptr_equal(result, comm);
+                assert_int_equal(ncclCommAbort(comm), ncclInvalidArgument);
+                if (grouped)
+                        assert_int_equal(ncclGroupEnd(), ncclInvalidArgument); /* of the second abort */
+        }
+        assert_int_equal(counts->aborts, before.aborts + 2);
+        assert_int_equal(counts->destroys, before.destroys);
+        assert_int_equal(counts->groups, before.groups);
+}
+
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_communicator), cmocka_unit_test(test_group)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_communicator), cmocka_unit_test(test_group),
+                                           cmocka_unit_test(test_abort)};
         const struct stand_in_counts *(*get)(void);
         void *library;
 
@@ -89,7 +127,8 @@ int main(void) {
         setenv("RAILMUX_FALLBACK", STAND_IN, 1);
         library = dlopen(STAND_IN, RTLD_NOW | RTLD_LOCAL);
         get = library ? (const struct stand_in_counts *(*)(void))dlsym(library, "stand_in_counts") : NULL;
-        if (!get)
+        n_waiting = library ? (int (*)(void))dlsym(library, "stand_in_waiting") : NULL;
+        if (!get || !n_waiting)
                 return 2;
         counts = get();
         return cmocka_run_group_tests_name("fallback", tests, NULL, NULL);

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who gives up does not know how far the joining thread has come: it may be about to call, wait for its answer, or be
+ * just past that. So this object is a word that stays said, with a list of those to whom it matters. A call is entered
+ * before it is made; rpc_cancel() takes one that is not listed yet, and one that is over.
+ *
+ * Locks: a cancel's mutex before that of an rpc.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "client/cancel.h"
+#include "client/error.h"
+#include "railmux/railmux.h"
+
+struct rmx_cancel {
+        pthread_mutex_t mutex;
+        struct cancel_entry *entries; /* under mutex */
+        bool set;                     /* under mutex */
+};
+
+int rmx_cancel_new(struct rmx_cancel **ret_cancel) {
+        struct rmx_cancel *cancel;
+
+        if (!ret_cancel)
+                return error_set(RMX_E_INVALID, "%s: ret_cancel is NULL", __func__);
+        cancel = calloc(1, sizeof(*cancel));
+        if (!cancel || pthread_mutex_init(&cancel->mutex, NULL)) {
+                free(cancel);
+                return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
+        }
+        *ret_cancel = cancel;
+        return RMX_OK;
+}
+
+void rmx_cancel_set(struct rmx_cancel *cancel) {
+        struct cancel_entry *entry;
+
+        if (!cancel)
+                return;
+        pthread_mutex_lock(&cancel->mutex);
+        cancel->set = true;
+        DL_FOREACH(cancel->entries, entry)
+        rpc_cancel(entry->rpc, entry->call);
+        pthread_mutex_unlock(&cancel->mutex);
+}
+
+void rmx_cancel_free(struct rmx_cancel *cancel) {
+        if (!cancel)
+                return;
+        pthread_mutex_destroy(&cancel->mutex);
+        free(cancel);
+}
+
+bool cancel_enter(struct rmx_cancel *cancel, struct cancel_entry *entry, struct rpc *rpc, struct rpc_call *call) {
+        bool set;
+
+        *entry = (struct cancel_entry){.rpc = rpc, .call = call};
+        if (!cancel)
+                return true;
+        pthread_mutex_lock(&cancel->mutex);
+        set = cancel->set;
+        if (!set)
+                DL_APPEND(cancel->entries, entry);
+        pthread_mutex_unlock(&cancel->mutex);
+        return !set;
+}
+
+void cancel_exit(struct rmx_cancel *cancel, struct cancel_entry *entry) {
+        if (!cancel)
+                return;
+        pthread_mutex_lock(&cancel->mutex);
+        DL_DELETE(cancel->entries, entry);
+        pthread_mutex_unlock(&cancel->mutex);
+}
