@@ -7,7 +7,8 @@
  * could keep them all), and sends BufferReleased when the last of them has ended. Until then the buffer stays in the
  * session's table with everything it is charged for, its number is taken, and its BufferDestroy calls wait; a client
  * that frees what it uses fills nobody's memory but its own account. A release counts only after the answer that
- * announced it: an earlier one is about an earlier buffer of that number.
+ * announced it: an earlier one is about an earlier buffer of that number. Executors of other GPUs that have mapped the
+ * buffer (reach.c) are told to let go of it after its own one, and are waited for as well.
  *
  * A session that ends gives its charges back at once. Its executors are told first and handle calls in order, and no
  * client gets memory before they have answered its import, which comes later: by then the old memory is unmapped.
@@ -49,6 +50,7 @@ static struct buffer *buffer_alloc(struct session *session, uint32_t id, uint64_
         buffer->bytes = bytes;
         buffer->fd = -1;
         buffer->state_slot = STATE_SLOT_NONE;
+        buffer->reach.sure = true;
         HASH_ADD(hh, session->buffers, id, sizeof(buffer->id), buffer);
         if (!buffer->hh.tbl) { /* no memory for the table */
                 free(buffer);
@@ -156,6 +158,7 @@ int buffer_adopt_device(struct session *session, uint32_t id, uint64_t bytes, co
         if (buffer_alloc_device(session, id, bytes, memory, gpu, text, sizeof(text), &buffer))
                 return -ENOMEM;
         buffer->state_slot = state_slot;
+        reach_adopt(buffer);
         *ret_buffer = buffer;
         return 0;
 }
@@ -244,13 +247,15 @@ void buffer_attached(struct buffer *buffer, uint64_t mask, uint32_t code, const 
                         /* It went with the executor that had it. Requests that name it are invalid. */
                         log_warning("session %" PRIu64 ": its buffer %u on GPU %u cannot be taken over: %s",
                                     buffer->session->id, buffer->id, buffer->gpu, message);
-                        buffer_free(buffer);
+                        buffer->retiring = true;
+                        buffer_retired(buffer, mask);
                 } else
                         session_end(buffer->session, LOG_LEVEL_ERROR, "an executor refused its buffer %u: %s",
                                     buffer->id, message);
                 return;
         }
         buffer->attachment.acked |= mask;
+        reach_attached(buffer);
         if (!buffer->calls || !attachment_complete(&buffer->attachment, buffer_needed(buffer)))
                 return;
         record_barrier(buffer->session->manager);
@@ -286,7 +291,7 @@ void buffer_retired(struct buffer *buffer, uint64_t mask) {
         if (!buffer->retiring)
                 return;
         buffer->retired |= mask;
-        if ((buffer->retired & buffer_needed(buffer)) == buffer_needed(buffer))
+        if ((buffer->retired & buffer_needed(buffer)) == buffer_needed(buffer) && reach_end(buffer))
                 buffer_finish(buffer);
 }
 

@@ -3,6 +3,7 @@
 /* Memory that a session and the executors share: a sealed, charged memfd, or on a GPU the client's own. */
 #include "daemon/attachment.h"
 #include "daemon/device_memory.h"
+#include "daemon/reach.h"
 #include "util/charge.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +35,7 @@ struct buffer {
         uint64_t retired;   /* executors that acknowledged BufferRetire and do not map it any more */
         uint64_t held;      /* executors that acknowledged BufferRetire and still map it */
         struct call *calls; /* BufferCreate calls that wait, or BufferDestroy ones while retiring */
+        struct reach reach; /* on a GPU: executors of others that have it, too */
         uint32_t state_slot;
 
         struct charge charge_buffer, charge_fds, charge_bytes;

@@ -27,6 +27,7 @@
 #include "daemon/executor_op.h"
 #include "daemon/handover.h"
 #include "daemon/manager.h"
+#include "daemon/reach.h"
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
@@ -281,6 +282,7 @@ again:
                 comm_broken(comm, mask, RMX_E_LOST, -1, reason);
                 comm_aborted(comm, mask); /* also one that ends for another reason */
         }
+        reach_lost(link); /* after the aborts, which are waited for, and before anything that its successor is in */
         comm_device_leftovers(manager, mask, 0);
         manager_place_later(manager);
         handover_check(manager); /* others may have waited for its end */

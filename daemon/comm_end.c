@@ -5,7 +5,8 @@
  * A client may free what its requests used as soon as it is told of an error, so nobody is told before no executor
  * touches that memory any more. The host executor has ended a comm when it reports a failure. With one executor per GPU
  * the others have to end it too, and are given the chance (comm_abort, COMM_ABORT) before the comm counts as failed;
- * one that has died touches nothing.
+ * one that has died touches nothing. Requests that let others reach their memory are answered only then, too, and the
+ * executors are told so (reach_thaw).
  */
 #include "daemon/call.h"
 #include "daemon/comm.h"
@@ -15,6 +16,7 @@
 #include "daemon/executor_op.h"
 #include "daemon/handover.h"
 #include "daemon/manager.h"
+#include "daemon/reach.h"
 #include "daemon/record.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
@@ -95,6 +97,7 @@ void comm_aborted(struct comm *comm, uint64_t mask) {
                 return;
         comm->aborting = false;
         comm_fail(comm, comm->abort_code, comm->abort_rank, comm->abort_text);
+        reach_thaw(comm, UINT64_MAX);
         for (uint32_t r = 0; r < comm->n_ranks; r++)
                 while (call_pop(&comm->members[r].abort_calls, &session, &id))
                         session_send_ack(session, id);

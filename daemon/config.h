@@ -18,6 +18,7 @@ struct config {
         uint32_t hip_gpus;                  /* GPUs to serve, 0: as many as there are devices; more share devices */
         char *policy;                       /* of resident kernels: "adaptive", "shared", "latency" */
         uint32_t blocks;                    /* resident blocks, 0: as the policy says */
+        uint64_t reach_bytes;               /* requests of so much of a rank's memory go directly; 0: none do */
         uint32_t devices;                   /* not configured: devices found at the start, 0: emulated GPUs */
         uint32_t workers;                   /* executor worker threads, 0: one per CPU, at most 16 */
         uint32_t stall_ms;                  /* a sequence older than this is reported as stalled; default 1000 */

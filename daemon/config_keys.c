@@ -145,6 +145,15 @@ static int config_key_policy(const struct config_key *key, struct config *config
         return config_key_string(key, config, value);
 }
 
+static int config_key_reach(const struct config_key *key, struct config *config, const char *value,
+                            char why[CONFIG_WHY_MAX]) {
+        if (strcmp(value, "off") == 0) {
+                *(uint64_t *)config_key_target(key, config) = 0;
+                return 0;
+        }
+        return config_key_size(key, config, value, why);
+}
+
 static int config_key_depth(const struct config_key *key, struct config *config, const char *value,
                             char why[CONFIG_WHY_MAX]) {
         uint64_t number = 0;
@@ -221,6 +230,8 @@ const struct config_key config_keys[] = {
         {"gpu.hip_gpus", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, hip_gpus), false},
         {"gpu.policy", "adaptive, shared, latency", config_key_policy, 0, 0, offsetof(struct config, policy), false},
         {"gpu.blocks", "0 .. 1024", config_key_u32, 0, 1024, offsetof(struct config, blocks), false},
+        {"gpu.reach", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_reach, 4096, 1u << 30,
+         offsetof(struct config, reach_bytes), false},
         {"executor.workers", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, workers), false},
         {"executor.stall_ms", "1 .. 3600000", config_key_u32, 1, 3600000, offsetof(struct config, stall_ms), false},
         {"session.ring_depth", "a power of two in 4 .. 4096", config_key_depth, RING_DEPTH_MIN, RING_DEPTH_MAX,
@@ -259,6 +270,7 @@ const char *config_key_text(const struct config_key *key, const struct config_te
                 {"gpu.hip_gpus", t->gpu ? t->gpu->hip_gpus : NULL},
                 {"gpu.policy", t->gpu ? t->gpu->policy : NULL},
                 {"gpu.blocks", t->gpu ? t->gpu->blocks : NULL},
+                {"gpu.reach", t->gpu ? t->gpu->reach : NULL},
                 {"executor.workers", t->executor ? t->executor->workers : NULL},
                 {"executor.stall_ms", t->executor ? t->executor->stall_ms : NULL},
                 {"session.ring_depth", t->session ? t->session->ring_depth : NULL},

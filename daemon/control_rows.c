@@ -7,6 +7,7 @@
 #include "daemon/executor_report.h"
 #include "daemon/fdstore.h"
 #include "daemon/manager.h"
+#include "daemon/reach.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
@@ -384,6 +385,7 @@ static void control_gpu_device(struct control_answer *answer, Railmux__Control__
         }
         row->staging_bytes = link->pool.bytes;
         row->staging_used = link->pool.used;
+        reach_count(link, &row->buffers_mapped, &row->buffers_reached);
 }
 
 void control_rows_gpus(struct control_answer *answer, struct manager *manager) {

@@ -30,6 +30,15 @@ int device_memory_take(uint32_t kind, const void *handle, size_t n_handle, uint6
         return DEVICE_MEMORY_E_INVALID;
 }
 
+uint64_t device_memory_identity(const struct device_memory *memory) {
+        const uint8_t *bytes = (const uint8_t *)memory;
+        uint64_t hash = UINT64_C(14695981039346656037);
+
+        for (size_t i = 0; i < sizeof(*memory); i++) /* FNV-1a */
+                hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+        return hash;
+}
+
 bool device_memory_equal(const struct device_memory *a, const struct device_memory *b) {
         return memcmp(a, b, sizeof(*a)) == 0;
 }

@@ -27,4 +27,6 @@ enum {
 /* The fields of a DeviceMemory of any protocol; kind 0 is fine and gives zeros. */
 int device_memory_take(uint32_t kind, const void *handle, size_t n_handle, uint64_t allocation_bytes, uint64_t offset,
                        uint64_t bytes, struct device_memory *ret_memory, char *text, size_t text_size);
+/* A number for it that other memory does not have but by chance. */
+uint64_t device_memory_identity(const struct device_memory *memory);
 bool device_memory_equal(const struct device_memory *a, const struct device_memory *b);

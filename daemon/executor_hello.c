@@ -96,6 +96,7 @@ static void executor_link_gpus(struct executor_link *link, const Railmux__Execut
                 gpu->resident_blocks = hello->gpus[i]->resident_blocks;
                 gpu->parked = hello->gpus[i]->parked;
                 gpu->workers = hello->gpus[i]->workers;
+                gpu->reaches = hello->gpus[i]->reaches;
                 snprintf(gpu->name, sizeof(gpu->name), "%s", hello->gpus[i]->name);
                 snprintf(gpu->pci, sizeof(gpu->pci), "%s", hello->gpus[i]->pci);
         }

@@ -23,6 +23,7 @@
 #include "daemon/executor_sync.h"
 #include "daemon/handover.h"
 #include "daemon/manager.h"
+#include "daemon/reach.h"
 #include "daemon/session.h"
 #include "daemon/state.h"
 #include "util/clock.h"
@@ -367,6 +368,7 @@ void executor_link_flush(struct executor_link *link) {
                 if (!sent) {
                         if (op->owed)
                                 link->n_owed--;
+                        reach_dropped(link, op);
                         free(op);
                         continue;
                 }

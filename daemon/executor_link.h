@@ -33,6 +33,7 @@ struct executor_gpu {
         uint32_t resident_blocks;
         bool parked;
         uint32_t workers; /* of its kernels, from HELLO; 0: not told */
+        bool reaches;     /* knows of reach.c, from HELLO */
 };
 
 struct executor_counters {
@@ -82,7 +83,9 @@ struct executor_link {
         struct executor_op *outgoing; /* utlist, not sent yet */
         struct executor_op *pending;  /* utlist, sent and not answered */
         uint32_t n_pending;
-        uint32_t n_owed; /* attach calls since READY that are not answered; 0 makes it READY */
+        uint32_t n_reaching; /* REACH_IMPORTs queued or not answered */
+        bool reach_told;     /* one that it refused is in the log */
+        uint32_t n_owed;     /* attach calls since READY that are not answered; 0 makes it READY */
         uint64_t next_id;
         uint64_t query_id; /* 0: none outstanding */
         struct executor_counters counters;

@@ -6,6 +6,7 @@
 #include "daemon/comm_device.h"
 #include "daemon/executor_link.h"
 #include "daemon/manager.h"
+#include "daemon/reach.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
 #include "daemon/tenant.h"
@@ -91,7 +92,10 @@ void executor_attach_buffer(struct buffer *buffer) {
 void executor_attach_comm(struct comm *comm) {
         if (comm->manager->on_device && !comm_device_ready(comm))
                 return; /* comm_device_retry */
+        if (comm->manager->on_device)
+                reach_settle(comm);
         executor_attach(comm->manager, comm_needed(comm), &comm->attachment, EXECUTOR_OP_COMM_ATTACH, comm->number, 0);
+        reach_comm(comm);
 }
 
 /* ---- sending ---- */
@@ -135,6 +139,7 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
         attach.name = comm->name;
         attach.first = comm->handover.state == HANDOVER_HANDED ? comm->handover.upto + 1 : 0;
         attach.lanes = comm->lanes;
+        attach.reach_bytes = attach.code ? 0 : comm->reach_bytes;
         message->body_case =
                 moves ? RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_MOVE : RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
         if (moves)
@@ -152,6 +157,28 @@ static void executor_op_memory(Railmux__Executor__DeviceMemory *to, const struct
         to->allocation_bytes = from->allocation_bytes;
         to->offset = from->offset;
         to->bytes = from->bytes;
+}
+
+/* Of a buffer, to an executor of another GPU than its own. */
+static int executor_op_send_reach(struct executor_link *link, const struct executor_op *op,
+                                  Railmux__Executor__Message *message, bool *ret_gone) {
+        Railmux__Executor__ReachImport import = RAILMUX__EXECUTOR__REACH_IMPORT__INIT;
+        struct session *session = manager_session(link->manager, op->object);
+        struct buffer *buffer = session ? buffer_find(session, op->sub) : NULL;
+        Railmux__Executor__DeviceMemory memory;
+
+        *ret_gone = !buffer;
+        if (!buffer)
+                return 0;
+        import.session = op->object;
+        import.buffer = op->sub;
+        import.bytes = buffer->bytes;
+        executor_op_memory(&memory, &buffer->memory);
+        import.memory = &memory;
+        import.identity = device_memory_identity(&buffer->memory);
+        message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_REACH_IMPORT;
+        message->reach_import = &import;
+        return frame_send(link->fd, &message->base, NULL, 0);
 }
 
 static int executor_op_send_object(struct executor_link *link, struct executor_op *op,
@@ -249,6 +276,10 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
         Railmux__Executor__CommHold hold = RAILMUX__EXECUTOR__COMM_HOLD__INIT;
         Railmux__Executor__Drain drain = RAILMUX__EXECUTOR__DRAIN__INIT;
         Railmux__Executor__Query query = RAILMUX__EXECUTOR__QUERY__INIT;
+        Railmux__Executor__BufferReach reach = RAILMUX__EXECUTOR__BUFFER_REACH__INIT;
+        Railmux__Executor__ReachRetire reach_retire = RAILMUX__EXECUTOR__REACH_RETIRE__INIT;
+        struct session *session;
+        struct buffer *buffer;
         struct comm *comm;
 
         switch (op->kind) {
@@ -263,6 +294,25 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
                 retire.tell = true;
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_RETIRE;
                 message->buffer_retire = &retire;
+                break;
+        case EXECUTOR_OP_BUFFER_REACH:
+                session = manager_session(link->manager, op->object);
+                buffer = session ? buffer_find(session, op->sub) : NULL;
+                *ret_gone = !buffer;
+                if (!buffer)
+                        return 0;
+                reach.session = op->object;
+                reach.buffer = op->sub;
+                reach.gpus = buffer->reach.told;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_REACH;
+                message->buffer_reach = &reach;
+                break;
+        case EXECUTOR_OP_REACH_RETIRE:
+        case EXECUTOR_OP_REACH_FORGET:
+                reach_retire.session = op->object;
+                reach_retire.buffer = op->sub;
+                message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_REACH_RETIRE;
+                message->reach_retire = &reach_retire;
                 break;
         case EXECUTOR_OP_COMM_ABORT:
                 comm = manager_comm(link->manager, op->object);
@@ -340,6 +390,9 @@ bool executor_op_send(struct executor_link *link, struct executor_op *op, bool *
         case EXECUTOR_OP_PEER_ATTACH:
                 r = executor_op_send_peer(link, op, &message, &gone);
                 break;
+        case EXECUTOR_OP_REACH_IMPORT:
+                r = executor_op_send_reach(link, op, &message, &gone);
+                break;
         default:
                 r = executor_op_send_plain(link, op, &message, &gone);
                 break;
@@ -414,6 +467,11 @@ void executor_op_done(struct executor_link *link, const struct executor_op *op, 
                 return;
         case EXECUTOR_OP_COMM_DETACH:
                 comm_device_detached(link, op->object);
+                return;
+        case EXECUTOR_OP_BUFFER_REACH:
+        case EXECUTOR_OP_REACH_IMPORT:
+        case EXECUTOR_OP_REACH_RETIRE:
+                reach_done(link, op, done);
                 return;
         case EXECUTOR_OP_PEER_ATTACH:
                 if (done->code)

@@ -28,6 +28,10 @@ enum executor_op_kind {
         EXECUTOR_OP_COMM_MOVE,
         EXECUTOR_OP_COMM_RELEASE,
         EXECUTOR_OP_DRAIN, /* sub: enum executor_drain */
+        EXECUTOR_OP_BUFFER_REACH,
+        EXECUTOR_OP_REACH_IMPORT,
+        EXECUTOR_OP_REACH_RETIRE,
+        EXECUTOR_OP_REACH_FORGET, /* the same, of a buffer that is not known any more */
 };
 enum executor_drain {
         EXECUTOR_DRAIN_GO,  /* it may end */

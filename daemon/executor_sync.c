@@ -22,6 +22,7 @@
 #include "daemon/executor_op.h"
 #include "daemon/handover.h"
 #include "daemon/manager.h"
+#include "daemon/reach.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
 #include "railmux/railmux.h"
@@ -67,6 +68,7 @@ void executor_sync_inventory(struct executor_link *link, const Railmux__Executor
                         comm_broken(comm, 0, RMX_E_PEER_LOST, rank, "");
                 if (comm->code && !key->code)
                         executor_op_push(link, EXECUTOR_OP_COMM_ABORT, comm->number, 0);
+                reach_thaw(comm, mask);
                 if (key->held && comm->handover.state == HANDOVER_NONE) /* a predecessor's doing, or long over */
                         executor_op_push(link, EXECUTOR_OP_COMM_RELEASE, comm->number, 0);
         }
@@ -108,6 +110,7 @@ void executor_sync_inventory(struct executor_link *link, const Railmux__Executor
                 executor_sync_have(&buffer->attachment, mask);
                 buffer_retire(buffer);
         }
+        reach_inventory(link, inventory);
 }
 
 static void executor_sync_sessions(struct executor_link *link) {
@@ -216,6 +219,8 @@ void executor_sync_ready(struct executor_link *link) {
         }
         link->fresh = false;
         executor_sync_sessions(link);
+        if (link->manager->on_device)
+                reach_sync(link); /* who was reached by one that has ended must not count on it in what comes now */
         executor_sync_comms(link);
         executor_sync_arrivals(link);
         executor_sync_rings(link);
@@ -245,4 +250,5 @@ void executor_sync_forget(struct executor_link *link) {
         for (comm = link->manager->comms; comm; comm = comm->hh.next)
                 attachment_forget(&comm->attachment, mask);
         memset(link->peers, 0, sizeof(link->peers));
+        reach_forget(link);
 }

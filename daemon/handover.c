@@ -40,6 +40,7 @@
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
 #include "daemon/manager.h"
+#include "daemon/reach.h"
 #include "daemon/record.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
@@ -368,6 +369,7 @@ static void go_on(struct comm *comm) {
 
         if (comm->handover.state != HANDOVER_HANDED || !comm_device_ready(comm))
                 return;
+        reach_settle(comm);
         comm->handover.asked |= ask;
         push(comm, ask, EXECUTOR_OP_COMM_MOVE);
         executor_attach_comm(comm);

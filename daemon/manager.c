@@ -21,6 +21,7 @@
 #include "daemon/launcher.h"
 #include "daemon/listener.h"
 #include "daemon/options.h"
+#include "daemon/reach.h"
 #include "daemon/session.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
@@ -216,6 +217,7 @@ static void manager_launch(evutil_socket_t fd, short what, void *data) {
         if (manager->on_device) {
                 comm_device_overdue(manager);
                 comm_device_retry(manager); /* some wait for a time, too */
+                reach_tick(manager);
         }
 }
 
@@ -277,6 +279,7 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
         } else {
                 manager->config->log_level = fresh.log_level;
                 manager->config->stall_ms = fresh.stall_ms;
+                manager->config->reach_bytes = fresh.reach_bytes;
                 memcpy(manager->config->limit, fresh.limit, sizeof(fresh.limit));
                 free(manager->config->constants_file);
                 manager->config->constants_file = fresh.constants_file;
@@ -345,6 +348,8 @@ static int manager_new_timers(struct manager *manager) {
         manager->refresh_event = evtimer_new(manager->base, manager_refresh_time_over, manager);
         manager->launch_event = event_new(manager->base, -1, EV_PERSIST, manager_launch, manager);
         manager->watchdog_event = event_new(manager->base, -1, EV_PERSIST, manager_watchdog, manager);
+        if (reach_new(manager) < 0)
+                return -ENOMEM;
         if (!manager->place_event || !manager->refresh_event || !manager->launch_event || !manager->watchdog_event ||
             event_add(manager->launch_event, &manager_launch_time) < 0)
                 return -ENOMEM;
@@ -438,7 +443,7 @@ int manager_new(struct config *config, const struct options *options, struct man
 static void manager_free_events(struct manager *manager) {
         struct event **events[] = {&manager->hup_event,      &manager->int_event,    &manager->term_event,
                                    &manager->watchdog_event, &manager->launch_event, &manager->refresh_event,
-                                   &manager->place_event};
+                                   &manager->place_event,    &manager->reach_event};
 
         for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
                 if (*events[i])

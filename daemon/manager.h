@@ -33,6 +33,7 @@ struct manager_counters {
         uint64_t comms_created, comms_failed, comms_freed;
         uint64_t calls, protocol_errors, accept_errors;
         uint64_t executor_losses, executor_connects;
+        uint64_t reaches_refused;
 };
 
 struct manager_choice { /* plans for a number of ranks, once made */
@@ -73,6 +74,8 @@ struct manager {
         struct listener *executor_listener;
         struct control *control; /* control_new(manager, &control), takes "control" from fdstore or listens */
 
+        struct event *reach_event; /* reach.c */
+        uint64_t reach_last;       /* the session that had its turn last */
         struct event *term_event, *int_event, *hup_event, *watchdog_event, *launch_event, *place_event;
         struct manager_refresh *refreshes;
         struct event *refresh_event;

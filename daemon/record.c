@@ -187,6 +187,7 @@ int record_comm(struct comm *comm) {
         record.comm.slots = comm->geometry.slots;
         record.comm.ring_depth = comm->ring_depth;
         record.comm.lanes = comm->lanes;
+        record.comm.reach_bytes = (uint32_t)comm->reach_bytes;
         memcpy(record.comm.id, comm->id, sizeof(record.comm.id));
         memcpy(record.comm.name, comm->name, sizeof(record.comm.name));
         memcpy(record.comm.tenant, comm->tenant->name, sizeof(record.comm.tenant));

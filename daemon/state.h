@@ -73,7 +73,7 @@ struct state_comm {
         char tenant[64];
         _Atomic uint64_t stand; /* version 3: STATE_STANDS | last sequence that all have finished, see handover.c */
         uint32_t lanes;         /* version 4, as the next */
-        uint32_t zero;
+        uint32_t reach_bytes;   /* 0 as well where it was not known yet */
 };
 #define STATE_STANDS (UINT64_C(1) << 32)
 struct state_member {

@@ -15,12 +15,14 @@ struct inventory *inventory_new(report_send send, void *userdata) {
                 railmux__executor__buffer_key__init(inventory->buffer_pointers[i] = &inventory->buffers[i]);
                 railmux__executor__comm_key__init(inventory->comm_pointers[i] = &inventory->comms[i]);
                 railmux__executor__buffer_key__init(inventory->retired_pointers[i] = &inventory->retired[i]);
+                railmux__executor__reach_key__init(inventory->reached_pointers[i] = &inventory->reached[i]);
         }
         inventory->message.sessions = inventory->sessions;
         inventory->message.rings = inventory->ring_pointers;
         inventory->message.buffers = inventory->buffer_pointers;
         inventory->message.comms = inventory->comm_pointers;
         inventory->message.retired = inventory->retired_pointers;
+        inventory->message.reached = inventory->reached_pointers;
         return inventory;
 }
 
@@ -33,6 +35,7 @@ static void inventory_flush(struct inventory *inventory) {
                 inventory->result = inventory->send(inventory->userdata, &message);
         inventory->message.n_sessions = inventory->message.n_rings = 0;
         inventory->message.n_buffers = inventory->message.n_comms = inventory->message.n_retired = 0;
+        inventory->message.n_reached = 0;
         inventory->n = 0;
 }
 
@@ -73,6 +76,16 @@ void inventory_retired(struct inventory *inventory, uint64_t session, uint32_t b
         key = &inventory->retired[inventory->message.n_retired++];
         key->session = session;
         key->buffer = buffer;
+}
+
+void inventory_reached(struct inventory *inventory, uint64_t session, uint32_t buffer, uint64_t identity) {
+        Railmux__Executor__ReachKey *key;
+
+        inventory_next(inventory);
+        key = &inventory->reached[inventory->message.n_reached++];
+        key->session = session;
+        key->buffer = buffer;
+        key->identity = identity;
 }
 
 void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code, bool held) {

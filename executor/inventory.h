@@ -19,6 +19,7 @@ struct inventory {
         Railmux__Executor__BufferKey buffers[INVENTORY_KEYS], *buffer_pointers[INVENTORY_KEYS];
         Railmux__Executor__CommKey comms[INVENTORY_KEYS], *comm_pointers[INVENTORY_KEYS];
         Railmux__Executor__BufferKey retired[INVENTORY_KEYS], *retired_pointers[INVENTORY_KEYS];
+        Railmux__Executor__ReachKey reached[INVENTORY_KEYS], *reached_pointers[INVENTORY_KEYS];
 };
 
 /* NULL: no memory. */
@@ -27,6 +28,7 @@ void inventory_session(struct inventory *inventory, uint64_t session);
 void inventory_ring(struct inventory *inventory, uint64_t session, uint32_t gpu);
 void inventory_buffer(struct inventory *inventory, uint64_t session, uint32_t buffer);
 void inventory_retired(struct inventory *inventory, uint64_t session, uint32_t buffer);
+void inventory_reached(struct inventory *inventory, uint64_t session, uint32_t buffer, uint64_t identity);
 void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code, bool held);
 /* Sends the rest and frees it; what sending said. */
 int inventory_finish(struct inventory *inventory);

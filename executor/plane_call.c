@@ -104,6 +104,8 @@ static void call_session_detach(struct plane_executor *executor, uint64_t id) {
         HASH_ITER(hh, session->buffers, buffer, next) {
                 executor->ops->buffer_retire(executor->plane, id, buffer->id);
         }
+        if (session->reached)
+                executor->ops->reach_retire(executor->plane, id, 0);
         if (session->ring)
                 executor->ops->ring_detach(executor->plane, id);
         plane_session_free(executor, session);
@@ -187,6 +189,79 @@ static void call_buffer_retire(struct plane_executor *executor, const Railmux__E
         free(buffer);
 }
 
+/* ---- buffers of other GPUs --------------------------------------------------------------------------------------- */
+
+static void call_buffer_reach(struct plane_executor *executor, const Railmux__Executor__BufferReach *m,
+                              struct dispatch_result *result) {
+        struct plane_session *session = plane_session_find(executor, m->session);
+        struct plane_buffer *buffer = NULL;
+        char error[PLANE_TEXT] = "";
+
+        if (session)
+                HASH_FIND(hh, session->buffers, &m->buffer, sizeof(m->buffer), buffer);
+        if (buffer && executor->ops->buffer_reach)
+                result_plane(result,
+                             executor->ops->buffer_reach(executor->plane, m->session, m->buffer, m->gpus, error),
+                             "telling who reaches a buffer", error);
+}
+
+static void call_reach(struct plane_executor *executor, const Railmux__Executor__ReachImport *m, const int *fds,
+                       unsigned int n_fds, struct dispatch_result *result) {
+        struct plane_session *session = find(executor, m->session, result);
+        struct plane_buffer *buffer = NULL;
+        char error[PLANE_TEXT] = "";
+        struct plane_memory memory;
+        int r;
+
+        if (session)
+                HASH_FIND(hh, session->reached, &m->buffer, sizeof(m->buffer), buffer);
+        if (!session)
+                return;
+        if (buffer) {
+                if (buffer->identity != m->identity)
+                        result_set(result, RMX_E_INVALID, "the buffer is there, in other memory");
+                return;
+        }
+        if (!executor->ops->reach_import || !memory_take(m->memory, n_fds ? fds[0] : -1, &memory)) {
+                result_set(result, RMX_E_UNSUPPORTED, "this executor does not reach such memory");
+                return;
+        }
+        buffer = calloc(1, sizeof(*buffer));
+        if (buffer) {
+                buffer->id = m->buffer;
+                buffer->identity = m->identity;
+                HASH_ADD(hh, session->reached, id, sizeof(buffer->id), buffer);
+        }
+        if (!buffer || !buffer->hh.tbl) {
+                free(buffer);
+                result_set(result, RMX_E_NO_MEMORY, "reaching a buffer: out of memory");
+                return;
+        }
+        r = executor->ops->reach_import(executor->plane, m->session, m->buffer, &memory, error);
+        result_plane(result, r, "reaching a buffer", error);
+        if (r == -EBUSY)
+                result->code = RMX_E_BUSY;
+        if (r) {
+                HASH_DEL(session->reached, buffer);
+                free(buffer);
+        }
+}
+
+static void call_reach_retire(struct plane_executor *executor, const Railmux__Executor__ReachRetire *m) {
+        struct plane_session *session = plane_session_find(executor, m->session);
+        struct plane_buffer *buffer = NULL;
+
+        if (session)
+                HASH_FIND(hh, session->reached, &m->buffer, sizeof(m->buffer), buffer);
+        if (!buffer)
+                return;
+        executor->ops->reach_retire(executor->plane, m->session, m->buffer);
+        HASH_DEL(session->reached, buffer);
+        free(buffer);
+}
+
+/* ---- communicators ----------------------------------------------------------------------------------------------- */
+
 static void comm_fill(struct plane_executor *executor, struct plane_attached *comm,
                       const Railmux__Executor__CommAttach *m, struct plane_comm_member *members) {
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
@@ -229,6 +304,7 @@ static void comm_describe(struct plane_executor *executor, struct plane_attached
                 .n_choices = (uint32_t)m->n_choices,
                 .first = m->first,
                 .lanes = m->lanes,
+                .reach_bytes = m->reach_bytes,
         };
 }
 
@@ -317,6 +393,8 @@ static void call_move(struct plane_executor *executor, const Railmux__Executor__
 static void call_release(struct plane_executor *executor, const Railmux__Executor__CommRelease *m) {
         struct plane_attached *comm = plane_comm_find(executor, m->comm);
 
+        if (comm)
+                plane_comm_thaw(executor, comm);
         if (!comm || !comm->held)
                 return;
         executor->ops->comm_release(executor->plane, comm->id);
@@ -385,6 +463,15 @@ void plane_call(struct plane_executor *executor, const Railmux__Executor__Messag
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_RETIRE:
                 call_buffer_retire(executor, message->buffer_retire);
+                break;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_REACH:
+                call_buffer_reach(executor, message->buffer_reach, result);
+                break;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_REACH_IMPORT:
+                call_reach(executor, message->reach_import, fds, n_fds, result);
+                break;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_REACH_RETIRE:
+                call_reach_retire(executor, message->reach_retire);
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH:
                 call_comm(executor, message->comm_attach, result);

@@ -15,6 +15,7 @@
 
 struct plane_buffer {
         uint32_t id;
+        uint64_t identity; /* of a buffer on another GPU: railmuxd's name of its memory */
         UT_hash_handle hh;
 };
 
@@ -26,6 +27,7 @@ struct plane_session {
         void *host; /* ... with this: what the client writes and we read */
         size_t host_bytes;
         struct plane_buffer *buffers; /* uthash by id */
+        struct plane_buffer *reached; /* the same for those on other GPUs that are mapped here */
         UT_hash_handle hh;
 };
 
@@ -53,6 +55,7 @@ struct plane_attached {
         uint32_t stall_told; /* the last sequence that railmuxd was told of as stalled */
         bool any_stall_told;
         bool held;                /* its requests stand still */
+        uint64_t frozen_ns;       /* since when requests that peers could reach may wait for plane_comm_thaw; 0: none */
         struct plane_pair *pairs; /* sends and receives that wait */
         size_t n_pairs;
         UT_hash_handle hh;
@@ -101,6 +104,8 @@ void plane_comm_free(struct plane_executor *executor, struct plane_attached *com
  * first error stays. */
 void plane_comm_fail(struct plane_executor *executor, struct plane_attached *comm, uint32_t code, int32_t rank,
                      const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* It has ended on all its executors. */
+void plane_comm_thaw(struct plane_executor *executor, struct plane_attached *comm);
 /* Takes over what the kernels have reported; comms with errors fail. */
 void plane_executor_look(struct plane_executor *executor);
 

@@ -34,6 +34,7 @@ static void gpu_fill(struct plane_executor *executor) {
         gpu->resident_blocks = info->resident_blocks;
         gpu->parked = info->parked;
         gpu->workers = info->n_workers;
+        gpu->reaches = info->reaches && executor->ops->reach_import;
         executor->gpu_pointer = gpu;
 }
 
@@ -67,6 +68,8 @@ int plane_report_inventory(struct plane_executor *executor, report_send send, vo
                         inventory_ring(inventory, s->id, executor->gpu);
                 for (struct plane_buffer *b = s->buffers; b; b = b->hh.next)
                         inventory_buffer(inventory, s->id, b->id);
+                for (struct plane_buffer *b = s->reached; b; b = b->hh.next)
+                        inventory_reached(inventory, s->id, b->id, b->identity);
         }
         for (struct plane_attached *c = executor->comms; c; c = c->hh.next) {
                 inventory_comm(inventory, c->id, c->epoch, c->code, c->held);

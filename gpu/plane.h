@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      4u
+#define PLANE_VERSION      5u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -75,6 +75,7 @@ struct plane_info {
         uint32_t threads;         /* of a block */
         uint32_t n_workers;       /* each has its share of the lanes; the same while it is parked. 0: not told */
         bool parked;
+        bool reaches; /* it can map buffers of other GPUs' sessions for its kernels (reach_import) */
         uint64_t parks, wakes;
         uint64_t pool_bytes, table_bytes;
         struct plane_memory pool; /* for the other executors */
@@ -98,6 +99,9 @@ struct plane_comm {
         uint32_t n_choices;
         uint32_t first; /* comm sequence that its ranks begin with; 0: the first of all */
         uint32_t lanes; /* data lanes that requests are spread over, as all its planes are told; 0: all */
+        /* Requests that read or write so much of a rank's memory try to do so directly; 0: none does. The same on all
+         * its planes. */
+        uint64_t reach_bytes;
 };
 
 /* A rank's view, for reports. */
@@ -150,10 +154,22 @@ struct plane_ops {
         int (*buffer_import)(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
                              char *error);
         void (*buffer_retire)(struct plane *plane, uint64_t session, uint32_t id);
+        /* GPUs (a bit each) whose planes have this buffer by reach_import, all of them. When it returns, no request
+         * begins that counts on others. -ENOENT: no such buffer. NULL, as the next two, in a plane that does not
+         * reach. */
+        int (*buffer_reach)(struct plane *plane, uint64_t session, uint32_t id, uint64_t gpus, char *error);
+        /* A buffer of a session on another GPU, for requests of communicators that both are in. -ENOSPC: no room.
+         * -EBUSY: perhaps later, what lay in its place before is still mapped. */
+        int (*reach_import)(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
+                            char *error);
+        void (*reach_retire)(struct plane *plane, uint64_t session, uint32_t id); /* 0: all of the session */
 
         /* Staging of its members is clean on return. */
         int (*comm_attach)(struct plane *plane, const struct plane_comm *comm, char *error);
         void (*comm_abort)(struct plane *plane, uint64_t comm, uint32_t status);
+        /* All its planes have aborted it: requests are answered, too, whose memory others could reach. NULL: they have
+         * been. */
+        void (*comm_thaw)(struct plane *plane, uint64_t comm);
         void (*comm_detach)(struct plane *plane, uint64_t comm);
         /* The rank on this GPU makes no requests after `last`; nothing to do but to answer later ones. */
         void (*rank_leave)(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last);

@@ -7,6 +7,10 @@
  *
  * It goes the other way round. First its ranks are aborted, which answers what is in hand; only when every worker has
  * acknowledged that, the entries are taken out and used again. So no task ever sees an entry with somebody else in it.
+ *
+ * Where ranks reach each other's memory, others may still write into that of a rank here when it is aborted here. So
+ * requests that have let others in are frozen: they do nothing, and are answered when railmuxd says that all executors
+ * have aborted the communicator (thaw), or lets go of it.
  */
 #include "gpu/hip/comms.h"
 
@@ -20,6 +24,7 @@
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
 #include "gpu/hip/hold.h"
+#include "gpu/hip/reach.h"
 #include "gpu/hip/rings.h"
 #include "railmux/railmux.h"
 #include "ring/line.h"
@@ -193,6 +198,7 @@ static int comm_publish(struct plane *plane, const struct comm *comm, const stru
                 if (rank->comm != comm)
                         continue;
                 memcpy(entry.peer, peer, sizeof(entry.peer));
+                reach_rank(what, rank->rank, &entry);
                 r = plane_changed(plane, shadow_rank_set(shadow, i, &entry), "a rank", error);
         }
         for (uint32_t i = 0; !r && i < TABLE_RANKS; i++)
@@ -309,12 +315,25 @@ int comms_move(struct plane *plane, const struct plane_comm *what, char *error) 
                         return plane_fault(plane, r, error);
                 memcpy(entry.peer, peer, sizeof(entry.peer));
                 entry.lanes = comm_lanes(what);
+                reach_rank(what, rank->rank, &entry);
                 r = plane_changed(plane, shadow_rank_set(&plane->tables.shadow, i, &entry), "a rank", error);
         }
         return r ? r : plane_commit(plane, error);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
+static int comm_freeze(struct plane *plane, const struct comm *comm, bool freeze) {
+        struct shadow *shadow = &plane->tables.shadow;
+        int r = 0;
+
+        for (uint32_t i = 0; !r && i < TABLE_RANKS; i++)
+                if (plane->ranks[i].comm == comm)
+                        r = plane_changed(plane,
+                                          shadow_rank_freeze(shadow, i, freeze && shadow->table->ranks[i].reach_bytes),
+                                          "a rank's status", NULL);
+        return r;
+}
+
 static int comm_abort(struct plane *plane, const struct comm *comm, uint32_t status, bool again) {
         struct shadow *shadow = &plane->tables.shadow;
         int r = 0;
@@ -334,13 +353,22 @@ static int comm_abort(struct plane *plane, const struct comm *comm, uint32_t sta
 void comms_abort(struct plane *plane, uint64_t id, uint32_t status) {
         struct comm *comm = comms_find(plane, id);
 
-        if (comm)
+        if (comm && !comm_freeze(plane, comm, true))
                 (void)comm_abort(plane, comm, status, true); /* a failure is a fault, which tick reports */
 }
 
-static int comm_detach(struct plane *plane, struct comm *comm) {
-        int r = plane->fault ? 0 : comm_abort(plane, comm, ring_status(RMX_E_ABORTED, -1), false);
+void comms_thaw(struct plane *plane, uint64_t id) {
+        struct comm *comm = comms_find(plane, id);
 
+        if (comm && !comm_freeze(plane, comm, false))
+                (void)plane_commit(plane, NULL);
+}
+
+static int comm_detach(struct plane *plane, struct comm *comm) {
+        int r = plane->fault ? 0 : comm_freeze(plane, comm, false);
+
+        if (!r && !plane->fault)
+                r = comm_abort(plane, comm, ring_status(RMX_E_ABORTED, -1), false);
         if (!r && !plane->fault)
                 r = comm_unpublish(plane, comm);
         if (r)
@@ -418,7 +446,9 @@ uint32_t comms_report(const struct plane *plane, struct plane_rank_report *repor
                         .rung = __atomic_load_n(&from->rank[i].rung, __ATOMIC_RELAXED),
                         .finished = __atomic_load_n(&from->rank[i].finished, __ATOMIC_RELAXED),
                         .operation = __atomic_load_n(&from->rank[i].operation, __ATOMIC_RELAXED),
-                        .status = plane->tables.shadow.table->ranks[i].abort
+                        /* What asks for an abort is told although a rank has left (gpu/device/reach.h). */
+                        .status = plane->tables.shadow.table->ranks[i].abort &&
+                                                  !plane->tables.shadow.table->ranks[i].has_last
                                           ? 0
                                           : __atomic_load_n(&from->rank[i].status, __ATOMIC_RELAXED),
                 };

@@ -12,6 +12,7 @@ struct plane;
 struct comm *comms_find(const struct plane *plane, uint64_t id);
 int comms_attach(struct plane *plane, const struct plane_comm *comm, char *error);
 void comms_abort(struct plane *plane, uint64_t id, uint32_t status);
+void comms_thaw(struct plane *plane, uint64_t id);
 void comms_detach(struct plane *plane, uint64_t id);
 int comms_move(struct plane *plane, const struct plane_comm *comm, char *error);
 void comms_close(struct plane *plane); /* detaches all; after a fault, only frees them */

@@ -80,6 +80,8 @@ struct plane {
         struct ring rings[TABLE_RINGS];
         struct plane_rank ranks[TABLE_RANKS];
         struct memory_mapping *buffers[TABLE_BUFFERS]; /* at the index of the tables' entry */
+        struct memory_mapping *reached[TABLE_REACH];   /* the same for table.reach, */
+        uint32_t n_reached;                            /* of which so many are in use */
         struct plane_peer peers[PLANE_GPUS_MAX];
         struct comm *comms; /* uthash by id */
 

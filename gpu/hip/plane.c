@@ -17,6 +17,7 @@
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
 #include "gpu/hip/hold.h"
+#include "gpu/hip/reach.h"
 #include "gpu/hip/rings.h"
 
 /* On an H200, all-reduces of half a megabyte take 10 us with sixteen resident blocks and 28 us with two; but with eight
@@ -91,6 +92,7 @@ static void hip_close(struct plane *plane) {
         }
         comms_close(plane);
         rings_close(plane);
+        reach_close(plane);
         for (uint32_t i = 0; i < PLANE_GPUS_MAX; i++)
                 comms_peer_remove(plane, i);
         memory_deinit(&plane->memory, plane->fault != 0);
@@ -158,6 +160,7 @@ static void hip_info(struct plane *plane, struct plane_info *ret_info) {
                 .threads = plane->park.threads,
                 .n_workers = plane->park.n_workers,
                 .parked = plane->parked,
+                .reaches = reach_able(),
                 .parks = plane->parks,
                 .wakes = plane->wakes,
                 .pool_bytes = plane->pool.bytes,
@@ -198,6 +201,24 @@ static void hip_buffer_retire(struct plane *plane, uint64_t session, uint32_t id
                 buffers_retire(plane, session, id);
 }
 
+static int hip_buffer_reach(struct plane *plane, uint64_t session, uint32_t id, uint64_t gpus, char *error) {
+        int r = plane_check(plane, error);
+
+        return r ? r : reach_tell(plane, session, id, gpus, error);
+}
+
+static int hip_reach_import(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
+                            char *error) {
+        int r = plane_check(plane, error);
+
+        return r ? r : reach_import(plane, session, id, memory, error);
+}
+
+static void hip_reach_retire(struct plane *plane, uint64_t session, uint32_t id) {
+        if (!plane->fault)
+                reach_retire(plane, session, id);
+}
+
 static int hip_comm_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
         int r = plane_check(plane, error);
 
@@ -207,6 +228,11 @@ static int hip_comm_attach(struct plane *plane, const struct plane_comm *comm, c
 static void hip_comm_abort(struct plane *plane, uint64_t comm, uint32_t status) {
         if (!plane->fault)
                 comms_abort(plane, comm, status);
+}
+
+static void hip_comm_thaw(struct plane *plane, uint64_t comm) {
+        if (!plane->fault)
+                comms_thaw(plane, comm);
 }
 
 static void hip_comm_detach(struct plane *plane, uint64_t comm) {
@@ -308,8 +334,12 @@ const struct plane_ops railmux_gpu_plane = {
         .ring_detach = hip_ring_detach,
         .buffer_import = hip_buffer_import,
         .buffer_retire = hip_buffer_retire,
+        .buffer_reach = hip_buffer_reach,
+        .reach_import = hip_reach_import,
+        .reach_retire = hip_reach_retire,
         .comm_attach = hip_comm_attach,
         .comm_abort = hip_comm_abort,
+        .comm_thaw = hip_comm_thaw,
         .comm_detach = hip_comm_detach,
         .rank_leave = hip_rank_leave,
         .comm_hold = hip_comm_hold,

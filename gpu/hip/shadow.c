@@ -13,14 +13,16 @@
  *
  * Versions. A new version makes a worker drop all that it has kept of the tables, and the requests after it look
  * everything up again. So names that were unused before need none, and the removal of one buffer, which is what memory
- * that comes and goes leads to, is told in `changes`: a worker that finds it there drops no more than that buffer.
+ * that comes and goes leads to, is told in `changes`: a worker that finds it there drops no more than that buffer. The
+ * same holds for one buffer that other GPUs begin or cease to reach, and for whatever is taken out of `reach`.
  */
 #include "gpu/hip/shadow.h"
 
 #include <errno.h>
 #include <string.h>
 
-_Static_assert((TABLE_HANDLES & (TABLE_HANDLES - 1)) == 0 && (TABLE_BUFFERS & (TABLE_BUFFERS - 1)) == 0,
+_Static_assert((TABLE_HANDLES & (TABLE_HANDLES - 1)) == 0 && (TABLE_BUFFERS & (TABLE_BUFFERS - 1)) == 0 &&
+                       (TABLE_REACH & (TABLE_REACH - 1)) == 0,
                "hashes are powers of two");
 
 void shadow_init(struct shadow *shadow, struct table *table) {
@@ -67,10 +69,13 @@ static int change_word(struct shadow *shadow, uint32_t *word, uint32_t value) {
         return put_word(shadow, word, value);
 }
 
-/* The entry is filled, its key included, which is the last word of it. */
-static int put_entry(struct shadow *shadow, const void *entry, const uint32_t *key) {
-        int r = put(shadow, entry, (size_t)((const char *)key - (const char *)entry));
+/* The entry is filled, its key included, which goes last wherever it stands. */
+static int put_entry(struct shadow *shadow, const void *entry, size_t bytes, const uint32_t *key) {
+        const size_t before = (size_t)((const char *)key - (const char *)entry), after = before + sizeof(*key);
+        int r = put(shadow, entry, before);
 
+        if (!r && after < bytes)
+                r = put(shadow, key + 1, bytes - after);
         return r ? r : put(shadow, key, sizeof(*key));
 }
 
@@ -83,7 +88,7 @@ int shadow_ring_set(struct shadow *shadow, uint32_t index, uint64_t area, uint64
                 return r;
         shadow->change.more = true;
         *ring = (struct table_ring){.area = area, .session = session, .first = first, .key = next_key(shadow)};
-        r = put_entry(shadow, ring, &ring->key);
+        r = put_entry(shadow, ring, sizeof(*ring), &ring->key);
         if (r || shadow->table->n_rings > index)
                 return r;
         return change_word(shadow, &shadow->table->n_rings, index + 1);
@@ -116,7 +121,7 @@ int shadow_rank_set(struct shadow *shadow, uint32_t index, const struct table_ra
         shadow->change.more = shadow->change.more || entry->key;
         *entry = *rank;
         entry->key = next_key(shadow);
-        return put_entry(shadow, entry, &entry->key);
+        return put_entry(shadow, entry, sizeof(*entry), &entry->key);
 }
 
 int shadow_rank_clear(struct shadow *shadow, uint32_t index) {
@@ -133,6 +138,12 @@ int shadow_rank_abort(struct shadow *shadow, uint32_t index, uint32_t status) {
 
         /* Later, so that in between it is the earlier requests that are spared. */
         return r || !rank->has_last ? r : change_word(shadow, &rank->has_last, 0);
+}
+
+int shadow_rank_freeze(struct shadow *shadow, uint32_t index, bool freeze) {
+        uint32_t *word = &shadow->table->ranks[index].freeze;
+
+        return *word == freeze ? 0 : change_word(shadow, word, freeze);
 }
 
 int shadow_rank_leave(struct shadow *shadow, uint32_t index, uint32_t last, uint32_t status) {
@@ -174,24 +185,55 @@ int shadow_plan_set(struct shadow *shadow, uint32_t index, const struct plan *pl
 }
 
 /* ---- hashes ------------------------------------------------------------------------------------------------------ */
-/* One search for both tables: the words of an entry that make its name, and its key. */
+/* One search for all tables: the words of an entry that make its name, and its key. */
 struct hash {
         char *entries;
         uint32_t n;
-        uint32_t bytes;         /* of an entry */
-        uint32_t ring, id, key; /* offsets */
+        uint32_t bytes;          /* of an entry */
+        uint32_t owner, id, key; /* offsets: of its ring or session, .. */
+        uint32_t owner_bytes;    /* 4 or 8 */
+        uint32_t (*start)(uint64_t owner, uint32_t id);
 };
 
+static uint32_t start_ring(uint64_t ring, uint32_t id) {
+        return table_hash((uint32_t)ring, id);
+}
+
+static uint32_t start_session(uint64_t session, uint32_t id) {
+        return table_reach_hash(session, id);
+}
+
 static struct hash hash_handles(const struct shadow *shadow) {
-        return (struct hash){(char *)shadow->table->handles,        TABLE_HANDLES,
-                             sizeof(struct table_handle),           offsetof(struct table_handle, ring),
-                             offsetof(struct table_handle, handle), offsetof(struct table_handle, key)};
+        return (struct hash){.entries = (char *)shadow->table->handles,
+                             .n = TABLE_HANDLES,
+                             .bytes = sizeof(struct table_handle),
+                             .owner = offsetof(struct table_handle, ring),
+                             .owner_bytes = sizeof(uint32_t),
+                             .id = offsetof(struct table_handle, handle),
+                             .key = offsetof(struct table_handle, key),
+                             .start = start_ring};
 }
 
 static struct hash hash_buffers(const struct shadow *shadow) {
-        return (struct hash){(char *)shadow->table->buffers,    TABLE_BUFFERS,
-                             sizeof(struct table_buffer),       offsetof(struct table_buffer, ring),
-                             offsetof(struct table_buffer, id), offsetof(struct table_buffer, key)};
+        return (struct hash){.entries = (char *)shadow->table->buffers,
+                             .n = TABLE_BUFFERS,
+                             .bytes = sizeof(struct table_buffer),
+                             .owner = offsetof(struct table_buffer, ring),
+                             .owner_bytes = sizeof(uint32_t),
+                             .id = offsetof(struct table_buffer, id),
+                             .key = offsetof(struct table_buffer, key),
+                             .start = start_ring};
+}
+
+static struct hash hash_reach(const struct shadow *shadow) {
+        return (struct hash){.entries = (char *)shadow->table->reach,
+                             .n = TABLE_REACH,
+                             .bytes = sizeof(struct table_reach),
+                             .owner = offsetof(struct table_reach, session),
+                             .owner_bytes = sizeof(uint64_t),
+                             .id = offsetof(struct table_reach, id),
+                             .key = offsetof(struct table_reach, key),
+                             .start = start_session};
 }
 
 static uint32_t hash_word(const struct hash *hash, uint32_t index, uint32_t offset) {
@@ -201,9 +243,18 @@ static uint32_t hash_word(const struct hash *hash, uint32_t index, uint32_t offs
         return word;
 }
 
-/* Where (ring, id) is, or hash->n. ret_place: where it would go, hash->n if there is no place. */
-static uint32_t hash_find(const struct hash *hash, uint32_t ring, uint32_t id, uint32_t *ret_place) {
-        const uint32_t start = table_hash(ring, id);
+static uint64_t hash_owner(const struct hash *hash, uint32_t index) {
+        uint64_t owner;
+
+        if (hash->owner_bytes == sizeof(uint32_t))
+                return hash_word(hash, index, hash->owner);
+        memcpy(&owner, hash->entries + (size_t)index * hash->bytes + hash->owner, sizeof(owner));
+        return owner;
+}
+
+/* Where (owner, id) is, or hash->n. ret_place: where it would go, hash->n if there is no place. */
+static uint32_t hash_find(const struct hash *hash, uint64_t owner, uint32_t id, uint32_t *ret_place) {
+        const uint32_t start = hash->start(owner, id);
         uint32_t place = hash->n, found = hash->n;
 
         for (uint32_t i = 0; i < TABLE_PROBES; i++) {
@@ -213,8 +264,7 @@ static uint32_t hash_find(const struct hash *hash, uint32_t ring, uint32_t id, u
                         place = at;
                 if (!key)
                         break;
-                if (key == SHADOW_KEY_VALID && hash_word(hash, at, hash->ring) == ring &&
-                    hash_word(hash, at, hash->id) == id) {
+                if (key == SHADOW_KEY_VALID && hash_owner(hash, at) == owner && hash_word(hash, at, hash->id) == id) {
                         found = at;
                         break;
                 }
@@ -251,7 +301,7 @@ int shadow_handle_add(struct shadow *shadow, uint32_t ring, uint32_t handle, uin
                 return r;
         entry = &shadow->table->handles[place];
         *entry = (struct table_handle){.ring = ring, .handle = handle, .rank = rank, .key = SHADOW_KEY_VALID};
-        return put_entry(shadow, entry, &entry->key);
+        return put_entry(shadow, entry, sizeof(*entry), &entry->key);
 }
 
 int shadow_buffer_add(struct shadow *shadow, uint32_t ring, uint32_t id, uint64_t address, uint64_t bytes,
@@ -271,7 +321,7 @@ int shadow_buffer_add(struct shadow *shadow, uint32_t ring, uint32_t id, uint64_
         entry = &shadow->table->buffers[place];
         *entry = (struct table_buffer){
                 .address = address, .bytes = bytes, .ring = ring, .id = id, .key = SHADOW_KEY_VALID};
-        r = put_entry(shadow, entry, &entry->key);
+        r = put_entry(shadow, entry, sizeof(*entry), &entry->key);
         if (!r)
                 *ret_index = place;
         return r;
@@ -284,17 +334,87 @@ int shadow_handle_remove(struct shadow *shadow, uint32_t ring, uint32_t handle) 
                                    : change_word(shadow, &shadow->table->handles[at].key, SHADOW_KEY_TAKEN_OUT);
 }
 
+/* Workers may have kept what they know of it. */
+static void change_buffer(struct shadow *shadow, uint32_t ring, uint32_t id) {
+        if (shadow->change.n_buffers++)
+                return;
+        shadow->change.ring = ring;
+        shadow->change.id = id;
+}
+
 int shadow_buffer_remove(struct shadow *shadow, uint32_t ring, uint32_t id, uint32_t *ret_index) {
         uint32_t at = shadow_buffer_find(shadow, ring, id);
 
         if (at == TABLE_BUFFERS)
                 return -ENOENT;
         *ret_index = at;
-        if (!shadow->change.n_buffers++) {
-                shadow->change.ring = ring;
-                shadow->change.id = id;
-        }
+        change_buffer(shadow, ring, id);
         return put_word(shadow, &shadow->table->buffers[at].key, SHADOW_KEY_TAKEN_OUT);
+}
+
+int shadow_buffer_gpus(struct shadow *shadow, uint32_t ring, uint32_t id, uint64_t gpus) {
+        uint32_t at = shadow_buffer_find(shadow, ring, id);
+        struct table_buffer *entry = &shadow->table->buffers[at % TABLE_BUFFERS];
+        int r;
+
+        if (at == TABLE_BUFFERS)
+                return -ENOENT;
+        if (entry->gpus == gpus)
+                return 0;
+        r = settle(shadow);
+        if (r)
+                return r;
+        change_buffer(shadow, ring, id);
+        entry->gpus = gpus;
+        return put(shadow, &entry->gpus, sizeof(entry->gpus));
+}
+
+/* ---- memory of other GPUs' sessions ------------------------------------------------------------------------------ */
+uint32_t shadow_reach_find(const struct shadow *shadow, uint64_t session, uint32_t id) {
+        struct hash hash = hash_reach(shadow);
+
+        return hash_find(&hash, session, id, NULL);
+}
+
+bool shadow_reach_fits(const struct shadow *shadow, uint64_t session, uint32_t id) {
+        struct hash hash = hash_reach(shadow);
+        uint32_t place;
+
+        (void)hash_find(&hash, session, id, &place);
+        return place != hash.n;
+}
+
+int shadow_reach_add(struct shadow *shadow, uint64_t session, uint32_t id, uint64_t address, uint64_t bytes,
+                     uint32_t *ret_index) {
+        struct hash hash = hash_reach(shadow);
+        struct table_reach *entry;
+        uint32_t place;
+        int r;
+
+        if (hash_find(&hash, session, id, &place) != hash.n)
+                return -EEXIST;
+        if (place == hash.n)
+                return -ENOSPC;
+        r = settle(shadow);
+        if (r)
+                return r;
+        entry = &shadow->table->reach[place];
+        *entry = (struct table_reach){
+                .address = address, .bytes = bytes, .session = session, .id = id, .key = SHADOW_KEY_VALID};
+        r = put_entry(shadow, entry, sizeof(*entry), &entry->key);
+        if (!r)
+                *ret_index = place;
+        return r;
+}
+
+int shadow_reach_remove(struct shadow *shadow, uint64_t session, uint32_t id, uint32_t *ret_index) {
+        uint32_t at = shadow_reach_find(shadow, session, id);
+
+        if (at == TABLE_REACH)
+                return -ENOENT;
+        *ret_index = at;
+        shadow->change.reach = true;
+        return put_word(shadow, &shadow->table->reach[at].key, SHADOW_KEY_TAKEN_OUT);
 }
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
@@ -312,7 +432,7 @@ int shadow_publish(struct shadow *shadow) {
         struct table *table = shadow->table;
         uint32_t version = table->version + 1 ? table->version + 1 : 1;
         struct table_change *change = &table->changes[version % TABLE_CHANGES];
-        bool told = !shadow->change.more && shadow->change.n_buffers <= 1;
+        bool told = !shadow->change.more && shadow->change.n_buffers + shadow->change.reach <= 1;
         int r = settle(shadow);
 
         if (r)

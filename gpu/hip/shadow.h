@@ -23,8 +23,9 @@ struct shadow {
         uint32_t uses; /* keys given out */
         bool unsettled;
         struct {
-                uint32_t n_buffers; /* taken out since the last version */
+                uint32_t n_buffers; /* taken out or changed since the last version */
                 uint32_t ring, id;  /* the first of them */
+                bool reach;         /* entries of `reach` were taken out */
                 bool more;          /* something else was changed that workers may have kept */
         } change;
 };
@@ -44,6 +45,8 @@ int shadow_rank_clear(struct shadow *shadow, uint32_t index);
 int shadow_rank_hold(struct shadow *shadow, uint32_t index, bool held);
 /* From now on (last: for requests after it) requests are answered with this status. */
 int shadow_rank_abort(struct shadow *shadow, uint32_t index, uint32_t status);
+/* Before an abort: requests whose memory peers may be reaching are not answered while this is on. */
+int shadow_rank_freeze(struct shadow *shadow, uint32_t index, bool freeze);
 int shadow_rank_leave(struct shadow *shadow, uint32_t index, uint32_t last, uint32_t status);
 /* Rank `who` of its communicator makes no requests any more. */
 int shadow_rank_left(struct shadow *shadow, uint32_t index, uint32_t who);
@@ -56,9 +59,17 @@ int shadow_buffer_add(struct shadow *shadow, uint32_t ring, uint32_t id, uint64_
 /* -ENOENT. */
 int shadow_handle_remove(struct shadow *shadow, uint32_t ring, uint32_t handle);
 int shadow_buffer_remove(struct shadow *shadow, uint32_t ring, uint32_t id, uint32_t *ret_index);
+int shadow_buffer_gpus(struct shadow *shadow, uint32_t ring, uint32_t id, uint64_t gpus);
 /* What the kernel's search would find: the index, TABLE_HANDLES or TABLE_BUFFERS if nothing. */
 uint32_t shadow_handle_find(const struct shadow *shadow, uint32_t ring, uint32_t handle);
 uint32_t shadow_buffer_find(const struct shadow *shadow, uint32_t ring, uint32_t id);
+/* The same for memory of other GPUs' sessions. -EEXIST, -ENOSPC, -ENOENT; TABLE_REACH if nothing. */
+int shadow_reach_add(struct shadow *shadow, uint64_t session, uint32_t id, uint64_t address, uint64_t bytes,
+                     uint32_t *ret_index);
+int shadow_reach_remove(struct shadow *shadow, uint64_t session, uint32_t id, uint32_t *ret_index);
+uint32_t shadow_reach_find(const struct shadow *shadow, uint64_t session, uint32_t id);
+/* Would there be a place? */
+bool shadow_reach_fits(const struct shadow *shadow, uint64_t session, uint32_t id);
 
 int shadow_stop(struct shadow *shadow, uint32_t stop);
 /* Waits until everything has arrived. */

@@ -113,6 +113,7 @@ struct fixture {
 
 extern unsigned int fixture_max_fds; /* > 0: of daemons started from now on */
 extern const char *fixture_preload;  /* a library for daemons started from now on (preload.c); it looks at 0.die */
+extern uint64_t fixture_reaches;     /* executors of these GPUs, started from now on, map buffers of others */
 /* config: text of a configuration file or NULL. managed: play the service manager. */
 void fixture_setup(struct fixture *fixture, const char *config, bool managed);
 /* Real executors, one per GPU, with the plug-in of tests/executor/fake_plane.c, in place of the played one. They are
@@ -193,10 +194,10 @@ uint64_t send_comm_create_on(struct client *client, const uint8_t id[COMM_ID_BYT
 uint64_t send_comm_split(struct client *client, uint32_t parent, uint32_t number, int32_t colour, int32_t key);
 uint64_t send_comm_destroy(struct client *client, uint32_t handle, uint32_t last_sequence);
 uint64_t send_comm_abort(struct client *client, uint32_t handle);
-void call_id_create(struct client *client, uint8_t ret_id[COMM_ID_BYTES]);
 /* The rank gives up joining, or the split. */
 uint64_t send_join_cancel(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t rank);
 uint64_t send_split_cancel(struct client *client, uint32_t parent, uint32_t number);
+void call_id_create(struct client *client, uint8_t ret_id[COMM_ID_BYTES]);
 
 struct comm_answer {
         uint32_t code; /* 0, or of the failure */

@@ -13,11 +13,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+uint64_t fixture_reaches;
+
 void plane_start(struct fixture *fixture, uint32_t gpu) {
         char number[16];
 
         assert_int_equal(fixture->planes[gpu], 0);
         snprintf(number, sizeof(number), "%u", gpu);
+        plane_write(fixture, gpu, "reaches", fixture_reaches >> gpu & 1 ? "" : NULL);
         fixture->planes[gpu] = fork();
         assert_true(fixture->planes[gpu] >= 0);
         if (fixture->planes[gpu] == 0) {

@@ -129,6 +129,7 @@ static unsigned int live(unsigned int kill_at, bool planes) {
         unsigned int before;
 
         memset(&s, 0, sizeof(s));
+        fixture_reaches = UINT64_MAX; /* so that they have more to be told */
         if (planes)
                 fixture_setup_planes(&s.f, CLIENTS, true);
         else

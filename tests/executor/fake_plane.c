@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FAKE_THINGS 512u
+#define FAKE_THINGS 2048u
 
 struct fake_thing {
         uint64_t key;
@@ -27,7 +27,8 @@ struct fake_set {
 struct plane {
         struct plane_options options;
         uint32_t workers;
-        struct fake_set rings, buffers, comms, peers;
+        struct fake_set rings, buffers, reached, comms, peers;
+        bool reaches;
         struct fake_comm {
                 uint64_t peers; /* mask of GPUs whose pools it uses */
                 uint64_t here;  /* mask of ranks */
@@ -180,6 +181,7 @@ static int fake_plane_open(const struct plane_options *options, struct plane **r
                         plane->workers = 0;
                 fclose(file);
         }
+        plane->reaches = fake_exists(plane, "reaches");
         r = fake_fails(plane, "open", error);
         if (r) {
                 free(plane);
@@ -206,6 +208,7 @@ static void fake_info(struct plane *plane, struct plane_info *ret_info) {
                 .resident_blocks = plane->options.blocks ? plane->options.blocks : 2,
                 .threads = 512,
                 .n_workers = plane->workers,
+                .reaches = plane->reaches,
                 .pool_bytes = FAKE_PLANE_POOL,
         };
         fake_gpu(plane->options.device, &ret_info->gpu);
@@ -272,9 +275,50 @@ static int fake_buffer_import(struct plane *plane, uint64_t session, uint32_t id
         return r;
 }
 
+/* Like a kernel that is slow to acknowledge. */
+static void fake_slow(const struct plane *plane, const char *name) {
+        while (fake_exists(plane, name))
+                poll(NULL, 0, 1);
+}
+
 static void fake_buffer_retire(struct plane *plane, uint64_t session, uint32_t id) {
         fake_log(plane, "buffer_retire %" PRIu64 ".%u", session, id);
+        fake_slow(plane, "slow_buffers");
         fake_remove(plane, &plane->buffers, "buffer_retire", session, id);
+}
+
+static int fake_buffer_reach(struct plane *plane, uint64_t session, uint32_t id, uint64_t gpus, char *error) {
+        fake_log(plane, "buffer_reach %" PRIu64 ".%u gpus=%" PRIx64, session, id, gpus);
+        if (!fake_find(&plane->buffers, session, id) || gpus >> plane->options.device & 1 || !plane->reaches)
+                fake_wrong(plane, "buffer_reach", session);
+        fake_slow(plane, "slow_tell");
+        return fake_fails(plane, "buffer_reach", error);
+}
+
+static int fake_reach_import(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
+                             char *error) {
+        int r = fake_fails(plane, "reach_import", error);
+
+        fake_log(plane, "reach_import %" PRIu64 ".%u offset=%" PRIu64 " bytes=%" PRIu64 " '%s'", session, id,
+                 memory->offset, memory->bytes, (const char *)memory->handle);
+        if (!plane->reaches)
+                fake_wrong(plane, "reach_import", session);
+        fake_slow(plane, "slow_import");
+        if (!r)
+                fake_add(plane, &plane->reached, "reach_import", session, id);
+        return r;
+}
+
+static void fake_reach_retire(struct plane *plane, uint64_t session, uint32_t id) {
+        fake_log(plane, "reach_retire %" PRIu64 ".%u", session, id);
+        fake_slow(plane, "slow_reach");
+        if (id)
+                fake_remove(plane, &plane->reached, "reach_retire", session, id);
+        for (unsigned int i = 0; !id && i < plane->reached.n;)
+                if (plane->reached.things[i].key == session)
+                        plane->reached.things[i] = plane->reached.things[--plane->reached.n];
+                else
+                        i++;
 }
 
 static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
@@ -295,8 +339,9 @@ static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, 
                 if (!fake_find(&plane->peers, member->gpu, 0))
                         fake_wrong(plane, "comm_attach without a peer", comm->id);
         }
-        fake_log(plane, "comm_attach %" PRIu64 " ranks=%u code=%u rank=%d choices=%u%s lanes=%u", comm->id,
-                 comm->n_ranks, comm->code, comm->failed_rank, comm->n_choices, members, comm->lanes);
+        fake_log(plane, "comm_attach %" PRIu64 " ranks=%u code=%u rank=%d choices=%u%s lanes=%u reach=%" PRIu64,
+                 comm->id, comm->n_ranks, comm->code, comm->failed_rank, comm->n_choices, members, comm->lanes,
+                 comm->reach_bytes);
         if (r)
                 return r;
         if (comm->first)
@@ -356,7 +401,8 @@ static uint32_t fake_comm_level(struct plane *plane, uint64_t id, struct plane_l
 static int fake_comm_move(struct plane *plane, const struct plane_comm *what, char *error) {
         struct fake_comm *comm = fake_comm(plane, what->id);
 
-        fake_log(plane, "comm_move %" PRIu64 " first=%u lanes=%u", what->id, what->first, what->lanes);
+        fake_log(plane, "comm_move %" PRIu64 " first=%u lanes=%u reach=%" PRIu64, what->id, what->first, what->lanes,
+                 what->reach_bytes);
         if (!comm || !comm->held)
                 fake_wrong(plane, "comm_move", what->id);
         return fake_fails(plane, "comm_move", error);
@@ -380,6 +426,12 @@ static void fake_comm_abort(struct plane *plane, uint64_t comm, uint32_t status)
                 fake_comm(plane, comm)->held = false;
         while (fake_exists(plane, "hang"))
                 poll(NULL, 0, 10);
+}
+
+static void fake_comm_thaw(struct plane *plane, uint64_t comm) {
+        fake_log(plane, "comm_thaw %" PRIu64, comm);
+        if (!fake_find(&plane->comms, comm, 0))
+                fake_wrong(plane, "comm_thaw", comm);
 }
 
 static void fake_comm_detach(struct plane *plane, uint64_t comm) {
@@ -460,8 +512,12 @@ const struct plane_ops railmux_gpu_plane = {
         .ring_detach = fake_ring_detach,
         .buffer_import = fake_buffer_import,
         .buffer_retire = fake_buffer_retire,
+        .buffer_reach = fake_buffer_reach,
+        .reach_import = fake_reach_import,
+        .reach_retire = fake_reach_retire,
         .comm_attach = fake_comm_attach,
         .comm_abort = fake_comm_abort,
+        .comm_thaw = fake_comm_thaw,
         .comm_detach = fake_comm_detach,
         .rank_leave = fake_rank_leave,
         .comm_hold = fake_comm_hold,

@@ -134,8 +134,11 @@ static void a_rank_appears_whole(void **state) {
         d->look = look_at_rank;
         for (uint32_t use = 1; use < 4; use++) {
                 rank.epoch = use;
-                for (uint32_t i = 0; i < STAGING_RANKS_MAX; i++)
+                for (uint32_t i = 0; i < STAGING_RANKS_MAX; i++) {
                         rank.peer[i] = use * 1000 + i;
+                        rank.session[i] = use * 2000 + i;
+                }
+                rank.gpus = use << 7; /* also what stands behind the key */
                 assert_int_equal(shadow_rank_set(&d->shadow, 200, &rank), 0);
                 assert_same(d);
                 assert_int_equal(d->table->ranks[200].key, use);
@@ -171,6 +174,26 @@ static void a_leave_spares_what_came_before(void **state) {
 static void look_at_version(struct device *d) {
         if (d->table->version == 2)
                 assert_int_equal(d->table->rings[0].area, 4096);
+}
+
+static void look_at_freeze(struct device *d) {
+        assert_true(!d->table->ranks[0].abort || d->table->ranks[0].freeze);
+}
+
+static void freezing_comes_before_the_abort(void **state) {
+        struct device *d = *state;
+        struct table_rank rank = {.n_ranks = 2};
+
+        assert_int_equal(shadow_rank_set(&d->shadow, 0, &rank), 0);
+        d->look = look_at_freeze;
+        assert_int_equal(shadow_rank_freeze(&d->shadow, 0, true), 0);
+        assert_int_equal(shadow_rank_abort(&d->shadow, 0, 13), 0);
+        assert_same(d);
+        assert_int_equal(d->table->ranks[0].abort, 13);
+        d->look = NULL;
+        assert_int_equal(shadow_rank_freeze(&d->shadow, 0, false), 0);
+        assert_same(d);
+        assert_int_equal(d->table->ranks[0].freeze, 0);
 }
 
 static void the_version_comes_last(void **state) {
@@ -243,6 +266,57 @@ static void one_buffer_less_is_told(void **state) {
         }
         assert_int_equal(shadow_publish(&d->shadow), 0);
         assert_int_equal(changed(d), TABLE_RINGS);
+}
+
+static void look_at_gpus(struct device *d) {
+        if (d->table->version == 2)
+                assert_int_equal(d->table->buffers[d->touched].gpus, UINT64_C(1) << 63 | 6);
+}
+
+static void who_reaches_a_buffer_is_told(void **state) {
+        struct device *d = *state;
+        uint32_t index;
+
+        assert_int_equal(shadow_buffer_gpus(&d->shadow, 5, 77, 6), -ENOENT);
+        assert_int_equal(shadow_buffer_add(&d->shadow, 5, 77, 4096, 100, &d->touched), 0);
+        assert_int_equal(shadow_buffer_add(&d->shadow, 5, 78, 8192, 100, &index), 0);
+        d->look = look_at_gpus;
+        assert_int_equal(shadow_buffer_gpus(&d->shadow, 5, 77, UINT64_C(1) << 63 | 6), 0);
+        assert_int_equal(shadow_publish(&d->shadow), 0);
+        assert_int_equal(d->table->version, 2);
+        assert_int_equal(changed(d), 5 << 16 | 77);
+        d->look = NULL;
+        assert_int_equal(shadow_buffer_gpus(&d->shadow, 5, 77, UINT64_C(1) << 63 | 6), 0);
+        assert_int_equal(shadow_publish(&d->shadow), 0);
+        assert_int_equal(changed(d), TABLE_RINGS); /* as it was */
+        assert_int_equal(shadow_buffer_gpus(&d->shadow, 5, 77, 0), 0);
+        assert_int_equal(shadow_buffer_gpus(&d->shadow, 5, 78, 6), 0);
+        assert_int_equal(shadow_publish(&d->shadow), 0);
+        assert_int_equal(changed(d), ~0u); /* two at once */
+        assert_int_equal(shadow_buffer_remove(&d->shadow, 5, 78, &index), 0);
+        assert_int_equal(shadow_buffer_add(&d->shadow, 5, 78, 4096, 50, &index), 0);
+        assert_int_equal(d->shadow.table->buffers[index].gpus, 0); /* it is another one */
+        assert_same(d);
+}
+
+static void what_is_reached_no_more_is_told(void **state) {
+        struct device *d = *state;
+        uint32_t index, buffer;
+
+        assert_int_equal(shadow_reach_add(&d->shadow, 7, 1, 4096, 100, &index), 0);
+        assert_int_equal(shadow_reach_add(&d->shadow, 7, 2, 4096, 100, &index), 0);
+        assert_int_equal(shadow_reach_add(&d->shadow, 7, 3, 4096, 100, &index), 0);
+        assert_int_equal(shadow_buffer_add(&d->shadow, 5, 77, 4096, 100, &buffer), 0);
+        assert_int_equal(shadow_reach_remove(&d->shadow, 7, 1, &index), 0);
+        assert_int_equal(shadow_reach_remove(&d->shadow, 7, 2, &index), 0);
+        assert_int_equal(shadow_publish(&d->shadow), 0); /* however many */
+        assert_int_equal(changed(d), TABLE_RINGS);
+        assert_int_equal(shadow_reach_remove(&d->shadow, 7, 3, &index), 0);
+        assert_int_equal(shadow_buffer_remove(&d->shadow, 5, 77, &buffer), 0);
+        assert_int_equal(shadow_publish(&d->shadow), 0);
+        assert_int_equal(changed(d), ~0u);
+        assert_int_equal(shadow_reach_remove(&d->shadow, 7, 3, &index), -ENOENT);
+        assert_same(d);
 }
 
 static void a_failing_device_is_reported(void **state) {
@@ -327,6 +401,65 @@ static void buffers_come_and_go(void **state) {
         assert_same(d);
 }
 
+static void look_at_reach(struct device *d) {
+        const struct table_reach *e = &d->table->reach[d->touched], *new = &d->shadow.table->reach[d->touched];
+
+        if (e->key == SHADOW_KEY_VALID && new->key == SHADOW_KEY_VALID)
+                assert_memory_equal(e, new, sizeof(*e));
+}
+
+/* Sessions that differ in their upper halves only are others. */
+static void reached_memory_comes_and_goes(void **state) {
+        struct device *d = *state;
+        static bool there[8][4096];
+        uint32_t seed = 1, n = 0, refused = 0;
+
+        memset(there, 0, sizeof(there));
+        d->look = look_at_reach;
+        for (uint32_t k = 0; k < 40000; k++) {
+                uint32_t s, id, index = TABLE_REACH;
+                uint64_t session;
+                int r;
+
+                seed = seed * 1103515245u + 12345u;
+                s = seed >> 8 & 7;
+                session = (uint64_t)(s >> 1) << 32 | (s & 1);
+                id = 1 + (seed >> 12) % 4095;
+                if (seed >> 30) {
+                        r = shadow_reach_add(&d->shadow, session, id, k * 16, k, &index);
+                        assert_int_equal(there[s][id] ? r : 0, there[s][id] ? -EEXIST : 0);
+                        refused += r == -ENOSPC;
+                        if (!there[s][id] && r)
+                                assert_false(shadow_reach_fits(&d->shadow, session, id));
+                        n += !r;
+                        there[s][id] = there[s][id] || !r;
+                } else {
+                        r = shadow_reach_remove(&d->shadow, session, id, &index);
+                        assert_int_equal(r, there[s][id] ? 0 : -ENOENT);
+                        n -= !r;
+                        there[s][id] = false;
+                }
+                d->touched = index % TABLE_REACH;
+                assert_int_equal(device_settle(d), 0);
+        }
+        assert_in_range(n, 6000, TABLE_REACH); /* it was a test */
+        assert_in_range(refused, 0, 6000);
+        for (uint32_t s = 0; s < 8; s++)
+                for (uint32_t id = 1; id < 4096; id++) {
+                        const uint64_t session = (uint64_t)(s >> 1) << 32 | (s & 1);
+                        bool found = false;
+
+                        for (uint32_t i = 0; i < TABLE_PROBES; i++) {
+                                const struct table_reach *e =
+                                        &d->table->reach[(table_reach_hash(session, id) + i) % TABLE_REACH];
+
+                                found = found || (e->key == SHADOW_KEY_VALID && e->session == session && e->id == id);
+                        }
+                        assert_int_equal(found, there[s][id]);
+                }
+        assert_same(d);
+}
+
 static void handles_around_one_place(void **state) {
         struct device *d = *state;
         uint32_t handle[TABLE_PROBES + 1], n = 0, start = table_hash(0, 1) % TABLE_HANDLES;
@@ -359,11 +492,15 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(the_last_ring_bounds_the_search, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_rank_appears_whole, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_leave_spares_what_came_before, setup, teardown),
+                cmocka_unit_test_setup_teardown(freezing_comes_before_the_abort, setup, teardown),
                 cmocka_unit_test_setup_teardown(the_version_comes_last, setup, teardown),
                 cmocka_unit_test_setup_teardown(one_buffer_less_is_told, setup, teardown),
+                cmocka_unit_test_setup_teardown(who_reaches_a_buffer_is_told, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_is_reached_no_more_is_told, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_failing_device_is_reported, setup, teardown),
                 cmocka_unit_test_setup_teardown(buffers_come_and_go, setup, teardown),
                 cmocka_unit_test_setup_teardown(handles_around_one_place, setup, teardown),
+                cmocka_unit_test_setup_teardown(reached_memory_comes_and_goes, setup, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,7 @@ static void test_defaults(void **state) {
         assert_int_equal(f->config.client_mode, 0660);
         assert_int_equal(f->config.control_mode, 0660);
         assert_int_equal(f->config.gpus, 8);
+        assert_int_equal(f->config.reach_bytes, 512 << 10);
         assert_int_equal(f->config.stall_ms, 500);
         assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
         assert_null(f->config.file);
@@ -93,6 +94,7 @@ static void test_everything(void **state) {
                    "gpu:\n"
                    "  backend: host\n"
                    "  host_gpus: 64\n"
+                   "  reach: 1MiB\n"
                    "executor:\n"
                    "  workers: 3\n"
                    "  stall_ms: 250\n"
@@ -113,6 +115,7 @@ static void test_everything(void **state) {
         assert_int_equal(f->config.control_mode, 0600);
         assert_string_equal(f->config.backend, "host");
         assert_int_equal(f->config.gpus, 64);
+        assert_int_equal(f->config.reach_bytes, 1 << 20);
         assert_int_equal(f->config.workers, 3);
         assert_int_equal(f->config.stall_ms, 250);
         assert_int_equal(f->config.ring_depth, 4096);
@@ -171,6 +174,7 @@ static void test_default_file(void **state) {
         assert_int_equal(f->config.control_mode, defaults.control_mode);
         assert_string_equal(f->config.backend, defaults.backend);
         assert_int_equal(f->config.gpus, defaults.gpus);
+        assert_int_equal(f->config.reach_bytes, defaults.reach_bytes);
         assert_int_equal(f->config.workers, defaults.workers);
         assert_int_equal(f->config.stall_ms, defaults.stall_ms);
         assert_null(f->config.constants_file);
@@ -217,6 +221,11 @@ static void test_refusals(void **state) {
                 {"gpu:\n  policy: fast\n", "2:11: gpu.policy: 'fast' is no policy; allowed: adaptive, shared, latency"},
                 {"gpu:\n  hip_gpus: 65\n", "2:13: gpu.hip_gpus: 65 is out of range; allowed: 0 .. 64"},
                 {"gpu:\n  blocks: 2000\n", "2:11: gpu.blocks: 2000 is out of range; allowed: 0 .. 1024"},
+                {"gpu:\n  reach: no\n",
+                 "2:10: gpu.reach: 'no' is no size; allowed: off, or 4KiB .. 1GiB, as a number of "
+                 "bytes or with K, M, G"},
+                {"gpu:\n  reach: 2G\n", "2:10: gpu.reach: 2G is out of range; allowed: off, or 4KiB .. 1GiB, as a "
+                                        "number of bytes or with K, M, G"},
                 {"gpu:\n  host_gpus: 65\n", "2:14: gpu.host_gpus: 65 is out of range; allowed: 1 .. 64"},
                 {"session:\n  ring_depth: 100\n",
                  "2:15: session.ring_depth: 100 is no power of two; allowed: a power of two in 4 .. 4096"},
