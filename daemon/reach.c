@@ -117,17 +117,17 @@ void reach_settle(struct comm *comm) {
                 comm->reach_bytes = 0;
 }
 
-/* The other GPUs of the comms that the session is in with a rank on this one; those of ranks that have left, too, since
- * what they rang before may be under way. */
-static uint64_t reach_peers(const struct session *session, uint32_t gpu) {
+/* The other GPUs of the comms that the session is in with a rank on this one, and in which so many bytes are enough for
+ * a request that reaches; those of ranks that have left, too, since what they rang before may be under way. */
+static uint64_t reach_peers(const struct session *session, uint32_t gpu, uint64_t bytes) {
         const struct comm_member *member;
         uint64_t mask = 0;
 
         DL_FOREACH(session->members, member) {
                 const struct comm *comm = member->comm;
 
-                if (member->gpu != gpu || !comm->reach_bytes || comm->state == COMM_JOINING || comm->code ||
-                    comm->aborting)
+                if (member->gpu != gpu || !comm->reach_bytes || bytes < comm->reach_bytes ||
+                    comm->state == COMM_JOINING || comm->code || comm->aborting)
                         continue;
                 for (uint32_t r = 0; r < comm->n_ranks; r++)
                         mask |= reach_gpu(comm->members[r].gpu);
@@ -136,7 +136,7 @@ static uint64_t reach_peers(const struct session *session, uint32_t gpu) {
 }
 
 static uint64_t reach_wanted(const struct buffer *buffer) {
-        return buffer->retiring ? 0 : reach_peers(buffer->session, buffer->gpu);
+        return buffer->retiring ? 0 : reach_peers(buffer->session, buffer->gpu, buffer->bytes);
 }
 
 /* ---- telling and taking back ------------------------------------------------------------------------------------- */

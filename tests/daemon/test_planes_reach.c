@@ -52,13 +52,17 @@ static int teardown(void **state) {
         return 0;
 }
 
-static void create(struct set *set, uint32_t gpu, uint32_t buffer) {
+static void create_of(struct set *set, uint32_t gpu, uint32_t buffer, uint64_t bytes) {
         struct client *client = set->clients[gpu];
         struct inbox_message *answer =
-                client_answer(client, send_buffer_create_device(client, buffer, 4096 + gpu, gpu, "memory"));
+                client_answer(client, send_buffer_create_device(client, buffer, bytes, gpu, "memory"));
 
         assert_int_equal(answer->message->body_case, REPLY);
         client_drop(client, answer);
+}
+
+static void create(struct set *set, uint32_t gpu, uint32_t buffer) {
+        create_of(set, gpu, buffer, BYTES + gpu);
 }
 
 static void destroy(struct set *set, uint32_t gpu, uint32_t buffer) {
@@ -161,6 +165,18 @@ static void test_buffers_then_comm(void **state) {
                         wait_told(set, i, k, 7u & ~(1u << i));
                         assert_int_equal(count(set, (i + 1) % 3, "reach_import", i, k), 1);
                 }
+}
+
+/* No request that reaches fits into it. */
+static void test_small_buffer(void **state) {
+        struct set *set = *state;
+
+        make_comm(set->clients, 2, set->handles);
+        create_of(set, 0, 4, BYTES - 1);
+        create_of(set, 0, 5, BYTES);
+        wait_told(set, 0, 5, 2);
+        assert_int_equal(count(set, 1, "reach_import", 0, 5), 1);
+        assert_int_equal(count(set, 1, "reach_import", 0, 4), 0);
 }
 
 /* A comm with two ranks on one GPU does not reach, and one of a single rank has nobody. */
@@ -271,7 +287,7 @@ static void test_destroy(void **state) {
         create(set, 2, 2);
         assert_false(answered(set->clients[0], call));
         client_drop(set->clients[0],
-                    client_answer(set->clients[0], send_buffer_create_device(set->clients[0], 5, 4096, 0, "memory")));
+                    client_answer(set->clients[0], send_buffer_create_device(set->clients[0], 5, BYTES, 0, "memory")));
         assert_false(answered(set->clients[0], call)); /* BUSY */
         plane_write(f, 1, "slow_reach", NULL);
         assert_int_equal(take_ack(set->clients[0], call, NULL, 0), 0);
@@ -565,7 +581,7 @@ static void test_takes_turns(void **state) {
         for (uint32_t k = 1; k <= 100; k++)
                 create(set, 0, k);
         fixture_wait(f, plane_count(f, 1, "reach_import") == 1);
-        call = send_buffer_create_device(set->clients[1], 1, 4096, 1, "memory");
+        call = send_buffer_create_device(set->clients[1], 1, BYTES, 1, "memory");
         plane_write(f, 1, "slow_import", NULL);
         client_drop(set->clients[1], client_answer(set->clients[1], call));
         before = plane_line(f, 1, "buffer_import");
@@ -586,7 +602,7 @@ static void test_no_more_than_its_share(void **state) {
         make_comm(set->clients, 2, set->handles);
         for (uint32_t from = 0; from < MANY; from += 100) {
                 for (uint32_t k = from; k < from + 100; k++)
-                        calls[k] = send_buffer_create_device(set->clients[0], k + 1, 4096, 0, "memory");
+                        calls[k] = send_buffer_create_device(set->clients[0], k + 1, BYTES, 0, "memory");
                 for (uint32_t k = from; k < from + 100; k++)
                         client_drop(set->clients[0], client_answer(set->clients[0], calls[k]));
         }
@@ -602,6 +618,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_comm_then_buffers, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_buffers_then_comm, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_small_buffer, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_not_for_all, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_older_executor, setup_older, teardown),
                 cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
