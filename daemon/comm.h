@@ -135,6 +135,7 @@ struct comm {
         uint64_t splits_done; /* see comm_split.c */
         uint32_t split_code;  /* why the last failed split failed */
         char split_text[160];
+        uint64_t again; /* executors that are to let go of it, and have it again with its error, when it has ended */
         uint64_t abort_acked;
         bool aborting; /* executors end it; then it fails with: */
         uint32_t abort_code;

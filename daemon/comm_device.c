@@ -298,6 +298,19 @@ static void comm_device_again(struct comm *comm, struct executor_link *link) {
         attachment_forget(&comm->attachment, mask);
 }
 
+void comm_device_ended(struct comm *comm) {
+        struct executor_link *link;
+
+        if (!comm->again)
+                return;
+        DL_FOREACH(comm->manager->links, link) {
+                if (comm->again & executor_link_mask(link))
+                        comm_device_again(comm, link);
+        }
+        comm->again = 0;
+        manager_place_later(comm->manager);
+}
+
 /* Noted before it is said: saying it may end the connection, and then it has not been said. */
 static void comm_device_introduce(struct executor_link *link, const struct executor_link *other) {
         const bool known = link->peers[other->index] == other->instance;
@@ -316,11 +329,10 @@ void comm_device_join(struct executor_link *link, bool fresh) {
         for (comm = manager->comms; comm; comm = comm->hh.next) {
                 if (comm->state != COMM_READY || !(comm_needed(comm) & mask) || (!comm->code && !comm->aborting))
                         continue;
-                comm_device_again(comm, link); /* it may have been away when another died */
-                DL_FOREACH(manager->links, other) {
-                        if (fresh && other != link)
-                                comm_device_again(comm, other);
-                }
+                comm->again |= fresh ? UINT64_MAX : mask; /* it may have been away when another died */
+                /* To detach is to answer what others may still be reaching. */
+                if (!comm->aborting || !comm->reach_bytes)
+                        comm_device_ended(comm);
         }
         DL_FOREACH(manager->links, other) {
                 if (other == link || !executor_link_connected(other))

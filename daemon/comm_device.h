@@ -37,6 +37,8 @@ uint64_t comm_device_dead(const struct manager *manager);
 
 /* The executor's process has ended: its comms fail. Once per process. */
 void comm_device_lost(struct executor_link *link, const char *reason);
+/* It has failed on all of its executors: those that have to hear of it anew do. */
+void comm_device_ended(struct comm *comm);
 /* It has sent its inventory: it and the others learn of each other's pools. fresh: another process than before. */
 void comm_device_join(struct executor_link *link, bool fresh);
 /* It has confirmed COMM_DETACH. */

@@ -98,6 +98,7 @@ void comm_aborted(struct comm *comm, uint64_t mask) {
         comm->aborting = false;
         comm_fail(comm, comm->abort_code, comm->abort_rank, comm->abort_text);
         reach_thaw(comm, UINT64_MAX);
+        comm_device_ended(comm);
         for (uint32_t r = 0; r < comm->n_ranks; r++)
                 while (call_pop(&comm->members[r].abort_calls, &session, &id))
                         session_send_ack(session, id);

@@ -25,11 +25,6 @@
 
 #define CONFIG_DEFAULT_PATH "/etc/railmux/railmuxd.yaml"
 #define CONFIG_BYTES_MIN    (UINT64_C(1) << 30)
-/* Predicted, not measured. Reaching spares a request the copies into and out of staging, and costs it two meetings of
- * its ranks: one before peers may touch a rank's memory, and one before it may have it back, a trip over the links and
- * back each. Through staging half a megabyte takes some ten microseconds longer than the links would need, which is
- * where both come out even. */
-#define CONFIG_REACH_BYTES (UINT64_C(512) << 10)
 
 static uint64_t config_default_bytes(void) {
         long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -48,7 +43,6 @@ void config_init(struct config *config) {
                 .backend = strdup("auto"),
                 .gpus = 8,
                 .policy = strdup("adaptive"),
-                .reach_bytes = CONFIG_REACH_BYTES,
                 .workers = 0,
                 .stall_ms = 500,
                 .ring_depth = RING_DEPTH_DEFAULT,

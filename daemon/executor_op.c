@@ -345,7 +345,9 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
                 message->comm_hold = &hold;
                 break;
         case EXECUTOR_OP_COMM_RELEASE:
+                comm = manager_comm(link->manager, op->object);
                 release.comm = op->object;
+                release.ended = comm && comm->code && !comm->aborting;
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_RELEASE;
                 message->comm_release = &release;
                 break;

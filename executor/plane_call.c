@@ -393,7 +393,7 @@ static void call_move(struct plane_executor *executor, const Railmux__Executor__
 static void call_release(struct plane_executor *executor, const Railmux__Executor__CommRelease *m) {
         struct plane_attached *comm = plane_comm_find(executor, m->comm);
 
-        if (comm)
+        if (comm && m->ended)
                 plane_comm_thaw(executor, comm);
         if (!comm || !comm->held)
                 return;

@@ -34,11 +34,6 @@
 
 #define PLANE_TICK_MS 2u
 
-/* Others touch the memory of a failed comm's request for as long as they take for their share of it, or until railmuxd
- * has told them, and whoever does not listen to that is killed after four seconds. */
-#define PLANE_THAW_NS     (UINT64_C(10) * 1000000000u)
-#define PLANE_THAW_STALLS 20u
-
 struct plane_session *plane_session_find(struct plane_executor *executor, uint64_t id) {
         struct plane_session *session;
 
@@ -89,26 +84,14 @@ void plane_comm_fail(struct plane_executor *executor, struct plane_attached *com
         vsnprintf(comm->text, sizeof(comm->text), format, args);
         va_end(args);
         executor->ops->comm_abort(executor->plane, comm->id, ring_status(code, rank));
-        comm->frozen_ns = executor->ops->comm_thaw ? clock_now_ns() : 0;
+        comm->frozen = executor->ops->comm_thaw != NULL;
 }
 
 void plane_comm_thaw(struct plane_executor *executor, struct plane_attached *comm) {
-        if (!comm->frozen_ns)
+        if (!comm->frozen)
                 return;
-        comm->frozen_ns = 0;
+        comm->frozen = false;
         executor->ops->comm_thaw(executor->plane, comm->id);
-}
-
-/* railmuxd says when, but it may be away for long. */
-static void plane_thaw_overdue(struct plane_executor *executor) {
-        const uint64_t bound_ns = executor->stall_ns < PLANE_THAW_NS / PLANE_THAW_STALLS
-                                          ? executor->stall_ns * PLANE_THAW_STALLS
-                                          : PLANE_THAW_NS;
-        uint64_t now_ns = clock_now_ns();
-
-        for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next)
-                if (comm->frozen_ns && now_ns - comm->frozen_ns > bound_ns)
-                        plane_comm_thaw(executor, comm);
 }
 
 static const char *detail_text(uint32_t status) {
@@ -192,7 +175,6 @@ static int service_tick(void *object) {
                 return r;
         }
         plane_executor_look(executor);
-        plane_thaw_overdue(executor);
         return 0;
 }
 

@@ -55,7 +55,7 @@ struct plane_attached {
         uint32_t stall_told; /* the last sequence that railmuxd was told of as stalled */
         bool any_stall_told;
         bool held;                /* its requests stand still */
-        uint64_t frozen_ns;       /* since when requests that peers could reach may wait for plane_comm_thaw; 0: none */
+        bool frozen;              /* requests that peers could reach wait for plane_comm_thaw */
         struct plane_pair *pairs; /* sends and receives that wait */
         size_t n_pairs;
         UT_hash_handle hh;

@@ -61,7 +61,8 @@ DEVICE_OUTLINE bool worker_refresh_few(struct worker *w, uint32_t version) {
 
                 if (!warp_all(change.x == first + i && change.w == first + i))
                         return false;
-                memo_forget_buffer(w, change.y, change.z);
+                if (change.y < TABLE_RINGS)
+                        memo_forget_buffer(w, change.y, change.z);
                 for (uint32_t k = warp_thread(); k < WORKER_BUFFERS; k += WARP_THREADS)
                         if (s->buffer[k].ring == change.y && s->buffer[k].id == change.z)
                                 s->buffer[k].id = 0;

@@ -165,7 +165,7 @@ void fixture_setup_planes(struct fixture *fixture, uint32_t n, bool managed) {
         FILE *file;
         char path[128];
 
-        fixture_prepare(fixture, NULL, managed);
+        fixture_prepare(fixture, fixture_reaches ? "gpu: {reach: 512K}\n" : NULL, managed);
         fixture->gpu_option = "hip";
         fixture->gpus = n;
         snprintf(path, sizeof(path), "%s/gpus", fixture->directory);

@@ -70,7 +70,7 @@ static void test_defaults(void **state) {
         assert_int_equal(f->config.client_mode, 0660);
         assert_int_equal(f->config.control_mode, 0660);
         assert_int_equal(f->config.gpus, 8);
-        assert_int_equal(f->config.reach_bytes, 512 << 10);
+        assert_int_equal(f->config.reach_bytes, 0);
         assert_int_equal(f->config.stall_ms, 500);
         assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
         assert_null(f->config.file);
