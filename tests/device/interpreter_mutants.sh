@@ -211,8 +211,6 @@ mutant "reaching: left before the others" reach.h test_reach "s/if \(!warp_all\(
 mutant "reaching: chunks kept" reach.h test_reach "s/^( *)reach_taken\(r, 1\);/\1;/"
 mutant "reaching: told while others reach" update.h test_reach "s/reach_keeps\(w, t, abort/0 \&\& reach_keeps(w, t, abort/"
 mutant "reaching: told at the next turn while others reach" task_run.h test_reach "s/if \(reach_keeps.*/if (0)/"
-# The next version of the tables answers.
-equivalent "reaching: not told at the next turn" take.h test_reach "s/c->freeze = word_load\(\&from->freeze\);/c->freeze = 1;/"
 
 # ---- kernels that end
 mutant "counters not written back" worker.h test_order "$save s/counter_flush_all\(w\);//"
