@@ -354,6 +354,7 @@ static void a_fault_ends_it(void **state) {
         (void)fake_client_alloc(ALLOCATION, &whole);
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &whole, f->error), 0);
         assert_int_equal(f->ops->reach_import(f->plane, 2, 10, &whole, f->error), 0);
+        assert_int_equal(f->ops->buffer_reach(f->plane, 1, 10, 4, f->error), 0); /* all workers have begun */
         atomic_store(&fake.deaf, true);
         fake.at_look = put_the_clock_forward;
         assert_true(f->ops->buffer_reach(f->plane, 1, 10, 2, f->error) < 0);
