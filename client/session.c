@@ -148,7 +148,7 @@ void session_look_seldom(struct rmx_session *session) {
  * railmuxd that comes back does not know this session, and has the executor forget the ring; then nobody answers, too.
  */
 bool session_gone(struct rmx_session *session, struct session_ring *ring) {
-        uint64_t now = clock_now_ns();
+        uint64_t now;
 
         /* relaxed, all; partners: each other, and those in request.c. It is set for good and orders nothing. */
         if (atomic_load_explicit(&session->dead, memory_order_relaxed))
@@ -156,6 +156,7 @@ bool session_gone(struct rmx_session *session, struct session_ring *ring) {
         if (!rpc_lost(&session->rpc))
                 return false;
         pthread_mutex_lock(&session->probe_mutex);
+        now = clock_now_ns(); /* not before: another thread may have asked meanwhile */
         if (session->probe_ring && session_ring_answered(session->probe_ring, session->probe_sequence))
                 session->probe_ring = NULL;
         else if (session->probe_ring && now - session->probe_ns >= PROBE_NS)

@@ -125,7 +125,8 @@ static uint32_t next_comm(const struct transfers *transfers, uint32_t first) {
 static uint32_t most_of_one(struct transfers *transfers) {
         uint32_t most = 0, end;
 
-        qsort(transfers->list, transfers->n, sizeof(*transfers->list), index_compare);
+        if (transfers->n)
+                qsort(transfers->list, transfers->n, sizeof(*transfers->list), index_compare);
         for (uint32_t first = 0; first < transfers->n; first = end) {
                 end = next_comm(transfers, first);
                 if (end - first > most)
@@ -280,7 +281,8 @@ static ncclResult_t prepare_many(struct transfers *transfers, const char *what, 
         }
         if (result)
                 return result;
-        qsort(transfers->list, transfers->n, sizeof(*transfers->list), transfer_compare);
+        if (transfers->n)
+                qsort(transfers->list, transfers->n, sizeof(*transfers->list), transfer_compare);
         /* More than there will be: none is for less than one transfer. */
         *ret_queues = calloc(transfers->n, sizeof(**ret_queues));
         requests->list = calloc((size_t)transfers->n + 1, sizeof(*requests->list));

@@ -520,6 +520,7 @@ static void test_replaced_by_older(void **state) {
                 fixture_wait(f, plane_count(f, i, move) == 1);
                 assert_int_equal(reach_of(set, i, "comm_move", comm), 0);
         }
+        fixture_wait(f, comm_calls(set, 1, "comm_attach", comm) == 2);
         assert_int_equal(reach_of(set, 1, "comm_attach", comm), 0);
         wait_told(set, 0, 5, 0);
         fixture_wait(f, retired(set, 2, 0, 5) == 1);
