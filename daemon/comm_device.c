@@ -17,7 +17,8 @@
  * with it, so all comms with a rank on that GPU are over: RMX_E_DEVICE_LOST for these ranks, RMX_E_LOST for the others.
  * The other executors still map the dead pool. When a new process comes with a new one, they have to let go of the old
  * one first; comms with a rank on that GPU are therefore detached and attached again with their error, which their
- * ranks go on to be answered with.
+ * ranks go on to be answered with. Where ranks reach each other's memory this waits until all executors have ended the
+ * comm (again, comm_device_ended), since to detach is to answer.
  */
 #include "daemon/comm_device.h"
 

@@ -729,7 +729,7 @@ void emulator_map(struct emulator *e, uint32_t session, uint32_t buffer, uint32_
         const uint64_t before = cell_load(&b->gpus);
 
         gpus &= ~(1u << s->gpu);
-        if ((before & ~(uint64_t)gpus) && !lie) { /* nobody says yes any more when it goes */
+        if ((before & ~(uint64_t)gpus) && !lie) { /* no request that begins now says yes */
                 cell_store(&b->gpus, before & gpus);
                 publish_told(e, s->gpu, s->ring, buffer);
         }

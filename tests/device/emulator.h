@@ -125,7 +125,7 @@ void emulator_reach(struct emulator *e, uint32_t comm, uint64_t bytes);
 /* The buffer is mapped on these other GPUs, a bit each, and on no others. With `lie` its own GPU still says that it is.
  */
 void emulator_map(struct emulator *e, uint32_t session, uint32_t buffer, uint32_t gpus, bool lie);
-/* As emulator_abort on all ranks; what peers may be reaching is not answered before emulator_settle. */
+/* As emulator_abort; what peers may be reaching is not answered before emulator_settle. */
 void emulator_freeze(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status);
 void emulator_settle(struct emulator *e, uint32_t comm, uint32_t rank);
 /* A worker stands still until it is let go. */
