@@ -57,6 +57,12 @@ enum reach_end {
 #define REACH_WORDS 5u /* packets that a rank enters with */
 #define REACH_STEP  8u /* threads that look at one peer's */
 #define REACH_UNIT  16u
+/* Loads that a thread has under way. */
+#if TARGET_HOST
+#define REACH_LOADS 16u
+#else
+#define REACH_LOADS QUICK_PACKETS
+#endif
 /* Units after which the worker looks up: 40 us of them, or 5 where others may be waiting. What was looked up has to be
  * looked up again afterwards, which takes one to two. */
 #if TARGET_HOST /* so that it happens */
@@ -323,30 +329,41 @@ template <uint32_t N, uint32_t TYPE> DEVICE struct quad reach_add(const struct q
 }
 
 /*
- * COUNT units of each thread, WARP_THREADS apart, beginning with unit i. Loads first, all of them. TYPE: of what is
- * added up; REACH_COPY: nothing is.
+ * COUNT units of each thread, WARP_THREADS apart, beginning with unit `base` in thread 0. Loads first, all of them:
+ * what comes from another GPU takes 1 to 2 us, however much it is. So the last units of a lane, which are fewer
+ * (!FULL), are loaded at once, too; in place of those that are not there the first one is, which is, and they are not
+ * stored. TYPE: of what is added up; REACH_COPY: nothing is.
  */
 #define REACH_COPY RMX_TYPE_COUNT
 
-template <uint32_t N, uint32_t MODE, uint32_t TYPE, uint32_t COUNT>
-DEVICE void reach_do(const struct reach_units *u, const uint64_t (&in)[N], const uint64_t (&out)[N], uint32_t i) {
+template <uint32_t N, uint32_t MODE, uint32_t TYPE, uint32_t COUNT, bool FULL>
+DEVICE void reach_do(const struct reach_units *u, const uint64_t (&in)[N], const uint64_t (&out)[N], uint32_t base,
+                     uint32_t until) {
         constexpr uint32_t loads = MODE == REACH_ALL_GATHER || MODE == REACH_BROADCAST ? 1 : N;
         constexpr uint32_t stores = MODE == REACH_REDUCE_SCATTER || MODE == REACH_REDUCE ? 1 : N;
         struct quad value[COUNT][loads];
-        uint32_t at[COUNT];
+        uint32_t at[COUNT], missing = 0;
 
         UNROLL
-        for (uint32_t k = 0; k < COUNT; k++)
-                at[k] = reach_at(u, i + k * WARP_THREADS);
+        for (uint32_t k = 0; k < COUNT; k++) {
+                const uint32_t i = base + k * WARP_THREADS + warp_thread();
+
+                at[k] = reach_at(u, i);
+                if (!FULL && (i >= until || at[k] >= u->end)) {
+                        missing |= 1u << k;
+                        at[k] = reach_at(u, base);
+                }
+        }
         UNROLL
         for (uint32_t k = 0; k < COUNT; k++)
                 UNROLL
         for (uint32_t p = 0; p < loads; p++)
                 value[k][p] = quad_load((const struct quad *)(in[p] + at[k]));
-        if constexpr (COUNT > 1)
-                warp_sync(); /* or the compiler puts sums between the loads */
+        warp_sync(); /* or the compiler puts sums between the loads */
         UNROLL
         for (uint32_t k = 0; k < COUNT; k++) {
+                if (!FULL && (missing >> k & 1))
+                        continue;
                 if constexpr (TYPE != REACH_COPY)
                         value[k][0] = reach_add<N, TYPE>(value[k]);
                 UNROLL
@@ -360,7 +377,7 @@ template <uint32_t N, uint32_t MODE, uint32_t TYPE>
 DEVICE_OUTLINE void reach_move(struct worker_shared *s, const struct task *t, uint32_t from, uint32_t until) {
         SHARED_POINTER(s);
         constexpr bool one = MODE == REACH_ALL_GATHER || MODE == REACH_BROADCAST;
-        constexpr uint32_t batch = one ? QUICK_PACKETS / 2 : QUICK_PACKETS / N; /* loads under way */
+        constexpr uint32_t batch = one ? REACH_LOADS : REACH_LOADS / N;
         const uint32_t me = s->rank.rank;
         const uint64_t mine = (uint64_t)me * t->stride;
         struct reach_units u;
@@ -382,17 +399,13 @@ DEVICE_OUTLINE void reach_move(struct worker_shared *s, const struct task *t, ui
                                                       : s->view.to[p] + mine;
         }
         ROLLED
-        for (uint32_t base = from; base < until; base += batch * WARP_THREADS) {
+        for (uint32_t base = from; base < until && reach_at(&u, base) < u.end; base += batch * WARP_THREADS) {
                 const uint32_t last = base + batch * WARP_THREADS - 1;
 
-                if (last < until && reach_at(&u, last) + REACH_UNIT <= u.end) {
-                        reach_do<N, MODE, TYPE, batch>(&u, in, out, base + warp_thread());
-                        continue;
-                }
-                ROLLED
-                for (uint32_t i = base + warp_thread(); i <= last && i < until; i += WARP_THREADS)
-                        if (reach_at(&u, i) < u.end)
-                                reach_do<N, MODE, TYPE, 1>(&u, in, out, i);
+                if (last < until && reach_at(&u, last) + REACH_UNIT <= u.end)
+                        reach_do<N, MODE, TYPE, batch, true>(&u, in, out, base, until);
+                else
+                        reach_do<N, MODE, TYPE, batch, false>(&u, in, out, base, until);
         }
 }
 

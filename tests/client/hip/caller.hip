@@ -15,7 +15,7 @@
 
 KERNEL void caller_call(const PARAMETER struct rmx_device_handle handle, int *results, uint32_t n) {
         for (uint32_t i = 0; i < n; i++)
-                results[i * block_threads() + block_thread()] = rmx_device_call(&handle);
+                results[i * rmx_bell_threads() + rmx_bell_thread()] = rmx_device_call(&handle); /* of any shape */
 }
 
 KERNEL void caller_start(const PARAMETER struct rmx_device_handle first,

@@ -127,9 +127,13 @@ static void check_result(uint32_t from, uint32_t bytes) {
         }
 }
 
-static void check_results(uint32_t n, uint32_t threads, int expected) {
+static void check_results(const char *what, uint32_t n, uint32_t threads, int expected) {
         for (uint32_t i = 0; i < n * threads; i++)
-                must(results[i] == expected);
+                if (results[i] != expected) {
+                        fprintf(stderr, "%s: result of thread %u in call %u of %u: %d, must be %d\n", what, i % threads,
+                                i / threads, n, results[i], expected);
+                        exit(1);
+                }
 }
 
 static void launch(const void *kernel, uint32_t blocks, dim3 threads, void **parameters) {
@@ -153,7 +157,7 @@ static void test_call(void) {
                 launch(caller_call_kernel(), 1, threads, parameters);
                 must(!ops->call(gpu, &bell, stream, error)); /* ours, behind it */
                 settle();
-                check_results(n, threads.x * threads.y * threads.z, RMX_OK);
+                check_results("call", n, threads.x * threads.y * threads.z, RMX_OK);
                 copy(there, out, MEMORY);
                 check_result(shift, bytes);
         }
@@ -174,7 +178,7 @@ static void test_start_wait(void) {
         launch(caller_start_kernel(), 1, (dim3){64, 1, 1}, start);
         launch(caller_wait_kernel(), 1, (dim3){64, 1, 1}, wait);
         settle();
-        check_results(1, 64, RMX_OK);
+        check_results("start and wait", 1, 64, RMX_OK);
         for (uint32_t i = 0; i < 64; i++)
                 must(results[64 + i] == RMX_E_ABORTED);
         must(ops->comm_status(gpu, 0, true) == ring_status(RMX_E_ABORTED, 2));
@@ -228,13 +232,13 @@ static void test_over(void) {
         must(hipStreamQuery(stream) == hipErrorNotReady);
         ops->comm_end(gpu, 0);
         settle();
-        check_results(1, 64, RMX_E_DEVICE_LOST);
+        check_results("ended while it waits", 1, 64, RMX_E_DEVICE_LOST);
         must(ops->comm_status(gpu, 0, true) == RMX_E_DEVICE_LOST);
         ops->release(gpu);
         fill(2);
         launch(caller_call_kernel(), 1, (dim3){64, 1, 1}, parameters);
         settle();
-        check_results(1, 64, RMX_E_DEVICE_LOST);
+        check_results("ended before", 1, 64, RMX_E_DEVICE_LOST);
 }
 
 int main(void) {
