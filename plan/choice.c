@@ -8,8 +8,8 @@
  * narrower than two powers of two goes to the neighbour that costs less there. A table that still has too many classes
  * loses the narrowest ones.
  *
- * Only plans that reduce in rank order are candidates, unless one is asked for by name: so the bits of a result depend
- * neither on its size nor on what the machine is good at.
+ * Only plans that reduce in rank order (over nodes: node by node) are candidates, unless one is asked for by name: so
+ * the bits of a result depend neither on its size nor on what the machine is good at.
  */
 #include <math.h>
 
@@ -47,24 +47,48 @@ struct class {
         uint32_t first, n;
 };
 
-static int price(const struct plan_constants *constants, uint32_t n_ranks, uint32_t operation, uint32_t only,
-                 struct prices *prices) {
+/* What a table is made for. */
+struct asked {
+        const struct plan_constants *constants;
+        uint32_t n_ranks;
+        const struct plan_over *over; /* NULL: one node */
+};
+
+static uint32_t algorithm_at(const struct asked *asked, uint32_t operation, uint32_t k) {
+        return asked->over ? plan_algorithm_at_nodes(operation, asked->n_ranks, asked->over->nodes, k)
+                           : plan_algorithm_at(operation, asked->n_ranks, k);
+}
+
+static int build(const struct asked *asked, uint32_t operation, uint32_t algorithm, struct plan *ret_plan) {
+        return asked->over ? plan_build_nodes(operation, algorithm, asked->n_ranks, asked->over->nodes, ret_plan)
+                           : plan_build(operation, algorithm, asked->n_ranks, ret_plan);
+}
+
+/* May it be chosen without being asked for? */
+static bool tree_fits(const struct asked *asked, const struct plan *plan) {
+        if (!asked->over)
+                return plan->tree <= PLAN_TREE_RANK_ORDER;
+        return asked->over->any_tree || plan->tree == PLAN_TREE_NONE || plan->tree == PLAN_TREE_NODE_ORDER;
+}
+
+static int price(const struct asked *asked, uint32_t operation, uint32_t only, struct prices *prices) {
         struct plan plan;
         uint32_t algorithm;
 
         prices->n = 0;
-        for (uint32_t k = 0; (algorithm = plan_algorithm_at(operation, n_ranks, k)) != PLAN_ALGORITHM_NONE; k++) {
+        for (uint32_t k = 0; (algorithm = algorithm_at(asked, operation, k)) != PLAN_ALGORITHM_NONE; k++) {
                 struct plan_model model;
                 struct plan_cost cost;
                 int r;
 
                 if (only != PLAN_ALGORITHM_NONE && algorithm != only)
                         continue;
-                r = plan_build(operation, algorithm, n_ranks, &plan);
-                if (!r && only == PLAN_ALGORITHM_NONE && plan.tree > PLAN_TREE_RANK_ORDER)
+                r = build(asked, operation, algorithm, &plan);
+                if (!r && only == PLAN_ALGORITHM_NONE && !tree_fits(asked, &plan))
                         continue;
                 if (!r)
-                        r = plan_model_init(&model, &plan, constants, NULL, ELEMENT_BYTES, ELEMENT_BYTES);
+                        r = plan_model_init_net(&model, &plan, asked->constants, asked->over ? asked->over->net : NULL,
+                                                NULL, ELEMENT_BYTES, ELEMENT_BYTES);
                 if (r)
                         return r;
                 prices->algorithm[prices->n] = algorithm;
@@ -146,23 +170,38 @@ static uint32_t choose(const struct prices *prices, uint32_t operation, struct p
         return n;
 }
 
-uint32_t plan_choose_restricted(const struct plan_constants *constants, uint32_t n_ranks, uint32_t operation,
-                                uint32_t algorithm, struct plan_choice choices[PLAN_CHOICES_MAX]) {
+static uint32_t choose_all(const struct asked *asked, uint32_t operation, uint32_t algorithm,
+                           struct plan_choice choices[PLAN_CHOICES_MAX]) {
         struct prices prices;
         struct plan plan;
         uint32_t n = 0;
 
-        if (n_ranks < 1 || n_ranks > PLAN_RANKS_MAX)
+        if (asked->n_ranks < 1 || asked->n_ranks > PLAN_RANKS_MAX)
                 return 0;
         for (size_t i = 0; i < N_OPERATIONS; i++) {
                 bool forced = (operation == RING_OP_NONE || operation == operations[i]) &&
-                              plan_build(operations[i], algorithm, n_ranks, &plan) == PLAN_OK;
+                              build(asked, operations[i], algorithm, &plan) == PLAN_OK;
 
-                if (price(constants, n_ranks, operations[i], forced ? algorithm : PLAN_ALGORITHM_NONE, &prices))
+                if (price(asked, operations[i], forced ? algorithm : PLAN_ALGORITHM_NONE, &prices))
                         return 0;
                 n += choose(&prices, operations[i], choices + n);
         }
         return n;
+}
+
+uint32_t plan_choose_restricted(const struct plan_constants *constants, uint32_t n_ranks, uint32_t operation,
+                                uint32_t algorithm, struct plan_choice choices[PLAN_CHOICES_MAX]) {
+        const struct asked asked = {.constants = constants, .n_ranks = n_ranks};
+
+        return choose_all(&asked, operation, algorithm, choices);
+}
+
+uint32_t plan_choose_nodes(const struct plan_over *over, struct plan_choice choices[PLAN_CHOICES_MAX]) {
+        const struct asked asked = {.constants = over->constants, .n_ranks = over->n_ranks, .over = over};
+
+        if (over->nodes->n_nodes < 2 || !plan_nodes_valid(over->nodes, over->n_ranks) || over->net->n_rails < 1)
+                return 0;
+        return choose_all(&asked, over->operation, over->algorithm, choices);
 }
 
 uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,

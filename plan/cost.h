@@ -3,6 +3,7 @@
 /* Cost model and the choice of plans. Every rank of a communicator runs what this table says; railmuxd makes it once.
  * See cost.c for what is predicted, cost_model.c for how, choice.c for the table. */
 #include "plan/plan.h"
+#include "plan/rails.h"
 
 /* What things take, in nanoseconds. All of them >= 0; a prediction grows with each and is linear in all together. */
 struct plan_constants {
@@ -26,7 +27,8 @@ struct plan_cost {
         double ns;          /* from the last bell to the last completion: request_ns + the largest of */
         double critical_ns; /*   the longest chain in which each thing waits for the one before, */
         double busiest_ns;  /*   the work of the busiest rank, */
-        double shared_ns;   /*   and all work, divided by `parallel` */
+        double shared_ns;   /*   all work (of the node that has most), divided by `parallel`, */
+        double wire_ns;     /*   and, over nodes, the chain without data and then all that goes over the busiest rail */
         double hops;        /* on the chain that has most of them */
 };
 
@@ -45,11 +47,18 @@ struct plan_model {
         struct plan_work {                    /* of a rank: once, per part, per element of its longest range */
                 double fixed, part, element;
         } work[PLAN_RANKS_MAX];
+        uint32_t n_nodes; /* 1: none of the following */
+        uint8_t node[PLAN_RANKS_MAX];
+        struct plan_work rail[2 * PLAN_RANKS_MAX]; /* out and in, by the first rank that has it */
 };
 /* geometry NULL: the one of plan_geometry_choose. partial_bytes: of an accumulator. PLAN_E_INVALID for a plan that gets
  * stuck, -ENOMEM. */
 int plan_model_init(struct plan_model *model, const struct plan *plan, const struct plan_constants *constants,
                     const struct plan_geometry *geometry, uint32_t element_bytes, uint32_t partial_bytes);
+/* The same for a plan that has nodes. `parallel` is of each node. */
+int plan_model_init_net(struct plan_model *model, const struct plan *plan, const struct plan_constants *constants,
+                        const struct plan_net *net, const struct plan_geometry *geometry, uint32_t element_bytes,
+                        uint32_t partial_bytes);
 /* count: as in a request; vectors: elements for each peer. */
 void plan_model_predict(const struct plan_model *model, uint64_t count, struct plan_cost *ret_cost);
 /* Both at once, with accumulators of at least four bytes; INFINITY if there is no model. */
@@ -81,6 +90,21 @@ uint32_t plan_choose_restricted(const struct plan_constants *constants, uint32_t
 /* For ranks on GPUs, whose kernels move data through staging only: one exchange while that is small, else as little
  * data as can be. Operations without such a plan are left out. */
 uint32_t plan_choose_device(uint32_t n_ranks, struct plan_choice choices[PLAN_CHOICES_MAX]);
+/*
+ * For ranks on several nodes (nodes->n_nodes >= 2): hierarchical plans, and those of one node that need channels only.
+ * `operation` and `algorithm` as in plan_choose_restricted (RING_OP_NONE, PLAN_ALGORITHM_NONE: nothing is restricted).
+ * A reduction has one tree for all sizes, node_order, so its bits depend on the ranks and their nodes alone; with
+ * any_tree the fastest is taken. railmuxd asks once, on the root's node, and tells the others.
+ */
+struct plan_over {
+        const struct plan_constants *constants;
+        const struct plan_net *net;
+        const struct plan_nodes *nodes;
+        uint32_t n_ranks;
+        uint32_t operation, algorithm;
+        bool any_tree;
+};
+uint32_t plan_choose_nodes(const struct plan_over *over, struct plan_choice choices[PLAN_CHOICES_MAX]);
 /* Looks an operation and size up; NULL if the operation is not in the table. */
 const struct plan_choice *plan_choice_find(const struct plan_choice *choices, uint32_t n_choices, uint32_t operation,
                                            uint64_t bytes);

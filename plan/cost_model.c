@@ -15,6 +15,9 @@
  * count nothing but hops. Where workers serve several ranks, each hop of the chain means that the workers look once at
  * every rank that has nothing to do, which is work as well.
  *
+ * Over nodes a hop takes longer, and rails are shared: what all chunks of a request take on each rail, out and in, is
+ * added up like work. It does not run beside the chain but behind it: what crosses has to be there first.
+ *
  * Between these points the path is interpolated; for a single part it is a maximum of straight lines and a chord lies
  * above it, for few parts it is nearly straight. Beyond four parts it goes on as from two to four: from then on each
  * part adds the same, once slots are the limit or nothing is.
@@ -45,6 +48,7 @@ struct step {
 
 struct channel {
         uint8_t source, destination;
+        double hop_ns;
         uint32_t slots;
         uint32_t first_clock; /* in clocks[]: when each slot's chunk was put, then when each slot was given back */
         uint32_t n_put, n_taken;
@@ -60,6 +64,7 @@ struct cursor {
 struct machine {
         const struct plan *plan;
         const struct plan_constants *constants;
+        const struct plan_net *net; /* NULL: all on one node */
         struct plan_geometry geometry;
         struct plan_shape shape;
         uint64_t part_elements;
@@ -85,6 +90,10 @@ static void machine_deinit(struct machine *m) {
 }
 
 /* ---- compile ----------------------------------------------------------------------------------------------------- */
+static bool machine_together(const struct machine *m, uint32_t a, uint32_t b) {
+        return !m->net || plan_nodes_together(m->plan->nodes, a, b);
+}
+
 static int machine_end(struct machine *m, uint32_t region, uint32_t source, uint32_t destination) {
         uint32_t n = m->plan->n_ranks, *channel_of = &m->channel_of[(region * n + source) * n + destination];
 
@@ -103,6 +112,9 @@ static int machine_end(struct machine *m, uint32_t region, uint32_t source, uint
                 m->channels[m->n_channels++] = (struct channel){
                         .source = (uint8_t)source,
                         .destination = (uint8_t)destination,
+                        .hop_ns = source == destination                      ? 0
+                                  : machine_together(m, source, destination) ? m->constants->hop_ns
+                                                                             : m->net->hop_ns,
                         .slots = slots,
                         .first_clock = m->n_clocks,
                 };
@@ -161,13 +173,36 @@ static int compile_step(struct machine *m, const struct plan_phase *phase, uint3
         return r;
 }
 
+/* The rails of both ends. */
+static void rail_price(const struct machine *m, uint32_t me, const struct plan_step *from, bool parts,
+                       struct plan_model *model) {
+        uint32_t n_rails = m->net->n_rails;
+        double bytes = from->data ? from->partial_out ? m->shape.partial_bytes : m->shape.element_bytes : 0;
+
+        for (uint32_t i = 0; i < from->n_targets; i++) {
+                const struct plan_nodes *nodes = m->plan->nodes;
+                uint32_t ends[2] = {me, from->target[i]};
+
+                for (uint32_t k = 0; k < 2 && !machine_together(m, ends[0], ends[1]); k++) {
+                        uint32_t first =
+                                n_rails < m->plan->n_ranks ? nodes->local[ends[k]] % n_rails : nodes->local[ends[k]];
+                        struct plan_work *work =
+                                &model->rail[2 * plan_nodes_rank(nodes, nodes->node[ends[k]], first) + k];
+
+                        *(parts ? &work->part : &work->fixed) += m->net->ns_per_chunk;
+                        work->element += bytes * m->net->ns_per_byte;
+                }
+        }
+}
+
 static bool phase_has_data(const struct plan_phase *phase) {
         return phase->in_range != PLAN_RANGE_NONE || phase->out_range != PLAN_RANGE_NONE;
 }
 
-static int compile_cursor(struct machine *m, uint32_t me, uint32_t p, struct plan_work *work) {
+static int compile_cursor(struct machine *m, uint32_t me, uint32_t p, struct plan_model *model) {
         const struct plan_phase *phase = &m->plan->phases[p];
         struct cursor *cursor = &m->cursors[me * m->plan->n_phases + p];
+        struct plan_work *work = &model->work[me];
         struct plan_step from;
         int r;
 
@@ -189,11 +224,13 @@ static int compile_cursor(struct machine *m, uint32_t me, uint32_t p, struct pla
                         return r;
                 *(cursor->n_parts > 1 ? &work->part : &work->fixed) += step->ns;
                 work->element += step->ns_per_element;
+                if (m->net)
+                        rail_price(m, me, &from, cursor->n_parts > 1, model);
         }
         return 0;
 }
 
-static int machine_compile(struct machine *m, struct plan_work work[PLAN_RANKS_MAX]) {
+static int machine_compile(struct machine *m, struct plan_model *model) {
         const struct plan *plan = m->plan;
         uint32_t n = plan->n_ranks;
         size_t n_steps = 0;
@@ -209,7 +246,7 @@ static int machine_compile(struct machine *m, struct plan_work work[PLAN_RANKS_M
                 return -ENOMEM;
         for (uint32_t me = 0; !r && me < n; me++)
                 for (uint32_t p = 0; !r && p < plan->n_phases; p++)
-                        r = compile_cursor(m, me, p, &work[me]);
+                        r = compile_cursor(m, me, p, model);
         if (r)
                 return r;
         m->clocks = calloc(m->n_clocks + 1, sizeof(*m->clocks));
@@ -231,12 +268,11 @@ static void clocks_later(struct clocks *clocks, const struct clocks *than) {
 }
 
 /* What is seen at `clocks` plus a hop. */
-static void clocks_hop(const struct machine *m, const struct channel *c, const struct clocks *clocks,
-                       struct clocks *ret_seen) {
+static void clocks_hop(const struct channel *c, const struct clocks *clocks, struct clocks *ret_seen) {
         bool own = c->source == c->destination;
 
         for (uint32_t i = 0; i < LANES; i++)
-                ret_seen->ns[i] = clocks->ns[i] + (own ? 0 : i < TIMES ? m->constants->hop_ns : 1);
+                ret_seen->ns[i] = clocks->ns[i] + (own ? 0 : i < TIMES ? c->hop_ns : 1);
 }
 
 /* False: not met yet. */
@@ -289,12 +325,12 @@ static bool step_run(struct machine *m, uint32_t me, uint32_t p, struct cursor *
         for (uint32_t i = 0; i < step->n_takes; i++) {
                 struct channel *c = &m->channels[takes[i]];
 
-                clocks_hop(m, c, &cursor->now, credit_clock(m, c, c->n_taken++));
+                clocks_hop(c, &cursor->now, credit_clock(m, c, c->n_taken++));
         }
         for (uint32_t i = 0; i < step->n_puts; i++) {
                 struct channel *c = &m->channels[puts[i]];
 
-                clocks_hop(m, c, &cursor->now, chunk_clock(m, c, c->n_put++));
+                clocks_hop(c, &cursor->now, chunk_clock(m, c, c->n_put++));
         }
         return true;
 }
@@ -347,10 +383,17 @@ static bool plan_sharded(const struct plan *plan) {
 
 int plan_model_init(struct plan_model *model, const struct plan *plan, const struct plan_constants *constants,
                     const struct plan_geometry *geometry, uint32_t element_bytes, uint32_t partial_bytes) {
+        return plan_model_init_net(model, plan, constants, NULL, geometry, element_bytes, partial_bytes);
+}
+
+int plan_model_init_net(struct plan_model *model, const struct plan *plan, const struct plan_constants *constants,
+                        const struct plan_net *net, const struct plan_geometry *geometry, uint32_t element_bytes,
+                        uint32_t partial_bytes) {
         /* Each exchanges something with each: no step is left out. */
         uint64_t ones[PLAN_RANKS_MAX], zeros[PLAN_RANKS_MAX] = {0};
         struct plan_vector vector = {ones, zeros, ones, zeros};
-        _cleanup_(machine_deinit) struct machine m = {.plan = plan, .constants = constants};
+        _cleanup_(machine_deinit) struct machine m = {
+                .plan = plan, .constants = constants, .net = plan->nodes ? net : NULL};
         struct plan_model made = {
                 .n_ranks = plan->n_ranks,
                 .n_shards = plan_sharded(plan) ? plan->n_shards : 1,
@@ -358,12 +401,15 @@ int plan_model_init(struct plan_model *model, const struct plan *plan, const str
                 .parallel = constants->parallel > 0 ? constants->parallel : 1,
                 .request_ns = constants->request_ns,
                 .ns_per_turn = constants->ns_per_turn,
+                .n_nodes = plan->nodes && net ? plan->nodes->n_nodes : 1,
         };
         struct clocks last = {0};
         int r;
 
-        if (plan->n_ranks < 1 || plan->n_ranks > PLAN_RANKS_MAX || element_bytes < 1)
+        if (plan->n_ranks < 1 || plan->n_ranks > PLAN_RANKS_MAX || element_bytes < 1 || (net && net->n_rails < 1))
                 return PLAN_E_INVALID;
+        if (made.n_nodes > 1)
+                memcpy(made.node, plan->nodes->node, sizeof(made.node));
         for (uint32_t i = 0; i < PLAN_RANKS_MAX; i++)
                 ones[i] = 1;
         m.shape = (struct plan_shape){
@@ -378,7 +424,7 @@ int plan_model_init(struct plan_model *model, const struct plan *plan, const str
         else
                 plan_geometry_choose(plan->n_ranks, &m.geometry);
         m.part_elements = made.part_elements = plan_part_elements(plan, &m.geometry, &m.shape);
-        r = machine_compile(&m, made.work);
+        r = machine_compile(&m, &made);
         if (!r)
                 r = machine_simulate(&m, &last);
         if (r)
@@ -398,9 +444,32 @@ static double path_at(double lowest, const double found[PLAN_MODEL_LANES - 1], d
         return found[1] + (found[2] - found[1]) * (n_parts - 2) / 2;
 }
 
+/* All work of the node that has most of it. */
+static double shared_ns(const struct plan_model *model, const double ns[PLAN_RANKS_MAX], double hops) {
+        double most = 0;
+
+        for (uint32_t node = 0; node < model->n_nodes; node++) {
+                uint32_t n = 0;
+                double total = 0, waiting;
+
+                for (uint32_t r = 0; r < model->n_ranks; r++)
+                        if (model->node[r] == node) {
+                                total += ns[r];
+                                n++;
+                        }
+                waiting = n > model->parallel ? n - model->parallel : 0;
+                most = fmax(most, (total + hops * waiting * model->ns_per_turn) / model->parallel);
+        }
+        return most;
+}
+
+static double work_ns(const struct plan_work *work, double parts, double elements) {
+        return work->fixed + parts * work->part + elements * work->element;
+}
+
 void plan_model_predict(const struct plan_model *model, uint64_t count, struct plan_cost *ret_cost) {
         uint64_t elements = plan_shard_elements(count, model->n_shards, model->element_bytes);
-        double n_parts, parts, total = 0, waiting;
+        double n_parts, parts, ns[PLAN_RANKS_MAX], first = 0;
         struct plan_cost cost = {0};
 
         elements = elements < count ? elements : count;
@@ -408,16 +477,21 @@ void plan_model_predict(const struct plan_model *model, uint64_t count, struct p
                 (double)elements / (double)model->part_elements; /* a last one that is not full counts as what it is */
         parts = (double)(elements / model->part_elements + (elements % model->part_elements != 0));
         for (uint32_t r = 0; r < model->n_ranks; r++) {
-                const struct plan_work *w = &model->work[r];
-                double ns = w->fixed + parts * w->part + (double)elements * w->element;
-
-                total += ns;
-                cost.busiest_ns = fmax(cost.busiest_ns, ns);
+                ns[r] = work_ns(&model->work[r], parts, (double)elements);
+                cost.busiest_ns = fmax(cost.busiest_ns, ns[r]);
         }
         cost.critical_ns = path_at(model->critical_ns[0], model->critical_ns + 1, n_parts);
         cost.hops = path_at(model->hops[0], model->hops, n_parts);
-        waiting = model->n_ranks > model->parallel ? model->n_ranks - model->parallel : 0;
-        cost.shared_ns = (total + cost.hops * waiting * model->ns_per_turn) / model->parallel;
-        cost.ns = model->request_ns + fmax(cost.critical_ns, fmax(cost.busiest_ns, cost.shared_ns));
+        cost.shared_ns = shared_ns(model, ns, cost.hops);
+        for (uint32_t i = 0; model->n_nodes > 1 && i < 2 * model->n_ranks; i++) {
+                const struct plan_work *rail = &model->rail[i];
+
+                cost.wire_ns = fmax(cost.wire_ns, work_ns(rail, parts, (double)elements));
+                first = fmax(first, work_ns(rail, fmin(parts, 1), fmin(n_parts, 1) * (double)model->part_elements));
+        }
+        /* The first part crosses when the chain has come to it; from then on the busiest rail has always something to
+         * do. What is on the way in the other parts overlaps with it. */
+        cost.wire_ns = model->n_nodes > 1 ? fmax(cost.critical_ns + first, model->critical_ns[0] + cost.wire_ns) : 0;
+        cost.ns = model->request_ns + fmax(fmax(cost.critical_ns, cost.wire_ns), fmax(cost.busiest_ns, cost.shared_ns));
         *ret_cost = cost;
 }

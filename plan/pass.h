@@ -24,3 +24,8 @@ uint32_t pass_steps(uint32_t schedule, uint32_t n_ranks, uint32_t me, uint32_t r
 /* Fills sources, outputs, targets, partial_* and finish (and clears `data` for a barrier); returns the index whose
  * range gives the step's length. */
 uint32_t pass_step(uint32_t schedule, uint32_t n_ranks, uint32_t me, uint32_t root, uint32_t k, struct plan_step *step);
+/* The same for schedules over nodes (pass_node.c); the plan has `nodes`. Clears `data` also for a step that is nothing.
+ */
+uint32_t pass_node_steps(const struct plan *plan, uint32_t schedule, uint32_t me, uint32_t root);
+uint32_t pass_node_step(const struct plan *plan, uint32_t schedule, uint32_t me, uint32_t root, uint32_t k,
+                        struct plan_step *step);

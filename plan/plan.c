@@ -26,9 +26,14 @@
  * part that is empty here (ragged or empty shard) moves an empty chunk; with vectors, those of the pair, and there are
  * no empty ones.
  *
- * Memory where it lies. Steps of READ and FOLD, and of no other kind, touch other ranks' inputs and outputs. They must
- * be ordered, by chunks, behind the beginning of that rank's request and before its end: nobody touches the memory of
- * a rank that has not called yet, or that has been told that it is done. The verifier proves it for each access.
+ * Memory where it lies. Steps of READ and FOLD, and of PASS over nodes, touch other ranks' inputs and outputs. They
+ * must be ordered, by chunks, behind the beginning of that rank's request and before its end: nobody touches the memory
+ * of a rank that has not called yet, or that has been told that it is done. The verifier proves it for each access.
+ *
+ * Nodes. With `nodes` that is further limited to ranks of the same node; chunks and credits go between any two ranks,
+ * in the same order and with the same meaning, whatever carries them. A plan that never touches memory of others needs
+ * to know nothing of nodes. Those that do are PASS phases of schedules over nodes (pass_node.c), which may touch other
+ * ranks' memory like READ and FOLD. PLAN_RANKS_MAX counts the ranks of all nodes together.
  *
  * Values. A contribution is an element of an input (times the rank's factor for a pre-multiplied sum, rounded to the
  * type). Chunks carry elements, or accumulators where the step says so; `finish` divides an average by the number of
@@ -90,6 +95,12 @@ static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
         [PLAN_RECURSIVE_DOUBLING] = "recursive_doubling",
         [PLAN_HALVING_DOUBLING] = "halving_doubling",
         [PLAN_TREE] = "tree",
+        [PLAN_HIERARCHICAL] = "hierarchical",
+        [PLAN_HIERARCHICAL_SCATTER] = "hierarchical_scatter",
+        [PLAN_HIERARCHICAL_DOUBLING] = "hierarchical_doubling",
+        [PLAN_HIERARCHICAL_RING] = "hierarchical_ring",
+        [PLAN_HIERARCHICAL_TREE] = "hierarchical_tree",
+        [PLAN_HIERARCHICAL_RAIL] = "hierarchical_rail",
 };
 
 static const char *const kind_names[PLAN_KIND_COUNT] = {
@@ -109,8 +120,15 @@ static const char *const kind_names[PLAN_KIND_COUNT] = {
 };
 
 static const char *const tree_names[PLAN_TREE_COUNT] = {
-        [PLAN_TREE_NONE] = "none",         [PLAN_TREE_RANK_ORDER] = "rank_order", [PLAN_TREE_ROTATED] = "rotated",
-        [PLAN_TREE_DOUBLING] = "doubling", [PLAN_TREE_BINARY] = "binary",
+        [PLAN_TREE_NONE] = "none",
+        [PLAN_TREE_RANK_ORDER] = "rank_order",
+        [PLAN_TREE_ROTATED] = "rotated",
+        [PLAN_TREE_DOUBLING] = "doubling",
+        [PLAN_TREE_BINARY] = "binary",
+        [PLAN_TREE_NODE_ORDER] = "node_order",
+        [PLAN_TREE_NODE_ROTATED] = "node_rotated",
+        [PLAN_TREE_NODE_DOUBLING] = "node_doubling",
+        [PLAN_TREE_NODE_BINARY] = "node_binary",
 };
 
 const char *plan_operation_name(uint32_t operation) {

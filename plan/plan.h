@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct plan_nodes;
+
 #define PLAN_RANKS_MAX    64u
 #define PLAN_PHASES_MAX   8u
 #define PLAN_REGIONS_MAX  4u
@@ -56,8 +58,40 @@ enum plan_schedule {
         PLAN_DOUBLING_BARRIER = 10,
         PLAN_HALVING_ALL_REDUCE = 11,
         PLAN_HALVING_REDUCE_SCATTER = 12, /* powers of two only */
-        PLAN_SCHEDULE_COUNT = 13,
+        /* Over nodes; see pass_node.c for each. */
+        PLAN_NODE_MEET = 13,            /* all ranks of the node have come */
+        PLAN_NODE_BARRIER = 14,         /* a rank of each node: all nodes have come */
+        PLAN_NODE_EXCHANGE = 15,        /* all_reduce: the node's sums -> all nodes; and back: */
+        PLAN_NODE_REDUCE = 16,          /*   sums of all nodes -> outputs of the node */
+        PLAN_NODE_SCATTER = 17,         /* the same in two exchanges: the node's sums -> the node whose they are, */
+        PLAN_NODE_SCATTER_REDUCE = 18,  /*   sums of all nodes -> outputs of the node, results -> all nodes, */
+        PLAN_NODE_SCATTER_GATHER = 19,  /*   results of other nodes -> outputs of the node */
+        PLAN_NODE_DOUBLING = 20,        /* all_reduce: recursive doubling of the nodes' sums */
+        PLAN_NODE_RING = 21,            /* all_reduce: they go around */
+        PLAN_NODE_TREE_UP = 22,         /* all_reduce, reduce: up a binary tree of nodes */
+        PLAN_NODE_TREE_DOWN = 23,       /* all_reduce, broadcast: down */
+        PLAN_NODE_CHAIN_UP = 24,        /* reduce: node after node, the root's is last */
+        PLAN_NODE_CHAIN_DOWN = 25,      /* broadcast: from the root's node from node to node */
+        PLAN_NODE_STAR_UP = 26,         /* reduce: the node's sums -> the root's node, */
+        PLAN_NODE_STAR_REDUCE = 27,     /*   which adds them into the root's output */
+        PLAN_NODE_STAR_DOWN = 28,       /* broadcast: from the root's node to each other one */
+        PLAN_NODE_BLOCKS = 29,          /* reduce_scatter: the node's sum of each block -> the block's rank, */
+        PLAN_NODE_BLOCK_REDUCE = 30,    /*   which adds them */
+        PLAN_NODE_SPREAD = 31,          /* all_gather: own block -> outputs of the node, a rank of each other node */
+        PLAN_NODE_COLLECT = 32,         /*   blocks of other nodes -> outputs of the node */
+        PLAN_NODE_GATHER_SEND = 33,     /* gather: own block -> the root's output, or a rank of the root's node */
+        PLAN_NODE_GATHER_TAKE = 34,     /*   blocks of other nodes -> the root's output */
+        PLAN_NODE_SCATTER_SEND = 35,    /* scatter: blocks of the root's input -> own output, ranks of other nodes */
+        PLAN_NODE_SCATTER_TAKE = 36,    /*   the own block, from the root's node */
+        PLAN_NODE_ALL_TO_ALL_READ = 37, /* all_to_all, all_to_all_v: pieces of ranks of the node -> own output */
+        PLAN_NODE_ALL_TO_ALL_SEND = 38, /* all_to_all: pieces of ranks of the node -> their ranks on other nodes */
+        PLAN_NODE_ALL_TO_ALL_TAKE = 39,
+        PLAN_NODE_PAIR_SEND = 40, /* all_to_all, all_to_all_v: own pieces -> their ranks on other nodes */
+        PLAN_NODE_PAIR_TAKE = 41,
+        PLAN_SCHEDULE_COUNT = 42,
 };
+#define PLAN_SCHEDULE_NODES  PLAN_NODE_MEET   /* this one and those behind it are for several nodes */
+#define PLAN_SCHEDULE_BLOCKS PLAN_NODE_BLOCKS /* this one and those behind it: for blocks that belong to a rank */
 
 /*
  * Which elements of an input or output a step touches. A range is looked at from a rank with an index, which is another
@@ -101,7 +135,14 @@ enum plan_algorithm {
         PLAN_RECURSIVE_DOUBLING = 6, /* log2 n exchanges of everything (barrier, all_gather: of what there is so far) */
         PLAN_HALVING_DOUBLING = 7,   /* recursive halving, then recursive doubling */
         PLAN_TREE = 8,               /* a binary tree */
-        PLAN_ALGORITHM_COUNT = 9,
+        /* Over nodes: in place inside a node, and between ranks of equal local index between nodes: */
+        PLAN_HIERARCHICAL = 9,           /* everything to every node that needs it, at once */
+        PLAN_HIERARCHICAL_SCATTER = 10,  /* all_reduce: reduce-scatter, then all-gather, each at once */
+        PLAN_HIERARCHICAL_DOUBLING = 11, /* recursive doubling */
+        PLAN_HIERARCHICAL_RING = 12,     /* ring, or chain for rooted operations */
+        PLAN_HIERARCHICAL_TREE = 13,     /* a binary tree of nodes */
+        PLAN_HIERARCHICAL_RAIL = 14,     /* all_to_all: what goes to a rank is sent by who is on its rail */
+        PLAN_ALGORITHM_COUNT = 15,
 };
 
 /*
@@ -117,7 +158,14 @@ enum plan_tree {
                                    neighbours: (y_0 + y_1), (y_2 + y_3), ..., then neighbours of those, ... */
         PLAN_TREE_BINARY = 4,   /* t_0 with t_v = (x_v + t_{2v+1}) + t_{2v+2}, absent ones left out; v counts ranks from
                                    the root upwards, modulo n; all_reduce: from rank 0 */
-        PLAN_TREE_COUNT = 5,
+        /* Over N nodes. y_j = ((x_a + x_b) + x_c) + ..., where a < b < c < ... are the ranks of node j; then: */
+        PLAN_TREE_NODE_ORDER = 5,    /* ((y_0 + y_1) + y_2) + ... */
+        PLAN_TREE_NODE_ROTATED = 6,  /* ((y_{o+1} + y_{o+2}) + ...) + y_o, nodes modulo N. o: the shard's number modulo
+                                        N, rooted: the root's node */
+        PLAN_TREE_NODE_DOUBLING = 7, /* as DOUBLING, of y_j in place of x_r */
+        PLAN_TREE_NODE_BINARY = 8,   /* as BINARY, of y_j in place of x_r; v counts nodes from the root's (all_reduce:
+                                        from node 0) upwards, modulo N */
+        PLAN_TREE_COUNT = 9,
 };
 
 struct plan_phase {
@@ -145,6 +193,10 @@ struct plan {
         uint32_t n_regions; /* regions used are below this */
         uint32_t n_phases;
         struct plan_phase phases[PLAN_PHASES_MAX];
+        /* How the ranks lie on nodes (plan/nodes.h); NULL: all on one. Not owned, lives as long as the plan. Steps
+         * touch memory of other ranks only where these are on the same node, and everything else goes through channels.
+         */
+        const struct plan_nodes *nodes;
 };
 
 /* Staging geometry, fixed per communicator. */
@@ -258,8 +310,16 @@ uint32_t plan_phase_steps(const struct plan *plan, const struct plan_phase *phas
 bool plan_step(const struct plan *plan, const struct plan_phase *phase, const struct plan_geometry *geometry,
                const struct plan_shape *shape, uint32_t me, uint64_t part, uint32_t k, struct plan_step *ret_step);
 
-/* ---- planners (planner.c) ---------------------------------------------------------------------------------------- */
+/* ---- planners (planner.c, planner_node.c) ------------------------------------------------------------------------ */
 /* Fill *ret_plan for an operation. PLAN_E_UNSUPPORTED for a combination that does not exist. */
 int plan_build(uint32_t operation, uint32_t algorithm, uint32_t n_ranks, struct plan *ret_plan);
 /* The k-th algorithm that exists for an operation and n_ranks; PLAN_ALGORITHM_NONE past the end. */
 uint32_t plan_algorithm_at(uint32_t operation, uint32_t n_ranks, uint32_t k);
+/*
+ * The same for ranks on several nodes: plans that go through channels alone, and hierarchical ones. `nodes` (n_nodes >=
+ * 2) has to live as long as the plan. PLAN_E_INVALID if it is not for n_ranks. What is special: a send reads in place
+ * and is for a pair of one node; its plan has no `nodes`, and backends copy by themselves between two nodes.
+ */
+int plan_build_nodes(uint32_t operation, uint32_t algorithm, uint32_t n_ranks, const struct plan_nodes *nodes,
+                     struct plan *ret_plan);
+uint32_t plan_algorithm_at_nodes(uint32_t operation, uint32_t n_ranks, const struct plan_nodes *nodes, uint32_t k);

@@ -24,6 +24,8 @@ uint32_t plan_phase_steps(const struct plan *plan, const struct plan_phase *phas
                           uint32_t me) {
         if (!plan_phase_mine(phase, shape, me))
                 return 0;
+        if (phase->kind == PLAN_PASS && phase->schedule >= PLAN_SCHEDULE_NODES)
+                return plan->nodes ? pass_node_steps(plan, phase->schedule, me, shape->root) : 0;
         if (phase->kind == PLAN_PASS)
                 return pass_steps(phase->schedule, plan->n_ranks, me, shape->root);
         if (phase->kind == PLAN_REDUCE || phase->kind == PLAN_FOLD)
@@ -114,7 +116,9 @@ bool plan_step(const struct plan *plan, const struct plan_phase *phase, const st
                 index = me;
                 break;
         case PLAN_PASS:
-                index = pass_step(phase->schedule, n, me, shape->root, k, step);
+                index = phase->schedule >= PLAN_SCHEDULE_NODES
+                                ? pass_node_step(plan, phase->schedule, me, shape->root, k, step)
+                                : pass_step(phase->schedule, n, me, shape->root, k, step);
                 break;
         default:
                 break;

@@ -32,6 +32,7 @@
  *               a reduction of the right element of every rank as the declared tree has it. What nobody writes is
  *               poison or old input. What nobody is promised must not be written: an output that a rank does not have
  *               is empty, and gaps between pieces stay poison. A barrier promises that all have begun
+ *   far         an access in place to memory of a rank of another node
  *   unconsumed  chunks pushed and taken differ on a channel within one request
  *
  * Symbols. A run of consecutive elements is one symbol: what the first is made of, and the length (verify_cut.c cuts
@@ -50,12 +51,13 @@
  * Cases. The count of a request decides the number of parts, and the lengths of the last ones, and nothing else.
  * plan_verify_all (verify_case.c) takes none, less than a granule, empty and ragged shards, exactly one part, one
  * element more than full parts, and enough parts to write every slot three times. Beyond that, part i does what part
- * i - slots did. This last sentence is an argument, not a computation; tests add random counts. Roots, peers, sizes of
- * elements (with accumulators that are as large, and larger) and the numbers of an all_to_all_v change from run to run,
- * also between the two requests of a run. With more than 16 ranks, where a run costs n^2 clocks of n components, there
- * are fewer runs: each count is executed in place or not, as first or second request, but not both; ragged is what the
- * laps end with. What is left out could only be wrong if a fault depended on the place and on one small count together,
- * and that for these numbers of ranks only.
+ * i - slots did. Plans over nodes are run once more with fewer slots in ranks' channels to themselves (verify_case.c).
+ * This last sentence is an argument, not a computation; tests add random counts. Roots, peers, sizes of elements (with
+ * accumulators that are as large, and larger) and the numbers of an all_to_all_v change from run to run, also between
+ * the two requests of a run. With more than 16 ranks, where a run costs n^2 clocks of n components, there are fewer
+ * runs: each count is executed in place or not, as first or second request, but not both; ragged is what the laps end
+ * with. What is left out could only be wrong if a fault depended on the place and on one small count together, and that
+ * for these numbers of ranks only.
  *
  * Chunk numbers. The machine has flags and credits of counter_bits bits which may start anywhere and wrap. In a slot
  * that waits for chunk c lies the flag of chunk c - slots (or the start), so comparing for equality fails only if slots

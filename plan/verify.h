@@ -19,6 +19,8 @@ enum plan_fault {
         PLAN_FAULT_DEADLOCK,   /* cyclic wait, credits included */
         PLAN_FAULT_VALUE,      /* an output element is not made of the right contributions in the declared tree */
         PLAN_FAULT_UNCONSUMED, /* chunks pushed and consumed differ on a channel */
+        PLAN_FAULT_FAR,        /* memory of a rank of another node, in place */
+        PLAN_FAULT_COUNT,
 };
 
 struct plan_case {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Are a plan's fields what they may be, so that the machine can execute it at all? */
+#include "plan/nodes.h"
 #include "plan/verify_machine.h"
 #include "ring/ring.h"
 
@@ -21,9 +22,53 @@ struct form {
 #define ROOT   (1u << PLAN_PEERS_ROOT)
 #define PEER   (1u << PLAN_PEERS_PEER)
 
-static bool form_of(const struct plan_phase *phase, struct form *ret_form) {
-        bool moves = phase->schedule != PLAN_DOUBLING_BARRIER;
+/* Ranges of a schedule; the others have both. */
+static struct form form_of_schedule(uint32_t schedule) {
+        struct form form = {true, true, true, true, SELF};
 
+        switch (schedule) {
+        case PLAN_DOUBLING_BARRIER:
+        case PLAN_NODE_MEET:
+        case PLAN_NODE_BARRIER:
+                form.in = form.out = false;
+                break;
+        case PLAN_NODE_EXCHANGE:
+        case PLAN_NODE_SCATTER:
+        case PLAN_NODE_STAR_UP:
+        case PLAN_NODE_BLOCKS:
+        case PLAN_NODE_ALL_TO_ALL_SEND:
+        case PLAN_NODE_PAIR_SEND:
+                form.out = form.takes = false;
+                break;
+        case PLAN_NODE_REDUCE:
+        case PLAN_NODE_SCATTER_GATHER:
+        case PLAN_NODE_STAR_REDUCE:
+        case PLAN_NODE_BLOCK_REDUCE:
+        case PLAN_NODE_COLLECT:
+        case PLAN_NODE_GATHER_TAKE:
+        case PLAN_NODE_SCATTER_TAKE:
+        case PLAN_NODE_ALL_TO_ALL_TAKE:
+        case PLAN_NODE_PAIR_TAKE:
+                form.in = form.sends = false;
+                break;
+        case PLAN_NODE_SCATTER_REDUCE:
+                form.in = false;
+                break;
+        case PLAN_NODE_SPREAD:
+        case PLAN_NODE_GATHER_SEND:
+        case PLAN_NODE_SCATTER_SEND:
+                form.takes = false;
+                break;
+        case PLAN_NODE_ALL_TO_ALL_READ:
+                form.takes = form.sends = false;
+                break;
+        default:
+                break;
+        }
+        return form;
+}
+
+static bool form_of(const struct plan_phase *phase, struct form *ret_form) {
         switch (phase->kind) {
         case PLAN_PUSH:
                 *ret_form = (struct form){.in = true, .sends = true, .peers = OTHERS | ROOT | PEER};
@@ -49,7 +94,7 @@ static bool form_of(const struct plan_phase *phase, struct form *ret_form) {
                 *ret_form = (struct form){true, true, .peers = SELF | OTHERS | ROOT};
                 return true;
         case PLAN_PASS:
-                *ret_form = (struct form){moves, moves, true, true, SELF};
+                *ret_form = form_of_schedule(phase->schedule);
                 return true;
         default:
                 return false;
@@ -76,7 +121,17 @@ static bool region_fits(const struct plan *plan, uint32_t region) {
 static bool schedule_combines(uint32_t schedule) {
         return schedule == PLAN_RING_ALL_REDUCE || schedule == PLAN_RING_REDUCE_SCATTER ||
                schedule == PLAN_CHAIN_REDUCE || schedule == PLAN_TREE_UP || schedule == PLAN_DOUBLING_ALL_REDUCE ||
-               schedule == PLAN_HALVING_ALL_REDUCE || schedule == PLAN_HALVING_REDUCE_SCATTER;
+               schedule == PLAN_HALVING_ALL_REDUCE || schedule == PLAN_HALVING_REDUCE_SCATTER ||
+               schedule == PLAN_NODE_EXCHANGE || schedule == PLAN_NODE_REDUCE || schedule == PLAN_NODE_SCATTER ||
+               schedule == PLAN_NODE_SCATTER_REDUCE || schedule == PLAN_NODE_DOUBLING || schedule == PLAN_NODE_RING ||
+               schedule == PLAN_NODE_TREE_UP || schedule == PLAN_NODE_CHAIN_UP || schedule == PLAN_NODE_STAR_UP ||
+               schedule == PLAN_NODE_STAR_REDUCE || schedule == PLAN_NODE_BLOCKS || schedule == PLAN_NODE_BLOCK_REDUCE;
+}
+
+/* Its shards are cut into a piece for each node. */
+static bool schedule_cuts(uint32_t schedule) {
+        return schedule == PLAN_NODE_SCATTER || schedule == PLAN_NODE_SCATTER_REDUCE ||
+               schedule == PLAN_NODE_SCATTER_GATHER || schedule == PLAN_NODE_RING;
 }
 
 static int form_pass(const struct plan *plan, uint32_t p, struct plan_verdict *ret_verdict) {
@@ -95,6 +150,10 @@ static int form_pass(const struct plan *plan, uint32_t p, struct plan_verdict *r
                 return malformed(ret_verdict, p, "a schedule that combines in an operation that does not reduce");
         if (phase->schedule == PLAN_HALVING_REDUCE_SCATTER && plan->n_ranks & (plan->n_ranks - 1))
                 return malformed(ret_verdict, p, "a schedule for powers of two only");
+        if (phase->schedule >= PLAN_SCHEDULE_NODES && !plan->nodes)
+                return malformed(ret_verdict, p, "a schedule over nodes in a plan without nodes");
+        if (schedule_cuts(phase->schedule) && plan->n_shards % plan->nodes->n_nodes != 0)
+                return malformed(ret_verdict, p, "shards that cannot be cut for the nodes");
         return 0;
 }
 
@@ -160,7 +219,9 @@ static int form_phase(const struct plan *plan, uint32_t p, struct plan_verdict *
 static bool tree_fits(const struct plan *plan) {
         if (!plan_operation_reduces(plan->operation))
                 return plan->tree == PLAN_TREE_NONE;
-        if (plan->tree == PLAN_TREE_BINARY)
+        if (plan->tree >= PLAN_TREE_NODE_ORDER && !plan->nodes)
+                return false;
+        if (plan->tree == PLAN_TREE_BINARY || plan->tree == PLAN_TREE_NODE_BINARY)
                 return plan->operation != RING_OP_REDUCE_SCATTER; /* it has no root */
         return plan->tree > PLAN_TREE_NONE && plan->tree < PLAN_TREE_COUNT;
 }
@@ -190,6 +251,8 @@ int verify_form(const struct plan *plan, struct plan_verdict *ret_verdict) {
                 text = "an operation or algorithm without plans";
         else if (plan->n_shards < 1 || plan->n_shards > plan->n_ranks)
                 text = "the number of shards is out of bounds";
+        else if (plan->nodes && !plan_nodes_valid(plan->nodes, plan->n_ranks))
+                text = "the ranks do not lie on nodes as it says";
         else if (!tree_fits(plan))
                 text = "the declared tree does not fit the operation";
         if (text)

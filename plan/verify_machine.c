@@ -277,7 +277,8 @@ int verify_machine_run(const struct verify_request *requests, uint32_t n_request
                 .n_requests = n_requests,
                 .n_ranks = requests[0].plan->n_ranks,
                 .slots = plan_channel_slots(geometry, requests[0].plan->n_ranks, false),
-                .self_slots = plan_channel_slots(geometry, requests[0].plan->n_ranks, true),
+                .self_slots = options->self_slots ? options->self_slots
+                                                  : plan_channel_slots(geometry, requests[0].plan->n_ranks, true),
                 .counter_mask = options->counter_bits < 32 ? (1u << options->counter_bits) - 1 : UINT32_MAX,
         };
         int r = machine_init(&m);

@@ -60,6 +60,7 @@ struct verify_request {
 struct verify_options {
         uint32_t counter_bits;  /* width of chunk numbers and credits; 32 */
         uint32_t counter_first; /* where they start; 0 */
+        uint32_t self_slots;    /* of a rank's channel to itself; 0: as many as the geometry says */
         struct verify_mutation mutation;
 };
 #define VERIFY_OPTIONS_NULL                                                                                            \

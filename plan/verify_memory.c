@@ -2,12 +2,13 @@
 /*
  * Accesses to ranks' inputs and outputs, each compared with what conflicts with it. A cell knows what its first element
  * is made of, who wrote it last and which threads have read it since, by their clocks: threads of its rank, and of
- * others where a plan works on memory where it lies. For those two things more must hold: the rank's request has begun
- * before, and it ends after.
+ * others where a plan works on memory where it lies. For those three things more must hold: both ranks are on the same
+ * node, the rank's request has begun before, and it ends after.
  */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "plan/nodes.h"
 #include "plan/verify_machine.h"
 
 static uint64_t window_base(const struct verify_memory *memory, const struct verify_window *window) {
@@ -40,6 +41,10 @@ static int cell_race(struct verify_machine *m, const struct verify_place *at, co
 static int guest_enter(struct verify_machine *m, const struct verify_place *at, uint32_t host) {
         uint32_t thread = machine_thread_number(m, at->rank, at->phase);
 
+        if (!plan_nodes_together(machine_request(m, at->rank)->plan->nodes, at->rank, host))
+                return verify_fault(m->verdict, PLAN_FAULT_FAR, at,
+                                    "phase %u of rank %u uses memory of rank %u, which is on another node", at->phase,
+                                    at->rank, host);
         if (m->current[host] != m->current[at->rank] ||
             !clock_covers_begin(m, machine_clock(m, at->rank, at->phase), m->current[host], host))
                 return verify_fault(m->verdict, PLAN_FAULT_RACE, at, "phase %u of rank %u may use rank %u's memory %s",

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "plan/nodes.h"
 #include "plan/verify_machine.h"
 #include "ring/ring.h"
 
@@ -81,60 +82,86 @@ uint32_t verify_tree_pair(struct verify_machine *m, uint32_t left, uint32_t righ
 }
 
 /* ---- the trees that plans declare -------------------------------------------------------------------------------- */
-/* ((x_first + x_{first+1}) + ...), all ranks, modulo n. */
-static uint32_t due_fold(struct verify_machine *m, uint32_t first) {
-        uint32_t node = verify_leaf(first % m->n_ranks);
+/* ((y_first + y_{first+1}) + ...), all n, modulo n. */
+static uint32_t due_fold(struct verify_machine *m, const uint32_t *y, uint32_t n, uint32_t first) {
+        uint32_t sum = y[first % n];
 
-        for (uint32_t i = 1; node != 0 && i < m->n_ranks; i++)
-                node = verify_tree_pair(m, node, verify_leaf((first + i) % m->n_ranks));
-        return node;
+        for (uint32_t i = 1; sum != 0 && i < n; i++)
+                sum = y[(first + i) % n] ? verify_tree_pair(m, sum, y[(first + i) % n]) : 0;
+        return sum;
 }
 
-static uint32_t due_doubling(struct verify_machine *m) {
-        uint32_t y[PLAN_RANKS_MAX], p = 1;
+/* Of n terms, which are overwritten. */
+static uint32_t due_doubling(struct verify_machine *m, uint32_t *y, uint32_t n) {
+        uint32_t p = 1;
 
-        while (p * 2 <= m->n_ranks)
+        while (p * 2 <= n)
                 p *= 2;
-        for (uint32_t r = 0; r < p; r++) {
-                y[r] = verify_leaf(r);
-                if (r + p < m->n_ranks)
-                        y[r] = verify_tree_pair(m, y[r], verify_leaf(r + p));
-        }
+        for (uint32_t r = 0; r + p < n; r++)
+                y[r] = y[r] && y[r + p] ? verify_tree_pair(m, y[r], y[r + p]) : 0;
         for (; p > 1; p /= 2)
                 for (uint32_t i = 0; i < p / 2; i++)
                         y[i] = y[2 * i] && y[2 * i + 1] ? verify_tree_pair(m, y[2 * i], y[2 * i + 1]) : 0;
         return y[0];
 }
 
-static uint32_t due_binary(struct verify_machine *m, uint32_t root) {
-        uint32_t t[PLAN_RANKS_MAX], n = m->n_ranks;
+static uint32_t due_binary(struct verify_machine *m, const uint32_t *y, uint32_t n, uint32_t root) {
+        uint32_t t[PLAN_RANKS_MAX];
 
         for (uint32_t v = n; v-- > 0;) {
-                t[v] = verify_leaf((root + v) % n);
+                t[v] = y[(root + v) % n];
                 for (uint32_t child = 2 * v + 1; child <= 2 * v + 2 && child < n; child++)
                         t[v] = t[v] && t[child] ? verify_tree_pair(m, t[v], t[child]) : 0;
         }
         return t[0];
 }
 
+/* What the tree is made of: all ranks, or the sums of all nodes' ranks. Returns how many. */
+static uint32_t due_terms(struct verify_machine *m, const struct plan *plan, uint32_t y[PLAN_RANKS_MAX]) {
+        if (plan->tree < PLAN_TREE_NODE_ORDER) {
+                for (uint32_t r = 0; r < m->n_ranks; r++)
+                        y[r] = verify_leaf(r);
+                return m->n_ranks;
+        }
+        for (uint32_t j = 0; j < plan->nodes->n_nodes; j++) {
+                uint32_t x[PLAN_RANKS_MAX], n = 0;
+
+                for (uint32_t r = 0; r < m->n_ranks; r++)
+                        if (plan->nodes->node[r] == j)
+                                x[n++] = verify_leaf(r);
+                y[j] = due_fold(m, x, n, 0);
+        }
+        return plan->nodes->n_nodes;
+}
+
 /* The finished value that belongs to a shard, a block or a root (`owner`); 0 without memory. */
 static uint32_t due_tree(struct verify_machine *m, uint32_t request, uint32_t owner) {
-        uint32_t *due = &m->tree.due[request][owner];
+        const struct plan *plan = m->requests[request].plan;
+        uint32_t *due = &m->tree.due[request][owner], y[PLAN_RANKS_MAX], n;
 
         if (*due != 0)
                 return *due;
-        switch (m->requests[request].plan->tree) {
+        n = due_terms(m, plan, y);
+        switch (plan->tree) {
         case PLAN_TREE_ROTATED:
-                *due = due_fold(m, owner + 1);
+                *due = due_fold(m, y, n, owner + 1);
+                break;
+        case PLAN_TREE_NODE_ROTATED:
+                *due = due_fold(m, y, n,
+                                (plan_operation_rooted(plan->operation) ? plan->nodes->node[owner] : owner) + 1);
                 break;
         case PLAN_TREE_DOUBLING:
-                *due = due_doubling(m);
+        case PLAN_TREE_NODE_DOUBLING:
+                *due = due_doubling(m, y, n);
                 break;
         case PLAN_TREE_BINARY:
-                *due = due_binary(m, owner);
+                *due = due_binary(m, y, n, owner);
+                break;
+        case PLAN_TREE_NODE_BINARY:
+                *due = due_binary(m, y, n, plan_operation_rooted(plan->operation) ? plan->nodes->node[owner] : 0);
                 break;
         default:
-                *due = due_fold(m, 0);
+                *due = due_fold(m, y, n, 0);
                 break;
         }
         if (*due != 0)
@@ -143,12 +170,12 @@ static uint32_t due_tree(struct verify_machine *m, uint32_t request, uint32_t ow
 }
 
 /* ---- the result -------------------------------------------------------------------------------------------------- */
-/* Shard of an all_reduce that an element is in; only the rotated tree is not the same for all of them. */
+/* Shard of an all_reduce that an element is in; only rotated trees are not the same for all of them. */
 static uint32_t shard_of(const struct verify_machine *m, uint32_t request, uint64_t element) {
         const struct plan *plan = m->requests[request].plan;
         const struct plan_case *c = m->requests[request].pcase;
 
-        if (plan->tree != PLAN_TREE_ROTATED)
+        if (plan->tree != PLAN_TREE_ROTATED && plan->tree != PLAN_TREE_NODE_ROTATED)
                 return 0;
         return (uint32_t)(element / plan_shard_elements(c->count, plan->n_shards, c->element_bytes));
 }

@@ -24,7 +24,8 @@
 
 #define MOVES_MAX 10000000u
 
-const char *const oracle_harm_names[ORACLE_HARM_COUNT] = {"fine", "stuck", "wrong", "outside", "late", "leftover"};
+const char *const oracle_harm_names[ORACLE_HARM_COUNT] = {"fine", "stuck",    "wrong", "outside",
+                                                          "late", "leftover", "far"};
 
 uint64_t oracle_random(uint64_t *state) {
         uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
@@ -213,7 +214,7 @@ static void world_deinit(struct world *w) {
 
 bool oracle_executable(const struct plan *plan) {
         if (plan->n_ranks < 1 || plan->n_ranks > ORACLE_RANKS_MAX || plan->n_phases > PLAN_PHASES_MAX ||
-            plan->n_shards < 1)
+            plan->n_shards < 1 || (plan->tree >= PLAN_TREE_NODE_ORDER && !plan->nodes))
                 return false;
         for (uint32_t p = 0; p < plan->n_phases; p++) {
                 const struct plan_phase *phase = &plan->phases[p];
@@ -222,7 +223,8 @@ bool oracle_executable(const struct plan *plan) {
                     (phase->kind > PLAN_WAIT && phase->kind < PLAN_READ) || phase->region_in >= PLAN_REGIONS_MAX ||
                     phase->region_out >= PLAN_REGIONS_MAX || phase->after >= (int)plan->n_phases ||
                     phase->schedule >= PLAN_SCHEDULE_COUNT ||
-                    (phase->schedule == PLAN_HALVING_REDUCE_SCATTER && plan->n_ranks & (plan->n_ranks - 1)))
+                    (phase->schedule == PLAN_HALVING_REDUCE_SCATTER && plan->n_ranks & (plan->n_ranks - 1)) ||
+                    (phase->schedule >= PLAN_SCHEDULE_NODES && !plan->nodes))
                         return false;
         }
         return true;

@@ -26,6 +26,7 @@ enum oracle_harm {
         ORACLE_OUTSIDE,  /* an access outside input, output or slot, or a rank that does not exist */
         ORACLE_LATE,     /* memory used before its rank's bell or after its completion */
         ORACLE_LEFTOVER, /* chunks that nobody took */
+        ORACLE_FAR,      /* memory of a rank of another node used */
         ORACLE_HARM_COUNT,
 };
 extern const char *const oracle_harm_names[ORACLE_HARM_COUNT];

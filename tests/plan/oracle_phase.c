@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "oracle_world.h"
+#include "plan/nodes.h"
 
 /* Where a thread is. */
 struct scene {
@@ -188,10 +189,12 @@ struct half {
         uint64_t begin, end;
 };
 
-/* Nobody uses memory of a rank that has not rung, or that was told that it is done. */
+/* Nobody uses memory of a rank that has not rung, or that was told that it is done, or that is on another node. */
 static uint64_t *memory_at(const struct scene *s, uint32_t rank, uint64_t at) {
         if (s->w->rung[rank] <= s->a->lap || s->w->done[rank] > s->a->lap)
                 world_harm(s->w, ORACLE_LATE);
+        if (s->plan->nodes && s->plan->nodes->node[rank] != s->plan->nodes->node[s->rank])
+                world_harm(s->w, ORACLE_FAR);
         return buffers_of(s, rank)->words + at;
 }
 

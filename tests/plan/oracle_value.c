@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "oracle_world.h"
+#include "plan/nodes.h"
 #include "ring/ring.h"
 
 #define ELEMENT_MASK (~UINT64_C(0xffff))
@@ -143,10 +144,26 @@ uint64_t layout_first(const struct world *w, uint32_t lap, uint32_t rank, uint64
 struct forest {
         uint32_t lap, n, root;
         uint64_t i; /* of all ranks' inputs */
+        uint32_t n_ranks;
+        const uint8_t *node; /* of each rank, and n are the nodes; NULL: n are the ranks */
 };
 
-static uint64_t leaf(const struct forest *f, uint32_t rank) {
-        return value_contribution(rank, value_input(f->lap, rank, f->i));
+/* What number `which` adds: a rank its element, a node those of its ranks. */
+static uint64_t leaf(const struct forest *f, uint32_t which) {
+        uint64_t sum = 0;
+        bool any = false;
+
+        if (!f->node)
+                return value_contribution(which, value_input(f->lap, which, f->i));
+        for (uint32_t r = 0; r < f->n_ranks; r++) {
+                uint64_t term = value_contribution(r, value_input(f->lap, r, f->i));
+
+                if (f->node[r] != which)
+                        continue;
+                sum = any ? value_combine(sum, term) : term;
+                any = true;
+        }
+        return sum;
 }
 
 /* n ranks from `first` on, added one by one. */
@@ -203,14 +220,26 @@ static uint64_t reduced(const struct world *w, uint32_t lap, uint32_t rank, uint
         } else if (plan->operation == RING_OP_ALL_REDUCE) {
                 owner = shard_of(i, c->count, plan->n_shards, c->element_bytes);
         }
+        if (plan->tree >= PLAN_TREE_NODE_ORDER && plan->nodes) {
+                f.n_ranks = f.n;
+                f.n = plan->nodes->n_nodes;
+                f.node = plan->nodes->node;
+                f.root = plan_operation_rooted(plan->operation) ? f.node[c->root] : 0;
+                if (plan_operation_rooted(plan->operation))
+                        owner = f.root;
+        }
         switch (plan->tree) {
         case PLAN_TREE_RANK_ORDER:
+        case PLAN_TREE_NODE_ORDER:
                 return value_finish(tree_row(&f, 0));
         case PLAN_TREE_ROTATED:
+        case PLAN_TREE_NODE_ROTATED:
                 return value_finish(tree_row(&f, (uint32_t)owner + 1));
         case PLAN_TREE_DOUBLING:
+        case PLAN_TREE_NODE_DOUBLING:
                 return value_finish(tree_doubling(&f));
         case PLAN_TREE_BINARY:
+        case PLAN_TREE_NODE_BINARY:
                 return value_finish(tree_binary(&f, 0));
         default:
                 return 0;

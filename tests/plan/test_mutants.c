@@ -12,19 +12,21 @@
  * are judged case by case: what does harm in two requests must be seen in these two.
  *
  * A sample is taken ($RAILMUX_SEED); RAILMUX_FULL=1 takes all.
+ *
+ * Compiled twice: for plans of one node, and (OVER_NODES) for those over several, whose mutants may also touch memory
+ * of other nodes.
  */
 #include <string.h>
 
 #include "oracle_util.h"
 #include "plans.h"
+#include "worlds.h"
 
 #define N_REQUESTS 3u
 #define SAMPLE     4u  /* one mutant in so many */
 #define LONGER     20u /* times as many schedules, before what is rejected counts as harmless (RAILMUX_FULL) */
 
-static const uint32_t rank_counts[] = {2, 3, 4, 5};
-#define N_RANK_COUNTS ((uint32_t)(sizeof(rank_counts) / sizeof(rank_counts[0])))
-#define LISTED_RANKS  3u /* mutants of plans for so many ranks are listed */
+#define LISTED_RANKS 3u /* mutants of plans for so many ranks are listed */
 
 static uint32_t n_schedules = 6;
 static uint64_t seed, sampled;
@@ -33,6 +35,56 @@ static bool full;
 static bool sample(void) {
         return oracle_random(&sampled) % SAMPLE == 0 || full;
 }
+
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
+/* One whose mutants are judged. */
+struct subject {
+        struct plan plan;
+        uint32_t slots_min;
+        char name[64];
+};
+
+static void subject_name(struct subject *subject, const char *where) {
+        snprintf(subject->name, sizeof(subject->name), "%s %s%s%s", plan_operation_name(subject->plan.operation),
+                 plan_algorithm_name(subject->plan.algorithm), where[0] ? " " : "", where);
+}
+
+#ifdef OVER_NODES
+/* Number i; false: there are no more. What goes through channels alone is the same as on one node. */
+static bool subject_at(uint32_t i, struct subject *ret_subject) {
+        static struct plan_nodes nodes[N_WORLDS];
+
+        for (uint32_t w = 0; w < N_WORLDS; w++) {
+                uint32_t n;
+
+                if (!worlds[w].small)
+                        continue;
+                n = world_nodes(worlds[w].nodes, &nodes[w]);
+                for (uint32_t k = 0; world_plan(&nodes[w], n, k, &ret_subject->plan); k++) {
+                        if (ret_subject->plan.algorithm < PLAN_HIERARCHICAL || i-- > 0)
+                                continue;
+                        ret_subject->slots_min = world_slots_min(&ret_subject->plan);
+                        subject_name(ret_subject, worlds[w].nodes);
+                        return true;
+                }
+        }
+        return false;
+}
+#else
+static bool subject_at(uint32_t i, struct subject *ret_subject) {
+        static const uint32_t rank_counts[] = {2, 3, 4, 5};
+
+        for (uint32_t number = 0; number < N_PLANS; number++)
+                for (uint32_t k = 0; k < sizeof(rank_counts) / sizeof(rank_counts[0]); k++) {
+                        if (!plans_build(number, rank_counts[k], &ret_subject->plan) || i-- > 0)
+                                continue;
+                        ret_subject->slots_min = plans_slots_min(number);
+                        subject_name(ret_subject, "");
+                        return true;
+                }
+        return false;
+}
+#endif
 
 struct tally {
         uint32_t mutants, harmful, rejected, missed, equivalent, malformed, only_rejected;
@@ -73,9 +125,10 @@ static enum oracle_harm search_edit(const struct plan *plan, uint32_t slots, uin
         return oracle_search(requests, N_REQUESTS, &options, seed + i * 1000, n_schedules * times);
 }
 
-/* The number of a plan in the list, and its edited copy. */
-static void judge_edit(uint32_t number, const struct plan *mutant, const char *what, struct tally *tally) {
-        struct plan_geometry geometry = {64, plans_slots_min(number) + (uint32_t)(oracle_random(&sampled) % 2)};
+/* A plan, and its edited copy. */
+static void judge_edit(const struct subject *subject, const struct plan *mutant, const char *what,
+                       struct tally *tally) {
+        struct plan_geometry geometry = {64, subject->slots_min + (uint32_t)(oracle_random(&sampled) % 2)};
         struct plan_verdict verdict = {0};
         enum oracle_harm found = ORACLE_FINE;
         bool rejected, malformed;
@@ -89,8 +142,8 @@ static void judge_edit(uint32_t number, const struct plan *mutant, const char *w
                 found = search_edit(mutant, geometry.slots, i, 1);
                 if (found != ORACLE_FINE && !rejected)
                         print_message("ACCEPTED, but %s in case %u: %s of %s %s, %u ranks, %u slots\n",
-                                      oracle_harm_names[found], i, what, plan_operation_name(plans[number].operation),
-                                      plan_algorithm_name(plans[number].algorithm), mutant->n_ranks, geometry.slots);
+                                      oracle_harm_names[found], i, what, plan_operation_name(subject->plan.operation),
+                                      plan_algorithm_name(subject->plan.algorithm), mutant->n_ranks, geometry.slots);
         }
         for (uint32_t i = 0; full && rejected && !malformed && found == ORACLE_FINE && i < ORACLE_CASES; i++)
                 found = search_edit(mutant, geometry.slots, i, LONGER);
@@ -103,8 +156,8 @@ static void judge_edit(uint32_t number, const struct plan *mutant, const char *w
         tally->only_rejected += found == ORACLE_FINE && rejected && !malformed;
         if (found == ORACLE_FINE && !malformed && mutant->n_ranks == LISTED_RANKS)
                 print_message("  %s, no harm found: %s %s %s%s%s\n", rejected ? "rejected" : "accepted",
-                              plan_operation_name(plans[number].operation),
-                              plan_algorithm_name(plans[number].algorithm), what, rejected ? ": " : "",
+                              plan_operation_name(subject->plan.operation),
+                              plan_algorithm_name(subject->plan.algorithm), what, rejected ? ": " : "",
                               rejected ? verdict.text : "");
 }
 
@@ -132,7 +185,7 @@ static void phase_set(struct plan *plan, uint32_t p, uint32_t field, int value) 
         *((signed char *)&plan->phases[p] + phase_fields[field].offset) = (signed char)value;
 }
 
-static void edit_phase_fields(uint32_t number, const struct plan *plan, uint32_t p, struct tally *tally) {
+static void edit_phase_fields(const struct subject *subject, const struct plan *plan, uint32_t p, struct tally *tally) {
         char what[96];
 
         for (uint32_t f = 0; f < N_PHASE_FIELDS; f++)
@@ -144,11 +197,11 @@ static void edit_phase_fields(uint32_t number, const struct plan *plan, uint32_t
                                 continue;
                         mutant.n_regions = PLAN_REGIONS_MAX;
                         snprintf(what, sizeof(what), "phase %u, %s to %d", p, phase_fields[f].name, value);
-                        judge_edit(number, &mutant, what, tally);
+                        judge_edit(subject, &mutant, what, tally);
                 }
 }
 
-static void edit_plan_fields(uint32_t number, const struct plan *plan, struct tally *tally) {
+static void edit_plan_fields(const struct subject *subject, const struct plan *plan, struct tally *tally) {
         static const struct {
                 const char *name;
                 size_t offset;
@@ -169,14 +222,14 @@ static void edit_plan_fields(uint32_t number, const struct plan *plan, struct ta
                         *(uint32_t *)((char *)&mutant + fields[f].offset) = value;
                         snprintf(what, sizeof(what), "%s to %u", fields[f].name, value);
                         if (memcmp(&mutant, plan, sizeof(mutant)) != 0)
-                                judge_edit(number, &mutant, what, tally);
+                                judge_edit(subject, &mutant, what, tally);
                         if (fields[f].offset != offsetof(struct plan, operation))
                                 continue;
                         for (uint32_t tree = 0; tree < PLAN_TREE_COUNT; tree++) { /* with a tree that fits */
                                 mutant.tree = tree;
                                 snprintf(what, sizeof(what), "operation to %u, tree to %u", value, tree);
                                 if (mutant.operation != plan->operation && tree != plan->tree)
-                                        judge_edit(number, &mutant, what, tally);
+                                        judge_edit(subject, &mutant, what, tally);
                         }
                 }
 }
@@ -193,36 +246,36 @@ static void phase_drop(struct plan *plan, uint32_t p) {
                 }
 }
 
-static void edit_phases(uint32_t number, const struct plan *plan, uint32_t p, struct tally *tally) {
+static void edit_phases(const struct subject *subject, const struct plan *plan, uint32_t p, struct tally *tally) {
         struct plan mutant = *plan;
         char what[96];
 
         if (plan->n_phases > 1) {
                 phase_drop(&mutant, p);
                 snprintf(what, sizeof(what), "phase %u dropped", p);
-                judge_edit(number, &mutant, what, tally);
+                judge_edit(subject, &mutant, what, tally);
         }
         mutant = *plan;
         mutant.phases[mutant.n_phases++] = plan->phases[p];
         snprintf(what, sizeof(what), "phase %u doubled", p);
-        judge_edit(number, &mutant, what, tally);
+        judge_edit(subject, &mutant, what, tally);
         mutant.phases[mutant.n_phases - 1].after = (int8_t)p;
         snprintf(what, sizeof(what), "phase %u doubled in order", p);
-        judge_edit(number, &mutant, what, tally);
+        judge_edit(subject, &mutant, what, tally);
         mutant.phases[mutant.n_phases - 1].after_whole = 1;
         snprintf(what, sizeof(what), "phase %u doubled, one whole after the other", p);
-        judge_edit(number, &mutant, what, tally);
+        judge_edit(subject, &mutant, what, tally);
         for (uint32_t q = p + 1; q < plan->n_phases; q++) {
                 mutant = *plan;
                 mutant.phases[p] = plan->phases[q];
                 mutant.phases[q] = plan->phases[p];
                 snprintf(what, sizeof(what), "phases %u and %u swapped, not their names", p, q);
-                judge_edit(number, &mutant, what, tally);
+                judge_edit(subject, &mutant, what, tally);
         }
 }
 
 /* Two random edits at once, of values that exist, so that few are malformed. */
-static void edit_pairs(uint32_t number, const struct plan *plan, uint64_t *random, struct tally *tally) {
+static void edit_pairs(const struct subject *subject, const struct plan *plan, uint64_t *random, struct tally *tally) {
         char what[96];
 
         for (uint32_t i = 0; i < 120; i++) {
@@ -245,43 +298,43 @@ static void edit_pairs(uint32_t number, const struct plan *plan, uint64_t *rando
                 mutant.n_regions = PLAN_REGIONS_MAX;
                 snprintf(what, sizeof(what), "phase %u, %s to %d and phase %u, %s to %d", p[0],
                          phase_fields[field[0]].name, value[0], p[1], phase_fields[field[1]].name, value[1]);
-                judge_edit(number, &mutant, what, tally);
+                judge_edit(subject, &mutant, what, tally);
         }
 }
 
 static void test_edits(void **state) {
-        struct tally all = {0};
+        struct tally all = {0}, tally = {0};
+        char last[64] = "";
+        struct subject subject;
         uint64_t random = seed;
         uint32_t n_plans = 0;
 
         (void)state;
         sampled = seed;
-        for (uint32_t i = 0; i < N_PLANS; i++) {
-                struct tally tally = {0};
-                char name[48];
-
-                for (uint32_t k = 0; k < N_RANK_COUNTS; k++) {
-                        struct plan plan;
-
-                        if (!plans_build(i, rank_counts[k], &plan))
-                                continue;
-                        n_plans++;
-                        for (uint32_t p = 0; p < plan.n_phases; p++) {
-                                edit_phase_fields(i, &plan, p, &tally);
-                                edit_phases(i, &plan, p, &tally);
-                        }
-                        edit_plan_fields(i, &plan, &tally);
-                        edit_pairs(i, &plan, &random, &tally);
+        for (; subject_at(n_plans, &subject); n_plans++) {
+                if (strcmp(last, subject.name) != 0) { /* the same for other numbers of ranks is added up */
+                        if (n_plans > 0)
+                                tally_print(last, &tally);
+                        tally_add(&all, &tally);
+                        tally = (struct tally){0};
+                        memcpy(last, subject.name, sizeof(last));
                 }
-                snprintf(name, sizeof(name), "%s %s", plan_operation_name(plans[i].operation),
-                         plan_algorithm_name(plans[i].algorithm));
-                tally_print(name, &tally);
-                tally_add(&all, &tally);
+                for (uint32_t p = 0; p < subject.plan.n_phases; p++) {
+                        edit_phase_fields(&subject, &subject.plan, p, &tally);
+                        edit_phases(&subject, &subject.plan, p, &tally);
+                }
+                edit_plan_fields(&subject, &subject.plan, &tally);
+                edit_pairs(&subject, &subject.plan, &random, &tally);
         }
+        tally_print(last, &tally);
+        tally_add(&all, &tally);
         tally_print("edits", &all);
         print_message("%u plans\n", n_plans);
         assert_int_equal(all.missed, 0);
         assert_true(all.harmful > 500);
+#ifdef OVER_NODES
+        assert_true(all.by_harm[ORACLE_FAR] > 0);
+#endif
         assert_true(all.equivalent < all.mutants / 10);
         assert_true(all.only_rejected < all.mutants / 50);
 }
@@ -309,8 +362,8 @@ static const char *const mutation_names[VERIFY_MUTATION_COUNT] = {
         [VERIFY_MUTATION_PARTIAL] = "partial",
 };
 
-static void judge_executor(uint32_t number, const struct plan *plan, const struct verify_mutation *mutation,
-                           struct tally *tally, uint32_t *ret_cases) {
+static void judge_executor(const struct subject *subject, const struct plan *plan,
+                           const struct verify_mutation *mutation, struct tally *tally, uint32_t *ret_cases) {
         const struct verify_options options = {.counter_bits = 32, .mutation = *mutation};
         bool any_harm = false, any_rejected = false, missed = false;
         enum oracle_harm first = ORACLE_FINE;
@@ -321,8 +374,8 @@ static void judge_executor(uint32_t number, const struct plan *plan, const struc
                 enum oracle_harm found;
                 bool rejected;
 
-                if (c.geometry.slots < plans_slots_min(number))
-                        c.geometry.slots = plans_slots_min(number);
+                if (c.geometry.slots < subject->slots_min)
+                        c.geometry.slots = subject->slots_min;
                 next.geometry = c.geometry;
                 rejected = verify_pair(plan, &c, plan, &next, &options, &verdict) != 0;
                 found = oracle_search((struct oracle_request[]){{plan, c}, {plan, next}}, 2, &options,
@@ -354,15 +407,40 @@ static void judge_executor(uint32_t number, const struct plan *plan, const struc
                               plan_operation_name(plan->operation), plan_algorithm_name(plan->algorithm));
 }
 
+/* What the steps of a schedule do. */
+static void look_at_schedule(const struct plan *plan, const struct plan_phase *phase, bool *sends, bool *takes,
+                             bool *combines) {
+        const struct plan_geometry geometry = {.part_bytes = 64, .slots = 2};
+        const struct plan_shape shape = {.count = 64, .element_bytes = 4, .partial_bytes = 4};
+        uint64_t ones[PLAN_RANKS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1}, zeros[PLAN_RANKS_MAX] = {0};
+        const struct plan_vector vector = {ones, zeros, ones, zeros};
+        struct plan_shape with_vector = shape;
+
+        with_vector.vector = &vector;
+        for (uint32_t me = 0; me < plan->n_ranks; me++)
+                for (uint32_t k = 0; k < plan_phase_steps(plan, phase, &shape, me); k++) {
+                        struct plan_step step;
+
+                        if (!plan_step(plan, phase, &geometry, &with_vector, me, 0, k, &step))
+                                continue;
+                        *sends = *sends || step.n_targets > 0;
+                        *combines = *combines || (step.data && step.n_sources > 1);
+                        for (uint32_t i = 0; i < step.n_sources; i++)
+                                *takes = *takes || step.source[i].kind == PLAN_SOURCE_CHUNK;
+                }
+}
+
 /* Has the mutation a meaning for this phase? */
 static bool applies(const struct plan *plan, const struct plan_phase *phase, uint32_t kind) {
-        bool pass = phase->kind == PLAN_PASS, from_others = phase->peers != PLAN_PEERS_SELF;
-        bool sends = pass || phase->kind == PLAN_PUSH || phase->kind == PLAN_SIGNAL || phase->forward;
-        bool takes = pass || phase->kind == PLAN_REDUCE || phase->kind == PLAN_WAIT ||
-                     (phase->kind == PLAN_COPY && from_others);
-        bool combines = plan_operation_reduces(plan->operation) &&
-                        (pass || phase->kind == PLAN_REDUCE || phase->kind == PLAN_FOLD);
+        bool from_others = phase->peers != PLAN_PEERS_SELF, pass = phase->kind == PLAN_PASS;
+        bool sends = phase->kind == PLAN_PUSH || phase->kind == PLAN_SIGNAL || phase->forward;
+        bool takes =
+                phase->kind == PLAN_REDUCE || phase->kind == PLAN_WAIT || (phase->kind == PLAN_COPY && from_others);
+        bool combines = phase->kind == PLAN_REDUCE || phase->kind == PLAN_FOLD;
 
+        if (pass)
+                look_at_schedule(plan, phase, &sends, &takes, &combines);
+        combines = combines && plan_operation_reduces(plan->operation);
         switch (kind) {
         case VERIFY_MUTATION_NO_CREDIT:
         case VERIFY_MUTATION_EARLY_FLAG:
@@ -387,14 +465,29 @@ static bool applies(const struct plan *plan, const struct plan_phase *phase, uin
         case VERIFY_MUTATION_PARTIAL:
                 return sends && plan_operation_reduces(plan->operation) && phase->kind != PLAN_SIGNAL;
         case VERIFY_MUTATION_FORWARD_INPUT:
-                return pass || phase->forward;
+                return (pass && sends) || phase->forward;
         default:
                 return true;
         }
 }
 
+static void executors_of_phase(const struct subject *subject, uint32_t p, uint32_t kind, uint32_t n_args,
+                               struct tally *tally, uint32_t *ret_cases) {
+        const struct plan *plan = &subject->plan;
+        uint32_t n = plan->n_ranks;
+
+        for (uint32_t rank = 0; applies(plan, &plan->phases[p], kind) && rank <= n; rank++)
+                for (uint32_t arg = 0; arg < n_args; arg++) {
+                        struct verify_mutation mutation = {kind, rank == n ? VERIFY_EVERY_RANK : rank, p, arg};
+
+                        if (sample())
+                                judge_executor(subject, plan, &mutation, tally, ret_cases);
+                }
+}
+
 static void test_executors(void **state) {
         struct tally all = {0};
+        struct subject subject;
         uint32_t n_cases = 0;
 
         (void)state;
@@ -404,22 +497,9 @@ static void test_executors(void **state) {
                             kind == VERIFY_MUTATION_REDUCE_DROP || kind == VERIFY_MUTATION_REDUCE_TWICE;
                 struct tally tally = {0};
 
-                for (uint32_t i = 0; i < N_PLANS * N_RANK_COUNTS; i++) {
-                        uint32_t number = i % N_PLANS, n = rank_counts[i / N_PLANS];
-                        struct plan plan;
-
-                        if (!plans_build(number, n, &plan))
-                                continue;
-                        for (uint32_t p = 0; p < plan.n_phases; p++)
-                                for (uint32_t rank = 0; applies(&plan, &plan.phases[p], kind) && rank <= n; rank++)
-                                        for (uint32_t arg = 0; arg < (args ? 2u : 1u); arg++) {
-                                                struct verify_mutation mutation = {
-                                                        kind, rank == n ? VERIFY_EVERY_RANK : rank, p, arg};
-
-                                                if (sample())
-                                                        judge_executor(number, &plan, &mutation, &tally, &n_cases);
-                                        }
-                }
+                for (uint32_t i = 0; subject_at(i, &subject); i++)
+                        for (uint32_t p = 0; p < subject.plan.n_phases; p++)
+                                executors_of_phase(&subject, p, kind, args ? 2 : 1, &tally, &n_cases);
                 tally_print(mutation_names[kind], &tally);
                 assert_true(tally.mutants > 0 && tally.harmful > 0); /* the oracle is not blind to this kind */
                 tally_add(&all, &tally);

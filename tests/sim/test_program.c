@@ -180,6 +180,36 @@ static void test_json(void **state) {
         json_decref(document);
 }
 
+static void test_cluster_json(void **state) {
+        static const char *const lines[] = {
+                "mi300x:8x8 all_reduce 8K 1M 64M --json",
+                "h200:4x8 barrier 0 --json",
+                "pcie:2s-2rp-split-flat all_gather 1G --json --algorithm rings",
+                "host:3x2 broadcast 1 --json --any-tree",
+                "a100:1x1 all_to_all_v 1M --json",
+                "mi300x:8x8 --nodes 1024 --ranks-per-node 4 gather 1M --json",
+        };
+        json_t *document, *cluster;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+                document = run_json(lines[i]);
+                if (*check_schema(document, "railmux-sim-cluster"))
+                        fail_msg("railmux-sim %s: %s", lines[i], check_schema(document, "railmux-sim-cluster"));
+                cluster = json_object_get(document, "cluster");
+                if (i == 5)
+                        assert_true(json_integer_value(json_object_get(cluster, "nodes")) == 1024 &&
+                                    json_integer_value(json_object_get(cluster, "rails")) == 4);
+                json_decref(document);
+        }
+        assert_int_equal(run("mi300x:8x8 all_reduce 1M"), 0);
+        assert_non_null(strstr(out, "* hierarchical_scatter"));
+        assert_int_equal(run("mi300x:8x8 all_reduce 1M --algorithm two_shot"), 0);
+        assert_non_null(strstr(out, "* two_shot"));
+        assert_int_equal(run("mi300x:8x8 --help"), 0);
+        assert_non_null(strstr(out, "Usage: railmux-sim TOPOLOGY"));
+}
+
 static void test_text(void **state) {
         (void)state;
         assert_int_equal(run("all_reduce --ranks 4 --size 1M --algorithm all"), 0);
@@ -226,6 +256,18 @@ static void test_usage(void **state) {
                 {"all_reduce -o x", "fit only"},
                 {"all_reduce --workers 0", "1 to"},
                 {"all_reduce --nonsense", "wrong option"},
+                {"mi300x:8x8", "an operation is needed"},
+                {"mi300x:8x8 all_reduce", "a size is needed"},
+                {"mi300x:8x8 all_reduce many", "no size"},
+                {"mi300x:8x8 send 1M", "no operation of all ranks"},
+                {"mi300x:8 all_reduce 1M", "8x8"},
+                {"mi300x:8x8 all_reduce 1M --nodes 0", "from 1 to"},
+                {"mi300x:8x8 all_reduce 1M --ranks-per-node 1000", "from 1 to"},
+                {"mi300x:8x8 all_reduce 1M --algorithm best", "unknown algorithm"},
+                {"mi300x:8x8 all_reduce 1M --nonsense", "wrong option"},
+                {"pcie:round all_reduce 1M", "no PCIe fabric"},
+                {"/nowhere.json:x all_reduce 1M", "/nowhere.json"},
+                {"/nowhere.xml all_reduce 1M", "/nowhere.xml"},
         };
 
         (void)state;
@@ -280,10 +322,8 @@ static void test_fit(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_json),
-                cmocka_unit_test(test_text),
-                cmocka_unit_test(test_usage),
-                cmocka_unit_test(test_fit),
+                cmocka_unit_test(test_json),  cmocka_unit_test(test_cluster_json), cmocka_unit_test(test_text),
+                cmocka_unit_test(test_usage), cmocka_unit_test(test_fit),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

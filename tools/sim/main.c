@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "plan/constants.h"
+#include "tools/sim/cluster_run.h"
 #include "tools/sim/measured.h"
 #include "tools/sim/report.h"
 #include "util/cleanup.h"
@@ -166,6 +167,8 @@ int main(int argc, char **argv) {
         struct sim sim;
         int r, status;
 
+        if (argc > 1 && cluster_named(argv[1]))
+                return cluster_run(argc, argv);
         switch (options_parse(argc, argv, &options, error)) {
         case OPTIONS_OK:
                 break;

@@ -21,6 +21,7 @@ static const char *const type_names[RMX_TYPE_COUNT] = {
 
 static const char help_text[] =
         "Usage: railmux-sim OP [option...]\n"
+        "       railmux-sim TOPOLOGY OP SIZE... [option...]   (railmux-sim mi300x:8x8 --help)\n"
         "       railmux-sim choices [option...]\n"
         "       railmux-sim verify OP [option...]\n"
         "       railmux-sim fit [option...] [ALGORITHM=]FILE...\n"
@@ -147,7 +148,7 @@ static int take_algorithm(const char *text, uint32_t *ret_algorithm, char *error
         *ret_algorithm = strcmp(text, "all") == 0 ? OPTIONS_ALGORITHM_ALL : options_algorithm_find(text);
         if (*ret_algorithm != UINT32_MAX || strcmp(text, "all") == 0)
                 return OPTIONS_OK;
-        for (uint32_t i = PLAN_ALGORITHM_NONE + 1; i < PLAN_ALGORITHM_COUNT; i++)
+        for (uint32_t i = PLAN_ALGORITHM_NONE + 1; i < PLAN_HIERARCHICAL; i++) /* those of one node */
                 length += (size_t)snprintf(names + length, sizeof(names) - length, "%s, ", plan_algorithm_name(i));
         return usage(error, "unknown algorithm '%.40s'; use one of: %sall", text, names);
 }

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Closed forms
+ *
+ * N equal nodes with G GPUs each: every carrier does the same, so what one of them moves says it all, and a thousand
+ * nodes take no longer than two. The forms are those of the plans (tests count the plans' steps for as many ranks as
+ * plans can have, and compare): S bytes of count, c = S / G a carrier's shard.
+ *
+ *   time = base + hops * hop + messages beyond hops * message + factor * (rail bytes / rail + local bytes / GPU)
+ *
+ * Inside a node everything is read and written in place: a node's sum of a shard is read from G - 1 others, and a
+ * result written to them.
+ *
+ * Rings. Libraries lay one ring for each way between nodes through all n GPUs, and each ring carries its part of the
+ * data over each of its hops; inside and between nodes at once. They are here to be compared with: what is measured on
+ * fabrics without rails for each GPU was measured with them. The plan "ring" is one such ring.
+ */
+#include "plan/closed.h"
+
+#include <math.h>
+
+#include "ring/ring.h"
+
+struct sizes {
+        double n_nodes, n_gpus, n, bytes, shard;
+        double levels; /* of 2^levels <= nodes */
+        bool more;     /* nodes beyond that, */
+        bool crowded;  /*   more than half as many: two that serve some wait for each other */
+        double depth;  /* of a binary tree of nodes */
+};
+
+static struct sizes sizes_of(const struct cluster *c, double bytes) {
+        struct sizes s = {.n_nodes = c->n_nodes, .n_gpus = c->n_gpus, .bytes = bytes};
+
+        s.n = s.n_nodes * s.n_gpus;
+        s.shard = bytes / s.n_gpus;
+        s.levels = floor(log2(s.n_nodes));
+        s.more = exp2(s.levels) < s.n_nodes;
+        s.crowded = 2 * (s.n_nodes - exp2(s.levels)) > exp2(s.levels);
+        s.depth = s.levels;
+        return s;
+}
+
+/* How many children the node has that has most to send in a tree, its parent counted when `up` also goes there. */
+static double tree_fan(uint32_t n_nodes, bool both) {
+        if (n_nodes < 3)
+                return 1;
+        return both && n_nodes > 4 ? 3 : 2;
+}
+
+/* Hops, messages and bytes between nodes of a carrier. */
+static void set(struct cluster_load *l, double hops, double messages, double bytes, double local) {
+        l->hops = hops;
+        l->messages = messages;
+        l->gpu_bytes = bytes;
+        l->local_bytes = local;
+}
+
+static bool all_reduce(const struct cluster *c, const struct sizes *s, uint32_t algorithm, struct cluster_load *l) {
+        double others = s->n_nodes - 1, local = 2 * (s->n_gpus - 1) * s->shard, far = s->n - s->n_gpus;
+
+        switch (algorithm) {
+        case PLAN_HIERARCHICAL:
+                set(l, 1, others, others * s->shard, local);
+                return true;
+        case PLAN_HIERARCHICAL_SCATTER:
+                set(l, 2, 2 * others, 2 * others / s->n_nodes * s->shard, local);
+                return true;
+        case PLAN_HIERARCHICAL_RING:
+                set(l, 2 * others, 2 * others, 2 * others / s->n_nodes * s->shard, local);
+                return true;
+        case PLAN_HIERARCHICAL_DOUBLING:
+                set(l, s->levels + s->more + s->crowded, s->levels + s->more, (s->levels + s->more) * s->shard, local);
+                return true;
+        case PLAN_HIERARCHICAL_TREE:
+                set(l, 2 * s->depth, tree_fan(c->n_nodes, true), tree_fan(c->n_nodes, true) * s->shard, local);
+                return true;
+        case PLAN_ONE_SHOT:
+                set(l, 1, far, far * s->bytes, (s->n_gpus - 1) * s->bytes);
+                return true;
+        case PLAN_TWO_SHOT:
+                set(l, 2, 2 * far, 2 * far / s->n * s->bytes, 2 * (s->n_gpus - 1) / s->n * s->bytes);
+                return true;
+        default:
+                return false;
+        }
+}
+
+static bool rooted(const struct cluster *c, const struct sizes *s, uint32_t operation, uint32_t algorithm,
+                   struct cluster_load *l) {
+        double others = s->n_nodes - 1, local = 2 * (s->n_gpus - 1) * s->shard;
+        bool blocks = operation == RING_OP_GATHER || operation == RING_OP_SCATTER;
+
+        switch (algorithm) {
+        case PLAN_HIERARCHICAL:
+                if (blocks) /* all of it goes through the root's memory */
+                        set(l, 1, others, others * s->bytes, s->n_nodes * (s->n_gpus - 1) * s->bytes);
+                else
+                        set(l, 1, others, others * s->shard, local);
+                return true;
+        case PLAN_HIERARCHICAL_RING: /* in parts, one behind the other */
+                set(l, others, 1, s->shard, local);
+                return !blocks;
+        case PLAN_HIERARCHICAL_TREE:
+                set(l, s->depth, tree_fan(c->n_nodes, false), tree_fan(c->n_nodes, false) * s->shard, local);
+                return !blocks;
+        case PLAN_DIRECT: /* everything over the root's own rail */
+                set(l, 1, s->n - s->n_gpus, (s->n - s->n_gpus) * s->bytes, (s->n_gpus - 1) * s->bytes);
+                return true;
+        default:
+                return false;
+        }
+}
+
+static bool of_all(const struct sizes *s, uint32_t operation, uint32_t algorithm, struct cluster_load *l) {
+        double others = s->n_nodes - 1, peers = s->n_gpus - 1, far = s->n - s->n_gpus;
+        bool exchange = operation == RING_OP_ALL_TO_ALL || operation == RING_OP_ALL_TO_ALL_V;
+
+        switch (algorithm) {
+        case PLAN_HIERARCHICAL:
+                if (exchange)
+                        set(l, 1, far, far * s->bytes, peers * s->bytes);
+                else
+                        set(l, 1, others, others * s->bytes, s->n_nodes * peers * s->bytes);
+                return true;
+        case PLAN_HIERARCHICAL_RAIL: /* through two slots: the third one waits for a credit, and so on */
+                set(l, 1 + 2 * floor(peers / 2), far, far * s->bytes, s->n_nodes * peers * s->bytes);
+                return operation == RING_OP_ALL_TO_ALL;
+        case PLAN_DIRECT:
+                set(l, 1, far, far * s->bytes, peers * s->bytes);
+                return true;
+        default:
+                return false;
+        }
+}
+
+static bool barrier(const struct sizes *s, uint32_t algorithm, struct cluster_load *l) {
+        set(l, ceil(log2(s->n_nodes)), ceil(log2(s->n_nodes)), 0, 0);
+        return algorithm == PLAN_HIERARCHICAL;
+}
+
+/* One ring through all GPUs for each rail: each hop carries its part of the data. */
+static bool rings(const struct cluster *c, const struct sizes *s, uint32_t operation, struct cluster_load *l) {
+        double hops = s->n_nodes - 1, data;
+
+        switch (operation) {
+        case RING_OP_ALL_REDUCE:
+                data = 2 * (s->n - 1) / s->n * s->bytes;
+                hops *= 2;
+                break;
+        case RING_OP_ALL_GATHER:
+        case RING_OP_REDUCE_SCATTER:
+                data = (s->n - 1) * s->bytes;
+                break;
+        case RING_OP_BROADCAST:
+        case RING_OP_REDUCE:
+                data = s->bytes;
+                break;
+        default:
+                return false;
+        }
+        set(l, hops, hops, data / c->n_rails, data);
+        l->rail_bytes = data / c->n_rails;
+        l->overlapped = true;
+        return true;
+}
+
+int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t algorithm, double bytes,
+                    struct cluster_load *ret_load) {
+        struct sizes s = sizes_of(cluster, bytes);
+        struct cluster_load l = {0};
+        double on_a_rail = ceil(s.n_gpus / cluster->n_rails);
+        bool there = false;
+
+        if (algorithm == CLUSTER_RINGS)
+                there = rings(cluster, &s, operation, &l);
+        else if (operation == RING_OP_ALL_REDUCE)
+                there = all_reduce(cluster, &s, algorithm, &l);
+        else if (plan_operation_rooted(operation))
+                there = rooted(cluster, &s, operation, algorithm, &l);
+        else if (operation == RING_OP_BARRIER)
+                there = barrier(&s, algorithm, &l);
+        else if (operation == RING_OP_ALL_GATHER || operation == RING_OP_REDUCE_SCATTER ||
+                 operation == RING_OP_ALL_TO_ALL || operation == RING_OP_ALL_TO_ALL_V)
+                there = of_all(&s, operation, algorithm, &l);
+        if (!there)
+                return PLAN_E_UNSUPPORTED;
+        if (cluster->n_nodes == 1)
+                l.hops = l.messages = l.gpu_bytes = l.rail_bytes = 0;
+        else if (algorithm == PLAN_DIRECT && plan_operation_rooted(operation))
+                l.rail_bytes = l.gpu_bytes; /* one GPU alone */
+        else if (algorithm != CLUSTER_RINGS)
+                l.rail_bytes = l.gpu_bytes * fmin(on_a_rail, s.n_gpus);
+        *ret_load = l;
+        return PLAN_OK;
+}
+
+double cluster_ns(const struct cluster *cluster, const struct cluster_load *l) {
+        double rail = cluster->factor * l->rail_bytes / cluster->rail_gbs;
+        double local = cluster->factor * l->local_bytes / cluster->gpu_gbs;
+
+        return cluster->base_ns + l->hops * cluster->hop_ns + fmax(l->messages - l->hops, 0) * cluster->message_ns +
+               (l->overlapped ? fmax(rail, local) : rail + local);
+}
+
+double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, double bytes) {
+        struct sizes s = sizes_of(cluster, bytes);
+        double others = s.n_nodes - 1, node;
+
+        switch (operation) {
+        case RING_OP_ALL_REDUCE: /* on the average of all nodes */
+                node = 2 * others / s.n_nodes * bytes;
+                break;
+        case RING_OP_REDUCE:
+        case RING_OP_BROADCAST:
+                node = others > 0 ? bytes : 0;
+                break;
+        case RING_OP_ALL_TO_ALL:
+        case RING_OP_ALL_TO_ALL_V:
+                node = others * s.n_gpus * s.n_gpus * bytes;
+                break;
+        case RING_OP_BARRIER:
+                node = 0;
+                break;
+        default:
+                node = others * s.n_gpus * bytes;
+                break;
+        }
+        return node / (cluster->n_rails * cluster->rail_gbs);
+}
+
+double cluster_bus_gbs(const struct cluster *cluster, uint32_t operation, double bytes, double ns) {
+        double n = (double)cluster->n_nodes * cluster->n_gpus;
+
+        switch (operation) {
+        case RING_OP_ALL_REDUCE:
+                return 2 * (n - 1) / n * bytes / ns;
+        case RING_OP_REDUCE:
+        case RING_OP_BROADCAST:
+                return bytes / ns;
+        case RING_OP_BARRIER:
+                return 0;
+        default:
+                return (n - 1) * bytes / ns;
+        }
+}
+
+bool cluster_algorithm_ordered(uint32_t operation, uint32_t algorithm) {
+        if (algorithm == CLUSTER_RINGS)
+                return false; /* no plan of ours */
+        return !plan_operation_reduces(operation) || algorithm == PLAN_HIERARCHICAL ||
+               algorithm == PLAN_HIERARCHICAL_SCATTER;
+}
+
+const char *cluster_algorithm_name(uint32_t algorithm) {
+        return algorithm == CLUSTER_RINGS ? "rings" : plan_algorithm_name(algorithm);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Closed forms of plans over many equal nodes, for more ranks than plans can have. See closed.c. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "plan/plan.h"
+
+struct cluster {
+        char name[64];
+        uint32_t n_nodes, n_gpus; /* of each node */
+        uint32_t n_rails;         /* of each node, or links that cross between boxes */
+        double gpu_gbs;           /* GB/s, which is bytes per nanosecond: a GPU to all others of its node, each way */
+        double rail_gbs;          /* a rail, each way */
+        double base_ns;           /* a request, with what happens inside nodes */
+        double hop_ns;            /* an exchange between nodes */
+        double message_ns;        /* each message of a rail but those that it waits for */
+        double factor;            /* bytes on wires for each byte of data: 2 where each word has a flag beside it */
+        const char *source;       /* of the constants, for people */
+};
+
+/* Rings of all GPUs, one for each rail, as libraries build them; there is no such plan, see closed.c. */
+#define CLUSTER_RINGS PLAN_ALGORITHM_COUNT
+
+/* What one algorithm asks of the wires; bytes are those of data. */
+struct cluster_load {
+        double hops;        /* exchanges between nodes, one after another */
+        double messages;    /* of the busiest GPU, in one direction, if nothing has to be cut into parts */
+        double gpu_bytes;   /* between nodes, of the busiest GPU, in its busier direction */
+        double rail_bytes;  /* the same of the busiest rail */
+        double local_bytes; /* from or to other GPUs of the node, of the busiest GPU, in its busier direction */
+        bool overlapped;    /* inside and between nodes at once; otherwise one after the other */
+};
+/* bytes: a request's count, as in struct options. PLAN_E_UNSUPPORTED if there is no such thing. */
+int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t algorithm, double bytes,
+                    struct cluster_load *ret_load);
+double cluster_ns(const struct cluster *cluster, const struct cluster_load *load);
+/* Bytes that have to leave or enter the busiest node, whatever the algorithm, over all rails; in nanoseconds. */
+double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, double bytes);
+/* Bus bandwidth in GB/s as nccl-tests count it; 0 for a barrier. */
+double cluster_bus_gbs(const struct cluster *cluster, uint32_t operation, double bytes, double ns);
+/* May it be chosen where results must not depend on sizes? See plan_choose_nodes. */
+bool cluster_algorithm_ordered(uint32_t operation, uint32_t algorithm);
+const char *cluster_algorithm_name(uint32_t algorithm); /* "hierarchical", "rings" */

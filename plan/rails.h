@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * What a plan puts on the wires between nodes. The rail of a chunk is taken to be that of the rank at each end: rank i
+ * of a node (plan_nodes.local) has rail i modulo the number of rails. See rails.c.
+ */
+#include "plan/nodes.h"
+#include "plan/plan.h"
+
+/* What things take between nodes, in nanoseconds; all >= 0. */
+struct plan_net {
+        double hop_ns;       /* one chunk, from flag set to seen on the other node, without its bytes */
+        double ns_per_chunk; /* a chunk or signal on a rail, in either direction: how soon the next one can follow */
+        double ns_per_byte;  /* of a rail, in either direction */
+        uint32_t n_rails;    /* of each node, >= 1 */
+};
+/* TCP on a host; nothing is known of the wires, so these are those of a loopback interface with TLS. */
+void plan_net_host(struct plan_net *net);
+
+/* Of one rank, or of one rail of one node. Bytes are those of data: without lines, heads, and credits, which go in the
+ * other direction, one for each chunk or signal (the fabric may leave some out, as the latest is enough). */
+struct plan_load {
+        uint64_t chunks_out, chunks_in; /* signals included */
+        uint64_t bytes_out, bytes_in;
+};
+
+/* Counts one request exactly, for all ranks whose shapes are alike (vectors: NULL is as much for each pair, `count`).
+ * ret_load[n_ranks]. Plans without nodes load nothing. Takes no longer for a large request than for a small one. */
+void plan_load_ranks(const struct plan *plan, const struct plan_geometry *geometry, const struct plan_shape *shape,
+                     struct plan_load *ret_load);
+/* The same, added up by rail: ret_load[n_nodes * n_rails], node by node. */
+void plan_load_rails(const struct plan *plan, const struct plan_load *ranks, uint32_t n_rails,
+                     struct plan_load *ret_load);

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/* Plans over nodes: what they put on the wires, compared with counting every step of every part; what the model makes
+ * of it, compared with the formulas of each algorithm; and what is chosen. */
+#include <math.h>
+#include <string.h>
+
+#include "plan/cost.h"
+#include "worlds.h"
+
+/* ---- load -------------------------------------------------------------------------------------------------------- */
+static void count_all(const struct plan *plan, const struct plan_geometry *geometry, const struct plan_shape *shape,
+                      struct plan_load *load) {
+        memset(load, 0, PLAN_RANKS_MAX * sizeof(*load));
+        for (uint32_t me = 0; me < plan->n_ranks; me++)
+                for (uint32_t p = 0; p < plan->n_phases; p++) {
+                        const struct plan_phase *phase = &plan->phases[p];
+                        uint64_t parts = plan_phase_parts(plan, phase, geometry, shape, me);
+                        uint32_t steps = plan_phase_steps(plan, phase, shape, me);
+
+                        for (uint64_t i = 0; i < parts * steps; i++) {
+                                struct plan_step step;
+                                uint64_t bytes;
+
+                                if (!plan_step(plan, phase, geometry, shape, me, i / steps, (uint32_t)(i % steps),
+                                               &step))
+                                        continue;
+                                bytes = step.data ? step.length * (step.partial_out ? shape->partial_bytes
+                                                                                    : shape->element_bytes)
+                                                  : 0;
+                                for (uint32_t t = 0; t < step.n_targets; t++) {
+                                        uint32_t to = step.target[t];
+
+                                        if (plan->nodes->node[to] == plan->nodes->node[me])
+                                                continue;
+                                        load[me].chunks_out++;
+                                        load[to].chunks_in++;
+                                        load[me].bytes_out += bytes;
+                                        load[to].bytes_in += bytes;
+                                }
+                        }
+                }
+}
+
+static void test_load(void **state) {
+        static const uint64_t counts[] = {0, 1, 17, 100, 515};
+        const struct plan_geometry geometry = {.part_bytes = 256, .slots = 2};
+        uint64_t ones[PLAN_RANKS_MAX], zeros[PLAN_RANKS_MAX] = {0};
+        const struct plan_vector vector = {ones, zeros, ones, zeros};
+        uint32_t n_plans = 0;
+
+        (void)state;
+        for (uint32_t w = 0; w < N_WORLDS; w++) {
+                struct plan_nodes nodes;
+                uint32_t n = world_nodes(worlds[w].nodes, &nodes);
+                struct plan plan;
+
+                for (uint32_t i = 0; world_plan(&nodes, n, i, &plan); i++, n_plans++)
+                        for (uint32_t k = 0; k < sizeof(counts) / sizeof(counts[0]); k++) {
+                                struct plan_shape shape = {.count = counts[k],
+                                                           .element_bytes = 2,
+                                                           .partial_bytes = 4,
+                                                           .root = plan_operation_rooted(plan.operation) ? k % n : 0};
+                                struct plan_load load[PLAN_RANKS_MAX] = {{0}}, right[PLAN_RANKS_MAX];
+                                struct plan_load rails[PLAN_RANKS_MAX * 2], sum = {0};
+
+                                if (!plan.nodes)
+                                        continue; /* a send */
+                                plan_load_ranks(&plan, &geometry, &shape, load);
+                                for (uint32_t r = 0; r < PLAN_RANKS_MAX; r++)
+                                        ones[r] = counts[k];
+                                shape.vector = plan.operation == RING_OP_ALL_TO_ALL_V ? &vector : NULL;
+                                count_all(&plan, &geometry, &shape, right);
+                                assert_memory_equal(load, right, sizeof(load));
+                                plan_load_rails(&plan, load, 2, rails);
+                                for (uint32_t r = 0; r < 2 * nodes.n_nodes; r++) {
+                                        sum.bytes_out += rails[r].bytes_out;
+                                        sum.bytes_in += rails[r].bytes_in;
+                                        sum.chunks_out += rails[r].chunks_out;
+                                        sum.chunks_in += rails[r].chunks_in;
+                                }
+                                assert_true(sum.bytes_out == sum.bytes_in && sum.chunks_out == sum.chunks_in);
+                                for (uint32_t r = 0; r < n; r++)
+                                        sum.bytes_out -= load[r].bytes_out;
+                                assert_int_equal(sum.bytes_out, 0);
+                        }
+        }
+        print_message("%u plans\n", n_plans);
+}
+
+/* ---- formulas ---------------------------------------------------------------------------------------------------- */
+#define N     4u /* nodes */
+#define G     2u /* ranks of each */
+#define COUNT (UINT64_C(1) << 18)
+#define BYTES ((double)COUNT * 4)
+
+struct formula {
+        uint32_t operation, algorithm;
+        double hops, bytes; /* of the busiest rank, in or out */
+};
+static const struct formula formulas[] = {
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES / G},
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_SCATTER, 2, 2 * BYTES / G *(N - 1) / N},
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_RING, 2 * (N - 1), 2 * BYTES / G *(N - 1) / N},
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_DOUBLING, 2, 2 * BYTES / G},
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_TREE, 4, 3 * BYTES / G}, /* 3 -> 1 -> 0 and back; node 1 has 0 and 3 */
+        {RING_OP_REDUCE, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES / G},
+        {RING_OP_REDUCE, PLAN_HIERARCHICAL_RING, N - 1, BYTES / G},
+        {RING_OP_BROADCAST, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES / G},
+        {RING_OP_BROADCAST, PLAN_HIERARCHICAL_RING, N - 1, BYTES / G},
+        {RING_OP_BROADCAST, PLAN_HIERARCHICAL_TREE, 2, 2 * BYTES / G},
+        {RING_OP_ALL_GATHER, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES},
+        {RING_OP_REDUCE_SCATTER, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES},
+        {RING_OP_ALL_TO_ALL, PLAN_HIERARCHICAL, 1, (N - 1) * G *BYTES},
+        {RING_OP_ALL_TO_ALL, PLAN_HIERARCHICAL_RAIL, 1, (N - 1) * G *BYTES},
+        {RING_OP_ALL_TO_ALL_V, PLAN_HIERARCHICAL, 1, (N - 1) * G *BYTES},
+        {RING_OP_GATHER, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES},
+        {RING_OP_SCATTER, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES},
+};
+
+static void test_formulas(void **state) {
+        /* All work inside the node is free: what is left is the wires. */
+        const struct plan_constants nothing = {.request_ns = 1000, .parallel = 1};
+        const struct plan_net net = {.hop_ns = 5000, .ns_per_chunk = 0, .ns_per_byte = 0.1, .n_rails = G};
+        const struct plan_net one = {.hop_ns = 5000, .ns_per_chunk = 0, .ns_per_byte = 0.1, .n_rails = 1};
+        struct plan_nodes nodes;
+
+        (void)state;
+        world_nodes("aabbccdd", &nodes);
+        for (uint32_t i = 0; i < sizeof(formulas) / sizeof(formulas[0]); i++) {
+                const struct formula *f = &formulas[i];
+                const struct plan_shape shape = {.count = COUNT, .element_bytes = 4, .partial_bytes = 4};
+                struct plan_load load[PLAN_RANKS_MAX];
+                struct plan_geometry geometry;
+                struct plan_model model;
+                struct plan_cost cost, narrow, empty;
+                struct plan plan;
+                double most = 0, want;
+
+                assert_int_equal(plan_build_nodes(f->operation, f->algorithm, N * G, &nodes, &plan), PLAN_OK);
+                plan_geometry_choose(N * G, &geometry);
+                plan_load_ranks(&plan, &geometry, &shape, load);
+                for (uint32_t r = 0; r < N * G; r++)
+                        most = fmax(most, fmax((double)load[r].bytes_out, (double)load[r].bytes_in));
+                if (fabs(most / f->bytes - 1) > 0.001 && f->algorithm != PLAN_HIERARCHICAL_TREE)
+                        fail_msg("%s %s: %.0f bytes instead of %.0f", plan_operation_name(f->operation),
+                                 plan_algorithm_name(f->algorithm), most, f->bytes);
+                assert_int_equal(plan_model_init_net(&model, &plan, &nothing, &net, NULL, 4, 4), 0);
+                plan_model_predict(&model, COUNT, &cost);
+                plan_model_predict(&model, 0, &empty);
+                want = 1000 + f->hops * 5000 + most * 0.1;
+                if (fabs(cost.ns / want - 1) > 0.01 && f->algorithm != PLAN_HIERARCHICAL_TREE)
+                        fail_msg("%s %s: %.0f ns instead of %.0f", plan_operation_name(f->operation),
+                                 plan_algorithm_name(f->algorithm), cost.ns, want);
+                assert_true(fabs(empty.ns - 1000 - f->hops * 5000) < 1);
+                assert_int_equal(plan_model_init_net(&model, &plan, &nothing, &one, NULL, 4, 4), 0);
+                plan_model_predict(&model, COUNT, &narrow);
+                assert_true(narrow.ns > cost.ns); /* all of a node on one rail */
+                assert_true(plan_model_init_net(&model, &plan, &nothing, &(struct plan_net){0}, NULL, 4, 4) ==
+                            PLAN_E_INVALID);
+        }
+}
+
+/* Without wires it is the model of one node. */
+static void test_local(void **state) {
+        struct plan_constants constants;
+        struct plan_model with, without;
+        struct plan_nodes nodes;
+        struct plan_cost a, b;
+        struct plan plan;
+
+        (void)state;
+        plan_constants_host(&constants, 2);
+        world_nodes("aabb", &nodes);
+        assert_int_equal(plan_build_nodes(RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, 4, &nodes, &plan), PLAN_OK);
+        assert_int_equal(plan_model_init_net(&with, &plan, &constants, NULL, NULL, 4, 4), 0);
+        plan.nodes = NULL;
+        assert_int_equal(plan_model_init(&without, &plan, &constants, NULL, 4, 4), 0);
+        plan_model_predict(&with, 10000, &a);
+        plan_model_predict(&without, 10000, &b);
+        assert_true(a.ns > 0 && a.ns == b.ns && a.wire_ns == 0);
+}
+
+/* ---- choice ------------------------------------------------------------------------------------------------------ */
+static uint32_t chosen(const struct plan_choice *choices, uint32_t n, uint32_t operation, uint64_t bytes) {
+        const struct plan_choice *choice = plan_choice_find(choices, n, operation, bytes);
+
+        assert_non_null(choice);
+        return choice->algorithm;
+}
+
+static void test_choice(void **state) {
+        struct plan_choice choices[PLAN_CHOICES_MAX];
+        struct plan_constants constants;
+        struct plan_nodes nodes, one;
+        struct plan_net net;
+        struct plan_over over = {.constants = &constants, .net = &net, .nodes = &nodes, .n_ranks = 16};
+        bool other_tree = false;
+        uint32_t n;
+
+        (void)state;
+        plan_constants_host(&constants, 2);
+        plan_net_host(&net);
+        world_nodes("aabbccddeeffgghh", &nodes);
+        n = plan_choose_nodes(&over, choices);
+        assert_true(n > 0);
+        for (uint32_t i = 0; i < n; i++) { /* all can be built, and reductions have one tree */
+                struct plan plan;
+
+                assert_int_equal(plan_build_nodes(choices[i].operation, choices[i].algorithm, 16, &nodes, &plan), 0);
+                assert_true(plan.tree == PLAN_TREE_NONE || plan.tree == PLAN_TREE_NODE_ORDER);
+        }
+        assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64), PLAN_HIERARCHICAL);
+        assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64 << 20), PLAN_HIERARCHICAL_SCATTER);
+        assert_int_equal(chosen(choices, n, RING_OP_SEND, 64), PLAN_ZERO_COPY);
+        over.any_tree = true;
+        n = plan_choose_nodes(&over, choices);
+        for (uint32_t i = 0; i < n; i++) {
+                struct plan plan;
+
+                assert_int_equal(plan_build_nodes(choices[i].operation, choices[i].algorithm, 16, &nodes, &plan), 0);
+                other_tree = other_tree || (plan.tree != PLAN_TREE_NONE && plan.tree != PLAN_TREE_NODE_ORDER);
+        }
+        assert_true(other_tree);
+        over.any_tree = false;
+        over.operation = RING_OP_ALL_REDUCE;
+        over.algorithm = PLAN_RING;
+        n = plan_choose_nodes(&over, choices);
+        assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64), PLAN_RING);
+        assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 1 << 30), PLAN_RING);
+        over.algorithm = PLAN_ZERO_COPY; /* not over nodes: as if nothing had been asked */
+        n = plan_choose_nodes(&over, choices);
+        assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64), PLAN_HIERARCHICAL);
+        over.n_ranks = 15;
+        assert_int_equal(plan_choose_nodes(&over, choices), 0);
+        over.n_ranks = world_nodes("aaaa", &one);
+        over.nodes = &one;
+        assert_int_equal(plan_choose_nodes(&over, choices), 0);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_load),
+                cmocka_unit_test(test_formulas),
+                cmocka_unit_test(test_local),
+                cmocka_unit_test(test_choice),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

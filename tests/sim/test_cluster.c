@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+/* Clusters: closed forms against counted plans, cuts against fabrics that are written out, predictions against
+ * published measurements (tests/sim/data). */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/cost.h"
+#include "ring/ring.h"
+#include "tests/cmocka_all.h"
+#include "tools/sim/cluster_run.h"
+#include "tools/sim/cut.h"
+#include "util/clock.h"
+
+#define US 1000.0
+
+static struct cluster load(const char *text) {
+        char error[256] = "";
+        struct cluster cluster;
+
+        if (cluster_load(text, &cluster, error, sizeof(error)))
+                fail_msg("%s: %s", text, error);
+        return cluster;
+}
+
+static const struct cluster_choice *find(const struct cluster_look *look, uint32_t algorithm) {
+        for (uint32_t i = 0; i < look->n_choices; i++)
+                if (look->choices[i].algorithm == algorithm)
+                        return &look->choices[i];
+        fail_msg("no algorithm %s", cluster_algorithm_name(algorithm));
+        return NULL;
+}
+
+static double time_of(const struct cluster *cluster, uint32_t operation, uint32_t algorithm, double bytes) {
+        struct cluster_look look;
+
+        cluster_look(cluster, operation, bytes, 0, true, &look);
+        return find(&look, algorithm)->ns;
+}
+
+/* ---- closed forms ------------------------------------------------------------------------------------------------ */
+/* One part holds everything, so that chunks are messages. A chain or tree is told by its busiest rank as well. */
+static void compare(uint32_t operation, uint32_t algorithm, uint32_t n_nodes, uint32_t n_gpus) {
+        static const struct plan_constants nothing = {.parallel = 1};
+        static const struct plan_net unit = {.hop_ns = 1, .n_rails = 1};
+        const struct plan_geometry geometry = {.part_bytes = 1u << 30, .slots = 2};
+        const uint64_t count = UINT64_C(4) * n_nodes * n_nodes * n_gpus * n_gpus; /* no shard is ragged */
+        const struct plan_shape shape = {.count = count, .element_bytes = 4, .partial_bytes = 4};
+        struct cluster cluster = {.n_nodes = n_nodes, .n_gpus = n_gpus, .n_rails = n_gpus};
+        struct plan_load counted[PLAN_RANKS_MAX];
+        double bytes = 0, messages = 0;
+        uint8_t node[PLAN_RANKS_MAX];
+        struct cluster_load closed;
+        struct plan_nodes nodes;
+        struct plan_model model;
+        struct plan_cost cost;
+        struct plan plan;
+
+        for (uint32_t r = 0; r < n_nodes * n_gpus; r++)
+                node[r] = (uint8_t)(r / n_gpus);
+        assert_int_equal(plan_nodes_init(&nodes, n_nodes * n_gpus, node), PLAN_OK);
+        assert_int_equal(plan_build_nodes(operation, algorithm, n_nodes * n_gpus, &nodes, &plan), PLAN_OK);
+        plan_load_ranks(&plan, &geometry, &shape, counted);
+        for (uint32_t r = 0; r < n_nodes * n_gpus; r++) {
+                bytes = fmax(bytes, fmax((double)counted[r].bytes_out, (double)counted[r].bytes_in));
+                messages = fmax(messages, fmax((double)counted[r].chunks_out, (double)counted[r].chunks_in));
+        }
+        assert_int_equal(cluster_load_of(&cluster, operation, algorithm, (double)count * 4, &closed), PLAN_OK);
+        assert_int_equal(plan_model_init_net(&model, &plan, &nothing, &unit, &geometry, 4, 4), 0);
+        plan_model_predict(&model, count, &cost);
+        if (fabs(closed.gpu_bytes - bytes) > 0.5 || fabs(closed.messages - messages) > 0.1 ||
+            fabs(closed.hops - cost.ns) > 0.1)
+                fail_msg("%s %s, %ux%u: %.0f bytes, %.0f messages, %.0f hops; counted %.0f, %.0f, %.0f",
+                         plan_operation_name(operation), plan_algorithm_name(algorithm), n_nodes, n_gpus,
+                         closed.gpu_bytes, closed.messages, closed.hops, bytes, messages, cost.ns);
+}
+
+static void test_closed_forms(void **state) {
+        uint32_t n_compared = 0;
+
+        (void)state;
+        for (uint32_t n_nodes = 2; n_nodes <= 16; n_nodes++)
+                for (uint32_t n_gpus = 1; n_gpus <= 8 && n_nodes * n_gpus <= PLAN_RANKS_MAX; n_gpus++)
+                        for (uint32_t operation = 1; operation < RING_OP_COUNT; operation++)
+                                for (uint32_t a = 1; a < PLAN_ALGORITHM_COUNT; a++) {
+                                        struct cluster cluster = {.n_nodes = 2, .n_gpus = 2, .n_rails = 2};
+                                        struct cluster_load ignored;
+
+                                        if (cluster_load_of(&cluster, operation, a, 1, &ignored))
+                                                continue;
+                                        compare(operation, a, n_nodes, n_gpus);
+                                        n_compared++;
+                                }
+        assert_true(n_compared > 1000);
+        print_message("%u plans counted\n", n_compared);
+}
+
+/* No algorithm is faster than the cut allows. */
+static void test_bound(void **state) {
+        (void)state;
+        for (uint32_t n = 1; n <= 64; n *= 2)
+                for (uint32_t operation = 1; operation < RING_OP_COUNT; operation++) {
+                        struct cluster cluster = load("mi300x:8x8");
+                        struct cluster_look look;
+
+                        cluster.n_nodes = n;
+                        cluster_look(&cluster, operation, 1 << 26, 0, true, &look);
+                        for (uint32_t i = 0; i < look.n_choices; i++)
+                                assert_true(look.choices[i].ns >= look.bound_ns);
+                        if (look.n_choices > 0 && n > 1 && operation != RING_OP_BARRIER)
+                                assert_true(look.bound_ns > 0);
+                }
+}
+
+/* ---- PCIe fabrics ------------------------------------------------------------------------------------------------ */
+static const struct {
+        const char *name;
+        uint32_t cut;
+        double all_gather, all_reduce, broadcast; /* GB/s, 0: not measured */
+} fabrics[] = {
+        {"1s-2rp-std-cascade", 1, 25, 25, 25},  {"1s-1rp-std-cascade", 2, 56, 54, 54},
+        {"2s-2rp-split-flat", 4, 92, 100, 107}, {"1s-2rp-split-cascade", 2, 0, 0, 0},
+        {"2s-2rp-std-flat", 1, 0, 0, 0},
+};
+
+static double rings_gbs(const struct cluster *cluster, uint32_t operation) {
+        double bytes = UINT64_C(1) << 30;
+
+        return cluster_bus_gbs(cluster, operation, bytes, time_of(cluster, operation, CLUSTER_RINGS, bytes));
+}
+
+static void near(const char *what, double predicted, double measured, double most, double *worst) {
+        double error = fabs(predicted / measured - 1);
+
+        print_message("  %-40s %8.2f, measured %8.2f: %5.1f %%\n", what, predicted, measured, 100 * error);
+        assert_true(error <= most);
+        *worst = fmax(*worst, error);
+}
+
+static void test_fabrics(void **state) {
+        double last = 0, worst = 0;
+        char text[256], error[256];
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(fabrics) / sizeof(fabrics[0]); i++) {
+                struct cluster cluster;
+                struct cut_fabric named;
+
+                snprintf(text, sizeof(text), "pcie:%s", fabrics[i].name);
+                cluster = load(text);
+                assert_int_equal(cluster.n_rails, fabrics[i].cut);
+                if (fabrics[i].all_gather == 0)
+                        continue;
+                assert_int_equal(cut_parse(fabrics[i].name, &named, error, sizeof(error)), 0);
+                snprintf(text, sizeof(text), DATA_DIR "/gigaio_topologies.json:%s", fabrics[i].name);
+                assert_int_equal(load(text).n_rails, cut_links(&named));               /* the same as written out */
+                snprintf(text, sizeof(text), FIXTURES "/pci-%s.xml", fabrics[i].name); /* and as a node's graph */
+                assert_int_equal(load(text).n_rails, fabrics[i].cut);
+                assert_int_equal(load(text).n_nodes, 2);
+                assert_int_equal(load(text).n_gpus, 8);
+                assert_true(fabs(load(text).rail_gbs - 27) < 0.1);
+                near(fabrics[i].name, rings_gbs(&cluster, RING_OP_ALL_GATHER), fabrics[i].all_gather, 0.2, &worst);
+                near("  all_reduce", rings_gbs(&cluster, RING_OP_ALL_REDUCE), fabrics[i].all_reduce, 0.2, &worst);
+                near("  broadcast", rings_gbs(&cluster, RING_OP_BROADCAST), fabrics[i].broadcast, 0.2, &worst);
+                assert_true(rings_gbs(&cluster, RING_OP_ALL_REDUCE) > last); /* in the right order */
+                last = rings_gbs(&cluster, RING_OP_ALL_REDUCE);
+        }
+        print_message("PCIe fabrics: at most %.1f %% off; from one constant, 27 GB/s a link\n", 100 * worst);
+}
+
+static void test_fabric_names(void **state) {
+        static const char *const wrong[] = {
+                "",
+                "2s",
+                "2s-2rp",
+                "2s-2rp-split",
+                "2s-2rp-split-flat-",
+                "0s-1rp-std-flat",
+                "1s-0rp-std-flat",
+                "2s-1rp-std-flat",
+                "3s-3rp-split-flat",
+                "2s-2rp-round-flat",
+                "2s-2rp-std-square",
+                "99s-99rp-std-flat",
+        };
+        struct cut_fabric fabric, untouched;
+        char error[256];
+
+        (void)state;
+        memset(&fabric, 0x5a, sizeof(fabric));
+        untouched = fabric;
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                error[0] = 0;
+                assert_int_equal(cut_parse(wrong[i], &fabric, error, sizeof(error)), -EINVAL);
+                assert_true(error[0] != 0);
+        }
+        assert_int_equal(cut_load(DATA_DIR "/gigaio_topologies.json", "no-such", &fabric, error, sizeof(error)),
+                         -EINVAL);
+        assert_non_null(strstr(error, "no-such"));
+        assert_int_equal(cut_load(DATA_DIR "/none.json", "x", &fabric, error, sizeof(error)), -EINVAL);
+        assert_memory_equal(&fabric, &untouched, sizeof(fabric));
+        /* Three boxes in a star: each behind two cards. And one that hangs on one card only. */
+        fabric = (struct cut_fabric){.n_boxes = 3, .n_domains = 1, .cards = {{2}, {2}, {2}}};
+        assert_int_equal(cut_links(&fabric), 2);
+        fabric.cards[1][0] = 1;
+        assert_int_equal(cut_links(&fabric), 1);
+        /* Two domains without a host are no way from one to the other. */
+        fabric = (struct cut_fabric){.n_boxes = 2, .n_domains = 2, .cards = {{2, 0}, {0, 2}}};
+        assert_int_equal(cut_links(&fabric), 0);
+}
+
+/* ---- measurements ------------------------------------------------------------------------------------------------ */
+/* 4 x 8 H200: the latency is what 8 KiB leave; the speeds are nominal. The better one of both configurations. */
+static void test_mscclpp(void **state) {
+        struct cluster cluster = load("h200:4x8");
+        FILE *file = fopen(DATA_DIR "/mscclpp_4node_h200.csv", "re");
+        double bytes, nccl, wide, narrow, worst = 0;
+        char line[128];
+        uint32_t n = 0;
+
+        (void)state;
+        assert_non_null(file);
+        while (fgets(line, sizeof(line), file))
+                if (sscanf(line, "%lf,%lf,%lf,%lf", &bytes, &nccl, &wide, &narrow) == 4) {
+                        snprintf(line, sizeof(line), "MSCCL++ 4x8, %.0f bytes", bytes);
+                        near(line, time_of(&cluster, RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, bytes) / US,
+                             fmin(wide, narrow), n == 0 ? 0.01 : 0.1, &worst);
+                        n++;
+                }
+        fclose(file);
+        assert_int_equal(n, 5);
+        print_message("MSCCL++: fitted on 8 KiB, at most %.1f %% off elsewhere\n", 100 * worst);
+}
+
+/* 4 x 4 A100: latency and speed of a rail are what 8 KiB and 1 MiB leave. */
+static void test_nvrar(void **state) {
+        struct cluster cluster = load("a100:4x4");
+        FILE *file = fopen(DATA_DIR "/nvrar_best_16xA100_bf16.csv", "re");
+        double bytes, us, worst = 0;
+        char line[128];
+        uint32_t n = 0;
+
+        (void)state;
+        assert_non_null(file);
+        while (fgets(line, sizeof(line), file))
+                if (sscanf(line, "%lf,%*f,%*f,%*f,%lf", &bytes, &us) == 2) {
+                        bool fitted = bytes == 8192 || bytes == 1048576;
+
+                        snprintf(line, sizeof(line), "NVRAR 4x4, %.0f bytes", bytes);
+                        near(line, time_of(&cluster, RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_DOUBLING, bytes) / US, us,
+                             fitted ? 0.01 : 0.25, &worst);
+                        n++;
+                }
+        fclose(file);
+        assert_int_equal(n, 6);
+        print_message("NVRAR: fitted on 8 KiB and 1 MiB, at most %.1f %% off elsewhere\n", 100 * worst);
+}
+
+/* ---- choice ------------------------------------------------------------------------------------------------------ */
+static uint32_t chosen(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t algorithm, bool any) {
+        struct cluster_look look;
+
+        cluster_look(cluster, operation, bytes, algorithm, any, &look);
+        return look.chosen < look.n_choices ? look.choices[look.chosen].algorithm : PLAN_ALGORITHM_NONE;
+}
+
+static void test_chosen(void **state) {
+        struct cluster cluster = load("mi300x:8x8");
+
+        (void)state;
+        assert_int_equal(chosen(&cluster, RING_OP_ALL_REDUCE, 8192, 0, false), PLAN_HIERARCHICAL);
+        assert_int_equal(chosen(&cluster, RING_OP_ALL_REDUCE, 1 << 26, 0, false), PLAN_HIERARCHICAL_SCATTER);
+        assert_int_equal(chosen(&cluster, RING_OP_ALL_REDUCE, 8192, PLAN_TWO_SHOT, false), PLAN_TWO_SHOT);
+        assert_int_equal(chosen(&cluster, RING_OP_BARRIER, 0, PLAN_TWO_SHOT, false), PLAN_ALGORITHM_NONE);
+        for (double bytes = 1024; bytes < 1e9; bytes *= 2)
+                assert_int_not_equal(chosen(&cluster, RING_OP_ALL_REDUCE, bytes, 0, true), CLUSTER_RINGS);
+}
+
+/* A thousand nodes take no longer to look at than two. */
+static void test_many(void **state) {
+        struct cluster cluster = load("mi300x:1024x8");
+        uint64_t began = clock_now_ns();
+        struct cluster_look look;
+
+        (void)state;
+        for (uint32_t operation = 1; operation < RING_OP_COUNT; operation++)
+                for (double bytes = 1024; bytes < 1e9; bytes *= 2)
+                        cluster_look(&cluster, operation, bytes, 0, false, &look);
+        assert_true(clock_now_ns() - began < UINT64_C(1000000000));
+        cluster_look(&cluster, RING_OP_ALL_REDUCE, 1 << 20, 0, true, &look);
+        assert_true(find(&look, PLAN_HIERARCHICAL)->ns > find(&look, PLAN_HIERARCHICAL_DOUBLING)->ns);
+}
+
+static void test_names(void **state) {
+        static const char *const wrong[] = {
+                "mi300x:8",     "mi300x:0x8", "mi300x:8x0", "mi300x:8x8x8", "mi300x:", "what:8x8",
+                "h200:99999x8", "h200:2x129", "pcie:",      "none.xml",     ":"};
+        struct cluster cluster;
+        char error[256];
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                error[0] = 0;
+                assert_int_equal(cluster_load(wrong[i], &cluster, error, sizeof(error)), -EINVAL);
+                assert_true(error[0] != 0);
+                assert_true(cluster_named(wrong[i]));
+        }
+        assert_false(cluster_named("all_reduce") || cluster_named("--topology=a:b") || cluster_named("choices"));
+        assert_int_equal(load("host:3x4").n_rails, 1);
+        assert_int_equal(load("h200:3x4").n_rails, 4);
+        assert_string_equal(load("h200:3x4").name, "h200:3x4");
+        cluster = load(FIXTURES "/mi300x-8x8.xml");
+        assert_true(cluster.n_nodes == 2 && cluster.n_gpus == 8 && cluster.n_rails == 8 && cluster.rail_gbs == 50);
+        cluster = load(FIXTURES "/h200-8x8.xml");
+        assert_true(cluster.n_gpus == 8 && cluster.n_rails == 8 && cluster.gpu_gbs < 1000);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_bound),   cmocka_unit_test(test_fabrics),
+                cmocka_unit_test(test_fabric_names), cmocka_unit_test(test_mscclpp), cmocka_unit_test(test_nvrar),
+                cmocka_unit_test(test_chosen),       cmocka_unit_test(test_many),    cmocka_unit_test(test_names),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Kinds of clusters
+ *
+ * The constants of a kind are nominal where hardware has a nominal number, and else taken from as few published points
+ * as there are unknowns; tests/sim/test_cluster.c says which and compares all others.
+ *
+ *   h200    NICs of 400 Gbit/s, NVLink of 450 GB/s each way; data travels with flags, which doubles the bytes. base_ns
+ *           is what 8 KiB of MSCCL++ on 4 x 8 leave.
+ *   a100    one unknown more: what a NIC of 200 Gbit/s really carries in messages of this size. Both from NVRAR on 4 x
+ * 4, 8 KiB and 1 MiB. mi300x  NICs of 400 Gbit/s, seven xGMI links of 48 GB/s; latencies as h200, since none are
+ * published. pcie    boxes of eight MI300X behind x16 links of 27 GB/s. host    processes of one machine and TCP:
+ * plan_net_host().
+ */
+#include "tools/sim/cluster.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/rails.h"
+#include "tools/sim/cut.h"
+#include "tools/sim/node.h"
+#include "topology/rails.h"
+#include "util/cleanup.h"
+
+#define XGMI_GBS         48.0
+#define XGMI_PEERS       7
+#define PCIE_GBS         27.0
+#define PCIE_GBS_NOMINAL 31.5
+#define GPU_GBS_UNSURE   (XGMI_GBS * XGMI_PEERS)
+#define NIC_GBS_UNSURE   50.0
+
+static const struct cluster kinds[] = {
+        {.name = "h200",
+         .gpu_gbs = 450,
+         .rail_gbs = 50,
+         .base_ns = 12553,
+         .hop_ns = 5000,
+         .factor = 2,
+         .source = "nominal speeds; latency of MSCCL++ 4x8, 8 KiB"},
+        {.name = "a100",
+         .gpu_gbs = 300,
+         .rail_gbs = 12.25,
+         .base_ns = 51429,
+         .hop_ns = 5000,
+         .factor = 2,
+         .source = "nominal NVLink; latency and rail of NVRAR 4x4, 8 KiB and 1 MiB"},
+        {.name = "mi300x",
+         .gpu_gbs = GPU_GBS_UNSURE,
+         .rail_gbs = 50,
+         .base_ns = 12553,
+         .hop_ns = 5000,
+         .factor = 2,
+         .source = "nominal speeds; latency as h200"},
+};
+#define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+bool cluster_named(const char *text) {
+        size_t length = strlen(text);
+
+        return text[0] != '-' && (strchr(text, ':') || (length > 4 && strcmp(text + length - 4, ".xml") == 0) ||
+                                  (length > 5 && strcmp(text + length - 5, ".json") == 0));
+}
+
+static int take_shape(const char *name, const char *shape, struct cluster *c, char *ret_error, size_t error_size) {
+        int end = 0;
+
+        if (sscanf(shape, "%5ux%3u%n", &c->n_nodes, &c->n_gpus, &end) != 2 || shape[end] || c->n_nodes < 1 ||
+            c->n_nodes > CLUSTER_NODES_MAX || c->n_gpus < 1 || c->n_gpus > CLUSTER_GPUS_MAX) {
+                snprintf(ret_error, error_size,
+                         "'%.40s' is no shape; write %s:8x8, nodes (at most %u) and GPUs of each (%u)", shape, name,
+                         CLUSTER_NODES_MAX, CLUSTER_GPUS_MAX);
+                return -EINVAL;
+        }
+        c->n_rails = c->n_gpus;
+        return 0;
+}
+
+static void take_links(uint32_t links, struct cluster *c) {
+        c->n_rails = links;
+        c->gpu_gbs = GPU_GBS_UNSURE;
+        c->rail_gbs = PCIE_GBS;
+        c->base_ns = 12553;
+        c->hop_ns = 5000;
+        c->factor = 1;
+        c->source = "x16 links of 27 GB/s, as many as the smallest cut has";
+}
+
+static int take_fabric(const struct cut_fabric *fabric, struct cluster *c, char *ret_error, size_t error_size) {
+        uint32_t links = cut_links(fabric);
+
+        if (links == 0) {
+                snprintf(ret_error, error_size, "nothing joins the boxes of this fabric");
+                return -EINVAL;
+        }
+        c->n_nodes = fabric->n_boxes;
+        c->n_gpus = 8;
+        take_links(links, c);
+        return 0;
+}
+
+static void take_host(struct cluster *c) {
+        struct plan_net net;
+
+        plan_net_host(&net);
+        c->n_rails = net.n_rails;
+        c->gpu_gbs = 50;
+        c->rail_gbs = 1 / net.ns_per_byte;
+        c->base_ns = 2000;
+        c->hop_ns = net.hop_ns;
+        c->message_ns = net.ns_per_chunk;
+        c->factor = 1;
+        c->source = "plan_net_host()";
+}
+
+/* Boxes that PCI joins inside one node count as nodes. What a link carries is less than its speed, as on the fabrics
+ * that were measured. 1: it is so; 0; -ENOMEM. */
+static int take_boxes(const struct topology *topology, struct cluster *c) {
+        uint64_t speed;
+        int links = cut_graph(topology, &c->n_nodes, &c->n_gpus, &speed);
+
+        if (links <= 0)
+                return links;
+        take_links((uint32_t)links, c);
+        if (speed > 0)
+                c->rail_gbs = (double)speed / 1e9 * PCIE_GBS / PCIE_GBS_NOMINAL;
+        return 1;
+}
+
+/* What the graph of a node knows; the rest is as mi300x. */
+static int take_topology(const char *path, struct cluster *c, char *ret_error, size_t error_size) {
+        _cleanup_(topology_freep) struct topology *topology = NULL;
+        struct topology_rails *rails;
+        double speed = 0, most = 0;
+        char text[160] = "";
+        int r = node_load(path, &topology, text, sizeof(text));
+
+        if (r) {
+                snprintf(ret_error, error_size, "%.80s: %s", path, text);
+                return r;
+        }
+        r = take_boxes(topology, c);
+        if (r != 0)
+                return r < 0 ? r : 0;
+        c->n_gpus = topology_count(topology, TOPOLOGY_GPU);
+        if (c->n_gpus < 1) {
+                snprintf(ret_error, error_size, "%s has no GPUs", path);
+                return -EINVAL;
+        }
+        r = topology_rails_new(topology, &rails);
+        if (r)
+                return r;
+        for (uint32_t i = 0; i < rails->n_rails; i++)
+                if (rails->rails[i].n_gpus > 0) {
+                        double gbs = (double)rails->rails[i].bytes_per_second / 1e9;
+
+                        c->n_rails++;
+                        speed = speed == 0 || (gbs > 0 && gbs < speed) ? gbs : speed;
+                }
+        free(rails);
+        for (uint32_t i = 0; i < topology->n_links; i++) { /* of the first GPU to others */
+                const struct topology_link *link = &topology->links[i];
+                uint32_t gpu = topology_find(topology, TOPOLOGY_GPU, 0);
+                uint32_t other = link->a == gpu ? link->b : link->a;
+
+                if ((link->a != gpu && link->b != gpu) || topology->nodes[other].kind != TOPOLOGY_GPU)
+                        continue;
+                if (link->kind == TOPOLOGY_LINK_NVLINK) /* through a switch: each may have all of it */
+                        most = fmax(most, (double)link->bytes_per_second / 1e9);
+                else
+                        most += (double)link->bytes_per_second / 1e9;
+        }
+        c->n_nodes = 2;
+        c->gpu_gbs = most > 0 ? most : GPU_GBS_UNSURE;
+        c->rail_gbs = speed > 0 ? speed : NIC_GBS_UNSURE;
+        c->n_rails = c->n_rails > 0 ? c->n_rails : 1;
+        c->base_ns = 12553;
+        c->hop_ns = 5000;
+        c->factor = 2;
+        c->source = most > 0 && speed > 0 ? "speeds of the file; latency as h200"
+                                          : "speeds of the file and, where it has none, as mi300x";
+        return 0;
+}
+
+static int take_kind(const char *name, const char *shape, struct cluster *c, char *ret_error, size_t error_size) {
+        struct cut_fabric fabric;
+        int r;
+
+        for (size_t i = 0; i < N_KINDS; i++)
+                if (strcmp(kinds[i].name, name) == 0) {
+                        *c = kinds[i];
+                        return take_shape(name, shape, c, ret_error, error_size);
+                }
+        if (strcmp(name, "host") == 0) {
+                r = take_shape(name, shape, c, ret_error, error_size);
+                take_host(c);
+                return r;
+        }
+        if (strcmp(name, "pcie") == 0)
+                r = cut_parse(shape, &fabric, ret_error, error_size);
+        else
+                r = cut_load(name, shape, &fabric, ret_error, error_size);
+        return r ? r : take_fabric(&fabric, c, ret_error, error_size);
+}
+
+int cluster_load(const char *text, struct cluster *ret_cluster, char *ret_error, size_t error_size) {
+        const char *colon = strrchr(text, ':');
+        struct cluster c = {0};
+        char name[256];
+        int r;
+
+        if (colon) {
+                snprintf(name, sizeof(name), "%.*s", (int)(colon - text), text);
+                r = take_kind(name, colon + 1, &c, ret_error, error_size);
+        } else {
+                r = take_topology(text, &c, ret_error, error_size);
+        }
+        if (r)
+                return r;
+        snprintf(c.name, sizeof(c.name), "%s", text);
+        *ret_cluster = c;
+        return 0;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/sim/cluster_run.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/sim/options.h"
+#include "util/parse.h"
+
+enum { EXIT_RIGHT = 0, EXIT_USAGE = 2, EXIT_FAILED = 3 };
+enum { OPT_NODES = 256, OPT_GPUS, OPT_ALGORITHM, OPT_ANY_TREE, OPT_JSON };
+
+#define SIZES_MAX 64u
+
+struct command {
+        struct cluster cluster;
+        uint32_t operation, algorithm;
+        uint64_t sizes[SIZES_MAX];
+        uint32_t n_sizes;
+        bool any_tree, json;
+};
+
+static const char help_text[] =
+        "Usage: railmux-sim TOPOLOGY OP SIZE... [option...]\n"
+        "Shows what a collective takes on many equal nodes, and how its algorithms compare.\n"
+        "\n"
+        "  TOPOLOGY              mi300x:NxG, h200:NxG, a100:NxG or host:NxG: N nodes with G GPUs each;\n"
+        "                        pcie:2s-2rp-split-flat: two boxes of eight on a PCIe fabric of that form;\n"
+        "                        FILE.json:NAME: a PCIe fabric from a file; FILE.xml: a node's topology\n"
+        "  OP                    all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, all_to_all_v,\n"
+        "                        gather, scatter or barrier\n"
+        "  SIZE                  bytes of a request's count; K, M and G are powers of 1024\n"
+        "\n"
+        "      --nodes N         so many nodes\n"
+        "      --ranks-per-node G   so many GPUs of each\n"
+        "      --algorithm NAME  choose this one\n"
+        "      --any-tree        choose also what adds in another order at other sizes\n"
+        "      --json            print JSON (docs/schema/railmux-sim-cluster.json)\n"
+        "  -h, --help            show this text\n";
+
+static const struct option long_options[] = {
+        {"nodes", required_argument, NULL, OPT_NODES},
+        {"ranks-per-node", required_argument, NULL, OPT_GPUS},
+        {"algorithm", required_argument, NULL, OPT_ALGORITHM},
+        {"any-tree", no_argument, NULL, OPT_ANY_TREE},
+        {"json", no_argument, NULL, OPT_JSON},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+};
+
+static int usage(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int usage(char *error, const char *format, ...) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(error, OPTIONS_ERROR_MAX, format, arguments);
+        va_end(arguments);
+        return -EINVAL;
+}
+
+/* ---- the command line -------------------------------------------------------------------------------------------- */
+static int take_number(const char *name, const char *text, uint32_t most, uint32_t *ret_number, char *error) {
+        uint32_t number;
+
+        if (parse_u32(text, &number) || number < 1 || number > most)
+                return usage(error, "%s: '%.40s' is not a number from 1 to %u", name, text, most);
+        *ret_number = number;
+        return 0;
+}
+
+static int take_option(struct command *c, int option, char *error) {
+        bool even = c->cluster.n_rails == c->cluster.n_gpus;
+        int r;
+
+        switch (option) {
+        case OPT_NODES:
+                return take_number("--nodes", optarg, CLUSTER_NODES_MAX, &c->cluster.n_nodes, error);
+        case OPT_GPUS:
+                r = take_number("--ranks-per-node", optarg, CLUSTER_GPUS_MAX, &c->cluster.n_gpus, error);
+                if (!r && even)
+                        c->cluster.n_rails = c->cluster.n_gpus;
+                return r;
+        case OPT_ALGORITHM:
+                c->algorithm = strcmp(optarg, "rings") == 0 ? CLUSTER_RINGS : options_algorithm_find(optarg);
+                return c->algorithm == UINT32_MAX ? usage(error, "unknown algorithm '%.40s'", optarg) : 0;
+        case OPT_ANY_TREE:
+                c->any_tree = true;
+                return 0;
+        case OPT_JSON:
+                c->json = true;
+                return 0;
+        default:
+                return usage(error, "wrong option; see railmux-sim %s --help", c->cluster.name);
+        }
+}
+
+static int take_words(struct command *c, int n, char **words, char *error) {
+        uint64_t size;
+
+        if (n < 1)
+                return usage(error, "an operation is needed, and sizes");
+        c->operation = options_operation_find(words[0]);
+        if (c->operation == UINT32_MAX || plan_operation_p2p(c->operation))
+                return usage(error, "'%.40s' is no operation of all ranks; use all_reduce or the like", words[0]);
+        if (n < 2)
+                return usage(error, "%s: a size is needed, such as 1M", words[0]);
+        for (int i = 1; i < n; i++) {
+                if (c->n_sizes == SIZES_MAX)
+                        return usage(error, "more than %u sizes", SIZES_MAX);
+                if (parse_size(words[i], &size) || size > UINT64_C(1) << 40)
+                        return usage(error, "'%.40s' is no size; write 65536, 64K, 1M or 1G", words[i]);
+                c->sizes[c->n_sizes++] = size;
+        }
+        return 0;
+}
+
+static int command_parse(int argc, char **argv, struct command *c, char *error) {
+        int r = cluster_load(argv[1], &c->cluster, error, OPTIONS_ERROR_MAX), option;
+
+        opterr = 0;
+        optind = 1;
+        while (!r && (option = getopt_long(argc - 1, argv + 1, "h", long_options, NULL)) != -1)
+                r = take_option(c, option, error);
+        return r ? r : take_words(c, argc - 1 - optind, argv + 1 + optind, error);
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
+void cluster_look(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t algorithm, bool any_tree,
+                  struct cluster_look *ret_look) {
+        struct cluster_look look = {.bytes = bytes, .bound_ns = cluster_bound_ns(cluster, operation, bytes)};
+        double best = 0;
+
+        look.chosen = UINT32_MAX;
+        for (uint32_t a = 1; a <= CLUSTER_RINGS; a++) {
+                struct cluster_choice *choice = &look.choices[look.n_choices];
+                bool may = algorithm ? a == algorithm
+                                     : a != CLUSTER_RINGS && (any_tree || cluster_algorithm_ordered(operation, a));
+
+                if (cluster_load_of(cluster, operation, a, bytes, &choice->load))
+                        continue;
+                choice->algorithm = a;
+                choice->ns = cluster_ns(cluster, &choice->load);
+                if (may && (look.chosen == UINT32_MAX || choice->ns < best)) {
+                        look.chosen = look.n_choices;
+                        best = choice->ns;
+                }
+                look.n_choices++;
+        }
+        if (look.chosen == UINT32_MAX)
+                look.chosen = look.n_choices;
+        *ret_look = look;
+}
+
+/* What each link of a GPU to another one of its node carries, if it has one to each. */
+static double link_bytes(const struct cluster *cluster, const struct cluster_load *load) {
+        return cluster->n_gpus > 1 ? load->local_bytes / (cluster->n_gpus - 1) : 0;
+}
+
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+static void print_text(const struct command *c, const struct cluster_look *look) {
+        const struct cluster *m = &c->cluster;
+
+        printf("\n%s, %.0f bytes: the smallest cut around a node is %u rails of %.1f GB/s, which take %.2f us at "
+               "least\n",
+               plan_operation_name(c->operation), look->bytes, m->n_rails, m->rail_gbs, look->bound_ns / 1000);
+        printf("  %-22s %5s %9s %14s %14s %11s %10s\n", "algorithm", "hops", "messages", "bytes/rail", "bytes/link",
+               "us", "bus GB/s");
+        for (uint32_t i = 0; i < look->n_choices; i++) {
+                const struct cluster_choice *choice = &look->choices[i];
+
+                printf("%s %-22s %5.0f %9.0f %14.0f %14.0f %11.2f %10.2f\n", i == look->chosen ? "*" : " ",
+                       cluster_algorithm_name(choice->algorithm), choice->load.hops, choice->load.messages,
+                       choice->load.rail_bytes, link_bytes(m, &choice->load), choice->ns / 1000,
+                       cluster_bus_gbs(m, c->operation, look->bytes, choice->ns));
+        }
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+static json_t *choice_json(const struct command *c, const struct cluster_look *look, uint32_t i) {
+        const struct cluster_choice *choice = &look->choices[i];
+        const struct cluster_load *l = &choice->load;
+
+        return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "algorithm",
+                         cluster_algorithm_name(choice->algorithm), "chosen", i == look->chosen, "hops", l->hops,
+                         "messages", l->messages, "gpu_bytes", l->gpu_bytes, "rail_bytes", l->rail_bytes, "link_bytes",
+                         link_bytes(&c->cluster, l), "us", choice->ns / 1000, "bus_gbs",
+                         cluster_bus_gbs(&c->cluster, c->operation, look->bytes, choice->ns));
+}
+
+static json_t *look_json(const struct command *c, const struct cluster_look *look) {
+        json_t *algorithms = json_array();
+
+        for (uint32_t i = 0; i < look->n_choices; i++)
+                json_array_append_new(algorithms, choice_json(c, look, i));
+        return json_pack("{s:I, s:f, s:f, s:o}", "bytes", (json_int_t)look->bytes, "bound_us", look->bound_ns / 1000,
+                         "bound_bus_gbs",
+                         look->bound_ns > 0 ? cluster_bus_gbs(&c->cluster, c->operation, look->bytes, look->bound_ns)
+                                            : 0.0,
+                         "algorithms", algorithms);
+}
+
+static json_t *command_json(const struct command *c) {
+        const struct cluster *m = &c->cluster;
+        json_t *results = json_array(), *document;
+
+        for (uint32_t i = 0; i < c->n_sizes; i++) {
+                struct cluster_look look;
+
+                cluster_look(m, c->operation, (double)c->sizes[i], c->algorithm, c->any_tree, &look);
+                json_array_append_new(results, look_json(c, &look));
+        }
+        document = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", m->name, "nodes",
+                             (int)m->n_nodes, "gpus", (int)m->n_gpus, "rails", (int)m->n_rails, "rail_gbs", m->rail_gbs,
+                             "gpu_gbs", m->gpu_gbs, "base_ns", m->base_ns, "hop_ns", m->hop_ns, "message_ns",
+                             m->message_ns, "wire_bytes_per_byte", m->factor, "constants", m->source);
+        return json_pack("{s:i, s:o, s:s, s:o}", "version", CLUSTER_RUN_VERSION, "cluster", document, "operation",
+                         plan_operation_name(c->operation), "results", results);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+static int print_json(const struct command *c) {
+        json_t *document = command_json(c);
+        int r = document ? json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : -1;
+
+        json_decref(document);
+        return r == 0 && putchar('\n') != EOF && fflush(stdout) == 0 ? EXIT_RIGHT : EXIT_FAILED;
+}
+
+int cluster_run(int argc, char **argv) {
+        struct command c = {0};
+        char error[OPTIONS_ERROR_MAX] = "";
+        int r;
+
+        for (int i = 2; i < argc; i++)
+                if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+                        fputs(help_text, stdout);
+                        return EXIT_RIGHT;
+                }
+        r = command_parse(argc, argv, &c, error);
+        if (r) {
+                fprintf(stderr, "railmux-sim: %s\n", r == -EINVAL ? error : strerror(-r));
+                return r == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+        }
+        if (c.json)
+                return print_json(&c);
+        printf("%s: %u nodes, each with %u GPUs and %u rails of %.1f GB/s; %.1f GB/s from a GPU to the others (%s)\n",
+               c.cluster.name, c.cluster.n_nodes, c.cluster.n_gpus, c.cluster.n_rails, c.cluster.rail_gbs,
+               c.cluster.gpu_gbs, c.cluster.source);
+        for (uint32_t i = 0; i < c.n_sizes; i++) {
+                struct cluster_look look;
+
+                cluster_look(&c.cluster, c.operation, (double)c.sizes[i], c.algorithm, c.any_tree, &look);
+                print_text(&c, &look);
+        }
+        return fflush(stdout) == 0 ? EXIT_RIGHT : EXIT_FAILED;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* PCIe fabrics that join boxes of GPUs through switches and a host, and how much can cross between boxes. See cut.c. */
+#include <stddef.h>
+#include <stdint.h>
+
+#define CUT_BOXES_MAX   16u
+#define CUT_DOMAINS_MAX 16u
+
+/* Who is cabled to what. All links are alike. */
+struct cut_fabric {
+        uint32_t n_boxes, n_domains;
+        uint32_t cards[CUT_BOXES_MAX][CUT_DOMAINS_MAX]; /* links from a box into a switch domain */
+        uint32_t ports[CUT_DOMAINS_MAX];                /* links from a domain to the host, which joins all domains */
+};
+
+/* From a name: Ns-Mrp-std|split-cascade|flat. N switches, M root ports of the host; std: a box's cards are all in one
+ * domain, split: spread over all of them; cascade: two cards for each box, flat: four. -EINVAL with a sentence. */
+int cut_parse(const char *name, struct cut_fabric *ret_fabric, char *ret_error, size_t error_size);
+/* From a JSON file with "topologies", the one of this name. -EINVAL with a sentence, -ENOMEM. */
+int cut_load(const char *path, const char *name, struct cut_fabric *ret_fabric, char *ret_error, size_t error_size);
+/* Links in the smallest cut between a box and the others, the smallest of all boxes. */
+uint32_t cut_links(const struct cut_fabric *fabric);
+
+struct topology;
+/* A node's graph whose GPUs are in several boxes: sets of equally many that only PCI joins. Returns the links of the
+ * smallest cut between a box and the others, and fills the others with boxes, GPUs of each and bytes per second of the
+ * slowest PCI link; 0: it is not so. -ENOMEM. */
+int cut_graph(const struct topology *topology, uint32_t *ret_boxes, uint32_t *ret_gpus, uint64_t *ret_speed);
