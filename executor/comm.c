@@ -6,7 +6,7 @@
  * other ranks called and queues it at its rank -> a worker runs the rank's requests one after the other through the
  * backend -> when all ranks have finished a sequence it is settled: marks.final is written, then every rank is told.
  *
- * Sends and receives: comm_p2p.c.
+ * Sends and receives: comm_p2p.c. Several nodes: comm_nodes.c; "all ranks" are those of this node here.
  *
  * Locks. The mutex guards queues and sequences and is held for a few dozen instructions. comm_rank.running makes one
  * worker at a time run a rank; it may take the mutex while it holds that flag, never the other way round. The control
@@ -35,6 +35,7 @@
 #include "railmux/railmux.h"
 #include "ring/ring.h"
 #include "topology/place.h"
+#include "util/clock.h"
 #include "util/memfd.h"
 
 void comm_set_error(struct comm *comm, uint32_t status, const char *format, ...) {
@@ -72,7 +73,7 @@ static int comm_get_plans(struct comm *comm, char *error, size_t error_size) {
                 const struct plan_choice *c = &comm->choices[i];
 
                 r = plans_get(&comm->executor->plans, c->operation, c->algorithm, comm->n_ranks, &comm->geometry,
-                              &comm->plans[i], &verdict);
+                              comm->area ? &comm->nodes : NULL, &comm->plans[i], &verdict);
                 if (r < 0)
                         return r;
                 if (r) {
@@ -81,6 +82,9 @@ static int comm_get_plans(struct comm *comm, char *error, size_t error_size) {
                                  verdict.text);
                         return COMM_E_PLAN;
                 }
+                r = comm_nodes_check_plan(comm, comm->plans[i], error, error_size);
+                if (r)
+                        return r;
         }
         return 0;
 }
@@ -127,6 +131,7 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
         comm->n_choices = p->n_choices;
         memcpy(comm->choices, p->choices, p->n_choices * sizeof(p->choices[0]));
         comm->window = p->ring_depth ? p->ring_depth : RING_DEPTH_DEFAULT;
+        comm->doorbell_fd = comm->wake_fd = -1;
         pthread_mutex_init(&comm->mutex, NULL);
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
                 struct comm_rank *rank = &comm->ranks[i];
@@ -137,6 +142,7 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
                 rank->gpu = members[i].gpu;
                 rank->numa = topology_place_of_gpu(executor->place, rank->gpu);
                 rank->left = members[i].left;
+                rank->left_ns = clock_now_ns();
                 rank->last_sequence = members[i].last_sequence;
                 atomic_flag_clear(&rank->running);
         }
@@ -146,6 +152,9 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
                 free(comm);
                 return -ENOMEM;
         }
+        r = comm_nodes_attach(comm, p, members, error, error_size);
+        if (r)
+                goto error;
         r = memfd_map(marks_fd, marks_bytes(comm->n_ranks), 1, 1, &marks);
         if (r < 0)
                 goto error;
@@ -162,8 +171,11 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
         r = comm_p2p_init(comm);
         if (r < 0)
                 goto error;
-        r = executor->ops->comm_new(executor->gpu, comm->n_ranks, &comm->geometry, &comm->gpu);
-        if (r < 0)
+        r = comm_nodes_gpu(comm, error, error_size);
+        if (r)
+                goto error;
+        r = comm_nodes_forsake(comm, error, error_size);
+        if (r)
                 goto error;
         if (!takeover_read(comm->marks, comm->n_ranks, p->epoch, &takeover)) {
                 snprintf(error, error_size, "comm %llu: marks of an unknown version", (unsigned long long)p->id);
@@ -177,7 +189,9 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
                 goto error;
         if (takeover.error || p->code)
                 comm_fail(comm, takeover.error ? takeover.error : ring_status(p->code, p->failed_rank),
-                          "failed before");
+                          comm->area && ring_status_code(takeover.error) == RMX_E_LOST
+                                  ? "the executor of a node ended, which a comm over several nodes does not survive"
+                                  : "failed before");
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
                 struct comm_rank *rank = &comm->ranks[i];
 
@@ -189,7 +203,7 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
                                 r = -ENOMEM;
                                 goto error;
                         }
-                } else if (!rank->left) {
+                } else if (!rank->left && rank->here) {
                         comm_rank_lost(rank);
                 }
         }
@@ -212,6 +226,7 @@ struct comm *comm_detach(struct comm *comm) {
         HASH_DEL(comm->executor->comms, comm);
         if (comm->gpu)
                 comm->executor->ops->comm_free(comm->gpu);
+        comm_nodes_detach(comm);
         memfd_unmap(comm->marks, marks_bytes(comm->n_ranks));
         comm_p2p_deinit(comm);
         free(comm->ops);
@@ -312,9 +327,12 @@ void comm_rank_leave(struct comm_rank *rank, uint32_t last) {
         bool missed;
 
         rank->left = true;
+        rank->left_ns = clock_now_ns();
         rank->last_sequence = last;
         comm_lock(comm);
-        missed = ring_sequence_before(last, comm->highest) || rank->requests || comm_p2p_awaits(comm, rank->index);
+        /* Of a rank elsewhere the last chunk may be under way: comm_nodes_deserted. */
+        missed = ring_sequence_before(last, comm->highest) || rank->requests ||
+                 (rank->here && comm_p2p_awaits(comm, rank->index));
         comm_unlock(comm);
         if (missed)
                 comm_fail(comm, ring_status(RMX_E_PEER_LOST, (int32_t)rank->index), "a rank left before the others");
@@ -347,7 +365,7 @@ bool comm_oldest_wait(struct comm *comm, struct comm_wait *ret_wait) {
                 wait = (struct comm_wait){
                         .operation = op->operation, .sequence = op->sequence, .first_ns = op->first_ns};
                 for (uint32_t i = 0; i < comm->n_ranks; i++)
-                        if (!ring_sequence_before(op->sequence, comm->ranks[i].expected))
+                        if (comm->ranks[i].here && !ring_sequence_before(op->sequence, comm->ranks[i].expected))
                                 wait.missing |= UINT64_C(1) << i;
         }
         if (comm_p2p_oldest_wait(comm, &p2p) && (!wait.operation || p2p.first_ns < wait.first_ns))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* One communicator: its ranks' queues, the sequences in flight, the marks, the sticky error. See comm.c. */
+/* One communicator: its ranks' queues, the sequences in flight, the marks, the sticky error. See comm.c, and
+ * comm_nodes.c for those of which only some ranks are on this node. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -10,8 +11,10 @@
 
 #include "executor/bell.h"
 #include "plan/cost.h"
+#include "plan/nodes.h"
 #include "plan/plan.h"
 #include "ring/marks.h"
+#include "ring/net.h"
 
 struct executor;
 struct session;
@@ -39,6 +42,7 @@ struct comm_rank {
         uint32_t handle;
         uint32_t gpu;
         uint32_t numa;           /* of the GPU */
+        bool here;               /* on this node; those elsewhere never have requests */
         struct session *session; /* NULL: its session is gone, or it is served elsewhere */
 
         _Atomic bool again;      /* somebody found it running: look once more. seq_cst, see comm_rank_run */
@@ -52,7 +56,8 @@ struct comm_rank {
         uint32_t expected;        /* next sequence of a collective */
         bool resync;              /* after a takeover: the first sequence may be any that the marks allow */
         bool left;
-        uint32_t last_sequence; /* if left */
+        uint32_t last_sequence; /* if left, */
+        uint64_t left_ns;       /* and when we heard of it */
 
         UT_hash_handle hh; /* session->ranks by handle */
 };
@@ -68,6 +73,12 @@ struct comm {
         const struct plan *plans[PLAN_CHOICES_MAX]; /* by choice */
         struct gpu_comm *gpu;
         struct marks *marks;
+        uint32_t n_here;         /* ranks on this node: those that `marks` and everything below speak of */
+        struct plan_nodes nodes; /* n_nodes 1: all ranks are here, and the rest is not used */
+        uint32_t node;           /* this one */
+        struct net_area *area;   /* NULL: one node */
+        size_t area_bytes;
+        int doorbell_fd, wake_fd; /* of the fabric, and for us; -1: one node */
 
         _Atomic uint32_t error; /* sticky status or 0; stored release under the mutex, loaded acquire by runners */
         _Atomic bool flush;     /* error set and queues not yet answered */
@@ -111,9 +122,14 @@ struct comm_parameters {
         int32_t failed_rank;
         const struct plan_choice *choices;
         uint32_t n_choices;
+        uint32_t n_nodes; /* 0 or 1: all ranks are here */
+        uint32_t node;    /* this one */
+        /* Over several nodes; the descriptors stay the caller's. */
+        int area_fd, doorbell_fd, wake_fd;
 };
 struct comm_member {
-        struct session *session; /* NULL: gone */
+        struct session *session; /* NULL: gone, or on another node */
+        uint32_t node;
         uint32_t handle;
         uint32_t gpu;
         bool left;
@@ -154,12 +170,24 @@ bool comm_quiet(struct comm *comm);
 bool comm_mismatch_due(struct comm *comm);
 void comm_mismatch_settle(struct comm *comm);
 
+/* Control thread: does a send or receive wait for a rank of another node that we know to have left, since then or
+ * longer? Then, with the write lock: ends the comm. */
+bool comm_nodes_deserted(struct comm *comm, uint64_t since_ns);
+void comm_nodes_desert(struct comm *comm, uint64_t since_ns);
+
+/* Table lock, from workers: all words that fabrics have stored so far (a number that changes); that we go to sleep, to
+ * be followed by a fence and another look at the former; that we are awake. See worker.c. */
+uint32_t comm_nodes_arrivals(const struct executor *executor);
+void comm_nodes_sleep(const struct executor *executor);
+void comm_nodes_awake(const struct executor *executor);
+
 /* What the comm has waited for longest. Mutex held. False if it waits for nothing. */
 struct comm_wait {
         uint32_t operation; /* RING_OP_* */
         uint32_t sequence;  /* of the comm; sends and receives: of the pair */
         uint64_t first_ns;
-        uint64_t missing;        /* bit per rank that has not called */
+        uint64_t missing; /* bit per rank that has not called. Of ranks elsewhere this is not known: sends and receives
+                             name the other side, collectives none of them */
         struct request *request; /* sends and receives: whose; else NULL */
 };
 bool comm_oldest_wait(struct comm *comm, struct comm_wait *ret_wait);

@@ -8,6 +8,8 @@
  * right, and the first rank outside of it is named; without a majority, the one that opened the dispute. Both sides'
  * values are in the sentence.
  *
+ * All this is among the ranks of this node; those of other nodes: comm_nodes.c.
+ *
  * The counts of an all_to_all_v concern two ranks, and so do a send and its receive: there is nobody to ask, and both
  * are named at once.
  */
@@ -167,7 +169,7 @@ uint32_t comm_mismatch_check(struct comm_rank *rank, const struct comm_op *op, c
                 comm->disputed_rank = rank->index;
                 comm->disputed_ns = clock_now_ns();
         }
-        if (!comm->disputed || comm->disputed_sequence != op->sequence || op->n_rung < comm->n_ranks)
+        if (!comm->disputed || comm->disputed_sequence != op->sequence || op->n_rung < comm->n_here)
                 return 0;
         return settle(comm, text, size);
 }

@@ -13,6 +13,9 @@
  * before we have seen the receive's `done`; then the request waits here until whoever runs the receiver comes back,
  * which it does without waiting for anybody.
  *
+ * Between nodes there is the entry of this node's side only, and it is final when the backend is done with it: that of
+ * a send comes after that of its receive, as on one node, but each executor marks its own.
+ *
  * After a takeover each entry has its own outcome. A group with a lost entry is answered as lost, but its other entries
  * are run first (the dead executor may have stopped between two of them), so that nobody waits for them in vain.
  * Meanwhile later sequences of its pairs may become final, and another executor may die; the answer must still be the
@@ -270,14 +273,32 @@ static struct p2p_entry *pair_pop(struct comm_pair *pair, uint32_t side) {
         return entry;
 }
 
+static void pair_count(struct comm *comm, const struct p2p_entry *entry) {
+        const struct gpu_request *gpu = entry_gpu(entry);
+        uint64_t bytes = gpu->shape.count * gpu->shape.element_bytes;
+
+        comm->operations++;
+        comm->bytes += bytes;
+        executor_count(comm->executor, operations, 1);
+        executor_count(comm->executor, bytes, bytes);
+}
+
+/* What is at the head of a pair whose other side is on another node is done. There is no lost range: nothing is taken
+ * over. */
+static void pair_settle_away(struct comm *comm, uint32_t index, uint32_t side) {
+        const struct p2p_entry *entry = pair_pop(&comm->pairs[index], side);
+
+        comm->pairs[index].settled = entry->sequence;
+        comm_mark(comm->marks->pair[index].final, entry->sequence);
+        pair_count(comm, entry);
+}
+
 /* The receive at the head of its pair is done: its sequence is final on both sides. */
 static void pair_settle(struct comm *comm, uint32_t sender, uint32_t receiver) {
         uint32_t index = sender * comm->n_ranks + receiver;
         struct comm_pair *pair = &comm->pairs[index];
         const struct p2p_entry *received = pair_pop(pair, SIDE_RECEIVER);
         struct p2p_entry *sent = pair_pop(pair, SIDE_SENDER);
-        const struct gpu_request *gpu = entry_gpu(received);
-        uint64_t bytes = gpu->shape.count * gpu->shape.element_bytes;
 
         pair->settled = received->sequence;
         if (pair->lost_after != pair->lost_until && !sent->request->result && !received->request->result) {
@@ -286,10 +307,7 @@ static void pair_settle(struct comm *comm, uint32_t sender, uint32_t receiver) {
                 comm_mark(comm->marks->pair[index].lost, (uint64_t)pair->settled << 32 | pair->settled);
         }
         comm_mark(comm->marks->pair[index].final, received->sequence); /* after the range: takeover.c */
-        comm->operations++;
-        comm->bytes += bytes;
-        executor_count(comm->executor, operations, 1);
-        executor_count(comm->executor, bytes, bytes);
+        pair_count(comm, received);
         if (sent->request != received->request)
                 request_answer_if_done(&comm->ranks[sender], sent->request);
 }
@@ -297,9 +315,15 @@ static void pair_settle(struct comm *comm, uint32_t sender, uint32_t receiver) {
 void comm_p2p_moved(struct comm_rank *rank, struct request *request, bool done) {
         for (uint32_t i = 0; i < request->n_run; i++) {
                 const struct p2p_entry *entry = &request->entries[i];
+                struct comm *comm = rank->comm;
 
-                if (entry->open && !entry->sends && request->gpu[i].done)
-                        pair_settle(rank->comm, entry->peer, rank->index);
+                if (!entry->open || !request->gpu[i].done)
+                        continue;
+                if (!comm->ranks[entry->peer].here)
+                        pair_settle_away(comm, pair_index(comm, rank->index, entry->peer, entry->sends),
+                                         entry_side(entry));
+                else if (!entry->sends)
+                        pair_settle(comm, entry->peer, rank->index);
         }
         request->ran = done;
         request_answer_if_done(rank, request);
@@ -335,6 +359,22 @@ bool comm_p2p_awaits(const struct comm *comm, uint32_t rank) {
                     pair_waits(&comm->pairs[rank * comm->n_ranks + other], SIDE_RECEIVER))
                         return true;
         return false;
+}
+
+const struct p2p_entry *comm_p2p_deserted(const struct comm *comm, uint64_t since_ns) {
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                const struct request *request;
+
+                DL_FOREACH(comm->ranks[r].requests, request)
+                for (uint32_t i = 0; request_p2p(request) && i < request->n_run; i++) {
+                        const struct p2p_entry *entry = &request->entries[i];
+                        const struct comm_rank *peer = &comm->ranks[entry->peer];
+
+                        if (entry->open && peer->left && !peer->here && peer->left_ns <= since_ns)
+                                return entry;
+                }
+        }
+        return NULL;
 }
 
 bool comm_p2p_oldest_wait(struct comm *comm, struct comm_wait *ret_wait) {

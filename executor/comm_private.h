@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* What the files of a communicator share: comm.c (life), comm_ring.c (requests come in), comm_run.c (and are worked
- * on), comm_p2p.c (sends and receives). */
+ * on), comm_p2p.c (sends and receives), comm_nodes.c (several nodes). */
 #include "executor/comm.h"
 #include "executor/takeover.h"
 
@@ -33,6 +33,20 @@ const struct plan *comm_plan(const struct comm *comm, uint32_t operation, uint64
 uint32_t comm_mismatch_check(struct comm_rank *rank, const struct comm_op *op, const struct request *request,
                              char *text, size_t size);
 
+/* ---- comm_nodes.c ------------------------------------------------------------------------------------------------ */
+/* Which ranks are here; maps the area. 0, -errno or COMM_E_INVALID with a text. */
+int comm_nodes_attach(struct comm *comm, const struct comm_parameters *p, const struct comm_member *members,
+                      char *error, size_t error_size);
+void comm_nodes_detach(struct comm *comm);
+/* The backend's communicator. The same errors. */
+int comm_nodes_gpu(struct comm *comm, char *error, size_t error_size);
+/* Does the plan leave the memory of other nodes alone? 0 or COMM_E_PLAN with a text. */
+int comm_nodes_check_plan(const struct comm *comm, const struct plan *plan, char *error, size_t error_size);
+/* Before takeover_read: what another executor has served over several nodes is lost. The same errors. */
+int comm_nodes_forsake(struct comm *comm, char *error, size_t error_size);
+/* Read lock: the backend got a chunk of another call for the rank, which it was running. */
+void comm_nodes_mismatch(struct comm_rank *rank);
+
 /* ---- comm_p2p.c: all with the mutex held ------------------------------------------------------------------------- */
 int comm_p2p_init(struct comm *comm);
 void comm_p2p_deinit(struct comm *comm);
@@ -46,6 +60,8 @@ void comm_p2p_ring(struct comm_rank *rank, struct request *request);
 void comm_p2p_moved(struct comm_rank *rank, struct request *request, bool done);
 /* Forgets all that is open: the comm has failed. */
 void comm_p2p_clear(struct comm *comm);
+/* One that is open with a rank of another node that left at that time or before; NULL: none. */
+const struct p2p_entry *comm_p2p_deserted(const struct comm *comm, uint64_t since_ns);
 /* Does another rank's request name this rank in a call that it has not made? */
 bool comm_p2p_awaits(const struct comm *comm, uint32_t rank);
 /* Fills in what the oldest open request waits for; false if there is none. */

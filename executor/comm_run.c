@@ -36,7 +36,9 @@ static void comm_settle(struct comm *comm, struct comm_op *op) {
         }
         comm_mark(comm->marks->final, sequence); /* after the range: takeover.c */
         for (uint32_t i = 0; i < comm->n_ranks; i++)
-                comm_answer(&comm->ranks[i], comm_rank_first_collective(&comm->ranks[i]), ring_status(RMX_OK, -1));
+                if (comm->ranks[i].here)
+                        comm_answer(&comm->ranks[i], comm_rank_first_collective(&comm->ranks[i]),
+                                    ring_status(RMX_OK, -1));
 }
 
 static bool comm_rank_take(struct comm_rank *rank) {
@@ -104,7 +106,7 @@ static void comm_rank_moved(struct comm_rank *rank, bool done) {
                 comm_p2p_moved(rank, request, done);
         } else {
                 op = &comm->ops[request->sequence & (comm->window - 1)];
-                if (++op->n_done == comm->n_ranks)
+                if (++op->n_done == comm->n_here)
                         comm_settle(comm, op);
         }
         comm_unlock(comm);
@@ -128,7 +130,9 @@ static bool comm_rank_run(struct comm_rank *rank, uint64_t *bytes) {
                 in_hand += request_bytes(rank->current);
                 r = comm->executor->ops->progress(comm->gpu, rank->index, COMM_STEP_BYTES);
                 moved = moved || r != GPU_IDLE;
-                if (r != GPU_IDLE)
+                if (r == GPU_MISMATCH)
+                        comm_nodes_mismatch(rank);
+                else if (r != GPU_IDLE)
                         comm_rank_moved(rank, r == GPU_DONE);
                 if (r != GPU_DONE)
                         break;

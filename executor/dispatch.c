@@ -63,6 +63,10 @@ static void call_buffer(struct executor *executor, const Railmux__Executor__Buff
         result_errno(result, session_buffer_import(session, m->buffer, m->bytes, fds[0]), "importing a buffer");
 }
 
+static bool here(const Railmux__Executor__CommAttach *m, const Railmux__Executor__Member *member) {
+        return m->n_nodes <= 1 || member->node == m->node;
+}
+
 static void call_comm(struct executor *executor, const Railmux__Executor__CommAttach *m, int *fds, unsigned int n_fds,
                       struct dispatch_result *result) {
         struct plan_choice choices[PLAN_CHOICES_MAX];
@@ -77,7 +81,10 @@ static void call_comm(struct executor *executor, const Railmux__Executor__CommAt
                 .code = m->code,
                 .failed_rank = m->failed_rank,
                 .choices = choices,
+                .n_nodes = m->n_nodes,
+                .node = m->node,
         };
+        unsigned int n_wanted = m->n_nodes > 1 ? 4 : 1;
         struct comm *comm = comm_find(executor, m->comm);
         int r;
 
@@ -85,9 +92,19 @@ static void call_comm(struct executor *executor, const Railmux__Executor__CommAt
                 result->epoch = comm->epoch;
                 return;
         }
-        if (n_fds != 1 || m->n_members != m->n_ranks || m->n_members > PLAN_RANKS_MAX ||
-            m->n_choices > PLAN_CHOICES_MAX || m->ring_depth > RING_DEPTH_MAX ||
-            (m->ring_depth & (m->ring_depth - 1))) {
+        if (n_fds != n_wanted) {
+                snprintf(result->message, sizeof(result->message),
+                         "comm_attach over %u nodes needs %u file descriptors, not %u", m->n_nodes, n_wanted, n_fds);
+                result->code = RMX_E_INVALID;
+                return;
+        }
+        if (m->n_nodes > 1) {
+                p.area_fd = fds[1];
+                p.doorbell_fd = fds[2];
+                p.wake_fd = fds[3];
+        }
+        if (m->n_members != m->n_ranks || m->n_members > PLAN_RANKS_MAX || m->n_choices > PLAN_CHOICES_MAX ||
+            m->ring_depth > RING_DEPTH_MAX || (m->ring_depth & (m->ring_depth - 1))) {
                 result_set(result, RMX_E_INVALID, "comm_attach out of bounds");
                 return;
         }
@@ -101,7 +118,8 @@ static void call_comm(struct executor *executor, const Railmux__Executor__CommAt
                 const Railmux__Executor__Member *member = m->members[i];
 
                 members[i] = (struct comm_member){
-                        .session = member->left ? NULL : session_find(executor, member->session),
+                        .session = member->left || !here(m, member) ? NULL : session_find(executor, member->session),
+                        .node = member->node,
                         .handle = member->handle,
                         .gpu = member->gpu,
                         .left = member->left,
@@ -121,12 +139,21 @@ static void call_comm(struct executor *executor, const Railmux__Executor__CommAt
  * it. Errors show again, and are reported, when the comm is attached. */
 static void prepare_plans(struct executor *executor, const Railmux__Executor__CommAttach *m) {
         const struct plan_geometry geometry = {m->part_bytes, m->slots};
+        uint8_t node[PLAN_RANKS_MAX] = {0};
         struct plan_verdict verdict;
+        struct plan_nodes nodes;
         const struct plan *plan;
+
+        if (m->n_members != m->n_ranks || m->n_ranks > PLAN_RANKS_MAX)
+                return;
+        for (size_t i = 0; i < m->n_members; i++)
+                node[i] = m->members[i]->node < PLAN_RANKS_MAX ? (uint8_t)m->members[i]->node : UINT8_MAX;
+        if (m->n_nodes > 1 && plan_nodes_init(&nodes, m->n_ranks, node))
+                return;
 
         for (size_t i = 0; i < m->n_choices; i++)
                 if (plans_get(&executor->plans, m->choices[i]->operation, m->choices[i]->algorithm, m->n_ranks,
-                              &geometry, &plan, &verdict))
+                              &geometry, m->n_nodes > 1 ? &nodes : NULL, &plan, &verdict))
                         return;
 }
 

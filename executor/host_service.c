@@ -8,6 +8,7 @@
 #include "executor/executor.h"
 #include "executor/report.h"
 #include "executor/worker.h"
+#include "util/clock.h"
 
 static void host_hello(void *object, Railmux__Executor__Hello *hello) {
         struct host_service *host = object;
@@ -59,11 +60,18 @@ static void host_call(void *object, const Railmux__Executor__Message *message, i
 static void host_check(void *object) {
         struct executor *executor = ((struct host_service *)object)->executor;
 
+        uint64_t now_ns = clock_now_ns(), since_ns = now_ns > executor->stall_ns ? now_ns - executor->stall_ns : 0;
+
         for (struct comm *comm = executor->comms; comm; comm = comm->hh.next) {
-                if (!comm_mismatch_due(comm))
+                bool mismatch = comm_mismatch_due(comm);
+
+                if (!mismatch && !comm_nodes_deserted(comm, since_ns))
                         continue;
                 pthread_rwlock_wrlock(&executor->tables);
-                comm_mismatch_settle(comm);
+                if (mismatch)
+                        comm_mismatch_settle(comm);
+                else
+                        comm_nodes_desert(comm, since_ns);
                 pthread_rwlock_unlock(&executor->tables);
         }
 }

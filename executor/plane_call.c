@@ -325,6 +325,10 @@ static void call_comm(struct plane_executor *executor, const Railmux__Executor__
                 result_set(result, RMX_E_INVALID, "comm_attach out of bounds");
                 return;
         }
+        if (m->n_nodes > 1) {
+                result_set(result, RMX_E_UNSUPPORTED, "a communicator over several nodes is for the host backend");
+                return;
+        }
         comm = calloc(1, sizeof(*comm) + m->n_ranks * sizeof(comm->ranks[0]));
         if (comm) {
                 comm->id = m->comm;

@@ -13,6 +13,12 @@
  * are never read: every write is an edge, whatever the counter or the flags that a client may have changed on the
  * shared file description.
  *
+ * What comes from other nodes is announced in the same way. The fabric stores a word, counts it in the area
+ * (`arrivals`), fences, and looks whether we sleep. A worker notes the sum of these counts before a round; the one that
+ * goes to sleep last says so in every area, fences, and compares. What came before the note was seen in the round (or
+ * by the worker that held the rank at that time, which is awake), and what came later has changed the sum. Comms come
+ * and go only with a kick.
+ *
  * A worker that wakes clears need_wake again, so clients of a busy executor make no system call.
  *
  * More workers are woken only when a round had much data in hand: for small requests a second thread costs more than it
@@ -45,7 +51,8 @@
 struct worker {
         struct worker_pool *pool;
         uint32_t index;
-        uint32_t numa; /* node that it works for first, and stays on if there are several */
+        uint32_t numa;     /* node that it works for first, and stays on if there are several */
+        uint32_t arrivals; /* from other nodes, before the last round */
         pthread_t thread;
 };
 
@@ -72,6 +79,8 @@ static bool worker_round(struct worker *worker, uint64_t *ret_bytes) {
 
         for (uint32_t i = 0;; i++) {
                 pthread_rwlock_rdlock(&executor->tables);
+                if (i == 0)
+                        worker->arrivals = comm_nodes_arrivals(executor);
                 if (i >= executor->n_bells) {
                         pthread_rwlock_unlock(&executor->tables);
                         break;
@@ -95,8 +104,9 @@ static bool worker_round(struct worker *worker, uint64_t *ret_bytes) {
         return moved;
 }
 
-/* Sets need_wake everywhere; true if a line was there after all. */
-static bool worker_announce_sleep(struct executor *executor) {
+/* Sets need_wake everywhere; true if a line or something from another node was there after all. */
+static bool worker_announce_sleep(const struct worker *worker) {
+        struct executor *executor = worker->pool->executor;
         bool found = false;
 
         pthread_rwlock_rdlock(&executor->tables);
@@ -105,6 +115,9 @@ static bool worker_announce_sleep(struct executor *executor) {
         /* While draining, lines that stay in their rings on purpose are no reason to stay awake. */
         if (atomic_load_explicit(&executor->draining, memory_order_relaxed)) /* ordered by the table lock */
                 found = false;
+        comm_nodes_sleep(executor);
+        ring_consumer_fence(); /* with net_area_wake_executor */
+        found |= comm_nodes_arrivals(executor) != worker->arrivals;
         pthread_rwlock_unlock(&executor->tables);
         return found;
 }
@@ -113,6 +126,7 @@ static void worker_announce_awake(struct executor *executor) {
         pthread_rwlock_rdlock(&executor->tables);
         for (uint32_t i = 0; i < executor->n_bells; i++)
                 ring_consumer_awake(&executor->bells[i]->consumer);
+        comm_nodes_awake(executor);
         pthread_rwlock_unlock(&executor->tables);
 }
 
@@ -121,7 +135,7 @@ static void worker_sleep(struct worker *worker) {
         struct epoll_event events[16];
 
         /* seq_cst, with the fetch_add below: exactly one worker sees itself as the last */
-        if (atomic_fetch_sub(&pool->awake, 1) == 1 && worker_announce_sleep(pool->executor)) {
+        if (atomic_fetch_sub(&pool->awake, 1) == 1 && worker_announce_sleep(worker)) {
                 atomic_fetch_add(&pool->awake, 1); /* with the fetch_sub above */
                 worker_announce_awake(pool->executor);
                 return;

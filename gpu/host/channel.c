@@ -21,12 +21,12 @@
  * Only a slot that was never written could mislead, by its flag 0, if counting started shortly before 0; tests that do
  * that set the flags too.
  *
- * Memory. One anonymous mapping per communicator: all credits, a line each; all slots, a line each for the flag and
- * what fits beside it; then the data of the slots, region by region. The kernel backs a page when it is first touched.
- * Signals and chunks of a few bytes stay in the lines of the slots, which lie close together: one line goes from source
- * to destination per chunk, and a barrier of 64 ranks does not walk through as many pages as it has flags. A slot's
- * data has an empty line behind it; otherwise the n sources of a reduction would lie a power of two apart and compete
- * for the same cache sets.
+ * Memory. One anonymous mapping per communicator (over several nodes: part of a net area): all credits, a line each;
+ * all slots, a line each for the flag and what fits beside it; then the data of the slots, region by region. The kernel
+ * backs a page when it is first touched. Signals and chunks of a few bytes stay in the lines of the slots, which lie
+ * close together: one line goes from source to destination per chunk, and a barrier of 64 ranks does not walk through
+ * as many pages as it has flags. A slot's data has an empty line behind it; otherwise the n sources of a reduction
+ * would lie a power of two apart and compete for the same cache sets.
  */
 #include "gpu/host/channel.h"
 
@@ -44,7 +44,7 @@ static bool set_add(struct channel_set *set, size_t n, size_t stride, size_t *re
         return true;
 }
 
-static bool set_layout(struct channel_set *set, const struct plan_geometry *geometry) {
+static bool set_layout(struct channel_set *set, const struct plan_geometry *geometry, bool net) {
         size_t n_channels = (size_t)PLAN_REGIONS_MAX * set->n_ranks * set->n_ranks, n_slots, credit_offset;
         uint64_t n_rank_slots = (uint64_t)set->n_slots * (set->n_ranks - 1) + set->n_self_slots;
 
@@ -56,7 +56,8 @@ static bool set_layout(struct channel_set *set, const struct plan_geometry *geom
             !set_add(set, PLAN_REGIONS_MAX * n_slots, sizeof(struct channel_slot), &set->slot_offset))
                 return false;
         for (uint32_t region = 0; region < PLAN_REGIONS_MAX; region++) {
-                set->slot_bytes[region] = plan_slot_bytes(geometry, region);
+                set->slot_bytes[region] = net && region == CHANNEL_REGION_SENDS ? geometry->part_bytes
+                                                                                : plan_slot_bytes(geometry, region);
                 set->data_stride[region] = (size_t)set->slot_bytes[region] + CHANNEL_LINE;
                 if (!set_add(set, n_slots, set->data_stride[region], &set->data_offset[region]))
                         return false;
@@ -64,9 +65,9 @@ static bool set_layout(struct channel_set *set, const struct plan_geometry *geom
         return true;
 }
 
-int channel_set_init(struct channel_set *set, uint32_t n_ranks, const struct plan_geometry *geometry) {
+/* Everything but the memory. */
+static int set_describe(uint32_t n_ranks, const struct plan_geometry *geometry, bool net, struct channel_set *ret_set) {
         struct channel_set s = CHANNEL_SET_NULL;
-        void *memory;
 
         if (n_ranks < 1 || n_ranks > PLAN_RANKS_MAX || geometry->slots < 1 || geometry->part_bytes < CHANNEL_LINE ||
             geometry->part_bytes % CHANNEL_LINE != 0)
@@ -74,9 +75,20 @@ int channel_set_init(struct channel_set *set, uint32_t n_ranks, const struct pla
         s.n_ranks = n_ranks;
         s.n_slots = plan_channel_slots(geometry, n_ranks, false);
         s.n_self_slots = plan_channel_slots(geometry, n_ranks, true);
-        if (!set_layout(&s, geometry))
+        if (!set_layout(&s, geometry, net))
                 return -EOVERFLOW;
+        *ret_set = s;
+        return 0;
+}
 
+int channel_set_init(struct channel_set *set, uint32_t n_ranks, const struct plan_geometry *geometry) {
+        struct channel_set s;
+        void *memory;
+        int r;
+
+        r = set_describe(n_ranks, geometry, false, &s);
+        if (r < 0)
+                return r;
         memory = mmap(NULL, s.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED)
                 return -ENOMEM;
@@ -87,8 +99,35 @@ int channel_set_init(struct channel_set *set, uint32_t n_ranks, const struct pla
         return 0;
 }
 
+int channel_set_init_net(struct channel_set *set, uint32_t n_ranks, const struct plan_geometry *geometry, void *memory,
+                         size_t size) {
+        struct channel_set s;
+        int r;
+
+        r = set_describe(n_ranks, geometry, true, &s);
+        if (r < 0)
+                return r;
+        if (s.size != size || (uintptr_t)memory % CHANNEL_LINE != 0)
+                return -EINVAL;
+        s.memory = memory;
+        s.borrowed = true;
+        *set = s;
+        return 0;
+}
+
+int channel_set_net_bytes(uint32_t n_ranks, const struct plan_geometry *geometry, size_t *ret_size) {
+        struct channel_set s;
+        int r;
+
+        r = set_describe(n_ranks, geometry, true, &s);
+        if (r < 0)
+                return r;
+        *ret_size = s.size;
+        return 0;
+}
+
 void channel_set_deinit(struct channel_set *set) {
-        if (set->memory)
+        if (set->memory && !set->borrowed)
                 munmap(set->memory, set->size);
         *set = (struct channel_set)CHANNEL_SET_NULL;
 }

@@ -15,6 +15,7 @@
 /* What both ends look at; the slot's larger place for data is elsewhere. */
 struct channel_slot {
         _Alignas(CHANNEL_LINE) _Atomic uint32_t flag; /* number of the chunk in the slot; written by the source */
+        uint32_t signature; /* between nodes: of the call that the chunk belongs to; see net.c */
         _Alignas(8) unsigned char small[CHANNEL_SMALL_BYTES];
 };
 _Static_assert(sizeof(struct channel_slot) == CHANNEL_LINE, "a flag and a small chunk share a line");
@@ -33,6 +34,7 @@ struct channel_end {
 struct channel_set {
         unsigned char *memory;
         size_t size;
+        bool borrowed;                        /* the memory is somebody else's */
         size_t slot_offset;                   /* the credits come first, then all slots */
         size_t data_offset[PLAN_REGIONS_MAX]; /* then each region's data */
         size_t data_stride[PLAN_REGIONS_MAX]; /* bytes from slot to slot */
@@ -52,8 +54,16 @@ struct channel_id {
         uint32_t destination;
 };
 
+/* Over several nodes: the region that carries the data of sends, where elsewhere it has signals only. */
+#define CHANNEL_REGION_SENDS PLAN_REGIONS_DATA
+
 /* 0, -EINVAL, -EOVERFLOW or -ENOMEM. Takes address space; memory only for what is used. */
 int channel_set_init(struct channel_set *set, uint32_t n_ranks, const struct plan_geometry *geometry);
+/* The same over several nodes, in zeroed memory of the caller's, aligned to a line, of exactly channel_set_net_bytes().
+ * All nodes have the same offsets. 0, -EINVAL, -EOVERFLOW. */
+int channel_set_init_net(struct channel_set *set, uint32_t n_ranks, const struct plan_geometry *geometry, void *memory,
+                         size_t size);
+int channel_set_net_bytes(uint32_t n_ranks, const struct plan_geometry *geometry, size_t *ret_size);
 void channel_set_deinit(struct channel_set *set);
 /* For tests: every counter of a set never used before starts at `start`; the ends must have the same count and `seen`.
  */

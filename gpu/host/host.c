@@ -9,11 +9,15 @@
  *
  * The kernels are looked up once, since asking the processor what it is can be slow.
  *
+ * A communicator over several nodes has its staging in a net area of the caller's, and channels to other nodes that a
+ * fabric serves (net.c). Its ranks elsewhere have a place here that is never used, so that all are found by number.
+ *
  * A communicator may be freed in any state. Requests that were not finished are forgotten with it, since nothing
  * outside the communicator refers to them.
  */
 #include "gpu/host/host.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +35,7 @@ struct gpu_comm {
         struct plan_geometry geometry;
         struct interpret_kernels kernels;
         struct channel_set set;
+        struct host_net net;         /* over several nodes */
         struct interpret_work *work; /* 2 * n_ranks of each rank */
         struct interpret_rank ranks[];
 };
@@ -81,8 +86,23 @@ static struct gpu_comm *host_comm_free(struct gpu_comm *comm) {
         return NULL;
 }
 
-int host_comm_new_at(struct gpu *gpu, uint32_t n_ranks, const struct plan_geometry *geometry, uint32_t start,
-                     struct gpu_comm **ret_comm) {
+/* `where`: NULL if all ranks are here. */
+static int comm_init_channels(struct gpu_comm *comm, uint32_t n_ranks, const struct gpu_net *where) {
+        unsigned char *area;
+        int r;
+
+        if (!where)
+                return channel_set_init(&comm->set, n_ranks, &comm->geometry);
+        r = host_net_init(&comm->net, n_ranks, &comm->geometry, where);
+        if (r < 0)
+                return r;
+        area = (unsigned char *)where->area;
+        return channel_set_init_net(&comm->set, n_ranks, &comm->geometry, area + where->area->memory_offset,
+                                    where->area->memory_bytes);
+}
+
+int host_comm_new_at(struct gpu *gpu, uint32_t n_ranks, const struct plan_geometry *geometry,
+                     const struct gpu_net *where, uint32_t start, struct gpu_comm **ret_comm) {
         struct gpu_comm *comm;
         uint32_t n_lanes = 2 * n_ranks;
         int r;
@@ -95,8 +115,9 @@ int host_comm_new_at(struct gpu *gpu, uint32_t n_ranks, const struct plan_geomet
         comm->geometry = *geometry;
         comm->kernels = gpu->kernels;
         comm->set = (struct channel_set)CHANNEL_SET_NULL;
+        comm->net = (struct host_net){.doorbell_fd = -1};
         comm->work = aligned_alloc(_Alignof(struct interpret_work), n_ranks * n_lanes * sizeof(comm->work[0]));
-        r = comm->work ? channel_set_init(&comm->set, n_ranks, geometry) : -ENOMEM;
+        r = comm->work ? comm_init_channels(comm, n_ranks, where) : -ENOMEM;
         if (r < 0) {
                 host_comm_free(comm);
                 return r;
@@ -109,6 +130,8 @@ int host_comm_new_at(struct gpu *gpu, uint32_t n_ranks, const struct plan_geomet
                         .geometry = &comm->geometry,
                         .kernels = &comm->kernels,
                         .ranks = comm->ranks,
+                        .net = where ? &comm->net : NULL,
+                        .away = comm->net.away,
                         .me = rank,
                         .work = comm->work + (size_t)rank * n_lanes,
                 };
@@ -120,15 +143,26 @@ int host_comm_new_at(struct gpu *gpu, uint32_t n_ranks, const struct plan_geomet
 
 static int host_comm_new(struct gpu *gpu, uint32_t n_ranks, const struct plan_geometry *geometry,
                          struct gpu_comm **ret_comm) {
-        return host_comm_new_at(gpu, n_ranks, geometry, 0, ret_comm);
+        return host_comm_new_at(gpu, n_ranks, geometry, NULL, 0, ret_comm);
+}
+
+static int host_comm_new_net(struct gpu *gpu, uint32_t n_ranks, const struct plan_geometry *geometry,
+                             const struct gpu_net *net, struct gpu_comm **ret_comm) {
+        return host_comm_new_at(gpu, n_ranks, geometry, net, 0, ret_comm);
 }
 
 static void host_start(struct gpu_comm *comm, uint32_t rank, struct gpu_request *requests, uint32_t n_requests) {
+        assert(!(comm->net.away >> rank & 1));
         interpret_rank_start(&comm->ranks[rank], requests, n_requests);
 }
 
 static int host_progress(struct gpu_comm *comm, uint32_t rank, uint64_t max_bytes) {
         return interpret_rank_run(&comm->ranks[rank], max_bytes);
+}
+
+static uint32_t host_blamed(const struct gpu_comm *comm, uint32_t rank) {
+        assert(comm->ranks[rank].blamed > 0);
+        return comm->ranks[rank].blamed - 1;
 }
 
 const struct gpu_ops gpu_host_ops = {
@@ -139,7 +173,9 @@ const struct gpu_ops gpu_host_ops = {
         .info = host_info,
         .reduces = host_reduces,
         .comm_new = host_comm_new,
+        .comm_new_net = host_comm_new_net,
         .comm_free = host_comm_free,
         .start = host_start,
         .progress = host_progress,
+        .blamed = host_blamed,
 };

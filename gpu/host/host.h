@@ -7,6 +7,6 @@
 
 #define HOST_GPUS_MAX 64u
 
-/* A communicator whose chunk counters start at `start` instead of 0. */
-int host_comm_new_at(struct gpu *gpu, uint32_t n_ranks, const struct plan_geometry *geometry, uint32_t start,
-                     struct gpu_comm **ret_comm);
+/* A communicator whose chunk counters start at `start` instead of 0. where: NULL if all its ranks are on one node. */
+int host_comm_new_at(struct gpu *gpu, uint32_t n_ranks, const struct plan_geometry *geometry,
+                     const struct gpu_net *where, uint32_t start, struct gpu_comm **ret_comm);

@@ -15,6 +15,10 @@
  * lane's request is done, its next one is searched from there on in the array of requests; so a lane looks through the
  * array once. Active lanes are kept in a list without gaps, and calls go around it.
  *
+ * Several nodes. Ranks of other nodes are never started here; channels to them are like others (net.c), but for a word
+ * that says what call a chunk belongs to. A chunk of another call stops the rank for good. The fabric is woken, if it
+ * sleeps, behind the first step of a call that has something for it, and once more at the end.
+ *
  * Threads. Everything here is private to the rank but its channels, and `shared`, which other ranks read while a
  * collective that needs it runs (see step.c for why this is in order).
  *
@@ -41,6 +45,8 @@
 
 void interpret_rank_init(struct interpret_rank *rank, uint32_t start) {
         rank->n_active = 0;
+        rank->blamed = 0;
+        rank->posted = false;
         for (uint32_t region = 0; region < PLAN_REGIONS_MAX; region++)
                 for (uint32_t peer = 0; peer < PLAN_RANKS_MAX; peer++) {
                         rank->to[region][peer] = (struct channel_end){.count = start, .seen = start};
@@ -54,7 +60,7 @@ static bool cursor_done(const struct interpret_cursor *cursor) {
 }
 
 static void work_start_phases(struct interpret_rank *rank, struct interpret_work *work) {
-        const struct plan *plan = work->request->plan;
+        const struct plan *plan = work->plan;
         const struct plan_shape *shape = &work->request->shape;
 
         work->turn = 0;
@@ -72,7 +78,7 @@ static void work_start_phases(struct interpret_rank *rank, struct interpret_work
 
 /* Bytes of all outputs that are written at about the same time. Whoever overflows here has no such memory. */
 static uint64_t work_output_bytes(const struct interpret_work *work, uint32_t me) {
-        const struct plan *plan = work->request->plan;
+        const struct plan *plan = work->plan;
         const struct plan_shape *shape = &work->request->shape;
         uint64_t in, out;
 
@@ -87,17 +93,29 @@ static uint64_t work_output_bytes(const struct interpret_work *work, uint32_t me
         return out * work->element_bytes * plan->n_ranks;
 }
 
+/* A send or receive with a rank of another node has its own plan. */
+static const struct plan *request_plan(const struct interpret_rank *rank, const struct gpu_request *request) {
+        const struct plan_shape *shape = &request->shape;
+
+        if (!rank->away || !plan_operation_p2p(request->plan->operation) ||
+            !(rank->away >> (shape->role == PLAN_ROLE_SENDER ? shape->peer : shape->root) & 1))
+                return request->plan;
+        return &rank->net->send_plan;
+}
+
 static void work_start(struct interpret_rank *rank, struct interpret_work *work, struct gpu_request *request) {
-        const struct plan *plan = request->plan;
+        const struct plan *plan = request_plan(rank, request);
         const struct plan_shape *shape = &request->shape;
 
         assert(plan->n_ranks == rank->set->n_ranks);
         assert(shape->element_bytes == type_size(request->type));
         work->request = request;
+        work->plan = plan;
         work->element_bytes = shape->element_bytes;
         work->partial_bytes = shape->partial_bytes;
         work->part_elements = plan_part_elements(plan, rank->geometry, shape);
         work->shard_elements = plan_shard_elements(shape->count, plan->n_shards, shape->element_bytes);
+        work->signature = rank->away ? host_net_signature(plan, request, shape->count) : 0;
         work->reduce = NULL;
         work->scaled = false;
         work->stream = work_output_bytes(work, rank->me) > STREAM_BYTES;
@@ -168,9 +186,16 @@ static bool phase_may_run(const struct interpret_work *work, const struct plan_p
         return cursor_done(before) || (!phase->after_whole && before->part > work->cursor[p].part);
 }
 
+static void rank_wake(struct interpret_rank *rank) {
+        if (!rank->posted)
+                return;
+        rank->woke |= host_net_wake(rank->net);
+        rank->posted = false;
+}
+
 /* Until no phase can move, or the budget is spent. Returns whether anything moved. */
 static bool work_run(struct interpret_rank *rank, struct interpret_work *work, struct budget *budget) {
-        const struct plan *plan = work->request->plan;
+        const struct plan *plan = work->plan;
         uint32_t n_phases = plan->n_phases, p = work->turn, n_idle = 0;
         bool moved = false;
 
@@ -183,6 +208,8 @@ static bool work_run(struct interpret_rank *rank, struct interpret_work *work, s
 
                         if (!step_run(rank, work, p, &bytes))
                                 break;
+                        if (!rank->woke)
+                                rank_wake(rank);
                         budget->spent += bytes + STEP_BYTES;
                         budget->moved = moved = true;
                         n_idle = 0;
@@ -216,9 +243,12 @@ int interpret_rank_run(struct interpret_rank *rank, uint64_t max_bytes) {
         struct budget budget = {.max_bytes = max_bytes};
         uint32_t n_idle = 0;
 
+        if (rank->blamed)
+                return GPU_MISMATCH;
         if (rank->n_active == 0)
                 return GPU_IDLE;
-        while (n_idle < rank->n_active && !budget_over(&budget)) {
+        rank->woke = false;
+        while (n_idle < rank->n_active && !budget_over(&budget) && !rank->blamed) {
                 struct interpret_work *work = &rank->work[rank->active[rank->turn]];
 
                 n_idle = work_run(rank, work, &budget) ? 0 : n_idle + 1;
@@ -232,6 +262,9 @@ int interpret_rank_run(struct interpret_rank *rank, uint64_t max_bytes) {
                 if (rank->turn >= rank->n_active)
                         rank->turn = 0;
         }
+        rank_wake(rank);
+        if (rank->blamed)
+                return GPU_MISMATCH;
         if (rank->n_active == 0)
                 return GPU_DONE;
         return budget.moved ? GPU_PROGRESS : GPU_IDLE;

@@ -3,6 +3,7 @@
 /* Runs plans: one rank's cursors through the phases of what it has started. See interpret.c for the essay. */
 #include "gpu/gpu.h"
 #include "gpu/host/channel.h"
+#include "gpu/host/net.h"
 #include "gpu/host/reduce.h"
 #include "plan/plan.h"
 
@@ -27,16 +28,18 @@ _Static_assert(sizeof(struct interpret_offer) <= CHANNEL_SMALL_BYTES, "an offer 
 /* A running request. */
 struct interpret_work {
         _Alignas(CHANNEL_LINE) struct gpu_request *request;
+        const struct plan *plan; /* the request's, or that of sends between nodes */
         uint64_t part_elements;  /* plan_part_elements */
         uint64_t shard_elements; /* plan_shard_elements */
         uint32_t element_bytes;
         uint32_t partial_bytes;
-        reduce_fn reduce;  /* NULL if the operation does not reduce */
-        bool scaled;       /* inputs are multiplied by their rank's scalar */
-        bool stream;       /* outputs are larger than the caches */
-        uint32_t turn;     /* phase to try first */
-        uint32_t n_left;   /* phases that are not done */
-        uint32_t n_queued; /* requests of the same lane that wait for this one */
+        reduce_fn reduce;   /* NULL if the operation does not reduce */
+        uint32_t signature; /* between nodes; all_to_all_v: each pair has another one */
+        bool scaled;        /* inputs are multiplied by their rank's scalar */
+        bool stream;        /* outputs are larger than the caches */
+        uint32_t turn;      /* phase to try first */
+        uint32_t n_left;    /* phases that are not done */
+        uint32_t n_queued;  /* requests of the same lane that wait for this one */
         struct interpret_offer offer;
         struct interpret_cursor cursor[PLAN_PHASES_MAX];
 };
@@ -62,7 +65,12 @@ struct interpret_rank {
         const struct plan_geometry *geometry;
         const struct interpret_kernels *kernels;
         const struct interpret_rank *ranks; /* all of the communicator */
+        const struct host_net *net;         /* NULL: all ranks are on this node */
+        uint64_t away;                      /* of ranks on other nodes, a bit each */
         uint32_t me;
+        uint32_t blamed; /* 1 + rank of another node that has called something else; 0: none */
+        bool posted;     /* and nobody has looked whether the fabric sleeps since */
+        bool woke;       /* it was woken in this call */
 
         struct gpu_request *requests;
         uint32_t n_requests;
@@ -80,10 +88,10 @@ struct interpret_rank {
         _Alignas(CHANNEL_LINE) struct interpret_shared shared;
 };
 
-/* Before the first start; set, geometry, kernels, ranks, me and work are filled in. start: where channels count from.
- */
+/* Before the first start; set, geometry, kernels, ranks, net, away, me and work are filled in. start: where channels
+ * count from. */
 void interpret_rank_init(struct interpret_rank *rank, uint32_t start);
 /* See gpu_ops.start. */
 void interpret_rank_start(struct interpret_rank *rank, struct gpu_request *requests, uint32_t n_requests);
-/* GPU_DONE once per start, GPU_PROGRESS or GPU_IDLE. */
+/* GPU_DONE once per start, GPU_PROGRESS, GPU_IDLE, or from then on GPU_MISMATCH (`blamed`). */
 int interpret_rank_run(struct interpret_rank *rank, uint64_t max_bytes);

@@ -25,6 +25,9 @@
  * addresses. With sends and receives a rank has several requests at once. So there the signal itself says where the
  * data lies, in the chunk, and the receiver keeps it with its request.
  *
+ * Other nodes. Chunks to and from ranks of other nodes are pushed, looked for and released by functions that know the
+ * difference (step_chunk.h); no step touches the memory of these ranks.
+ *
  * Pieces. The work of FOLD and READ is bounded by neither slot nor peer, so these steps are done in pieces, which
  * nobody else can see: only the end of the step orders anything.
  */
@@ -33,19 +36,12 @@
 #include <assert.h>
 #include <string.h>
 
+#include "gpu/host/step_chunk.h"
+
 /* Bytes read and written by a piece of FOLD or READ. Measured for 8 ranks: a quarter of it costs a fifth of the speed,
  * twice as much gains a twentieth, and keeps a worker from other ranks for longer. */
 #define PIECE_BYTES    262144u
 #define PIECE_ELEMENTS 64u /* a multiple of them, so that a piece ends where a vector does */
-
-struct step {
-        struct interpret_rank *rank;
-        struct interpret_work *work;
-        const struct plan *plan;
-        const struct plan_phase *phase;
-        struct interpret_cursor *cursor;
-        uint32_t p;
-};
 
 static void cursor_advance(struct step *step) {
         struct interpret_cursor *cursor = step->cursor;
@@ -129,6 +125,7 @@ static const unsigned char *const_place(const void *base, uint64_t offset, uint3
 
 /* What another rank shows of the same collective. */
 static const struct interpret_shared *peer_shared(const struct step *step, uint32_t rank) {
+        assert(!(step->rank->away >> rank & 1));
         return &step->rank->ranks[rank].shared;
 }
 
@@ -152,35 +149,6 @@ static const unsigned char *own_in(const struct step *step, struct plan_span spa
 
 static unsigned char *own_out(const struct step *step, struct plan_span span) {
         return place(step->work->request->out, span.offset, step->work->element_bytes);
-}
-
-/* The channel to a peer, and from it. */
-static struct channel_id id_to(const struct step *step, uint32_t peer) {
-        return (struct channel_id){step->phase->region_out, step->rank->me, peer};
-}
-
-static struct channel_id id_from(const struct step *step, uint32_t peer) {
-        return (struct channel_id){step->phase->region_in, peer, step->rank->me};
-}
-
-static struct channel_end *end_to(const struct step *step, uint32_t peer) {
-        return &step->rank->to[step->phase->region_out][peer];
-}
-
-static struct channel_end *end_from(const struct step *step, uint32_t peer) {
-        return &step->rank->from[step->phase->region_in][peer];
-}
-
-static void *chunk_to(const struct step *step, uint32_t peer, uint64_t size, bool partial) {
-        assert(size <= step->rank->set->slot_bytes[step->phase->region_out]);
-        return channel_data(step->rank->set, id_to(step, peer), end_to(step, peer),
-                            size <= CHANNEL_SMALL_BYTES && !partial);
-}
-
-static const void *chunk_from(const struct step *step, uint32_t peer, uint64_t size, bool partial) {
-        assert(size <= step->rank->set->slot_bytes[step->phase->region_in]);
-        return channel_data(step->rank->set, id_from(step, peer), end_from(step, peer),
-                            size <= CHANNEL_SMALL_BYTES && !partial);
 }
 
 /* ---- one source, one target -------------------------------------------------------------------------------------- */
@@ -257,11 +225,11 @@ static bool run_push(struct step *step, uint64_t *bytes) {
 
         if (skipped(step, step->phase->in_range, span.length))
                 return true;
-        if (!channel_may_push(step->rank->set, id_to(step, peer), end_to(step, peer)))
+        if (!chunk_may_push(step, peer))
                 return false;
         if (size > 0)
                 contribute(step, chunk_to(step, peer, size, false), own_in(step, span), span.length);
-        channel_push(step->rank->set, id_to(step, peer), end_to(step, peer));
+        chunk_push(step, peer, size, false);
         *bytes += size;
         cursor_advance(step);
         return true;
@@ -271,14 +239,14 @@ static bool run_signal(struct step *step) {
         const struct gpu_request *request = step->work->request;
         uint32_t peer = peer_of(step);
 
-        if (!channel_may_push(step->rank->set, id_to(step, peer), end_to(step, peer)))
+        if (!chunk_may_push(step, peer))
                 return false;
         if (request->shape.role == PLAN_ROLE_SENDER) {
                 struct interpret_offer offer = {request->in, request->shape.count * step->work->element_bytes};
 
                 memcpy(chunk_to(step, peer, sizeof(offer), false), &offer, sizeof(offer));
         }
-        channel_push(step->rank->set, id_to(step, peer), end_to(step, peer));
+        chunk_push(step, peer, 0, false);
         cursor_advance(step);
         return true;
 }
@@ -287,11 +255,11 @@ static bool run_wait(struct step *step) {
         struct interpret_work *work = step->work;
         uint32_t peer = peer_of(step);
 
-        if (!channel_has_chunk(step->rank->set, id_from(step, peer), end_from(step, peer)))
+        if (!chunk_arrived(step, peer))
                 return false;
         if (work->request->shape.role == PLAN_ROLE_RECEIVER)
                 memcpy(&work->offer, chunk_from(step, peer, sizeof(work->offer), false), sizeof(work->offer));
-        channel_release(step->rank->set, id_from(step, peer), end_from(step, peer));
+        chunk_release(step, peer);
         cursor_advance(step);
         return true;
 }
@@ -303,11 +271,11 @@ static bool run_copy(struct step *step, uint64_t *bytes) {
 
         if (skipped(step, step->phase->out_range, span.length))
                 return true;
-        if (!channel_has_chunk(step->rank->set, id_from(step, peer), end_from(step, peer)))
+        if (!chunk_arrived(step, peer))
                 return false;
         if (size > 0)
                 copy_out(step, own_out(step, span), chunk_from(step, peer, size, false), size);
-        channel_release(step->rank->set, id_from(step, peer), end_from(step, peer));
+        chunk_release(step, peer);
         *bytes += size;
         cursor_advance(step);
         return true;
@@ -364,21 +332,15 @@ static void run_read(struct step *step, uint64_t *bytes) {
 /* ---- any sources and targets ------------------------------------------------------------------------------------- */
 static bool is_ready(struct step *step, const struct plan_step *plan) {
         struct interpret_cursor *cursor = step->cursor;
-        const struct channel_set *set = step->rank->set;
 
-        if (step->phase->kind == PLAN_FOLD)
-                return true;
         for (; cursor->ready < plan->n_sources; cursor->ready++) {
                 uint32_t peer = plan->source[cursor->ready].rank;
 
-                if (plan->source[cursor->ready].kind == PLAN_SOURCE_CHUNK &&
-                    !channel_has_chunk(set, id_from(step, peer), end_from(step, peer)))
+                if (plan->source[cursor->ready].kind == PLAN_SOURCE_CHUNK && !chunk_arrived(step, peer))
                         return false;
         }
         for (; cursor->ready < plan->n_sources + plan->n_targets; cursor->ready++) {
-                uint32_t peer = plan->target[cursor->ready - plan->n_sources];
-
-                if (!channel_may_push(set, id_to(step, peer), end_to(step, peer)))
+                if (!chunk_may_push(step, plan->target[cursor->ready - plan->n_sources]))
                         return false;
         }
         return true;
@@ -484,6 +446,7 @@ static bool run_planned(struct step *step, uint64_t *bytes) {
         struct plan_step *plan = &step->rank->step[step->p];
         struct interpret_cursor *cursor = step->cursor;
         struct interpret_rank *rank = step->rank;
+        uint64_t size;
 
         if (!cursor->planned) {
                 if (!plan_step(step->plan, step->phase, rank->geometry, &step->work->request->shape, rank->me,
@@ -497,18 +460,18 @@ static bool run_planned(struct step *step, uint64_t *bytes) {
                 return false;
         if (plan->length > 0 && !move_data(step, plan, bytes))
                 return true;
+        size = plan->length * (plan->partial_out ? step->work->partial_bytes : step->work->element_bytes);
         for (uint32_t i = 0; i < plan->n_targets; i++)
-                channel_push(rank->set, id_to(step, plan->target[i]), end_to(step, plan->target[i]));
+                chunk_push(step, plan->target[i], plan->data ? size : 0, plan->partial_out);
         for (uint32_t i = 0; i < plan->n_sources; i++)
                 if (plan->source[i].kind == PLAN_SOURCE_CHUNK)
-                        channel_release(rank->set, id_from(step, plan->source[i].rank),
-                                        end_from(step, plan->source[i].rank));
+                        chunk_release(step, plan->source[i].rank);
         cursor_advance(step);
         return true;
 }
 
 bool step_run(struct interpret_rank *rank, struct interpret_work *work, uint32_t p, uint64_t *bytes) {
-        const struct plan *plan = work->request->plan;
+        const struct plan *plan = work->plan;
         struct step step = {rank, work, plan, &plan->phases[p], &work->cursor[p], p};
 
         switch (step.phase->kind) {

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "gpu/gpu.h"
+#include "plan/nodes.h"
 #include "plan/plan.h"
 #include "reference.h"
 
@@ -41,8 +42,9 @@ struct job {
         uint32_t root;
         uint32_t misalign; /* bytes */
         bool in_place;
-        enum reference_style style;
+        enum reference_style style; /* EXACT for plans that reduce node by node: their order is not written down here */
         uint64_t seed;
+        const struct plan_nodes *nodes; /* NULL: one node */
 
         struct plan plan;
         uint32_t n_ranks;
@@ -60,6 +62,8 @@ void job_release(struct job *job);
 struct gpu_request *job_start(struct job *job, uint32_t rank, uint32_t s, uint32_t *ret_n);
 /* Start s is done; the last one compares all of the rank's memory, bit for bit, and makes it garbage. */
 void job_end(struct job *job, uint32_t rank, uint32_t s);
+/* The same for tests of what goes wrong: returns whether it was right. */
+bool job_end_right(struct job *job, uint32_t rank, uint32_t s);
 
 /* Operations that have plans, and their algorithms. */
 extern const uint32_t operations[];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* All ranks of a communicator on one thread, called in an order that means them no good. */
+#include "carrier.h"
 #include "gpu/host/host.h"
 #include "harness.h"
 
@@ -23,7 +24,9 @@ struct progress {
 
 /* All ranks' way through a list of jobs. */
 struct run {
-        struct gpu_comm *comm;
+        struct gpu_comm *comm;   /* all ranks on one node */
+        struct carrier *carrier; /* or not: */
+        struct gpu_comm *comms[CARRIER_NODES_MAX];
         struct job *jobs;
         uint32_t n_jobs;
         uint32_t n_ranks;
@@ -32,12 +35,20 @@ struct run {
         uint64_t max_bytes; /* 0: another small number each time */
         struct random random;
         uint32_t last;
+        uint32_t reluctance; /* several nodes: so many calls for each message that is carried, on average */
+        bool tolerant;       /* what goes wrong is written down instead of failing the test: */
+        bool wrong, stuck;
+        uint32_t n_mismatches;
+        uint32_t differs;                /* 1 + rank that counts its requests otherwise; 0: none */
+        uint32_t blamed[PLAN_RANKS_MAX]; /* 1 + rank, by rank; 0: none */
 };
 
 int run_setup(void **state);
 int run_teardown(void **state);
 /* A communicator whose chunk counters start at `start`. */
 void run_open(struct run *run, uint32_t n_ranks, const struct plan_geometry *geometry, uint32_t start);
+/* One over several nodes, with a carrier between them, which the run closes with it. */
+void run_open_nodes(struct run *run, struct carrier *carrier, const struct plan_geometry *geometry, uint32_t start);
 void run_close(struct run *run);
 /* Starts the rank's next work if it has none, and calls it once. */
 int run_call(struct run *run, uint32_t rank);

@@ -105,7 +105,7 @@ static void pool_run(struct pool *pool, uint32_t n_threads, const struct plan_ge
         struct gpu *gpu;
 
         assert_int_equal(gpu_host_ops.open(8, &gpu), 0);
-        assert_int_equal(host_comm_new_at(gpu, pool->n_ranks, geometry, start, &pool->comm), 0);
+        assert_int_equal(host_comm_new_at(gpu, pool->n_ranks, geometry, NULL, start, &pool->comm), 0);
         atomic_init(&pool->n_unfinished, pool->n_ranks);
         for (uint32_t rank = 0; rank < pool->n_ranks; rank++)
                 assert_int_equal(pthread_mutex_init(&pool->ranks[rank].lock, NULL), 0);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/* Communicators over several nodes, an executor for each: results, sends and receives, and that nobody sleeps over what
+ * has come. */
+#include "tests/cmocka_all.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cluster.h"
+#include "railmux/railmux.h"
+#include "util/clock.h"
+
+static struct cluster cluster;
+
+static struct cluster *start(const struct cluster_placement *placement) {
+        cluster_start(&cluster, placement);
+        return &cluster;
+}
+
+static void collectives(void **state) {
+        static const uint32_t ops[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE,         RING_OP_BROADCAST,
+                                       RING_OP_ALL_GATHER, RING_OP_REDUCE_SCATTER, RING_OP_ALL_TO_ALL,
+                                       RING_OP_GATHER,     RING_OP_SCATTER,        RING_OP_BARRIER};
+        static const uint64_t counts[] = {0, 1, 3, 17, 1023, 15001};
+
+        (void)state;
+        for (size_t p = 0; p < n_cluster_placements; p++) {
+                struct fixture *f = &start(&cluster_placements[p])->f;
+
+                for (uint32_t o = 0; o < sizeof(ops) / sizeof(ops[0]); o++)
+                        for (uint32_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+                                uint32_t q[FIXTURE_RANKS_MAX];
+                                bool rooted = plan_operation_rooted(ops[o]);
+                                uint32_t root = rooted ? (o + c) % f->n_ranks : 0;
+
+                                cluster_fill(f, c);
+                                cluster_ring(f, ops[o], counts[c], root, q);
+                                cluster_wait(f, q, CLUSTER_OK);
+                                cluster_check(f, ops[o], counts[c], root, c);
+                        }
+                /* each node has marked what its ranks were told */
+                for (uint32_t i = 0; i < cluster.n_nodes; i++)
+                        assert_int_equal(atomic_load(&cluster.nodes[i].comm->marks->final), f->ranks[0].sequence);
+                cluster_deinit(&cluster);
+        }
+}
+
+/* Plans that work in place on the node and with channels between nodes. */
+static void hierarchical(void **state) {
+        static const uint32_t ops[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE_SCATTER, RING_OP_ALL_GATHER,
+                                       RING_OP_BROADCAST,  RING_OP_REDUCE,         RING_OP_ALL_TO_ALL};
+
+        (void)state;
+        for (size_t p = 0; p < n_cluster_placements; p++) {
+                struct plan_choice choices[sizeof(ops) / sizeof(ops[0])];
+                struct plan_nodes nodes;
+                uint32_t n = 0;
+                struct fixture *f;
+
+                assert_int_equal(plan_nodes_init(&nodes, cluster_placements[p].n_ranks, cluster_placements[p].node), 0);
+                for (uint32_t o = 0; o < sizeof(ops) / sizeof(ops[0]); o++) {
+                        struct plan plan;
+
+                        if (plan_build_nodes(ops[o], PLAN_HIERARCHICAL, cluster_placements[p].n_ranks, &nodes, &plan) ==
+                            PLAN_OK)
+                                choices[n++] = (struct plan_choice){ops[o], PLAN_HIERARCHICAL, UINT64_MAX};
+                }
+                assert_true(n > 0);
+                f = &cluster.f;
+                cluster_init(&cluster, cluster_placements[p].n_ranks, cluster_placements[p].node, CLUSTER_BYTES);
+                cluster.choices = choices;
+                cluster.n_choices = n;
+                for (uint32_t i = 0; i < cluster.n_nodes; i++)
+                        cluster_attach(&cluster, i);
+                cluster_carry(&cluster);
+                for (uint32_t k = 0; k < 4 * n; k++) {
+                        static const uint64_t counts[] = {0, 5, 1027, 15001};
+                        uint32_t q[FIXTURE_RANKS_MAX], op = choices[k / 4].operation;
+                        uint32_t root = plan_operation_rooted(op) ? k % f->n_ranks : 0;
+
+                        cluster_fill(f, k);
+                        cluster_ring(f, op, counts[k % 4], root, q);
+                        cluster_wait(f, q, CLUSTER_OK);
+                        cluster_check(f, op, counts[k % 4], root, k);
+                }
+                cluster_deinit(&cluster);
+        }
+}
+
+/* ---- sends and receives ------------------------------------------------------------------------------------------ */
+/* No send is done before its receive. */
+static void messages(void **state) {
+        static const uint64_t counts[] = {0, 1, 14, 15, 1023, 50001};
+        struct cluster *c = start(&cluster_placements[2]); /* 0 and 2 here, 1 and 3 there */
+        struct fixture *f = &c->f;
+
+        (void)state;
+        for (uint32_t k = 0; k < 4 * sizeof(counts) / sizeof(counts[0]); k++) {
+                uint64_t count = counts[k / 4];
+                uint32_t to = 1 + k % 2 * 2, s = k / 2 + 1, a, b, status; /* in turn to both ranks over there */
+                struct ring_group_entry send = cluster_entry(RING_OP_SEND, to, s, count, 5);
+                struct ring_group_entry recv = cluster_entry(RING_OP_RECV, 0, s, count, 0);
+                struct comm_wait wait;
+
+                cluster_fill(f, k);
+                a = fixture_ring_single(f, 0, &send);
+                while (!cluster_oldest_wait(c->nodes[0].comm, &wait))
+                        sched_yield();
+                assert_int_equal(ring_producer_poll(&f->ranks[0].producer, a, &status), RING_E_AGAIN);
+                b = fixture_ring_single(f, to, &recv);
+                assert_int_equal(fixture_wait(f, 0, a), CLUSTER_OK);
+                assert_int_equal(fixture_wait(f, to, b), CLUSTER_OK);
+                for (uint64_t i = 0; i < count; i++)
+                        assert_int_equal(cluster_out(f, to)[i], cluster_value(0, 5 + i, k));
+                assert_int_equal(cluster_out(f, to)[count], (int32_t)0xa5a5a5a5);
+        }
+        cluster_deinit(c);
+}
+
+/* Everybody to everybody, itself included, in groups and together with a collective. */
+static void groups(void **state) {
+        (void)state;
+        for (size_t p = 0; p < n_cluster_placements; p++) {
+                struct cluster *c = start(&cluster_placements[p]);
+                struct fixture *f = &c->f;
+                uint32_t n = f->n_ranks;
+
+                for (uint32_t round = 1; round <= 30; round++) {
+                        uint32_t q[FIXTURE_RANKS_MAX], barrier[FIXTURE_RANKS_MAX], room = CLUSTER_HALF / 4 / n;
+
+                        cluster_fill(f, round);
+                        for (uint32_t r = 0; r < n; r++) {
+                                struct ring_group_entry entries[2 * FIXTURE_RANKS_MAX];
+
+                                for (uint32_t i = 0; i < n; i++) {
+                                        uint32_t peer = (i + round + r) % n; /* some order */
+                                        uint64_t sent = (round * 997 + r * 31 + peer * 7) % (room - 1);
+                                        uint64_t received = (round * 997 + peer * 31 + r * 7) % (room - 1);
+
+                                        entries[2 * i] =
+                                                cluster_entry(RING_OP_RECV, peer, round, received, peer * room);
+                                        entries[2 * i + 1] =
+                                                cluster_entry(RING_OP_SEND, peer, round, sent, peer * room);
+                                }
+                                q[r] = fixture_ring_group(f, r, entries, 2 * n, RING_ARGUMENT_ALIGN);
+                        }
+                        cluster_ring(f, RING_OP_BARRIER, 0, 0, barrier);
+                        cluster_wait(f, q, CLUSTER_OK);
+                        cluster_wait(f, barrier, CLUSTER_OK);
+                        for (uint32_t r = 0; r < n; r++)
+                                for (uint32_t peer = 0; peer < n; peer++) {
+                                        uint64_t received = (round * 997 + peer * 31 + r * 7) % (room - 1);
+
+                                        for (uint64_t i = 0; i < received; i++)
+                                                assert_int_equal(cluster_out(f, r)[peer * room + i],
+                                                                 cluster_value(peer, r * room + i, round));
+                                        assert_int_equal(cluster_out(f, r)[peer * room + received],
+                                                         (int32_t)0xa5a5a5a5);
+                                }
+                }
+                cluster_deinit(c);
+        }
+}
+
+/* ---- sleeping ---------------------------------------------------------------------------------------------------- */
+/* Rounds that begin with everybody asleep, or some, or in the middle of it. A wake-up that is lost is waited for until
+ * fixture_wait gives up. */
+static void nobody_oversleeps(void **state) {
+        struct cluster *c = start(&cluster_placements[0]);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(30000000000); /* on a machine that has other things to do */
+        struct fixture *f = &c->f;
+        unsigned int seed = 1;
+        uint32_t sleepers = 0;
+
+        (void)state;
+        for (uint32_t round = 0; round < 10000 && (round < 1000 || clock_now_ns() < end_ns); round++) {
+                uint32_t q[2], first = (uint32_t)rand_r(&seed) % 2, how = (uint32_t)rand_r(&seed) % 4;
+                struct ring_request request;
+
+                request = fixture_request(f, first, RING_OP_BARRIER, RMX_INT32, 0, 0, 0);
+                q[first] = fixture_ring(f, first, &request);
+                if (how == 0) /* the other one finds everything asleep */
+                        cluster_wait_asleep(c, !first);
+                if (how <= 1)
+                        cluster_wait_asleep(c, first);
+                if (how == 2)
+                        for (int spin = rand_r(&seed) % 100; spin > 0; spin--)
+                                sched_yield();
+                sleepers += how <= 1;
+                request = fixture_request(f, !first, RING_OP_BARRIER, RMX_INT32, 0, 0, 0);
+                q[!first] = fixture_ring(f, !first, &request);
+                cluster_wait(f, q, CLUSTER_OK);
+        }
+        assert_true(sleepers > 100);
+        assert_true(atomic_load(&c->n_waits) > 100);
+        assert_true(atomic_load(&c->nodes[0].executor.counters.wakes) > 100);
+        cluster_deinit(c);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(collectives), cmocka_unit_test(hierarchical),      cmocka_unit_test(messages),
+                cmocka_unit_test(groups),      cmocka_unit_test(nobody_oversleeps),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
