@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An area's memory is touched under the lock, or without it by a thread that is counted in n_users. Such a thread is in
+ * one call that does not wait (sendmsg, readv, SSL_write, SSL_read, a checksum), so fabric_area_remove() waits for as
+ * long as that takes. The taker touches all queues all the time, without being counted; it goes by a version of the
+ * table, and removal waits until it has seen the version without the area.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "fabric/private.h"
+
+struct fabric_area *area_ref(struct fabric_area *area) {
+        if (area)
+                area->n_refs++;
+        return area;
+}
+
+void area_unref(struct fabric_area *area) {
+        if (!area || --area->n_refs > 0)
+                return;
+        close(area->wake_fd);
+        free(area);
+}
+
+void area_leave(struct fabric *fabric, struct fabric_area *area) {
+        if (--area->n_users == 0 && area->gone)
+                pthread_cond_broadcast(&fabric->quiet);
+}
+
+static int area_check(struct fabric *fabric, const struct fabric_area_options *options) {
+        if (!options->memory || !net_area_valid(options->memory, options->size))
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
+                                     "area %llx: not a net area of version %u in these %llu bytes",
+                                     (unsigned long long)options->key, NET_VERSION, (unsigned long long)options->size);
+        if (options->n_ranks == 0 || options->n_ranks > FABRIC_RANKS_MAX || !options->nodes)
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "area %llx: %u ranks; from 1 to %u can be",
+                                     (unsigned long long)options->key, options->n_ranks, FABRIC_RANKS_MAX);
+        if (options->class >= FABRIC_N_CLASSES || options->weight == 0 || options->weight > SCHEDULE_WEIGHT_MAX)
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
+                                     "area %llx: class %u, weight %u; classes are 0 to %u, weights 1 to %u",
+                                     (unsigned long long)options->key, options->class, options->weight,
+                                     FABRIC_N_CLASSES - 1, SCHEDULE_WEIGHT_MAX);
+        return 0;
+}
+
+static struct fabric_rail *area_rail(struct fabric *fabric, const char *name) {
+        for (size_t i = 0; i < fabric->n_rails; i++)
+                if (!name || strcmp(fabric->rails[i]->name, name) == 0)
+                        return fabric->rails[i];
+        return NULL;
+}
+
+/* The taker is to look at the table. */
+static void areas_changed(struct fabric *fabric) {
+        /* relaxed: the lock orders it, the taker only wants to see it soon */
+        atomic_fetch_add_explicit(&fabric->areas_version, 1, memory_order_relaxed);
+        fabric_ring(fabric->taker_fd);
+}
+
+int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *options) {
+        struct fabric_area *area, *old;
+        struct fabric_rail *rail;
+        int r;
+
+        r = area_check(fabric, options);
+        if (r)
+                return r;
+        rail = area_rail(fabric, options->rail);
+        if (options->rail && !rail)
+                return fabric_refuse(fabric, FABRIC_E_UNKNOWN, "area %llx: there is no rail %s",
+                                     (unsigned long long)options->key, options->rail);
+        area = calloc(1, sizeof(*area));
+        if (!area)
+                return -ENOMEM;
+        area->wake_fd = fcntl(options->wake_fd, F_DUPFD_CLOEXEC, 0);
+        if (area->wake_fd < 0) {
+                r = -errno;
+                free(area);
+                return r;
+        }
+        area->key = options->key;
+        area->memory = options->memory;
+        area->size = options->size;
+        area->memory_offset = options->memory->memory_offset;
+        area->memory_bytes = options->memory->memory_bytes;
+        memcpy(area->nodes, options->nodes, options->n_ranks * sizeof(area->nodes[0]));
+        area->n_ranks = options->n_ranks;
+        area->class = options->class;
+        area->tenant = options->tenant;
+        area->weight = options->weight;
+        area->rail = rail;
+        area->n_refs = 1;
+        /* What is unacknowledged on dying connections comes on top of what can be posted at all. */
+        area->max_items = 8 * options->memory->capacity;
+
+        pthread_mutex_lock(&fabric->lock);
+        HASH_FIND(hh, fabric->areas, &area->key, sizeof(area->key), old);
+        if (!old) {
+                HASH_ADD(hh, fabric->areas, key, sizeof(area->key), area);
+                if (!area->hh.tbl)
+                        r = -ENOMEM;
+                else
+                        areas_changed(fabric);
+        }
+        pthread_mutex_unlock(&fabric->lock);
+        if (old || r) {
+                area_unref(area);
+                return old ? fabric_refuse(fabric, FABRIC_E_EXISTS, "area %llx is there already",
+                                           (unsigned long long)options->key)
+                           : r;
+        }
+        return 0;
+}
+
+int fabric_area_remove(struct fabric *fabric, uint64_t key) {
+        struct fabric_area *area;
+        uint64_t version;
+
+        pthread_mutex_lock(&fabric->lock);
+        HASH_FIND(hh, fabric->areas, &key, sizeof(key), area);
+        if (!area) {
+                pthread_mutex_unlock(&fabric->lock);
+                return fabric_refuse(fabric, FABRIC_E_UNKNOWN, "there is no area %llx", (unsigned long long)key);
+        }
+        HASH_DEL(fabric->areas, area);
+        area->gone = true;
+        areas_changed(fabric);
+        version = atomic_load_explicit(&fabric->areas_version, memory_order_relaxed); /* under the lock */
+        while (area->n_users > 0 || (fabric->taker_running && fabric->taker_version < version))
+                pthread_cond_wait(&fabric->quiet, &fabric->lock);
+        area->memory = NULL;
+        area_unref(area);
+        pthread_mutex_unlock(&fabric->lock);
+        return 0;
+}
+
+void areas_free(struct fabric *fabric) {
+        struct fabric_area *area, *tmp;
+
+        HASH_ITER(hh, fabric->areas, area, tmp) {
+                HASH_DEL(fabric->areas, area);
+                area->gone = true;
+                area_unref(area);
+        }
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "fabric/private.h"
+
+int conn_new(struct fabric_rail *rail, int fd, bool server, uint64_t now_ns, struct fabric_conn **ret_conn) {
+        struct fabric *fabric = rail->fabric;
+        struct fabric_conn *conn = calloc(1, sizeof(*conn));
+        struct epoll_event event = {.events = EPOLLIN};
+        int r = -ENOMEM;
+
+        if (!conn)
+                return r;
+        conn->frames = calloc(CONN_FRAMES, sizeof(*conn->frames));
+        conn->in = malloc(CONN_IN);
+        conn->out = malloc(CONN_OUT);
+        if (!conn->frames || !conn->in || !conn->out)
+                goto fail;
+        if (fabric->options.tls) {
+                conn->ssl = SSL_new(fabric->options.tls);
+                if (!conn->ssl || SSL_set_fd(conn->ssl, fd) != 1)
+                        goto fail;
+                SSL_set_mode(conn->ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+                if (server)
+                        SSL_set_accept_state(conn->ssl);
+                else
+                        SSL_set_connect_state(conn->ssl);
+        }
+        if (!server)
+                event.events |= EPOLLOUT; /* when it is connected */
+        event.data.ptr = conn;
+        if (epoll_ctl(rail->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
+                r = -errno;
+                goto fail;
+        }
+        socket_tune(fd, fabric->deadline_ns);
+        conn->rail = rail;
+        conn->fd = fd;
+        conn->epoll_events = event.events;
+        conn->ready_out = true;
+        conn->state = server ? (conn->ssl ? CONN_TLS : CONN_HELLO) : CONN_CONNECTING;
+        conn->dialled = !server;
+        conn->started_ns = conn->heard_ns = conn->asked_ns = now_ns;
+        DL_APPEND(rail->conns, conn);
+        *ret_conn = conn;
+        return 0;
+fail:
+        SSL_free(conn->ssl);
+        free(conn->out);
+        free(conn->in);
+        free(conn->frames);
+        free(conn);
+        return r;
+}
+
+void conn_doom(struct fabric_conn *conn, bool failed, const char *format, ...) {
+        va_list args;
+
+        if (conn->doomed)
+                return;
+        conn->doomed = true;
+        conn->failed = failed;
+        va_start(args, format);
+        vsnprintf(conn->why, sizeof(conn->why), format, args);
+        va_end(args);
+        if (conn->port && conn->port->conn == conn)
+                schedule_shut(&conn->rail->schedule, &conn->port->schedule, true);
+        rail_wake(conn->rail);
+}
+
+/* Out of its port, and the route's health. */
+static void conn_leave_port(struct fabric_conn *conn, uint64_t now_ns) {
+        struct fabric *fabric = conn->rail->fabric;
+        struct fabric_port *port = conn->port;
+        struct fabric_route *route = port->route;
+
+        if (port->conn == conn) {
+                port->conn = NULL;
+                schedule_shut(&conn->rail->schedule, &port->schedule, true);
+        }
+        if (port->knock == conn)
+                port->knock = NULL;
+        if (!conn->failed)
+                return;
+        port->n_errors++;
+        if (conn->number && !conn->knock)
+                route->last_dead = conn->number;
+        /* Connections of several classes that end together are one failure. */
+        if (route->health.state != FABRIC_UP && conn->started_ns < route->health.since_ns)
+                return;
+        route->probe = port->class;
+        if (route_error(&route->health, &fabric->limits, now_ns))
+                route_changed(fabric, route, conn->why);
+}
+
+void conn_bury(struct fabric_conn *conn, uint64_t now_ns) {
+        struct fabric_rail *rail = conn->rail;
+        struct fabric *fabric = rail->fabric;
+
+        /* The socket first: what recover.c promises. */
+        SSL_free(conn->ssl);
+        close(conn->fd);
+        DL_DELETE(rail->conns, conn);
+        if (conn->peer) {
+                if (conn->state == CONN_UP) {
+                        conn->peer->n_up--;
+                        rail->n_up--;
+                }
+                rail->flight_bytes -= conn->flight_bytes;
+                if (conn->port)
+                        conn->port->flight_bytes -= conn->flight_bytes;
+                grave_dig(fabric, conn);
+        } else {
+                rail->n_strangers--;
+        }
+        while (conn->n_frames > 0) {
+                area_unref(conn->frames[conn->first_frame].area);
+                conn->first_frame = (conn->first_frame + 1) % CONN_FRAMES;
+                conn->n_frames--;
+        }
+        area_unref(conn->target);
+        if (conn->port)
+                conn_leave_port(conn, now_ns);
+        assert(!conn->unacked);
+        free(conn->out);
+        free(conn->in);
+        free(conn->frames);
+        free(conn);
+}
+
+void conn_watch(struct fabric_conn *conn, uint32_t events) {
+        struct epoll_event event = {.events = events, .data.ptr = conn};
+
+        if (conn->epoll_events == events)
+                return;
+        if (epoll_ctl(conn->rail->epoll_fd, EPOLL_CTL_MOD, conn->fd, &event) < 0)
+                conn_doom(conn, false, "epoll: %s", strerror(errno));
+        conn->epoll_events = events;
+}
+
+bool conn_control(struct fabric_conn *conn, uint8_t kind, uint64_t key, uint64_t offset, uint32_t value) {
+        struct conn_frame *out;
+        struct frame frame = {.kind = kind,
+                              .value = value,
+                              .connection = conn->number,
+                              .ack = conn->received,
+                              .key = key,
+                              .line_offset = offset};
+
+        if (conn->n_frames == CONN_FRAMES)
+                return false;
+        out = &conn->frames[(conn->first_frame + conn->n_frames) % CONN_FRAMES];
+        *out = (struct conn_frame){0};
+        out->head_bytes = frame_pack(&frame, NULL, out->head);
+        conn->n_frames++;
+        conn->told = conn->received;
+        conn->untold_bytes = 0;
+        conn->rail->again = true;
+        return true;
+}
+
+void conn_shut(struct fabric_conn *conn) {
+        struct fabric_rail *rail = conn->rail;
+
+        if (!conn->port || conn->port->conn != conn)
+                return;
+        /* One peer that does not take anything must not have all of the rail's window. */
+        schedule_shut(&rail->schedule, &conn->port->schedule,
+                      conn->state != CONN_UP || conn->doomed || conn->n_frames >= CONN_FRAMES_DATA ||
+                              conn->flight_bytes >= (rail->window + 1) / 2);
+}
+
+void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns) {
+        struct fabric_rail *rail = conn->rail;
+        struct fabric *fabric = rail->fabric;
+
+        if (ack > conn->whole) {
+                fabric->counters.malformed++;
+                conn_doom(conn, true, "acknowledges what was not sent");
+                return;
+        }
+        if (ack <= conn->acked)
+                return;
+        conn->acked = ack;
+        while (conn->unacked && item_of(conn->unacked)->sequence <= ack) {
+                struct schedule_item *item = conn->unacked;
+
+                DL_DELETE(conn->unacked, item);
+                conn->flight_bytes -= item->bytes;
+                conn->port->flight_bytes -= item->bytes;
+                rail->flight_bytes -= item->bytes;
+                rail->measure_bytes += item->bytes;
+                item_free(fabric, item_of(item));
+        }
+        rail_measure(rail, now_ns);
+        conn_shut(conn);
+        rail->again = true;
+}
+
+void conn_tick(struct fabric_conn *conn, uint64_t now_ns) {
+        struct fabric *fabric = conn->rail->fabric;
+        uint64_t silent_ns = now_ns - conn->heard_ns, period_ns = fabric->heartbeat_ns;
+        struct fabric_route *route;
+
+        if (conn->doomed)
+                return;
+        if (conn->state != CONN_UP) {
+                if (now_ns - conn->started_ns < fabric->handshake_ns)
+                        return;
+                if (!conn->peer) {
+                        fabric->counters.refused++;
+                        conn->rail->n_refused++;
+                }
+                conn_doom(conn, true, "the handshake took too long");
+                return;
+        }
+        route = conn->port->route;
+        if (silent_ns >= fabric->deadline_ns) {
+                conn_doom(conn, true, "silent for %llu ms", (unsigned long long)(silent_ns / 1000000u));
+                return;
+        }
+        if (silent_ns >= fabric->deadline_ns * 3 / 4 && route_late(&route->health, &fabric->limits, now_ns))
+                route_changed(fabric, route, "a connection is late");
+        if (route->health.state != FABRIC_UP)
+                period_ns /= 4; /* it is to become up again soon */
+        else if (silent_ns < period_ns)
+                return;
+        if (now_ns - conn->asked_ns >= period_ns && conn_control(conn, FRAME_PING, 0, 0, 0))
+                conn->asked_ns = now_ns;
+}

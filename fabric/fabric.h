@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The fabric of a node: carries what executors post into net areas (ring/net.h) to the same places on other nodes.
+ *
+ * It knows rails (own NICs, here addresses for TCP), peers (other nodes' fabrics with their rails), routes (an own rail
+ * and the peer's rail of the same name) and areas. It knows nothing of communicators.
+ *
+ * Threads. All functions here belong to one thread, the owner's loop. They wait for no network. The fabric has threads
+ * of its own: one for each rail, and one that takes descriptors out of the areas. What they have to say is kept until
+ * fabric_dispatch() is called; fabric_event_fd() becomes readable then. Callbacks run inside of fabric_dispatch() only
+ * and may call everything but fabric_dispatch() and fabric_free().
+ *
+ * Errors. 0; a negative errno is a fault of our own side; a positive FABRIC_E_* is a condition, and fabric_error()
+ * then has a text that names what was wrong and what would be right.
+ *
+ * Units: bytes, nanoseconds (CLOCK_MONOTONIC) unless a name says otherwise.
+ */
+#include <openssl/types.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ring/net.h"
+
+#define FABRIC_NAME_MAX    31u /* of rails and clusters: characters */
+#define FABRIC_ADDRESS_MAX 63u
+#define FABRIC_RAILS_MAX   16u  /* of one node */
+#define FABRIC_RANKS_MAX   256u /* of one area: descriptors have bytes for them */
+#define FABRIC_TOKEN       32u
+
+enum {
+        _FABRIC_E_SUCCESS,
+        FABRIC_E_EXISTS,   /* name, peer or key is there already */
+        FABRIC_E_UNKNOWN,  /* no such rail, peer or area */
+        FABRIC_E_ARGUMENT, /* cannot be right on any machine */
+        FABRIC_E_ADDRESS,  /* this machine has no such address or device, or the port is taken */
+        FABRIC_E_PLAIN,    /* a rail without TLS on an address that is not loopback, and not allowed */
+        FABRIC_E_FULL,     /* FABRIC_RAILS_MAX */
+};
+
+/* Latency goes before the others, within a bound. The others share by weight. Each has its own connections. */
+enum fabric_class { FABRIC_LATENCY, FABRIC_NORMAL, FABRIC_BULK, FABRIC_N_CLASSES };
+
+/* Of a route. What they mean for traffic is told in fabric/route.h. */
+enum fabric_route_state { FABRIC_UP, FABRIC_SUSPECT, FABRIC_DOWN, FABRIC_PROBING };
+
+struct fabric;
+
+struct fabric_node {
+        uint8_t id[16];
+};
+
+/* Milliseconds; 0 means the default. */
+struct fabric_times {
+        uint32_t heartbeat;   /* a silent connection is asked after this time: 200 */
+        uint32_t deadline;    /* and given up after this: 800 */
+        uint32_t handshake;   /* of a new connection, all of it: 5000 */
+        uint32_t hold_down;   /* of a route that failed; doubles for each further failure: 250 */
+        uint32_t hold_max;    /* up to this: 30000 */
+        uint32_t unreachable; /* work waits for a peer without a connection so long before it is reported: 1000 */
+        uint32_t spin_us;     /* microseconds for which the taking thread looks on before it sleeps: 20 */
+};
+
+/* All optional. Called from fabric_dispatch(). Pointers are valid during the call. */
+struct fabric_callbacks {
+        /* A route (all classes of it) changed its state. */
+        void (*route)(void *data, const struct fabric_node *peer, const char *rail, enum fabric_route_state state,
+                      const char *why);
+        /* Work waits, all routes are down. Once until there was a connection again. The fabric goes on trying. */
+        void (*unreachable)(void *data, const struct fabric_node *peer, const char *why);
+        /*
+         * A peer or an own executor did what it must not: text says what. key: of the area, 0 if none. Not more than
+         * once a second for each peer; the counters have all. What an area's executor posted wrong is lost.
+         */
+        void (*violation)(void *data, const struct fabric_node *peer, uint64_t key, const char *text);
+};
+
+struct fabric_options {
+        struct fabric_node self;
+        uint64_t boot_epoch; /* of this process; no two lives of a node have the same */
+        const char *cluster; /* at most FABRIC_NAME_MAX; copied */
+        /*
+         * For all rails, borrowed until fabric_free(): both ends (TLS_method), TLS 1.3, certificates loaded, peers'
+         * certificates verified as it says. NULL: plain TCP, which is refused on addresses that are not loopback unless
+         * allow_plain. Plain connections have a checksum over everything.
+         */
+        SSL_CTX *tls;
+        bool allow_plain;
+        uint32_t stripe_bytes; /* chunks of this size or more may take any rail; 0: 65536 */
+        struct fabric_times times;
+        struct fabric_callbacks callbacks;
+        void *data; /* for the callbacks */
+};
+
+int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric);
+/* NULL is fine. Areas, peers and rails may still be there. Joins the threads. Returns NULL. */
+struct fabric *fabric_free(struct fabric *fabric);
+/* After a positive condition: what was wrong. Valid until the next call. */
+const char *fabric_error(const struct fabric *fabric);
+
+/* Readable when fabric_dispatch() has something to tell. */
+int fabric_event_fd(const struct fabric *fabric);
+void fabric_dispatch(struct fabric *fabric);
+/* An eventfd for all executors, to be written when net_area_wake_fabric() says so. Owned by the fabric. */
+int fabric_doorbell_fd(const struct fabric *fabric);
+
+/* ------------------------------------------------------------------------------------------------------------ rails */
+
+struct fabric_rail_options {
+        const char *name;               /* equal on all nodes for rails that reach each other */
+        const char *kind;               /* "tcp" */
+        const char *address;            /* numeric, IPv4 or IPv6 (fe80::1%eth0); listens here, connects from here */
+        uint16_t port;                  /* 0: any */
+        const char *device;             /* bound to this interface (SO_BINDTODEVICE); NULL: not */
+        uint64_t window_bytes;          /* in flight, unacknowledged, over all connections; 0: 4 MiB */
+        uint64_t rate_bytes;            /* sent per second at most; 0: no limit */
+        uint64_t nominal_bytes;         /* per second, what is believed of it before it was measured; 0: 1.25e9 */
+        uint8_t dscp[FABRIC_N_CLASSES]; /* 0 .. 63 for each class */
+};
+
+/* Before the peers that it shall reach: routes are made when a peer is added. */
+int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *options);
+/*
+ * A drained rail gets no new chunks while another one reaches the peer, and what is queued moves there. Nothing that is
+ * on its way is disturbed.
+ */
+int fabric_rail_drain(struct fabric *fabric, const char *name, bool drain);
+/* A rail set down has no connections and makes none: its routes fail. For operators, and for a NIC that is gone. */
+int fabric_rail_enable(struct fabric *fabric, const char *name, bool enable);
+
+struct fabric_rail_row {
+        char name[FABRIC_NAME_MAX + 1];
+        char kind[8];
+        char address[FABRIC_ADDRESS_MAX + 1]; /* what peers may connect to: to be published with name and port */
+        uint16_t port;
+        bool drained, enabled;
+        uint64_t bytes_sent, bytes_received;       /* on the wire, frames and all */
+        uint64_t messages_sent, messages_received; /* chunks and credits */
+        uint64_t queued_bytes, flight_bytes;
+        uint64_t bytes_per_second; /* estimate that striping goes by */
+        uint32_t connections;
+        uint64_t refused; /* strangers and broken handshakes */
+};
+
+/* An array (free() it) of all rails in the order they were added. */
+int fabric_rails(struct fabric *fabric, struct fabric_rail_row **ret_rows, size_t *ret_n);
+
+/* ------------------------------------------------------------------------------------------------------------ peers */
+
+struct fabric_peer_rail {
+        const char *name;
+        const char *address; /* numeric */
+        uint16_t port;
+};
+
+struct fabric_peer_options {
+        struct fabric_node node;
+        uint64_t boot_epoch;
+        uint8_t token[FABRIC_TOKEN]; /* the same at both ends, secret; a connection has to prove it */
+        const struct fabric_peer_rail *rails;
+        size_t n_rails;
+};
+
+/*
+ * Both ends add each other. Connections are made when there is something to carry. One that came back with another
+ * boot epoch is removed and added again.
+ */
+int fabric_peer_add(struct fabric *fabric, const struct fabric_peer_options *options);
+/* What waits for it or is under way is dropped. */
+int fabric_peer_remove(struct fabric *fabric, const struct fabric_node *node);
+
+/* ------------------------------------------------------------------------------------------------------------ areas */
+
+struct fabric_area_options {
+        uint64_t key;            /* equal on all nodes, never used again */
+        struct net_area *memory; /* mapped, initialised; ours to use until fabric_area_remove() returns */
+        uint64_t size;
+        int wake_fd;                     /* the executor's eventfd, EFD_NONBLOCK; duplicated */
+        const struct fabric_node *nodes; /* of each rank; copied */
+        uint32_t n_ranks;                /* 1 .. FABRIC_RANKS_MAX */
+        enum fabric_class class;
+        uint64_t tenant;
+        uint32_t weight;  /* of the tenant in this class, 1 .. 1000; of its areas the last one's counts */
+        const char *rail; /* for all that is not striped; NULL: the first that was added */
+};
+
+/* Peers need not be known yet, but what is posted for a node that is unknown then is lost, and reported. */
+int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *options);
+/* After this no thread touches the memory. Waits for threads, not for the network. What was under way is dropped. */
+int fabric_area_remove(struct fabric *fabric, uint64_t key);
+
+/* -------------------------------------------------------------------------------------------------------- operators */
+
+struct fabric_route_row {
+        char rail[FABRIC_NAME_MAX + 1]; /* of both ends */
+        struct fabric_node peer;
+        char address[FABRIC_ADDRESS_MAX + 1]; /* of the peer's rail */
+        uint16_t port;
+        enum fabric_class class;
+        enum fabric_route_state state; /* the same for all classes */
+        bool connected;
+        uint64_t since_ns;      /* that it has the state */
+        uint64_t connections;   /* made so far */
+        uint64_t retransmitted; /* messages that were given to it and had to be sent again, by any route */
+        uint64_t errors;        /* connections and attempts that failed */
+        uint64_t queued_bytes, flight_bytes;
+};
+
+int fabric_routes(struct fabric *fabric, struct fabric_route_row **ret_rows, size_t *ret_n);
+
+/* Since fabric_new(). */
+struct fabric_counters {
+        uint64_t unknown_area;   /* arrived for a key that is not here; usual at a communicator's end */
+        uint64_t out_of_bounds;  /* arrived or posted with offsets outside of the area */
+        uint64_t wrong_rank;     /* arrived or posted with ranks that do not belong to these nodes */
+        uint64_t unknown_peer;   /* posted for a node that is not a peer */
+        uint64_t refused;        /* connections: garbage, wrong cluster, epoch, node, token, too slow */
+        uint64_t refused_token;  /* of these: cannot prove the token */
+        uint64_t refused_epoch;  /* of these: another boot epoch, of either end */
+        uint64_t malformed;      /* frames on good connections, which are closed then */
+        uint64_t corrupted;      /* checksums that were wrong; the connection is closed and the rest sent again */
+        uint64_t dropped;        /* messages of removed areas and peers */
+        uint64_t torn;           /* chunks that a peer could not send to their end, as its area went */
+        uint64_t retransmitted;  /* messages */
+        uint64_t chunks_arrived; /* stored */
+        uint64_t credits_arrived;
+        uint64_t taken;  /* descriptors out of areas */
+        uint64_t wakes;  /* of executors */
+        uint64_t sleeps; /* of the taking thread */
+};
+
+void fabric_counters(struct fabric *fabric, struct fabric_counters *ret_counters);
+
+const char *fabric_route_state_name(enum fabric_route_state state); /* "up" */
+const char *fabric_class_name(enum fabric_class class);             /* "latency" */

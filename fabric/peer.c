@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <utlist.h>
+
+#include "fabric/private.h"
+#include "util/clock.h"
+
+struct fabric_peer *peer_of_node(struct fabric *fabric, const struct fabric_node *node) {
+        struct fabric_peer *peer;
+
+        HASH_FIND(hh, fabric->peers, node, sizeof(*node), peer);
+        return peer;
+}
+
+static void route_free(struct fabric *fabric, struct fabric_route *route) {
+        (void)fabric;
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)
+                schedule_port_deinit(&route->rail->schedule, &route->ports[i].schedule);
+        DL_DELETE(route->rail->routes, route);
+        free(route);
+}
+
+int route_new(struct fabric *fabric, struct fabric_peer *peer, struct fabric_rail *rail,
+              const struct sockaddr_storage *address, struct fabric_route **ret_route) {
+        struct fabric_route *route = calloc(1, sizeof(*route));
+
+        if (!route)
+                return -ENOMEM;
+        route->rail = rail;
+        route->peer = peer;
+        route->address = *address;
+        route->probe = FABRIC_NORMAL;
+        route_init(&route->health, &fabric->limits, clock_now_ns());
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
+                route->ports[i].route = route;
+                route->ports[i].class = i;
+                route->ports[i].schedule.shut = true;
+        }
+        DL_APPEND(rail->routes, route);
+        *ret_route = route;
+        return 0;
+}
+
+/* All that the peer has. Its connections are left to their threads. */
+static void peer_free(struct fabric *fabric, struct fabric_peer *peer) {
+        struct schedule_item *item, *tmp;
+
+        for (size_t i = 0; i < fabric->n_rails; i++) {
+                struct fabric_rail *rail = fabric->rails[i];
+                struct fabric_conn *conn;
+
+                DL_FOREACH(rail->conns, conn) {
+                        if (conn->peer != peer)
+                                continue;
+                        conn_doom(conn, false, "the peer was removed");
+                        if (conn->state == CONN_UP)
+                                rail->n_up--;
+                        rail->flight_bytes -= conn->flight_bytes;
+                        conn->flight_bytes = 0;
+                        DL_FOREACH_SAFE(conn->unacked, item, tmp) {
+                                DL_DELETE(conn->unacked, item);
+                                fabric->counters.dropped++;
+                                item_free(fabric, item_of(item));
+                        }
+                        conn->peer = NULL;
+                        conn->port = NULL;
+                        rail->n_strangers++; /* as it is counted when it is buried */
+                }
+        }
+        graves_free(fabric, peer);
+        for (size_t i = 0; i < peer->n_routes; i++) {
+                struct fabric_route *route = peer->routes[i];
+                struct schedule_lane *lane;
+
+                for (unsigned int c = 0; c < FABRIC_N_CLASSES; c++) {
+                        DL_FOREACH2(route->ports[c].schedule.lanes, lane, port_next) {
+                                while (lane->items) {
+                                        item = lane->items;
+                                        schedule_remove(&route->rail->schedule, item);
+                                        fabric->counters.dropped++;
+                                        item_free(fabric, item_of(item));
+                                }
+                        }
+                }
+                route_free(fabric, route);
+        }
+        DL_FOREACH_SAFE(peer->waiting, item, tmp) {
+                DL_DELETE(peer->waiting, item);
+                fabric->counters.dropped++;
+                item_free(fabric, item_of(item));
+        }
+        OPENSSL_cleanse(peer->token, sizeof(peer->token));
+        free(peer);
+}
+
+static int peer_check(struct fabric *fabric, const struct fabric_peer_options *options) {
+        if (memcmp(&options->node, &fabric->options.self, sizeof(options->node)) == 0)
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "a node is no peer of its own");
+        if (options->n_rails > FABRIC_RAILS_MAX)
+                return fabric_refuse(fabric, FABRIC_E_FULL, "a peer has %zu rails; %u can be", options->n_rails,
+                                     FABRIC_RAILS_MAX);
+        for (size_t i = 0; i < options->n_rails; i++) {
+                struct sockaddr_storage address;
+
+                if (!options->rails[i].name || strlen(options->rails[i].name) > FABRIC_NAME_MAX)
+                        return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
+                                             "rail %zu of a peer has no name, or one of more than %u characters", i,
+                                             FABRIC_NAME_MAX);
+                if (!options->rails[i].address || socket_address(options->rails[i].address, 1, &address) ||
+                    options->rails[i].port == 0)
+                        return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
+                                             "rail %s of a peer: needs a numeric address and a port, has %s:%u",
+                                             options->rails[i].name,
+                                             options->rails[i].address ? options->rails[i].address : "",
+                                             options->rails[i].port);
+        }
+        return 0;
+}
+
+/* Rails that both have. */
+static int peer_make_routes(struct fabric *fabric, struct fabric_peer *peer,
+                            const struct fabric_peer_options *options) {
+        for (size_t i = 0; i < fabric->n_rails; i++) {
+                for (size_t j = 0; j < options->n_rails; j++) {
+                        const struct fabric_peer_rail *remote = &options->rails[j];
+                        struct sockaddr_storage address;
+                        int r;
+
+                        if (strcmp(fabric->rails[i]->name, remote->name) != 0 ||
+                            socket_address(remote->address, remote->port, &address) != 0)
+                                continue;
+                        r = route_new(fabric, peer, fabric->rails[i], &address, &peer->routes[peer->n_routes]);
+                        if (r)
+                                return r;
+                        peer->n_routes++;
+                        break;
+                }
+        }
+        return 0;
+}
+
+int fabric_peer_add(struct fabric *fabric, const struct fabric_peer_options *options) {
+        struct fabric_peer *peer;
+        int r;
+
+        r = peer_check(fabric, options);
+        if (r)
+                return r;
+        pthread_mutex_lock(&fabric->lock);
+        if (peer_of_node(fabric, &options->node)) {
+                pthread_mutex_unlock(&fabric->lock);
+                return fabric_refuse(fabric, FABRIC_E_EXISTS, "the peer is there already; remove it first");
+        }
+        peer = calloc(1, sizeof(*peer));
+        if (!peer) {
+                pthread_mutex_unlock(&fabric->lock);
+                return -ENOMEM;
+        }
+        peer->node = options->node;
+        peer->boot_epoch = options->boot_epoch;
+        memcpy(peer->token, options->token, FABRIC_TOKEN);
+        peer->dials = memcmp(&fabric->options.self, &options->node, sizeof(options->node)) < 0;
+        r = peer_make_routes(fabric, peer, options);
+        if (r == 0) {
+                HASH_ADD(hh, fabric->peers, node, sizeof(peer->node), peer);
+                if (!peer->hh.tbl)
+                        r = -ENOMEM;
+        }
+        if (r)
+                peer_free(fabric, peer);
+        else if (peer->n_routes == 0)
+                fabric_tell_violation(fabric, peer, 0, "the peer has no rail of the name of one of ours");
+        if (r == 0 && fabric->n_rails > 0)
+                rail_wake(fabric->rails[0]); /* it keeps the time */
+        pthread_mutex_unlock(&fabric->lock);
+        return r;
+}
+
+int fabric_peer_remove(struct fabric *fabric, const struct fabric_node *node) {
+        struct fabric_peer *peer;
+
+        pthread_mutex_lock(&fabric->lock);
+        peer = peer_of_node(fabric, node);
+        if (peer) {
+                HASH_DEL(fabric->peers, peer);
+                peer_free(fabric, peer);
+        }
+        pthread_mutex_unlock(&fabric->lock);
+        return peer ? 0 : fabric_refuse(fabric, FABRIC_E_UNKNOWN, "there is no such peer");
+}
+
+void peers_drop(struct fabric *fabric) {
+        struct fabric_peer *peer, *tmp;
+
+        HASH_ITER(hh, fabric->peers, peer, tmp) {
+                HASH_DEL(fabric->peers, peer);
+                peer_free(fabric, peer);
+        }
+}
+
+void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns) {
+        if (peer->n_items == 0 || peer->n_up > 0) {
+                peer->down_ns = 0;
+                if (peer->n_up > 0)
+                        peer->reported = false;
+        } else if (peer->down_ns == 0) {
+                peer->down_ns = now_ns;
+        } else if (!peer->reported && now_ns - peer->down_ns >= fabric->unreachable_ns) {
+                peer->reported = true;
+                fabric_tell_unreachable(fabric, peer,
+                                        peer->n_routes == 0 ? "no rail in common" : "no route has a connection");
+        }
+}

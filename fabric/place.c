@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which rail a message takes.
+ *
+ * Small ones take their area's rail, so that their latency is that one's; large ones go where they should be through
+ * first, by what is queued and in flight there and the bandwidth that was measured. Both only among the routes that are
+ * in the best state of all: an idle route that is suspect is not worth a busy one that is up.
+ */
+#include <utlist.h>
+
+#include "fabric/private.h"
+
+#define SPARE_ITEMS 4096u
+
+struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, struct fabric_peer *peer) {
+        struct fabric_item *item;
+
+        if (fabric->spare) {
+                struct schedule_item *spare = fabric->spare;
+
+                LL_DELETE(fabric->spare, spare);
+                fabric->n_spare--;
+                item = item_of(spare);
+                memset(item, 0, sizeof(*item));
+        } else {
+                item = calloc(1, sizeof(*item));
+                if (!item)
+                        return NULL;
+        }
+        item->area = area_ref(area);
+        item->peer = peer;
+        /* relaxed: see taker_may */
+        atomic_fetch_add_explicit(&area->n_items, 1, memory_order_relaxed);
+        peer->n_items++;
+        return item;
+}
+
+void item_free(struct fabric *fabric, struct fabric_item *item) {
+        struct schedule_item *spare = &item->schedule;
+
+        item->peer->n_items--;
+        /* relaxed: see taker_may */
+        atomic_fetch_sub_explicit(&item->area->n_items, 1, memory_order_relaxed);
+        if (fabric->throttled) {
+                fabric->throttled = false;
+                fabric_ring(fabric->taker_fd);
+        }
+        area_unref(item->area);
+        item->area = NULL;
+        if (fabric->n_spare >= SPARE_ITEMS) {
+                free(item);
+                return;
+        }
+        LL_PREPEND(fabric->spare, spare);
+        fabric->n_spare++;
+}
+
+/* The lower the better. */
+static unsigned int route_badness(const struct fabric_route *route) {
+        static const unsigned int by_state[] = {
+                [FABRIC_UP] = 0, [FABRIC_SUSPECT] = 1, [FABRIC_PROBING] = 4, [FABRIC_DOWN] = 5};
+        unsigned int badness;
+
+        if (!route->rail->enabled)
+                return 8;
+        badness = by_state[route->health.state];
+        /* A rail that is to be drained still serves those that have nothing else. */
+        return route->rail->drained ? (badness < 2 ? badness + 2 : 7) : badness;
+}
+
+static struct fabric_route *peer_choose(const struct fabric *fabric, const struct fabric_peer *peer,
+                                        const struct fabric_rail *affine, uint32_t bytes) {
+        struct fabric_route *best = NULL;
+        unsigned int best_badness = 0;
+        double best_time = 0;
+
+        for (size_t i = 0; i < peer->n_routes; i++) {
+                struct fabric_route *route = peer->routes[i];
+                struct fabric_rail *rail = route->rail;
+                unsigned int badness = route_badness(route);
+                double time;
+
+                if (bytes < fabric->options.stripe_bytes)
+                        time = rail == affine ? 0 : 1 + (double)i;
+                else
+                        time = (double)(rail->schedule.queued_bytes + rail->flight_bytes + bytes) /
+                               (double)rail->estimate;
+                if (!best || badness < best_badness || (badness == best_badness && time < best_time)) {
+                        best = route;
+                        best_badness = badness;
+                        best_time = time;
+                }
+        }
+        return best;
+}
+
+void item_place(struct fabric *fabric, struct fabric_item *item) {
+        struct fabric_area *area = item->area;
+        struct fabric_route *route;
+        struct schedule_lane *lane;
+        struct fabric_port *port;
+
+        if (area->gone) {
+                fabric->counters.dropped++;
+                item_free(fabric, item);
+                return;
+        }
+        route = peer_choose(fabric, item->peer, area->rail, item->schedule.bytes);
+        if (!route) {
+                DL_APPEND(item->peer->waiting, &item->schedule);
+                return;
+        }
+        port = &route->ports[area->class];
+        if (!port->conn || port->conn->state != CONN_UP)
+                schedule_shut(&route->rail->schedule, &port->schedule, true);
+        if (schedule_lane(&route->rail->schedule, &port->schedule, area->class, area->tenant, area->weight, &lane)) {
+                DL_APPEND(item->peer->waiting, &item->schedule); /* no memory: later */
+                return;
+        }
+        item->port = port;
+        /* A credit is small, and lets the other side go on; behind our own chunks it would come too late for that. */
+        schedule_push(&route->rail->schedule, lane, &item->schedule, item->kind == NET_CREDIT);
+        rail_wake(route->rail);
+}
+
+void peer_place_waiting(struct fabric *fabric, struct fabric_peer *peer) {
+        struct schedule_item *waiting = peer->waiting, *item, *tmp;
+
+        peer->waiting = NULL;
+        DL_FOREACH_SAFE(waiting, item, tmp) {
+                DL_DELETE(waiting, item);
+                item->prev = item->next = NULL;
+                item_place(fabric, item_of(item));
+        }
+}
+
+void route_replace(struct fabric *fabric, struct fabric_route *route) {
+        struct schedule_item *moved = NULL, *item, *tmp;
+        struct schedule_lane *lane;
+
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
+                DL_FOREACH2(route->ports[i].schedule.lanes, lane, port_next) {
+                        while (lane->items) {
+                                item = lane->items;
+                                schedule_remove(&route->rail->schedule, item);
+                                DL_APPEND(moved, item);
+                        }
+                }
+        }
+        DL_FOREACH_SAFE(moved, item, tmp) {
+                DL_DELETE(moved, item);
+                item->prev = item->next = NULL;
+                item_place(fabric, item_of(item));
+        }
+}
+
+void route_changed(struct fabric *fabric, struct fabric_route *route, const char *why) {
+        struct fabric_peer *peer = route->peer;
+
+        fabric_tell_route(fabric, route, why);
+        if (route->health.state != FABRIC_UP) {
+                route_replace(fabric, route);
+                return;
+        }
+        /* What waits for routes that are worse may go now. */
+        for (size_t i = 0; i < peer->n_routes; i++)
+                if (peer->routes[i]->health.state != FABRIC_UP)
+                        route_replace(fabric, peer->routes[i]);
+        peer_place_waiting(fabric, peer);
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The parts of a fabric. Everything here is guarded by fabric->lock unless a comment says whose it is; see fabric.c for
+ * what is done without it.
+ */
+#include <netinet/in.h>
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <uthash.h>
+
+#include "fabric/bucket.h"
+#include "fabric/fabric.h"
+#include "fabric/frame.h"
+#include "fabric/hello.h"
+#include "fabric/route.h"
+#include "fabric/schedule.h"
+
+#define FABRIC_TEXT      160u
+#define FABRIC_GRAVES    256u  /* dead connections remembered for each peer */
+#define FABRIC_STRANGERS 64u   /* unproven connections of each rail */
+#define CONN_FRAMES      32u   /* being sent on a connection */
+#define CONN_FRAMES_DATA 24u   /* of these, for chunks and credits */
+#define CONN_IN          8192u /* read ahead */
+#define CONN_OUT         16384u
+
+/* A message from when it was taken until it is known to have arrived. */
+struct fabric_item {
+        struct schedule_item schedule; /* first; its prev and next also serve the lists below */
+        struct fabric_area *area;      /* a reference */
+        struct fabric_peer *peer;
+        struct fabric_port *port; /* that it was given to last */
+        uint64_t sequence;        /* on its connection */
+        uint8_t kind, source, destination;
+        bool again; /* was on a connection that died */
+        uint32_t value, data_bytes;
+        uint64_t line_offset, data_offset;
+};
+
+struct fabric_area {
+        UT_hash_handle hh;
+        uint64_t key;
+        struct net_area *memory;
+        uint64_t size, memory_offset, memory_bytes; /* private copies of what was validated */
+        int wake_fd;
+        struct fabric_node nodes[FABRIC_RANKS_MAX];
+        uint32_t n_ranks;
+        enum fabric_class class;
+        uint64_t tenant;
+        uint32_t weight;
+        struct fabric_rail *rail;
+        uint32_t n_refs;          /* table, taker, items, frames */
+        uint32_t n_users;         /* threads that touch the memory without the lock */
+        _Atomic uint32_t n_items; /* relaxed; written under the lock, the taker looks without */
+        uint32_t max_items;
+        bool gone;
+        uint32_t position; /* taker's: in the queue */
+};
+
+/* What became of a dead connection. See recover.c. */
+struct fabric_grave {
+        struct fabric_grave *prev, *next;
+        uint64_t number;
+        struct schedule_item *items; /* ours, of which we do not know whether they arrived; by sequence */
+        uint64_t received;           /* theirs that we took */
+        uint64_t asked_on;           /* the connection that carries our question, 0: none */
+        uint64_t answer_on;          /* that carried theirs, and is to carry the answer, 0: none */
+        bool ask, forget;            /* to be sent */
+        bool unknown;                /* we know nothing of it, and say so */
+        bool forgotten;              /* they will not ask any more */
+};
+
+struct fabric_port { /* one class of a route */
+        struct schedule_port schedule;
+        struct fabric_route *route;
+        enum fabric_class class;
+        struct fabric_conn *conn;  /* up, or being made by us */
+        struct fabric_conn *knock; /* being made, to ask for one */
+        uint64_t knock_ns;         /* the next knock not before */
+        bool wanted;               /* the peer has knocked */
+        uint64_t n_connections, n_retransmitted, n_errors, flight_bytes;
+};
+
+struct fabric_route {
+        struct fabric_route *prev, *next; /* of the rail */
+        struct fabric_rail *rail;
+        struct fabric_peer *peer;
+        struct sockaddr_storage address;
+        struct route health;
+        enum fabric_class probe; /* the class whose connection failed last */
+        uint64_t last_dead;      /* connection */
+        struct fabric_port ports[FABRIC_N_CLASSES];
+};
+
+struct fabric_peer {
+        UT_hash_handle hh;
+        struct fabric_node node;
+        uint64_t boot_epoch;
+        uint8_t token[FABRIC_TOKEN];
+        struct fabric_route *routes[FABRIC_RAILS_MAX];
+        size_t n_routes;
+        bool dials;                    /* we dial: our id is the lower one */
+        struct schedule_item *waiting; /* no route or no memory for them yet */
+        struct fabric_grave *graves;
+        uint32_t n_graves;
+        bool grave_work; /* a grave has something to send */
+        uint32_t n_items, n_up;
+        uint64_t down_ns; /* since when it has work and no connection; 0: it has not */
+        bool reported;
+        uint64_t violation_ns;
+};
+
+struct fabric_rail {
+        struct fabric *fabric;
+        char name[FABRIC_NAME_MAX + 1];
+        char device[16];
+        struct sockaddr_storage address;
+        uint64_t window, nominal;
+        uint8_t dscp[FABRIC_N_CLASSES];
+        bool drained, enabled;
+        struct schedule schedule;
+        struct bucket bucket;
+        struct fabric_route *routes;
+        /* The thread's. */
+        pthread_t thread;
+        bool running;
+        bool asleep; /* in epoll_wait */
+        bool again;  /* something is left to do at once */
+        int epoll_fd, listen_fd, wake_fd;
+        bool listen_paused;
+        struct fabric_conn *conns;
+        uint32_t n_strangers, n_up;
+        uint64_t tick_ns, ack_ns;
+        uint8_t *scratch;
+        /* Estimate of the bandwidth. */
+        uint64_t flight_bytes, estimate, measure_ns, measure_bytes;
+        bool starved;
+        uint64_t bytes_sent, bytes_received, messages_sent, messages_received, n_refused;
+};
+
+struct fabric_event;
+
+struct fabric {
+        struct fabric_options options;
+        char cluster[FABRIC_NAME_MAX + 1];
+        struct route_limits limits;
+        uint64_t heartbeat_ns, deadline_ns, handshake_ns, unreachable_ns, spin_ns;
+        pthread_mutex_t lock;
+        pthread_cond_t quiet; /* an area has lost a user, or the taker has looked */
+        bool stop;
+        struct fabric_rail *rails[FABRIC_RAILS_MAX];
+        size_t n_rails;
+        struct fabric_peer *peers;
+        struct fabric_area *areas;
+        uint64_t next_number;
+        struct schedule_item *spare;
+        uint32_t n_spare;
+        /* The taking thread. */
+        pthread_t taker;
+        bool taker_running, taker_joinable;
+        int doorbell_fd, taker_fd;
+        _Atomic uint64_t areas_version; /* of the table; relaxed: a hint, the lock has the truth */
+        uint64_t taker_version;         /* that the taker goes by */
+        bool throttled;
+        /* For the owner. */
+        int event_fd;
+        uint64_t violation_ns; /* told last, of no peer */
+        struct fabric_event *events;
+        uint32_t n_events;
+        struct fabric_counters counters;
+        char error[FABRIC_TEXT];
+};
+
+enum conn_state { CONN_CONNECTING, CONN_TLS, CONN_HELLO, CONN_UP };
+
+struct conn_frame {
+        uint8_t head[FRAME_HEAD_MAX];
+        uint8_t trailer[FRAME_TRAILER];
+        uint32_t head_bytes, data_bytes;
+        uint64_t done, data_offset;
+        struct fabric_area *area; /* a reference if there are data */
+        uint64_t sequence;        /* 0: of no item */
+        bool checked;             /* the trailer is made */
+        bool torn;
+};
+
+/* Of its rail's thread, which alone makes, uses and ends it; what others look at is under the lock all the same. */
+struct fabric_conn {
+        struct fabric_conn *prev, *next;
+        struct fabric_rail *rail;
+        struct fabric_peer *peer; /* NULL: a stranger yet, or the peer was removed */
+        struct fabric_port *port;
+        int fd;
+        SSL *ssl;
+        enum conn_state state;
+        bool dialled, knock;
+        bool doomed;  /* to be buried by its thread; any thread may doom it */
+        bool failed;  /* that is the route's fault */
+        bool closing; /* when all is written */
+        bool ready_in, ready_out;
+        uint32_t epoll_events;
+        uint64_t number, started_ns, heard_ns, asked_ns;
+        uint64_t question_on; /* another one, on which they asked for this one; when it is buried they are answered */
+        char why[FABRIC_TEXT];
+        uint8_t nonce[16];
+        /* Out. */
+        uint64_t sequence; /* given last */
+        uint64_t acked;
+        uint64_t whole; /* sequence of the last that was written whole */
+        struct schedule_item *unacked;
+        uint64_t flight_bytes;
+        struct conn_frame *frames;
+        uint32_t first_frame, n_frames;
+        uint8_t *out; /* handshake, or TLS records from small pieces */
+        uint32_t out_start, out_end;
+        bool direct; /* a TLS record was offered out of an area and is to be offered again */
+        /* In. */
+        uint8_t *in;
+        uint32_t in_start, in_end;
+        uint64_t received, told; /* sequences: taken, acknowledged */
+        uint64_t untold_bytes;
+        enum { IN_HEAD, IN_DATA, IN_TRAILER } stage;
+        struct frame frame;
+        uint8_t line[FRAME_LINE];
+        uint32_t data_done, crc;
+        struct fabric_area *target; /* a reference; NULL: not to be stored */
+        bool pong;
+};
+
+static inline struct fabric_item *item_of(struct schedule_item *schedule) {
+        return (struct fabric_item *)(void *)schedule;
+}
+
+/* fabric.c */
+int fabric_refuse(struct fabric *fabric, int condition, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void fabric_tell_route(struct fabric *fabric, const struct fabric_route *route, const char *why);
+void fabric_tell_unreachable(struct fabric *fabric, const struct fabric_peer *peer, const char *why);
+void fabric_tell_violation(struct fabric *fabric, struct fabric_peer *peer, uint64_t key, const char *text);
+int fabric_thread(pthread_t *thread, void *(*run)(void *), void *data, const char *name);
+void fabric_ring(int fd); /* an eventfd */
+void fabric_unring(int fd);
+
+/* socket.c */
+int socket_address(const char *text, uint16_t port, struct sockaddr_storage *ret_address); /* -EINVAL */
+void socket_text(const struct sockaddr_storage *address, char ret_text[FABRIC_ADDRESS_MAX + 1], uint16_t *ret_port);
+bool socket_is_loopback(const struct sockaddr_storage *address);
+socklen_t socket_length(const struct sockaddr_storage *address);
+int socket_listen(const struct fabric_rail *rail, struct sockaddr_storage *ret_address, int *ret_fd);
+int socket_dial(const struct fabric_rail *rail, const struct sockaddr_storage *to, int *ret_fd);
+void socket_tune(int fd, uint64_t deadline_ns);
+void socket_class(const struct fabric_rail *rail, int fd, enum fabric_class class);
+
+/* area.c */
+struct fabric_area *area_ref(struct fabric_area *area);
+void area_unref(struct fabric_area *area);
+void area_leave(struct fabric *fabric, struct fabric_area *area); /* after n_users++ */
+void areas_free(struct fabric *fabric);
+/* taker.c */
+void *taker_run(void *data);
+
+/* place.c */
+struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, struct fabric_peer *peer);
+void item_free(struct fabric *fabric, struct fabric_item *item);
+/* To the rail that it is to take. It belongs to nobody at the moment. */
+void item_place(struct fabric *fabric, struct fabric_item *item);
+/* All that is queued for a route, once more. */
+void route_replace(struct fabric *fabric, struct fabric_route *route);
+/* After the health changed. */
+void route_changed(struct fabric *fabric, struct fabric_route *route, const char *why);
+void peer_place_waiting(struct fabric *fabric, struct fabric_peer *peer);
+
+/* peer.c */
+struct fabric_peer *peer_of_node(struct fabric *fabric, const struct fabric_node *node);
+int route_new(struct fabric *fabric, struct fabric_peer *peer, struct fabric_rail *rail,
+              const struct sockaddr_storage *address, struct fabric_route **ret_route);
+void peers_drop(struct fabric *fabric);
+void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns);
+
+/* recover.c */
+void grave_dig(struct fabric *fabric, struct fabric_conn *conn);
+struct fabric_grave *grave_find(struct fabric_peer *peer, uint64_t number);
+void graves_free(struct fabric *fabric, struct fabric_peer *peer);
+void recover_send(struct fabric *fabric, struct fabric_conn *conn);
+void recover_question(struct fabric *fabric, struct fabric_conn *conn, uint64_t number);
+void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struct frame *frame);
+void recover_forget(struct fabric *fabric, struct fabric_conn *conn, uint64_t number);
+
+/* rail.c */
+void *rail_run(void *data);
+void rail_wake(struct fabric_rail *rail);
+void rail_free(struct fabric_rail *rail);
+void rails_free(struct fabric *fabric);
+bool rail_measure(struct fabric_rail *rail, uint64_t now_ns);
+/* dial.c */
+void route_dial(struct fabric *fabric, struct fabric_route *route, uint64_t now_ns);
+void rail_accept(struct fabric_rail *rail, uint64_t now_ns);
+
+/* conn.c */
+int conn_new(struct fabric_rail *rail, int fd, bool server, uint64_t now_ns, struct fabric_conn **ret_conn);
+void conn_doom(struct fabric_conn *conn, bool failed, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void conn_bury(struct fabric_conn *conn, uint64_t now_ns);
+void conn_watch(struct fabric_conn *conn, uint32_t events);
+bool conn_control(struct fabric_conn *conn, uint8_t kind, uint64_t key, uint64_t offset, uint32_t value);
+void conn_shut(struct fabric_conn *conn); /* or open: its port, as windows are */
+void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns);
+void conn_tick(struct fabric_conn *conn, uint64_t now_ns);
+/* handshake.c */
+int conn_say_hello(struct fabric_conn *conn);
+void conn_shake(struct fabric_conn *conn, uint64_t now_ns); /* until it is up */
+/* send.c */
+void conn_assign(struct fabric_conn *conn, struct fabric_item *item);
+void conn_send(struct fabric_conn *conn); /* gives the lock away meanwhile */
+/* receive.c */
+void conn_receive(struct fabric_conn *conn, uint64_t now_ns); /* the same */
+/* Bytes; 0: none for now; -1: it has ended, and is doomed. Gives the lock away meanwhile. */
+ssize_t conn_read(struct fabric_conn *conn, const struct iovec *to, int n_to);

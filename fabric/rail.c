@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The thread of a rail: an epoll loop over its connections, in which the scheduler decides what is handed to sockets.
+ *
+ * The scheduler has power over what is not yet in a socket only, so not more than the window is unacknowledged on the
+ * rail at any time. The bandwidth is measured while the rail is kept busy: acknowledged bytes over the time, if neither
+ * queue nor window ran empty meanwhile; the estimate moves by a quarter of the difference, and stays within a tenth and
+ * ten times of what the rail is said to have.
+ */
+#include <errno.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "fabric/private.h"
+#include "util/clock.h"
+
+#define RAIL_EVENTS 32
+#define MEASURE_NS  UINT64_C(10000000)
+#define TICK_MAX_NS UINT64_C(25000000)
+#define TICK_MIN_NS UINT64_C(1000000)
+
+void rail_wake(struct fabric_rail *rail) {
+        rail->again = true;
+        if (rail->asleep) {
+                rail->asleep = false;
+                fabric_ring(rail->wake_fd);
+        }
+}
+
+bool rail_measure(struct fabric_rail *rail, uint64_t now_ns) {
+        uint64_t passed_ns = now_ns - rail->measure_ns, measured, least = rail->nominal / 10, most = rail->nominal * 10;
+
+        if (rail->flight_bytes == 0 || rail->starved) {
+                /* Idle: the next stretch begins when there is enough to do again. */
+                rail->measure_ns = now_ns;
+                rail->measure_bytes = 0;
+                rail->starved = false;
+                return false;
+        }
+        if (passed_ns < MEASURE_NS)
+                return false;
+        measured = (uint64_t)((unsigned __int128)rail->measure_bytes * 1000000000u / passed_ns);
+        rail->estimate = rail->estimate - rail->estimate / 4 + measured / 4;
+        if (rail->estimate < least)
+                rail->estimate = least;
+        if (rail->estimate > most)
+                rail->estimate = most;
+        rail->measure_ns = now_ns;
+        rail->measure_bytes = 0;
+        return true;
+}
+
+/* As much as may go. Returns the time at which more may, 0: when something has happened. */
+static uint64_t rail_fill(struct fabric_rail *rail, uint64_t now_ns) {
+        struct fabric *fabric = rail->fabric;
+
+        while (rail->flight_bytes < rail->window) {
+                uint64_t wait_ns = bucket_wait(&rail->bucket, now_ns);
+                struct schedule_item *next;
+                struct fabric_item *item;
+                struct fabric_conn *conn;
+
+                if (wait_ns)
+                        return rail->schedule.queued_bytes ? wait_ns : 0;
+                next = schedule_pop(&rail->schedule);
+                if (!next) {
+                        rail->starved |= rail->flight_bytes < rail->window / 2;
+                        return 0;
+                }
+                item = item_of(next);
+                if (item->area->gone) {
+                        fabric->counters.dropped++;
+                        item_free(fabric, item);
+                        continue;
+                }
+                conn = item->port->conn; /* its port is open, so it is up */
+                bucket_spend(&rail->bucket, item->schedule.bytes);
+                conn_assign(conn, item);
+                conn_shut(conn);
+        }
+        return 0;
+}
+
+/* Idle rails have nothing to look after. */
+static bool rail_needs_ticks(const struct fabric_rail *rail) {
+        const struct fabric_route *route;
+
+        if (rail->conns || rail->listen_paused || rail->schedule.queued_bytes)
+                return true;
+        if (rail->fabric->rails[0] == rail && HASH_COUNT(rail->fabric->peers) > 0)
+                return true;
+        DL_FOREACH(rail->routes, route) {
+                if (route->health.state != FABRIC_UP)
+                        return true;
+        }
+        return false;
+}
+
+static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interval_ns) {
+        struct fabric *fabric = rail->fabric;
+        /* If this thread was not running for long, it is not the others who were silent. */
+        bool overslept = now_ns - rail->tick_ns > interval_ns + fabric->deadline_ns / 4;
+        struct fabric_peer *peer, *tmp;
+        struct fabric_route *route;
+        struct fabric_conn *conn;
+
+        rail->tick_ns = now_ns + interval_ns;
+        DL_FOREACH(rail->conns, conn) {
+                if (overslept && conn->state == CONN_UP)
+                        conn->heard_ns = now_ns;
+                conn_tick(conn, now_ns);
+        }
+        DL_FOREACH(rail->routes, route) {
+                if (rail->enabled && route_tick(&route->health, &fabric->limits, now_ns))
+                        route_changed(fabric, route,
+                                      route->health.state == FABRIC_PROBING ? "the hold-down is over"
+                                                                            : "it does not come up");
+        }
+        if (rail->listen_paused) {
+                struct epoll_event event = {.events = EPOLLIN, .data.ptr = &rail->listen_fd};
+
+                if (epoll_ctl(rail->epoll_fd, EPOLL_CTL_ADD, rail->listen_fd, &event) == 0)
+                        rail->listen_paused = false;
+        }
+        if (fabric->rails[0] != rail)
+                return;
+        HASH_ITER(hh, fabric->peers, peer, tmp) {
+                if (peer->waiting && peer->n_routes > 0)
+                        peer_place_waiting(fabric, peer);
+                peer_check_reachable(fabric, peer, now_ns);
+        }
+}
+
+static void rail_bury(struct fabric_rail *rail, uint64_t now_ns) {
+        struct fabric_conn *conn, *tmp;
+
+        DL_FOREACH_SAFE(rail->conns, conn, tmp) {
+                if (conn->doomed)
+                        conn_bury(conn, now_ns);
+        }
+}
+
+static void rail_work(struct fabric_rail *rail, uint64_t now_ns, uint64_t *ret_next_ns) {
+        struct fabric *fabric = rail->fabric;
+        bool tell = rail->ack_ns && now_ns >= rail->ack_ns;
+        struct fabric_route *route;
+        struct fabric_conn *conn;
+
+        if (tell)
+                rail->ack_ns = 0;
+        rail_bury(rail, now_ns);
+        DL_FOREACH(rail->routes, route)
+        route_dial(fabric, route, now_ns);
+        *ret_next_ns = rail_fill(rail, now_ns);
+        DL_FOREACH(rail->conns, conn) {
+                if (conn->doomed || conn->state == CONN_CONNECTING || conn->state == CONN_TLS)
+                        continue;
+                if (conn->state == CONN_UP) {
+                        recover_send(fabric, conn);
+                        if (tell && conn->told != conn->received)
+                                (void)conn_control(conn, FRAME_ACK, 0, 0, 0);
+                }
+                conn_send(conn);
+        }
+        /* There may be room again. */
+        if (*ret_next_ns == 0 && rail->flight_bytes < rail->window && (rail->schedule.urgent || rail->schedule.others))
+                rail->again = true;
+}
+
+static void rail_event(struct fabric_rail *rail, const struct epoll_event *event, uint64_t now_ns) {
+        struct fabric_conn *conn = event->data.ptr;
+
+        if (event->data.ptr == &rail->listen_fd) {
+                rail_accept(rail, now_ns);
+                return;
+        }
+        if (event->data.ptr == &rail->wake_fd) {
+                fabric_unring(rail->wake_fd);
+                return;
+        }
+        if (conn->doomed)
+                return;
+        if (conn->state != CONN_UP) {
+                conn->ready_out = true;
+                conn_shake(conn, now_ns);
+                if (conn->doomed || conn->state != CONN_UP)
+                        return;
+        }
+        if ((event->events & EPOLLOUT) || conn->ready_out) {
+                conn->ready_out = true;
+                conn_watch(conn, EPOLLIN);
+        }
+        if (event->events & ~(uint32_t)EPOLLOUT || conn->in_end > 0)
+                conn_receive(conn, now_ns);
+}
+
+static int rail_timeout(const struct fabric_rail *rail, uint64_t now_ns, uint64_t next_ns) {
+        uint64_t until_ns = rail_needs_ticks(rail) ? rail->tick_ns : UINT64_MAX;
+
+        if (rail->again)
+                return 0;
+        if (next_ns && next_ns < until_ns)
+                until_ns = next_ns;
+        if (rail->ack_ns && rail->ack_ns < until_ns)
+                until_ns = rail->ack_ns;
+        if (until_ns == UINT64_MAX)
+                return -1;
+        return until_ns <= now_ns ? 0 : (int)((until_ns - now_ns + 999999u) / 1000000u);
+}
+
+void *rail_run(void *data) {
+        struct fabric_rail *rail = data;
+        struct fabric *fabric = rail->fabric;
+        struct epoll_event events[RAIL_EVENTS];
+        uint64_t interval_ns = fabric->heartbeat_ns / 8, now_ns = clock_now_ns(), next_ns;
+
+        interval_ns = interval_ns > TICK_MAX_NS ? TICK_MAX_NS : interval_ns < TICK_MIN_NS ? TICK_MIN_NS : interval_ns;
+        pthread_mutex_lock(&fabric->lock);
+        rail->tick_ns = now_ns;
+        while (!fabric->stop) {
+                int n, timeout;
+
+                rail->again = false;
+                if (now_ns >= rail->tick_ns)
+                        rail_tick(rail, now_ns, interval_ns);
+                rail_work(rail, now_ns, &next_ns);
+                timeout = rail_timeout(rail, now_ns, next_ns);
+                rail->asleep = timeout != 0;
+                pthread_mutex_unlock(&fabric->lock);
+                n = epoll_wait(rail->epoll_fd, events, RAIL_EVENTS, timeout);
+                pthread_mutex_lock(&fabric->lock);
+                rail->asleep = false;
+                if (!rail_needs_ticks(rail))
+                        rail->tick_ns = clock_now_ns(); /* none was due */
+                now_ns = clock_now_ns();
+                for (int i = 0; i < n; i++)
+                        rail_event(rail, &events[i], now_ns);
+        }
+        pthread_mutex_unlock(&fabric->lock);
+        return NULL;
+}
+
+void rail_free(struct fabric_rail *rail) {
+        if (!rail)
+                return;
+        schedule_deinit(&rail->schedule);
+        if (rail->epoll_fd >= 0)
+                close(rail->epoll_fd);
+        if (rail->listen_fd >= 0)
+                close(rail->listen_fd);
+        if (rail->wake_fd >= 0)
+                close(rail->wake_fd);
+        free(rail->scratch);
+        free(rail);
+}
+
+void rails_free(struct fabric *fabric) {
+        for (size_t i = 0; i < fabric->n_rails; i++)
+                rail_free(fabric->rails[i]);
+        fabric->n_rails = 0;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* What the owner does with rails. */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "fabric/private.h"
+#include "util/clock.h"
+
+/*
+ * For a weight of 1 in a turn, so a tenant of weight 100 has about one chunk. Not more: a tenant whose turn is longer
+ * than what it can have in its slots runs dry in its own turn, and does not get its share.
+ */
+#define RAIL_QUANTUM 512u
+#define RAIL_URGENT  (1u << 20)
+#define RAIL_WINDOW  (4u << 20)
+#define RAIL_NOMINAL 1250000000u
+
+static struct fabric_rail *rail_find(struct fabric *fabric, const char *name) {
+        for (size_t i = 0; i < fabric->n_rails; i++)
+                if (strcmp(fabric->rails[i]->name, name) == 0)
+                        return fabric->rails[i];
+        return NULL;
+}
+
+static int rail_check(struct fabric *fabric, const struct fabric_rail_options *options,
+                      struct sockaddr_storage *ret_address) {
+        if (!options->name || !options->name[0] || strlen(options->name) > FABRIC_NAME_MAX)
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "a rail needs a name of 1 to %u characters",
+                                     FABRIC_NAME_MAX);
+        if (!options->kind || strcmp(options->kind, "tcp") != 0)
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: kind %s is not known; tcp is", options->name,
+                                     options->kind ? options->kind : "(none)");
+        if (!options->address || socket_address(options->address, options->port, ret_address))
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
+                                     "rail %s: %s is no numeric IPv4 or IPv6 address, as 10.0.0.1 would be",
+                                     options->name, options->address ? options->address : "(none)");
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)
+                if (options->dscp[i] > 63)
+                        return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: DSCP %u; 0 to 63 can be",
+                                             options->name, options->dscp[i]);
+        if (options->device && strlen(options->device) >= sizeof(((struct fabric_rail *)0)->device))
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: %s cannot be an interface", options->name,
+                                     options->device);
+        if (!fabric->options.tls && !fabric->options.allow_plain && !socket_is_loopback(ret_address))
+                return fabric_refuse(fabric, FABRIC_E_PLAIN,
+                                     "rail %s: %s is not loopback and would be without TLS; configure certificates or "
+                                     "allow plain connections",
+                                     options->name, options->address);
+        if (rail_find(fabric, options->name))
+                return fabric_refuse(fabric, FABRIC_E_EXISTS, "rail %s is there already", options->name);
+        if (fabric->n_rails == FABRIC_RAILS_MAX)
+                return fabric_refuse(fabric, FABRIC_E_FULL, "rail %s: there are %u already", options->name,
+                                     FABRIC_RAILS_MAX);
+        return 0;
+}
+
+/* Sockets and fds; what is there is freed by the caller. */
+static int rail_open(struct fabric *fabric, struct fabric_rail *rail, const struct fabric_rail_options *options) {
+        struct epoll_event event = {.events = EPOLLIN};
+        struct sockaddr_storage bound;
+        int r;
+
+        rail->scratch = malloc(65536);
+        if (!rail->scratch)
+                return -ENOMEM;
+        r = socket_listen(rail, &bound, &rail->listen_fd);
+        if (r == -EADDRNOTAVAIL || r == -EADDRINUSE || r == -ENODEV || r == -EACCES || r == -EINVAL)
+                return fabric_refuse(fabric, FABRIC_E_ADDRESS, "rail %s: cannot listen on %s port %u%s%s: %s",
+                                     options->name, options->address, options->port, options->device ? " of " : "",
+                                     options->device ? options->device : "", strerror(-r));
+        if (r)
+                return r;
+        rail->address = bound;
+        rail->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+        rail->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (rail->epoll_fd < 0 || rail->wake_fd < 0)
+                return -errno;
+        event.data.ptr = &rail->listen_fd;
+        if (epoll_ctl(rail->epoll_fd, EPOLL_CTL_ADD, rail->listen_fd, &event) < 0)
+                return -errno;
+        event.data.ptr = &rail->wake_fd;
+        if (epoll_ctl(rail->epoll_fd, EPOLL_CTL_ADD, rail->wake_fd, &event) < 0)
+                return -errno;
+        return 0;
+}
+
+int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *options) {
+        uint64_t now_ns = clock_now_ns();
+        struct sockaddr_storage address;
+        struct fabric_rail *rail;
+        char name[16];
+        int r;
+
+        r = rail_check(fabric, options, &address);
+        if (r)
+                return r;
+        rail = calloc(1, sizeof(*rail));
+        if (!rail)
+                return -ENOMEM;
+        rail->fabric = fabric;
+        rail->address = address;
+        rail->epoll_fd = rail->listen_fd = rail->wake_fd = -1;
+        rail->enabled = true;
+        memcpy(rail->name, options->name, strlen(options->name));
+        if (options->device)
+                memcpy(rail->device, options->device, strlen(options->device));
+        memcpy(rail->dscp, options->dscp, sizeof(rail->dscp));
+        rail->window = options->window_bytes ? options->window_bytes : RAIL_WINDOW;
+        rail->nominal = options->nominal_bytes ? options->nominal_bytes : RAIL_NOMINAL;
+        if (options->rate_bytes && options->rate_bytes < rail->nominal)
+                rail->nominal = options->rate_bytes;
+        rail->estimate = rail->nominal;
+        schedule_init(&rail->schedule, RAIL_QUANTUM, RAIL_URGENT);
+        bucket_init(&rail->bucket, options->rate_bytes, now_ns);
+        r = rail_open(fabric, rail, options);
+        pthread_mutex_lock(&fabric->lock);
+        fabric->rails[fabric->n_rails++] = rail;
+        if (r == 0) {
+                snprintf(name, sizeof(name), "fab-%.11s", rail->name);
+                r = fabric_thread(&rail->thread, rail_run, rail, name);
+                rail->running = r == 0;
+        }
+        if (r)
+                rail_free(fabric->rails[--fabric->n_rails]);
+        pthread_mutex_unlock(&fabric->lock);
+        return r;
+}
+
+int fabric_rail_drain(struct fabric *fabric, const char *name, bool drain) {
+        struct fabric_rail *rail;
+        struct fabric_route *route;
+
+        pthread_mutex_lock(&fabric->lock);
+        rail = rail_find(fabric, name);
+        if (rail && rail->drained != drain) {
+                rail->drained = drain;
+                /* Drained: what is queued here goes elsewhere. Else: what waits elsewhere for want of this one. */
+                for (size_t i = 0; i < fabric->n_rails; i++) {
+                        if (drain == (fabric->rails[i] != rail))
+                                continue;
+                        DL_FOREACH(fabric->rails[i]->routes, route)
+                        if (drain || route->health.state != FABRIC_UP)
+                                route_replace(fabric, route);
+                }
+        }
+        pthread_mutex_unlock(&fabric->lock);
+        return rail ? 0 : fabric_refuse(fabric, FABRIC_E_UNKNOWN, "there is no rail %s", name);
+}
+
+int fabric_rail_enable(struct fabric *fabric, const char *name, bool enable) {
+        struct fabric_rail *rail;
+        struct fabric_route *route;
+        struct fabric_conn *conn;
+
+        pthread_mutex_lock(&fabric->lock);
+        rail = rail_find(fabric, name);
+        if (rail && rail->enabled != enable) {
+                rail->enabled = enable;
+                if (!enable)
+                        DL_FOREACH(rail->conns, conn)
+                conn_doom(conn, true, "the rail was set down");
+                DL_FOREACH(rail->routes, route) {
+                        if (!enable && route_down(&route->health, clock_now_ns()))
+                                route_changed(fabric, route, "the rail was set down");
+                        if (enable)
+                                route->health.since_ns = 0; /* no hold-down */
+                }
+                rail_wake(rail);
+        }
+        pthread_mutex_unlock(&fabric->lock);
+        return rail ? 0 : fabric_refuse(fabric, FABRIC_E_UNKNOWN, "there is no rail %s", name);
+}

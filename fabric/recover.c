@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What happens to messages on a connection that died: nothing is lost, nothing is applied twice, nothing late.
+ *
+ * Every connection has a number that is never used again between two lives of two nodes (the dialler counts), and on it
+ * messages have sequences 1, 2, 3 ... in each direction. The receiver applies them in order, so all that it knows of a
+ * connection is one number: the highest sequence that it applied. The sender keeps the descriptors of all messages
+ * above the acknowledged sequence; their data stay in the area, since the slot is not written again before its credit
+ * comes.
+ *
+ * When a connection ends, each side *buries* it: its thread closes the socket, and then there is a grave with the
+ * sender's unacknowledged messages and the receiver's number. The sender may not send them again yet, since the
+ * receiver may have applied them. It asks, over any other connection of the two nodes (QUESTION), and the receiver
+ * answers with its number (ANSWER), over the same connection. Up to there all were applied and are done; all after it
+ * are given to rails again.
+ *
+ * The receiver answers from graves only. If the connection still lives at its side (it heard nothing of the end), it is
+ * doomed first, and its thread buries it; the answer waits for that grave. So when the sender hears the number, the
+ * receiver has closed the socket and stopped reading: bytes of the dead connection that are still under way find
+ * nobody. Therefore
+ *   - nothing is lost: what is above the number was not applied, and is sent again;
+ *   - nothing is twice: what is up to the number is not sent again, what is above was not and will not be applied from
+ *     the old connection. If the answer itself is lost, the question is repeated and the answer is the same, as a
+ *     buried connection applies nothing;
+ *   - nothing is late: a slot's next chunk is only written after the credit for the last one, so after it was applied,
+ *     so (as no copy of it is left anywhere but below a number) nothing old can arrive for that slot any more. A chunk
+ *     of which a part had arrived is written once more with the same bytes, into a slot whose flag nobody has raised.
+ * Credits only ever rise, so for them any order would do.
+ *
+ * A connection that dies takes questions that it carried, and their answers, with it: they are asked again on the next.
+ * Who has nothing to ask says so (FORGET), and a grave that nobody needs is filled in. If that word gets lost the grave
+ * stays, up to FABRIC_GRAVES of them; a question for one that was given up by then is answered with "I know nothing",
+ * which is reported, and what was unacknowledged on it is lost: better that than twice. It takes so many dead
+ * connections between a question and its answer.
+ *
+ * A dialler sends no message before it was answered, and remembers each connection on which it said hello, so what
+ * either side could ask for is known to the other.
+ */
+#include <utlist.h>
+
+#include "fabric/private.h"
+
+struct fabric_grave *grave_find(struct fabric_peer *peer, uint64_t number) {
+        struct fabric_grave *grave;
+
+        DL_FOREACH(peer->graves, grave) {
+                if (grave->number == number)
+                        return grave;
+        }
+        return NULL;
+}
+
+static void grave_free(struct fabric *fabric, struct fabric_peer *peer, struct fabric_grave *grave) {
+        struct schedule_item *item, *tmp;
+
+        DL_FOREACH_SAFE(grave->items, item, tmp) {
+                DL_DELETE(grave->items, item);
+                fabric->counters.dropped++;
+                item_free(fabric, item_of(item));
+        }
+        DL_DELETE(peer->graves, grave);
+        peer->n_graves--;
+        free(grave);
+}
+
+void graves_free(struct fabric *fabric, struct fabric_peer *peer) {
+        while (peer->graves)
+                grave_free(fabric, peer, peer->graves);
+}
+
+/* Neither side needs it any more. */
+static bool grave_done(const struct fabric_grave *grave) {
+        return !grave->items && !grave->ask && !grave->forget && !grave->answer_on &&
+               (grave->forgotten || grave->unknown);
+}
+
+/* One that the fewest will miss: not one with messages of ours, and rather one from which nothing was taken. */
+static void graves_make_room(struct fabric *fabric, struct fabric_peer *peer) {
+        struct fabric_grave *grave, *worst = NULL;
+
+        if (peer->n_graves < FABRIC_GRAVES)
+                return;
+        DL_FOREACH(peer->graves, grave) {
+                if (!grave->items && (!worst || (worst->received > 0 && grave->received == 0)))
+                        worst = grave;
+        }
+        if (worst)
+                grave_free(fabric, peer, worst);
+}
+
+static void recover_wake(struct fabric *fabric, struct fabric_peer *peer) {
+        (void)fabric;
+        peer->grave_work = true;
+        for (size_t i = 0; i < peer->n_routes; i++)
+                rail_wake(peer->routes[i]->rail);
+}
+
+static bool peer_has_conn(const struct fabric_peer *peer, uint64_t number) {
+        const struct fabric_conn *conn;
+
+        for (size_t i = 0; i < peer->n_routes; i++) {
+                DL_FOREACH(peer->routes[i]->rail->conns, conn) {
+                        if (conn->peer == peer && conn->number == number && !conn->knock)
+                                return true;
+                }
+        }
+        return false;
+}
+
+void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
+        struct fabric_peer *peer = conn->peer;
+        struct fabric_grave *grave, *other;
+
+        /* Questions that it carried are to be asked again, answers to what came on it are not missed by anyone. */
+        DL_FOREACH(peer->graves, other) {
+                if (other->answer_on == conn->number)
+                        other->answer_on = 0;
+                if (other->asked_on == conn->number) {
+                        other->asked_on = 0;
+                        other->ask = true;
+                        peer->grave_work = true;
+                }
+        }
+        if (conn->knock || conn->number == 0 || (conn->state != CONN_UP && conn->state != CONN_HELLO))
+                return;
+        graves_make_room(fabric, peer);
+        grave = calloc(1, sizeof(*grave));
+        if (!grave) {
+                struct schedule_item *item, *tmp;
+
+                /* Without it there is no way to know; the peer will hear that we know nothing. */
+                fabric_tell_violation(fabric, peer, 0,
+                                      "no memory for what a dead connection leaves: messages are lost");
+                DL_FOREACH_SAFE(conn->unacked, item, tmp) {
+                        DL_DELETE(conn->unacked, item);
+                        fabric->counters.dropped++;
+                        item_free(fabric, item_of(item));
+                }
+                return;
+        }
+        grave->number = conn->number;
+        grave->received = conn->received;
+        if (conn->question_on && peer_has_conn(peer, conn->question_on))
+                grave->answer_on = conn->question_on;
+        grave->items = conn->unacked;
+        conn->unacked = NULL;
+        grave->ask = grave->items != NULL;
+        grave->forget = !grave->ask;
+        DL_APPEND(peer->graves, grave);
+        peer->n_graves++;
+        recover_wake(fabric, peer);
+}
+
+void recover_send(struct fabric *fabric, struct fabric_conn *conn) {
+        struct fabric_peer *peer = conn->peer;
+        struct fabric_grave *grave, *tmp;
+        bool left = false;
+
+        if (!peer->grave_work)
+                return;
+        DL_FOREACH_SAFE(peer->graves, grave, tmp) {
+                if (grave->ask) {
+                        if (!conn_control(conn, FRAME_QUESTION, grave->number, 0, 0))
+                                return; /* full; goes on when something was sent */
+                        grave->ask = false;
+                        grave->asked_on = conn->number;
+                }
+                if (grave->answer_on == conn->number) {
+                        if (!conn_control(conn, FRAME_ANSWER, grave->number, grave->received, grave->unknown))
+                                return;
+                        grave->answer_on = 0;
+                }
+                if (grave->forget) {
+                        if (!conn_control(conn, FRAME_FORGET, grave->number, 0, 0))
+                                return;
+                        grave->forget = false;
+                }
+                if (grave_done(grave))
+                        grave_free(fabric, peer, grave);
+                else
+                        left |= grave->answer_on != 0;
+        }
+        peer->grave_work = left; /* another connection has to say the rest */
+}
+
+void recover_question(struct fabric *fabric, struct fabric_conn *conn, uint64_t number) {
+        struct fabric_peer *peer = conn->peer;
+        struct fabric_grave *grave = grave_find(peer, number);
+        struct fabric_conn *old;
+
+        for (size_t i = 0; i < peer->n_routes && !grave; i++) {
+                DL_FOREACH(peer->routes[i]->rail->conns, old) {
+                        if (old->peer != peer || old->number != number || old->knock || old == conn)
+                                continue;
+                        conn_doom(old, true, "the peer says that it is dead");
+                        old->question_on = conn->number;
+                        return;
+                }
+        }
+        if (!grave) {
+                graves_make_room(fabric, peer);
+                grave = calloc(1, sizeof(*grave));
+                if (!grave) {
+                        conn_doom(conn, false, "no memory for an answer"); /* then they ask again */
+                        return;
+                }
+                grave->number = number;
+                grave->unknown = true;
+                DL_APPEND(peer->graves, grave);
+                peer->n_graves++;
+        }
+        grave->answer_on = conn->number;
+        recover_wake(fabric, peer);
+}
+
+void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struct frame *frame) {
+        struct fabric_peer *peer = conn->peer;
+        struct fabric_grave *grave = grave_find(peer, frame->key);
+        struct schedule_item *item, *tmp, *again = NULL;
+
+        if (!grave || grave->asked_on != conn->number)
+                return; /* nobody asked */
+        grave->asked_on = 0;
+        if (frame->value != 0) {
+                fabric_tell_violation(fabric, peer, 0, "the peer knows nothing of a connection: messages are lost");
+        } else {
+                DL_FOREACH_SAFE(grave->items, item, tmp) {
+                        if (item_of(item)->sequence <= frame->line_offset)
+                                continue;
+                        DL_DELETE(grave->items, item);
+                        item_of(item)->again = true;
+                        item_of(item)->port->n_retransmitted++;
+                        fabric->counters.retransmitted++;
+                        DL_APPEND(again, item);
+                }
+        }
+        DL_FOREACH_SAFE(grave->items, item, tmp) {
+                DL_DELETE(grave->items, item);
+                if (frame->value != 0)
+                        fabric->counters.dropped++;
+                item_free(fabric, item_of(item));
+        }
+        grave->forget = true;
+        recover_wake(fabric, peer);
+        DL_FOREACH_SAFE(again, item, tmp) {
+                DL_DELETE(again, item);
+                item->prev = item->next = NULL;
+                item_place(fabric, item_of(item));
+        }
+}
+
+void recover_forget(struct fabric *fabric, struct fabric_conn *conn, uint64_t number) {
+        struct fabric_grave *grave = grave_find(conn->peer, number);
+
+        if (!grave)
+                return;
+        grave->forgotten = true;
+        if (grave_done(grave))
+                grave_free(fabric, conn->peer, grave);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+#include "fabric/route.h"
+
+static bool route_set(struct route *route, enum fabric_route_state state, uint64_t now_ns) {
+        bool changed = route->state != state;
+
+        route->state = state;
+        route->n_good = 0;
+        if (changed)
+                route->since_ns = now_ns;
+        if (state == FABRIC_UP)
+                route->forgive_ns = now_ns;
+        return changed;
+}
+
+bool route_down(struct route *route, uint64_t now_ns) {
+        return route_set(route, FABRIC_DOWN, now_ns);
+}
+
+void route_init(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
+        *route = (struct route){
+                .state = FABRIC_UP, .since_ns = now_ns, .forgive_ns = now_ns, .hold_ns = limits->hold_ns};
+}
+
+bool route_error(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
+        route->n_errors++;
+        /* What it was forgiven so far counts, what happens from here on does not. */
+        route_tick(route, limits, now_ns);
+        switch (route->state) {
+        case FABRIC_UP:
+                return route_set(route, FABRIC_SUSPECT, now_ns);
+        case FABRIC_SUSPECT:
+        case FABRIC_PROBING:
+                return route_down(route, now_ns);
+        case FABRIC_DOWN:
+                break; /* connections of other classes end too: one failure */
+        }
+        return false;
+}
+
+bool route_good(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
+        (void)limits;
+        route->n_good++;
+        if ((route->state == FABRIC_SUSPECT && route->n_good >= ROUTE_GOOD_SUSPECT) ||
+            (route->state == FABRIC_PROBING && route->n_good >= ROUTE_GOOD_PROBING))
+                return route_set(route, FABRIC_UP, now_ns);
+        return false;
+}
+
+bool route_late(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
+        (void)limits;
+        route->n_good = 0;
+        return route->state == FABRIC_UP && route_set(route, FABRIC_SUSPECT, now_ns);
+}
+
+bool route_tick(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
+        switch (route->state) {
+        case FABRIC_UP:
+                while (route->hold_ns > limits->hold_ns && now_ns - route->forgive_ns >= 10 * route->hold_ns) {
+                        route->forgive_ns += 10 * route->hold_ns;
+                        route->hold_ns /= 2;
+                }
+                if (route->hold_ns < limits->hold_ns)
+                        route->hold_ns = limits->hold_ns;
+                return false;
+        case FABRIC_SUSPECT:
+                return now_ns - route->since_ns >= limits->suspect_ns && route_down(route, now_ns);
+        case FABRIC_DOWN:
+                if (now_ns - route->since_ns < route->hold_ns)
+                        return false;
+                route->hold_ns = route->hold_ns > limits->hold_max_ns / 2 ? limits->hold_max_ns : 2 * route->hold_ns;
+                return route_set(route, FABRIC_PROBING, now_ns);
+        case FABRIC_PROBING:
+                return now_ns - route->since_ns >= limits->suspect_ns && route_down(route, now_ns);
+        }
+        return false;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+/* Areas and peers that come and go under traffic, shares of tenants, and wake-ups. */
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/fabric/rig.h"
+#include "util/clock.h"
+
+/*
+ * Removed at any moment, the memory is not touched again: it is unmapped at once, so a touch would be a crash. What
+ * goes on over the same connections is not disturbed.
+ */
+static void test_remove_under_traffic(void **state) {
+        struct rig_options options = {
+                .n_nodes = 2, .n_rails = 2, .ranks = {1, 1}, .slot_bytes = 200000, .key = 100, .chunks = 1000000};
+        const struct rig_options steady_options = {
+                .n_nodes = 2, .n_rails = 2, .ranks = {1, 1}, .slot_bytes = 30000, .key = 99, .chunks = 1000000};
+        static struct rig steady, passing;
+        uint64_t random = clock_now_ns();
+
+        (void)state;
+        print_message("random %llu\n", (unsigned long long)random);
+        rig_new(&steady, &steady_options);
+        for (unsigned int round = 0; round < 60; round++) {
+                uint32_t steps = (uint32_t)(rig_random(&random) % 60), first = (uint32_t)(rig_random(&random) % 2);
+
+                /* A second pair of areas on the same fabrics. */
+                options.key = 100 + round;
+                rig_join(&passing, &options, &steady);
+                for (uint32_t i = 0; i < steps; i++) {
+                        rig_step(&passing);
+                        rig_step(&steady);
+                }
+                for (uint32_t i = 0; i < 2; i++) {
+                        struct rig_node *node = &passing.nodes[(first + i) % 2];
+
+                        assert_int_equal(fabric_area_remove(node->fabric, options.key), 0);
+                        munmap(node->area, node->size);
+                        close(node->wake_fd);
+                        rig_step(&steady);
+                }
+        }
+        steady.options.chunks = steady.channels[0].pushed + 200;
+        rig_run(&steady, 20);
+        for (uint32_t i = 0; i < 2; i++) {
+                struct fabric_counters counters;
+
+                fabric_counters(steady.nodes[i].fabric, &counters);
+                assert_int_equal(counters.malformed + counters.corrupted + counters.retransmitted, 0);
+        }
+        rig_free(&steady);
+}
+
+/* One end's area goes while its chunks are on their way: the other end gets them whole or not at all. */
+static void test_torn(void **state) {
+        struct rig_options options = {.n_nodes = 2,
+                                      .n_rails = 1,
+                                      .ranks = {2, 2},
+                                      .slot_bytes = 1 << 20,
+                                      .least_data = 1 << 20,
+                                      .key = 100,
+                                      .chunks = 1000000,
+                                      .window_bytes = 64u << 20};
+        const struct rig_options host_options = {
+                .n_nodes = 2, .n_rails = 1, .ranks = {1, 1}, .slot_bytes = 64, .key = 99, .window_bytes = 64u << 20};
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        static struct rig host, rig;
+        struct fabric_counters counters = {0};
+
+        (void)state;
+        rig_new(&host, &host_options);
+        while (counters.torn < 20) {
+                uint64_t left = 1, flight = 0;
+
+                options.key++;
+                rig_join(&rig, &options, &host);
+                rig_step(&rig);
+                while (flight == 0) { /* they are on their way */
+                        struct fabric_rail_row *rows;
+                        size_t n;
+
+                        rig_step(&rig);
+                        assert_int_equal(fabric_rails(rig.nodes[0].fabric, &rows, &n), 0);
+                        flight = rows[0].flight_bytes;
+                        free(rows);
+                        assert_true(clock_now_ns() < end_ns);
+                }
+                assert_int_equal(fabric_area_remove(rig.nodes[0].fabric, options.key), 0);
+                munmap(rig.nodes[0].area, rig.nodes[0].size);
+                rig.options.chunks = 0; /* no more pushes, and nothing on node 0 */
+                for (uint32_t i = 0; i < rig.n_channels; i++)
+                        rig.channels[i].stopped = rig.node_of[rig.channels[i].destination] == 0;
+                while (left > 0) {
+                        struct fabric_rail_row *rows;
+                        size_t n;
+
+                        rig_step(&rig);
+                        assert_int_equal(fabric_rails(rig.nodes[0].fabric, &rows, &n), 0);
+                        left = rows[0].queued_bytes + rows[0].flight_bytes;
+                        free(rows);
+                        assert_true(clock_now_ns() < end_ns);
+                }
+                while (rig_step(&rig)) {
+                }
+                assert_int_equal(fabric_area_remove(rig.nodes[1].fabric, options.key), 0);
+                munmap(rig.nodes[1].area, rig.nodes[1].size);
+                close(rig.nodes[0].wake_fd);
+                close(rig.nodes[1].wake_fd);
+                fabric_counters(rig.nodes[1].fabric, &counters);
+        }
+        rig_free(&host);
+}
+
+/* A peer that is removed under traffic and comes back with another boot epoch; a third one does not notice. */
+static void test_peer_comes_and_goes(void **state) {
+        const struct rig_options options = {
+                .n_nodes = 3, .n_rails = 2, .ranks = {1, 1, 1}, .slot_bytes = 100000, .key = 5, .chunks = 1000000};
+        static struct rig rig;
+
+        (void)state;
+        rig_new(&rig, &options);
+        for (uint32_t round = 0; round < 20; round++) {
+                uint32_t until = rig.channels[1].received + 20; /* from 0 to 2 */
+
+                while (rig.channels[1].received < until)
+                        rig_wait(&rig, 10);
+                /* Node 1 dies and lives again: everyone forgets it, and its channels begin anew. */
+                assert_int_equal(fabric_area_remove(rig.nodes[1].fabric, rig.options.key), 0);
+                for (uint32_t i = 0; i < 3; i++) {
+                        if (i == 1)
+                                continue;
+                        assert_int_equal(fabric_peer_remove(rig.nodes[i].fabric, &rig.nodes[1].id), 0);
+                        assert_int_equal(fabric_peer_remove(rig.nodes[1].fabric, &rig.nodes[i].id), 0);
+                }
+                for (uint32_t i = 0; i < rig.n_channels; i++)
+                        if (rig.channels[i].source == 1 || rig.channels[i].destination == 1)
+                                rig.channels[i].stopped = true;
+                for (until = rig.channels[1].received + 20; rig.channels[1].received < until;)
+                        rig_wait(&rig, 10);
+                rig_restart_node(&rig, 1);
+        }
+        rig.options.chunks = 0;
+        for (uint32_t i = 0; i < rig.n_channels; i++)
+                if (rig.channels[i].pushed > rig.options.chunks)
+                        rig.options.chunks = rig.channels[i].pushed;
+        rig.options.chunks += 10;
+        rig_run(&rig, 30);
+        rig_free(&rig);
+}
+
+/* Two tenants with weights 1 and 3 on a rail with a rate limit, both always with something to send. */
+static void test_shares(void **state) {
+        struct rig_options options = {.n_nodes = 2,
+                                      .n_rails = 1,
+                                      .ranks = {2, 2},
+                                      .slot_bytes = 60000,
+                                      .least_data = 30000,
+                                      .key = 1,
+                                      .chunks = 1000000,
+                                      .rate_bytes = 20000000,
+                                      .window_bytes = 200000,
+                                      .tenant = 1,
+                                      .weight = 10};
+        uint64_t bytes[2] = {0}, end_ns;
+        static struct rig rigs[2];
+        double share, rate;
+        uint64_t start_ns;
+
+        (void)state;
+        rig_new(&rigs[0], &options);
+        options.key = 2;
+        options.tenant = 2;
+        options.weight = 30;
+        options.least_data = 1; /* its chunks are smaller, and it gets no less */
+        rig_join(&rigs[1], &options, &rigs[0]);
+        start_ns = clock_now_ns();
+        end_ns = start_ns + UINT64_C(20000000000);
+        while (bytes[0] + bytes[1] < 25000000) {
+                rig_step(&rigs[0]);
+                rig_step(&rigs[1]);
+                for (unsigned int i = 0; i < 2; i++) {
+                        bytes[i] = 0;
+                        for (uint32_t c = 0; c < rigs[i].n_channels; c++)
+                                if (rigs[i].channels[c].source < 2) /* of node 0: one rail's schedule */
+                                        bytes[i] += rigs[i].channels[c].received_bytes;
+                }
+                assert_true(clock_now_ns() < end_ns);
+        }
+        share = (double)bytes[1] / (double)(bytes[0] + bytes[1]);
+        rate = (double)(bytes[0] + bytes[1]) * 1e9 / (double)(clock_now_ns() - start_ns);
+        print_message("share %.3f, %.1f MB/s\n", share, rate / 1e6);
+        assert_true(share > 0.70 && share < 0.80);
+        assert_true(rate < 20.5e6);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(fabric_area_remove(rigs[1].nodes[i].fabric, 2), 0);
+                munmap(rigs[1].nodes[i].area, rigs[1].nodes[i].size);
+                close(rigs[1].nodes[i].wake_fd);
+        }
+        rig_free(&rigs[0]);
+}
+
+/* One small chunk at a time, both ends asleep in between: a wake-up that gets lost would stop it. */
+static void test_wakes(void **state) {
+        uint32_t rounds = getenv("RAILMUX_ROUNDS") ? (uint32_t)strtoul(getenv("RAILMUX_ROUNDS"), NULL, 10) : 100000;
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 1,
+                                            .ranks = {1, 1},
+                                            .slot_bytes = 64,
+                                            .key = 3,
+                                            .chunks = rounds / RIG_SLOTS,
+                                            .times = {.spin_us = 1}};
+        struct fabric_counters counters;
+        static struct rig rig;
+
+        (void)state;
+        rig_new(&rig, &options);
+        while (!rig_done(&rig))
+                rig_wait(&rig, 20);
+        rig_check_quiet(&rig);
+        fabric_counters(rig.nodes[0].fabric, &counters);
+        print_message("%u sleeps of executors, %llu of the fabric, %llu wakes\n", rig.sleeps,
+                      (unsigned long long)counters.sleeps, (unsigned long long)counters.wakes);
+        assert_true(counters.sleeps > rounds / 100 && counters.wakes > rounds / 100);
+        rig_free(&rig);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_remove_under_traffic),
+                cmocka_unit_test(test_torn),
+                cmocka_unit_test(test_peer_comes_and_goes),
+                cmocka_unit_test(test_shares),
+                cmocka_unit_test(test_wakes),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

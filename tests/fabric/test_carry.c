@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* Fabrics that live well: what is pushed on one node is on the other, bit for bit. */
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fabric/rig.h"
+#include "tests/fabric/tls.h"
+#include "util/clock.h"
+
+static void test_two_nodes(void **state) {
+        const struct rig_options options = {
+                .n_nodes = 2, .n_rails = 1, .ranks = {1, 1}, .slot_bytes = 4096, .key = 42, .chunks = 2000};
+        struct fabric_counters counters;
+        static struct rig rig;
+
+        (void)state;
+        rig_new(&rig, &options);
+        rig_run(&rig, 30);
+        fabric_counters(rig.nodes[0].fabric, &counters);
+        assert_int_equal(counters.chunks_arrived, 2000);
+        assert_int_equal(counters.retransmitted + counters.corrupted + counters.malformed + counters.dropped, 0);
+        assert_int_equal(rig.nodes[0].violations + rig.nodes[1].violations, 0);
+        rig_free(&rig);
+}
+
+static void test_three_nodes_two_rails(void **state) {
+        const struct rig_options options = {.n_nodes = 3,
+                                            .n_rails = 2,
+                                            .ranks = {2, 1, 2},
+                                            .slot_bytes = 300001,
+                                            .key = 43,
+                                            .class = FABRIC_NORMAL,
+                                            .chunks = 60};
+        struct fabric_rail_row *rows;
+        static struct rig rig;
+        size_t n;
+
+        (void)state;
+        rig_new(&rig, &options);
+        rig_run(&rig, 60);
+        assert_int_equal(fabric_rails(rig.nodes[1].fabric, &rows, &n), 0);
+        assert_int_equal(n, 2);
+        assert_true(rows[0].bytes_sent > 1000000 && rows[1].bytes_sent > 1000000); /* large ones use both */
+        free(rows);
+        rig_free(&rig);
+}
+
+/* Only the higher node id has something to send: it has to knock. */
+static void test_knock(void **state) {
+        const struct rig_options options = {
+                .n_nodes = 2, .n_rails = 1, .ranks = {1, 1}, .slot_bytes = 64, .key = 44, .chunks = 50};
+        static struct rig rig;
+
+        (void)state;
+        rig_new(&rig, &options);
+        for (uint32_t i = 0; i < rig.n_channels; i++)
+                if (rig.channels[i].source == 0)
+                        rig.channels[i].pushed = rig.channels[i].received = options.chunks;
+        /* Slots that nobody used: received says that all were, so only look at the other channel. */
+        while (rig.channels[1].received < options.chunks) {
+                struct rig_channel saved = rig.channels[0];
+
+                rig.n_channels = 1;
+                rig.channels[0] = rig.channels[1];
+                if (!rig_step(&rig))
+                        rig_wait(&rig, 10);
+                rig.channels[1] = rig.channels[0];
+                rig.channels[0] = saved;
+                rig.n_channels = 2;
+        }
+        rig_free(&rig);
+}
+
+static void test_tls(void **state) {
+        struct rig_options options = {.n_nodes = 2,
+                                      .n_rails = 2,
+                                      .ranks = {2, 1},
+                                      .slot_bytes = 250001,
+                                      .key = 45,
+                                      .class = FABRIC_BULK,
+                                      .chunks = 150};
+        static struct rig rig;
+
+        (void)state;
+        options.tls = tls_context();
+        rig_new(&rig, &options);
+        rig_run(&rig, 60);
+        rig_free(&rig);
+        options.slot_bytes = 200;
+        options.chunks = 1000;
+        rig_new(&rig, &options);
+        rig_run(&rig, 60);
+        rig_free(&rig);
+        SSL_CTX_free(options.tls);
+}
+
+/* Certificates that the other end does not accept, and an end without TLS: nothing gets through, and it is reported. */
+static void test_wrong_tls(void **state) {
+        struct rig_options options = {.n_nodes = 2,
+                                      .n_rails = 1,
+                                      .ranks = {1, 1},
+                                      .slot_bytes = 200,
+                                      .key = 46,
+                                      .chunks = 1,
+                                      .times = {.unreachable = 100, .hold_down = 5, .hold_max = 10}};
+        static struct rig rig;
+
+        (void)state;
+        for (unsigned int with = 0; with < 2; with++) {
+                uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+                SSL_CTX *other = with ? tls_context() : NULL;
+                struct fabric_counters counters;
+
+                options.tls = tls_context();
+                rig_start(&rig, &options);
+                fabric_free(rig.nodes[1].fabric);
+                rig.options.tls = other;
+                rig_fabric(&rig, 1);
+                rig_peer(&rig, 0, 1, NULL);
+                rig_peer(&rig, 1, 0, NULL);
+                rig_area(&rig, 0);
+                rig_area(&rig, 1);
+                fabric_counters(rig.nodes[1].fabric, &counters);
+                while (rig.nodes[0].unreachable == 0 || rig.nodes[1].unreachable == 0 || counters.refused == 0) {
+                        fabric_counters(rig.nodes[1].fabric, &counters);
+                        rig_step(&rig);
+                        rig_dispatch(&rig);
+                        assert_true(clock_now_ns() < end_ns);
+                }
+                assert_int_equal(counters.chunks_arrived, 0);
+                assert_int_equal(rig.channels[0].received + rig.channels[1].received, 0);
+                rig_free(&rig);
+                SSL_CTX_free(options.tls);
+                SSL_CTX_free(other);
+        }
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_two_nodes), cmocka_unit_test(test_three_nodes_two_rails),
+                cmocka_unit_test(test_knock),     cmocka_unit_test(test_tls),
+                cmocka_unit_test(test_wrong_tls),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Connections that die in the middle, at random places: nothing is lost, nothing comes twice, nothing late.
+ * RAILMUX_SEED repeats a run.
+ */
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/fabric/proxy.h"
+#include "tests/fabric/rig.h"
+#include "tests/fabric/tls.h"
+#include "util/clock.h"
+
+static uint64_t seed;
+
+static const struct fabric_times quick = {.heartbeat = 40, .deadline = 250, .hold_down = 5, .hold_max = 20};
+
+/* A proxy before each rail of each node. */
+struct broken {
+        struct rig rig;
+        struct proxy proxies[RIG_NODES][RIG_RAILS];
+};
+
+static void broken_new(struct broken *broken, const struct rig_options *options) {
+        struct rig *rig = &broken->rig;
+
+        rig_start(rig, options);
+        for (uint32_t b = 0; b < options->n_nodes; b++)
+                for (uint32_t rail = 0; rail < options->n_rails; rail++)
+                        proxy_start(&broken->proxies[b][rail], rig_address(rail), rig_port(rig, b, rail),
+                                    rig_random(&seed));
+        for (uint32_t a = 0; a < options->n_nodes; a++) {
+                for (uint32_t b = 0; b < options->n_nodes; b++) {
+                        uint16_t ports[RIG_RAILS];
+
+                        for (uint32_t rail = 0; rail < options->n_rails; rail++)
+                                ports[rail] = broken->proxies[b][rail].port;
+                        if (a != b)
+                                rig_peer(rig, a, b, ports);
+                }
+        }
+        for (uint32_t a = 0; a < options->n_nodes; a++)
+                rig_area(rig, a);
+}
+
+static void broken_faults(struct broken *broken, uint32_t rail, unsigned int faults, uint32_t bytes) {
+        for (uint32_t b = 0; b < broken->rig.options.n_nodes; b++) {
+                broken->proxies[b][rail].faults = faults;
+                broken->proxies[b][rail].bytes = bytes;
+        }
+}
+
+static void broken_refuse(struct broken *broken, uint32_t rail, bool refuse) {
+        for (uint32_t b = 0; b < broken->rig.options.n_nodes; b++) {
+                broken->proxies[b][rail].refuse = refuse;
+                proxy_wake(&broken->proxies[b][rail]);
+        }
+}
+
+static void broken_free(struct broken *broken) {
+        for (uint32_t b = 0; b < broken->rig.options.n_nodes; b++)
+                for (uint32_t rail = 0; rail < broken->rig.options.n_rails; rail++)
+                        proxy_stop(&broken->proxies[b][rail]);
+        rig_free(&broken->rig);
+}
+
+/* Until everything arrived, and every kind of fault was made often enough. */
+static void broken_run(struct broken *broken, unsigned int kinds, uint32_t each) {
+        struct rig *rig = &broken->rig;
+        uint64_t retransmitted = 0, n_faults[4] = {0};
+
+        rig_run(rig, 15);
+        for (uint32_t b = 0; b < rig->options.n_nodes; b++) {
+                struct fabric_counters counters;
+
+                fabric_counters(rig->nodes[b].fabric, &counters);
+                retransmitted += counters.retransmitted;
+                assert_int_equal(counters.unknown_area + counters.out_of_bounds + counters.wrong_rank, 0);
+                assert_int_equal(counters.dropped, 0);
+                for (uint32_t rail = 0; rail < rig->options.n_rails; rail++)
+                        for (unsigned int i = 0; i < 4; i++)
+                                n_faults[i] += broken->proxies[b][rail].n_faults[i];
+        }
+        print_message("%llu cuts, %llu late, %llu corrupted, %llu stalled; %llu sent again\n",
+                      (unsigned long long)n_faults[0], (unsigned long long)n_faults[1], (unsigned long long)n_faults[2],
+                      (unsigned long long)n_faults[3], (unsigned long long)retransmitted);
+        assert_true(retransmitted > 0);
+        for (unsigned int i = 0; i < 4; i++)
+                if (kinds & 1u << i)
+                        assert_true(n_faults[i] >= each);
+}
+
+static void test_cut(void **state) {
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 1,
+                                            .ranks = {2, 1},
+                                            .slot_bytes = 20000,
+                                            .key = 1,
+                                            .chunks = 1500,
+                                            .times = quick};
+        static struct broken broken;
+
+        (void)state;
+        broken_new(&broken, &options);
+        broken_faults(&broken, 0, PROXY_CUT, 500000);
+        broken_run(&broken, PROXY_CUT, 20);
+        broken_free(&broken);
+}
+
+/* So often that handshakes, questions and answers are cut as well. */
+static void test_cut_often(void **state) {
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 2,
+                                            .ranks = {2, 1},
+                                            .slot_bytes = 500,
+                                            .key = 7,
+                                            .chunks = 700,
+                                            .times = quick};
+        static struct broken broken;
+
+        (void)state;
+        broken_new(&broken, &options);
+        broken_faults(&broken, 0, PROXY_CUT | PROXY_LATE, 3000);
+        broken_faults(&broken, 1, PROXY_CUT, 2000);
+        broken_run(&broken, PROXY_CUT, 20);
+        broken_free(&broken);
+}
+
+static void test_late(void **state) {
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 2,
+                                            .ranks = {2, 2},
+                                            .slot_bytes = 20000,
+                                            .key = 2,
+                                            .chunks = 1500,
+                                            .times = quick};
+        static struct broken broken;
+
+        (void)state;
+        broken_new(&broken, &options);
+        broken_faults(&broken, 0, PROXY_LATE, 500000);
+        broken_faults(&broken, 1, PROXY_LATE, 700000);
+        broken_run(&broken, PROXY_LATE, 20);
+        broken_free(&broken);
+}
+
+static void all_faults(SSL_CTX *tls) {
+        const struct rig_options options = {.tls = tls,
+                                            .n_nodes = 3,
+                                            .n_rails = 2,
+                                            .ranks = {1, 2, 1},
+                                            .slot_bytes = 70000,
+                                            .key = 3,
+                                            .chunks = 400,
+                                            .times = quick};
+        const unsigned int all = PROXY_CUT | PROXY_LATE | PROXY_CORRUPT | PROXY_STALL;
+        static struct broken broken;
+
+        broken_new(&broken, &options);
+        broken_faults(&broken, 0, all, 3000000);
+        broken_faults(&broken, 1, all, 3000000);
+        broken_run(&broken, all, 1);
+        broken_free(&broken);
+}
+
+static void test_all_faults(void **state) {
+        (void)state;
+        all_faults(NULL);
+}
+
+static void test_all_faults_tls(void **state) {
+        SSL_CTX *tls = tls_context();
+
+        (void)state;
+        all_faults(tls);
+        SSL_CTX_free(tls);
+}
+
+/* A rail that goes away takes nothing with it, and one that comes back is used again. */
+static void test_rail_down_and_up(void **state) {
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 2,
+                                            .ranks = {1, 1},
+                                            .slot_bytes = 100000,
+                                            .least_data = 70000,
+                                            .key = 4,
+                                            .chunks = 100000,
+                                            .times = quick};
+        static struct broken broken;
+        struct rig *rig = &broken.rig;
+
+        (void)state;
+        broken_new(&broken, &options);
+        for (uint32_t round = 0; round < 6; round++) {
+                uint32_t rail = round % 2, until = rig->channels[0].received + 150;
+                uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000), before = 0;
+                bool all_up = false;
+
+                broken_refuse(&broken, rail, true);
+                while (rig->channels[0].received < until || rig->channels[1].received < until) {
+                        rig_wait(rig, 10);
+                        rig_dispatch(rig);
+                }
+                broken_refuse(&broken, rail, false);
+                while (!all_up || before == 0) {
+                        struct fabric_route_row *rows;
+                        struct fabric_rail_row *rails;
+                        size_t n, n_rails;
+
+                        rig_wait(rig, 10);
+                        assert_int_equal(fabric_routes(rig->nodes[0].fabric, &rows, &n), 0);
+                        assert_int_equal(n, 2 * FABRIC_N_CLASSES);
+                        all_up = true;
+                        for (size_t i = 0; i < n; i++)
+                                all_up &= rows[i].state == FABRIC_UP;
+                        free(rows);
+                        assert_int_equal(fabric_rails(rig->nodes[0].fabric, &rails, &n_rails), 0);
+                        if (all_up && before == 0)
+                                before = rails[rail].messages_sent;
+                        else if (all_up && rails[rail].messages_sent <= before + 10)
+                                all_up = false;
+                        free(rails);
+                        assert_true(clock_now_ns() < end_ns);
+                }
+        }
+        assert_int_equal(rig->nodes[0].unreachable + rig->nodes[1].unreachable, 0);
+        assert_true(rig->nodes[0].routes_changed > 0 && rig->nodes[1].routes_changed > 0);
+        rig->options.chunks = (rig->channels[0].pushed > rig->channels[1].pushed ? rig->channels[0].pushed
+                                                                                 : rig->channels[1].pushed) +
+                              10;
+        rig_run(rig, 20);
+        broken_free(&broken);
+}
+
+/* All routes gone: it is said once, and all goes on when they are back. */
+static void test_unreachable(void **state) {
+        struct rig_options options = {.n_nodes = 2,
+                                      .n_rails = 2,
+                                      .ranks = {1, 1},
+                                      .slot_bytes = 1000,
+                                      .key = 5,
+                                      .chunks = 100000,
+                                      .times = quick};
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        static struct broken broken;
+        struct rig *rig = &broken.rig;
+
+        (void)state;
+        options.times.unreachable = 100;
+        broken_new(&broken, &options);
+        while (rig->channels[0].received < 100)
+                rig_wait(rig, 10);
+        broken_refuse(&broken, 0, true);
+        broken_refuse(&broken, 1, true);
+        while (rig->nodes[0].unreachable + rig->nodes[1].unreachable == 0) { /* who has something to send says so */
+                rig_step(rig);
+                rig_dispatch(rig);
+                assert_true(clock_now_ns() < end_ns);
+        }
+        assert_true(rig->nodes[0].unreachable <= 1 && rig->nodes[1].unreachable <= 1);
+        broken_refuse(&broken, 0, false);
+        rig->options.chunks = rig->channels[0].pushed + 500;
+        rig_run(rig, 20);
+        broken_free(&broken);
+}
+
+static void test_drain_and_set_down(void **state) {
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 2,
+                                            .ranks = {1, 1},
+                                            .slot_bytes = 100000,
+                                            .least_data = 70000,
+                                            .key = 6,
+                                            .chunks = 100000,
+                                            .times = quick};
+        static struct rig rig;
+        struct fabric_rail_row *rows;
+        uint64_t before;
+        size_t n;
+
+        (void)state;
+        rig_new(&rig, &options);
+        for (uint32_t round = 0; round < 10; round++) {
+                const char *name = rig_rail_names[round % 2];
+                uint32_t until;
+
+                for (uint32_t node = 0; node < 2; node++)
+                        assert_int_equal(round < 5 ? fabric_rail_drain(rig.nodes[node].fabric, name, true)
+                                                   : fabric_rail_enable(rig.nodes[node].fabric, name, false),
+                                         0);
+                /* What was in sockets is through after some more. */
+                for (until = rig.channels[0].received + 30; rig.channels[0].received < until;)
+                        rig_wait(&rig, 10);
+                assert_int_equal(fabric_rails(rig.nodes[0].fabric, &rows, &n), 0);
+                before = rows[round % 2].messages_sent;
+                free(rows);
+                for (until = rig.channels[0].received + 100; rig.channels[0].received < until;)
+                        rig_wait(&rig, 10);
+                assert_int_equal(fabric_rails(rig.nodes[0].fabric, &rows, &n), 0);
+                assert_int_equal(rows[round % 2].messages_sent, before);
+                assert_int_equal(rows[round % 2].queued_bytes, 0);
+                free(rows);
+                for (uint32_t node = 0; node < 2; node++)
+                        assert_int_equal(round < 5 ? fabric_rail_drain(rig.nodes[node].fabric, name, false)
+                                                   : fabric_rail_enable(rig.nodes[node].fabric, name, true),
+                                         0);
+        }
+        assert_int_equal(fabric_rail_drain(rig.nodes[0].fabric, "green", true), FABRIC_E_UNKNOWN);
+        rig.options.chunks = rig.channels[0].pushed + 100;
+        rig_run(&rig, 20);
+        rig_free(&rig);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_cut),
+                cmocka_unit_test(test_cut_often),
+                cmocka_unit_test(test_late),
+                cmocka_unit_test(test_all_faults),
+                cmocka_unit_test(test_all_faults_tls),
+                cmocka_unit_test(test_rail_down_and_up),
+                cmocka_unit_test(test_unreachable),
+                cmocka_unit_test(test_drain_and_set_down),
+        };
+        const char *text = getenv("RAILMUX_SEED");
+
+        seed = text ? strtoull(text, NULL, 0) : clock_now_ns();
+        print_message("RAILMUX_SEED=%llu\n", (unsigned long long)seed);
+        cmocka_set_test_filter(getenv("RAILMUX_FILTER")); /* NULL: all */
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* The health of a route by a clock that is a number. */
+#include "fabric/route.h"
+#include "tests/fabric/rig.h"
+
+#define MS UINT64_C(1000000)
+
+static const struct route_limits limits = {.hold_ns = 100 * MS, .hold_max_ns = 1000 * MS, .suspect_ns = 500 * MS};
+
+static void test_way_down_and_up(void **state) {
+        struct route route;
+        uint64_t now_ns = 5000 * MS;
+
+        (void)state;
+        route_init(&route, &limits, now_ns);
+        assert_int_equal(route.state, FABRIC_UP);
+        assert_false(route_good(&route, &limits, now_ns));
+        assert_true(route_error(&route, &limits, now_ns));
+        assert_int_equal(route.state, FABRIC_SUSPECT);
+        assert_true(route_may_dial(&route));
+        /* One sign of life is the connection, which may die again at once. */
+        assert_false(route_good(&route, &limits, now_ns));
+        assert_true(route_good(&route, &limits, now_ns));
+        assert_int_equal(route.state, FABRIC_UP);
+
+        now_ns += MS;
+        assert_true(route_error(&route, &limits, now_ns));
+        assert_false(route_good(&route, &limits, now_ns));
+        assert_true(route_error(&route, &limits, now_ns));
+        assert_int_equal(route.state, FABRIC_DOWN);
+        assert_int_equal(route.since_ns, now_ns);
+        assert_false(route_may_dial(&route));
+        assert_false(route_error(&route, &limits, now_ns));
+        assert_false(route_tick(&route, &limits, now_ns + 100 * MS - 1));
+        assert_true(route_tick(&route, &limits, now_ns + 100 * MS));
+        now_ns += 100 * MS;
+        assert_int_equal(route.state, FABRIC_PROBING);
+        for (unsigned int i = 1; i < ROUTE_GOOD_PROBING; i++)
+                assert_false(route_good(&route, &limits, now_ns));
+        assert_true(route_good(&route, &limits, now_ns));
+        assert_int_equal(route.state, FABRIC_UP);
+        assert_int_equal(route.n_errors, 4);
+}
+
+static void test_suspect_and_probing_end(void **state) {
+        struct route route;
+
+        (void)state;
+        route_init(&route, &limits, 0);
+        assert_true(route_late(&route, &limits, 10));
+        assert_false(route_late(&route, &limits, 11));
+        assert_int_equal(route.state, FABRIC_SUSPECT);
+        assert_false(route_tick(&route, &limits, 9 + 500 * MS));
+        assert_true(route_tick(&route, &limits, 10 + 500 * MS));
+        assert_int_equal(route.state, FABRIC_DOWN);
+        assert_true(route_tick(&route, &limits, 10 + 600 * MS));
+        assert_int_equal(route.state, FABRIC_PROBING);
+        assert_true(route_tick(&route, &limits, 10 + 1100 * MS));
+        assert_int_equal(route.state, FABRIC_DOWN);
+}
+
+/* How long it stays down in a row of failures. */
+static uint64_t hold(struct route *route, uint64_t *now_ns) {
+        uint64_t start_ns = *now_ns;
+
+        while (route->state != FABRIC_DOWN)
+                route_error(route, &limits, *now_ns);
+        while (!route_tick(route, &limits, *now_ns))
+                *now_ns += MS;
+        assert_int_equal(route->state, FABRIC_PROBING);
+        return *now_ns - start_ns;
+}
+
+static void test_flapping(void **state) {
+        static const uint64_t holds[] = {100, 200, 400, 800, 1000, 1000};
+        struct route route;
+        uint64_t now_ns = 0;
+
+        (void)state;
+        route_init(&route, &limits, now_ns);
+        for (size_t i = 0; i < sizeof(holds) / sizeof(holds[0]); i++) {
+                assert_int_equal(hold(&route, &now_ns), holds[i] * MS);
+                for (unsigned int n = 0; n < ROUTE_GOOD_PROBING; n++)
+                        route_good(&route, &limits, now_ns);
+                assert_int_equal(route.state, FABRIC_UP);
+        }
+        /* Ten hold-downs of being up forgive one doubling, step by step. */
+        now_ns += 10000 * MS;
+        assert_int_equal(hold(&route, &now_ns), 500 * MS);
+        for (unsigned int n = 0; n < ROUTE_GOOD_PROBING; n++)
+                route_good(&route, &limits, now_ns);
+        now_ns += 60000 * MS;
+        assert_false(route_tick(&route, &limits, now_ns));
+        assert_int_equal(hold(&route, &now_ns), 100 * MS);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_way_down_and_up),
+                cmocka_unit_test(test_suspect_and_probing_end),
+                cmocka_unit_test(test_flapping),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
