@@ -200,11 +200,51 @@ def graph_times(here: Rank) -> dict[str, float]:
     return found
 
 
+def work_times(here: Rank) -> dict[str, float]:
+    """What other work takes beside the library, and what a call adds to it in a graph: as in a decoder, whose kernels leave
+    nothing of anybody else's in the L2."""
+    calls, found = 20, {}
+    memory = torch.zeros(64 << 20, dtype=torch.float32, device=here.device)
+    rows, weights = (torch.zeros(n, 4096, dtype=torch.bfloat16, device=here.device) for n in (4, 28672))
+    total = torch.zeros((), dtype=torch.float32, device=here.device)
+    product = torch.zeros(4, 28672, dtype=torch.bfloat16, device=here.device)
+
+    def sweep() -> None:
+        torch.sum(memory, dim=0, out=total)
+
+    def multiply() -> None:
+        torch.mm(rows, weights.t(), out=product)
+
+    def little() -> None:
+        total.add_(1)
+
+    for name, work in (("a sweep of 256 MiB", sweep), ("a product of 4 rows", multiply), ("a small kernel", little)):
+        alone = None
+        for size in (0, 8 << 10, 32 << 10):
+            x = torch.zeros(size // 2, dtype=torch.bfloat16, device=here.device)
+
+            def many(x: torch.Tensor = x, work: Any = work) -> None:
+                for _ in range(calls):
+                    work()
+                    if x.numel():
+                        dist.all_reduce(x)
+
+            many()
+            us = crews.percentile(here.samples(here.capture(many), 5, 10 if here.quick else 30, calls), 50)
+            if alone is None:
+                alone = found[f"graph, {name} alone"] = us
+            else:
+                found[f"graph, {size >> 10} KB behind {name}, beyond that"] = us - alone
+    return found
+
+
 def times(here: Rank) -> dict[str, Any]:
     here.at("times: eager")
     us = eager_times(here)
     here.at("times: graphs")
     us |= graph_times(here)
+    here.at("times: behind work")
+    us |= work_times(here)
     x = torch.ones(512, dtype=torch.bfloat16, device=here.device)
     groups, made, ready, wrong = [], [], [], 0
     memory = [here.used_mib()]

@@ -23,6 +23,11 @@
 #define RESIDENT_WARPS_DENSE 16u
 #endif
 
+#if TARGET_NVIDIA /* what a block may have at most of compute capability 9.0 */
+static_assert(RESIDENT_WARPS_DENSE * sizeof(struct worker_shared) <= 227u << 10,
+              "a block's workers fit its shared memory");
+#endif
+
 extern SHARED __attribute__((aligned(16))) unsigned char resident_shared[];
 
 template <uint32_t WARPS> DEVICE void resident_main(const struct kernel_arguments *a) {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A client that binds the library with ctypes, as inference engines do: pynccl.py LIBRARY [RANKS]
+"""A client that binds the library with ctypes, as inference engines do: pynccl.py LIBRARY [RANKS] [--device]
 
 Each rank is a process. The id travels by value; versions are read as a number of five digits; symbols are looked up
-one by one, and a missing one is an error. Buffers are ctypes arrays, for the host backend. Exit status 1 if a result is
-wrong in any element.
+one by one, and a missing one is an error. Buffers are ctypes arrays, for the host backend; with --device tensors of
+PyTorch on GPUs (rank r on GPU r modulo their number), with calls on a stream of its own, one by one and captured into a
+graph that is replayed with other inputs. Exit status 1 if a result is wrong in any element.
 """
 
 import ctypes
@@ -70,14 +71,72 @@ class Library:
         return f"{digits[0]}.{int(digits[1:3])}.{int(digits[3:])}"
 
 
+class HostArray:
+    """Memory of the process."""
+
+    stream = None
+
+    def __init__(self, kind, count):
+        self.array = (TYPES[kind] * count)()
+        self.place = ctypes.addressof(self.array)
+        ctypes.memset(self.array, POISON, ctypes.sizeof(self.array))
+
+    def fill(self, values):
+        self.array[:] = values
+
+    def values(self):
+        return list(self.array)
+
+
+class DeviceArray:
+    """Memory of a GPU, from PyTorch's allocator."""
+
+    torch = stream = types = None
+
+    @classmethod
+    def use(cls, rank):
+        import torch
+
+        cls.torch = torch
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+        cls.types = {INT32: torch.int32, UINT8: torch.uint8, FLOAT32: torch.float32, FLOAT64: torch.float64}
+        cls.work = torch.cuda.Stream()
+        cls.stream = cls.work.cuda_stream
+
+    def __init__(self, kind, count):
+        size = ctypes.sizeof(TYPES[kind])
+        with self.torch.cuda.stream(self.work):
+            raw = self.torch.full((count * size,), POISON, dtype=self.torch.uint8, device="cuda")
+            self.array = raw.view(self.types[kind])
+        self.place = self.array.data_ptr()
+
+    def fill(self, values):
+        with self.torch.cuda.stream(self.work):
+            self.array.copy_(self.torch.tensor(values, dtype=self.array.dtype))
+
+    def values(self):
+        with self.torch.cuda.stream(self.work):
+            found = self.array.cpu().tolist()
+        self.work.synchronize()
+        return found
+
+
+Array = HostArray
+
+
 def filled(kind, values):
-    return (TYPES[kind] * len(values))(*values)
+    array = empty(kind, len(values))
+    array.fill(values)
+    return array
 
 
 def empty(kind, count):
-    array = (TYPES[kind] * count)()
-    ctypes.memset(array, POISON, ctypes.sizeof(array))
-    return array
+    return Array(kind, count)
+
+
+def rounded(kind, values):
+    """As the type holds them."""
+    return list((TYPES[kind] * len(values))(*values))
 
 
 def average(values):
@@ -97,9 +156,10 @@ class Rank:
 
     def expect(self, what, got, wanted):
         self.cases += 1
-        if list(got) != list(wanted):
+        found = got.values()
+        if found != list(wanted):
             self.wrong += 1
-            print(f"rank {self.rank}: {what}: {list(got)[:8]}, not {list(wanted)[:8]}", flush=True)
+            print(f"rank {self.rank}: {what}: {found[:8]}, not {list(wanted)[:8]}", flush=True)
 
     def value(self, rank, i):
         return (rank + 1) * 3 + i % 17
@@ -111,22 +171,22 @@ class Rank:
                 if redop == SUM and kind == UINT8:
                     continue
                 columns = ([self.value(r, i) for r in range(self.ranks)] for i in range(count))
-                wanted = filled(kind, [fold(column) for column in columns])
+                wanted = rounded(kind, [fold(column) for column in columns])
                 data, out = filled(kind, [self.value(self.rank, i) for i in range(count)]), empty(kind, count)
-                self.nccl("AllReduce", data, out, count, kind, redop, self.comm, None)
+                self.nccl("AllReduce", data.place, out.place, count, kind, redop, self.comm, Array.stream)
                 self.expect(f"AllReduce type {kind} op {redop}", out, wanted)
-                self.nccl("AllReduce", data, data, count, kind, redop, self.comm, None)
+                self.nccl("AllReduce", data.place, data.place, count, kind, redop, self.comm, Array.stream)
                 self.expect(f"AllReduce in place type {kind} op {redop}", data, wanted)
 
     def all_gather(self, count):
         data, out = filled(INT32, [self.value(self.rank, i) for i in range(count)]), empty(INT32, count * self.ranks)
-        self.nccl("AllGather", data, out, count, INT32, self.comm, None)
+        self.nccl("AllGather", data.place, out.place, count, INT32, self.comm, Array.stream)
         self.expect("AllGather", out, [self.value(r, i) for r in range(self.ranks) for i in range(count)])
 
     def reduce_scatter(self, count):
         data = filled(FLOAT32, [self.value(self.rank, i) for i in range(count * self.ranks)])
         out = empty(FLOAT32, count)
-        self.nccl("ReduceScatter", data, out, count, FLOAT32, SUM, self.comm, None)
+        self.nccl("ReduceScatter", data.place, out.place, count, FLOAT32, SUM, self.comm, Array.stream)
         first = self.rank * count
         wanted = [sum(self.value(r, first + i) for r in range(self.ranks)) for i in range(count)]
         self.expect("ReduceScatter", out, wanted)
@@ -135,14 +195,14 @@ class Rank:
         for root in range(self.ranks):
             data, out = filled(INT32, [self.value(self.rank, i) for i in range(count)]), empty(INT32, count)
             # As the engines do: the root's own buffer, on the others there is nothing to send.
-            self.nccl("Broadcast", data if self.rank == root else None, out, count, INT32, root, self.comm, None)
+            self.nccl("Broadcast", data.place if self.rank == root else None, out.place, count, INT32, root, self.comm, Array.stream)
             self.expect(f"Broadcast from {root}", out, [self.value(root, i) for i in range(count)])
 
     def reduce(self, count):
         for root in range(self.ranks):
             data, out = filled(INT32, [self.value(self.rank, i) for i in range(count)]), empty(INT32, count)
-            untouched = list(out)
-            self.nccl("Reduce", data, out, count, INT32, SUM, root, self.comm, None)
+            untouched = out.values()
+            self.nccl("Reduce", data.place, out.place, count, INT32, SUM, root, self.comm, Array.stream)
             wanted = [sum(self.value(r, i) for r in range(self.ranks)) for i in range(count)]
             self.expect(f"Reduce to {root}", out, wanted if self.rank == root else untouched)
 
@@ -150,9 +210,9 @@ class Rank:
         """From rank to rank, without groups, as pipeline stages do."""
         data = filled(INT32, [self.value(0, i) for i in range(count)]) if self.rank == 0 else empty(INT32, count)
         if self.rank > 0:
-            self.nccl("Recv", data, count, INT32, self.rank - 1, self.comm, None)
+            self.nccl("Recv", data.place, count, INT32, self.rank - 1, self.comm, Array.stream)
         if self.rank + 1 < self.ranks:
-            self.nccl("Send", data, count, INT32, self.rank + 1, self.comm, None)
+            self.nccl("Send", data.place, count, INT32, self.rank + 1, self.comm, Array.stream)
         self.expect("Send and Recv", data, [self.value(0, i) for i in range(count)])
 
     def ragged_all_gather(self):
@@ -162,8 +222,8 @@ class Rank:
         data = filled(INT32, [self.value(self.rank, i) for i in range(sizes[self.rank])])
         self.nccl("GroupStart")
         for root, size in enumerate(sizes):
-            place = ctypes.addressof(out) + 4 * sum(sizes[:root])
-            self.nccl("Broadcast", data, place, size, INT32, root, self.comm, None)
+            place = out.place + 4 * sum(sizes[:root])
+            self.nccl("Broadcast", data.place, place, size, INT32, root, self.comm, Array.stream)
         self.nccl("GroupEnd")
         wanted = [self.value(r, i) for r in range(self.ranks) for i in range(sizes[r])]
         self.expect("Broadcasts in a group", out, wanted)
@@ -173,8 +233,8 @@ class Rank:
         out = empty(INT32, count * self.ranks)
         self.nccl("GroupStart")
         for peer in range(self.ranks):
-            self.nccl("Send", ctypes.addressof(data) + 4 * peer * count, count, INT32, peer, self.comm, None)
-            self.nccl("Recv", ctypes.addressof(out) + 4 * peer * count, count, INT32, peer, self.comm, None)
+            self.nccl("Send", data.place + 4 * peer * count, count, INT32, peer, self.comm, Array.stream)
+            self.nccl("Recv", out.place + 4 * peer * count, count, INT32, peer, self.comm, Array.stream)
         self.nccl("GroupEnd")
         first = self.rank * count
         wanted = [self.value(r, first + i) for r in range(self.ranks) for i in range(count)]
@@ -182,9 +242,32 @@ class Rank:
 
     def window(self):
         window, memory = ctypes.c_void_p(), empty(UINT8, 8192)
-        self.nccl("CommWindowRegister", self.comm, memory, 8192, ctypes.byref(window), 1)
+        self.nccl("CommWindowRegister", self.comm, memory.place, 8192, ctypes.byref(window), 1)
         if window.value is not None:
             self.nccl("CommWindowDeregister", self.comm, window)
+
+    def captured(self, count):
+        """One graph with a reduction, a gather and sends in a group; replayed, with other inputs each time."""
+        n, torch = self.ranks, DeviceArray.torch
+        data, total = filled(FLOAT32, [0] * count), empty(FLOAT32, count)
+        blocks, rows = empty(FLOAT32, count * n), empty(FLOAT32, count * n)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=DeviceArray.work):
+            self.nccl("AllReduce", data.place, total.place, count, FLOAT32, SUM, self.comm, Array.stream)
+            self.nccl("AllGather", total.place, blocks.place, count, FLOAT32, self.comm, Array.stream)
+            self.nccl("GroupStart")
+            for peer in range(n):
+                self.nccl("Send", blocks.place + 4 * peer * count, count, FLOAT32, peer, self.comm, Array.stream)
+                self.nccl("Recv", rows.place + 4 * peer * count, count, FLOAT32, peer, self.comm, Array.stream)
+            self.nccl("GroupEnd")
+        for turn in range(5):
+            data.fill([self.value(self.rank, i) + turn for i in range(count)])
+            with torch.cuda.stream(DeviceArray.work):
+                graph.replay()
+            wanted = [sum(self.value(r, i) + turn for r in range(n)) for i in range(count)]
+            self.expect(f"captured AllReduce, replay {turn}", total, wanted)
+            self.expect(f"captured AllGather, replay {turn}", blocks, wanted * n)
+            self.expect(f"captured group, replay {turn}", rows, wanted * n)
 
     def everything(self):
         for count in (1, 7, 1000):
@@ -195,12 +278,18 @@ class Rank:
             self.reduce(count)
             self.chain(count)
             self.everyone(count)
+            if Array is DeviceArray:
+                self.captured(count)
         self.ragged_all_gather()
         self.window()
         self.all_reduce(3)
 
 
-def run_rank(path, rank, ranks, hand_over, take):
+def run_rank(path, rank, ranks, hand_over, take, device):
+    global Array
+    if device:
+        DeviceArray.use(rank)
+        Array = DeviceArray
     library = Library(path)
     if rank == 0:
         unique_id = UniqueId()
@@ -219,6 +308,8 @@ def run_rank(path, rank, ranks, hand_over, take):
 
 
 def main(argv):
+    device = "--device" in argv
+    argv = [word for word in argv if word != "--device"]
     if len(argv) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2
@@ -230,8 +321,8 @@ def main(argv):
         if pid == 0:
             status = 1
             try:
-                status = run_rank(argv[1], rank, ranks, hand_over, take)
-            except (OSError, RuntimeError, AttributeError) as error:
+                status = run_rank(argv[1], rank, ranks, hand_over, take, device)
+            except (OSError, RuntimeError, AttributeError, ImportError) as error:
                 print(f"rank {rank}: {error}", flush=True)
             sys.stdout.flush()
             os._exit(status)

@@ -41,6 +41,7 @@ const void *serve_kernel(void);
 uint32_t serve_threads(void);
 /* Another kernel: takes (uint32_t *memory), of as many words as it has threads. */
 const void *work_kernel(void);
+const void *sweep_kernel(void);
 #ifdef __cplusplus
 }
 #endif

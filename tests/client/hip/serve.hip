@@ -72,6 +72,19 @@ KERNEL void work(uint32_t *memory) {
         memory[block_thread()] += 1;
 }
 
+/* Reads so much that nothing else is left in the L2. */
+KERNEL void sweep(const struct quad *memory, uint32_t n, uint32_t *sink) {
+        uint32_t sum = 0;
+
+        for (uint32_t i = block_index() * block_threads() + block_thread(); i < n; i += block_count() * block_threads())
+                sum += memory[i].x;
+        if (sum == 1) /* it never is: the memory is zero */
+                *sink = sum;
+}
+
+extern "C" const void *sweep_kernel(void) {
+        return (const void *)sweep;
+}
 extern "C" const void *work_kernel(void) {
         return (const void *)work;
 }

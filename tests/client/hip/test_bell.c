@@ -443,8 +443,16 @@ static double now_us(void) {
 }
 
 /* Microseconds of a round: a call, some work, or one after the other. bell NULL: no call. */
-static double measure_round(const struct client_gpu_bell *bell, bool work) {
-        void *parameters[] = {&in};
+#define SWEEP_BYTES ((size_t)256 << 20)
+static void *swept;
+
+enum work { NO_WORK, LITTLE_WORK, SWEEP };
+
+/* Before each bell: nothing, a kernel of one block, or one that reads so much that nothing of ours is left in the L2.
+ */
+static double measure_round(const struct client_gpu_bell *bell, enum work work) {
+        uint32_t n_quads = (uint32_t)(SWEEP_BYTES / 16);
+        void *parameters[] = {&in}, *sweep[] = {&swept, &n_quads, &in};
         hipEvent_t begin, end;
         hipGraphExec_t exec;
         hipGraph_t graph;
@@ -452,9 +460,12 @@ static double measure_round(const struct client_gpu_bell *bell, bool work) {
 
         must(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal) == hipSuccess);
         for (uint32_t i = 0; i < 20; i++) {
-                if (work)
+                if (work == LITTLE_WORK)
                         must(hipLaunchKernel(work_kernel(), (dim3){1, 1, 1}, (dim3){256, 1, 1}, parameters, 0,
                                              stream) == hipSuccess);
+                if (work == SWEEP)
+                        must(hipLaunchKernel(sweep_kernel(), (dim3){264, 1, 1}, (dim3){512, 1, 1}, sweep, 0, stream) ==
+                             hipSuccess);
                 if (bell)
                         must(!ops->call(gpu, bell, stream, error));
         }
@@ -474,12 +485,16 @@ static double measure_round(const struct client_gpu_bell *bell, bool work) {
 
 static void measure(void) {
         static const uint32_t sizes[] = {8, 256, 1024, 4096, 16384, 0};
-        double work = measure_round(NULL, true);
+        double work, cold;
+
+        must(hipMalloc(&swept, SWEEP_BYTES) == hipSuccess && hipMemset(swept, 0, SWEEP_BYTES) == hipSuccess);
+        work = measure_round(NULL, LITTLE_WORK);
+        cold = measure_round(NULL, SWEEP);
 
         serve_end();
         shared->quick = 1;
         serve_begin();
-        printf("      work alone: %.2f us in a graph\n", work);
+        printf("      work alone: %.2f us in a graph, a sweep %.2f\n", work, cold);
         for (uint32_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
                 uint32_t bytes = sizes[s];
                 struct client_gpu_bell bell = bytes ? request(bytes, bytes, true) : request(65536, 65536, false);
@@ -491,9 +506,11 @@ static void measure(void) {
                 call = now_us() - before;
                 settle();
                 eager = now_us() - before;
-                printf("%6u bytes: %.2f us in a graph, %.2f us after work, %.2f us eager, of which %.2f in the call\n",
-                       bytes, measure_round(&bell, false), measure_round(&bell, true) - work, eager / 1000,
-                       call / 1000);
+                printf("%6u bytes: %.2f us in a graph, %.2f us after work, %.2f us after a sweep of the L2, %.2f us "
+                       "eager, "
+                       "of which %.2f in the call\n",
+                       bytes, measure_round(&bell, NO_WORK), measure_round(&bell, LITTLE_WORK) - work,
+                       measure_round(&bell, SWEEP) - cold, eager / 1000, call / 1000);
         }
         serve_end();
         shared->quick = 0;
