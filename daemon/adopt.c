@@ -398,6 +398,7 @@ static void adopt_resumed(struct manager *manager) {
                 event.body_case = RAILMUX__SESSION__EVENT__BODY_RESUMED;
                 event.resumed = &resumed;
                 session_send_event(session, &event);
+                comm_tell_again(session); /* one over several nodes has failed with the predecessor */
         }
 }
 

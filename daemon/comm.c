@@ -19,6 +19,7 @@
 #include "daemon/call.h"
 #include "daemon/comm_device.h"
 #include "daemon/comm_join.h"
+#include "daemon/comm_remote.h"
 #include "daemon/comm_split.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
@@ -128,6 +129,7 @@ struct comm *comm_free(struct comm *comm) {
         handover_forget(comm);
         comm_device_gone(comm);
         record_drop_comm(comm);
+        comm_remote_free(comm);
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 comm_member_unlink(&comm->members[r]);
                 free(comm->members[r].chunks);
@@ -275,20 +277,28 @@ int comm_attach(struct comm *comm, char *text, size_t text_size) {
                 return COMM_E_RESOURCE;
         }
         record_marks(comm);
-        plan_geometry_choose(comm->n_ranks, &comm->geometry);
+        if (!comm->remote) { /* else the root has chosen */
+                plan_geometry_choose(comm->n_ranks, &comm->geometry);
+                comm->n_choices =
+                        comm->manager->on_device ? plan_choose_device(comm->n_ranks, comm->choices) : comm_choose(comm);
+        }
         comm->staging_bytes = comm_staging_bytes(comm);
-        comm->n_choices =
-                comm->manager->on_device ? plan_choose_device(comm->n_ranks, comm->choices) : comm_choose(comm);
         if (comm->n_choices == 0) {
                 snprintf(text, text_size, "the daemon has no memory to choose plans");
                 return COMM_E_RESOURCE;
         }
         comm->ring_depth = comm->manager->config->ring_depth;
         for (uint32_t rank = 0; rank < comm->n_ranks; rank++) {
-                struct session_ring *ring = session_ring_find(comm->members[rank].session, comm->members[rank].gpu);
+                struct comm_member *member = &comm->members[rank];
+                struct session_ring *ring = member->away ? NULL : session_ring_find(member->session, member->gpu);
 
                 if (ring && ring->depth > comm->ring_depth) /* adopted, made under another configuration */
                         comm->ring_depth = ring->depth;
+        }
+        if (comm->remote) {
+                r = comm_remote_attach(comm, text, text_size);
+                if (r)
+                        return r;
         }
         comm->state = COMM_ATTACHING;
         if (comm->manager->on_device) {
@@ -306,7 +316,7 @@ uint64_t comm_needed(const struct comm *comm) {
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 struct executor_link *link = manager_link_of_gpu(comm->manager, comm->members[r].gpu);
 
-                if (link)
+                if (link && !comm->members[r].away)
                         mask |= executor_link_mask(link);
         }
         return mask;
@@ -364,6 +374,8 @@ void comm_attached(struct comm *comm, uint64_t mask, uint32_t code, const char *
                 return;
         if (comm->split) {
                 comm_split_check(comm->split);
+        } else if (comm->remote) {
+                comm_remote_attached(comm);
         } else if (record_comm(comm)) {
                 comm_join_fail(comm, RMX_E_NO_MEMORY, "the daemon cannot record the communicator");
         } else {
@@ -377,7 +389,7 @@ struct comm *comm_settle(struct comm *comm) {
                 if (comm->members[r].session)
                         return comm;
         }
-        return comm_free(comm);
+        return comm->remote && comm_remote_keeps(comm) ? comm : comm_free(comm);
 }
 
 void comm_member_leave(struct comm_member *member, uint32_t last_sequence) {
@@ -409,6 +421,8 @@ void comm_member_left(struct comm_member *member, uint64_t mask) {
         if ((member->leave_acked & comm_needed(comm)) != comm_needed(comm))
                 return;
         member->left = true;
+        if (comm->remote)
+                comm_remote_left(member);
         calls = member->calls;
         abort_calls = member->abort_calls; /* a rank that has left has nothing to wait for */
         member->calls = member->abort_calls = NULL;

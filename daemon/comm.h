@@ -13,6 +13,7 @@
 #include <uthash.h>
 
 struct call;
+struct comm_remote;
 struct comm_split;
 struct executor_link;
 struct manager;
@@ -52,6 +53,7 @@ struct comm_member {
         uint32_t taken;         /* last sequence begun */
         uint32_t *chunks;       /* [2 * n_ranks]: pushed to and pulled from each rank so far */
         bool joined;
+        bool away;                /* on another node: no session, and no executor of ours serves it */
         bool leaving;             /* CommDestroy came */
         bool left;                /* and every executor knows */
         bool lost;                /* its session ended without leaving */
@@ -118,8 +120,9 @@ struct comm {
         uint64_t created_ns;
 
         /* links */
-        struct comm_split *split;  /* not complete yet: the split that makes this comm */
-        struct comm_split *splits; /* utlist: splits of this comm that are not complete */
+        struct comm_split *split;   /* not complete yet: the split that makes this comm */
+        struct comm_split *splits;  /* utlist: splits of this comm that are not complete */
+        struct comm_remote *remote; /* NULL: all ranks are on this node */
         int marks_fd;
         struct attachment attachment;
 

@@ -11,6 +11,7 @@
 #include "daemon/call.h"
 #include "daemon/comm.h"
 #include "daemon/comm_device.h"
+#include "daemon/comm_remote.h"
 #include "daemon/comm_split.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
@@ -140,6 +141,8 @@ void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *messa
         comm_log(comm, code == RMX_E_ABORTED ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE, text);
         if (comm->state == COMM_READY)
                 comm_tell(comm, true);
+        if (comm->remote)
+                comm_remote_failed(comm);
         while (comm->splits) /* the ranks that have not joined yet never will */
                 comm_split_fail(comm->splits, code, "the parent communicator has failed");
 }

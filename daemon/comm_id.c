@@ -4,7 +4,7 @@
  *   0   version (u32, little endian) and four zero bytes
  *   8   node id (16)
  *   24  nonce (32): random, or for a derived id a keyed hash of the communicator and a number
- *   56  zero (40): room for the root daemon's address
+ *   56  address of the node's daemon (40), "host:port" and zeros; all zero: other nodes cannot reach it
  *   96  HMAC-SHA256 (32) over bytes 0..95 and the tenant name, keyed with a secret of the node's state memfd
  * Nothing is remembered about an id: whoever presents a valid one of its tenant may join. The key lives as long as the
  * state memfd, so ids survive a restart of the daemon.
@@ -21,6 +21,7 @@
 #define COMM_ID_NODE        8u
 #define COMM_ID_NONCE       24u
 #define COMM_ID_NONCE_BYTES 32u
+#define COMM_ID_ADDRESS     56u
 #define COMM_ID_MAC         96u
 #define COMM_ID_MAC_BYTES   32u
 #define COMM_ID_TENANT_MAX  64u
@@ -40,30 +41,33 @@ static int comm_id_mac(const uint8_t key[COMM_ID_KEY_BYTES], const char *tenant,
 }
 
 /* Completes an id that has its nonce. */
-static int comm_id_seal(const uint8_t key[COMM_ID_KEY_BYTES], const uint8_t node[COMM_ID_NODE_BYTES],
-                        const char *tenant, uint8_t id[COMM_ID_BYTES], uint8_t ret_id[COMM_ID_BYTES]) {
+static int comm_id_seal(const struct comm_id_maker *maker, const char *tenant, uint8_t id[COMM_ID_BYTES],
+                        uint8_t ret_id[COMM_ID_BYTES]) {
+        size_t n = strlen(maker->address);
         int r;
 
+        if (n >= COMM_ID_ADDRESS_BYTES)
+                return -ENAMETOOLONG;
         id[0] = COMM_ID_VERSION;
-        memcpy(id + COMM_ID_NODE, node, COMM_ID_NODE_BYTES);
-        r = comm_id_mac(key, tenant, id, id + COMM_ID_MAC);
+        memcpy(id + COMM_ID_NODE, maker->node, COMM_ID_NODE_BYTES);
+        memcpy(id + COMM_ID_ADDRESS, maker->address, n);
+        r = comm_id_mac(maker->key, tenant, id, id + COMM_ID_MAC);
         if (r < 0)
                 return r;
         memcpy(ret_id, id, COMM_ID_BYTES);
         return 0;
 }
 
-int comm_id_create(const uint8_t key[COMM_ID_KEY_BYTES], const uint8_t node[COMM_ID_NODE_BYTES], const char *tenant,
-                   uint8_t ret_id[COMM_ID_BYTES]) {
+int comm_id_create(const struct comm_id_maker *maker, const char *tenant, uint8_t ret_id[COMM_ID_BYTES]) {
         uint8_t id[COMM_ID_BYTES] = {0};
 
         if (getrandom(id + COMM_ID_NONCE, COMM_ID_NONCE_BYTES, 0) != (ssize_t)COMM_ID_NONCE_BYTES)
                 return -EIO;
-        return comm_id_seal(key, node, tenant, id, ret_id);
+        return comm_id_seal(maker, tenant, id, ret_id);
 }
 
-int comm_id_derive(const uint8_t key[COMM_ID_KEY_BYTES], const uint8_t node[COMM_ID_NODE_BYTES], const char *tenant,
-                   uint64_t comm, uint64_t number, uint8_t ret_id[COMM_ID_BYTES]) {
+int comm_id_derive(const struct comm_id_maker *maker, const char *tenant, uint64_t comm, uint64_t number,
+                   uint8_t ret_id[COMM_ID_BYTES]) {
         uint8_t id[COMM_ID_BYTES] = {0};
         struct {
                 char purpose[16];
@@ -71,11 +75,22 @@ int comm_id_derive(const uint8_t key[COMM_ID_KEY_BYTES], const uint8_t node[COMM
         } text = {"derived comm id", comm, number};
         unsigned int size = 0;
 
-        if (!HMAC(EVP_sha256(), key, COMM_ID_KEY_BYTES, (const uint8_t *)&text, sizeof(text), id + COMM_ID_NONCE,
+        if (!HMAC(EVP_sha256(), maker->key, COMM_ID_KEY_BYTES, (const uint8_t *)&text, sizeof(text), id + COMM_ID_NONCE,
                   &size) ||
             size != COMM_ID_NONCE_BYTES)
                 return -EIO;
-        return comm_id_seal(key, node, tenant, id, ret_id);
+        return comm_id_seal(maker, tenant, id, ret_id);
+}
+
+bool comm_id_of(const uint8_t id[COMM_ID_BYTES], const uint8_t node[COMM_ID_NODE_BYTES]) {
+        return memcmp(id + COMM_ID_NODE, node, COMM_ID_NODE_BYTES) == 0;
+}
+
+int comm_id_address(const uint8_t id[COMM_ID_BYTES], char ret_address[COMM_ID_ADDRESS_BYTES]) {
+        if (id[COMM_ID_ADDRESS] == 0 || id[COMM_ID_ADDRESS + COMM_ID_ADDRESS_BYTES - 1] != 0)
+                return COMM_ID_E_NOWHERE;
+        memcpy(ret_address, id + COMM_ID_ADDRESS, COMM_ID_ADDRESS_BYTES);
+        return 0;
 }
 
 int comm_id_check(const uint8_t key[COMM_ID_KEY_BYTES], const char *tenant, const uint8_t id[COMM_ID_BYTES]) {

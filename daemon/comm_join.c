@@ -16,6 +16,7 @@
 
 #include "daemon/call.h"
 #include "daemon/comm.h"
+#include "daemon/comm_remote.h"
 #include "daemon/comm_split.h"
 #include "daemon/manager.h"
 #include "daemon/session_dispatch.h"
@@ -69,6 +70,16 @@ static void tombstone_new(struct comm *comm, uint64_t told, uint32_t code, const
         DL_APPEND(manager->tombstones, tombstone);
 }
 
+const struct tombstone *tombstone_find(const struct manager *manager, const uint8_t id[COMM_ID_BYTES]) {
+        const struct tombstone *tombstone;
+
+        DL_FOREACH(manager->tombstones, tombstone) {
+                if (memcmp(tombstone->id, id, COMM_ID_BYTES) == 0)
+                        break;
+        }
+        return tombstone;
+}
+
 /* true: the rank was told. */
 static bool tombstone_answer(struct session *session, uint64_t call, const Railmux__Session__CommCreate *body) {
         struct manager *manager = session->manager;
@@ -119,6 +130,8 @@ void comm_join_fail(struct comm *comm, uint32_t code, const char *format, ...) {
         }
         if (comm->by_id)
                 tombstone_new(comm, told, code, text);
+        if (comm->remote)
+                comm_remote_join_ended(comm, 0, code, text);
         comm_free(comm);
 }
 
@@ -169,6 +182,11 @@ static bool comm_join_valid(struct session *session, uint64_t call, const Railmu
                 session_send_failure(session, call, RMX_E_DEVICE_LOST,
                                      "what this process had on GPU %u was lost with its executor",
                                      comm_join_gpu(session, body));
+        else if (comm_remote_is(manager, body->comm_id.data) && manager->on_device)
+                session_send_failure(session, call, RMX_E_UNSUPPORTED,
+                                     "communicators over several nodes are served by the host backend only");
+        else if (comm_remote_is(manager, body->comm_id.data))
+                return true; /* the node that made it checks it */
         else {
                 r = comm_id_check(state_key(manager->state), session->tenant->name, body->comm_id.data);
                 if (!r)
@@ -212,6 +230,11 @@ void comm_join(struct session *session, uint64_t call, const Railmux__Session__C
                         comm_free(comm);
                         return;
                 }
+                if (comm_remote_is(manager, body->comm_id.data) && comm_remote_begin(comm, text, sizeof(text))) {
+                        session_send_failure(session, call, RMX_E_INVALID, "%s", text);
+                        comm_free(comm);
+                        return;
+                }
         }
         r = comm_member_join(comm, body->rank, session, comm_join_gpu(session, body), text, sizeof(text));
         if (r) {
@@ -222,6 +245,11 @@ void comm_join(struct session *session, uint64_t call, const Railmux__Session__C
                 return;
         }
         session_wait_for(session, call, &comm->members[body->rank].calls);
+        if (comm->remote) {
+                if (comm_remote_join(&comm->members[body->rank], text, sizeof(text)))
+                        comm_join_fail(comm, RMX_E_NO_MEMORY, "%s", text);
+                return;
+        }
         if (comm->n_joined < comm->n_ranks)
                 return;
         r = comm_attach(comm, text, sizeof(text));

@@ -30,4 +30,6 @@ void comm_join_cancel(struct session *session, uint64_t call, const Railmux__Ses
 void comm_member_give_up(struct comm_member *member);
 /* Tells all joined ranks and frees the comm (for a split: all comms of it). */
 void comm_join_fail(struct comm *comm, uint32_t code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* NULL: none. */
+const struct tombstone *tombstone_find(const struct manager *manager, const uint8_t id[COMM_ID_BYTES]);
 void tombstones_free(struct manager *manager);

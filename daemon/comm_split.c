@@ -277,6 +277,12 @@ static bool comm_split_valid(struct session *session, uint64_t call, struct comm
                 session_send_failure(session, call, comm->code, "the communicator has failed");
                 return false;
         }
+        if (comm->remote) {
+                session_send_failure(session, call, RMX_E_UNSUPPORTED,
+                                     "a communicator over several nodes cannot be split; make others with ids of "
+                                     "their own (rmx_get_id)");
+                return false;
+        }
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 if (!comm->members[r].session || comm->members[r].leaving) {
                         session_send_failure(session, call, RMX_E_PEER_LOST, "rank %u has left the communicator", r);

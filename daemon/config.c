@@ -46,6 +46,15 @@ void config_init(struct config *config) {
                 .workers = 0,
                 .stall_ms = 500,
                 .ring_depth = RING_DEPTH_DEFAULT,
+                .listen = strdup(""),
+                .advertise = strdup(""),
+                .cluster = strdup("railmux"),
+                .peer_ca = strdup(""),
+                .peer_certificate = strdup(""),
+                .peer_key = strdup(""),
+                .rails = strdup(""),
+                .peer_heartbeat_ms = 200,
+                .peer_lost_ms = 800,
                 .limit =
                         {
                                 [CHARGE_SESSIONS] = 1024,
@@ -59,27 +68,39 @@ void config_init(struct config *config) {
         constants_clear(&config->constants);
 }
 
+/* The texts that are always there. */
+#define CONFIG_TEXTS 11u
+static char **config_text(struct config *config, size_t i) {
+        char **const texts[CONFIG_TEXTS] = {
+                &config->client_socket,    &config->control_socket, &config->backend, &config->policy,
+                &config->listen,           &config->advertise,      &config->cluster, &config->peer_ca,
+                &config->peer_certificate, &config->peer_key,       &config->rails,
+        };
+
+        return texts[i];
+}
+
 void config_deinit(struct config *config) {
-        free(config->client_socket);
-        free(config->control_socket);
-        free(config->backend);
-        free(config->policy);
+        for (size_t i = 0; i < CONFIG_TEXTS; i++)
+                free(*config_text(config, i));
         free(config->constants_file);
         free(config->file);
         *config = (struct config){0};
 }
 
-static int config_copy(const struct config *config, struct config *ret_copy) {
+static int config_copy(struct config *config, struct config *ret_copy) {
         struct config copy = *config;
+        bool whole = true;
 
-        copy.client_socket = config->client_socket ? strdup(config->client_socket) : NULL;
-        copy.control_socket = config->control_socket ? strdup(config->control_socket) : NULL;
-        copy.backend = config->backend ? strdup(config->backend) : NULL;
-        copy.policy = config->policy ? strdup(config->policy) : NULL;
+        for (size_t i = 0; i < CONFIG_TEXTS; i++) {
+                char *text = *config_text(config, i);
+
+                *config_text(&copy, i) = text ? strdup(text) : NULL;
+                whole = whole && *config_text(&copy, i);
+        }
         copy.constants_file = config->constants_file ? strdup(config->constants_file) : NULL;
         copy.file = NULL; /* of an earlier load */
-        if (!copy.client_socket || !copy.control_socket || !copy.backend || !copy.policy ||
-            (config->constants_file && !copy.constants_file)) {
+        if (!whole || (config->constants_file && !copy.constants_file)) {
                 config_deinit(&copy);
                 return -ENOMEM; /* also for defaults that could not be made */
         }

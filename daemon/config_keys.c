@@ -2,6 +2,8 @@
 #include "daemon/config_keys.h"
 
 #include "daemon/config_file.h"
+#include "daemon/peer_address.h"
+#include "daemon/rails.h"
 #include "plan/constants.h"
 #include "ring/ring.h"
 #include "util/cleanup.h"
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* Executors listen beside the client socket, under its name and this ending; both must fit a socket address. */
 #define CONFIG_SOCKET_MAX (108u - sizeof(".exec"))
@@ -209,13 +212,82 @@ static int config_key_constants(const struct config_key *key, struct config *con
         return r;
 }
 
+static int config_key_listen(const struct config_key *key, struct config *config, const char *value,
+                             char why[CONFIG_WHY_MAX]) {
+        struct sockaddr_storage address;
+        int size;
+
+        if (value[0] && peer_address_parse(value, &address, &size) < 0) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.60s' is no numeric address with a port", value);
+                return -EINVAL;
+        }
+        return config_key_string(key, config, value);
+}
+
+static int config_key_advertise(const struct config_key *key, struct config *config, const char *value,
+                                char why[CONFIG_WHY_MAX]) {
+        char host[PEER_ADDRESS_MAX];
+        uint16_t port;
+
+        if (value[0] && (peer_address_split(value, host, &port) < 0 || port == 0)) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.60s' is no address with a port", value);
+                return -EINVAL;
+        }
+        return config_key_string(key, config, value);
+}
+
+static int config_key_cluster(const struct config_key *key, struct config *config, const char *value,
+                              char why[CONFIG_WHY_MAX]) {
+        static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+        if (strspn(value, letters) != strlen(value) || strlen(value) > 63) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.64s' is no name of a cluster", value);
+                return -EINVAL;
+        }
+        return config_key_string(key, config, value);
+}
+
+/* An absolute path, or the name of a credential of the service. The file is read when it is used. */
+static int config_key_credential(const struct config_key *key, struct config *config, const char *value,
+                                 char why[CONFIG_WHY_MAX]) {
+        if (value[0] != '/' && strchr(value, '/')) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is neither", value);
+                return -EINVAL;
+        }
+        return config_key_string(key, config, value);
+}
+
+static int config_key_rails(const struct config_key *key, struct config *config, const char *value,
+                            char why[CONFIG_WHY_MAX]) {
+        struct rail_spec specs[RAILS_MAX];
+        char text[RAILS_WHY_MAX];
+        uint32_t n;
+
+        if (rail_specs_parse(value, specs, &n, text) < 0) {
+                snprintf(why, CONFIG_WHY_MAX, "%s", text);
+                return -EINVAL;
+        }
+        return config_key_string(key, config, value);
+}
+
+static int config_key_yes(const struct config_key *key, struct config *config, const char *value,
+                          char why[CONFIG_WHY_MAX]) {
+        if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is neither", value);
+                return -EINVAL;
+        }
+        *(uint32_t *)config_key_target(key, config) = value[0] == 'y';
+        return 0;
+}
+
 _Static_assert(RING_DEPTH_MIN == 4 && RING_DEPTH_MAX == 4096, "the text below names them");
 
 #define SOCKET_ALLOWED "an absolute path of at most 102 bytes"
 _Static_assert(CONFIG_SOCKET_MAX == 102, "the text above names it");
-#define MODE_ALLOWED     "an octal number between 0600 and 0666, like \"0660\""
-#define LIMIT(k)         offsetof(struct config, limit[k])
-#define SIZE_MAX_ALLOWED (UINT64_C(1) << 50)
+#define CREDENTIAL_ALLOWED "an absolute path, the name of a credential, or nothing"
+#define MODE_ALLOWED       "an octal number between 0600 and 0666, like \"0660\""
+#define LIMIT(k)           offsetof(struct config, limit[k])
+#define SIZE_MAX_ALLOWED   (UINT64_C(1) << 50)
 
 const struct config_key config_keys[] = {
         {"version", "1", config_key_version, 1, 1, 0, false},
@@ -238,6 +310,22 @@ const struct config_key config_keys[] = {
          offsetof(struct config, ring_depth), false},
         {"plans.constants", "an absolute path of a file of railmux-sim fit, or nothing", config_key_constants, 0, 0,
          offsetof(struct config, constants_file), true},
+        {"peer.listen", "ADDR:PORT or [ADDR]:PORT, or nothing", config_key_listen, 0, 0,
+         offsetof(struct config, listen), true},
+        {"peer.advertise", "HOST:PORT, or nothing", config_key_advertise, 0, 0, offsetof(struct config, advertise),
+         true},
+        {"peer.cluster", "1 to 63 letters, digits, '.', '_' and '-'", config_key_cluster, 0, 0,
+         offsetof(struct config, cluster), false},
+        {"peer.ca", CREDENTIAL_ALLOWED, config_key_credential, 0, 0, offsetof(struct config, peer_ca), true},
+        {"peer.certificate", CREDENTIAL_ALLOWED, config_key_credential, 0, 0, offsetof(struct config, peer_certificate),
+         true},
+        {"peer.key", CREDENTIAL_ALLOWED, config_key_credential, 0, 0, offsetof(struct config, peer_key), true},
+        {"peer.plain", "yes, no", config_key_yes, 0, 0, offsetof(struct config, peer_plain), false},
+        {"peer.heartbeat_ms", "10 .. 60000", config_key_u32, 10, 60000, offsetof(struct config, peer_heartbeat_ms),
+         false},
+        {"peer.lost_ms", "50 .. 600000", config_key_u32, 50, 600000, offsetof(struct config, peer_lost_ms), false},
+        {"peer.rails", "NAME=ADDRESS[,port=N][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N], blanks between several",
+         config_key_rails, 0, 0, offsetof(struct config, rails), true},
         {"limits.sessions", "1 .. 100000", config_key_u64, 1, 100000, LIMIT(CHARGE_SESSIONS), false},
         {"limits.comms", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_COMMS), false},
         {"limits.buffers", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_BUFFERS), false},
@@ -275,6 +363,16 @@ const char *config_key_text(const struct config_key *key, const struct config_te
                 {"executor.stall_ms", t->executor ? t->executor->stall_ms : NULL},
                 {"session.ring_depth", t->session ? t->session->ring_depth : NULL},
                 {"plans.constants", t->plans ? t->plans->constants : NULL},
+                {"peer.listen", t->peer ? t->peer->listen : NULL},
+                {"peer.advertise", t->peer ? t->peer->advertise : NULL},
+                {"peer.cluster", t->peer ? t->peer->cluster : NULL},
+                {"peer.ca", t->peer ? t->peer->ca : NULL},
+                {"peer.certificate", t->peer ? t->peer->certificate : NULL},
+                {"peer.key", t->peer ? t->peer->key : NULL},
+                {"peer.plain", t->peer ? t->peer->plain : NULL},
+                {"peer.heartbeat_ms", t->peer ? t->peer->heartbeat_ms : NULL},
+                {"peer.lost_ms", t->peer ? t->peer->lost_ms : NULL},
+                {"peer.rails", t->peer ? t->peer->rails : NULL},
                 {"limits.sessions", t->limits ? t->limits->sessions : NULL},
                 {"limits.comms", t->limits ? t->limits->comms : NULL},
                 {"limits.buffers", t->limits ? t->limits->buffers : NULL},

@@ -28,6 +28,9 @@ struct config_texts {
         struct config_texts_plans {
                 char *constants;
         } * plans;
+        struct config_texts_peer {
+                char *listen, *advertise, *cluster, *ca, *certificate, *key, *plain, *heartbeat_ms, *lost_ms, *rails;
+        } * peer;
         struct config_texts_limits {
                 char *sessions, *comms, *buffers, *bytes, *rings, *fds;
         } * limits;

@@ -13,6 +13,8 @@
 #include "daemon/closer.h"
 #include "daemon/control_answer.h"
 #include "daemon/control_drain.h"
+#include "daemon/control_peers.h"
+#include "daemon/control_rails.h"
 #include "daemon/control_rows.h"
 #include "daemon/control_topology.h"
 #include "daemon/listener.h"
@@ -232,6 +234,18 @@ static void control_client_serve(struct control_client *client, const Railmux__C
         case RAILMUX__CONTROL__REQUEST__BODY_DRAIN:
                 control_client_drain(client, request->drain->executor);
                 return;
+        case RAILMUX__CONTROL__REQUEST__BODY_PEERS:
+                control_rows_peers(&client->answer, manager);
+                break;
+        case RAILMUX__CONTROL__REQUEST__BODY_RAILS:
+                control_rows_rails(&client->answer, manager);
+                break;
+        case RAILMUX__CONTROL__REQUEST__BODY_ROUTES:
+                control_rows_routes(&client->answer, manager);
+                break;
+        case RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN:
+                control_rail_drain(&client->answer, manager, request->rail_drain->rail, request->rail_drain->undo);
+                break;
         case RAILMUX__CONTROL__REQUEST__BODY_TENANTS:
                 control_rows_tenants(&client->answer, manager);
                 break;

@@ -123,6 +123,18 @@ void control_answer_add(struct control_answer *answer, enum control_rows kind, P
                 rows = (void ***)&reply->metrics;
                 n = &reply->n_metrics;
                 break;
+        case CONTROL_PEERS:
+                rows = (void ***)&reply->peers;
+                n = &reply->n_peers;
+                break;
+        case CONTROL_RAILS:
+                rows = (void ***)&reply->rail_rows;
+                n = &reply->n_rail_rows;
+                break;
+        case CONTROL_ROUTES:
+                rows = (void ***)&reply->routes;
+                n = &reply->n_routes;
+                break;
         }
         if ((*n & (*n - 1)) == 0) { /* 0 or a power of two: the array is full */
                 grown = realloc(*rows, (*n ? *n * 2 : 1) * sizeof(void *));

@@ -16,7 +16,16 @@ struct control_answer {
 
 void control_answer_deinit(struct control_answer *answer);
 
-enum control_rows { CONTROL_TENANTS, CONTROL_SESSIONS, CONTROL_COMMS, CONTROL_GPUS, CONTROL_METRICS };
+enum control_rows {
+        CONTROL_TENANTS,
+        CONTROL_SESSIONS,
+        CONTROL_COMMS,
+        CONTROL_GPUS,
+        CONTROL_METRICS,
+        CONTROL_PEERS,
+        CONTROL_RAILS,
+        CONTROL_ROUTES
+};
 
 /* A zeroed message of the type, and a copy of a text, or NULL after noting -ENOMEM. What is noted once makes all later
  * calls no-ops, so building needs no checks but those for NULL. */

@@ -2,6 +2,7 @@
 #include "daemon/control_rows.h"
 
 #include "daemon/comm.h"
+#include "daemon/comm_remote.h"
 #include "daemon/control_answer.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_report.h"
@@ -305,6 +306,7 @@ static void control_members(struct control_answer *answer, Railmux__Control__Com
                 m->gpu = member->gpu;
                 m->rung = comm->statistics.rung[rank];
                 m->left = member->left || member->lost;
+                m->node = control_answer_text(answer, "%s", member->away ? comm_remote_node(comm, rank) : "");
                 row->members[row->n_members++] = m;
         }
 }
@@ -324,6 +326,9 @@ void control_rows_comms(struct control_answer *answer, struct manager *manager) 
                 row->n_ranks = comm->n_ranks;
                 row->state = control_answer_text(answer, "%s", comm_state_name(comm));
                 row->joined = comm->n_joined;
+                row->nodes = comm->remote ? comm->remote->n_nodes : 1;
+                for (uint32_t r = 0; r < comm->n_ranks; r++)
+                        row->joined += comm->members[r].away;
                 row->epoch = comm->epoch;
                 row->final_sequence = comm->statistics.final_sequence;
                 row->operations = comm->statistics.operations;

@@ -2,8 +2,10 @@
 #include "daemon/executor_op.h"
 
 #include "daemon/buffer.h"
+#include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_device.h"
+#include "daemon/comm_remote.h"
 #include "daemon/executor_link.h"
 #include "daemon/manager.h"
 #include "daemon/reach.h"
@@ -116,6 +118,7 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
                 members[r].left = member->leaving || member->left;
                 members[r].last_sequence = member->last_sequence;
                 members[r].staging = member->staging;
+                members[r].node = comm->remote ? comm->remote->node[r] : 0;
                 member_list[r] = &members[r];
         }
         for (uint32_t i = 0; i < comm->n_choices; i++) {
@@ -146,7 +149,14 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
                 message->comm_move = &attach;
         else
                 message->comm_attach = &attach;
-        return frame_send(link->fd, &message->base, &comm->marks_fd, 1);
+        if (!comm->remote)
+                return frame_send(link->fd, &message->base, &comm->marks_fd, 1);
+        attach.node = comm->remote->own;
+        attach.n_nodes = comm->remote->n_nodes;
+        return frame_send(link->fd, &message->base,
+                          (const int[]){comm->marks_fd, comm->remote->net.area_fd,
+                                        fabric_doorbell_fd(comm->remote->cluster->fabric), comm->remote->net.wake_fd},
+                          4);
 }
 
 static void executor_op_memory(Railmux__Executor__DeviceMemory *to, const struct device_memory *from) {

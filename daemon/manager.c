@@ -11,6 +11,7 @@
 
 #include "daemon/adopt.h"
 #include "daemon/closer.h"
+#include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_device.h"
 #include "daemon/comm_join.h"
@@ -383,6 +384,18 @@ static int manager_new_listeners(struct manager *manager) {
         return r;
 }
 
+static int manager_new_cluster(struct manager *manager) {
+        char text[CLUSTER_TEXT_MAX];
+        int r;
+
+        if (!manager->config->listen[0])
+                return 0;
+        r = cluster_new(manager, text, &manager->cluster);
+        if (r)
+                log_error("other nodes: %s", text);
+        return r > 0 ? -EINVAL : r;
+}
+
 static int manager_setup(struct manager *manager) {
         struct tenant *tenant;
         int r;
@@ -409,6 +422,8 @@ static int manager_setup(struct manager *manager) {
                 r = manager_new_timers(manager);
         if (!r)
                 r = manager_new_listeners(manager);
+        if (!r)
+                r = manager_new_cluster(manager);
         if (r < 0)
                 return r;
         if (manager->restarts > 0)
@@ -461,6 +476,7 @@ struct manager *manager_free(struct manager *manager) {
         manager->control = control_free(manager->control);
         while (manager->comms) /* freeing a parent frees what was being split from it */
                 comm_free(manager->comms);
+        manager->cluster = cluster_free(manager->cluster);
         tombstones_free(manager);
         manager_drop_choices(manager);
         HASH_ITER(hh, manager->sessions, session, tmp)

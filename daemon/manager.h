@@ -8,6 +8,7 @@
 
 struct buffer;
 struct closer;
+struct cluster;
 struct comm;
 struct comm_leftover;
 struct control;
@@ -73,6 +74,8 @@ struct manager {
         struct listener *client_listener;
         struct listener *executor_listener;
         struct control *control; /* control_new(manager, &control), takes "control" from fdstore or listens */
+
+        struct cluster *cluster; /* NULL: this node is alone, see cluster.c */
 
         struct event *reach_event; /* reach.c */
         uint64_t reach_last;       /* the session that had its turn last */

@@ -6,6 +6,7 @@
  */
 #include "daemon/metrics.h"
 
+#include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/control_answer.h"
 #include "daemon/executor_link.h"
@@ -173,9 +174,25 @@ static void metrics_tenants(struct control_answer *answer, struct manager *manag
         }
 }
 
+static void metrics_peers(struct control_answer *answer, struct manager *manager) {
+        const struct peers_counters *c = manager->cluster ? peers_counters(manager->cluster->peers) : NULL;
+
+        if (!c)
+                return;
+        metrics_add(answer, "peers_up", "Daemons of other nodes that are connected", "gauge",
+                    (double)(c->connects - c->losses), NULL);
+        metrics_add(answer, "peer_connects_total", "Times that a daemon of another node was connected", "counter",
+                    (double)c->connects, NULL);
+        metrics_add(answer, "peer_losses_total", "Connections to daemons of other nodes that were lost", "counter",
+                    (double)c->losses, NULL);
+        metrics_add(answer, "peer_refused_total", "Connections of daemons that were refused or came to nothing",
+                    "counter", (double)(c->refused + c->handshakes_failed), NULL);
+}
+
 void metrics_rows(struct control_answer *answer, struct manager *manager) {
         metrics_daemon(answer, manager);
         metrics_comms(answer, manager);
         metrics_executors(answer, manager);
         metrics_tenants(answer, manager);
+        metrics_peers(answer, manager);
 }

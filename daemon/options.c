@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/options.h"
 
+#include "daemon/peer_address.h"
+#include "daemon/rails.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include <errno.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 const char options_help[] =
         "railmuxd [OPTIONS]\n"
@@ -19,11 +22,34 @@ const char options_help[] =
         "                     ones, 1..64)\n"
         "  --socket PATH      client socket (default /run/railmux/client.sock)\n"
         "  --control PATH     control socket (default /run/railmux/control.sock)\n"
+        "  --listen ADDR:PORT listen for the daemons of other nodes; port 0: any\n"
+        "  --rail NAME=ADDR   carry what goes to other nodes over this address of ours; may be said\n"
+        "                     several times; with ,port=N ,device=IF ,rate=BYTES ,window=BYTES\n"
+        "                     ,dscp=N behind it (default: one, where --listen is)\n"
+        "  --peer-plain       let them come without TLS also beyond loopback\n"
         "  --workers N        worker threads of the host executor (0: one per CPU, at most 16)\n"
         "  --keep             run under an own keeper that restarts what dies\n"
         "  --log-level LEVEL  error, warning, notice, info or debug\n"
         "  --version          print the version\n"
         "  --help             print this\n";
+
+static int options_add_rail(struct options *options, const char *text, char error[CONFIG_ERROR_MAX]) {
+        struct rail_spec specs[RAILS_MAX];
+        char why[RAILS_WHY_MAX];
+        size_t n = strlen(options->rails);
+        uint32_t n_rails;
+
+        if (snprintf(options->rails + n, OPTIONS_RAILS_MAX - n, "%s%s", n ? " " : "", text) >=
+            (int)(OPTIONS_RAILS_MAX - n)) {
+                snprintf(error, CONFIG_ERROR_MAX, "--rail: too many of them");
+                return -EINVAL;
+        }
+        if (rail_specs_parse(options->rails, specs, &n_rails, why) < 0) {
+                snprintf(error, CONFIG_ERROR_MAX, "--rail: %s", why);
+                return -EINVAL;
+        }
+        return 0;
+}
 
 int options_parse(struct options *options, int argc, char **argv, char error[CONFIG_ERROR_MAX]) {
         enum {
@@ -31,6 +57,9 @@ int options_parse(struct options *options, int argc, char **argv, char error[CON
                 OPT_GPU,
                 OPT_SOCKET,
                 OPT_CONTROL,
+                OPT_LISTEN,
+                OPT_PLAIN,
+                OPT_RAIL,
                 OPT_WORKERS,
                 OPT_KEEP,
                 OPT_LEVEL,
@@ -42,6 +71,9 @@ int options_parse(struct options *options, int argc, char **argv, char error[CON
                 {"gpu", required_argument, NULL, OPT_GPU},
                 {"socket", required_argument, NULL, OPT_SOCKET},
                 {"control", required_argument, NULL, OPT_CONTROL},
+                {"listen", required_argument, NULL, OPT_LISTEN},
+                {"peer-plain", no_argument, NULL, OPT_PLAIN},
+                {"rail", required_argument, NULL, OPT_RAIL},
                 {"workers", required_argument, NULL, OPT_WORKERS},
                 {"keep", no_argument, NULL, OPT_KEEP},
                 {"log-level", required_argument, NULL, OPT_LEVEL},
@@ -67,6 +99,16 @@ int options_parse(struct options *options, int argc, char **argv, char error[CON
                         break;
                 case OPT_CONTROL:
                         parsed.control = optarg;
+                        break;
+                case OPT_LISTEN:
+                        parsed.listen = optarg;
+                        break;
+                case OPT_RAIL:
+                        if (options_add_rail(&parsed, optarg, error) < 0)
+                                return -EINVAL;
+                        break;
+                case OPT_PLAIN:
+                        parsed.peer_plain = true;
                         break;
                 case OPT_WORKERS:
                         if (parse_u32(optarg, &parsed.workers) < 0 || parsed.workers > 64) {
@@ -138,6 +180,18 @@ static int options_apply_gpu(const char *gpu, struct config *config, char error[
         return -EINVAL;
 }
 
+static int options_apply_listen(const char *listen, struct config *config, char error[CONFIG_ERROR_MAX]) {
+        struct sockaddr_storage address;
+        int size;
+
+        if (listen && peer_address_parse(listen, &address, &size) < 0) {
+                snprintf(error, CONFIG_ERROR_MAX, "--listen: '%s' is neither ADDR:PORT nor [ADDR]:PORT in numbers",
+                         listen);
+                return -EINVAL;
+        }
+        return options_replace(&config->listen, listen);
+}
+
 int options_apply(const struct options *options, struct config *config, char error[CONFIG_ERROR_MAX]) {
         int r = 0;
 
@@ -147,12 +201,18 @@ int options_apply(const struct options *options, struct config *config, char err
                 r = options_replace(&config->client_socket, options->socket);
         if (!r)
                 r = options_replace(&config->control_socket, options->control);
+        if (!r)
+                r = options_apply_listen(options->listen, config, error);
+        if (!r && options->rails[0])
+                r = options_replace(&config->rails, options->rails);
         if (r == -ENOMEM)
                 snprintf(error, CONFIG_ERROR_MAX, "out of memory");
         if (r < 0)
                 return r;
         if (options->has_workers)
                 config->workers = options->workers;
+        if (options->peer_plain)
+                config->peer_plain = 1;
         if (options->has_level)
                 config->log_level = options->level;
         return 0;

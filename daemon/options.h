@@ -5,9 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define OPTIONS_RAILS_MAX 4096u
+
 struct options {
-        const char *config_path, *gpu, *socket, *control;
-        bool keep, has_workers, has_level, version, help;
+        const char *config_path, *gpu, *socket, *control, *listen;
+        char rails[OPTIONS_RAILS_MAX]; /* of --rail, blanks between */
+        bool keep, has_workers, has_level, peer_plain, version, help;
         uint32_t workers;
         int level;
 };

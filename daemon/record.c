@@ -15,6 +15,7 @@
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "railmux/railmux.h"
 #include "ring/ring.h"
 #include "util/log.h"
 #include <errno.h>
@@ -248,9 +249,12 @@ void record_comm_status(struct comm *comm) {
         if (!record)
                 return;
         /* Partner of the three: the loads in adopt.c of a successor. */
-        atomic_store_explicit(&record->comm.status,
-                              (uint64_t)(comm->lost_gpu + 1) << 32 | ring_status(comm->code, comm->failed_rank),
-                              memory_order_release);
+        atomic_store_explicit(
+                &record->comm.status,
+                /* Over several nodes: what a successor finds (comm_remote.c). */
+                (uint64_t)(comm->lost_gpu + 1) << 32 |
+                        ring_status(comm->remote && !comm->code ? (uint32_t)RMX_E_LOST : comm->code, comm->failed_rank),
+                memory_order_release);
         atomic_store_explicit(&record->comm.epoch, comm->epoch, memory_order_release);
         atomic_store_explicit(&record->comm.lost, comm->lost, memory_order_release);
 }

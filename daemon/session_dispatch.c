@@ -10,6 +10,7 @@
 #include "daemon/attachment.h"
 #include "daemon/buffer.h"
 #include "daemon/call.h"
+#include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_id.h"
 #include "daemon/comm_join.h"
@@ -251,7 +252,10 @@ static void session_buffer_destroy(struct session *session, uint64_t id, const R
 static void session_id_create(struct session *session, uint64_t id, const Railmux__Session__IdCreate *body) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__IdReply reply = RAILMUX__SESSION__ID_REPLY__INIT;
-        struct state *state = session->manager->state;
+        const struct manager *manager = session->manager;
+        struct comm_id_maker maker = {.key = state_key(manager->state),
+                                      .node = state_node(manager->state),
+                                      .address = manager->cluster ? peers_address(manager->cluster->peers) : ""};
         const struct comm_member *member = body->comm ? comm_member_of_handle(session, body->comm) : NULL;
         uint8_t bytes[COMM_ID_BYTES];
         int r;
@@ -260,9 +264,8 @@ static void session_id_create(struct session *session, uint64_t id, const Railmu
                 session_send_failure(session, id, RMX_E_INVALID, "no communicator has handle %u", body->comm);
                 return;
         }
-        r = member ? comm_id_derive(state_key(state), state_node(state), session->tenant->name, member->comm->number,
-                                    body->number, bytes)
-                   : comm_id_create(state_key(state), state_node(state), session->tenant->name, bytes);
+        r = member ? comm_id_derive(&maker, session->tenant->name, member->comm->number, body->number, bytes)
+                   : comm_id_create(&maker, session->tenant->name, bytes);
         if (r < 0) {
                 session_send_failure(session, id, RMX_E_INTERNAL, "the daemon cannot make an id");
                 return;

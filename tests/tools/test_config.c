@@ -100,6 +100,16 @@ static void test_everything(void **state) {
                    "  stall_ms: 250\n"
                    "session:\n"
                    "  ring_depth: 4096\n"
+                   "peer:\n"
+                   "  listen: '[::1]:7600'\n"
+                   "  advertise: node7:7600\n"
+                   "  cluster: c-1\n"
+                   "  ca: ca.crt\n"
+                   "  certificate: /etc/railmux/c.crt\n"
+                   "  key: node.key\n"
+                   "  plain: yes\n"
+                   "  heartbeat_ms: 10\n"
+                   "  lost_ms: 50\n"
                    "limits:\n"
                    "  sessions: 1\n"
                    "  comms: 2\n"
@@ -119,6 +129,15 @@ static void test_everything(void **state) {
         assert_int_equal(f->config.workers, 3);
         assert_int_equal(f->config.stall_ms, 250);
         assert_int_equal(f->config.ring_depth, 4096);
+        assert_string_equal(f->config.listen, "[::1]:7600");
+        assert_string_equal(f->config.advertise, "node7:7600");
+        assert_string_equal(f->config.cluster, "c-1");
+        assert_string_equal(f->config.peer_ca, "ca.crt");
+        assert_string_equal(f->config.peer_certificate, "/etc/railmux/c.crt");
+        assert_string_equal(f->config.peer_key, "node.key");
+        assert_int_equal(f->config.peer_plain, 1);
+        assert_int_equal(f->config.peer_heartbeat_ms, 10);
+        assert_int_equal(f->config.peer_lost_ms, 50);
         assert_int_equal(f->config.limit[CHARGE_SESSIONS], 1);
         assert_int_equal(f->config.limit[CHARGE_COMMS], 2);
         assert_int_equal(f->config.limit[CHARGE_BUFFERS], 3);
@@ -177,6 +196,15 @@ static void test_default_file(void **state) {
         assert_int_equal(f->config.reach_bytes, defaults.reach_bytes);
         assert_int_equal(f->config.workers, defaults.workers);
         assert_int_equal(f->config.stall_ms, defaults.stall_ms);
+        assert_string_equal(f->config.listen, "");
+        assert_string_equal(f->config.advertise, "");
+        assert_string_equal(f->config.cluster, defaults.cluster);
+        assert_string_equal(f->config.peer_ca, "");
+        assert_string_equal(f->config.peer_certificate, "");
+        assert_string_equal(f->config.peer_key, "");
+        assert_int_equal(f->config.peer_plain, 0);
+        assert_int_equal(f->config.peer_heartbeat_ms, defaults.peer_heartbeat_ms);
+        assert_int_equal(f->config.peer_lost_ms, defaults.peer_lost_ms);
         assert_null(f->config.constants_file);
         assert_int_equal(f->config.ring_depth, defaults.ring_depth);
         assert_int_equal(f->config.log_level, defaults.log_level);
@@ -198,7 +226,7 @@ static void test_refusals(void **state) {
         } cases[] = {
                 /* unknown keys */
                 {"limit:\n  sessions: 3\n", "1:1: limit: unknown key; allowed: version, log, client, control, gpu, "
-                                            "executor, session, plans, limits"},
+                                            "executor, session, plans, peer, limits"},
                 {"version: 1\nlimits:\n  sesions: 3\n",
                  "3:3: limits.sesions: unknown key; allowed: sessions, comms, buffers, bytes, rings, fds"},
                 {"log: {level: info, colour: 1}\n", "1:20: log.colour: unknown key; allowed: level"},
@@ -239,6 +267,16 @@ static void test_refusals(void **state) {
                 {"control:\n  mode: 0460\n",
                  "2:9: control.mode: '0460' is no mode of a socket; allowed: an octal number "
                  "between 0600 and 0666, like \"0660\""},
+                {"peer:\n  listen: node7:7600\n", "2:11: peer.listen: 'node7:7600' is no numeric address with a port; "
+                                                  "allowed: ADDR:PORT or [ADDR]:PORT, or nothing"},
+                {"peer:\n  advertise: 10.0.0.1\n", "2:14: peer.advertise: '10.0.0.1' is no address with a port; "
+                                                   "allowed: HOST:PORT, or nothing"},
+                {"peer:\n  cluster: a/b\n", "2:12: peer.cluster: 'a/b' is no name of a cluster; allowed: 1 to 63 "
+                                            "letters, digits, '.', '_' and '-'"},
+                {"peer:\n  key: ../k.pem\n", "2:8: peer.key: '../k.pem' is neither; allowed: an absolute path, the "
+                                             "name of a credential, or nothing"},
+                {"peer:\n  plain: true\n", "2:10: peer.plain: 'true' is neither; allowed: yes, no"},
+                {"peer:\n  lost_ms: 10\n", "2:12: peer.lost_ms: 10 is out of range; allowed: 50 .. 600000"},
                 {"executor:\n  stall_ms:\n", "2:12: executor.stall_ms: no value is given; allowed: 1 .. 3600000"},
                 /* shape */
                 {"limits: 7\n",

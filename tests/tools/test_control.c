@@ -12,6 +12,7 @@
 
 #include "tests/cmocka_all.h"
 
+#include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/manager.h"
 #include "daemon/options.h"
@@ -498,11 +499,54 @@ static void test_log_level(void **state) {
         close(fd);
 }
 
+static void test_peers(void **state) {
+        struct fixture *f = *state;
+        struct peers_options options = {
+                .base = f->manager->base, .cluster = "c", .name = "here", .listen = "127.0.0.1:0"};
+        struct cluster cluster = {0};
+        char error[PEER_TEXT_MAX];
+        struct peer *peer;
+        Reply *reply;
+
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_PEERS);
+        assert_int_equal(reply->n_peers, 0); /* this node is alone */
+        forget(reply);
+        options.node[0] = 0xab;
+        if (peers_new(&options, error, &cluster.peers))
+                fail_msg("%s", error);
+        f->manager->cluster = &cluster;
+        assert_int_equal(peers_dial(cluster.peers, "127.0.0.1:1", &peer), 0);
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_PEERS);
+        assert_int_equal(reply->n_peers, 2);
+        assert_string_equal(reply->peers[0]->state, "self");
+        assert_string_equal(reply->peers[0]->name, "here");
+        assert_string_equal(reply->peers[0]->cluster, "c");
+        assert_string_equal(reply->peers[0]->node, "ab000000000000000000000000000000");
+        assert_string_equal(reply->peers[0]->address, peers_address(cluster.peers));
+        assert_true(reply->peers[0]->boot == peers_boot(cluster.peers));
+        assert_string_equal(reply->peers[1]->address, "127.0.0.1:1");
+        assert_string_equal(reply->peers[1]->node, "");
+        assert_int_equal(reply->peers[1]->holds, 1);
+        forget(reply);
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_METRICS);
+        {
+                bool found = false;
+
+                for (size_t i = 0; i < reply->n_metrics; i++)
+                        found = found || strcmp(reply->metrics[i]->name, "railmux_peers_up") == 0;
+                assert_true(found);
+        }
+        forget(reply);
+        f->manager->cluster = NULL;
+        peers_free(cluster.peers);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_status, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_comms, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_others, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_peers, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_many_rows, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_places, setup, teardown),

@@ -330,6 +330,7 @@ static void test_documents(void **state) {
         Railmux__Control__Gpu gpu = RAILMUX__CONTROL__GPU__INIT, *gpus[] = {&gpu};
         Railmux__Control__Label label = RAILMUX__CONTROL__LABEL__INIT, *labels[] = {&label};
         Railmux__Control__Metric metric = RAILMUX__CONTROL__METRIC__INIT, *metrics[] = {&metric};
+        Railmux__Control__Peer peer = RAILMUX__CONTROL__PEER__INIT, *peers[] = {&peer};
         Railmux__Control__Version version = RAILMUX__CONTROL__VERSION__INIT;
         Railmux__Control__Drained drained = RAILMUX__CONTROL__DRAINED__INIT;
         static const struct {
@@ -339,6 +340,7 @@ static void test_documents(void **state) {
                 {"tenants", RAILMUX__CONTROL__REQUEST__BODY_TENANTS},
                 {"comms", RAILMUX__CONTROL__REQUEST__BODY_COMMS},
                 {"gpus", RAILMUX__CONTROL__REQUEST__BODY_GPUS},
+                {"peers", RAILMUX__CONTROL__REQUEST__BODY_PEERS},
                 {"metrics", RAILMUX__CONTROL__REQUEST__BODY_METRICS},
                 {"version", RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION},
                 {"reload", RAILMUX__CONTROL__REQUEST__BODY_RELOAD},
@@ -370,6 +372,12 @@ static void test_documents(void **state) {
         reply.comms = comms;
         reply.gpus = gpus;
         reply.metrics = metrics;
+        peer.state = (char *)"up";
+        peer.name = (char *)"node7";
+        peer.node = (char *)"0123456789abcdef0123456789abcdef";
+        peer.since_ns = 1500000000;
+        reply.peers = peers;
+        reply.n_peers = 1;
         reply.n_tenants = reply.n_comms = reply.n_gpus = reply.n_metrics = 1;
         reply.daemon_version = &version;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -370,11 +370,54 @@ static void test_json_text(void **state) {
         json_decref(json);
 }
 
+static void test_peers(void **state) {
+        Railmux__Control__Peer self = RAILMUX__CONTROL__PEER__INIT, up = RAILMUX__CONTROL__PEER__INIT,
+                               gone = RAILMUX__CONTROL__PEER__INIT, *rows[] = {&self, &up, &gone};
+        struct answer answer = {.peers = rows, .n_peers = 3};
+        struct show_options options = {0};
+        char *text;
+        size_t size;
+        FILE *out;
+
+        (void)state;
+        self.state = (char *)"self";
+        self.name = (char *)"node1";
+        self.node = (char *)"0011223344556677";
+        self.address = (char *)"10.0.0.1:7600";
+        self.tls = true;
+        up.state = (char *)"up";
+        up.name = (char *)"node2";
+        up.node = (char *)"8899aabbccddeeff";
+        up.address = (char *)"10.0.0.2:7600";
+        up.since_ns = UINT64_C(90000000000);
+        up.tls = up.dialled = true;
+        up.round_trip_ns = 123400;
+        up.sent_messages = 7;
+        up.received_messages = 8;
+        up.losses = 1;
+        gone.state = (char *)"waiting";
+        gone.address = (char *)"node3:7600";
+        gone.error = (char *)"Connection refused";
+        out = open_memstream(&text, &size);
+        assert_non_null(out);
+        assert_int_equal(show_peers(&answer, &options, out), 0);
+        fclose(out);
+        assert_string_equal(text, "NODE   ID        ADDRESS        STATE     SINCE  TLS  DIALLED     RTT  SENT  "
+                                  "RECEIVED  QUEUED  LOSSES  ERROR\n"
+                                  "node1  00112233  10.0.0.1:7600  self          -  yes  -             -     0         "
+                                  "0     0 B       0  -\n"
+                                  "node2  8899aabb  10.0.0.2:7600  up       90.0 s  yes  here     123 us     7         "
+                                  "8     0 B       1  -\n"
+                                  "-      -         node3:7600     waiting       -  -    -             -     0         "
+                                  "0     0 B       0  Connection refused\n");
+        free(text);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_ranks),    cmocka_unit_test(test_table),        cmocka_unit_test(test_comms),
                 cmocka_unit_test(test_status),   cmocka_unit_test(test_metrics),      cmocka_unit_test(test_json_text),
-                cmocka_unit_test(test_topology), cmocka_unit_test(test_topology_odd),
+                cmocka_unit_test(test_topology), cmocka_unit_test(test_topology_odd), cmocka_unit_test(test_peers),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,6 +74,9 @@ static int answer_add(struct answer *answer, Railmux__Control__Reply *reply) {
         r |= APPEND(answer, reply, comms);
         r |= APPEND(answer, reply, gpus);
         r |= APPEND(answer, reply, metrics);
+        r |= APPEND(answer, reply, peers);
+        r |= APPEND(answer, reply, rail_rows);
+        r |= APPEND(answer, reply, routes);
         r |= answer_append_text(answer, reply->topology);
         return r ? -ENOMEM : 0;
 }
@@ -87,6 +90,9 @@ void answer_deinit(struct answer *answer) {
         free(answer->comms);
         free(answer->gpus);
         free(answer->metrics);
+        free(answer->peers);
+        free(answer->rail_rows);
+        free(answer->routes);
         free(answer->topology);
         topology_free(answer->graph);
         free(answer->rails);

@@ -30,7 +30,10 @@ struct answer {
         Railmux__Control__Comm **comms;
         Railmux__Control__Gpu **gpus;
         Railmux__Control__Metric **metrics; /* in the order they came */
-        size_t n_tenants, n_sessions, n_comms, n_gpus, n_metrics;
+        Railmux__Control__Peer **peers;     /* this daemon first, the others as it came to know them */
+        Railmux__Control__Rail **rail_rows;
+        Railmux__Control__Route **routes;
+        size_t n_tenants, n_sessions, n_comms, n_gpus, n_metrics, n_peers, n_rail_rows, n_routes;
 
         char *topology; /* text of the graph, from all replies */
         size_t topology_length;

@@ -33,10 +33,15 @@ static const char help[] =
         "  sessions         connected client processes\n"
         "  comms [--ranks]  communicators, their ranks' last sequences, whom they wait for\n"
         "  gpus             GPUs and their executors\n"
+        "  peers            daemons of other nodes, and how they are reached\n"
+        "  rails            addresses that carry what goes to other nodes\n"
+        "  routes           which of them reach which node, and how well\n"
         "  topology         this machine as a graph: what hangs on what, links, rails\n"
         "  metrics          counters in Prometheus' text format\n"
         "  version          versions of program, daemon and protocols\n"
         "  drain EXECUTOR   replace an executor, named as status shows it; communicators go on\n"
+        "  drain-rail RAIL, undrain-rail RAIL\n"
+        "                   let other rails carry what this one does; take that back\n"
         "  reload           read the configuration again\n"
         "  log-level LEVEL  error, warning, notice, info or debug, until the next reload\n"
         "\n"
@@ -67,10 +72,15 @@ static const struct command {
         {"sessions", NULL, RAILMUX__CONTROL__REQUEST__BODY_SESSIONS, show_sessions, json_sessions, false},
         {"comms", NULL, RAILMUX__CONTROL__REQUEST__BODY_COMMS, show_comms, json_comms, false},
         {"gpus", NULL, RAILMUX__CONTROL__REQUEST__BODY_GPUS, show_gpus, json_gpus, false},
+        {"peers", NULL, RAILMUX__CONTROL__REQUEST__BODY_PEERS, show_peers, json_peers, false},
+        {"rails", NULL, RAILMUX__CONTROL__REQUEST__BODY_RAILS, show_rails, json_rails, false},
+        {"routes", NULL, RAILMUX__CONTROL__REQUEST__BODY_ROUTES, show_routes, json_routes, false},
         {"topology", NULL, RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY, show_topology, json_topology, false},
         {"metrics", NULL, RAILMUX__CONTROL__REQUEST__BODY_METRICS, show_metrics, json_metrics, false},
         {"version", "versions", RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION, show_version, json_version, false},
         {"drain", NULL, RAILMUX__CONTROL__REQUEST__BODY_DRAIN, show_drain, json_drain, true},
+        {"drain-rail", "drain_rail", RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN, NULL, NULL, true},
+        {"undrain-rail", "undrain_rail", RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN, NULL, NULL, true},
         {"reload", NULL, RAILMUX__CONTROL__REQUEST__BODY_RELOAD, NULL, NULL, false},
         {"log-level", "log_level", RAILMUX__CONTROL__REQUEST__BODY_LOG_LEVEL, NULL, NULL, true},
 };
@@ -172,8 +182,10 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
                 }
         }
         if (optind == argc)
-                return usage("a command is missing", "one of status, tenants, sessions, comms, gpus, topology, "
-                                                     "metrics, version, drain, reload, log-level");
+                return usage("a command is missing",
+                             "one of status, tenants, sessions, comms, gpus, peers, rails, routes, "
+                             "topology, metrics, version, drain, drain-rail, undrain-rail, "
+                             "reload, log-level");
         for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
                 if (strcmp(argv[optind], commands[i].name) == 0)
                         invocation->command = &commands[i];
@@ -264,6 +276,7 @@ static int run(const struct invocation *invocation) {
         Railmux__Control__Request request = RAILMUX__CONTROL__REQUEST__INIT;
         Railmux__Control__LogLevel level = RAILMUX__CONTROL__LOG_LEVEL__INIT;
         Railmux__Control__Drain drain = RAILMUX__CONTROL__DRAIN__INIT;
+        Railmux__Control__RailDrain rail_drain = RAILMUX__CONTROL__RAIL_DRAIN__INIT;
         Railmux__Control__Empty empty = RAILMUX__CONTROL__EMPTY__INIT;
         struct answer answer = ANSWER_INIT;
         char error[ANSWER_ERROR_MAX] = "out of memory";
@@ -275,6 +288,10 @@ static int run(const struct invocation *invocation) {
         if (drains) {
                 drain.executor = invocation->argument;
                 request.drain = &drain;
+        } else if (request.body_case == RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN) {
+                rail_drain.rail = invocation->argument;
+                rail_drain.undo = invocation->command->name[0] == 'u';
+                request.rail_drain = &rail_drain;
         } else if (invocation->argument) {
                 level.level = invocation->argument;
                 request.log_level = &level;

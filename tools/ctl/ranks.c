@@ -9,6 +9,11 @@ static bool ranks_before(uint32_t a, uint32_t b) {
         return (int32_t)(a - b) < 0;
 }
 
+/* Is its last sequence one to look at? */
+static bool ranks_counts(const Railmux__Control__Member *member) {
+        return !member->left && !*member->node;
+}
+
 uint32_t ranks_highest(const Railmux__Control__Comm *comm) {
         uint32_t highest = 0;
         bool any = false;
@@ -16,7 +21,7 @@ uint32_t ranks_highest(const Railmux__Control__Comm *comm) {
         for (size_t i = 0; i < comm->n_members; i++) {
                 const Railmux__Control__Member *member = comm->members[i];
 
-                if (!member->left && (!any || ranks_before(highest, member->rung))) {
+                if (ranks_counts(member) && (!any || ranks_before(highest, member->rung))) {
                         highest = member->rung;
                         any = true;
                 }
@@ -25,7 +30,7 @@ uint32_t ranks_highest(const Railmux__Control__Comm *comm) {
 }
 
 bool ranks_awaited(const Railmux__Control__Comm *comm, const Railmux__Control__Member *member) {
-        return !member->left && ranks_before(member->rung, ranks_highest(comm));
+        return ranks_counts(member) && ranks_before(member->rung, ranks_highest(comm));
 }
 
 static void ranks_append(char *out, size_t out_size, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -39,7 +44,7 @@ static void ranks_append(char *out, size_t out_size, const char *format, ...) {
 }
 
 static bool ranks_at(const Railmux__Control__Member *member, uint32_t sequence) {
-        return !member->left && member->rung == sequence;
+        return ranks_counts(member) && member->rung == sequence;
 }
 
 /* "ranks 0-2, 4" of those at a sequence; members come in the order of ranks. */
@@ -76,7 +81,7 @@ const char *ranks_text(const Railmux__Control__Comm *comm, char *out, size_t out
                 for (size_t i = 0; i < comm->n_members; i++) {
                         const Railmux__Control__Member *member = comm->members[i];
 
-                        if (member->left)
+                        if (!ranks_counts(member))
                                 continue;
                         here = here || member->rung == sequence;
                         if (ranks_before(member->rung, sequence) && (!any || ranks_before(next, member->rung))) {

@@ -18,6 +18,9 @@ int show_tenants(const struct answer *answer, const struct show_options *options
 int show_sessions(const struct answer *answer, const struct show_options *options, FILE *out);
 int show_comms(const struct answer *answer, const struct show_options *options, FILE *out);
 int show_gpus(const struct answer *answer, const struct show_options *options, FILE *out);
+int show_peers(const struct answer *answer, const struct show_options *options, FILE *out);
+int show_rails(const struct answer *answer, const struct show_options *options, FILE *out);
+int show_routes(const struct answer *answer, const struct show_options *options, FILE *out);
 /* Prometheus' text format. */
 int show_metrics(const struct answer *answer, const struct show_options *options, FILE *out);
 int show_drain(const struct answer *answer, const struct show_options *options, FILE *out);
@@ -31,6 +34,9 @@ json_t *json_tenants(const struct answer *answer);
 json_t *json_sessions(const struct answer *answer);
 json_t *json_comms(const struct answer *answer);
 json_t *json_gpus(const struct answer *answer);
+json_t *json_peers(const struct answer *answer);
+json_t *json_rails(const struct answer *answer);
+json_t *json_routes(const struct answer *answer);
 json_t *json_metrics(const struct answer *answer);
 json_t *json_drain(const struct answer *answer);
 json_t *json_topology(const struct answer *answer);

@@ -110,6 +110,7 @@ static json_t *json_members(const Railmux__Control__Comm *c) {
                 o = json_with(o, "last_sequence", json_number(m->rung));
                 o = json_with(o, "left", json_boolean(m->left));
                 o = json_with(o, "awaited", json_boolean(ranks_awaited(c, m)));
+                o = json_with(o, "node", *m->node ? json_text(m->node) : json_null());
                 rows = json_with_row(rows, o);
         }
         return rows;
@@ -139,7 +140,39 @@ json_t *json_comms(const struct answer *answer) {
                               c->error && c->failed_rank >= 0 ? json_integer(c->failed_rank) : json_null());
                 o = json_with(o, "reason", *c->reason ? json_text(c->reason) : json_null());
                 o = json_with(o, "waiting", *c->waiting ? json_text(c->waiting) : json_null());
+                o = json_with(o, "nodes", json_number(c->nodes));
                 o = json_with(o, "members", json_members(c));
+                rows = json_with_row(rows, o);
+        }
+        return rows;
+}
+
+json_t *json_peers(const struct answer *answer) {
+        json_t *rows = json_array();
+
+        for (size_t i = 0; i < answer->n_peers; i++) {
+                const Railmux__Control__Peer *p = answer->peers[i];
+                json_t *o = json_object();
+
+                o = json_with(o, "name", json_text(p->name));
+                o = json_with(o, "node", *p->node ? json_text(p->node) : json_null());
+                o = json_with(o, "address", json_text(p->address));
+                o = json_with(o, "state", json_text(p->state));
+                o = json_with(o, "boot", json_number(p->boot));
+                o = json_with(o, "since_ns", json_number(p->since_ns));
+                o = json_with(o, "tls", json_boolean(p->tls));
+                o = json_with(o, "dialled", json_boolean(p->dialled));
+                o = json_with(o, "holds", json_number(p->holds));
+                o = json_with(o, "sent_messages", json_number(p->sent_messages));
+                o = json_with(o, "sent_bytes", json_number(p->sent_bytes));
+                o = json_with(o, "received_messages", json_number(p->received_messages));
+                o = json_with(o, "received_bytes", json_number(p->received_bytes));
+                o = json_with(o, "queued_bytes", json_number(p->queued_bytes));
+                o = json_with(o, "round_trip_ns", json_number(p->round_trip_ns));
+                o = json_with(o, "losses", json_number(p->losses));
+                o = json_with(o, "attempts", json_number(p->attempts));
+                o = json_with(o, "error", *p->error ? json_text(p->error) : json_null());
+                o = json_with(o, "cluster", *p->cluster ? json_text(p->cluster) : json_null());
                 rows = json_with_row(rows, o);
         }
         return rows;

@@ -122,6 +122,11 @@ static void show_comm_members(struct table *table, const Railmux__Control__Comm 
         for (size_t i = 0; i < comm->n_members; i++) {
                 const Railmux__Control__Member *m = comm->members[i];
 
+                if (*m->node) {
+                        table_note(table, "rank %-2u  GPU %-2u  on node %s%s", m->rank, m->gpu, m->node,
+                                   m->left ? "  left" : "");
+                        continue;
+                }
                 table_note(table, "rank %-2u  GPU %-2u  pid %-7u  session %-5" PRIu64 "  last %u%s", m->rank, m->gpu,
                            m->pid, m->session, m->rung,
                            m->left                  ? "  left"
@@ -158,6 +163,8 @@ int show_comms(const struct answer *answer, const struct show_options *options, 
                                    *c->reason ? ": " : "", c->reason);
                 else if (c->error)
                         table_note(&table, "error: %s%s%s", result_name(c->error), *c->reason ? ": " : "", c->reason);
+                if (c->nodes > 1)
+                        table_note(&table, "over %u nodes; ranks here:", c->nodes);
                 if (options->ranks)
                         show_comm_members(&table, c);
                 else if (*ranks_text(c, text, sizeof(text)))
@@ -181,6 +188,40 @@ static void show_gpu_device(struct table *table, const Railmux__Control__Gpu *g)
         table_cell(table, "%s/%s", format_size(g->staging_used, used, sizeof(used)),
                    format_size(g->staging_bytes, whole, sizeof(whole)));
         table_cell(table, "%u", g->buffers_reached);
+}
+
+int show_peers(const struct answer *answer, const struct show_options *options, FILE *out) {
+        static const char *const headers[] = {"NODE", "ID",    "ADDRESS",   "STATE",   ">SINCE",  "TLS",   "DIALLED",
+                                              ">RTT", ">SENT", ">RECEIVED", ">QUEUED", ">LOSSES", "ERROR", NULL};
+        struct table table;
+
+        (void)options;
+        table_init(&table, headers);
+        for (size_t i = 0; i < answer->n_peers; i++) {
+                const Railmux__Control__Peer *p = answer->peers[i];
+                bool self = strcmp(p->state, "self") == 0, up = strcmp(p->state, "up") == 0;
+
+                table_cell(&table, "%s", p->name);
+                table_cell(&table, "%.8s", p->node);
+                table_cell(&table, "%s", p->address);
+                table_cell(&table, "%s", p->state);
+                if (p->since_ns)
+                        table_age(&table, p->since_ns);
+                else
+                        table_cell(&table, "%s", "");
+                table_cell(&table, "%s", !self && !up ? "" : p->tls ? "yes" : "no");
+                table_cell(&table, "%s", !up ? "" : p->dialled ? "here" : "there");
+                if (p->round_trip_ns)
+                        table_cell(&table, "%.0f us", (double)p->round_trip_ns / 1e3);
+                else
+                        table_cell(&table, "%s", "");
+                table_cell(&table, "%" PRIu64, p->sent_messages);
+                table_cell(&table, "%" PRIu64, p->received_messages);
+                table_size(&table, p->queued_bytes);
+                table_cell(&table, "%" PRIu64, p->losses);
+                table_cell(&table, "%s", p->error);
+        }
+        return show_end(&table, out);
 }
 
 int show_gpus(const struct answer *answer, const struct show_options *options, FILE *out) {

@@ -182,7 +182,7 @@ static const char *list_gpus(const struct topology *graph, const struct topology
         return out;
 }
 
-static int show_rails(const struct topology *graph, const struct topology_rails *rails, FILE *out) {
+static int show_graph_rails(const struct topology *graph, const struct topology_rails *rails, FILE *out) {
         static const char *const headers[] = {">RAIL", "NIC", "RDMA", "NETDEV", "NUMA", ">GB/s", "GPUS", NULL};
         char id[ID_MAX], list[LIST_MAX];
         struct table table;
@@ -232,7 +232,7 @@ int show_topology(const struct answer *answer, const struct show_options *option
         }
         if (!r && answer->rails->n_rails > 0) {
                 fputc('\n', out);
-                r = show_rails(graph, answer->rails, out);
+                r = show_graph_rails(graph, answer->rails, out);
         }
         return r;
 }

@@ -272,7 +272,7 @@ void bench_rank(struct crew *crew, uint32_t rank, void *argument) {
         const struct bench *bench = argument;
         struct runner r = {.bench = bench, .crew = crew, .shared = crew->data, .rank = rank};
         struct rmx_session_options options = {
-                .size = sizeof(options), .socket = bench->options->socket, .name = "railmux-perf"};
+                .size = sizeof(options), .socket = options_socket(bench->options, rank), .name = "railmux-perf"};
         struct rmx_comm_options comm_options = {.size = sizeof(comm_options), .gpu = -1, .name = "railmux-perf"};
 
         r.samples = rank_samples(&r, rank);

@@ -41,7 +41,7 @@ static int run(const struct bench *bench) {
 /* The ranks fork from this process, so it asks and leaves again. Without an answer the ranks will say why. */
 static uint32_t default_memory(const struct options *options) {
         struct rmx_session_options session_options = {
-                .size = sizeof(session_options), .socket = options->socket, .name = "railmux-perf"};
+                .size = sizeof(session_options), .socket = options_socket(options, 0), .name = "railmux-perf"};
         struct rmx_session *session;
         bool host;
 

@@ -96,7 +96,8 @@ static const char help_text[] =
         "                        memory of the daemon, used in place (default otherwise); malloc: ordinary memory\n"
         "      --duration S      measure for about S seconds in all, in rounds of -n calls\n"
         "      --comms N         also time the creation of N further communicators\n"
-        "      --socket PATH     the daemon's client socket (default $RAILMUX_SOCKET, /run/railmux/client.sock)\n"
+        "      --socket PATH     the daemon's client socket (default $RAILMUX_SOCKET, /run/railmux/client.sock);\n"
+        "                        several, with commas between: the ranks are dealt out to these daemons in rows\n"
         "  -h, --help            show this text\n"
         "      --version         show the version\n"
         "\n"
@@ -246,6 +247,23 @@ static int take_memory(const char *text, uint32_t *ret_memory, char *error) {
         return usage(error, "--memory: '%.40s' is not allowed; allowed: gpu, host, shared, malloc", text);
 }
 
+/* The texts are the command line's, cut where the commas were. */
+static int take_sockets(char *text, struct options *o, char *error) {
+        o->n_sockets = 0;
+        for (char *next; text; text = next) {
+                next = strchr(text, ',');
+                if (next)
+                        *next++ = 0;
+                if (!*text || o->n_sockets == OPTIONS_SOCKETS_MAX) {
+                        snprintf(error, OPTIONS_ERROR_MAX, "--socket: 1 to %u paths with commas between them",
+                                 OPTIONS_SOCKETS_MAX);
+                        return OPTIONS_E_USAGE;
+                }
+                o->sockets[o->n_sockets++] = text;
+        }
+        return OPTIONS_OK;
+}
+
 static int take_duration(const char *text, double *ret_seconds, char *error) {
         char *end;
         double value = strtod(text, &end);
@@ -304,8 +322,7 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
         case OPT_COMMS:
                 return take_u32("--comms", text, 0, 1000000, &o->comms, error);
         case OPT_SOCKET:
-                o->socket = text;
-                return OPTIONS_OK;
+                return take_sockets(optarg, o, error);
         case 'h':
                 fputs(help_text, stdout);
                 return OPTIONS_E_HELP;

@@ -25,6 +25,8 @@ enum {
         OPTIONS_E_USAGE = 2, /* ret_error says what is wrong and what is allowed */
 };
 
+#define OPTIONS_SOCKETS_MAX 64u
+
 struct options {
         uint32_t op; /* enum pattern_op */
         uint32_t ranks;
@@ -41,8 +43,9 @@ struct options {
         uint32_t graphs;   /* calls per captured graph; 0: no graphs */
         double duration_s; /* 0: by iterations */
         uint32_t comms;
-        const char *socket; /* NULL: the library's default */
-        const char *json;   /* NULL: none */
+        const char *sockets[OPTIONS_SOCKETS_MAX]; /* of daemons; the ranks are dealt out to them in rows */
+        uint32_t n_sockets;                       /* 0: the library's default */
+        const char *json;                         /* NULL: none */
 };
 
 /* One line of the table. */
@@ -52,6 +55,11 @@ struct perf_case {
         uint64_t bytes;  /* as in the size column */
         uint32_t offset; /* elements between the buffer's alignment and its first element */
 };
+
+/* The daemon of a rank; NULL: the library's default. */
+static inline const char *options_socket(const struct options *options, uint32_t rank) {
+        return options->n_sockets ? options->sockets[rank * options->n_sockets / options->ranks] : NULL;
+}
 
 int options_parse(int argc, char **argv, struct options *ret_options, char ret_error[OPTIONS_ERROR_MAX]);
 /* What can only be said when the memory is no longer AUTO. As options_parse. */

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * This daemon's place among those of other nodes: the control channel (peer.h), the fabric (fabric/fabric.h), and what
+ * goes from the one to the other. Owned by the manager, loop thread; there is none unless the daemon listens for
+ * others.
+ */
+#include "daemon/peer.h"
+#include "fabric/fabric.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gathering;
+struct manager;
+
+#define CLUSTER_TEXT_MAX 256u
+
+struct cluster {
+        struct manager *manager;
+        struct peers *peers;
+        struct fabric *fabric;
+        struct event *fabric_event;
+        struct event *self_event;     /* messages to itself are waiting */
+        struct cluster_node *nodes;   /* utlist: daemons that are connected */
+        struct cluster_self *selves;  /* utlist: messages to itself */
+        struct gathering *gatherings; /* uthash by comm id, see comm_root.c */
+        unsigned int n_failed;        /* of these: kept to tell ranks that come late */
+};
+
+/* As the configuration says. 0, -errno or CLUSTER_E_REFUSED, both with a text. */
+enum {
+        _CLUSTER_E_SUCCESS,
+        CLUSTER_E_REFUSED,
+};
+int cluster_new(struct manager *manager, char error[CLUSTER_TEXT_MAX], struct cluster **ret_cluster);
+/* After all communicators. NULL is fine. */
+struct cluster *cluster_free(struct cluster *cluster);
+
+/* To another daemon, or (peer NULL) to this one, from the loop. 0, -errno, PEER_E_*. */
+int cluster_send(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Message *message);
+/* Connected, and the fabric knows its rails. NULL, which is this daemon: always. */
+bool cluster_reaches(const struct cluster *cluster, const struct peer *peer);

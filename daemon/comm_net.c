@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/comm_net.h"
+
+#include "daemon/comm.h"
+#include "daemon/tenant.h"
+#include "gpu/host/net.h"
+#include "ring/net.h"
+#include "util/memfd.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Tenants are known to the fabric by number. The same one for the same name, on any node. */
+static uint64_t comm_net_tenant(const struct tenant *tenant) {
+        uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+
+        for (const char *c = tenant->name; *c; c++)
+                hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+        return hash;
+}
+
+static int comm_net_map(struct comm_net *net, const struct comm *comm) {
+        uint64_t memory_bytes, page = (uint64_t)sysconf(_SC_PAGESIZE);
+        uint32_t capacity;
+        void *memory;
+        int r;
+
+        r = host_net_size(comm->n_ranks, &comm->geometry, &capacity, &memory_bytes);
+        if (r < 0)
+                return r;
+        net->bytes = (size_t)((net_area_bytes(capacity, memory_bytes) + page - 1) / page * page);
+        r = memfd_new("railmux-net", net->bytes, &net->area_fd);
+        if (r < 0)
+                return r;
+        /* Sparse: a page is taken when a chunk passes through it. */
+        memory = mmap(NULL, net->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, net->area_fd, 0);
+        if (memory == MAP_FAILED)
+                return -errno;
+        net->area = memory;
+        net_area_init(net->area, capacity, memory_bytes);
+        net->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        return net->wake_fd < 0 ? -errno : 0;
+}
+
+int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric, uint64_t key,
+                 const struct fabric_node *nodes, char *text, size_t text_size) {
+        struct fabric_area_options options = {.key = key,
+                                              .nodes = nodes,
+                                              .n_ranks = comm->n_ranks,
+                                              .class = FABRIC_NORMAL,
+                                              .tenant = comm_net_tenant(comm->tenant),
+                                              .weight = 1};
+        int r;
+
+        /* The staging itself is charged with each rank (comm_member_join). */
+        if (tenant_charge(comm->tenant, &net->charge_fds, CHARGE_FDS, 2, text, text_size))
+                return COMM_E_LIMIT;
+        r = comm_net_map(net, comm);
+        if (r < 0) {
+                snprintf(text, text_size, "the daemon cannot make memory for other nodes: %s", strerror(-r));
+                return COMM_E_RESOURCE;
+        }
+        options.memory = net->area;
+        options.size = net->bytes;
+        options.wake_fd = net->wake_fd;
+        r = fabric_area_add(fabric, &options);
+        if (r) {
+                snprintf(text, text_size, "the fabric refuses the communicator: %s",
+                         r < 0 ? strerror(-r) : fabric_error(fabric));
+                return COMM_E_RESOURCE;
+        }
+        net->in_fabric = true;
+        return 0;
+}
+
+void comm_net_stop(struct comm_net *net, struct fabric *fabric, uint64_t key) {
+        if (net->in_fabric)
+                (void)fabric_area_remove(fabric, key);
+        net->in_fabric = false;
+}
+
+void comm_net_deinit(struct comm_net *net, struct fabric *fabric, uint64_t key) {
+        comm_net_stop(net, fabric, key);
+        if (net->area)
+                munmap(net->area, net->bytes);
+        if (net->area_fd >= 0)
+                close(net->area_fd);
+        if (net->wake_fd >= 0)
+                close(net->wake_fd);
+        charge_release(&net->charge_fds);
+        *net = (struct comm_net)COMM_NET_NULL;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* What a communicator over several nodes has on this one besides: its net area (ring/net.h), and the eventfd that wakes
+ * its executor. Owned by struct comm_remote. */
+#include "fabric/fabric.h"
+#include "util/charge.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct comm;
+struct net_area;
+
+struct comm_net {
+        int area_fd, wake_fd; /* -1: none */
+        struct net_area *area;
+        size_t bytes;
+        bool in_fabric;
+        struct charge charge_fds;
+};
+#define COMM_NET_NULL                                                                                                  \
+        { .area_fd = -1, .wake_fd = -1 }
+
+/* The comm's geometry is known. nodes: of each rank. 0, or COMM_E_* with a text. */
+int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric, uint64_t key,
+                 const struct fabric_node *nodes, char *text, size_t text_size);
+/* Nothing more is carried: before peers go, and at the end. */
+void comm_net_stop(struct comm_net *net, struct fabric *fabric, uint64_t key);
+void comm_net_deinit(struct comm_net *net, struct fabric *fabric, uint64_t key);

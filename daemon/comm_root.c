@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Gathering
+ *
+ *   OPEN      ranks come (JOIN), each from the daemon that it is a client of
+ *   ASSIGNED  all have come: every node with ranks was told who is where, and which plans there are (ASSIGN). Each
+ *             makes its part, connects to the others and says READY
+ *   (gone)    all are ready and were told to GO. What happens to the communicator from now on, the nodes tell each
+ * other FAILED    a rank gave up, a daemon was lost or could not make its part: all nodes that take part were told, and
+ *             the gathering stays for a while to tell nodes that come late. Each node tells its own ranks, late ones
+ *             too, and one that was told begins anew there (comm_join.c). Its daemon then brings another part, with
+ *             another number, and so the gathering begins anew here; what is still on the way of the old part is
+ *             known by its number, at both ends.
+ *
+ * The id proves by a keyed hash that it was made here for the tenant (comm_id.c); so who has it may bring a rank, and
+ * nobody else can.
+ */
+#include "daemon/comm_root.h"
+
+#include "daemon/cluster.h"
+#include "daemon/comm.h"
+#include "daemon/comm_join.h"
+#include "daemon/comm_remote.h"
+#include "daemon/manager.h"
+#include "daemon/session_dispatch.h"
+#include "daemon/state.h"
+#include "plan/constants.h"
+#include "plan/cost.h"
+#include "plan/nodes.h"
+#include "plan/rails.h"
+#include "railmux/railmux.h"
+#include "ring/ring.h"
+#include "util/log.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define GATHERINGS_FAILED_MAX 256u
+#define GATHERINGS_MAX        4096u
+
+enum gathering_state {
+        GATHERING_OPEN,
+        GATHERING_ASSIGNED,
+        GATHERING_FAILED,
+};
+
+struct gathering {
+        UT_hash_handle hh; /* cluster->gatherings by id, in the order in which they began */
+        struct cluster *cluster;
+        enum gathering_state state;
+        uint8_t id[COMM_ID_BYTES];
+        uint64_t key; /* once assigned */
+        char tenant[PEER_NAME_MAX], name[PEER_NAME_MAX];
+        uint32_t n_ranks, n_joined, n_nodes;
+        uint32_t code; /* FAILED */
+        char text[160];
+        struct {
+                bool joined;
+                uint8_t node;
+                uint32_t gpu;
+        } ranks[COMM_RANKS_MAX];
+        struct {
+                struct peer *peer; /* held; NULL: this daemon */
+                uint64_t attempt;  /* the number of its part */
+                bool ready;
+        } nodes[COMM_RANKS_MAX];
+        struct {
+                uint8_t node[PEER_NODE_BYTES];
+                uint64_t attempt;
+        } told[COMM_RANKS_MAX]; /* FAILED: the parts that have heard of it */
+        uint32_t n_told;
+};
+
+static struct gathering *gathering_find(const struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]) {
+        struct gathering *gathering;
+
+        HASH_FIND(hh, cluster->gatherings, id, COMM_ID_BYTES, gathering);
+        return gathering;
+}
+
+static struct gathering *gathering_of_key(const struct cluster *cluster, uint64_t key) {
+        for (struct gathering *g = cluster->gatherings; g; g = g->hh.next)
+                if (g->state == GATHERING_ASSIGNED && g->key == key)
+                        return g;
+        return NULL;
+}
+
+static void gathering_release(struct gathering *gathering) {
+        for (uint32_t i = 0; i < gathering->n_nodes; i++)
+                if (gathering->nodes[i].peer)
+                        peer_release(gathering->nodes[i].peer);
+        gathering->n_nodes = 0;
+}
+
+static void gathering_free(struct gathering *gathering) {
+        struct cluster *cluster = gathering->cluster;
+
+        gathering_release(gathering);
+        if (gathering->state == GATHERING_FAILED)
+                cluster->n_failed--;
+        HASH_DELETE(hh, cluster->gatherings, gathering);
+        free(gathering);
+}
+
+/* n_nodes if it has none. */
+static uint32_t gathering_node(const struct gathering *gathering, const struct peer *peer) {
+        uint32_t i = 0;
+
+        while (i < gathering->n_nodes && gathering->nodes[i].peer != peer)
+                i++;
+        return i;
+}
+
+static const uint8_t *root_node_id(const struct cluster *cluster, const struct peer *peer) {
+        return peer ? peer_node_id(peer) : peers_node(cluster->peers);
+}
+
+/* Of what was told it: the number of the node's part; NULL: nothing. */
+static uint64_t *gathering_told(struct gathering *gathering, const struct peer *peer) {
+        for (uint32_t i = 0; i < gathering->n_told; i++)
+                if (memcmp(gathering->told[i].node, root_node_id(gathering->cluster, peer), PEER_NODE_BYTES) == 0)
+                        return &gathering->told[i].attempt;
+        return NULL;
+}
+
+static void gathering_note_told(struct gathering *gathering, const struct peer *peer, uint64_t attempt) {
+        uint64_t *told = gathering_told(gathering, peer);
+
+        if (told) {
+                *told = attempt;
+        } else if (gathering->n_told < COMM_RANKS_MAX) { /* more nodes than it can have: they are told each time */
+                memcpy(gathering->told[gathering->n_told].node, root_node_id(gathering->cluster, peer),
+                       PEER_NODE_BYTES);
+                gathering->told[gathering->n_told++].attempt = attempt;
+        }
+}
+
+/* A node that cannot be told is lost, and hears that. */
+static void root_tell_failed(struct cluster *cluster, struct peer *peer, const uint8_t *id, uint64_t attempt,
+                             uint32_t rank, uint32_t code, const char *text) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__JoinFailed body = RAILMUX__PEER__JOIN_FAILED__INIT;
+
+        body.comm_id.data = (uint8_t *)id;
+        body.comm_id.len = COMM_ID_BYTES;
+        body.rank = rank;
+        body.code = code;
+        body.text = (char *)text;
+        body.attempt = attempt;
+        message.body_case = RAILMUX__PEER__MESSAGE__BODY_JOIN_FAILED;
+        message.join_failed = &body;
+        if (cluster_send(cluster, peer, &message) && peer)
+                peer_drop(peer, "out of memory");
+}
+
+/* It is FAILED from now on; the oldest of these goes when there are too many. */
+static void gathering_bury(struct gathering *gathering, uint32_t code) {
+        struct cluster *cluster = gathering->cluster;
+
+        gathering->code = code;
+        gathering->state = GATHERING_FAILED;
+        gathering_release(gathering);
+        if (++cluster->n_failed > GATHERINGS_FAILED_MAX)
+                for (struct gathering *g = cluster->gatherings; g; g = g->hh.next)
+                        if (g->state == GATHERING_FAILED) {
+                                gathering_free(g);
+                                break;
+                        }
+}
+
+static void gathering_fail(struct gathering *gathering, const struct peer *knows, bool somebody_knows, uint32_t rank,
+                           uint32_t code, const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* knows: this node has said so, and needs not be told (somebody_knows). */
+static void gathering_fail(struct gathering *gathering, const struct peer *knows, bool somebody_knows, uint32_t rank,
+                           uint32_t code, const char *format, ...) {
+        struct cluster *cluster = gathering->cluster;
+        va_list args;
+
+        va_start(args, format);
+        vsnprintf(gathering->text, sizeof(gathering->text), format, args);
+        va_end(args);
+        log_notice("communicator over several nodes (%s, tenant %s) not created, %u of %u ranks had joined: %s",
+                   gathering->name[0] ? gathering->name : "unnamed", gathering->tenant, gathering->n_joined,
+                   gathering->n_ranks, gathering->text);
+        for (uint32_t i = 0; i < gathering->n_nodes; i++) {
+                struct peer *peer = gathering->nodes[i].peer;
+
+                gathering_note_told(gathering, peer, gathering->nodes[i].attempt);
+                if (!somebody_knows || peer != knows)
+                        root_tell_failed(cluster, peer, gathering->id, gathering->nodes[i].attempt, rank, code,
+                                         gathering->text);
+        }
+        gathering_bury(gathering, code);
+}
+
+/* ---- all are there ----------------------------------------------------------------------------------------------- */
+static int gathering_plan(const struct gathering *gathering, struct plan_geometry *geometry,
+                          struct plan_choice choices[PLAN_CHOICES_MAX], uint32_t *ret_n) {
+        struct plan_constants constants;
+        uint8_t node[COMM_RANKS_MAX];
+        struct plan_over over = {0};
+        struct plan_nodes nodes;
+        struct plan_net net;
+
+        for (uint32_t r = 0; r < gathering->n_ranks; r++)
+                node[r] = gathering->ranks[r].node;
+        if (plan_nodes_init(&nodes, gathering->n_ranks, node))
+                return -EINVAL;
+        plan_constants_host(&constants, manager_workers(gathering->cluster->manager));
+        constants_merge(&constants, &gathering->cluster->manager->config->constants);
+        plan_net_host(&net);
+        plan_geometry_choose(gathering->n_ranks, geometry);
+        over.constants = &constants;
+        over.net = &net;
+        over.nodes = &nodes;
+        over.n_ranks = gathering->n_ranks;
+        over.operation = RING_OP_NONE;
+        over.algorithm = PLAN_ALGORITHM_NONE;
+        *ret_n = plan_choose_nodes(&over, choices);
+        return *ret_n ? 0 : -ENOMEM;
+}
+
+static int gathering_assign(struct gathering *gathering) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Assign body = RAILMUX__PEER__ASSIGN__INIT;
+        Railmux__Peer__Member members[COMM_RANKS_MAX], *member_list[COMM_RANKS_MAX];
+        Railmux__Peer__Node nodes[COMM_RANKS_MAX], *node_list[COMM_RANKS_MAX];
+        Railmux__Peer__Choice wire[PLAN_CHOICES_MAX], *choice_list[PLAN_CHOICES_MAX];
+        struct cluster *cluster = gathering->cluster;
+        struct plan_choice choices[PLAN_CHOICES_MAX];
+        struct plan_geometry geometry;
+        uint32_t n_choices;
+        int r;
+
+        r = gathering_plan(gathering, &geometry, choices, &n_choices);
+        if (r)
+                return r;
+        do
+                if (getrandom(&gathering->key, sizeof(gathering->key), 0) != (ssize_t)sizeof(gathering->key))
+                        return -EIO;
+        while (!gathering->key || gathering_of_key(cluster, gathering->key));
+        gathering->state = GATHERING_ASSIGNED;
+        for (uint32_t i = 0; i < gathering->n_ranks; i++) {
+                railmux__peer__member__init(&members[i]);
+                members[i].rank = i;
+                members[i].node = gathering->ranks[i].node;
+                members[i].gpu = gathering->ranks[i].gpu;
+                member_list[i] = &members[i];
+        }
+        for (uint32_t i = 0; i < gathering->n_nodes; i++) {
+                struct peer *peer = gathering->nodes[i].peer;
+
+                railmux__peer__node__init(&nodes[i]);
+                nodes[i].node.data = (uint8_t *)root_node_id(cluster, peer);
+                nodes[i].node.len = PEER_NODE_BYTES;
+                nodes[i].address = (char *)(peer ? peer_address(peer) : peers_address(cluster->peers));
+                node_list[i] = &nodes[i];
+        }
+        for (uint32_t i = 0; i < n_choices; i++) {
+                railmux__peer__choice__init(&wire[i]);
+                wire[i].operation = choices[i].operation;
+                wire[i].algorithm = choices[i].algorithm;
+                wire[i].max_bytes = choices[i].max_bytes;
+                choice_list[i] = &wire[i];
+        }
+        body.key = gathering->key;
+        body.comm_id.data = gathering->id;
+        body.comm_id.len = COMM_ID_BYTES;
+        body.name = gathering->name;
+        body.tenant = gathering->tenant;
+        body.n_ranks = gathering->n_ranks;
+        body.n_members = gathering->n_ranks;
+        body.members = member_list;
+        body.n_nodes = gathering->n_nodes;
+        body.nodes = node_list;
+        body.n_choices = n_choices;
+        body.choices = choice_list;
+        body.part_bytes = geometry.part_bytes;
+        body.slots = geometry.slots;
+        message.body_case = RAILMUX__PEER__MESSAGE__BODY_ASSIGN;
+        message.assign = &body;
+        for (uint32_t i = 0; i < gathering->n_nodes && !r; i++) {
+                body.attempt = gathering->nodes[i].attempt;
+                r = cluster_send(cluster, gathering->nodes[i].peer, &message);
+        }
+        return r > 0 ? -EBUSY : r;
+}
+
+void comm_root_ready(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Ready *body) {
+        struct gathering *gathering = gathering_of_key(cluster, body->key);
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Go go = RAILMUX__PEER__GO__INIT;
+        uint32_t node = gathering ? gathering_node(gathering, peer) : 0;
+
+        if (!gathering || node == gathering->n_nodes)
+                return;
+        if (body->code) {
+                gathering_fail(gathering, NULL, false, 0, body->code, "node %s: %s", peer ? peer_address(peer) : "root",
+                               body->text);
+                return;
+        }
+        gathering->nodes[node].ready = true;
+        for (uint32_t i = 0; i < gathering->n_nodes; i++)
+                if (!gathering->nodes[i].ready)
+                        return;
+        go.key = gathering->key;
+        message.body_case = RAILMUX__PEER__MESSAGE__BODY_GO;
+        message.go = &go;
+        for (uint32_t i = 0; i < gathering->n_nodes; i++) {
+                if (!cluster_send(cluster, gathering->nodes[i].peer, &message))
+                        continue;
+                /* Some have begun, perhaps: the one that has not heard must not wait for ever, and is not heard any
+                 * more, so the others lose it. */
+                log_error("cannot tell all nodes of a communicator to begin");
+                if (gathering->nodes[i].peer)
+                        peer_drop(gathering->nodes[i].peer, "out of memory");
+        }
+        gathering_free(gathering);
+}
+
+/* ---- ranks come -------------------------------------------------------------------------------------------------- */
+static bool root_join_valid(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Join *body) {
+        struct state *state = cluster->manager->state;
+        uint8_t none[COMM_ID_BYTES] = {0};
+        const char *text = NULL;
+        uint32_t code = RMX_E_INVALID;
+
+        if (body->comm_id.len != COMM_ID_BYTES)
+                text = "a communicator id has 128 bytes";
+        else if (body->n_ranks < 1 || body->n_ranks > COMM_RANKS_MAX || body->rank >= body->n_ranks)
+                text = "a communicator over several nodes has 1 to 64 ranks";
+        else if (strlen(body->tenant) >= PEER_NAME_MAX || strlen(body->name) >= PEER_NAME_MAX)
+                text = "the name of the tenant or communicator is too long";
+        else if (comm_id_check(state_key(state), body->tenant, body->comm_id.data)) {
+                code = RMX_E_DENIED;
+                text = "the communicator id was not made by the node that it names for this tenant";
+        }
+        if (!text)
+                return true;
+        root_tell_failed(cluster, peer, body->comm_id.len == COMM_ID_BYTES ? body->comm_id.data : none, body->attempt,
+                         body->rank, code, text);
+        return false;
+}
+
+static struct gathering *gathering_new(struct cluster *cluster, const Railmux__Peer__Join *body) {
+        struct gathering *gathering;
+
+        if (HASH_COUNT(cluster->gatherings) >= GATHERINGS_MAX)
+                return NULL;
+        gathering = calloc(1, sizeof(*gathering));
+        if (!gathering)
+                return NULL;
+        gathering->cluster = cluster;
+        memcpy(gathering->id, body->comm_id.data, COMM_ID_BYTES);
+        snprintf(gathering->tenant, sizeof(gathering->tenant), "%s", body->tenant);
+        session_clean_name(gathering->name, body->name);
+        gathering->n_ranks = body->n_ranks;
+        HASH_ADD(hh, cluster->gatherings, id, COMM_ID_BYTES, gathering);
+        if (!gathering->hh.tbl) {
+                free(gathering);
+                return NULL;
+        }
+        return gathering;
+}
+
+/* A gathering that has failed: true if that is the answer to the join. */
+static bool root_join_late(struct cluster *cluster, struct peer *peer, struct gathering *gathering,
+                           const Railmux__Peer__Join *body) {
+        const uint64_t *told = gathering_told(gathering, peer);
+
+        if (told && *told == body->attempt)
+                return true; /* they have passed each other on the way */
+        if (told) {
+                gathering_free(gathering); /* it knows, and tries again */
+                return false;
+        }
+        gathering_note_told(gathering, peer, body->attempt);
+        root_tell_failed(cluster, peer, gathering->id, body->attempt, body->rank, gathering->code, gathering->text);
+        return true;
+}
+
+/* Nobody gathers it. The ranks here may have given up before any other node came. */
+static struct gathering *root_join_first(struct cluster *cluster, const struct peer *peer,
+                                         const Railmux__Peer__Join *body) {
+        const struct tombstone *tombstone = peer ? tombstone_find(cluster->manager, body->comm_id.data) : NULL;
+        struct gathering *gathering = gathering_new(cluster, body);
+
+        if (!gathering || !tombstone)
+                return gathering;
+        gathering_note_told(gathering, NULL, 0);
+        snprintf(gathering->text, sizeof(gathering->text), "%s", tombstone->text);
+        gathering_bury(gathering, tombstone->code);
+        return gathering;
+}
+
+/* It does not fit to what others have said: the gathering fails, and the node is told what is wrong with its rank. */
+static void root_join_refuse(struct peer *peer, struct gathering *gathering, const Railmux__Peer__Join *body,
+                             const char *text, const char *others) {
+        struct cluster *cluster = gathering->cluster;
+
+        gathering_note_told(gathering, peer, body->attempt);
+        root_tell_failed(cluster, peer, gathering->id, body->attempt, body->rank, RMX_E_INVALID, text);
+        gathering_fail(gathering, peer, true, body->rank, RMX_E_INVALID, "%s", others);
+}
+
+void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Join *body) {
+        struct gathering *gathering;
+        char text[160], others[160];
+        uint32_t node;
+        int r;
+
+        if (!root_join_valid(cluster, peer, body))
+                return;
+        gathering = gathering_find(cluster, body->comm_id.data);
+        if (gathering && gathering->state != GATHERING_FAILED) {
+                node = gathering_node(gathering, peer);
+                if (node < gathering->n_nodes && gathering->nodes[node].attempt != body->attempt)
+                        gathering_fail(gathering, peer, true, body->rank, RMX_E_ABORTED,
+                                       "a node has given its part up and begun another");
+                gathering = gathering_find(cluster, body->comm_id.data);
+        }
+        if (!gathering)
+                gathering = root_join_first(cluster, peer, body);
+        if (gathering && gathering->state == GATHERING_FAILED) {
+                if (root_join_late(cluster, peer, gathering, body))
+                        return;
+                gathering = gathering_new(cluster, body);
+        }
+        if (!gathering) {
+                root_tell_failed(cluster, peer, body->comm_id.data, body->attempt, body->rank, RMX_E_NO_MEMORY,
+                                 "the daemon that gathers the communicator has no memory for another");
+                return;
+        }
+        if (gathering->n_ranks != body->n_ranks) {
+                snprintf(text, sizeof(text), "n_ranks is %u, but other ranks said %u", body->n_ranks,
+                         gathering->n_ranks);
+                snprintf(others, sizeof(others), "rank %u: %.100s", body->rank, text);
+                root_join_refuse(peer, gathering, body, text, others);
+                return;
+        }
+        node = gathering_node(gathering, peer);
+        if (gathering->ranks[body->rank].joined) {
+                if (gathering->ranks[body->rank].node == node)
+                        return; /* the same again */
+                snprintf(text, sizeof(text), "rank %u was taken on another node", body->rank);
+                snprintf(others, sizeof(others), "two nodes bring rank %u", body->rank);
+                root_join_refuse(peer, gathering, body, text, others);
+                return;
+        }
+        if (node == gathering->n_nodes) {
+                if (peer)
+                        peer_hold(peer);
+                gathering->nodes[node].peer = peer;
+                gathering->nodes[node].attempt = body->attempt;
+                gathering->nodes[node].ready = false;
+                gathering->n_nodes++;
+        }
+        gathering->ranks[body->rank].joined = true;
+        gathering->ranks[body->rank].node = (uint8_t)node;
+        gathering->ranks[body->rank].gpu = body->gpu;
+        if (++gathering->n_joined < gathering->n_ranks) {
+                if (peer) /* ranks of this node may have come before it was known that there are others */
+                        comm_remote_here(cluster, body->comm_id.data);
+                return;
+        }
+        r = gathering_assign(gathering);
+        if (r < 0)
+                gathering_fail(gathering, NULL, false, 0, r == -ENOMEM ? RMX_E_NO_MEMORY : RMX_E_INTERNAL,
+                               "the daemon that gathers the communicator cannot make it: %s", strerror(-r));
+}
+
+bool comm_root_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__JoinFailed *body) {
+        struct gathering *gathering =
+                body->comm_id.len == COMM_ID_BYTES ? gathering_find(cluster, body->comm_id.data) : NULL;
+        uint32_t node;
+
+        if (!gathering || gathering->state == GATHERING_FAILED)
+                return false;
+        node = gathering_node(gathering, peer);
+        if (node == gathering->n_nodes || gathering->nodes[node].attempt != body->attempt)
+                return false;
+        gathering_fail(gathering, peer, true, body->rank, body->code ? body->code : RMX_E_INTERNAL, "%.120s",
+                       body->text);
+        return true;
+}
+
+void comm_root_lost(struct cluster *cluster, struct peer *peer, const char *text) {
+        struct gathering *gathering, *next;
+
+        for (gathering = cluster->gatherings; gathering; gathering = next) {
+                next = gathering->hh.next;
+                if (gathering->state != GATHERING_FAILED && gathering_node(gathering, peer) < gathering->n_nodes)
+                        gathering_fail(gathering, peer, true, 0, RMX_E_PEER_LOST, "the daemon at %s was lost: %.80s",
+                                       peer_address(peer), text);
+        }
+}
+
+void comm_root_merged(struct cluster *cluster, struct peer *peer, struct peer *into) {
+        for (struct gathering *g = cluster->gatherings; g; g = g->hh.next)
+                for (uint32_t i = 0; i < g->n_nodes; i++)
+                        if (g->nodes[i].peer == peer)
+                                g->nodes[i].peer = into;
+}
+
+bool comm_root_gathers(const struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]) {
+        const struct gathering *gathering = gathering_find(cluster, id);
+
+        return gathering && gathering->state != GATHERING_ASSIGNED;
+}
+
+void comm_root_free(struct cluster *cluster) {
+        while (cluster->gatherings)
+                gathering_free(cluster->gatherings);
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The operators' view of rails and routes. Nothing where this node is alone. */
+#include <stdbool.h>
+
+struct control_answer;
+struct manager;
+
+void control_rows_rails(struct control_answer *answer, struct manager *manager);
+void control_rows_routes(struct control_answer *answer, struct manager *manager);
+/* Drains a rail, or takes it back; a failure is in the answer. */
+void control_rail_drain(struct control_answer *answer, struct manager *manager, const char *rail, bool undo);

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/rails.h"
+
+#include "util/parse.h"
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(sizeof(((struct rail_spec *)0)->device) == IFNAMSIZ, "names of interfaces fit");
+
+static int rail_wrong(char why[RAILS_WHY_MAX], const char *part, const char *right) {
+        snprintf(why, RAILS_WHY_MAX, "'%.60s' is wrong in a rail; allowed: %s", part, right);
+        return -EINVAL;
+}
+
+static bool rail_name_right(const char *name) {
+        size_t n = strlen(name);
+
+        for (const char *c = name; *c; c++)
+                if (!isalnum((unsigned char)*c) && *c != '.' && *c != '_' && *c != '-')
+                        return false;
+        return n >= 1 && n <= RAILS_NAME_MAX;
+}
+
+/* Numeric; of a link-local one the interface is behind a '%', and is looked up when the rail is made. */
+static bool rail_address_right(const char *address) {
+        char plain[sizeof(((struct rail_spec *)0)->address)];
+        unsigned char binary[sizeof(struct in6_addr)];
+
+        if (strlen(address) >= sizeof(plain))
+                return false;
+        snprintf(plain, sizeof(plain), "%.*s", (int)strcspn(address, "%"), address);
+        return inet_pton(AF_INET, plain, binary) == 1 || inet_pton(AF_INET6, plain, binary) == 1;
+}
+
+static int rail_option(struct rail_spec *spec, char *text, char why[RAILS_WHY_MAX]) {
+        char *value = strchr(text, '=');
+        uint64_t number;
+
+        if (!value)
+                return rail_wrong(why, text, "port=, device=, rate=, window= and dscp= behind the address");
+        *value++ = 0;
+        if (strcmp(text, "device") == 0) {
+                if (!*value || strlen(value) >= sizeof(spec->device))
+                        return rail_wrong(why, value, "the name of an interface");
+                snprintf(spec->device, sizeof(spec->device), "%s", value);
+        } else if (strcmp(text, "port") == 0) {
+                if (parse_u64(value, &number) < 0 || number > 65535)
+                        return rail_wrong(why, value, "a port, 0 .. 65535");
+                spec->port = (uint16_t)number;
+        } else if (strcmp(text, "dscp") == 0) {
+                if (parse_u64(value, &number) < 0 || number > 63)
+                        return rail_wrong(why, value, "a DSCP, 0 .. 63");
+                spec->dscp = (uint8_t)number;
+        } else if (strcmp(text, "rate") == 0 || strcmp(text, "window") == 0) {
+                if (parse_size(value, &number) < 0 || number == 0)
+                        return rail_wrong(why, value, "a number of bytes, with K, M or G behind it if you like");
+                *(text[0] == 'r' ? &spec->rate_bytes : &spec->window_bytes) = number;
+        } else {
+                return rail_wrong(why, text, "port=, device=, rate=, window= and dscp= behind the address");
+        }
+        return 0;
+}
+
+int rail_spec_parse(const char *text, struct rail_spec *ret_spec, char why[RAILS_WHY_MAX]) {
+        struct rail_spec spec = {.port = 0};
+        char copy[256], *address, *save, *part;
+        int r;
+
+        if (strlen(text) >= sizeof(copy))
+                return rail_wrong(why, text, "at most 255 characters");
+        snprintf(copy, sizeof(copy), "%s", text);
+        address = strchr(copy, '=');
+        if (!address)
+                return rail_wrong(why, text, "NAME=ADDRESS");
+        *address++ = 0;
+        if (!rail_name_right(copy))
+                return rail_wrong(why, copy, "a name of 1 to 31 letters, digits, '.', '_' and '-'");
+        snprintf(spec.name, sizeof(spec.name), "%.31s", copy);
+        address = strtok_r(address, ",", &save);
+        if (!address || !rail_address_right(address))
+                return rail_wrong(why, address ? address : text, "a numeric address of this node");
+        snprintf(spec.address, sizeof(spec.address), "%s", address);
+        for (part = strtok_r(NULL, ",", &save); part; part = strtok_r(NULL, ",", &save)) {
+                r = rail_option(&spec, part, why);
+                if (r)
+                        return r;
+        }
+        *ret_spec = spec;
+        return 0;
+}
+
+int rail_specs_parse(const char *text, struct rail_spec specs[RAILS_MAX], uint32_t *ret_n, char why[RAILS_WHY_MAX]) {
+        uint32_t n = 0;
+
+        while (*(text += strspn(text, " \t\n"))) {
+                size_t length = strcspn(text, " \t\n");
+                char one[256];
+                int r;
+
+                if (length >= sizeof(one))
+                        return rail_wrong(why, text, "at most 255 characters for each");
+                if (n == RAILS_MAX)
+                        return rail_wrong(why, text, "at most 16 rails");
+                snprintf(one, sizeof(one), "%.*s", (int)length, text);
+                r = rail_spec_parse(one, &specs[n], why);
+                if (r)
+                        return r;
+                for (uint32_t i = 0; i < n; i++)
+                        if (strcmp(specs[i].name, specs[n].name) == 0)
+                                return rail_wrong(why, one, "a name that no other rail has");
+                n++;
+                text += length;
+        }
+        *ret_n = n;
+        return 0;
+}

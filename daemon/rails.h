@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * Rails as the configuration and the command line name them:
+ *
+ *   NAME=ADDRESS[,port=N][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N]
+ *
+ * Rails of the same name on different nodes reach each other. ADDRESS is numeric and this node's; device binds the
+ * rail's connections to an interface; rate (bytes per second) and window (bytes under way at a time) bound it, with K,
+ * M and G (of 1024) behind the number; dscp (0 .. 63) marks its packets.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RAILS_MAX      16u
+#define RAILS_WHY_MAX  160u
+#define RAILS_NAME_MAX 31u
+
+struct rail_spec {
+        char name[RAILS_NAME_MAX + 1];
+        char address[64];
+        char device[16];                   /* "": any */
+        uint16_t port;                     /* 0: any */
+        uint64_t rate_bytes, window_bytes; /* 0: no bound; the fabric's */
+        uint8_t dscp;
+};
+
+/* One of them. 0, or -EINVAL with a sentence that says what is wrong and what would be right. */
+int rail_spec_parse(const char *text, struct rail_spec *ret_spec, char why[RAILS_WHY_MAX]);
+/* Several with blanks between them, with different names. */
+int rail_specs_parse(const char *text, struct rail_spec specs[RAILS_MAX], uint32_t *ret_n, char why[RAILS_WHY_MAX]);
