@@ -56,11 +56,19 @@ static void show_log(const struct node *node) {
 }
 
 void node_start(struct node *node, const char *test, bool keep) {
-        const char *argv[] = {
-                node_program("railmuxd"), "--gpu", "host:8", "--socket", node->socket, "--control", node->control,
-                keep ? "--keep" : NULL,   NULL};
+        char gpus[16];
+        const char *argv[16] = {
+                node_program("railmuxd"), "--gpu", gpus, "--socket", node->socket, "--control", node->control};
         const char *kept_dir = node->dir[0] ? node->dir : NULL;
+        size_t n = 7;
 
+        snprintf(gpus, sizeof(gpus), "host:%u", node->gpus ? node->gpus : 8);
+        if (node->listens) {
+                argv[n++] = "--listen";
+                argv[n++] = "127.0.0.1:0";
+        }
+        if (keep)
+                argv[n++] = "--keep";
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (!kept_dir) {
                 snprintf(node->dir, sizeof(node->dir), "%s", "/tmp/railmux-e2e-XXXXXX");
@@ -91,12 +99,9 @@ static bool log_has_report(const struct node *node) {
         return found;
 }
 
-void node_stop(struct node *node) {
-        char left[512];
+static void end_well(struct node *node) {
         int status;
 
-        assert_true(node->pid > 0);
-        kill(node->pid, SIGTERM);
         if (proc_wait(node->pid, STOP_MS, &status) != 0) {
                 show_log(node);
                 fail_msg("railmuxd does not end after SIGTERM");
@@ -106,30 +111,69 @@ void node_stop(struct node *node) {
                 show_log(node);
                 fail_msg("railmuxd ended with status 0x%x after SIGTERM", (unsigned int)status);
         }
+}
+
+void nodes_stop(struct node *nodes, uint32_t n) {
+        char left[512];
+
+        for (uint32_t i = 0; i < n; i++)
+                if (nodes[i].pid > 0)
+                        kill(nodes[i].pid, SIGTERM);
+        for (uint32_t i = 0; i < n; i++)
+                if (nodes[i].pid > 0)
+                        end_well(&nodes[i]);
         if (proc_children(left, sizeof(left)) > 0) {
-                show_log(node);
+                for (uint32_t i = 0; i < n; i++)
+                        show_log(&nodes[i]);
                 fail_msg("processes left behind: %s", left);
         }
-        if (log_has_report(node)) {
-                show_log(node);
+        for (uint32_t i = 0; i < n; i++) {
+                if (!log_has_report(&nodes[i]))
+                        continue;
+                show_log(&nodes[i]);
                 fail_msg("a sanitizer has something to say");
         }
 }
 
-void node_cleanup(struct node *node) {
+void node_stop(struct node *node) {
+        assert_true(node->pid > 0);
+        nodes_stop(node, 1);
+}
+
+void node_await_end(struct node *node, pid_t executor) {
+        int status;
+
+        assert_true(node->pid > 0);
+        if (proc_wait(node->pid, STOP_MS, &status) != 0 || (executor && proc_wait_dead(executor, STOP_MS) != 0)) {
+                show_log(node);
+                fail_msg("the node does not end");
+        }
+        node->pid = 0;
+        if (executor)
+                waitpid(executor, &status, WNOHANG); /* an orphan comes to us */
+}
+
+static void kill_node(struct node *node) {
+        int status;
+
+        if (node->pid <= 0)
+                return;
+        kill(node->pid, SIGCONT);
+        kill(node->pid, SIGTERM);
+        if (proc_wait(node->pid, STOP_MS, &status) != 0) {
+                kill(node->pid, SIGKILL);
+                waitpid(node->pid, &status, 0);
+        }
+        node->pid = 0;
+}
+
+void nodes_cleanup(struct node *nodes, uint32_t n) {
         char left[512];
         int status;
 
-        if (node->pid > 0) {
-                kill(node->pid, SIGCONT);
-                kill(node->pid, SIGTERM);
-                if (proc_wait(node->pid, STOP_MS, &status) != 0) {
-                        kill(node->pid, SIGKILL);
-                        waitpid(node->pid, &status, 0);
-                }
-                node->pid = 0;
-        }
-        while (proc_children(left, sizeof(left)) > 0) { /* ours by fork, or orphans of the node */
+        for (uint32_t i = 0; i < n; i++)
+                kill_node(&nodes[i]);
+        while (proc_children(left, sizeof(left)) > 0) { /* ours by fork, or orphans of the nodes */
                 int pid = (int)strtol(left, NULL, 10);
 
                 kill(pid, SIGKILL);
@@ -138,11 +182,15 @@ void node_cleanup(struct node *node) {
         }
         while (waitpid(-1, &status, WNOHANG) > 0)
                 ;
-        if (node->dir[0]) {
-                if (scratch_remove(node->dir))
-                        fprintf(stderr, "%s is left\n", node->dir);
+        for (uint32_t i = 0; i < n; i++) {
+                if (nodes[i].dir[0] && scratch_remove(nodes[i].dir))
+                        fprintf(stderr, "%s is left\n", nodes[i].dir);
+                nodes[i] = (struct node){0};
         }
-        *node = (struct node){0};
+}
+
+void node_cleanup(struct node *node) {
+        nodes_cleanup(node, 1);
 }
 
 json_t *node_query(const struct node *node, const char *what) {

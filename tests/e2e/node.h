@@ -14,6 +14,8 @@ struct node {
         char log[512];
         pid_t pid; /* what we started: keeper or railmuxd; 0: nothing runs */
         bool keep;
+        uint32_t gpus; /* emulated ones; 0: 8 */
+        bool listens;  /* for other nodes, on loopback */
 };
 
 /* What must be the same before and after a test. */
@@ -30,12 +32,18 @@ struct node_pids {
 
 /* Path of a program of this build, in a static buffer per name. */
 const char *node_program(const char *name);
-/* Starts `railmuxd --gpu host:8` (with --keep) and returns when it serves. test: name of the log file. */
+/* Starts `railmuxd --gpu host:8` (with --keep) and returns when it serves. test: name of the log file. gpus and listens
+ * are the caller's to set before. A node that has run before starts again at the same place. */
 void node_start(struct node *node, const char *test, bool keep);
 /* SIGTERM; everything must end with status 0 and leave no process behind. */
 void node_stop(struct node *node);
+/* The same for nodes that run beside each other; those that do not run (pid 0) are passed over. */
+void nodes_stop(struct node *nodes, uint32_t n);
+/* What was started has ended otherwise, by a signal of ours say: takes its status, and waits for its executor's end. */
+void node_await_end(struct node *node, pid_t executor);
 /* After a failed test: kills what is left. For teardown. */
 void node_cleanup(struct node *node);
+void nodes_cleanup(struct node *nodes, uint32_t n);
 /* `railmuxctl --json WHAT`, NULL if it fails. The caller decrefs. */
 json_t *node_query(const struct node *node, const char *what);
 /* All zero if nobody answers. */
