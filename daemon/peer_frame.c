@@ -67,8 +67,6 @@ static const char *assign_check(const Railmux__Peer__Assign *assign) {
 static const char *rails_check(const Railmux__Peer__Rails *rails) {
         if (rails->n_rails > PEER_RAILS_MAX)
                 return "rails.rails";
-        if (rails->token.len != 0 && rails->token.len != PEER_TOKEN_BYTES)
-                return "rails.token";
         for (size_t i = 0; i < rails->n_rails; i++) {
                 if (!text_fits(rails->rails[i]->name, PEER_STRING_MAX))
                         return "rails.rails.name";
@@ -108,8 +106,6 @@ const char *peer_frame_check(const Railmux__Peer__Message *message) {
                 return text_fits(message->refuse->text, PEER_STRING_MAX) ? NULL : "refuse.text";
         case RAILMUX__PEER__MESSAGE__BODY_JOIN:
                 return join_check(message->join);
-        case RAILMUX__PEER__MESSAGE__BODY_JOIN_CANCEL:
-                return message->join_cancel->comm_id.len == PEER_ID_BYTES ? NULL : "join_cancel.comm_id";
         case RAILMUX__PEER__MESSAGE__BODY_JOIN_FAILED:
                 if (message->join_failed->comm_id.len != PEER_ID_BYTES)
                         return "join_failed.comm_id";

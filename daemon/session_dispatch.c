@@ -264,6 +264,12 @@ static void session_id_create(struct session *session, uint64_t id, const Railmu
                 session_send_failure(session, id, RMX_E_INVALID, "no communicator has handle %u", body->comm);
                 return;
         }
+        if (member && member->comm->remote) { /* each node would derive another one */
+                session_send_failure(session, id, RMX_E_UNSUPPORTED,
+                                     "ids are not derived from communicators over several nodes; rmx_get_id() makes "
+                                     "one, which a rank hands to the others");
+                return;
+        }
         r = member ? comm_id_derive(&maker, session->tenant->name, member->comm->number, body->number, bytes)
                    : comm_id_create(&maker, session->tenant->name, bytes);
         if (r < 0) {

@@ -166,7 +166,8 @@ struct rmx_comm_options {
         struct rmx_cancel *cancel; /* by which another thread can end the waiting, see below; NULL: none */
 };
 
-/* A fresh id; one rank gets it and hands it to the others by any means. */
+/* A fresh id; one rank gets it and hands it to the others by any means. They may be on other nodes if the daemons listen
+ * for each other (railmuxd --listen); then the daemon of the rank that got it has to be reached by theirs. */
 RMX_API int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id);
 /* Joins as `rank` of `n_ranks` (1..64); returns when all ranks have joined. Collective. opt may be NULL.
  * RMX_E_INVALID (rank taken, differing n_ranks), RMX_E_DENIED (forged id, other tenant), RMX_E_TIMEOUT, RMX_E_LIMIT,
@@ -177,7 +178,7 @@ RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id
                             const struct rmx_comm_options *opt, struct rmx_comm **ret_comm);
 /* An id that every rank of comm gets alike for the same number, without a word among them, also when the communicator
  * has failed and others are gone: the ones that are left may meet with it, and new ones to whom they hand it. Each
- * number is for one communicator. */
+ * number is for one communicator. RMX_E_UNSUPPORTED over several nodes; so does rmx_comm_split. */
 RMX_API int rmx_comm_id(struct rmx_comm *comm, uint64_t number, struct rmx_id *ret_id);
 /* Ranks of equal colour form a new communicator, ordered by (key, rank). Collective. A negative colour takes part but
  * gets *ret_comm = NULL. */

@@ -45,7 +45,14 @@ static void test_accepted(void **state) {
         assert_int_equal(o.max_bytes, 2 << 20);
         assert_int_equal(o.place, OPTIONS_IN_PLACE);
         assert_true(o.memory == OPTIONS_MEMORY_MALLOC && o.odd && o.duration_s > 1.4);
-        assert_string_equal(o.socket, "/s");
+        assert_int_equal(o.n_sockets, 1);
+        assert_string_equal(options_socket(&o, 0), "/s");
+        assert_int_equal(PARSE(&o, error, "barrier"), OPTIONS_OK);
+        assert_null(options_socket(&o, 0));
+        assert_int_equal(PARSE(&o, error, "barrier", "--ranks", "5", "--socket", "/a,/bc,/d"), OPTIONS_OK);
+        assert_int_equal(o.n_sockets, 3);
+        for (uint32_t rank = 0; rank < 5; rank++) /* in rows, as even as may be */
+                assert_string_equal(options_socket(&o, rank), rank < 2 ? "/a" : rank < 4 ? "/bc" : "/d");
         assert_int_equal(PARSE(&o, error, "all_reduce", "-d", "bfloat16", "-o", "all"), OPTIONS_OK);
         assert_int_equal(o.type[0], RMX_BFLOAT16);
         assert_int_equal(o.n_redops, RMX_REDOP_COUNT);
@@ -100,6 +107,10 @@ static void test_refused(void **state) {
         assert_int_equal(PARSE(&o, error, "all_reduce", "-G", "10001"), OPTIONS_E_USAGE);
         assert_int_equal(PARSE(&o, error, "all_reduce", "--memory", "disk"), OPTIONS_E_USAGE);
         assert_non_null(strstr(error, "gpu, host, shared, malloc"));
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--socket", ""), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--socket", "/a,,/b"), OPTIONS_E_USAGE);
+        assert_int_equal(PARSE(&o, error, "all_reduce", "--socket", "/a,"), OPTIONS_E_USAGE);
+        assert_non_null(strstr(error, "1 to 64 paths"));
         assert_int_equal(PARSE(&o, error, "all_gather_all"), OPTIONS_E_USAGE);
         assert_int_equal(PARSE(&o, error, "all_reduce", "barrier"), OPTIONS_E_USAGE);
         assert_int_equal(PARSE(&o, error, "--ranks", "2"), OPTIONS_E_USAGE);

@@ -94,8 +94,10 @@ static void start_once(void) {
         snprintf(control_path, sizeof(control_path), "%s/control", directory);
         atexit(remove_directory);
         unsetenv("NOTIFY_SOCKET");
-        assert(comm_id_create((const uint8_t[COMM_ID_KEY_BYTES]){0}, (const uint8_t[COMM_ID_NODE_BYTES]){0}, "default",
-                              fuzz.comm_id) == 0);
+        assert(comm_id_create(&(const struct comm_id_maker){.key = (const uint8_t[COMM_ID_KEY_BYTES]){0},
+                                                            .node = (const uint8_t[COMM_ID_NODE_BYTES]){0},
+                                                            .address = ""},
+                              "default", fuzz.comm_id) == 0);
         log_init("fuzz_state", LOG_LEVEL_ERROR);
         for (int fd = FIRST_FD; fd < FIRST_FD + (int)FDS_MAX; fd++) /* nobody else shall get these */
                 if (fcntl(fd, F_GETFD) < 0)

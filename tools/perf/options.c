@@ -247,21 +247,26 @@ static int take_memory(const char *text, uint32_t *ret_memory, char *error) {
         return usage(error, "--memory: '%.40s' is not allowed; allowed: gpu, host, shared, malloc", text);
 }
 
-/* The texts are the command line's, cut where the commas were. */
-static int take_sockets(char *text, struct options *o, char *error) {
+static int take_sockets(const char *text, struct options *o, char *error) {
+        size_t used = strlen(text) + 1, at = 0;
+
         o->n_sockets = 0;
-        for (char *next; text; text = next) {
-                next = strchr(text, ',');
-                if (next)
-                        *next++ = 0;
-                if (!*text || o->n_sockets == OPTIONS_SOCKETS_MAX) {
-                        snprintf(error, OPTIONS_ERROR_MAX, "--socket: 1 to %u paths with commas between them",
-                                 OPTIONS_SOCKETS_MAX);
-                        return OPTIONS_E_USAGE;
-                }
-                o->sockets[o->n_sockets++] = text;
+        if (used <= sizeof(o->sockets))
+                memcpy(o->sockets, text, used);
+        while (used <= sizeof(o->sockets) && o->n_sockets < OPTIONS_SOCKETS_MAX) {
+                size_t length = strcspn(o->sockets + at, ",");
+                bool last = at + length + 1 == used;
+
+                if (length == 0)
+                        break;
+                o->socket_at[o->n_sockets++] = (uint16_t)at;
+                o->sockets[at + length] = 0;
+                at += length + 1;
+                if (last)
+                        return OPTIONS_OK;
         }
-        return OPTIONS_OK;
+        snprintf(error, OPTIONS_ERROR_MAX, "--socket: 1 to %u paths with commas between them", OPTIONS_SOCKETS_MAX);
+        return OPTIONS_E_USAGE;
 }
 
 static int take_duration(const char *text, double *ret_seconds, char *error) {
@@ -322,7 +327,7 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
         case OPT_COMMS:
                 return take_u32("--comms", text, 0, 1000000, &o->comms, error);
         case OPT_SOCKET:
-                return take_sockets(optarg, o, error);
+                return take_sockets(text, o, error);
         case 'h':
                 fputs(help_text, stdout);
                 return OPTIONS_E_HELP;

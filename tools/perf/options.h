@@ -25,7 +25,8 @@ enum {
         OPTIONS_E_USAGE = 2, /* ret_error says what is wrong and what is allowed */
 };
 
-#define OPTIONS_SOCKETS_MAX 64u
+#define OPTIONS_SOCKETS_MAX   64u
+#define OPTIONS_SOCKETS_BYTES 8192u
 
 struct options {
         uint32_t op; /* enum pattern_op */
@@ -43,9 +44,10 @@ struct options {
         uint32_t graphs;   /* calls per captured graph; 0: no graphs */
         double duration_s; /* 0: by iterations */
         uint32_t comms;
-        const char *sockets[OPTIONS_SOCKETS_MAX]; /* of daemons; the ranks are dealt out to them in rows */
-        uint32_t n_sockets;                       /* 0: the library's default */
-        const char *json;                         /* NULL: none */
+        char sockets[OPTIONS_SOCKETS_BYTES];     /* paths of daemons' sockets, each with its zero; ranks go in rows */
+        uint16_t socket_at[OPTIONS_SOCKETS_MAX]; /* where each begins */
+        uint32_t n_sockets;                      /* 0: the library's default */
+        const char *json;                        /* NULL: none */
 };
 
 /* One line of the table. */
@@ -58,7 +60,8 @@ struct perf_case {
 
 /* The daemon of a rank; NULL: the library's default. */
 static inline const char *options_socket(const struct options *options, uint32_t rank) {
-        return options->n_sockets ? options->sockets[rank * options->n_sockets / options->ranks] : NULL;
+        return options->n_sockets ? options->sockets + options->socket_at[rank * options->n_sockets / options->ranks]
+                                  : NULL;
 }
 
 int options_parse(int argc, char **argv, struct options *ret_options, char ret_error[OPTIONS_ERROR_MAX]);

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* Rails as people write them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/rails.h"
+
+static void right(void **state) {
+        struct rail_spec spec;
+        char why[RAILS_WHY_MAX];
+
+        (void)state;
+        memset(&spec, 0x5a, sizeof(spec));
+        assert_int_equal(rail_spec_parse("rail0=10.0.0.1", &spec, why), 0);
+        assert_string_equal(spec.name, "rail0");
+        assert_string_equal(spec.address, "10.0.0.1");
+        assert_string_equal(spec.device, "");
+        assert_int_equal(spec.port, 0);
+        assert_int_equal(spec.rate_bytes, 0);
+        assert_int_equal(spec.window_bytes, 0);
+        assert_int_equal(spec.dscp, 0);
+        assert_int_equal(
+                rail_spec_parse("a.b_c-1=fd00::7,port=7601,device=eth2,rate=1G,window=64K,dscp=26", &spec, why), 0);
+        assert_string_equal(spec.name, "a.b_c-1");
+        assert_string_equal(spec.address, "fd00::7");
+        assert_string_equal(spec.device, "eth2");
+        assert_int_equal(spec.port, 7601);
+        assert_int_equal(spec.rate_bytes, 1u << 30);
+        assert_int_equal(spec.window_bytes, 64u << 10);
+        assert_int_equal(spec.dscp, 26);
+        assert_int_equal(rail_spec_parse("l=fe80::1%eth0", &spec, why), 0);
+        assert_string_equal(spec.address, "fe80::1%eth0");
+        assert_int_equal(rail_spec_parse("abcdefghijklmnopqrstuvwxyz01234=::1,port=65535,dscp=63", &spec, why), 0);
+}
+
+static void wrong(void **state) {
+        static const struct {
+                const char *text, *says;
+        } cases[] = {
+                {"", "NAME=ADDRESS"},
+                {"rail0", "NAME=ADDRESS"},
+                {"=10.0.0.1", "a name of"},
+                {"a b=10.0.0.1", "a name of"},
+                {"abcdefghijklmnopqrstuvwxyz012345=::1", "a name of"},
+                {"r=", "numeric address"},
+                {"r=,port=1", "numeric address"},
+                {"r=node7", "numeric address"},
+                {"r=10.0.0.256", "numeric address"},
+                {"r=10.0.0.1:7600", "numeric address"},
+                {"r=[::1]", "numeric address"},
+                {"r=::1,", NULL},
+                {"r=::1,port", "port="},
+                {"r=::1,port=", "65535"},
+                {"r=::1,port=65536", "65535"},
+                {"r=::1,port=-1", "65535"},
+                {"r=::1,dscp=64", "63"},
+                {"r=::1,rate=0", "number of bytes"},
+                {"r=::1,rate=fast", "number of bytes"},
+                {"r=::1,window=", "number of bytes"},
+                {"r=::1,device=", "interface"},
+                {"r=::1,device=abcdefghijklmnop", "interface"},
+                {"r=::1,speed=1", "port="},
+        };
+        char why[RAILS_WHY_MAX];
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct rail_spec spec, before;
+
+                memset(&spec, 0x5a, sizeof(spec));
+                before = spec;
+                memset(why, 0, sizeof(why));
+                if (!cases[i].says) {
+                        assert_int_equal(rail_spec_parse(cases[i].text, &spec, why), 0);
+                        continue;
+                }
+                if (rail_spec_parse(cases[i].text, &spec, why) != -EINVAL || !strstr(why, cases[i].says))
+                        fail_msg("'%s': says '%s', must say '%s'", cases[i].text, why, cases[i].says);
+                assert_memory_equal(&spec, &before, sizeof(spec));
+        }
+}
+
+static void several(void **state) {
+        struct rail_spec specs[RAILS_MAX];
+        char why[RAILS_WHY_MAX], text[1024] = "";
+        uint32_t n = 99;
+
+        (void)state;
+        assert_int_equal(rail_specs_parse("", specs, &n, why), 0);
+        assert_int_equal(n, 0);
+        assert_int_equal(rail_specs_parse("  r0=10.0.0.1,port=1\n\tr1=10.0.1.1 ", specs, &n, why), 0);
+        assert_int_equal(n, 2);
+        assert_string_equal(specs[0].address, "10.0.0.1");
+        assert_string_equal(specs[1].name, "r1");
+        assert_int_equal(rail_specs_parse("r0=10.0.0.1 r0=10.0.1.1", specs, &n, why), -EINVAL);
+        assert_non_null(strstr(why, "no other rail"));
+        assert_int_equal(rail_specs_parse("r0=10.0.0.1 r1", specs, &n, why), -EINVAL);
+        for (uint32_t i = 0; i <= RAILS_MAX; i++) {
+                char one[32];
+
+                snprintf(one, sizeof(one), "r%u=10.0.%u.1 ", i, i);
+                snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", one);
+                n = 99;
+                assert_int_equal(rail_specs_parse(text, specs, &n, why), i < RAILS_MAX ? 0 : -EINVAL);
+                assert_int_equal(n, i < RAILS_MAX ? i + 1 : 99);
+        }
+        assert_non_null(strstr(why, "at most 16"));
+        memset(text, 'a', 300);
+        text[300] = 0;
+        assert_int_equal(rail_specs_parse(text, specs, &n, why), -EINVAL);
+        assert_non_null(strstr(why, "255"));
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(right),
+                cmocka_unit_test(wrong),
+                cmocka_unit_test(several),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
