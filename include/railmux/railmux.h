@@ -63,6 +63,8 @@ extern "C" {
 #define RMX_VERSION_PATCH 0
 
 /* ---- results -------------------------------------------------------------------------------------------------- */
+/* Where a communicator spans nodes RMX_E_LOST is sticky, and RMX_E_MISMATCH is noticed by the data that a rank gets
+ * from another node: one that gets none (the root of a broadcast) may only hear it at a later call. */
 #define RMX_OK            0  /* done, result final */
 #define RMX_E_INVALID     1  /* an argument is wrong; rmx_last_error() names it. Nothing was sent. */
 #define RMX_E_NO_DAEMON   2  /* no daemon listens at the socket */
@@ -166,8 +168,8 @@ struct rmx_comm_options {
         struct rmx_cancel *cancel; /* by which another thread can end the waiting, see below; NULL: none */
 };
 
-/* A fresh id; one rank gets it and hands it to the others by any means. They may be on other nodes if the daemons listen
- * for each other (railmuxd --listen); then the daemon of the rank that got it has to be reached by theirs. */
+/* A fresh id; one rank gets it and hands it to the others by any means. They may be on other nodes if the daemons
+ * listen for each other (railmuxd --listen); then the daemon of the rank that got it has to be reached by theirs. */
 RMX_API int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id);
 /* Joins as `rank` of `n_ranks` (1..64); returns when all ranks have joined. Collective. opt may be NULL.
  * RMX_E_INVALID (rank taken, differing n_ranks), RMX_E_DENIED (forged id, other tenant), RMX_E_TIMEOUT, RMX_E_LIMIT,
