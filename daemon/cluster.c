@@ -212,14 +212,14 @@ static void cluster_on_lost(struct peer *peer, const char *text, void *data) {
                 free(node);
         }
         comm_root_lost(cluster, peer, text);
-        comm_remote_lost(cluster, peer, text);
+        comm_remote_lost(cluster, peer, text, true);
 }
 
 static void cluster_on_failed(struct peer *peer, const char *text, void *data) {
         struct cluster *cluster = data;
 
         comm_root_lost(cluster, peer, text);
-        comm_remote_lost(cluster, peer, text);
+        comm_remote_lost(cluster, peer, text, false);
 }
 
 static void cluster_on_merged(struct peer *peer, struct peer *into, void *data) {
@@ -259,7 +259,7 @@ static void cluster_on_unreachable(void *data, const struct fabric_node *id, con
 
         log_error("no rail reaches %s: %s", cluster_name(cluster, id), why);
         if (peer)
-                comm_remote_lost(cluster, peer, why);
+                comm_remote_lost(cluster, peer, why, false);
 }
 
 static void cluster_on_violation(void *data, const struct fabric_node *id, uint64_t key, const char *text) {
@@ -365,9 +365,9 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
         fabric.boot_epoch = peers_boot(cluster->peers);
         fabric.tls = peers_tls(cluster->peers);
         r = fabric_new(&fabric, &cluster->fabric);
-        if (r < 0) {
-                snprintf(error, CLUSTER_TEXT_MAX, "fabric: %s", strerror(-r));
-                return r;
+        if (r) {
+                snprintf(error, CLUSTER_TEXT_MAX, "fabric: %s", r < 0 ? strerror(-r) : "its options are refused");
+                return r > 0 ? CLUSTER_E_REFUSED : r;
         }
         r = cluster_add_rails(cluster, error);
         if (r)

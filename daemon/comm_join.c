@@ -91,7 +91,7 @@ static bool tombstone_answer(struct session *session, uint64_t call, const Railm
                 if (memcmp(tombstone->id, body->comm_id.data, COMM_ID_BYTES) == 0)
                         break;
         }
-        if (!tombstone || tombstone->n_ranks != body->n_ranks)
+        if (!tombstone || tombstone->tenant != session->tenant || tombstone->n_ranks != body->n_ranks)
                 return false;
         if (tombstone->told & bit) { /* it knows, and tries again */
                 tombstone_drop(manager, tombstone);
@@ -210,6 +210,12 @@ void comm_join(struct session *session, uint64_t call, const Railmux__Session__C
         if (!comm_join_valid(session, call, body))
                 return;
         comm = comm_find_id(manager, body->comm_id.data);
+        if (comm &&
+            comm->tenant != session->tenant) { /* an id of another node is checked there, for the first tenant */
+                session_send_failure(session, call, RMX_E_DENIED, "the communicator is not tenant %s's",
+                                     session->tenant->name);
+                return;
+        }
         if (comm && comm->n_ranks != body->n_ranks) {
                 session_send_failure(session, call, RMX_E_INVALID, "n_ranks is %u, but other ranks said %u",
                                      body->n_ranks, comm->n_ranks);

@@ -66,6 +66,36 @@ static void remote_tell(struct comm_remote *remote, const Railmux__Peer__Message
                         peer_drop(remote->nodes[i].peer, "out of memory"); /* who cannot be told must not go on */
 }
 
+static void remote_tell_failed(struct comm *comm, uint32_t code, int32_t rank, const char *text) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Failed body = RAILMUX__PEER__FAILED__INIT;
+
+        body.key = comm->remote->key;
+        body.code = code;
+        body.rank = rank;
+        body.text = (char *)text;
+        message.body_case = RAILMUX__PEER__MESSAGE__BODY_FAILED;
+        message.failed = &body;
+        remote_tell(comm->remote, &message);
+}
+
+/* What another daemon says goes to executors and into the state, where only what is known has a place. */
+static uint32_t remote_code(uint32_t code) {
+        return code == 0 || code >= RMX_E_COUNT ? (uint32_t)RMX_E_LOST : code;
+}
+
+/* comm_settle, but from the loop. */
+static void remote_settle_later(const struct comm_remote *remote) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Ended body = RAILMUX__PEER__ENDED__INIT;
+
+        body.key = remote->key;
+        message.body_case = RAILMUX__PEER__MESSAGE__BODY_ENDED;
+        message.ended = &body;
+        if (cluster_send(remote->cluster, NULL, &message))
+                log_error("no memory for a message to itself: a communicator that has ended stays");
+}
+
 static void remote_release_root(struct comm_remote *remote) {
         if (remote->root)
                 peer_release(remote->root);
@@ -78,6 +108,18 @@ bool comm_remote_is(const struct manager *manager, const uint8_t id[COMM_ID_BYTE
         if (!manager->cluster)
                 return false;
         return !comm_id_of(id, state_node(manager->state)) || comm_root_gathers(manager->cluster, id);
+}
+
+/* An id says whom to dial, and before that has answered nobody knows whether it is one. So a tenant has only so many of
+ * them at a time. */
+#define REMOTE_UNREACHED_MAX 16u
+static unsigned int remote_unreached(const struct comm *comm) {
+        unsigned int n = 0;
+
+        for (const struct comm *c = comm->manager->comms; c; c = c->hh.next)
+                n += c->tenant == comm->tenant && c->state == COMM_JOINING && c->remote && c->remote->root &&
+                     !peer_is_up(c->remote->root);
+        return n;
 }
 
 int comm_remote_begin(struct comm *comm, char *text, size_t text_size) {
@@ -93,6 +135,12 @@ int comm_remote_begin(struct comm *comm, char *text, size_t text_size) {
         }
         remote->cluster = cluster;
         remote->net = (struct comm_net)COMM_NET_NULL;
+        if (remote_unreached(comm) >= REMOTE_UNREACHED_MAX) {
+                snprintf(text, text_size, "%u communicators of tenant %s wait for nodes that cannot be reached",
+                         REMOTE_UNREACHED_MAX, comm->tenant->name);
+                free(remote);
+                return COMM_E_RESOURCE;
+        }
         if (!comm_id_of(comm->id, state_node(comm->manager->state))) {
                 r = comm_id_address(comm->id, address) ? PEER_E_ADDRESS
                                                        : peers_dial(cluster->peers, address, &remote->root);
@@ -169,6 +217,9 @@ static void remote_tell_root(struct comm *comm, uint32_t rank, uint32_t code, co
 void comm_remote_join_ended(struct comm *comm, uint32_t rank, uint32_t code, const char *text) {
         if (comm->remote->has_root && !comm->remote->over)
                 remote_tell_root(comm, rank, code, text);
+        /* The root counts on this part since READY, and GO may be out: the others hear it from here. */
+        if (comm->remote->attached && !comm->remote->heard)
+                remote_tell_failed(comm, code, -1, text);
         comm->remote->over = true;
 }
 
@@ -179,24 +230,33 @@ void comm_remote_join_failed(struct cluster *cluster, struct peer *peer, const R
         if (!comm || !comm->remote || !comm->remote->has_root || comm->remote->root != peer ||
             comm->number != body->attempt || comm->state == COMM_READY)
                 return;
-        comm->remote->over = true;
-        comm_join_fail(comm, body->code ? body->code : RMX_E_INTERNAL, "%.150s", body->text);
+        comm->remote->over = comm->remote->heard = true; /* it tells all */
+        comm_join_fail(comm, remote_code(body->code), "%.150s", body->text);
 }
 
 /* ---- assigned ---------------------------------------------------------------------------------------------------- */
 /* What a root may say: everything is within bounds, its own ranks are those that have joined here. */
 static const char *remote_assign_problem(const struct comm *comm, const Railmux__Peer__Assign *body) {
+        const struct plan_geometry geometry = {.part_bytes = body->part_bytes, .slots = body->slots};
         const uint8_t *self = state_node(comm->manager->state);
-        uint64_t seen = 0;
+        uint64_t seen = 0, used = 0;
 
         if (body->n_ranks != comm->n_ranks || body->n_members != comm->n_ranks || body->n_nodes < 1 ||
             body->n_nodes > COMM_NODES_MAX || body->n_choices < 1 || body->n_choices > PLAN_CHOICES_MAX || !body->key)
                 return "its numbers do not fit";
         if (strcmp(body->tenant, comm->tenant->name) != 0)
                 return "it is another tenant's";
-        for (size_t i = 0; i < body->n_nodes; i++)
+        if (geometry.part_bytes == 0 || geometry.part_bytes % 64 != 0 || geometry.slots == 0 ||
+            plan_staging_bytes(&geometry, comm->n_ranks) >
+                    comm->n_ranks * comm_staging_share(comm->manager, comm->n_ranks))
+                return "its staging is not what its ranks were charged for";
+        for (size_t i = 0; i < body->n_nodes; i++) {
                 if (body->nodes[i]->node.len != PEER_NODE_BYTES)
                         return "a node's id is wrong";
+                for (size_t k = 0; k < i; k++)
+                        if (memcmp(body->nodes[i]->node.data, body->nodes[k]->node.data, PEER_NODE_BYTES) == 0)
+                                return "a node is there twice";
+        }
         for (size_t i = 0; i < body->n_members; i++) {
                 const Railmux__Peer__Member *m = body->members[i];
                 bool here;
@@ -204,10 +264,13 @@ static const char *remote_assign_problem(const struct comm *comm, const Railmux_
                 if (m->rank >= comm->n_ranks || m->node >= body->n_nodes || seen >> m->rank & 1)
                         return "its ranks are wrong";
                 seen |= UINT64_C(1) << m->rank;
+                used |= UINT64_C(1) << m->node;
                 here = memcmp(body->nodes[m->node]->node.data, self, PEER_NODE_BYTES) == 0;
                 if (here != (comm->members[m->rank].session != NULL))
                         return "its ranks are not those that have joined here";
         }
+        if (used != UINT64_MAX >> (64 - body->n_nodes))
+                return "a node has no rank";
         return NULL;
 }
 
@@ -246,9 +309,17 @@ static void remote_check(struct comm *comm) {
 
         if (comm->state != COMM_JOINING || !remote->assigned)
                 return;
-        for (uint32_t i = 0; i < remote->n_nodes; i++)
-                if (!cluster_reaches(remote->cluster, remote->nodes[i].peer))
+        for (uint32_t i = 0; i < remote->n_nodes; i++) {
+                const struct peer *peer = remote->nodes[i].peer;
+
+                if (!cluster_reaches(remote->cluster, peer))
                         return;
+                if (peer && memcmp(peer_node_id(peer), remote->nodes[i].id, PEER_NODE_BYTES) != 0) {
+                        comm_join_fail(comm, RMX_E_INVALID, "another node than the one meant answers at %.80s",
+                                       peer_address(peer));
+                        return;
+                }
+        }
         r = comm_attach(comm, text, sizeof(text));
         if (r)
                 comm_join_fail(comm, r == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, "%s", text);
@@ -313,6 +384,8 @@ int comm_remote_attach(struct comm *comm, char *text, size_t text_size) {
         struct comm_remote *remote = comm->remote;
         struct fabric_node nodes[COMM_RANKS_MAX];
 
+        if (remote->n_nodes < 2) /* all ranks are here, with the id of another node */
+                return 0;
         for (uint32_t r = 0; r < comm->n_ranks; r++)
                 memcpy(nodes[r].id, remote->nodes[remote->node[r]].id, sizeof(nodes[r].id));
         return comm_net_new(&remote->net, comm, remote->cluster->fabric, remote->key, nodes, text, text_size);
@@ -347,27 +420,25 @@ void comm_remote_go(struct cluster *cluster, struct peer *peer, const Railmux__P
         }
         record_barrier(comm->manager);
         comm_answer(comm);
+        if (comm->code) /* failed while it was attached */
+                comm_remote_failed(comm);
 }
 
 /* ---- what happens to the ranks ----------------------------------------------------------------------------------- */
 void comm_remote_failed(struct comm *comm) {
-        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
-        Railmux__Peer__Failed body = RAILMUX__PEER__FAILED__INIT;
         struct comm_remote *remote = comm->remote;
+        bool here = false;
 
         if (!remote->assigned || comm->state != COMM_READY)
                 return;
-        if (!remote->over && !remote->heard) {
-                body.key = remote->key;
-                body.code = comm->code;
-                body.rank = comm->failed_rank;
-                body.text = comm->reason;
-                message.body_case = RAILMUX__PEER__MESSAGE__BODY_FAILED;
-                message.failed = &body;
-                remote_tell(remote, &message);
-        }
+        if (!remote->over && !remote->heard)
+                remote_tell_failed(comm, comm->code, comm->failed_rank, comm->reason);
         remote->over = true;
         comm_net_stop(&remote->net, remote->cluster->fabric, remote->key);
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                here = here || comm->members[r].session;
+        if (!here) /* it was kept for the others */
+                remote_settle_later(remote);
 }
 
 void comm_remote_hear_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Failed *body) {
@@ -377,12 +448,11 @@ void comm_remote_hear_failed(struct cluster *cluster, struct peer *peer, const R
                 return;
         comm->remote->heard = true;
         if (comm->state != COMM_READY) {
-                comm->remote->over = true;
-                comm_join_fail(comm, body->code ? body->code : RMX_E_LOST, "%.150s", body->text);
+                comm_join_fail(comm, remote_code(body->code), "%.150s", body->text);
                 return;
         }
-        comm_abort(comm, body->code ? body->code : RMX_E_LOST, body->rank, body->text, 0);
-        comm_settle(comm);
+        comm_abort(comm, remote_code(body->code),
+                   body->rank >= 0 && (uint32_t)body->rank < comm->n_ranks ? body->rank : -1, body->text, 0);
 }
 
 void comm_remote_left(const struct comm_member *member) {
@@ -404,8 +474,8 @@ void comm_remote_hear_left(struct cluster *cluster, struct peer *peer, const Rai
         struct comm *comm = remote_of_key(cluster, body->key);
 
         if (!comm || !peer || body->rank >= comm->n_ranks || !comm->members[body->rank].away ||
-            comm->remote->node[body->rank] != remote_node(comm->remote, peer) || comm->state != COMM_READY)
-                return;
+            comm->remote->node[body->rank] != remote_node(comm->remote, peer) || comm->state == COMM_JOINING)
+                return; /* (GO may come later, on another connection) */
         comm_member_leave(&comm->members[body->rank], body->last_sequence);
 }
 
@@ -423,6 +493,9 @@ bool comm_remote_keeps(struct comm *comm) {
 
         if (remote->over || comm->code || comm->state != COMM_READY || comm->manager->stopping)
                 return false;
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                if (comm->members[r].lost && !comm->members[r].away)
+                        return true; /* its executor is about to fail it, and then the others hear of that */
         if (!remote->ended) {
                 remote->ended = true;
                 remote->nodes[remote->own].ended = true;
@@ -441,13 +514,14 @@ void comm_remote_hear_ended(struct cluster *cluster, struct peer *peer, const Ra
         struct comm *comm = remote_of_key(cluster, body->key);
         uint32_t node = comm && peer ? remote_node(comm->remote, peer) : COMM_NODES_MAX;
 
-        if (!comm || !peer || node == comm->remote->n_nodes)
+        if (!comm || (peer && node == comm->remote->n_nodes))
                 return;
-        comm->remote->nodes[node].ended = true;
+        if (peer) /* else remote_settle_later */
+                comm->remote->nodes[node].ended = true;
         comm_settle(comm);
 }
 
-void comm_remote_lost(struct cluster *cluster, const struct peer *peer, const char *text) {
+void comm_remote_lost(struct cluster *cluster, const struct peer *peer, const char *text, bool gone) {
         struct comm *comm, *next;
         char reason[160];
 
@@ -455,8 +529,8 @@ void comm_remote_lost(struct cluster *cluster, const struct peer *peer, const ch
                 snprintf(reason, sizeof(reason), "node %s (%.40s) was lost: %.60s", peer_name(peer), peer_address(peer),
                          text);
         else
-                snprintf(reason, sizeof(reason), "the node at %.40s cannot be reached: %.60s", peer_address(peer),
-                         text);
+                /* Clients name addresses by ids, and need not learn what is there. */
+                snprintf(reason, sizeof(reason), "the node at %.40s cannot be reached", peer_address(peer));
 again:
         for (comm = cluster->manager->comms; comm; comm = next) {
                 struct comm_remote *remote = comm->remote;
@@ -468,16 +542,19 @@ again:
                 node = remote_node(remote, peer);
                 if (comm->state != COMM_READY) {
                         if (node < remote->n_nodes || (remote->has_root && remote->root == peer)) {
-                                remote->over = remote->has_root && remote->root == peer;
+                                /* (What is told a root that is not connected waits behind what it was told before.) */
+                                remote->over = gone && remote->has_root && remote->root == peer;
                                 comm_join_fail(comm, RMX_E_PEER_LOST, "%s", reason);
                                 goto again; /* others may have gone with it */
                         }
                         continue;
                 }
-                if (node == remote->n_nodes || remote->nodes[node].ended || comm->code)
+                /* What a node that has ended had sent may still have been on its way. */
+                if (node == remote->n_nodes || comm->code || (remote->ended && remote->nodes[node].ended))
                         continue;
                 remote->nodes[node].ended = true;
                 if (remote->ended) { /* nobody here is left to be told */
+                        remote_tell_failed(comm, RMX_E_PEER_LOST, remote_first_rank(comm, node), reason);
                         remote->over = true;
                         comm_settle(comm);
                         goto again;
@@ -499,6 +576,8 @@ void comm_remote_merged(struct cluster *cluster, const struct peer *peer, struct
                         if (remote->nodes[i].peer == peer)
                                 remote->nodes[i].peer = into;
         }
+        if (cluster_reaches(cluster, into))
+                comm_remote_reached(cluster, into);
 }
 
 void comm_remote_free(struct comm *comm) {

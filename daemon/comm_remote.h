@@ -74,5 +74,6 @@ void comm_remote_hear_left(struct cluster *cluster, struct peer *peer, const Rai
 void comm_remote_hear_ended(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Ended *body);
 /* The fabric reaches the peer from now on. */
 void comm_remote_reached(struct cluster *cluster, const struct peer *peer);
-void comm_remote_lost(struct cluster *cluster, const struct peer *peer, const char *text);
+/* gone: the connection is, not only what it was wanted for. */
+void comm_remote_lost(struct cluster *cluster, const struct peer *peer, const char *text, bool gone);
 void comm_remote_merged(struct cluster *cluster, const struct peer *peer, struct peer *into);

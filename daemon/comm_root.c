@@ -40,6 +40,7 @@
 
 #define GATHERINGS_FAILED_MAX 256u
 #define GATHERINGS_MAX        4096u
+#define GATHERINGS_TENANT_MAX 1024u
 
 enum gathering_state {
         GATHERING_OPEN,
@@ -138,6 +139,11 @@ static void gathering_note_told(struct gathering *gathering, const struct peer *
         }
 }
 
+/* What another daemon says goes on to sessions. */
+static uint32_t root_code(uint32_t code) {
+        return code == 0 || code >= RMX_E_COUNT ? (uint32_t)RMX_E_INTERNAL : code;
+}
+
 /* A node that cannot be told is lost, and hears that. */
 static void root_tell_failed(struct cluster *cluster, struct peer *peer, const uint8_t *id, uint64_t attempt,
                              uint32_t rank, uint32_t code, const char *text) {
@@ -219,7 +225,8 @@ static int gathering_plan(const struct gathering *gathering, struct plan_geometr
         over.n_ranks = gathering->n_ranks;
         over.operation = RING_OP_NONE;
         over.algorithm = PLAN_ALGORITHM_NONE;
-        *ret_n = plan_choose_nodes(&over, choices);
+        *ret_n = nodes.n_nodes == 1 ? plan_choose(&constants, gathering->n_ranks, choices)
+                                    : plan_choose_nodes(&over, choices);
         return *ret_n ? 0 : -ENOMEM;
 }
 
@@ -298,8 +305,8 @@ void comm_root_ready(struct cluster *cluster, struct peer *peer, const Railmux__
         if (!gathering || node == gathering->n_nodes)
                 return;
         if (body->code) {
-                gathering_fail(gathering, NULL, false, 0, body->code, "node %s: %s", peer ? peer_address(peer) : "root",
-                               body->text);
+                gathering_fail(gathering, NULL, false, 0, root_code(body->code), "node %s: %s",
+                               peer ? peer_address(peer) : "root", body->text);
                 return;
         }
         gathering->nodes[node].ready = true;
@@ -347,8 +354,11 @@ static bool root_join_valid(struct cluster *cluster, struct peer *peer, const Ra
 
 static struct gathering *gathering_new(struct cluster *cluster, const Railmux__Peer__Join *body) {
         struct gathering *gathering;
+        unsigned int n = 0;
 
-        if (HASH_COUNT(cluster->gatherings) >= GATHERINGS_MAX)
+        for (gathering = cluster->gatherings; gathering; gathering = gathering->hh.next)
+                n += strcmp(gathering->tenant, body->tenant) == 0;
+        if (n >= GATHERINGS_TENANT_MAX || HASH_COUNT(cluster->gatherings) >= GATHERINGS_MAX)
                 return NULL;
         gathering = calloc(1, sizeof(*gathering));
         if (!gathering)
@@ -408,12 +418,19 @@ static void root_join_refuse(struct peer *peer, struct gathering *gathering, con
 
 void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Join *body) {
         struct gathering *gathering;
+        const struct comm *here;
         char text[160], others[160];
         uint32_t node;
         int r;
 
         if (!root_join_valid(cluster, peer, body))
                 return;
+        here = comm_find_id(cluster->manager, body->comm_id.data);
+        if (peer && here && !here->remote && here->state != COMM_JOINING) {
+                root_tell_failed(cluster, peer, body->comm_id.data, body->attempt, body->rank, RMX_E_INVALID,
+                                 "all ranks have joined on the node that made the communicator id");
+                return;
+        }
         gathering = gathering_find(cluster, body->comm_id.data);
         if (gathering && gathering->state != GATHERING_FAILED) {
                 node = gathering_node(gathering, peer);
@@ -482,8 +499,7 @@ bool comm_root_failed(struct cluster *cluster, struct peer *peer, const Railmux_
         node = gathering_node(gathering, peer);
         if (node == gathering->n_nodes || gathering->nodes[node].attempt != body->attempt)
                 return false;
-        gathering_fail(gathering, peer, true, body->rank, body->code ? body->code : RMX_E_INTERNAL, "%.120s",
-                       body->text);
+        gathering_fail(gathering, peer, true, body->rank, root_code(body->code), "%.120s", body->text);
         return true;
 }
 

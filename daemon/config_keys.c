@@ -4,6 +4,7 @@
 #include "daemon/config_file.h"
 #include "daemon/peer_address.h"
 #include "daemon/rails.h"
+#include "fabric/fabric.h"
 #include "plan/constants.h"
 #include "ring/ring.h"
 #include "util/cleanup.h"
@@ -240,7 +241,7 @@ static int config_key_cluster(const struct config_key *key, struct config *confi
                               char why[CONFIG_WHY_MAX]) {
         static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-        if (strspn(value, letters) != strlen(value) || strlen(value) > 63) {
+        if (strspn(value, letters) != strlen(value) || strlen(value) > FABRIC_NAME_MAX) {
                 snprintf(why, CONFIG_WHY_MAX, "'%.64s' is no name of a cluster", value);
                 return -EINVAL;
         }
@@ -314,7 +315,7 @@ const struct config_key config_keys[] = {
          offsetof(struct config, listen), true},
         {"peer.advertise", "HOST:PORT, or nothing", config_key_advertise, 0, 0, offsetof(struct config, advertise),
          true},
-        {"peer.cluster", "1 to 63 letters, digits, '.', '_' and '-'", config_key_cluster, 0, 0,
+        {"peer.cluster", "1 to 31 letters, digits, '.', '_' and '-'", config_key_cluster, 0, 0,
          offsetof(struct config, cluster), false},
         {"peer.ca", CREDENTIAL_ALLOWED, config_key_credential, 0, 0, offsetof(struct config, peer_ca), true},
         {"peer.certificate", CREDENTIAL_ALLOWED, config_key_credential, 0, 0, offsetof(struct config, peer_certificate),

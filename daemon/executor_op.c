@@ -149,7 +149,7 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
                 message->comm_move = &attach;
         else
                 message->comm_attach = &attach;
-        if (!comm->remote)
+        if (!comm->remote || comm->remote->n_nodes < 2)
                 return frame_send(link->fd, &message->base, &comm->marks_fd, 1);
         attach.node = comm->remote->own;
         attach.n_nodes = comm->remote->n_nodes;

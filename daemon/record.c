@@ -8,6 +8,7 @@
 
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
+#include "daemon/comm_remote.h"
 #include "daemon/fdstore.h"
 #include "daemon/forget.h"
 #include "daemon/manager.h"
@@ -249,12 +250,14 @@ void record_comm_status(struct comm *comm) {
         if (!record)
                 return;
         /* Partner of the three: the loads in adopt.c of a successor. */
-        atomic_store_explicit(
-                &record->comm.status,
-                /* Over several nodes: what a successor finds (comm_remote.c). */
-                (uint64_t)(comm->lost_gpu + 1) << 32 |
-                        ring_status(comm->remote && !comm->code ? (uint32_t)RMX_E_LOST : comm->code, comm->failed_rank),
-                memory_order_release);
+        atomic_store_explicit(&record->comm.status,
+                              /* Over several nodes: what a successor finds (comm_remote.c). */
+                              (uint64_t)(comm->lost_gpu + 1) << 32 |
+                                      ring_status(comm->remote && comm->remote->n_nodes > 1 && !comm->code
+                                                          ? (uint32_t)RMX_E_LOST
+                                                          : comm->code,
+                                                  comm->failed_rank),
+                              memory_order_release);
         atomic_store_explicit(&record->comm.epoch, comm->epoch, memory_order_release);
         atomic_store_explicit(&record->comm.lost, comm->lost, memory_order_release);
 }

@@ -271,7 +271,7 @@ static void test_refusals(void **state) {
                                                   "allowed: ADDR:PORT or [ADDR]:PORT, or nothing"},
                 {"peer:\n  advertise: 10.0.0.1\n", "2:14: peer.advertise: '10.0.0.1' is no address with a port; "
                                                    "allowed: HOST:PORT, or nothing"},
-                {"peer:\n  cluster: a/b\n", "2:12: peer.cluster: 'a/b' is no name of a cluster; allowed: 1 to 63 "
+                {"peer:\n  cluster: a/b\n", "2:12: peer.cluster: 'a/b' is no name of a cluster; allowed: 1 to 31 "
                                             "letters, digits, '.', '_' and '-'"},
                 {"peer:\n  key: ../k.pem\n", "2:8: peer.key: '../k.pem' is neither; allowed: an absolute path, the "
                                              "name of a credential, or nothing"},
