@@ -220,21 +220,22 @@ def work_times(here: Rank) -> dict[str, float]:
 
     for name, work in (("a sweep of 256 MiB", sweep), ("a product of 4 rows", multiply), ("a small kernel", little)):
         alone = None
-        for size in (0, 8 << 10, 32 << 10):
-            x = torch.zeros(size // 2, dtype=torch.bfloat16, device=here.device)
+        for size, places in ((0, 1), (8 << 10, 1), (32 << 10, 1), (8 << 10, 8), (32 << 10, 8)):
+            x = torch.zeros(places, size // 2, dtype=torch.bfloat16, device=here.device)
 
             def many(x: torch.Tensor = x, work: Any = work) -> None:
-                for _ in range(calls):
+                for i in range(calls):
                     work()
                     if x.numel():
-                        dist.all_reduce(x)
+                        dist.all_reduce(x[i % len(x)])
 
             many()
             us = crews.percentile(here.samples(here.capture(many), 5, 10 if here.quick else 30, calls), 50)
             if alone is None:
                 alone = found[f"graph, {name} alone"] = us
             else:
-                found[f"graph, {size >> 10} KB behind {name}, beyond that"] = us - alone
+                turns = f", {places} places in turn" if places > 1 else ""
+                found[f"graph, {size >> 10} KB behind {name}{turns}, beyond that"] = us - alone
     return found
 
 
