@@ -5,11 +5,15 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 
 _Static_assert(sizeof(((struct rail_spec *)0)->device) == IFNAMSIZ, "names of interfaces fit");
+
+#define RAIL_OPTIONS                                                                                                   \
+        "port=, device=, rate=, window=, dscp=, kind=, hca=, timeout=, retries= and udp_port= behind the address"
 
 static int rail_wrong(char why[RAILS_WHY_MAX], const char *part, const char *right) {
         snprintf(why, RAILS_WHY_MAX, "'%.60s' is wrong in a rail; allowed: %s", part, right);
@@ -36,12 +40,52 @@ static bool rail_address_right(const char *address) {
         return inet_pton(AF_INET, plain, binary) == 1 || inet_pton(AF_INET6, plain, binary) == 1;
 }
 
+/* A number from least to most, or 0 .. most. */
+static int rail_number(const char *value, uint64_t least, uint64_t most, const char *what, uint64_t *ret_number,
+                       char why[RAILS_WHY_MAX]) {
+        char right[80];
+
+        if (parse_u64(value, ret_number) == 0 && *ret_number >= least && *ret_number <= most)
+                return 0;
+        snprintf(right, sizeof(right), "%s, %" PRIu64 " .. %" PRIu64, what, least, most);
+        return rail_wrong(why, value, right);
+}
+
+/* Those of RDMA. -ENOENT: none of them. */
+static int rail_verbs_option(struct rail_spec *spec, const char *name, const char *value, char why[RAILS_WHY_MAX]) {
+        uint64_t number = 0;
+        int r = 0;
+
+        if (strcmp(name, "kind") == 0) {
+                if (strcmp(value, "tcp") != 0 && strcmp(value, "verbs") != 0)
+                        return rail_wrong(why, value, "tcp or verbs");
+                spec->verbs = value[0] == 'v';
+        } else if (strcmp(name, "hca") == 0) {
+                if (!*value || *value == ':' || strlen(value) >= sizeof(spec->hca))
+                        return rail_wrong(why, value, "the name of an RDMA device, with :PORT behind it if you like");
+                snprintf(spec->hca, sizeof(spec->hca), "%s", value);
+        } else if (strcmp(name, "timeout") == 0) {
+                r = rail_number(value, 1, 31, "a timeout of queue pairs", &number, why);
+                spec->timeout = (uint8_t)number;
+        } else if (strcmp(name, "retries") == 0) {
+                r = rail_number(value, 1, 7, "a number of retries", &number, why);
+                spec->retries = (uint8_t)number;
+        } else if (strcmp(name, "udp_port") == 0) {
+                r = rail_number(value, 0xc001, 0xffff, "a UDP port", &number, why);
+                spec->udp_port = (uint16_t)number;
+        } else {
+                return -ENOENT;
+        }
+        return r;
+}
+
 static int rail_option(struct rail_spec *spec, char *text, char why[RAILS_WHY_MAX]) {
         char *value = strchr(text, '=');
         uint64_t number;
+        int r;
 
         if (!value)
-                return rail_wrong(why, text, "port=, device=, rate=, window= and dscp= behind the address");
+                return rail_wrong(why, text, RAIL_OPTIONS);
         *value++ = 0;
         if (strcmp(text, "device") == 0) {
                 if (!*value || strlen(value) >= sizeof(spec->device))
@@ -60,7 +104,8 @@ static int rail_option(struct rail_spec *spec, char *text, char why[RAILS_WHY_MA
                         return rail_wrong(why, value, "a number of bytes, with K, M or G behind it if you like");
                 *(text[0] == 'r' ? &spec->rate_bytes : &spec->window_bytes) = number;
         } else {
-                return rail_wrong(why, text, "port=, device=, rate=, window= and dscp= behind the address");
+                r = rail_verbs_option(spec, text, value, why);
+                return r == -ENOENT ? rail_wrong(why, text, RAIL_OPTIONS) : r;
         }
         return 0;
 }
@@ -89,6 +134,8 @@ int rail_spec_parse(const char *text, struct rail_spec *ret_spec, char why[RAILS
                 if (r)
                         return r;
         }
+        if (!spec.verbs && (spec.hca[0] || spec.timeout || spec.retries || spec.udp_port))
+                return rail_wrong(why, text, "hca=, timeout=, retries= and udp_port= with kind=verbs only");
         *ret_spec = spec;
         return 0;
 }

@@ -4,10 +4,12 @@
  * Rails as the configuration and the command line name them:
  *
  *   NAME=ADDRESS[,port=N][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N]
+ *               [,kind=tcp|verbs][,hca=DEVICE[:PORT]][,timeout=N][,retries=N][,udp_port=N]
  *
  * Rails of the same name on different nodes reach each other. ADDRESS is numeric and this node's; device binds the
  * rail's connections to an interface; rate (bytes per second) and window (bytes under way at a time) bound it, with K,
- * M and G (of 1024) behind the number; dscp (0 .. 63) marks its packets.
+ * M and G (of 1024) behind the number; dscp (0 .. 63) marks its packets. Rails of kind verbs carry data over RDMA and
+ * agree on that over TCP between the same addresses; what only they have is told in fabric/fabric.h.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +25,10 @@ struct rail_spec {
         uint16_t port;                     /* 0: any */
         uint64_t rate_bytes, window_bytes; /* 0: no bound; the fabric's */
         uint8_t dscp;
+        bool verbs;
+        char hca[72];             /* "": the adapter that has the address */
+        uint8_t timeout, retries; /* 0: the fabric's */
+        uint16_t udp_port;        /* 0: the adapter chooses */
 };
 
 /* One of them. 0, or -EINVAL with a sentence that says what is wrong and what would be right. */

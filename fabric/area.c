@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "fabric/private.h"
+#include "fabric/transport.h"
 
 struct fabric_area *area_ref(struct fabric_area *area) {
         if (area)
@@ -20,8 +22,33 @@ struct fabric_area *area_ref(struct fabric_area *area) {
 void area_unref(struct fabric_area *area) {
         if (!area || --area->n_refs > 0)
                 return;
+        for (size_t i = 0; i < FABRIC_RAILS_MAX; i++) {
+                if (!area->regions[i])
+                        continue;
+                LL_PREPEND2(area->fabric->dead_areas, area, next_dead);
+                rail_wake(area->fabric->rails[0]); /* it has the time */
+                return;
+        }
         close(area->wake_fd);
         free(area);
+}
+
+static void area_free_regions(struct fabric *fabric, struct fabric_area *area) {
+        for (size_t i = 0; i < FABRIC_RAILS_MAX; i++) {
+                if (area->regions[i])
+                        fabric->rails[i]->transport->area_free(fabric->rails[i], area->regions[i]);
+                area->regions[i] = NULL;
+        }
+}
+
+void areas_bury(struct fabric *fabric, struct fabric_area *dead) {
+        struct fabric_area *area, *tmp;
+
+        LL_FOREACH_SAFE2(dead, area, tmp, next_dead) {
+                area_free_regions(fabric, area);
+                close(area->wake_fd);
+                free(area);
+        }
 }
 
 void area_leave(struct fabric *fabric, struct fabric_area *area) {
@@ -47,9 +74,20 @@ static int area_check(struct fabric *fabric, const struct fabric_area_options *o
 
 static struct fabric_rail *area_rail(struct fabric *fabric, const char *name) {
         for (size_t i = 0; i < fabric->n_rails; i++)
-                if (!name || strcmp(fabric->rails[i]->name, name) == 0)
+                if (name && strcmp(fabric->rails[i]->name, name) == 0)
                         return fabric->rails[i];
         return NULL;
+}
+
+/* rail NULL: each node's ranks take the rails in turn. */
+static void area_set_rails(const struct fabric *fabric, struct fabric_area *area, const struct fabric_rail *rail) {
+        for (uint32_t r = 0; r < area->n_ranks; r++) {
+                uint32_t local = 0;
+
+                for (uint32_t k = 0; k < r; k++)
+                        local += memcmp(&area->nodes[k], &area->nodes[r], sizeof(area->nodes[r])) == 0;
+                area->rails[r] = rail ? rail->index : (uint8_t)(fabric->n_rails ? local % fabric->n_rails : 0);
+        }
 }
 
 /* The taker is to look at the table. */
@@ -57,6 +95,9 @@ static void areas_changed(struct fabric *fabric) {
         /* relaxed: the lock orders it, the taker only wants to see it soon */
         atomic_fetch_add_explicit(&fabric->areas_version, 1, memory_order_relaxed);
         fabric_ring(fabric->taker_fd);
+        for (size_t i = 0; i < fabric->n_rails; i++)
+                if (fabric->rails[i]->transport->conn_work)
+                        rail_wake(fabric->rails[i]);
 }
 
 int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *options) {
@@ -90,10 +131,18 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         area->class = options->class;
         area->tenant = options->tenant;
         area->weight = options->weight;
-        area->rail = rail;
+        area_set_rails(fabric, area, rail);
         area->n_refs = 1;
         /* What is unacknowledged on dying connections comes on top of what can be posted at all. */
         area->max_items = 8 * options->memory->capacity;
+        area->fabric = fabric;
+        for (size_t i = 0; r == 0 && i < fabric->n_rails; i++)
+                if (fabric->rails[i]->transport->area_add)
+                        r = fabric->rails[i]->transport->area_add(fabric->rails[i], area);
+        if (r) {
+                areas_bury(fabric, area);
+                return r;
+        }
 
         pthread_mutex_lock(&fabric->lock);
         HASH_FIND(hh, fabric->areas, &area->key, sizeof(area->key), old);
@@ -106,7 +155,7 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         }
         pthread_mutex_unlock(&fabric->lock);
         if (old || r) {
-                area_unref(area);
+                areas_bury(fabric, area);
                 return old ? fabric_refuse(fabric, FABRIC_E_EXISTS, "area %llx is there already",
                                            (unsigned long long)options->key)
                            : r;
@@ -144,4 +193,6 @@ void areas_free(struct fabric *fabric) {
                 area->gone = true;
                 area_unref(area);
         }
+        areas_bury(fabric, fabric->dead_areas);
+        fabric->dead_areas = NULL;
 }

@@ -7,6 +7,8 @@
 #include <utlist.h>
 
 #include "fabric/private.h"
+#include "fabric/stream.h"
+#include "fabric/transport.h"
 
 int conn_new(struct fabric_rail *rail, int fd, bool server, uint64_t now_ns, struct fabric_conn **ret_conn) {
         struct fabric *fabric = rail->fabric;
@@ -98,11 +100,24 @@ static void conn_leave_port(struct fabric_conn *conn, uint64_t now_ns) {
                 route_changed(fabric, route, conn->why);
 }
 
+void conn_unpark(struct fabric_conn *conn) {
+        struct schedule_item *parked = conn->parked, *item, *tmp;
+
+        conn->parked = NULL;
+        DL_FOREACH_SAFE(parked, item, tmp) {
+                DL_DELETE(parked, item);
+                item->prev = item->next = NULL;
+                item_place(conn->rail->fabric, item_of(item));
+        }
+}
+
 void conn_bury(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric_rail *rail = conn->rail;
         struct fabric *fabric = rail->fabric;
 
-        /* The socket first: what recover.c promises. */
+        /* What brings messages first: what recover.c promises. */
+        if (rail->transport->conn_end)
+                rail->transport->conn_end(conn);
         SSL_free(conn->ssl);
         close(conn->fd);
         DL_DELETE(rail->conns, conn);
@@ -126,6 +141,7 @@ void conn_bury(struct fabric_conn *conn, uint64_t now_ns) {
         area_unref(conn->target);
         if (conn->port)
                 conn_leave_port(conn, now_ns);
+        conn_unpark(conn);
         assert(!conn->unacked);
         free(conn->out);
         free(conn->in);
@@ -143,25 +159,74 @@ void conn_watch(struct fabric_conn *conn, uint32_t events) {
         conn->epoll_events = events;
 }
 
-bool conn_control(struct fabric_conn *conn, uint8_t kind, uint64_t key, uint64_t offset, uint32_t value) {
-        struct conn_frame *out;
-        struct frame frame = {.kind = kind,
-                              .value = value,
+void conn_assign(struct fabric_conn *conn, struct fabric_item *item) {
+        struct conn_frame *out = &conn->frames[(conn->first_frame + conn->n_frames) % CONN_FRAMES];
+        struct fabric_area *area = item->area;
+        struct frame frame = {.kind = item->kind,
+                              .source = item->source,
+                              .destination = item->destination,
+                              .value = item->value,
+                              .data_bytes = item->data_bytes,
                               .connection = conn->number,
+                              .sequence = ++conn->sequence,
                               .ack = conn->received,
-                              .key = key,
-                              .line_offset = offset};
+                              .key = area->key,
+                              .line_offset = item->line_offset,
+                              .data_offset = item->data_offset};
+        const uint8_t *line = NULL;
 
-        if (conn->n_frames == CONN_FRAMES)
+        assert(conn->n_frames < CONN_FRAMES); /* else its port is shut */
+        if (area->gone)
+                item->kind = frame.kind = FRAME_SKIP, frame.data_bytes = 0;
+        else
+                line = (const uint8_t *)area->memory + item->line_offset + 4;
+        *out = (struct conn_frame){.sequence = frame.sequence,
+                                   .data_bytes = frame.data_bytes,
+                                   .data_offset = item->data_offset,
+                                   .area = frame.data_bytes ? area_ref(area) : NULL};
+        out->head_bytes = frame_pack(&frame, line, out->head);
+        conn->n_frames++;
+        conn->told = conn->received;
+        conn->untold_bytes = 0;
+        item->sequence = frame.sequence;
+        DL_APPEND(conn->unacked, &item->schedule);
+        conn->flight_bytes += item->schedule.bytes;
+        conn->port->flight_bytes += item->schedule.bytes;
+        conn->rail->flight_bytes += item->schedule.bytes;
+}
+
+bool conn_control(struct fabric_conn *conn, uint8_t kind, uint64_t key, uint64_t offset, uint32_t value) {
+        struct frame frame = {.kind = kind, .value = value, .key = key, .line_offset = offset};
+
+        return conn_say(conn, &frame);
+}
+
+bool conn_say(struct fabric_conn *conn, struct frame *frame) {
+        struct conn_frame *out;
+
+        if (conn->n_frames >= CONN_FRAMES)
                 return false;
         out = &conn->frames[(conn->first_frame + conn->n_frames) % CONN_FRAMES];
         *out = (struct conn_frame){0};
-        out->head_bytes = frame_pack(&frame, NULL, out->head);
+        frame->connection = conn->number;
+        frame->ack = conn->received;
+        out->head_bytes = frame_pack(frame, NULL, out->head);
         conn->n_frames++;
+        conn_shut(conn); /* it may have taken the last place that items may have */
         conn->told = conn->received;
         conn->untold_bytes = 0;
         conn->rail->again = true;
         return true;
+}
+
+void conn_send(struct fabric_conn *conn) {
+        if (conn->state == CONN_UP)
+                conn->rail->transport->conn_send(conn);
+        else
+                stream_flush(conn);
+        if (conn->closing && !conn->doomed && conn->n_frames == 0 && conn->out_start == conn->out_end)
+                conn_doom(conn, false, "answered");
+        conn_shut(conn);
 }
 
 void conn_shut(struct fabric_conn *conn) {
@@ -195,6 +260,7 @@ void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns) {
                 conn->port->flight_bytes -= item->bytes;
                 rail->flight_bytes -= item->bytes;
                 rail->measure_bytes += item->bytes;
+                traffic_out(item_of(item));
                 item_free(fabric, item_of(item));
         }
         rail_measure(rail, now_ns);

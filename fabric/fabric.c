@@ -7,8 +7,8 @@
  * things. For each message the lock is taken a few times for less than a microsecond, which is a tenth of what a
  * sendmsg() costs.
  *
- * The ways of a message: taker.c takes it out of an area, place.c chooses a rail, schedule.c says when, send.c and
- * receive.c carry it, recover.c sees to it when a connection dies.
+ * The ways of a message: taker.c takes it out of an area, place.c chooses a rail, schedule.c says when, tcp/ or verbs/
+ * carry it, recover.c sees to it when a connection dies.
  *
  * The owner's callbacks are not called by the fabric's threads: what they have to say waits in a list until
  * fabric_dispatch(). The list has a bound; when the owner does not come, what is new is left out, as the rows and
@@ -238,9 +238,11 @@ struct fabric *fabric_free(struct fabric *fabric) {
                 if (fabric->rails[i]->running)
                         pthread_join(fabric->rails[i]->thread, NULL);
         peers_drop(fabric); /* what is said of them now, nobody hears */
+        pthread_mutex_lock(&fabric->lock);
         for (size_t i = 0; i < fabric->n_rails; i++)
                 while (fabric->rails[i]->conns)
                         conn_bury(fabric->rails[i]->conns, 0);
+        pthread_mutex_unlock(&fabric->lock);
         areas_free(fabric);
         rails_free(fabric);
         LL_FOREACH_SAFE(fabric->spare, item, item_tmp)

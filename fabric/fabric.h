@@ -37,6 +37,7 @@ enum {
         FABRIC_E_ADDRESS,  /* this machine has no such address or device, or the port is taken */
         FABRIC_E_PLAIN,    /* a rail without TLS on an address that is not loopback, and not allowed */
         FABRIC_E_FULL,     /* FABRIC_RAILS_MAX */
+        FABRIC_E_MEMORY,   /* an area cannot be registered with a rail's adapter */
 };
 
 /* Latency goes before the others, within a bound. The others share by weight. Each has its own connections. */
@@ -46,6 +47,7 @@ enum fabric_class { FABRIC_LATENCY, FABRIC_NORMAL, FABRIC_BULK, FABRIC_N_CLASSES
 enum fabric_route_state { FABRIC_UP, FABRIC_SUSPECT, FABRIC_DOWN, FABRIC_PROBING };
 
 struct fabric;
+struct verbs_api;
 
 struct fabric_node {
         uint8_t id[16];
@@ -83,14 +85,16 @@ struct fabric_options {
         /*
          * For all rails, borrowed until fabric_free(): both ends (TLS_method), TLS 1.3, certificates loaded, peers'
          * certificates verified as it says. NULL: plain TCP, which is refused on addresses that are not loopback unless
-         * allow_plain. Plain connections have a checksum over everything.
+         * allow_plain. Plain connections have a checksum over everything. On rails of kind verbs TLS guards how
+         * connections are made, but what goes over them is RDMA, in clear: their network has to be the cluster's own.
          */
         SSL_CTX *tls;
         bool allow_plain;
         uint32_t stripe_bytes; /* chunks of this size or more may take any rail; 0: 65536 */
         struct fabric_times times;
         struct fabric_callbacks callbacks;
-        void *data; /* for the callbacks */
+        void *data;                    /* for the callbacks */
+        const struct verbs_api *verbs; /* for tests: fabric/verbs/api.h; NULL: libibverbs */
 };
 
 int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric);
@@ -109,7 +113,7 @@ int fabric_doorbell_fd(const struct fabric *fabric);
 
 struct fabric_rail_options {
         const char *name;               /* equal on all nodes for rails that reach each other */
-        const char *kind;               /* "tcp" */
+        const char *kind;               /* "tcp"; "verbs" if built with it */
         const char *address;            /* numeric, IPv4 or IPv6 (fe80::1%eth0); listens here, connects from here */
         uint16_t port;                  /* 0: any */
         const char *device;             /* bound to this interface (SO_BINDTODEVICE); NULL: not */
@@ -117,6 +121,11 @@ struct fabric_rail_options {
         uint64_t rate_bytes;            /* sent per second at most; 0: no limit */
         uint64_t nominal_bytes;         /* per second, what is believed of it before it was measured; 0: 1.25e9 */
         uint8_t dscp[FABRIC_N_CLASSES]; /* 0 .. 63 for each class */
+        /* Of kind verbs. The rest is as above: connections are agreed on over TCP between the same addresses. */
+        const char *hca;   /* device, with :PORT if you like, as mlx5_0:1; NULL: the one that has the address */
+        uint8_t timeout;   /* of queue pairs: 4.096 us * 2^timeout until a packet is sent again, 1 .. 31; 0: 14 */
+        uint8_t retries;   /* how often, 1 .. 7, and 7 may be without end; 0: 6 */
+        uint16_t udp_port; /* RoCE packets come from this one, 0xc001 .. 0xffff; 0: the adapter chooses */
 };
 
 /* Before the peers that it shall reach: routes are made when a peer is added. */
@@ -128,6 +137,16 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
 int fabric_rail_drain(struct fabric *fabric, const char *name, bool drain);
 /* A rail set down has no connections and makes none: its routes fail. For operators, and for a NIC that is gone. */
 int fabric_rail_enable(struct fabric *fabric, const char *name, bool enable);
+
+/*
+ * What was carried for communicators, each message once, however often it had to be sent: out when it is known to have
+ * arrived (a little after it has), in when it was put into its area. Bytes are those of data, without heads and lines;
+ * of what lies in a chunk's line (ring/net.h) nothing is known here.
+ */
+struct fabric_traffic {
+        uint64_t chunks_out, credits_out, bytes_out;
+        uint64_t chunks_in, credits_in, bytes_in;
+};
 
 struct fabric_rail_row {
         char name[FABRIC_NAME_MAX + 1];
@@ -141,6 +160,7 @@ struct fabric_rail_row {
         uint64_t bytes_per_second; /* estimate that striping goes by */
         uint32_t connections;
         uint64_t refused; /* strangers and broken handshakes */
+        struct fabric_traffic traffic;
 };
 
 /* An array (free() it) of all rails in the order they were added. */
@@ -182,11 +202,13 @@ struct fabric_area_options {
         enum fabric_class class;
         uint64_t tenant;
         uint32_t weight;  /* of the tenant in this class, 1 .. 1000; of its areas the last one's counts */
-        const char *rail; /* for all that is not striped; NULL: the first that was added */
+        const char *rail; /* for all that is not striped; NULL: the ranks of a node take them in turn (plan/rails.h) */
 };
 
 /* Peers need not be known yet, but what is posted for a node that is unknown then is lost, and reported. */
 int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *options);
+/* By rail, in the order of fabric_rails(); those that are not there are zero. */
+int fabric_area_traffic(struct fabric *fabric, uint64_t key, struct fabric_traffic ret_traffic[FABRIC_RAILS_MAX]);
 /* After this no thread touches the memory. Waits for threads, not for the network. What was under way is dropped. */
 int fabric_area_remove(struct fabric *fabric, uint64_t key);
 

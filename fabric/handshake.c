@@ -16,6 +16,7 @@
 #include <utlist.h>
 
 #include "fabric/private.h"
+#include "fabric/transport.h"
 
 static void hello_from_us(const struct fabric_conn *conn, struct hello *ret_hello) {
         const struct fabric *fabric = conn->rail->fabric;
@@ -45,7 +46,7 @@ int conn_say_hello(struct fabric_conn *conn) {
         return 0;
 }
 
-static void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
+void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric_rail *rail = conn->rail;
         struct fabric *fabric = rail->fabric;
         struct fabric_route *route = conn->port->route;
@@ -165,13 +166,14 @@ static void conn_heard_hello(struct fabric_conn *conn, uint64_t now_ns) {
         conn->rail->n_strangers--;
         conn->peer = peer;
         conn->number = hello.number;
+        memcpy(conn->nonce, hello.nonce, sizeof(conn->nonce));
         conn->port = &peer_route(peer, conn->rail)->ports[hello.class];
         if (conn->port->conn) /* they know better */
                 conn_doom(conn->port->conn, true, "the peer has made a new connection");
         conn->port->conn = conn;
         socket_class(conn->rail, conn->fd, hello.class);
         conn->in_start = HELLO_BYTES;
-        conn_up(conn, now_ns);
+        conn->rail->transport->conn_begin(conn, now_ns);
 }
 
 /* Our hello was answered. */
@@ -200,7 +202,7 @@ static void conn_heard_answer(struct fabric_conn *conn, uint64_t now_ns) {
                 return;
         }
         conn->in_start = HELLO_BYTES;
-        conn_up(conn, now_ns);
+        conn->rail->transport->conn_begin(conn, now_ns);
 }
 
 static void conn_shake_tls(struct fabric_conn *conn) {
@@ -243,6 +245,8 @@ void conn_shake(struct fabric_conn *conn, uint64_t now_ns) {
         }
         if (conn->state == CONN_TLS)
                 conn_shake_tls(conn);
+        if (conn->state == CONN_PAIR && !conn->doomed)
+                conn->rail->transport->conn_pair(conn, now_ns);
         if (conn->doomed || conn->state != CONN_HELLO)
                 return;
         conn_send(conn);

@@ -62,6 +62,11 @@ static void peer_free(struct fabric *fabric, struct fabric_peer *peer) {
                                 fabric->counters.dropped++;
                                 item_free(fabric, item_of(item));
                         }
+                        DL_FOREACH_SAFE(conn->parked, item, tmp) {
+                                DL_DELETE(conn->parked, item);
+                                fabric->counters.dropped++;
+                                item_free(fabric, item_of(item));
+                        }
                         conn->peer = NULL;
                         conn->port = NULL;
                         rail->n_strangers++; /* as it is counted when it is buried */

@@ -2,7 +2,7 @@
 /*
  * Which rail a message takes.
  *
- * Small ones take their area's rail, so that their latency is that one's; large ones go where they should be through
+ * Small ones take their rank's rail, so that their latency is that one's; large ones go where they should be through
  * first, by what is queued and in flight there and the bandwidth that was measured. Both only among the routes that are
  * in the best state of all: an idle route that is suspect is not worth a busy one that is up.
  */
@@ -105,7 +105,7 @@ void item_place(struct fabric *fabric, struct fabric_item *item) {
                 item_free(fabric, item);
                 return;
         }
-        route = peer_choose(fabric, item->peer, area->rail, item->schedule.bytes);
+        route = peer_choose(fabric, item->peer, fabric->rails[area->rails[item->source]], item->schedule.bytes);
         if (!route) {
                 DL_APPEND(item->peer->waiting, &item->schedule);
                 return;
@@ -139,6 +139,8 @@ void route_replace(struct fabric *fabric, struct fabric_route *route) {
         struct schedule_lane *lane;
 
         for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
+                if (route->ports[i].conn)
+                        conn_unpark(route->ports[i].conn);
                 DL_FOREACH2(route->ports[i].schedule.lanes, lane, port_next) {
                         while (lane->items) {
                                 item = lane->items;

@@ -42,6 +42,8 @@ struct fabric_item {
 
 struct fabric_area {
         UT_hash_handle hh;
+        struct fabric *fabric;
+        struct fabric_area *next_dead;
         uint64_t key;
         struct net_area *memory;
         uint64_t size, memory_offset, memory_bytes; /* private copies of what was validated */
@@ -51,13 +53,15 @@ struct fabric_area {
         enum fabric_class class;
         uint64_t tenant;
         uint32_t weight;
-        struct fabric_rail *rail;
+        uint8_t rails[FABRIC_RANKS_MAX]; /* that the messages of each rank take, if they are not striped */
+        struct fabric_traffic traffic[FABRIC_RAILS_MAX];
         uint32_t n_refs;          /* table, taker, items, frames */
         uint32_t n_users;         /* threads that touch the memory without the lock */
         _Atomic uint32_t n_items; /* relaxed; written under the lock, the taker looks without */
         uint32_t max_items;
         bool gone;
-        uint32_t position; /* taker's: in the queue */
+        uint32_t position;               /* taker's: in the queue */
+        void *regions[FABRIC_RAILS_MAX]; /* what rails' transports have made of it, by the rail's index */
 };
 
 /* What became of a dead connection. See recover.c. */
@@ -115,6 +119,10 @@ struct fabric_peer {
 
 struct fabric_rail {
         struct fabric *fabric;
+        const struct transport *transport;
+        void *nic;      /* the transport's */
+        char nic_event; /* its address marks the transport's fds in epoll */
+        uint8_t index;  /* of the fabric's */
         char name[FABRIC_NAME_MAX + 1];
         char device[16];
         struct sockaddr_storage address;
@@ -139,9 +147,11 @@ struct fabric_rail {
         uint64_t flight_bytes, estimate, measure_ns, measure_bytes;
         bool starved;
         uint64_t bytes_sent, bytes_received, messages_sent, messages_received, n_refused;
+        struct fabric_traffic traffic;
 };
 
 struct fabric_event;
+struct transport;
 
 struct fabric {
         struct fabric_options options;
@@ -155,6 +165,7 @@ struct fabric {
         size_t n_rails;
         struct fabric_peer *peers;
         struct fabric_area *areas;
+        struct fabric_area *dead_areas; /* without references, with regions */
         uint64_t next_number;
         struct schedule_item *spare;
         uint32_t n_spare;
@@ -174,7 +185,7 @@ struct fabric {
         char error[FABRIC_TEXT];
 };
 
-enum conn_state { CONN_CONNECTING, CONN_TLS, CONN_HELLO, CONN_UP };
+enum conn_state { CONN_CONNECTING, CONN_TLS, CONN_HELLO, CONN_PAIR, CONN_UP };
 
 struct conn_frame {
         uint8_t head[FRAME_HEAD_MAX];
@@ -211,6 +222,7 @@ struct fabric_conn {
         uint64_t acked;
         uint64_t whole; /* sequence of the last that was written whole */
         struct schedule_item *unacked;
+        struct schedule_item *parked; /* ours to send, not given to the connection yet */
         uint64_t flight_bytes;
         struct conn_frame *frames;
         uint32_t first_frame, n_frames;
@@ -228,6 +240,7 @@ struct fabric_conn {
         uint32_t data_done, crc;
         struct fabric_area *target; /* a reference; NULL: not to be stored */
         bool pong;
+        void *link; /* the transport's */
 };
 
 static inline struct fabric_item *item_of(struct schedule_item *schedule) {
@@ -257,9 +270,15 @@ void socket_class(const struct fabric_rail *rail, int fd, enum fabric_class clas
 struct fabric_area *area_ref(struct fabric_area *area);
 void area_unref(struct fabric_area *area);
 void area_leave(struct fabric *fabric, struct fabric_area *area); /* after n_users++ */
+/* Those of fabric->dead_areas, after they were taken out of it; without the lock. */
+void areas_bury(struct fabric *fabric, struct fabric_area *dead);
 void areas_free(struct fabric *fabric);
 /* taker.c */
 void *taker_run(void *data);
+
+/* traffic.c */
+void traffic_out(const struct fabric_item *item); /* it has arrived */
+void traffic_in(struct fabric_rail *rail, struct fabric_area *area, const struct frame *frame);
 
 /* place.c */
 struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, struct fabric_peer *peer);
@@ -303,17 +322,33 @@ int conn_new(struct fabric_rail *rail, int fd, bool server, uint64_t now_ns, str
 void conn_doom(struct fabric_conn *conn, bool failed, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void conn_bury(struct fabric_conn *conn, uint64_t now_ns);
 void conn_watch(struct fabric_conn *conn, uint32_t events);
+void conn_assign(struct fabric_conn *conn, struct fabric_item *item);
+void conn_send(struct fabric_conn *conn); /* gives the lock away meanwhile */
+void conn_unpark(struct fabric_conn *conn);
 bool conn_control(struct fabric_conn *conn, uint8_t kind, uint64_t key, uint64_t offset, uint32_t value);
+/* The same, of a frame whose connection and acknowledgement are filled in. False: there is no room at the moment. */
+bool conn_say(struct fabric_conn *conn, struct frame *frame);
 void conn_shut(struct fabric_conn *conn); /* or open: its port, as windows are */
 void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns);
 void conn_tick(struct fabric_conn *conn, uint64_t now_ns);
 /* handshake.c */
 int conn_say_hello(struct fabric_conn *conn);
 void conn_shake(struct fabric_conn *conn, uint64_t now_ns); /* until it is up */
-/* send.c */
-void conn_assign(struct fabric_conn *conn, struct fabric_item *item);
-void conn_send(struct fabric_conn *conn); /* gives the lock away meanwhile */
-/* receive.c */
-void conn_receive(struct fabric_conn *conn, uint64_t now_ns); /* the same */
+void conn_up(struct fabric_conn *conn, uint64_t now_ns);    /* by the transport */
+/* stream.c */
 /* Bytes; 0: none for now; -1: it has ended, and is doomed. Gives the lock away meanwhile. */
 ssize_t conn_read(struct fabric_conn *conn, const struct iovec *to, int n_to);
+/* message.c */
+/*
+ * A head, checked, its acknowledgement taken, and obeyed if it is none of a message. Returns how long it is; 0: more
+ * bytes are needed, or the connection is doomed. conn->frame and conn->line have it.
+ */
+uint32_t conn_head(struct fabric_conn *conn, const uint8_t *bytes, uint32_t size, uint64_t now_ns);
+/* Where a message is to be stored; NULL if nowhere. */
+struct fabric_area *conn_target(struct fabric_conn *conn, const struct frame *frame);
+/* All of the message in conn->frame is here: it counts as received, whether or not it is stored. */
+void conn_apply(struct fabric_conn *conn, struct fabric_area *area);
+/* What was received, soon or now. */
+void conn_tell(struct fabric_conn *conn, uint64_t now_ns);
+void conn_malformed(struct fabric_conn *conn, const char *what);
+void conn_corrupted(struct fabric_conn *conn);

@@ -13,6 +13,7 @@
 #include <utlist.h>
 
 #include "fabric/private.h"
+#include "fabric/transport.h"
 #include "util/clock.h"
 
 #define RAIL_EVENTS 32
@@ -75,6 +76,10 @@ static uint64_t rail_fill(struct fabric_rail *rail, uint64_t now_ns) {
                         continue;
                 }
                 conn = item->port->conn; /* its port is open, so it is up */
+                if (rail->transport->conn_ready && !rail->transport->conn_ready(conn, item)) {
+                        DL_APPEND(conn->parked, next);
+                        continue;
+                }
                 bucket_spend(&rail->bucket, item->schedule.bytes);
                 conn_assign(conn, item);
                 conn_shut(conn);
@@ -158,6 +163,8 @@ static void rail_work(struct fabric_rail *rail, uint64_t now_ns, uint64_t *ret_n
                         continue;
                 if (conn->state == CONN_UP) {
                         recover_send(fabric, conn);
+                        if (rail->transport->conn_work)
+                                rail->transport->conn_work(conn);
                         if (tell && conn->told != conn->received)
                                 (void)conn_control(conn, FRAME_ACK, 0, 0, 0);
                 }
@@ -179,6 +186,10 @@ static void rail_event(struct fabric_rail *rail, const struct epoll_event *event
                 fabric_unring(rail->wake_fd);
                 return;
         }
+        if (event->data.ptr == &rail->nic_event) {
+                rail->transport->rail_event(rail, now_ns);
+                return;
+        }
         if (conn->doomed)
                 return;
         if (conn->state != CONN_UP) {
@@ -192,7 +203,7 @@ static void rail_event(struct fabric_rail *rail, const struct epoll_event *event
                 conn_watch(conn, EPOLLIN);
         }
         if (event->events & ~(uint32_t)EPOLLOUT || conn->in_end > 0)
-                conn_receive(conn, now_ns);
+                rail->transport->conn_receive(conn, now_ns);
 }
 
 static int rail_timeout(const struct fabric_rail *rail, uint64_t now_ns, uint64_t next_ns) {
@@ -214,6 +225,7 @@ void *rail_run(void *data) {
         struct fabric *fabric = rail->fabric;
         struct epoll_event events[RAIL_EVENTS];
         uint64_t interval_ns = fabric->heartbeat_ns / 8, now_ns = clock_now_ns(), next_ns;
+        struct fabric_area *dead;
 
         interval_ns = interval_ns > TICK_MAX_NS ? TICK_MAX_NS : interval_ns < TICK_MIN_NS ? TICK_MIN_NS : interval_ns;
         pthread_mutex_lock(&fabric->lock);
@@ -224,10 +236,22 @@ void *rail_run(void *data) {
                 rail->again = false;
                 if (now_ns >= rail->tick_ns)
                         rail_tick(rail, now_ns, interval_ns);
+                if (rail->transport->rail_poll)
+                        rail->transport->rail_poll(rail, now_ns);
                 rail_work(rail, now_ns, &next_ns);
                 timeout = rail_timeout(rail, now_ns, next_ns);
+                if (timeout != 0 && rail->transport->rail_sleep && !rail->transport->rail_sleep(rail, now_ns))
+                        timeout = 0;
                 rail->asleep = timeout != 0;
+                dead = rail->index == 0 ? fabric->dead_areas : NULL;
+                if (dead) { /* one at a time: others wait for us, and it may take a while */
+                        fabric->dead_areas = dead->next_dead;
+                        dead->next_dead = NULL;
+                        timeout = 0;
+                        rail->asleep = false;
+                }
                 pthread_mutex_unlock(&fabric->lock);
+                areas_bury(fabric, dead);
                 n = epoll_wait(rail->epoll_fd, events, RAIL_EVENTS, timeout);
                 pthread_mutex_lock(&fabric->lock);
                 rail->asleep = false;
@@ -244,6 +268,8 @@ void *rail_run(void *data) {
 void rail_free(struct fabric_rail *rail) {
         if (!rail)
                 return;
+        if (rail->transport->rail_close)
+                rail->transport->rail_close(rail);
         schedule_deinit(&rail->schedule);
         if (rail->epoll_fd >= 0)
                 close(rail->epoll_fd);

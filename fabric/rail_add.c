@@ -8,6 +8,7 @@
 #include <utlist.h>
 
 #include "fabric/private.h"
+#include "fabric/transport.h"
 #include "util/clock.h"
 
 /*
@@ -26,14 +27,34 @@ static struct fabric_rail *rail_find(struct fabric *fabric, const char *name) {
         return NULL;
 }
 
+#ifdef HAVE_VERBS
+#define TRANSPORT_KINDS "tcp and verbs are"
+#else
+#define TRANSPORT_KINDS "tcp is (this railmuxd was built without verbs)"
+#endif
+
+static const struct transport *transport_find(const char *kind) {
+        static const struct transport *const transports[] = {
+                &transport_tcp,
+#ifdef HAVE_VERBS
+                &transport_verbs,
+#endif
+        };
+
+        for (size_t i = 0; i < sizeof(transports) / sizeof(*transports); i++)
+                if (kind && strcmp(transports[i]->kind, kind) == 0)
+                        return transports[i];
+        return NULL;
+}
+
 static int rail_check(struct fabric *fabric, const struct fabric_rail_options *options,
                       struct sockaddr_storage *ret_address) {
         if (!options->name || !options->name[0] || strlen(options->name) > FABRIC_NAME_MAX)
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "a rail needs a name of 1 to %u characters",
                                      FABRIC_NAME_MAX);
-        if (!options->kind || strcmp(options->kind, "tcp") != 0)
-                return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: kind %s is not known; tcp is", options->name,
-                                     options->kind ? options->kind : "(none)");
+        if (!transport_find(options->kind))
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: kind %s is not known here; " TRANSPORT_KINDS,
+                                     options->name, options->kind ? options->kind : "(none)");
         if (!options->address || socket_address(options->address, options->port, ret_address))
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
                                      "rail %s: %s is no numeric IPv4 or IPv6 address, as 10.0.0.1 would be",
@@ -50,6 +71,10 @@ static int rail_check(struct fabric *fabric, const struct fabric_rail_options *o
                                      "rail %s: %s is not loopback and would be without TLS; configure certificates or "
                                      "allow plain connections",
                                      options->name, options->address);
+        if (transport_find(options->kind)->area_add && fabric->areas)
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
+                                     "rail %s: rails of kind %s have to be there before any area", options->name,
+                                     options->kind);
         if (rail_find(fabric, options->name))
                 return fabric_refuse(fabric, FABRIC_E_EXISTS, "rail %s is there already", options->name);
         if (fabric->n_rails == FABRIC_RAILS_MAX)
@@ -85,7 +110,7 @@ static int rail_open(struct fabric *fabric, struct fabric_rail *rail, const stru
         event.data.ptr = &rail->wake_fd;
         if (epoll_ctl(rail->epoll_fd, EPOLL_CTL_ADD, rail->wake_fd, &event) < 0)
                 return -errno;
-        return 0;
+        return rail->transport->rail_open ? rail->transport->rail_open(rail, options) : 0;
 }
 
 int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *options) {
@@ -102,6 +127,8 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
         if (!rail)
                 return -ENOMEM;
         rail->fabric = fabric;
+        rail->transport = transport_find(options->kind);
+        rail->index = (uint8_t)fabric->n_rails;
         rail->address = address;
         rail->epoll_fd = rail->listen_fd = rail->wake_fd = -1;
         rail->enabled = true;

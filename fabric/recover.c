@@ -121,7 +121,7 @@ void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
                         peer->grave_work = true;
                 }
         }
-        if (conn->knock || conn->number == 0 || (conn->state != CONN_UP && conn->state != CONN_HELLO))
+        if (conn->knock || conn->number == 0 || conn->state < CONN_HELLO)
                 return;
         graves_make_room(fabric, peer);
         grave = calloc(1, sizeof(*grave));
@@ -238,6 +238,8 @@ void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struc
                 DL_DELETE(grave->items, item);
                 if (frame->value != 0)
                         fabric->counters.dropped++;
+                else
+                        traffic_out(item_of(item));
                 item_free(fabric, item_of(item));
         }
         grave->forget = true;

@@ -4,6 +4,7 @@
 #include <utlist.h>
 
 #include "fabric/private.h"
+#include "fabric/transport.h"
 
 int fabric_rails(struct fabric *fabric, struct fabric_rail_row **ret_rows, size_t *ret_n) {
         struct fabric_rail_row *rows = calloc(fabric->n_rails + 1, sizeof(*rows));
@@ -16,7 +17,7 @@ int fabric_rails(struct fabric *fabric, struct fabric_rail_row **ret_rows, size_
                 struct fabric_rail_row *row = &rows[i];
 
                 memcpy(row->name, rail->name, sizeof(row->name));
-                snprintf(row->kind, sizeof(row->kind), "tcp");
+                snprintf(row->kind, sizeof(row->kind), "%s", rail->transport->kind);
                 socket_text(&rail->address, row->address, &row->port);
                 row->drained = rail->drained;
                 row->enabled = rail->enabled;
@@ -29,6 +30,7 @@ int fabric_rails(struct fabric *fabric, struct fabric_rail_row **ret_rows, size_
                 row->bytes_per_second = rail->estimate;
                 row->connections = rail->n_up;
                 row->refused = rail->n_refused;
+                row->traffic = rail->traffic;
         }
         pthread_mutex_unlock(&fabric->lock);
         *ret_n = fabric->n_rails;

@@ -35,6 +35,21 @@ static void right(void **state) {
         assert_int_equal(spec.rate_bytes, 1u << 30);
         assert_int_equal(spec.window_bytes, 64u << 10);
         assert_int_equal(spec.dscp, 26);
+        assert_false(spec.verbs);
+        assert_int_equal(rail_spec_parse("r=10.0.0.1,kind=tcp", &spec, why), 0);
+        assert_false(spec.verbs);
+        assert_int_equal(rail_spec_parse("r=10.0.0.1,kind=verbs", &spec, why), 0);
+        assert_true(spec.verbs);
+        assert_string_equal(spec.hca, "");
+        assert_int_equal(spec.timeout + spec.retries + spec.udp_port, 0);
+        assert_int_equal(
+                rail_spec_parse("r=10.0.0.1,hca=mlx5_0:1,timeout=31,retries=7,udp_port=49153,kind=verbs", &spec, why),
+                0);
+        assert_true(spec.verbs);
+        assert_string_equal(spec.hca, "mlx5_0:1");
+        assert_int_equal(spec.timeout, 31);
+        assert_int_equal(spec.retries, 7);
+        assert_int_equal(spec.udp_port, 49153);
         assert_int_equal(rail_spec_parse("l=fe80::1%eth0", &spec, why), 0);
         assert_string_equal(spec.address, "fe80::1%eth0");
         assert_int_equal(rail_spec_parse("abcdefghijklmnopqrstuvwxyz01234=::1,port=65535,dscp=63", &spec, why), 0);
@@ -67,6 +82,14 @@ static void wrong(void **state) {
                 {"r=::1,device=", "interface"},
                 {"r=::1,device=abcdefghijklmnop", "interface"},
                 {"r=::1,speed=1", "port="},
+                {"r=::1,kind=rdma", "tcp or verbs"},
+                {"r=::1,kind=verbs,hca=", "RDMA device"},
+                {"r=::1,kind=verbs,timeout=0", "1 .. 31"},
+                {"r=::1,kind=verbs,timeout=32", "1 .. 31"},
+                {"r=::1,kind=verbs,retries=8", "1 .. 7"},
+                {"r=::1,kind=verbs,udp_port=4791", "49153 .. 65535"},
+                {"r=::1,hca=mlx5_0", "kind=verbs"},
+                {"r=::1,kind=tcp,retries=3", "kind=verbs"},
         };
         char why[RAILS_WHY_MAX];
 

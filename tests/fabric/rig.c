@@ -28,10 +28,26 @@ const char *__tsan_default_suppressions(void) {
 #endif
 #endif
 
+const struct verbs_api *rig_verbs;
 const char *const rig_rail_names[RIG_RAILS] = {"blue", "red"};
 
-const char *rig_address(uint32_t rail) {
-        return rail == 0 ? "127.0.0.1" : "127.0.0.2";
+struct rig_place rig_place(enum rig_where where, uint32_t node, uint32_t rail) {
+        struct rig_place place = {.address = "127.0.0.1"};
+
+        switch (where) {
+        case RIG_LOOPBACK:
+                snprintf(place.address, sizeof(place.address), "127.0.0.%u", rail + 1);
+                break;
+        case RIG_FAKE:
+                snprintf(place.address, sizeof(place.address), "127.0.%u.%u", rail + 1, node + 1);
+                snprintf(place.hca, sizeof(place.hca), "fake_%c%u", 'a' + (int)node, rail);
+                break;
+        case RIG_SOFT:
+                snprintf(place.address, sizeof(place.address), "10.77.%u.%u", rail, node + 1);
+                snprintf(place.device, sizeof(place.device), "%c%u", 'a' + (int)node, rail);
+                break; /* its adapter is found by its address */
+        }
+        return place;
 }
 
 uint64_t rig_random(uint64_t *state) {
@@ -179,6 +195,7 @@ bool rig_done(const struct rig *rig) {
 
 /* When a test hangs. */
 static void rig_describe(struct rig *rig) {
+        rig_dispatch(rig);
         for (uint32_t i = 0; i < rig->n_channels; i++)
                 print_message("channel %u to %u: pushed %u, released %u, received %u\n", rig->channels[i].source,
                               rig->channels[i].destination, rig->channels[i].pushed,
@@ -199,6 +216,7 @@ static void rig_describe(struct rig *rig) {
                                       (unsigned long long)rows[r].queued_bytes,
                                       (unsigned long long)rows[r].flight_bytes);
                 free(rows);
+                print_message("node %u: last told: %s\n", i, rig->nodes[i].text);
         }
 }
 
@@ -345,15 +363,20 @@ void rig_fabric(struct rig *rig, uint32_t i) {
                 .boot_epoch = node->epoch,
                 .cluster = "test",
                 .tls = options->tls,
+                .verbs = rig_verbs,
+                .allow_plain = options->where == RIG_SOFT,
                 .times = options->times,
                 .callbacks = {.route = rig_on_route, .unreachable = rig_on_unreachable, .violation = rig_on_violation},
                 .data = node};
 
         assert_int_equal(fabric_new(&fabric_options, &node->fabric), 0);
         for (uint32_t rail = 0; rail < options->n_rails; rail++) {
+                struct rig_place place = rig_place(options->where, i, rail);
                 struct fabric_rail_options rail_options = {.name = rig_rail_names[rail],
-                                                           .kind = "tcp",
-                                                           .address = rig_address(rail),
+                                                           .kind = options->kind ? options->kind : "tcp",
+                                                           .address = place.address,
+                                                           .device = place.device[0] ? place.device : NULL,
+                                                           .hca = place.hca[0] ? place.hca : NULL,
                                                            .rate_bytes = options->rate_bytes,
                                                            .window_bytes = options->window_bytes};
 
@@ -362,9 +385,19 @@ void rig_fabric(struct rig *rig, uint32_t i) {
         }
 }
 
-void rig_start(struct rig *rig, const struct rig_options *options) {
+static void rig_take(struct rig *rig, const struct rig_options *options) {
         memset(rig, 0, sizeof(*rig));
         rig->options = *options;
+#if RIG_OVER_FAKES
+        if (!options->kind) {
+                rig->options.kind = "verbs";
+                rig->options.where = RIG_FAKE;
+        }
+#endif
+}
+
+void rig_start(struct rig *rig, const struct rig_options *options) {
+        rig_take(rig, options);
         for (uint32_t i = 0; i < options->n_nodes; i++) {
                 memset(rig->nodes[i].id.id, (int)i + 1, sizeof(rig->nodes[i].id.id));
                 rig->nodes[i].epoch = 1000 + i;
@@ -387,16 +420,19 @@ uint16_t rig_port(struct rig *rig, uint32_t node, uint32_t rail) {
 
 void rig_peer(struct rig *rig, uint32_t a, uint32_t b, const uint16_t *ports) {
         struct fabric_peer_rail rails[RIG_RAILS];
+        struct rig_place places[RIG_RAILS];
         struct fabric_peer_options options = {.node = rig->nodes[b].id,
                                               .boot_epoch = rig->nodes[b].epoch,
                                               .rails = rails,
                                               .n_rails = rig->options.n_rails};
 
         memset(options.token, (int)(a < b ? a * 16 + b : b * 16 + a), sizeof(options.token));
-        for (uint32_t rail = 0; rail < rig->options.n_rails; rail++)
+        for (uint32_t rail = 0; rail < rig->options.n_rails; rail++) {
+                places[rail] = rig_place(rig->options.where, b, rail);
                 rails[rail] = (struct fabric_peer_rail){.name = rig_rail_names[rail],
-                                                        .address = rig_address(rail),
+                                                        .address = places[rail].address,
                                                         .port = ports ? ports[rail] : rig_port(rig, b, rail)};
+        }
         if (fabric_peer_add(rig->nodes[a].fabric, &options) != 0)
                 fail_msg("%s", fabric_error(rig->nodes[a].fabric));
 }
@@ -428,8 +464,7 @@ void rig_new(struct rig *rig, const struct rig_options *options) {
 }
 
 void rig_join(struct rig *rig, const struct rig_options *options, struct rig *host) {
-        memset(rig, 0, sizeof(*rig));
-        rig->options = *options;
+        rig_take(rig, options);
         for (uint32_t i = 0; i < options->n_nodes; i++) {
                 rig->nodes[i].fabric = host->nodes[i].fabric;
                 rig->nodes[i].id = host->nodes[i].id;

@@ -13,6 +13,20 @@
 #define RIG_RAILS 2u
 #define RIG_SLOTS 2u
 
+/* Where the nodes' rails are. */
+enum rig_where {
+        RIG_LOOPBACK, /* the same addresses for all nodes, and ports that differ */
+        RIG_FAKE,     /* adapters of fake_verbs.h: fake_a0 (node a, rail 0) has 127.0.1.1, fake_b0 127.0.1.2 */
+        RIG_SOFT,     /* a machine of tests/vm: rxe_a0 on interface a0 has 10.77.0.1, rxe_b0 10.77.0.2 */
+};
+
+/* What fabrics take for libibverbs; NULL: itself. */
+extern const struct verbs_api *rig_verbs;
+
+struct rig_place {
+        char address[16], device[8], hca[16]; /* empty: none */
+};
+
 struct rig_options {
         uint32_t n_nodes, n_rails;
         uint32_t ranks[RIG_NODES]; /* on each node */
@@ -26,6 +40,8 @@ struct rig_options {
         struct fabric_times times;
         uint64_t tenant;
         uint32_t weight; /* 0: 100 */
+        enum rig_where where;
+        const char *kind; /* of the rails; NULL: "tcp" */
 };
 
 struct rig_channel {
@@ -57,6 +73,18 @@ struct rig {
         uint32_t sleeps, late_wakes;
 };
 
+#ifndef RIG_OVER_FAKES
+#define RIG_OVER_FAKES 0
+#endif
+#if RIG_OVER_FAKES
+/* Fixtures of a group of tests: adapters for all nodes and rails. Rigs that do not say where they are use them. */
+int rig_begin(void **state);
+int rig_end(void **state);
+#else
+#define rig_begin NULL
+#define rig_end   NULL
+#endif
+
 void rig_new(struct rig *rig, const struct rig_options *options);
 void rig_free(struct rig *rig);
 /* The parts of rig_new(), for tests that put something between: fabrics with rails; then who knows whom; then areas. */
@@ -82,5 +110,5 @@ void rig_run(struct rig *rig, unsigned int seconds);
 void rig_check_quiet(struct rig *rig);
 void rig_dispatch(struct rig *rig);
 uint64_t rig_random(uint64_t *state);
-const char *rig_address(uint32_t rail);
+struct rig_place rig_place(enum rig_where where, uint32_t node, uint32_t rail);
 extern const char *const rig_rail_names[RIG_RAILS];

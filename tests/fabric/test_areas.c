@@ -73,7 +73,8 @@ static void test_torn(void **state) {
 
         (void)state;
         rig_new(&host, &host_options);
-        while (counters.torn < 20) {
+        /* Adapters send all of a chunk, or break the connection. */
+        for (uint32_t round = 0; RIG_OVER_FAKES ? round < 30 : counters.torn < 20; round++) {
                 uint64_t left = 1, flight = 0;
 
                 options.key++;
@@ -161,7 +162,7 @@ static void test_shares(void **state) {
                                       .least_data = 30000,
                                       .key = 1,
                                       .chunks = 1000000,
-                                      .rate_bytes = 20000000,
+                                      .rate_bytes = RIG_OVER_FAKES ? 8000000 : 20000000, /* the fakes copy it twice */
                                       .window_bytes = 200000,
                                       .tenant = 1,
                                       .weight = 10};
@@ -179,7 +180,7 @@ static void test_shares(void **state) {
         rig_join(&rigs[1], &options, &rigs[0]);
         start_ns = clock_now_ns();
         end_ns = start_ns + UINT64_C(20000000000);
-        while (bytes[0] + bytes[1] < 25000000) {
+        while (bytes[0] + bytes[1] < options.rate_bytes / 4 * 5) {
                 rig_step(&rigs[0]);
                 rig_step(&rigs[1]);
                 for (unsigned int i = 0; i < 2; i++) {
@@ -194,7 +195,7 @@ static void test_shares(void **state) {
         rate = (double)(bytes[0] + bytes[1]) * 1e9 / (double)(clock_now_ns() - start_ns);
         print_message("share %.3f, %.1f MB/s\n", share, rate / 1e6);
         assert_true(share > 0.70 && share < 0.80);
-        assert_true(rate < 20.5e6);
+        assert_true(rate < 1.025 * (double)options.rate_bytes);
         for (uint32_t i = 0; i < 2; i++) {
                 assert_int_equal(fabric_area_remove(rigs[1].nodes[i].fabric, 2), 0);
                 munmap(rigs[1].nodes[i].area, rigs[1].nodes[i].size);
@@ -237,5 +238,5 @@ int main(void) {
                 cmocka_unit_test(test_wakes),
         };
 
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }

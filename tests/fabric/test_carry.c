@@ -143,5 +143,5 @@ int main(void) {
                 cmocka_unit_test(test_wrong_tls),
         };
 
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }

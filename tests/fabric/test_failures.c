@@ -22,15 +22,18 @@ static const struct fabric_times quick = {.heartbeat = 40, .deadline = 250, .hol
 struct broken {
         struct rig rig;
         struct proxy proxies[RIG_NODES][RIG_RAILS];
+        struct rig_place places[RIG_RAILS];
 };
 
 static void broken_new(struct broken *broken, const struct rig_options *options) {
         struct rig *rig = &broken->rig;
 
         rig_start(rig, options);
+        for (uint32_t rail = 0; rail < RIG_RAILS; rail++)
+                broken->places[rail] = rig_place(RIG_LOOPBACK, 0, rail);
         for (uint32_t b = 0; b < options->n_nodes; b++)
                 for (uint32_t rail = 0; rail < options->n_rails; rail++)
-                        proxy_start(&broken->proxies[b][rail], rig_address(rail), rig_port(rig, b, rail),
+                        proxy_start(&broken->proxies[b][rail], broken->places[rail].address, rig_port(rig, b, rail),
                                     rig_random(&seed));
         for (uint32_t a = 0; a < options->n_nodes; a++) {
                 for (uint32_t b = 0; b < options->n_nodes; b++) {

@@ -17,6 +17,7 @@
 
 #include "fabric/crc.h"
 #include "fabric/private.h"
+#include "fabric/transport.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -64,6 +65,7 @@ static void fuzz_setup(void) {
         assert(area.wake_fd >= 0);
         assert(fabric_area_add(fuzz.fabric, &area) == 0);
         fuzz.rail.fabric = fuzz.fabric;
+        fuzz.rail.transport = &transport_tcp;
         fuzz.rail.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
         fuzz.rail.wake_fd = fuzz.rail.listen_fd = -1;
         fuzz.rail.window = 1 << 20;
@@ -149,7 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 } else {
                         push_frame(fds[1], &sequence, &n_offered);
                 }
-                conn_receive(conn, 1);
+                conn->rail->transport->conn_receive(conn, 1);
                 if (!conn->doomed) {
                         recover_send(fuzz.fabric, conn);
                         conn_send(conn);

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the completion queue of a rail has: frames and words of credit from other nodes, and that ours have gone.
+ *
+ * It is polled as long as there was something not long ago; then it is armed, looked at once more (what came between
+ * makes no event), and the thread sleeps until its channel can be read.
+ *
+ * Of a completion that failed, only its id, status and queue pair mean anything.
+ */
+#include "fabric/verbs/verbs.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+
+#define POLL_BATCH   32
+#define POLL_BATCHES 8u
+#define REFILL_BATCH 64u
+#define UNARMED_MAX  1000u
+
+int nic_refill(struct verbs_nic *nic) {
+        while (nic->n_missing > 0) {
+                struct ibv_recv_wr wrs[REFILL_BATCH], *bad = NULL;
+                uint32_t n = nic->n_missing < REFILL_BATCH ? nic->n_missing : REFILL_BATCH;
+                int r;
+
+                for (uint32_t i = 0; i < n; i++)
+                        wrs[i] = (struct ibv_recv_wr){.wr_id = COMPLETION_RECEIVE,
+                                                      .next = i + 1 < n ? &wrs[i + 1] : NULL};
+                r = nic->api->post_srq_recv(nic->srq, wrs, &bad);
+                if (r) {
+                        nic->n_missing -= bad ? (uint32_t)(bad - wrs) : 0;
+                        return -abs(r);
+                }
+                nic->n_missing -= n;
+        }
+        return 0;
+}
+
+static void link_took_there(struct verbs_link *link, uint32_t count) {
+        uint32_t n = (count - link->taken_there) & IMM_COUNT;
+
+        if (n > link->posted - link->taken_there) {
+                conn_malformed(link->conn, "the peer says that it took frames that were not sent");
+                return;
+        }
+        link->taken_there += n;
+        link->conn->rail->again = true;
+}
+
+static void link_take_frame(struct verbs_link *link, uint32_t count, uint32_t size, uint64_t now_ns) {
+        struct fabric_conn *conn = link->conn;
+        const struct frame *frame = &conn->frame;
+        uint8_t copy[FRAME_HEAD_MAX]; /* theirs to write to, and they may do so at any time */
+        uint32_t n;
+
+        if (count != (link->taken & IMM_COUNT) || size < FRAME_HEAD || size > FRAME_HEAD_MAX) {
+                conn_malformed(conn, "the peer sent a frame that is not the next one");
+                return;
+        }
+        memcpy(copy, link->rings + (size_t)(link->taken % LINK_SLOTS) * LINK_SLOT, size);
+        link->taken++;
+        n = conn_head(conn, copy, size, now_ns);
+        if (conn->doomed)
+                return;
+        if (n != size) {
+                conn_malformed(conn, "the peer sent a part of a frame");
+                return;
+        }
+        conn->rail->bytes_received += (uint64_t)n + frame->data_bytes;
+        if (frame->sequence)
+                conn_apply(conn, frame->kind == FRAME_SKIP ? NULL : conn_target(conn, frame));
+        link->heard = true;
+}
+
+static void nic_arrived(struct verbs_nic *nic, struct verbs_link *link, const struct ibv_wc *wc, uint64_t now_ns) {
+        uint32_t imm = ntohl(wc->imm_data);
+        struct fabric_conn *conn;
+
+        nic->n_missing++;
+        if (!link || link->conn->doomed)
+                return;
+        conn = link->conn;
+        if (!(wc->wc_flags & IBV_WC_WITH_IMM) || ((imm ^ imm_of(conn->number, 0, false)) & (UINT32_C(0x7f) << 24))) {
+                conn_malformed(conn, "the peer sent something of another epoch");
+                return;
+        }
+        link_up(link, now_ns); /* it would not have sent before it was ready */
+        conn->heard_ns = now_ns;
+        if (imm & IMM_CREDIT)
+                link_took_there(link, imm & IMM_COUNT);
+        else
+                link_take_frame(link, imm & IMM_COUNT, wc->byte_len, now_ns);
+}
+
+/* All up to this one have gone. */
+static void link_done(struct verbs_link *link, uint32_t count) {
+        while ((int32_t)(count - link->done) > 0 && link->done != link->posted) {
+                uint32_t slot = link->done++ % LINK_SLOTS;
+
+                link->n_wrs -= link->slots[slot].n_wrs;
+                area_unref(link->slots[slot].area);
+                link->slots[slot].area = NULL;
+        }
+        link->conn->rail->again = true;
+}
+
+/* Is that the rail's fault? Else it is ours or the peer's, and the next connection may do better. */
+static bool status_is_rail(enum ibv_wc_status status) {
+        switch (status) {
+        case IBV_WC_LOC_LEN_ERR:
+        case IBV_WC_LOC_PROT_ERR:
+        case IBV_WC_REM_ACCESS_ERR:
+        case IBV_WC_REM_INV_REQ_ERR:
+        case IBV_WC_REM_OP_ERR:
+                return false;
+        default:
+                return true;
+        }
+}
+
+static void nic_broke(struct verbs_nic *nic, struct verbs_link *link, const struct ibv_wc *wc, uint64_t now_ns) {
+        char text[80];
+
+        if (wc->wr_id == COMPLETION_RECEIVE)
+                nic->n_missing++;
+        if (!link || link->conn->doomed) /* the first error says why, what follows is flushed */
+                return;
+        snprintf(text, sizeof(text), "%s (%u)", ibv_wc_status_str(wc->status), wc->vendor_err);
+        if (!status_is_rail(wc->status))
+                fabric_tell_violation(nic->rail->fabric, link->conn->peer, 0, text);
+        nic->look = true;
+        link_doom(link, status_is_rail(wc->status), now_ns, text);
+}
+
+static void nic_completed(struct verbs_nic *nic, const struct ibv_wc *wc, uint64_t now_ns) {
+        struct verbs_link *link;
+
+        HASH_FIND(hh, nic->links, &wc->qp_num, sizeof(link->number), link);
+        if (wc->status != IBV_WC_SUCCESS) {
+                nic_broke(nic, link, wc, now_ns);
+        } else if (wc->opcode & IBV_WC_RECV) {
+                nic_arrived(nic, link, wc, now_ns);
+        } else if (link && wc->wr_id == COMPLETION_CREDIT) {
+                link->n_credits--;
+        } else if (link) {
+                link_done(link, (uint32_t)wc->wr_id);
+        }
+}
+
+/* Is there more? */
+static bool nic_poll_batch(struct verbs_nic *nic, uint64_t now_ns) {
+        struct ibv_wc wcs[POLL_BATCH];
+        int n;
+
+        n = nic->fatal ? 0 : nic->api->poll_cq(nic->cq, POLL_BATCH, wcs);
+        for (int j = 0; j < n; j++)
+                nic_completed(nic, &wcs[j], now_ns);
+        if (n > 0)
+                nic->busy_ns = now_ns;
+        else if (n < 0)
+                nic_failed(nic, "the completion queue cannot be read");
+        if (nic->n_missing >= REFILL_BATCH)
+                (void)nic_refill(nic); /* what is missing still is missing, and is tried again */
+        return n == POLL_BATCH;
+}
+
+/* Once for all that has come: each word of it takes a place in the connection's ring of frames. */
+static void nic_tell(struct verbs_nic *nic, uint64_t now_ns) {
+        struct verbs_link *link, *tmp;
+
+        HASH_ITER(hh, nic->links, link, tmp) {
+                if (!link->heard || link->conn->doomed)
+                        continue;
+                link->heard = false;
+                conn_tell(link->conn, now_ns);
+                if (link->taken - link->told >= LINK_TELL)
+                        nic->rail->again = true;
+        }
+}
+
+void nic_poll(struct fabric_rail *rail, uint64_t now_ns) {
+        struct verbs_nic *nic = nic_of(rail);
+        bool more = true;
+
+        for (unsigned int i = 0; i < POLL_BATCHES && more; i++)
+                more = nic_poll_batch(nic, now_ns);
+        nic_tell(nic, now_ns);
+        if (more)
+                rail->again = true;
+}
+
+void nic_drain(struct verbs_nic *nic, uint64_t now_ns) {
+        while (nic_poll_batch(nic, now_ns))
+                ;
+        nic->rail->again = true; /* some may have to be told */
+}
+
+bool nic_sleep(struct fabric_rail *rail, uint64_t now_ns) {
+        struct verbs_nic *nic = nic_of(rail);
+
+        if (nic->n_links > 0 && now_ns - nic->busy_ns < rail->fabric->spin_ns)
+                return false;
+        (void)nic_refill(nic);
+        if (nic->armed)
+                return true;
+        if (nic->fatal)
+                return true;
+        if (nic->api->req_notify_cq(nic->cq) != 0) {
+                if (++nic->n_unarmed >= UNARMED_MAX)
+                        nic_failed(nic, "the completion queue gives no events");
+                return false;
+        }
+        nic->n_unarmed = 0;
+        nic->armed = true;
+        rail->again = false;
+        nic->busy_ns = 0;
+        nic_poll(rail, now_ns);
+        return nic->busy_ns == 0 && !rail->again;
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rails over RDMA adapters that fail in the midst of traffic, in every way that adapters can: no wrong byte, nothing
+ * lost, nothing twice, nothing late (the rig compares), and no object left behind (the adapters count).
+ * RAILMUX_SEED repeats a run, as far as threads allow.
+ */
+#include <errno.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fabric/fake_rig.h"
+#include "tests/fabric/rig.h"
+#include "tests/fabric/tls.h"
+#include "util/clock.h"
+
+static uint64_t seed;
+
+/* What fails is seen by what adapters say of it, long before a silent connection would be given up. */
+static const struct fabric_times patient = {.heartbeat = 5000, .deadline = 60000, .hold_down = 5, .hold_max = 20};
+
+struct broken {
+        struct rig rig;
+        struct fake_counters counters; /* of the adapters, at the end */
+        uint64_t retransmitted;
+        uint32_t max_violations; /* at each node */
+};
+
+static struct rig_options usual(uint32_t slot_bytes, uint32_t chunks) {
+        return (struct rig_options){.n_nodes = 2,
+                                    .n_rails = 2,
+                                    .ranks = {2, 1},
+                                    .slot_bytes = slot_bytes,
+                                    .key = 1,
+                                    .class = FABRIC_NORMAL,
+                                    .chunks = chunks,
+                                    .times = patient};
+}
+
+static void broken_new(struct broken *broken, const struct rig_options *options, uint32_t delay_us) {
+        const struct fake_options adapters = {
+                .seed = rig_random(&seed), .timeout_ms = 20, .delay_us = delay_us, .stale = rig_random(&seed) % 2};
+
+        fake_rig_begin(&adapters);
+        rig_new(&broken->rig, options);
+}
+
+/* Any adapter that is in use. */
+static struct fake_device *broken_any(const struct broken *broken) {
+        const struct rig_options *options = &broken->rig.options;
+
+        return fake_rig_device((uint32_t)(rig_random(&seed) % options->n_nodes),
+                               (uint32_t)(rig_random(&seed) % options->n_rails));
+}
+
+/* Until so many more chunks are through, on the channel that has the fewest. */
+static void broken_go(struct broken *broken, uint32_t chunks) {
+        uint64_t end_ns = clock_now_ns() + UINT64_C(30000000000);
+        struct rig *rig = &broken->rig;
+        uint32_t until = UINT32_MAX;
+        bool all = false;
+
+        for (uint32_t i = 0; i < rig->n_channels; i++)
+                if (rig->channels[i].received < until)
+                        until = rig->channels[i].received;
+        until += chunks;
+        while (!all && !rig_done(rig)) {
+                if (!rig_step(rig))
+                        rig_wait(rig, 30);
+                rig_dispatch(rig);
+                all = true;
+                for (uint32_t i = 0; i < rig->n_channels; i++)
+                        all &= rig->channels[i].received >= until;
+                assert_true(clock_now_ns() < end_ns);
+        }
+}
+
+static void broken_free(struct broken *broken) {
+        struct rig *rig = &broken->rig;
+
+        for (uint32_t node = 0; node < rig->options.n_nodes; node++)
+                for (uint32_t rail = 0; rail < rig->options.n_rails; rail++) {
+                        fake_random_errors(fake_rig_device(node, rail), 0, 0);
+                        fake_drop(fake_rig_device(node, rail), FAKE_CARRY);
+                }
+        rig->options.chunks = 0;
+        for (uint32_t i = 0; i < rig->n_channels; i++)
+                if (rig->channels[i].pushed > rig->options.chunks)
+                        rig->options.chunks = rig->channels[i].pushed;
+        rig_run(rig, 30);
+        broken->retransmitted = 0;
+        for (uint32_t node = 0; node < rig->options.n_nodes; node++) {
+                struct fabric_counters counters;
+
+                fabric_counters(rig->nodes[node].fabric, &counters);
+                broken->retransmitted += counters.retransmitted;
+                assert_int_equal(counters.unknown_area + counters.out_of_bounds + counters.wrong_rank, 0);
+                if (rig->nodes[node].violations > broken->max_violations)
+                        fail_msg("node %u: %s", node, rig->nodes[node].text);
+                assert_int_equal(counters.dropped + counters.corrupted + counters.malformed, 0);
+        }
+        fake_counters(&broken->counters);
+        rig_free(rig);
+        fake_rig_end();
+}
+
+static void describe(const struct broken *broken) {
+        print_message("%llu failed, %llu flushed, %llu torn, %llu arrived all the same, %llu late; %llu queue pairs; "
+                      "%llu sent again\n",
+                      (unsigned long long)broken->counters.failed, (unsigned long long)broken->counters.flushed,
+                      (unsigned long long)broken->counters.torn, (unsigned long long)broken->counters.lost_answers,
+                      (unsigned long long)broken->counters.held_arrived,
+                      (unsigned long long)broken->counters.queue_pairs, (unsigned long long)broken->retransmitted);
+}
+
+/* Requests fail at any byte, or when all of it has arrived. */
+static void random_errors(const struct rig_options *options, uint32_t one_in, enum ibv_wc_status status) {
+        static struct broken broken;
+        uint64_t end_ns = clock_now_ns() + UINT64_C(40000000000);
+
+        broken_new(&broken, options, 0);
+        for (uint32_t node = 0; node < options->n_nodes; node++)
+                for (uint32_t rail = 0; rail < options->n_rails; rail++)
+                        fake_random_errors(fake_rig_device(node, rail), one_in, status);
+        do {
+                broken_go(&broken, 10);
+                fake_counters(&broken.counters);
+                assert_true(clock_now_ns() < end_ns);
+        } while (broken.counters.failed < 40 || broken.counters.torn < 5 || broken.counters.lost_answers < 1);
+        broken_free(&broken);
+        describe(&broken);
+        assert_true(broken.retransmitted > 0);
+}
+
+static void test_errors_small(void **state) {
+        const struct rig_options options = usual(900, 1000000);
+
+        (void)state;
+        random_errors(&options, 60, IBV_WC_RETRY_EXC_ERR);
+}
+
+static void test_errors_large(void **state) {
+        const struct rig_options options = usual(150000, 1000000);
+
+        (void)state;
+        random_errors(&options, 30, IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void test_errors_one_rail_tls(void **state) {
+        struct rig_options options = usual(30000, 1000000);
+
+        (void)state;
+        options.n_rails = 1;
+        options.tls = tls_context();
+        random_errors(&options, 60, IBV_WC_FATAL_ERR);
+        SSL_CTX_free(options.tls);
+}
+
+static void test_errors_three_nodes(void **state) {
+        struct rig_options options = usual(70000, 1000000);
+
+        (void)state;
+        options.n_nodes = 3;
+        options.ranks[2] = 1;
+        random_errors(&options, 60, IBV_WC_RETRY_EXC_ERR);
+}
+
+/* What a network does to packets, and then does no more. */
+static void drops(enum fake_drop drop, uint32_t slot_bytes) {
+        struct rig_options options = usual(slot_bytes, 1000000);
+        static struct broken broken;
+
+        broken_new(&broken, &options, 20);
+        for (uint32_t round = 0; round < 25; round++) {
+                struct fake_device *device = broken_any(&broken);
+
+                broken_go(&broken, 5);
+                fake_drop(device, drop);
+                broken_go(&broken, (uint32_t)(rig_random(&seed) % 20)); /* over the other rail */
+                fake_drop(device, FAKE_CARRY);
+        }
+        broken_free(&broken);
+        describe(&broken);
+        assert_true(broken.retransmitted > 0);
+}
+
+static void test_lose(void **state) {
+        (void)state;
+        drops(FAKE_LOSE, 50000);
+}
+
+static void test_lose_answers(void **state) {
+        (void)state;
+        drops(FAKE_LOSE_ACKS, 3000);
+        drops(FAKE_LOSE_ACKS, 50000);
+}
+
+/* Packets that are late: those of a connection that was given up must not get anywhere. */
+static void test_hold(void **state) {
+        (void)state;
+        drops(FAKE_HOLD, 3000);
+        drops(FAKE_HOLD, 50000);
+}
+
+/* Errors that adapters make of their own accord, at either end. */
+static void test_planted(void **state) {
+        const enum ibv_wc_status statuses[] = {IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_FATAL_ERR,
+                                               IBV_WC_RETRY_EXC_ERR, IBV_WC_GENERAL_ERR,    IBV_WC_WR_FLUSH_ERR};
+        struct rig_options options = usual(40000, 1000000);
+        static struct broken broken;
+
+        (void)state;
+        broken_new(&broken, &options, 0);
+        broken.max_violations = 60; /* some look as if the other end had done what it must not */
+        for (uint32_t round = 0; round < 60; round++) {
+                enum ibv_wc_status status = statuses[rig_random(&seed) % 6];
+                struct fake_device *device = broken_any(&broken);
+
+                if (round % 3 == 0)
+                        fake_wc_error(device, 0, status);
+                else if (round % 3 == 1)
+                        fake_receive_error(device, status);
+                else
+                        fake_qp_fatal(fake_qp_any(device));
+                broken_go(&broken, 3);
+        }
+        broken_free(&broken);
+        describe(&broken);
+        assert_true(broken.counters.failed > 10);
+}
+
+/* Calls that fail while connections are made, and while they are used. */
+static void test_calls_fail(void **state) {
+        const struct {
+                enum fake_call call;
+                int error;
+        } calls[] = {{FAKE_REG_MR, ENOMEM},     {FAKE_CREATE_QP, ENOMEM}, {FAKE_MODIFY_QP, ETIMEDOUT},
+                     {FAKE_POST_SEND, ENOMEM},  {FAKE_POST_SEND, EIO},    {FAKE_POST_SRQ_RECV, ENOMEM},
+                     {FAKE_REQ_NOTIFY_CQ, EIO}, {FAKE_QUERY_PORT, EIO},   {FAKE_QUERY_GID_TABLE, EIO},
+                     {FAKE_MODIFY_QP, EINVAL},  {FAKE_CREATE_QP, EINVAL}};
+        struct rig_options options = usual(40000, 1000000);
+        static struct broken broken;
+
+        (void)state;
+        options.times.heartbeat = 40; /* some of it only deadlines can find */
+        options.times.deadline = 250;
+        broken_new(&broken, &options, 0);
+        for (uint32_t round = 0; round < 66; round++) {
+                uint32_t i = round % (uint32_t)(sizeof(calls) / sizeof(calls[0]));
+
+                fake_fail_next(calls[i].call, calls[i].error, (uint32_t)(rig_random(&seed) % 4));
+                fake_qp_fatal(fake_qp_any(broken_any(&broken))); /* so that there are new connections */
+                broken_go(&broken, 5);
+        }
+        broken_free(&broken);
+        describe(&broken);
+        for (enum fake_call call = FAKE_REG_MR; call < FAKE_N_CALLS; call++)
+                print_message("%s%llu", call == FAKE_REG_MR ? "calls that failed: " : ", ",
+                              (unsigned long long)broken.counters.calls_failed[call]);
+        print_message("\n");
+        assert_true(broken.counters.calls_failed[FAKE_REG_MR] > 0);
+        assert_true(broken.counters.calls_failed[FAKE_CREATE_QP] > 0);
+        assert_true(broken.counters.calls_failed[FAKE_MODIFY_QP] > 0);
+        assert_true(broken.counters.calls_failed[FAKE_POST_SEND] > 0);
+        assert_true(broken.counters.calls_failed[FAKE_POST_SRQ_RECV] > 0);
+}
+
+static bool route_is_up(struct rig *rig, uint32_t node, const char *rail) {
+        struct fabric_route_row *rows;
+        bool up = false;
+        size_t n;
+
+        assert_int_equal(fabric_routes(rig->nodes[node].fabric, &rows, &n), 0);
+        for (size_t i = 0; i < n; i++)
+                up |= strcmp(rows[i].rail, rail) == 0 && rows[i].state == FABRIC_UP && rows[i].connected;
+        free(rows);
+        return up;
+}
+
+static void wait_up(struct broken *broken, uint32_t rail) {
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+
+        while (!route_is_up(&broken->rig, 0, rig_rail_names[rail]) ||
+               !route_is_up(&broken->rig, 1, rig_rail_names[rail])) {
+                broken_go(broken, 1);
+                assert_true(clock_now_ns() < end_ns);
+        }
+}
+
+/* Links and GIDs that go and come back, also elsewhere: traffic goes on, and the rail is used again. */
+static void test_ports_and_gids(void **state) {
+        struct rig_options options = usual(100000, 1000000);
+        static struct broken broken;
+
+        (void)state;
+        options.least_data = 70000;
+        options.times.heartbeat = 40; /* by which a route proves itself again */
+        broken_new(&broken, &options, 0);
+        for (uint32_t round = 0; round < 16; round++) {
+                uint32_t rail = round % 2, node = round / 2 % 2;
+                struct fake_device *device = fake_rig_device(node, rail);
+
+                if (round % 4 == 3) {
+                        fake_gid_change(device, (uint8_t)(2 + (round + 1) % 5));
+                } else {
+                        fake_port(device, false, round % 3 ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_RETRY_EXC_ERR);
+                        broken_go(&broken, 20);
+                        if (round % 4 == 2) /* a flap may move it as well */
+                                fake_gid_change(device, (uint8_t)(2 + (round + 2) % 5));
+                        fake_port(device, true, 0);
+                }
+                broken_go(&broken, 5);
+                wait_up(&broken, rail);
+        }
+        broken_free(&broken);
+        describe(&broken);
+}
+
+/* Both links at once: that is told, and everything arrives when one is back. */
+static void test_unreachable(void **state) {
+        struct rig_options options = usual(20000, 1000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        static struct broken broken;
+
+        (void)state;
+        options.times.unreachable = 100;
+        broken_new(&broken, &options, 0);
+        broken_go(&broken, 20);
+        for (uint32_t rail = 0; rail < 2; rail++)
+                fake_port(fake_rig_device(0, rail), false, 0);
+        while (broken.rig.nodes[0].unreachable == 0) {
+                rig_step(&broken.rig);
+                rig_dispatch(&broken.rig);
+                assert_true(clock_now_ns() < end_ns);
+        }
+        fake_port(fake_rig_device(0, 1), true, 0);
+        broken_go(&broken, 20);
+        fake_port(fake_rig_device(0, 0), true, 0);
+        broken_free(&broken);
+}
+
+/* An adapter that is gone for good takes its rail with it and nothing else. */
+static void test_device_fatal(void **state) {
+        struct rig_options options = usual(60000, 1000000);
+        static struct broken broken;
+
+        (void)state;
+        broken_new(&broken, &options, 0);
+        broken_go(&broken, 20);
+        fake_device_fatal(fake_rig_device(1, 0));
+        broken_go(&broken, 100);
+        broken_free(&broken);
+        describe(&broken);
+}
+
+/* Adapters that grant less than was asked, and few slots are in the way of nothing. */
+static void test_little_inline(void **state) {
+        struct rig_options options = usual(20000, 300);
+        static struct broken broken;
+
+        (void)state;
+        for (uint32_t bytes = 0; bytes <= 100; bytes += 50) {
+                const struct fake_options adapters = {.delay_us = 30};
+
+                fake_rig_begin(&adapters);
+                for (uint32_t rail = 0; rail < 2; rail++)
+                        fake_max_inline(fake_rig_device(0, rail), bytes);
+                rig_new(&broken.rig, &options);
+                rig_run(&broken.rig, 30);
+                broken_free(&broken);
+                assert_int_equal(broken.retransmitted, 0);
+        }
+}
+
+/* So many channels on one connection that its ring of frames is full at times. */
+static void test_many_channels(void **state) {
+        struct rig_options options = usual(300, 500);
+        static struct broken broken;
+
+        (void)state;
+        options.n_rails = 1;
+        options.ranks[0] = options.ranks[1] = RIG_RANKS / 2;
+        broken_new(&broken, &options, 0);
+        rig_run(&broken.rig, 30);
+        broken_free(&broken);
+        assert_int_equal(broken.retransmitted, 0);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_errors_small),
+                cmocka_unit_test(test_errors_large),
+                cmocka_unit_test(test_errors_one_rail_tls),
+                cmocka_unit_test(test_errors_three_nodes),
+                cmocka_unit_test(test_lose),
+                cmocka_unit_test(test_lose_answers),
+                cmocka_unit_test(test_hold),
+                cmocka_unit_test(test_planted),
+                cmocka_unit_test(test_calls_fail),
+                cmocka_unit_test(test_ports_and_gids),
+                cmocka_unit_test(test_unreachable),
+                cmocka_unit_test(test_device_fatal),
+                cmocka_unit_test(test_little_inline),
+                cmocka_unit_test(test_many_channels),
+        };
+        const char *text = getenv("RAILMUX_SEED");
+
+        seed = text ? strtoull(text, NULL, 0) : clock_now_ns();
+        print_message("RAILMUX_SEED=%llu\n", (unsigned long long)seed);
+        cmocka_set_test_filter(getenv("RAILMUX_FILTER")); /* NULL: all */
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
