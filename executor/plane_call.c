@@ -268,8 +268,10 @@ static void comm_fill(struct plane_executor *executor, struct plane_attached *co
                 const Railmux__Executor__Member *from = m->members[i];
                 struct plane_rank *rank = &comm->ranks[i];
 
+                const bool far = m->n_nodes > 1 && from->node != m->node;
+
                 rank->session = from->session;
-                rank->here = from->gpu == executor->gpu;
+                rank->here = !far && from->gpu == executor->gpu;
                 rank->left = from->left;
                 rank->last = from->last_sequence;
                 members[i] = (struct plane_comm_member){
@@ -278,6 +280,7 @@ static void comm_fill(struct plane_executor *executor, struct plane_attached *co
                         .gpu = from->gpu,
                         .staging = from->staging,
                         .here = rank->here,
+                        .far = far,
                 };
         }
 }
@@ -305,11 +308,24 @@ static void comm_describe(struct plane_executor *executor, struct plane_attached
                 .first = m->first,
                 .lanes = m->lanes,
                 .reach_bytes = m->reach_bytes,
+                .net = comm->net.net.area ? &comm->net.net : NULL,
         };
 }
 
-static void call_comm(struct plane_executor *executor, const Railmux__Executor__CommAttach *m,
-                      struct dispatch_result *result) {
+/* Of one over several nodes: what railmuxd sends beside it. */
+static int comm_net(struct plane_attached *comm, const Railmux__Executor__CommAttach *m, const int *fds,
+                    unsigned int n_fds, char *error) {
+        if (m->n_nodes <= 1)
+                return 0;
+        if (n_fds < 3 || m->node >= m->n_nodes) {
+                snprintf(error, PLANE_TEXT, "comm_attach over nodes needs marks, a net area, a doorbell and a node");
+                return -EINVAL;
+        }
+        return plane_net_map(&comm->net, fds[1], fds[2], error);
+}
+
+static void call_comm(struct plane_executor *executor, const Railmux__Executor__CommAttach *m, const int *fds,
+                      unsigned int n_fds, struct dispatch_result *result) {
         struct plane_attached *comm = plane_comm_find(executor, m->comm);
         struct plane_comm_member members[PLAN_RANKS_MAX];
         struct plan_choice choices[PLAN_CHOICES_MAX];
@@ -325,13 +341,10 @@ static void call_comm(struct plane_executor *executor, const Railmux__Executor__
                 result_set(result, RMX_E_INVALID, "comm_attach out of bounds");
                 return;
         }
-        if (m->n_nodes > 1) {
-                result_set(result, RMX_E_UNSUPPORTED, "a communicator over several nodes is for the host backend");
-                return;
-        }
         comm = calloc(1, sizeof(*comm) + m->n_ranks * sizeof(comm->ranks[0]));
         if (comm) {
                 comm->id = m->comm;
+                comm->net = (struct plane_net_map)PLANE_NET_MAP_NULL;
                 HASH_ADD(hh, executor->comms, id, sizeof(comm->id), comm);
         }
         if (!comm || !comm->hh.tbl) {
@@ -343,8 +356,10 @@ static void call_comm(struct plane_executor *executor, const Railmux__Executor__
         comm->epoch = m->epoch ? m->epoch : 1;
         comm->code = m->code;
         comm->failed_rank = m->failed_rank;
+        r = comm_net(comm, m, fds, n_fds, error);
         comm_describe(executor, comm, m, members, choices, &description);
-        r = executor->ops->comm_attach(executor->plane, &description, error);
+        if (!r)
+                r = executor->ops->comm_attach(executor->plane, &description, error);
         result_plane(result, r, "attaching a communicator", error);
         result->epoch = comm->epoch;
         if (r) {
@@ -478,7 +493,7 @@ void plane_call(struct plane_executor *executor, const Railmux__Executor__Messag
                 call_reach_retire(executor, message->reach_retire);
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH:
-                call_comm(executor, message->comm_attach, result);
+                call_comm(executor, message->comm_attach, fds, n_fds, result);
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ABORT:
                 comm = plane_comm_find(executor, message->comm_abort->comm);

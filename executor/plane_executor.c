@@ -67,6 +67,7 @@ void plane_session_free(struct plane_executor *executor, struct plane_session *s
 void plane_comm_free(struct plane_executor *executor, struct plane_attached *comm) {
         HASH_DEL(executor->comms, comm);
         plane_pairs_free(comm);
+        plane_net_unmap(&comm->net);
         free(comm);
 }
 
@@ -251,10 +252,10 @@ void plane_executor_deinit(struct plane_executor *executor) {
 
         if (!executor->ops)
                 return;
+        executor->ops->close(executor->plane); /* ends the kernels, before what they look at is unmapped */
         HASH_ITER(hh, executor->comms, comm, next_comm) {
                 plane_comm_free(executor, comm);
         }
-        executor->ops->close(executor->plane); /* ends the kernels, before what they look at is unmapped */
         HASH_ITER(hh, executor->sessions, session, next_session) {
                 plane_session_free(executor, session);
         }

@@ -8,6 +8,7 @@
 #include <uthash.h>
 
 #include "executor/link.h"
+#include "executor/plane_net.h"
 #include "executor/plane_pairs.h"
 #include "gpu/plane.h"
 
@@ -58,6 +59,7 @@ struct plane_attached {
         bool frozen;              /* requests that peers could reach wait for plane_comm_thaw */
         struct plane_pair *pairs; /* sends and receives that wait */
         size_t n_pairs;
+        struct plane_net_map net; /* over several nodes */
         UT_hash_handle hh;
         struct plane_rank ranks[]; /* n_ranks */
 };

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "gpu/plane.h"
 
+#include <errno.h>
+
 #include "gpu/device/bell.h"
 #include "gpu/device/staging.h"
+#include "gpu/device/wire.h"
+#include "ring/net.h"
+
+_Static_assert(WIRE_LINE == NET_LINE && sizeof(struct wire_line) == NET_LINE, "mirrors are made of the fabric's lines");
 
 uint64_t plane_staging_bytes(uint32_t n_ranks) {
         struct staging_layout layout;
@@ -11,6 +17,21 @@ uint64_t plane_staging_bytes(uint32_t n_ranks) {
                 return 0;
         staging_layout_init(&layout, n_ranks);
         return layout.bytes;
+}
+
+/* A batch stands in the queue once for each time that its slot was free, and so does its credit: not more than there
+ * are slots, of either, for each pair of a rank here and one elsewhere. */
+int plane_net_size(uint32_t n_ranks, uint32_t *ret_capacity, uint64_t *ret_memory_bytes) {
+        const uint32_t pairs = (n_ranks / 2) * (n_ranks - n_ranks / 2);
+        uint32_t capacity = 1;
+
+        if (n_ranks < 2 || n_ranks > STAGING_RANKS_MAX)
+                return -EINVAL;
+        while (capacity < 2 * WIRE_BATCHES * pairs)
+                capacity *= 2;
+        *ret_capacity = capacity;
+        *ret_memory_bytes = (uint64_t)n_ranks * n_ranks * sizeof(struct wire_mirror);
+        return 0;
 }
 
 uint32_t plane_lanes(uint32_t n_workers) {

@@ -19,14 +19,15 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      5u
+#define PLANE_VERSION      6u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
 #define PLANE_HANDLE_BYTES 64u
 #define PLANE_GPUS_MAX     64u
 
-struct plane; /* one GPU in service */
+struct net_area; /* ring/net.h */
+struct plane;    /* one GPU in service */
 
 /* Memory on a GPU as another process exported it. */
 enum plane_memory_kind {
@@ -87,6 +88,14 @@ struct plane_comm_member {
         uint32_t gpu;     /* whose pool its staging is in */
         uint64_t staging; /* offset in that pool */
         bool here;        /* this plane serves it */
+        bool far;         /* on another node, which all that stands above says nothing of */
+};
+/* What the planes of a communicator over several nodes have in common with the fabric. Several processes may attach to
+ * one area, each for its own GPU's ranks. */
+struct plane_net {
+        struct net_area
+                *area;   /* mapped writable, of plane_net_size(); zeroed before the first of them; outlives the comm */
+        int doorbell_fd; /* eventfd of the fabric, written when it sleeps; outlives the comm. -1: none */
 };
 struct plane_comm {
         uint64_t id;
@@ -102,6 +111,7 @@ struct plane_comm {
         /* Requests that read or write so much of a rank's memory try to do so directly; 0: none does. The same on all
          * its planes. */
         uint64_t reach_bytes;
+        const struct plane_net *net; /* some members are far; NULL: none is */
 };
 
 /* A rank's view, for reports. */
@@ -164,7 +174,7 @@ struct plane_ops {
                             char *error);
         void (*reach_retire)(struct plane *plane, uint64_t session, uint32_t id); /* 0: all of the session */
 
-        /* Staging of its members is clean on return. */
+        /* Staging of its members is clean on return. -EINVAL also if the net area is not one for so many ranks. */
         int (*comm_attach)(struct plane *plane, const struct plane_comm *comm, char *error);
         void (*comm_abort)(struct plane *plane, uint64_t comm, uint32_t status);
         /* All its planes have aborted it: requests are answered, too, whose memory others could reach. NULL: they have
@@ -175,7 +185,8 @@ struct plane_ops {
         void (*rank_leave)(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last);
 
         /* Another executor of the comm is going to be replaced: its ranks here begin no request that no rank has begun
-         * yet, and those of the same sessions wait with them. Again with the last request that some rank has begun. */
+         * yet, and those of the same sessions wait with them. Again with the last request that some rank has begun.
+         * -EOPNOTSUPP, also of comm_move: it has ranks on other nodes, and does not survive that. */
         int (*comm_hold)(struct plane *plane, uint64_t comm, bool has_upto, uint32_t upto, char *error);
         uint32_t (*comm_level)(struct plane *plane, uint64_t comm, struct plane_level *levels, uint32_t max);
         /* All ranks are settled at the same request, and pools have been replaced: begins anew with clean staging, from
@@ -197,6 +208,10 @@ struct plane_ops {
 /* Staging bytes of one rank of n. Known to railmuxd too, which deals the pools out. 0: more ranks than a comm may have.
  */
 uint64_t plane_staging_bytes(uint32_t n_ranks);
+/* How large the net area of a communicator of n ranks over several nodes is, which railmuxd makes (ring/net.h):
+ * descriptors, a power of two that is enough wherever the ranks are, and bytes of staging. The same on all nodes. Pages
+ * are touched where chunks pass, so a sparse file stays small. 0, or -EINVAL: more ranks than a comm may have. */
+int plane_net_size(uint32_t n_ranks, uint32_t *ret_capacity, uint64_t *ret_memory_bytes);
 /* Data lanes over which requests are spread so that each of so many workers has one part, but for the one that has
  * lane 0; 0: as many as there are. */
 uint32_t plane_lanes(uint32_t n_workers);

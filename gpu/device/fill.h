@@ -238,7 +238,7 @@ DEVICE uint32_t take_quick(const struct worker *w, const struct take *k, uint32_
         const uint32_t reach = mode ? mode : reach_rooted(k->operation, &shared_of(w)->plan);
 
         if (operation_p2p(k->operation) || k->vector || !reach || !take_usual(k) || !k->count ||
-            (n != 2 && n != 4 && n != 8) || k->bytes > QUICK_BYTES_MAX / 8)
+            (n != 2 && n != 4 && n != 8) || k->bytes > QUICK_BYTES_MAX / 8 || shared_of(w)->rank.far)
                 return QUICK_NONE;
         t->stride = (uint32_t)(reach == QUICK_TWO_SHOT ? k->shard * k->element_bytes : k->bytes);
         t->total = (uint32_t)(quick_blocks(reach) ? n * k->bytes : k->bytes);

@@ -48,9 +48,7 @@ DEVICE bool p2p_room(const struct run *r, uint32_t transport, uint32_t region) {
 
         if ((int32_t)(pushed - r->counter->room[region][peer]) < (int32_t)STAGING_SLOTS)
                 return true;
-        given = word_load(
-                (const uint32_t *)(r->s->rank.peer[r->me] + staging_credit(&r->s->layout, transport, region, r->lane)) +
-                peer);
+        given = word_load(channel_room(r->s, transport, region, r->lane, peer));
         given = warp_read(given, 0);
         warp_sync();
         if (r->thread == 0)
@@ -63,28 +61,27 @@ DEVICE bool p2p_room(const struct run *r, uint32_t transport, uint32_t region) {
 DEVICE uint64_t p2p_to(const struct run *r, uint32_t transport, uint32_t region) {
         const uint32_t peer = r->task->peer, slot = r->counter->pushed[region][peer] % STAGING_SLOTS;
 
-        return r->s->rank.peer[peer] + staging_chunk(&r->s->layout, transport, region, r->lane, slot, r->me);
+        return channel_to(r->s, transport, region, r->lane, slot, peer);
 }
 DEVICE uint64_t p2p_from(const struct run *r, uint32_t transport, uint32_t region) {
         const uint32_t peer = r->task->peer, slot = r->counter->taken[region][peer] % STAGING_SLOTS;
 
-        return r->s->rank.peer[r->me] + staging_chunk(&r->s->layout, transport, region, r->lane, slot, peer);
+        return channel_from(r->s, transport, region, r->lane, slot, peer);
 }
 
-/* Counts a chunk, and sets the flag of a bulk one. */
-DEVICE void p2p_pushed(const struct run *r, uint32_t transport, uint32_t region) {
-        const uint32_t peer = r->task->peer, pushed = r->counter->pushed[region][peer];
+/* Counts a chunk, and sets the flag of a bulk one, which is so long; the proxy is told of both. */
+DEVICE void p2p_pushed(const struct run *r, uint32_t transport, uint32_t region, uint32_t bytes) {
+        const uint32_t peer = r->task->peer, number = r->counter->pushed[region][peer] + 1;
+        const bool far = channel_far(r->s) >> peer & 1;
 
-        if (transport == STAGING_BULK)
+        if (far && transport == STAGING_BULK && r->thread == 0)
+                channel_size(r->s, region, r->lane, peer, number, bytes);
+        if (far || transport == STAGING_BULK)
                 fence_release_system();
         warp_sync();
         if (r->thread == 0) {
-                r->counter->pushed[region][peer] = pushed + 1;
-                if (transport == STAGING_BULK)
-                        word_store((uint32_t *)(r->s->rank.peer[peer] +
-                                                staging_flag(&r->s->layout, region, r->lane, pushed % STAGING_SLOTS)) +
-                                           r->me,
-                                   pushed + 1);
+                r->counter->pushed[region][peer] = number;
+                channel_push(r->s, transport, region, r->lane, peer, number);
         }
         warp_sync();
 }
@@ -96,10 +93,7 @@ DEVICE void p2p_taken(const struct run *r, uint32_t transport, uint32_t region) 
         warp_sync();
         if (r->thread == 0) {
                 r->counter->taken[region][peer] = taken + 1;
-                word_store((uint32_t *)(r->s->rank.peer[peer] +
-                                        staging_credit(&r->s->layout, transport, region, r->lane)) +
-                                   r->me,
-                           taken + 1);
+                channel_give(r->s, transport, region, r->lane, peer, taken + 1);
         }
         warp_sync();
 }
@@ -159,7 +153,7 @@ template <uint32_t ACCESS> DEVICE bool p2p_push(const struct run *r, uint64_t in
                 p2p_push_bulk<ACCESS>(r, in, bytes, to);
         else if (!p2p_push_packets<ACCESS>(r, in, bytes, to, r->counter->pushed[STAGING_REGION_P2P][r->task->peer] + 1))
                 return false;
-        p2p_pushed(r, transport, STAGING_REGION_P2P);
+        p2p_pushed(r, transport, STAGING_REGION_P2P, bytes);
         return true;
 }
 
@@ -194,9 +188,7 @@ DEVICE bool p2p_copy_packets(const struct run *r, uint64_t out, uint32_t bytes, 
 /* Has the bulk chunk come? */
 DEVICE bool p2p_arrived(const struct run *r, uint32_t region) {
         const uint32_t peer = r->task->peer, taken = r->counter->taken[region][peer];
-        const uint32_t *flag = (const uint32_t *)(r->s->rank.peer[r->me] +
-                                                  staging_flag(&r->s->layout, region, r->lane, taken % STAGING_SLOTS)) +
-                               peer;
+        const uint32_t *flag = channel_come(r->s, region, r->lane, taken % STAGING_SLOTS, peer);
         uint32_t spins = 0;
 
         while (word_load(flag) != taken + 1)
@@ -282,7 +274,7 @@ DEVICE bool p2p_meet(struct worker_shared *s, struct counter_cache *c, struct ta
                 if (r.thread == 0)
                         packet_store((struct quad *)p2p_to(&r, STAGING_PACKET, tell), word,
                                      c->pushed[tell][t->peer] + 1);
-                p2p_pushed(&r, STAGING_PACKET, tell);
+                p2p_pushed(&r, STAGING_PACKET, tell, 8);
                 if (r.thread == 0)
                         t->part[0] = 1;
                 warp_sync();

@@ -4,6 +4,7 @@
  * What a phase works on: one part of one lane's task, the client's memory that it names, and the channels to the peers
  * that it meets there. phase.h says how these are used.
  */
+#include "gpu/device/channel.h"
 #include "gpu/device/reduce.h"
 #include "gpu/device/task.h"
 #include "gpu/device/vector.h"
@@ -254,15 +255,11 @@ DEVICE bool run_room(const struct run *r, const struct plan_phase *phase, uint32
                 if (!mine)
                         continue;
                 if ((int32_t)(pushed - r->counter->room[region][p]) >= (int32_t)STAGING_SLOTS) {
-                        r->counter->room[region][p] =
-                                word_load((const uint32_t *)(s->rank.peer[r->me] +
-                                                             staging_credit(&s->layout, transport, region, r->lane)) +
-                                          p);
+                        r->counter->room[region][p] = word_load(channel_room(s, transport, region, r->lane, p));
                         if ((int32_t)(pushed - r->counter->room[region][p]) >= (int32_t)STAGING_SLOTS)
                                 room = false;
                 }
-                s->view.to[p] = s->rank.peer[p] +
-                                staging_chunk(&s->layout, transport, region, r->lane, pushed % STAGING_SLOTS, r->me);
+                s->view.to[p] = channel_to(s, transport, region, r->lane, pushed % STAGING_SLOTS, p);
                 s->view.to_flag[p] = pushed + 1;
         }
 #if !TARGET_HOST
@@ -273,26 +270,31 @@ DEVICE bool run_room(const struct run *r, const struct plan_phase *phase, uint32
         return room;
 }
 
-/* Counts the chunks, and sets the flags of bulk ones. */
+/* Counts the chunks, and sets the flags of bulk ones; the proxy is told of both. */
 DEVICE void run_pushed(const struct run *r, uint32_t region, uint64_t mask) {
         struct worker_shared *s = r->s;
 
-        if (r->task->transport == STAGING_BULK)
+        if (r->task->transport == STAGING_BULK || (mask & channel_far(s)))
                 fence_release_system();
         warp_sync();
         ROLLED
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
-                uint32_t pushed;
-
-                if (!(mask >> p & 1))
-                        continue;
-                pushed = r->counter->pushed[region][p]++;
-                if (r->task->transport == STAGING_BULK)
-                        word_store((uint32_t *)(s->rank.peer[p] +
-                                                staging_flag(&s->layout, region, r->lane, pushed % STAGING_SLOTS)) +
-                                           r->me,
-                                   pushed + 1);
+                if (mask >> p & 1)
+                        channel_push(s, r->task->transport, region, r->lane, p, ++r->counter->pushed[region][p]);
         }
+}
+
+/* Before run_pushed: how long the bulk chunks to ranks of other nodes are. all: each of them is so long, or as view has
+ * it. */
+DEVICE void run_sizes(const struct run *r, uint32_t region, uint64_t mask, bool all, uint32_t bytes) {
+        mask &= channel_far(r->s);
+        if (!mask || r->task->transport != STAGING_BULK)
+                return;
+        ROLLED
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS)
+                if (mask >> p & 1)
+                        channel_size(r->s, region, r->lane, p, r->counter->pushed[region][p] + 1,
+                                     all ? bytes : r->s->view.bytes[p]);
 }
 
 /* Prepares view.from for all peers of the phase; bulk: have their chunks come? */
@@ -300,7 +302,6 @@ template <uint32_t ACCESS>
 DEVICE bool run_arrived(const struct run *r, const struct plan_phase *phase, uint32_t region, uint32_t part,
                         uint64_t *ret_mask) {
         struct worker_shared *s = r->s;
-        uint64_t own = s->rank.peer[r->me];
         bool arrived = true, mine = false;
 
 #if TARGET_HOST
@@ -316,11 +317,10 @@ DEVICE bool run_arrived(const struct run *r, const struct plan_phase *phase, uin
 #endif
                 if (!mine)
                         continue;
-                s->view.from[p] = own + staging_chunk(&s->layout, r->task->transport, region, r->lane, slot, p);
+                s->view.from[p] = channel_from(s, r->task->transport, region, r->lane, slot, p);
                 s->view.from_flag[p] = taken + 1;
                 if (r->task->transport == STAGING_BULK) {
-                        const uint32_t *flag =
-                                (const uint32_t *)(own + staging_flag(&s->layout, region, r->lane, slot)) + p;
+                        const uint32_t *flag = channel_come(s, region, r->lane, slot, p);
                         uint32_t spins = 0;
 
                         while (word_load(flag) != taken + 1 && ++spins < r->spins)
@@ -346,10 +346,7 @@ DEVICE void run_taken(const struct run *r, uint32_t region, uint64_t mask) {
         ROLLED
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS)
                 if (mask >> p & 1)
-                        word_store((uint32_t *)(s->rank.peer[p] +
-                                                staging_credit(&s->layout, r->task->transport, region, r->lane)) +
-                                           r->me,
-                                   ++r->counter->taken[region][p]);
+                        channel_give(s, r->task->transport, region, r->lane, p, ++r->counter->taken[region][p]);
         warp_sync();
 }
 

@@ -148,7 +148,8 @@ template <uint32_t N, uint32_t ACCESS> DEVICE bool push_each(const struct run *r
 template <uint32_t N, uint32_t ACCESS>
 DEVICE bool phase_push(struct run *r, const struct plan_phase *phase, uint32_t part) {
         uint64_t mask;
-        bool ready = true;
+        uint32_t bytes = 0;
+        bool ready = true, all = true;
 
         if (!run_room<ACCESS>(r, phase, phase->region_out, part, &mask))
                 return false;
@@ -158,14 +159,16 @@ DEVICE bool phase_push(struct run *r, const struct plan_phase *phase, uint32_t p
         } else if (range_common(phase->in_range)) {
                 struct plan_span span = run_span<ACCESS>(r, phase->in_range, r->me, part);
 
-                ready = push_common<N, ACCESS>(r, mask, run_address<ACCESS>(r, r->task->in, span.offset),
-                                               (uint32_t)span.length * r->task->element_bytes);
+                bytes = (uint32_t)span.length * r->task->element_bytes;
+                ready = push_common<N, ACCESS>(r, mask, run_address<ACCESS>(r, r->task->in, span.offset), bytes);
         } else {
+                all = false;
                 run_pieces<ACCESS>(r, phase->in_range, r->task->in, part, mask);
                 ready = push_each<N, ACCESS>(r, mask);
         }
         if (!warp_all(ready))
                 return false;
+        run_sizes(r, phase->region_out, mask, all, bytes);
         run_pushed(r, phase->region_out, mask);
         return true;
 }

@@ -39,7 +39,7 @@ struct table_ring {
 
 /* A rank of a communicator that lives on this GPU. */
 struct table_rank {
-        uint64_t peer[STAGING_RANKS_MAX]; /* staging of each rank as mapped here; [rank]: the own */
+        uint64_t peer[STAGING_RANKS_MAX]; /* staging of each rank as mapped here; [rank]: the own; far: struct wire */
         uint64_t states;                  /* struct lane_state [STAGING_LANES] */
         uint32_t ring;                    /* index of its session's ring */
         uint32_t handle;
@@ -60,7 +60,7 @@ struct table_rank {
         uint64_t reach_bytes; /* requests that read or write so much of a rank's memory try to reach; 0: none does */
         uint64_t gpus;        /* a bit for each GPU that the other ranks are on */
         uint32_t freeze;      /* 1: with `abort`, what peers may be reaching is not answered yet */
-        uint32_t zero;
+        uint32_t far;         /* a bit for each rank of another node (wire.h) */
 };
 
 struct table_handle {

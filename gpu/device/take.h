@@ -111,6 +111,7 @@ DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
                 c->choices = word_load(&from->choices);
                 c->lanes = word_load(&from->lanes);
                 c->freeze = word_load(&from->freeze);
+                c->far = word_load(&from->far);
         }
         warp_sync();
         if (shared_of(w)->layout.n_ranks != c->n_ranks) {

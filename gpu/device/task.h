@@ -86,7 +86,7 @@ struct rank_cache {
         uint32_t choices;
         uint32_t lanes;
         uint32_t freeze;
-        uint32_t zero;
+        uint32_t far;
 };
 
 struct buffer_cache {

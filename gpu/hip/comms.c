@@ -11,6 +11,11 @@
  * Where ranks reach each other's memory, others may still write into that of a rank here when it is aborted here. So
  * requests that have let others in are frozen: they do nothing, and are answered when railmuxd says that all executors
  * have aborted the communicator (thaw), or lets go of it.
+ *
+ * Over several nodes. To ranks elsewhere each rank here has a wire, which stands in its entry in place of their
+ * staging; the proxy works on it from before the entry is there until after it has gone. A rank elsewhere that has left
+ * has finished all that it had called, but what it sent last may still be on its way. So receives from it are given up
+ * only after LEFT_NS.
  */
 #include "gpu/hip/comms.h"
 
@@ -26,16 +31,23 @@
 #include "gpu/hip/hold.h"
 #include "gpu/hip/reach.h"
 #include "gpu/hip/rings.h"
+#include "gpu/hip/wires.h"
 #include "railmux/railmux.h"
 #include "ring/line.h"
+#include "util/clock.h"
 
 #define CLEAR_MS     1000u
+#define LEFT_NS      UINT64_C(1000000000)
 #define STATES_BYTES (sizeof(struct lane_state) * STAGING_LANES)
 
 struct comm {
         uint64_t id;
         uint32_t choices;
         uint32_t n_ranks;
+        struct wires *wires; /* NULL: all ranks are on this node */
+        uint32_t far;        /* ranks that are not, a bit each */
+        uint32_t leaving;    /* of these: have left, and are not believed yet */
+        uint64_t leaving_ns; /* when the last of them did */
         UT_hash_handle hh;
 };
 
@@ -44,6 +56,10 @@ struct comm *comms_find(const struct plane *plane, uint64_t id) {
 
         HASH_FIND(hh, plane->comms, &id, sizeof(id), comm);
         return comm;
+}
+
+bool comms_spans(const struct comm *comm) {
+        return comm->wires != NULL;
 }
 
 /* ---- peers ------------------------------------------------------------------------------------------------------- */
@@ -92,6 +108,8 @@ static int comm_staging(const struct plane *plane, const struct plane_comm *what
                 const struct plane_peer *at;
 
                 peer[r] = 0;
+                if (member->far)
+                        continue; /* comm_wire */
                 if (!member->session && what->code)
                         continue; /* gone, and so is the communicator: nobody writes to it */
                 at = member->gpu < PLANE_GPUS_MAX ? &plane->peers[member->gpu] : NULL;
@@ -153,9 +171,10 @@ static int rank_take(struct plane *plane, struct comm *comm, const struct plane_
         return states_clear(plane, index, what->first, error);
 }
 
-/* A number that kernels do not have counts as not known, on all ranks alike. */
+/* A number that kernels do not have counts as not known, on all ranks alike. So does any over several nodes, whose
+ * planes are not told the same. */
 static uint32_t comm_lanes(const struct plane_comm *what) {
-        return what->lanes > STAGING_DATA_LANES ? 0 : what->lanes;
+        return what->lanes > STAGING_DATA_LANES || what->net ? 0 : what->lanes;
 }
 
 /* The tables know nothing of the communicator's ranks (any more). */
@@ -169,9 +188,87 @@ static void comm_free(struct plane *plane, struct comm *comm) {
                 plane->rings[ring].n_ranks--;
                 rings_drop(plane, ring);
         }
+        if (comm->wires)
+                proxy_remove(&plane->proxy, comm->wires);
+        for (uint32_t i = 0; comm->wires && i < comm->wires->n_ends; i++)
+                slabs_give(plane, comm->wires->end[i].wire);
+        comm->wires = wires_free(comm->wires);
         if (comm->hh.tbl)
                 HASH_DEL(plane->comms, comm);
         free(comm);
+}
+
+/* ---- over several nodes ------------------------------------------------------------------------------------------ */
+static bool member_here(const struct plane_comm *what, uint32_t rank) {
+        return what->members[rank].here && what->members[rank].session && !what->members[rank].far;
+}
+
+/* A wire for each rank here and each elsewhere, and the proxy works on them. */
+static int comm_wire(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error) {
+        uint32_t n_here = 0, n_far = 0, n = 0;
+        int r;
+
+        for (uint32_t rank = 0; rank < what->n_ranks; rank++) {
+                n_here += member_here(what, rank);
+                n_far += what->members[rank].far;
+                comm->far |= (uint32_t)what->members[rank].far << rank;
+        }
+        if (what->code) {
+                comm->far = 0; /* it only answers */
+                return 0;
+        }
+        if (!what->net && !n_far)
+                return 0;
+        if (!what->net || !n_far)
+                return error_set(-EINVAL, error, "a net area, and ranks on other nodes, go together");
+        r = slabs_reserve(plane, n_here * n_far, error);
+        if (!r)
+                r = wires_new(what->net, what->n_ranks, n_here * n_far, &comm->wires, error);
+        if (r)
+                return r;
+        for (uint32_t rank = 0; rank < what->n_ranks; rank++)
+                for (uint32_t p = 0; member_here(what, rank) && p < what->n_ranks; p++) {
+                        struct wire_end *end = &comm->wires->end[n];
+
+                        if (!what->members[p].far)
+                                continue;
+                        end->rank = rank;
+                        end->peer = p;
+                        end->wire = slabs_take(plane, &end->device);
+                        n++;
+                }
+        return proxy_add(&plane->proxy, comm->wires, error);
+}
+
+/* Where the rank's channels to other nodes are. */
+static void rank_wire(const struct comm *comm, uint32_t rank, struct table_rank *entry) {
+        entry->far = comm->far;
+        for (uint32_t p = 0; p < comm->n_ranks; p++)
+                if (comm->far >> p & 1)
+                        entry->peer[p] = wires_end(comm->wires, rank, p)->device;
+}
+
+static int comm_believe(struct plane *plane, struct comm *comm) {
+        struct shadow *shadow = &plane->tables.shadow;
+        int r = 0;
+
+        for (uint32_t p = 0; p < comm->n_ranks; p++)
+                for (uint32_t i = 0; !r && (comm->leaving >> p & 1) && i < TABLE_RANKS; i++)
+                        if (plane->ranks[i].comm == comm)
+                                r = plane_changed(plane, shadow_rank_left(shadow, i, p), "a rank that has left", NULL);
+        comm->leaving = 0;
+        return r ? r : plane_commit(plane, NULL);
+}
+
+int comms_tick(struct plane *plane) {
+        struct comm *comm, *next;
+        int r = 0;
+
+        HASH_ITER(hh, plane->comms, comm, next) {
+                if (!r && comm->leaving && clock_now_ns() - comm->leaving_ns > LEFT_NS)
+                        r = comm_believe(plane, comm);
+        }
+        return r;
 }
 
 /* Entries first, then what leads to them. */
@@ -198,7 +295,10 @@ static int comm_publish(struct plane *plane, const struct comm *comm, const stru
                 if (rank->comm != comm)
                         continue;
                 memcpy(entry.peer, peer, sizeof(entry.peer));
-                reach_rank(what, rank->rank, &entry);
+                if (comm->wires)
+                        rank_wire(comm, rank->rank, &entry);
+                else
+                        reach_rank(what, rank->rank, &entry);
                 r = plane_changed(plane, shadow_rank_set(shadow, i, &entry), "a rank", error);
         }
         for (uint32_t i = 0; !r && i < TABLE_RANKS; i++)
@@ -236,7 +336,7 @@ static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_
         int r = comm_staging(plane, what, peer, &bytes, error);
 
         for (uint32_t rank = 0; !r && rank < what->n_ranks; rank++) {
-                if (!what->members[rank].here || !what->members[rank].session)
+                if (!member_here(what, rank))
                         continue;
                 any = true;
                 r = rank_take(plane, comm, what, rank, error);
@@ -245,6 +345,8 @@ static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_
         }
         if (!r && !any)
                 r = error_set(-EINVAL, error, "none of the communicator's ranks is on this GPU");
+        if (!r)
+                r = comm_wire(plane, comm, what, error);
         if (!r)
                 r = runtime_wait(plane->control, CLEAR_MS, "clearing staging", error);
         if (r)
@@ -293,6 +395,8 @@ int comms_move(struct plane *plane, const struct plane_comm *what, char *error) 
 
         if (!comm || comm->n_ranks != what->n_ranks)
                 return error_set(-ENOENT, error, "there is no such communicator");
+        if (comm->wires)
+                return error_set(-EOPNOTSUPP, error, "a communicator over nodes does not survive its executors");
         for (uint32_t i = 0; i < TABLE_RANKS; i++)
                 if (plane->ranks[i].comm == comm &&
                     what->first != 1 + __atomic_load_n(&plane->tables.report->rank[i].rung, __ATOMIC_RELAXED))
@@ -401,12 +505,17 @@ void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last)
         struct comm *comm = comms_find(plane, id);
         int r = 0;
 
+        if (comm && (comm->far >> rank & 1)) {
+                comm->leaving |= UINT32_C(1) << rank;
+                comm->leaving_ns = clock_now_ns();
+        }
         for (uint32_t i = 0; comm && !r && i < TABLE_RANKS; i++) {
                 const struct table_rank *entry = &shadow->table->ranks[i];
 
                 if (plane->ranks[i].comm != comm)
                         continue;
-                r = plane_changed(plane, shadow_rank_left(shadow, i, rank), "a rank that has left", NULL);
+                if (!(comm->far >> rank & 1))
+                        r = plane_changed(plane, shadow_rank_left(shadow, i, rank), "a rank that has left", NULL);
                 if (r || (entry->abort && !entry->has_last) ||
                     (entry->has_last && !ring_sequence_before(last, entry->last)))
                         continue;

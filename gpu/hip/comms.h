@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* Communicators: their ranks on this GPU in the kernels' tables. */
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gpu/plane.h"
@@ -16,6 +17,10 @@ void comms_thaw(struct plane *plane, uint64_t id);
 void comms_detach(struct plane *plane, uint64_t id);
 int comms_move(struct plane *plane, const struct plane_comm *comm, char *error);
 void comms_close(struct plane *plane); /* detaches all; after a fault, only frees them */
+/* Ranks of other nodes that have left a while ago are believed. A failure is a fault. */
+int comms_tick(struct plane *plane);
+/* Does it have ranks on other nodes? */
+bool comms_spans(const struct comm *comm);
 void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last);
 uint32_t comms_report(const struct plane *plane, struct plane_rank_report *reports, uint32_t max);
 uint32_t comms_pairs(const struct plane *plane, struct plane_pair_report *reports, uint32_t max);

@@ -10,6 +10,8 @@
 #include "gpu/hip/memory.h"
 #include "gpu/hip/park.h"
 #include "gpu/hip/pool.h"
+#include "gpu/hip/proxy.h"
+#include "gpu/hip/slab.h"
 #include "gpu/hip/table.h"
 #include "gpu/plane.h"
 
@@ -84,6 +86,8 @@ struct plane {
         uint32_t n_reached;                            /* of which so many are in use */
         struct plane_peer peers[PLANE_GPUS_MAX];
         struct comm *comms; /* uthash by id */
+        struct slabs slabs; /* what communicators with other nodes use */
+        struct proxy proxy;
 
         /* state */
         struct adaptive adaptive;

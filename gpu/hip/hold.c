@@ -77,6 +77,8 @@ int hold_begin(struct plane *plane, uint64_t id, bool has_upto, uint32_t upto, c
 
         if (!comm)
                 return error_set(-ENOENT, error, "there is no such communicator");
+        if (comms_spans(comm))
+                return error_set(-EOPNOTSUPP, error, "a communicator over nodes does not survive its executors");
         for (uint32_t i = 0; !r && i < TABLE_RANKS; i++) {
                 struct plane_rank *rank = &plane->ranks[i];
 

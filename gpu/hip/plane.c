@@ -91,6 +91,8 @@ static void hip_close(struct plane *plane) {
                 plane_fault(plane, r, text);
         }
         comms_close(plane);
+        proxy_deinit(&plane->proxy);
+        slabs_close(plane, plane->fault != 0);
         rings_close(plane);
         reach_close(plane);
         for (uint32_t i = 0; i < PLANE_GPUS_MAX; i++)
@@ -143,6 +145,7 @@ static int hip_open(const struct plane_options *options, struct plane **ret_plan
         plane->device = options->device;
         plane->policy = options->policy;
         memory_init(&plane->memory, options->device);
+        proxy_init(&plane->proxy);
         r = plane_make(plane, options, error);
         if (r) {
                 hip_close(plane);
@@ -282,6 +285,8 @@ static int hip_tick(struct plane *plane, char *error) {
 
         if (!plane->fault) {
                 r = park_ended(&plane->park, &ended, text);
+                if (!r)
+                        r = comms_tick(plane);
                 if (!r && !plane->draining)
                         r = hold_tick(plane, text);
                 if (!r && !plane->draining)

@@ -82,7 +82,18 @@ struct emulator_comm {
         struct emulator_member rank[EMULATOR_RANKS_MAX];
 };
 
+struct emulator_helper {
+        struct emulator *emulator;
+        bool (*step)(void *data);
+        void *data;
+        struct watch_thread watch;
+        uint32_t fiber;
+};
+
 struct emulator {
+        uint32_t n_helpers;
+        bool closing;
+        struct emulator_helper helper[EMULATOR_HELPERS_MAX];
         uint32_t n_gpus, n_workers, n_sessions, n_comms, n_maps, flags;
         uint64_t seed;
         uint64_t stores; /* as last seen */
@@ -380,7 +391,33 @@ struct emulator *emulator_new(uint32_t n_gpus, uint32_t n_workers, uint32_t flag
         return e;
 }
 
+static void helper_fiber(void *data) {
+        struct emulator_helper *h = (struct emulator_helper *)data;
+
+        h->watch.hold = h->watch.stop = &never;
+        watch.self = &h->watch;
+        while (!h->emulator->closing) {
+                watch.stores += h->step(h->data);
+                watch_yield();
+        }
+}
+
+void emulator_helper(struct emulator *e, bool (*step)(void *data), void *data) {
+        struct emulator_helper *h = &e->helper[e->n_helpers++];
+
+        if (e->n_helpers > EMULATOR_HELPERS_MAX)
+                abort();
+        h->emulator = e;
+        h->step = step;
+        h->data = data;
+        h->fiber = fiber_new(helper_fiber, h);
+}
+
 void emulator_free(struct emulator *e) {
+        e->closing = true;
+        for (uint32_t i = 0; i < e->n_helpers; i++)
+                while (!fiber_finished(e->helper[i].fiber))
+                        watch_yield();
         for (uint32_t g = 0; g < e->n_gpus; g++)
                 stop_workers(e, g);
         fiber_deinit();
@@ -558,6 +595,17 @@ uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *ses
         }
         publish_comm(e, comm);
         return comm;
+}
+
+void emulator_wire(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t far, void *const *wire) {
+        const struct emulator_member *m = &e->comm[comm].rank[rank];
+        struct table_rank *entry = &e->gpu[e->session[m->session].gpu].table->ranks[m->index];
+
+        for (uint32_t p = 0; p < e->comm[comm].n_ranks; p++)
+                if (far >> p & 1)
+                        cell_store(&entry->peer[p], (uint64_t)wire[p]);
+        word_store(&entry->far, far);
+        publish_comm(e, comm);
 }
 
 /* Of one GPU's hash: the entry, and the first place that is free. */

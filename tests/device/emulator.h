@@ -17,6 +17,7 @@
 #define EMULATOR_WORKERS_MAX  20u
 #define EMULATOR_SESSIONS_MAX 32u
 #define EMULATOR_COMMS_MAX    16u
+#define EMULATOR_HELPERS_MAX  12u
 
 struct emulator;
 
@@ -76,6 +77,12 @@ uint32_t emulator_wait(struct emulator *e, uint32_t comm, uint32_t rank, uint32_
 bool emulator_rests(struct emulator *e);
 /* Lets workers go on. If nothing moves, however often this is called: emulator_stuck. */
 void emulator_turn(struct emulator *e, const char *why);
+
+/* Peers of the rank in `far` (a bit each) are on another node: its channels to p are in wire[p] (gpu/device/wire.h).
+ * Nothing may be under way. */
+void emulator_wire(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t far, void *const *wire);
+/* step(data) has turns like a worker, until the emulator is freed; true: it has moved something. */
+void emulator_helper(struct emulator *e, bool (*step)(void *data), void *data);
 
 /* For whoever wants to write nonsense. */
 unsigned char *emulator_area(struct emulator *e, uint32_t session);

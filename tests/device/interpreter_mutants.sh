@@ -14,13 +14,16 @@ flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -DTASK_MAX=64u -DTASK_VEC
 here=$top/tests/device
 n=0
 
-for source in fiber collective_cases traffic test_hostile test_hot test_interpret test_mismatch test_order test_reach test_tables test_wraps; do
+for source in fiber collective_cases traffic test_hostile test_hot test_interpret test_mismatch test_nodes test_order test_reach test_tables test_wraps; do
         $cxx $flags -I"$top" -I"$top/include" -c "$here/$source.cc" -o "$work/$source.o" &
         n=$((n + 1))
         [ $((n % 3)) != 0 ] || wait
 done
 wait
 n=0
+for source in tests/device/nodes gpu/hip/error gpu/plane; do
+        $cxx -x c ${flags#-std=* } -std=gnu17 -I"$top" -I"$top/include" -c "$top/$source.c" -o "$work/${source##*/}.o"
+done
 
 # mutant NAME FILE[,FILE...] TEST SED...
 mutant() {
@@ -46,11 +49,13 @@ start() {
 try() {
         at=$1 expected=$2 name=$3 file=$4 test=$5
         shift 5
-        mkdir -p "$at/gpu/device"
+        mkdir -p "$at/gpu/device" "$at/gpu/hip"
         cp "$top"/gpu/device/*.h "$at/gpu/device/"
+        cp "$top/gpu/hip/wires.c" "$at/gpu/hip/"
         for one in $(echo "$file" | tr , ' '); do
-                sed -E -i "$@" "$at/gpu/device/$one"
-                if cmp -s "$at/gpu/device/$one" "$top/gpu/device/$one"; then
+                [ "$one" = wires.c ] && one=gpu/hip/$one || one=gpu/device/$one
+                sed -E -i "$@" "$at/$one"
+                if cmp -s "$at/$one" "$top/$one"; then
                         echo "$name: wrong: the mutation changes nothing; $one has moved on, so must this list"
                         return
                 fi
@@ -59,7 +64,12 @@ try() {
                 echo "$name: wrong: does not compile: $(grep -m1 error "$at/out")"
                 return
         fi
-        $cxx "$work/$test.o" "$work/fiber.o" "$work/collective_cases.o" "$work/traffic.o" "$at/emulator.o" $libraries -lm \
+        more=
+        if [ "$test" = test_nodes ]; then
+                more="$at/wires.o $work/nodes.o $work/error.o $work/plane.o"
+                $cxx -x c ${flags#-std=* } -std=gnu17 -I"$at" -I"$top" -I"$top/include" -c "$at/gpu/hip/wires.c" -o "$at/wires.o"
+        fi
+        $cxx "$work/$test.o" $more "$work/fiber.o" "$work/collective_cases.o" "$work/traffic.o" "$at/emulator.o" $libraries -lm \
                 -o "$at/test"
         status=0
         for seed in 1 2 3 4; do # tests draw samples; what does no harm is looked at once
@@ -96,12 +106,12 @@ acknowledge='/^DEVICE_OUTLINE void worker_acknowledge/,/^}/'
 # ---- chunks and credits
 mutant "credit not looked at" part.h test_order "$room s/room = false;/room = true;/"
 mutant "one credit too many" part.h test_order "$room s/>= \(int32_t\)STAGING_SLOTS/> (int32_t)STAGING_SLOTS/"
-mutant "room never looked at again" part.h test_order "$room s/r->counter->room\[region\]\[p\] =$/uint32_t unused =/"
+mutant "room never looked at again" part.h test_order "$room s/r->counter->room\[region\]\[p\] = word/uint32_t unused = word/"
 mutant "room believed before it is looked at" task_run.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p];/"
 # It is looked at all the same.
 equivalent "less room believed than there can be" task_run.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p] - STAGING_SLOTS - 1;/"
 mutant "packets numbered from 0" part.h test_interpret "$room s/= pushed \+ 1;/= pushed;/"
-mutant "bulk chunks numbered from 0" part.h test_interpret "$pushed s/pushed \+ 1\);/pushed);/"
+mutant "bulk chunks numbered from 0" part.h test_interpret "$pushed s/\+\+r->counter->pushed\[region\]\[p\]\)/r->counter->pushed[region][p]++)/"
 mutant "bulk flags not waited for" part.h test_interpret "$arrived s/arrived = arrived && spins < r->spins;//"
 mutant "only one slot" part.h test_interpret "$arrived s/slot = taken % STAGING_SLOTS;/slot = 0;/"
 mutant "credit given twice" part.h test_interpret "s/\+\+r->counter->taken\[region\]\[p\]/(r->counter->taken[region][p] += 2)/"
@@ -211,6 +221,26 @@ mutant "reaching: left before the others" reach.h test_reach "s/if \(!warp_all\(
 mutant "reaching: chunks kept" reach.h test_reach "s/^( *)reach_taken\(r, 1\);/\1;/"
 mutant "reaching: told while others reach" update.h test_reach "s/reach_keeps\(w, t, abort/0 \&\& reach_keeps(w, t, abort/"
 mutant "reaching: told at the next turn while others reach" task_run.h test_reach "s/if \(reach_keeps.*/if (0)/"
+
+# ---- ranks on other nodes (what else the proxy does is for tests/gpu_hip/test_proxy.c)
+mutant "far: not known" take.h test_nodes "s/c->far = word_load\(&from->far\);/c->far = 0;/"
+mutant "far: usual requests go the short way" fill.h test_nodes "s/ \|\| shared_of\(w\)->rank.far\)/)/"
+mutant "far: another's room" channel.h test_nodes "s/return \(const uint32_t \*\)wire_room\(/return (const uint32_t *)wire_given(/"
+mutant "far: nobody is told of chunks" channel.h test_nodes "s/wire_pushed\(s->rank.peer\[p\], wire/wire_room(s->rank.peer[p], wire/"
+mutant "far: nothing given back" channel.h test_nodes "s/\(uint32_t \*\)wire_given\(/(uint32_t *)wire_room(/"
+mutant "far: no length" channel.h test_nodes "/channel_size/,/^}/ s/^( *)bytes\);/\1 0);/"
+mutant "far: length of the chunk before" part.h test_nodes "s/r->counter->pushed\[region\]\[p\] \+ 1,/r->counter->pushed[region][p],/"
+mutant "far: each piece as long as the first" part.h test_nodes "s/all \? bytes : r->s->view.bytes\[p\]/all ? bytes : r->s->view.bytes[0]/"
+mutant "far: sends without a length" p2p.h test_nodes "s/p2p_pushed\(r, transport, STAGING_REGION_P2P, bytes\);/p2p_pushed(r, transport, STAGING_REGION_P2P, 8);/"
+mutant "far: channels share a number" wire.h test_nodes "s/region \* STAGING_LANES \+ lane : WIRE/lane : WIRE/"
+mutant "proxy: chunks carried again" wires.c test_nodes "s/\+\+end->pushed\[channel\]\)/end->pushed[channel] + 1)/"
+mutant "proxy: looks for arrivals once" wires.c test_nodes "s/wires->looked \&\& arrivals == wires->arrivals/wires->looked/"
+mutant "proxy: only one slot" wires.c test_nodes "s/slot = \(entry->number - 1\) % STAGING_SLOTS/slot = 0/"
+mutant "proxy: packets with the number before" wires.c test_nodes "s/\[slot\], entry->number, from/[slot], entry->number - 1, from/"
+mutant "proxy: no credit" wires.c test_nodes "s/room\[c\], entry->number,/room[c], 0,/"
+mutant "proxy: what fits the line looked for elsewhere" wires.c test_nodes "s/bytes <= WIRE_LINE_BYTES \? line->data :/0 ? line->data :/"
+mutant "proxy: no credit for batches" wires.c test_nodes "s/>= WIRE_BATCHES \/ 2/>= 1u << 30/"
+mutant "proxy: one batch at a look, and the rest forgotten" wires.c test_nodes "s/while \(end->pushed\[channel\] != pushed \&\& batch/for (; end->pushed[channel] != pushed; end->pushed[channel] = pushed) if (batch/"
 
 # ---- kernels that end
 mutant "counters not written back" worker.h test_order "$save s/counter_flush_all\(w\);//"

@@ -32,7 +32,8 @@
 #define BLOCKS_MAX 64u
 
 struct fake fake;
-static uint64_t clock_ns = 1000000000u;
+static _Atomic uint64_t clock_ns = 1000000000u; /* the proxy reads it, too */
+static pthread_t control;                       /* the test's thread */
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
@@ -40,13 +41,16 @@ int __real_nanosleep(const struct timespec *time, struct timespec *rest);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *rest);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret) {
+        const uint64_t now_ns = clock_ns;
+
         (void)clock;
-        *ret = (struct timespec){.tv_sec = (time_t)(clock_ns / 1000000000u), .tv_nsec = (long)(clock_ns % 1000000000u)};
+        *ret = (struct timespec){.tv_sec = (time_t)(now_ns / 1000000000u), .tv_nsec = (long)(now_ns % 1000000000u)};
         return 0;
 }
 
 int __wrap_nanosleep(const struct timespec *time, struct timespec *rest) {
-        clock_ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
+        if (pthread_equal(pthread_self(), control))
+                clock_ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
         return __real_nanosleep(time, rest);
 }
 
@@ -133,6 +137,9 @@ hipError_t hipFree(void *address) {
 
 hipError_t hipHostMalloc(void **address, size_t bytes, unsigned int flags) {
         (void)flags;
+        must_be_parked();
+        if (fake.refuse_host)
+                return hipErrorOutOfMemory;
         *address = allocate(bytes, false);
         return hipSuccess;
 }
@@ -565,6 +572,7 @@ int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arg
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 void fake_reset(void) {
         fake = (struct fake){.n_devices = 1, .free_bytes = (size_t)1 << 30};
+        control = pthread_self();
 }
 
 void fake_reap(void) {

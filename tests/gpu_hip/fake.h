@@ -15,6 +15,7 @@ struct fake {
         int n_devices;                 /* < 0: no driver */
         size_t free_bytes;             /* of GPU memory */
         size_t refuse_above;           /* larger allocations fail; 0: none does */
+        bool refuse_host;              /* pinned memory cannot be had */
         bool lost;                     /* the context is */
         _Atomic bool deaf;             /* workers do not acknowledge */
         _Atomic bool not_begun;        /* the first block is there, the others wait for room */

@@ -1,0 +1,378 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Virtual nodes: several daemons on this machine, each with a part of the GPUs, which talk over TCP on the loopback only.
+
+    nodes.py --binaries DIR --out DIR [--layouts 2x1,2x2,2x4,4x2] [--delays 0,0.1,0.5,1,5] [--time SECONDS]
+    nodes.py --host ...           the same with emulated GPUs, as far as it goes: needs no GPU and no torch
+
+For each layout (daemons x GPUs of each), in this order:
+
+    correctness   every operation over all nodes, odd sizes, every type, exact; with GPUs also in graphs
+    latency       all_reduce of 128 KiB to 2 MiB
+    nccl          the same by NCCL through torch, which is told that the GPUs are on as many hosts (NCCL_HOSTID) and finds
+                  sockets on the loopback between them. Twice: GPUs of one virtual node talk as they like; and everything
+                  goes through sockets (NCCL_P2P_DISABLE, NCCL_SHM_DISABLE)
+    delay         latency of ours for each of the delays, in milliseconds, which tc puts on the loopback interface (netem).
+                  It is on everything that goes there, so a round trip has it twice. Where tc may not do that, this is left
+                  out, and the table says so
+
+What does not fit this machine, or the time, is left out and named. Writes nodes.json and nodes.md into the folder of
+results, everything's output into its folder logs. Exit status: 0 if all that was done is as it should be, 1 if not, 2 for a
+wrong command line. NVLink multicast is not used, by any library; GPU settings are not touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any
+
+sys.dont_write_bytecode = True
+
+import report
+from node import Finished, Node, tail
+from steps import OPS, REDUCING
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+MIN, MAX = "128K", "2M"
+READY_S = 60.0
+COMMAND_S = 90.0
+MODES = {
+    "nccl": {},
+    "nccl, sockets only": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
+}
+
+
+def layout_of(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([2-8])x([1-8])", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text}: a layout is DAEMONSxGPUS, as 2x4, with 2 to 8 daemons of 1 to 8 GPUs")
+    return int(found[1]), int(found[2])
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binaries", type=pathlib.Path, default=TREE / "build" / "release", help="default: build/release")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for results and logs")
+    parser.add_argument("--host", action="store_true", help="emulated GPUs")
+    parser.add_argument("--layouts", default="2x1,2x2,2x4,4x2", help="default %(default)s")
+    parser.add_argument("--delays", default="0,0.1,0.5,1,5", help="milliseconds (default %(default)s)")
+    parser.add_argument("--policy", default="latency", help="of the resident kernels (default %(default)s)")
+    parser.add_argument("--only", default="correctness,latency,nccl,delay", help="steps (default: all)")
+    parser.add_argument("--time", type=float, default=540, help="seconds for all (default %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it works")
+    options = parser.parse_args()
+    options.binaries, options.out = options.binaries.resolve(), options.out.resolve()
+    options.backend = "host" if options.host else "hip"
+    try:
+        options.layouts = [layout_of(text) for text in options.layouts.split(",")]
+        options.delays = [float(text) for text in options.delays.split(",")]
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        parser.error(str(error))
+    options.only = options.only.split(",")
+    wrong = [step for step in options.only if step not in STEPS]
+    if wrong:
+        parser.error(f"no such step: {', '.join(wrong)}; there are {', '.join(STEPS)}")
+    programs = ("railmuxd", "railmux-executor", "railmux-perf", "railmuxctl")
+    missing = [p for p in programs if not (options.binaries / "bin" / p).exists()]
+    if missing:
+        parser.error(f"{options.binaries}/bin has no {', '.join(missing)}")
+    return options
+
+
+# ---- the daemons ------------------------------------------------------------------------------------------------------
+class Cluster:
+    """Daemons of one layout; `node` owns all processes of the run and ends what is left."""
+
+    def __init__(self, node: Node, options: argparse.Namespace, daemons: int, gpus: int) -> None:
+        self.node = node
+        self.options = options
+        self.daemons, self.gpus = daemons, gpus
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.name = f"{daemons}x{gpus}"
+
+    def socket(self, i: int) -> pathlib.Path:
+        return self.node.run_folder / f"n{i}.sock"
+
+    def control(self, i: int) -> pathlib.Path:
+        return self.node.run_folder / f"n{i}.control.sock"
+
+    def log(self, i: int) -> pathlib.Path:
+        return self.node.logs / f"railmuxd-{self.name}-{i}.log"
+
+    @property
+    def sockets(self) -> str:
+        return ",".join(str(self.socket(i)) for i in range(self.daemons))
+
+    def argv(self, i: int) -> list[str]:
+        config = self.node.run_folder / "nodes.yaml"
+        config.write_text(f"gpu:\n  policy: {self.options.policy}\n")
+        words = [str(self.node.bin / "railmuxd"), "--gpu", f"{self.options.backend}:{self.gpus}"]
+        words += ["--socket", str(self.socket(i)), "--control", str(self.control(i))]
+        words += ["--listen", f"127.0.10.{i + 1}:0"]
+        words += ["--rail", f"rail0=127.0.10.{i + 1}", "--rail", f"rail1=127.0.11.{i + 1}"]
+        return words + ([] if self.options.host else ["--config", str(config)])
+
+    def start(self) -> None:
+        """RuntimeError, with what the daemon said."""
+        for i in range(self.daemons):
+            env = {"RAILMUX_EXECUTOR": str(self.node.bin / "railmux-executor")}
+            if not self.options.host:
+                env["CUDA_VISIBLE_DEVICES"] = ",".join(str(i * self.gpus + k) for k in range(self.gpus))
+            with self.log(i).open("wb") as file:
+                self.processes.append(
+                    subprocess.Popen(
+                        self.argv(i),
+                        stdin=subprocess.DEVNULL,
+                        stdout=file,
+                        stderr=subprocess.STDOUT,
+                        env=self.node.our_env(env),
+                        start_new_session=True,
+                    )
+                )
+        end = min(time.monotonic() + READY_S, self.node.deadline)
+        for i in range(self.daemons):
+            while not self.ready(i):
+                if self.processes[i].poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"daemon {i} of {self.name} is not ready:\n{tail(self.log(i))}")
+                time.sleep(0.05)
+
+    def ctl(self, i: int, command: str) -> Any:
+        argv = [str(self.node.bin / "railmuxctl"), "--control", str(self.control(i)), "--json", command]
+        try:
+            answer = subprocess.run(argv, env=self.node.our_env(), capture_output=True, timeout=5, check=False)
+            return json.loads(answer.stdout)
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            return None
+
+    def ready(self, i: int) -> bool:
+        status = (self.ctl(i, "status") or {}).get("status")
+        if not status or status["state"] != "running":
+            return False
+        return sum(max(e["gpus"], 1) for e in status["executors"] if e["state"] == "ready") >= self.gpus
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+        self.node.end_strays()
+
+    def perf(self, name: str, arguments: list[str], timeout_s: float = COMMAND_S) -> Finished:
+        words = [*arguments, "--ranks", str(self.daemons * self.gpus), "--socket", self.sockets]
+        finished = self.node.perf(f"{self.name}-{name}", words, timeout_s)
+        if finished.status not in (0, 1):
+            finished.output += "".join(f"\n--- daemon {i}\n{tail(self.log(i), 1500)}" for i in range(self.daemons))
+        return finished
+
+
+# ---- delays -------------------------------------------------------------------------------------------------------------
+def delay_set(delay_ms: float) -> str:
+    """Puts it on the loopback, 0: takes away what was put there. What was in the way, "" if nothing."""
+    tc = shutil.which("tc", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
+    if not tc:
+        return "tc is not installed"
+    words = ["replace", "dev", "lo", "root", "netem", "limit", "100000", "delay", f"{delay_ms}ms"]
+    if not delay_ms:
+        words = ["del", "dev", "lo", "root"]
+    done = subprocess.run([tc, "qdisc", *words], capture_output=True, text=True, timeout=10, check=False)
+    return (done.stderr.strip() or f"tc ended with {done.returncode}") if done.returncode else ""
+
+
+# ---- steps ----------------------------------------------------------------------------------------------------------------
+def lines_of(finished: Finished) -> list[dict[str, Any]]:
+    return (finished.document or {}).get("results", [])
+
+
+def latency_arguments(options: argparse.Namespace) -> list[str]:
+    words = ["all_reduce", "-d", "bf16", "--in-place", "0", "-b", MIN, "-e", MAX, "-f", "4" if options.quick else "2"]
+    if options.host:
+        return [*words, "-w", "3", "-n", "10"]
+    return [*words, "-G", "20", "-w", "2", "-n", "5" if options.quick else "40"]
+
+
+def step_correctness(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
+    few = ["-w", "0", "-n", "1", "-c", "1"]
+    commands = []
+    for op in OPS:
+        size = ["-b", "8", "-e", "64K" if options.quick or options.host else "1M", "-f", "64" if options.quick else "16"]
+        commands.append((f"{op}-odd", [op, *few, "-d", "bf16", "--odd", *size]))
+        redops = ["-o", "all"] if op in REDUCING else []
+        if not options.quick:
+            commands.append((f"{op}-types", [op, *few, "-d", "all", *redops, "-b", "200", "-e", "50K", "-f", "250"]))
+        if not options.host:
+            commands.append((f"{op}-graph", [op, *few, "-G", "3", "-d", "bf16", "-b", "64", "-e", "4M", "-f", "64"]))
+    found = [cluster.perf(f"check-{name}", arguments) for name, arguments in commands]
+    wrong = sum(line["wrong"] for finished in found for line in lines_of(finished))
+    return {
+        "commands": [finished.record() for finished in found],
+        "lines": sum(len(lines_of(finished)) for finished in found),
+        "wrong": wrong,
+        "failed": [finished.name for finished in found if not finished.good],
+    }
+
+
+def times_of(lines: list[dict[str, Any]]) -> dict[str, float]:
+    """us by bytes."""
+    return {str(line["bytes"]): line["p50_us"] for line in lines if line["op"] == "all_reduce"}
+
+
+def step_latency(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
+    finished = cluster.perf("latency", latency_arguments(options))
+    wrong = sum(line["wrong"] for line in lines_of(finished))
+    failed = [] if finished.good else [finished.name]
+    return {"commands": [finished.record()], "failed": failed, "wrong": wrong, "us": times_of(lines_of(finished))}
+
+
+def step_nccl(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
+    if options.host:
+        return {"left out": "there are no GPUs"}
+    low, high = report.parse_size(MIN), report.parse_size(MAX)
+    found: dict[str, Any] = {"commands": [], "failed": [], "us": {}, "wrong": 0}
+    for mode, env in MODES.items():
+        arguments = ["--library", "nccl", "--ranks", str(cluster.daemons * cluster.gpus), "--ops", "all_reduce"]
+        arguments += ["--modes", "graph", "--min", str(low), "--max", str(high)]
+        name = f"{cluster.name}-{mode.replace(', ', '-').replace(' ', '-')}"
+        finished = cluster.node.script(
+            name, "nodes_nccl.py", arguments, COMMAND_S, BENCH_NODES=str(cluster.daemons), NCCL_IB_DISABLE="1", **env
+        )
+        found["commands"].append(finished.record())
+        found["us"][mode] = times_of(lines_of(finished))
+        found["wrong"] += sum(line["wrong"] for line in lines_of(finished))
+        if not finished.good:
+            found["failed"].append(finished.name)
+    return found
+
+
+def step_delay(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {"commands": [], "failed": [], "us": {}, "wrong": 0}
+    delayed = False
+    try:
+        for delay in options.delays:
+            problem = delay_set(delay) if delay or delayed else ""
+            if problem:
+                found["left out"] = f"delays on the loopback: {problem}"
+                break
+            delayed = delay > 0
+            finished = cluster.perf(f"delay-{delay}", latency_arguments(options))
+            found["commands"].append(finished.record())
+            found["us"][str(delay)] = times_of(lines_of(finished))
+            found["wrong"] += sum(line["wrong"] for line in lines_of(finished))
+            if not finished.good:
+                found["failed"].append(finished.name)
+    finally:
+        if delayed:
+            delay_set(0)
+    return found
+
+
+STEPS = {"correctness": step_correctness, "latency": step_latency, "nccl": step_nccl, "delay": step_delay}
+
+
+# ---- what was found ---------------------------------------------------------------------------------------------------
+def table(rows: dict[str, dict[str, float]], first: str) -> list[str]:
+    sizes = sorted({int(size) for times in rows.values() for size in times})
+    if not sizes:
+        return ["(nothing was measured)", ""]
+    lines = [f"| {first} | " + " | ".join(report.format_size(size) + "B" for size in sizes) + " |"]
+    lines.append("|---" * (len(sizes) + 1) + "|")
+    for name, times in rows.items():
+        cells = [f"{times[str(size)]:.1f}" if str(size) in times else "" for size in sizes]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def markdown(result: dict[str, Any]) -> str:
+    lines = ["# Virtual nodes over the loopback", "", "Microseconds (p50) of an all_reduce of bf16, out of place.", ""]
+    for name, steps in result["layouts"].items():
+        lines += [f"## {name}", ""]
+        if isinstance(steps, str):
+            lines += [f"Left out: {steps}.", ""]
+            continue
+        for step, found in steps.items():
+            for word in ("left out", "error"):
+                if word in found:
+                    lines += [f"{step}: {word}: {found[word]}", ""]
+            if "commands" in found:
+                bad = f"; failed: {', '.join(found['failed'])}" if found["failed"] else ""
+                lines += [f"{step}: {len(found['commands'])} commands, {found['wrong']} wrong elements{bad}", ""]
+        ours = steps.get("latency", {}).get("us", {})
+        lines += table({"railmux": ours, **steps.get("nccl", {}).get("us", {})}, "library")
+        if "delay" in steps:
+            lines += table({f"{d} ms": us for d, us in steps["delay"]["us"].items()}, "delay, each way")
+    return "\n".join(lines) + "\n"
+
+
+def run_layout(node: Node, options: argparse.Namespace, daemons: int, gpus: int) -> dict[str, Any]:
+    cluster = Cluster(node, options, daemons, gpus)
+    steps: dict[str, Any] = {}
+    try:
+        cluster.start()
+        for name in options.only:
+            if time.monotonic() + 5 > node.deadline:
+                steps[name] = {"left out": "no time"}
+                continue
+            steps[name] = STEPS[name](cluster, options)
+            outcome = "failed" if is_bad(steps[name]) else steps[name].get("left out", "done")
+            print(f"{cluster.name} {name}: {outcome}", flush=True)
+    except RuntimeError as error:
+        steps["start"] = {"error": str(error)}
+        print(f"{cluster.name}: {error}", flush=True)
+    finally:
+        cluster.stop()
+    return steps
+
+
+def is_bad(found: dict[str, Any]) -> bool:
+    return bool(found.get("error") or found.get("failed") or found.get("wrong"))
+
+
+def gpus_here(options: argparse.Namespace) -> int:
+    if options.host:
+        return 64
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
+        return len(listed.strip().splitlines())
+    except (OSError, subprocess.SubprocessError):
+        return 0
+
+
+def main() -> int:
+    options = parse()
+    (options.out / "logs").mkdir(parents=True, exist_ok=True)
+    here = gpus_here(options)
+    node = Node(options.binaries, options.out, options.backend, here, time.monotonic() + options.time)
+    result: dict[str, Any] = {"version": 1, "machine": report.machine([]), "gpus": here, "layouts": {}}
+    try:
+        if not options.host and here:
+            result["mps"] = node.mps_start(False)
+        for daemons, gpus in options.layouts:
+            name = f"{daemons}x{gpus}"
+            if daemons * gpus > here:
+                result["layouts"][name] = f"it needs {daemons * gpus} GPUs, and there are {here}"
+                print(f"{name}: left out: {result['layouts'][name]}")
+                continue
+            result["layouts"][name] = run_layout(node, options, daemons, gpus)
+            (options.out / "nodes.json").write_text(json.dumps(result, indent=1))
+    finally:
+        node.close()
+    (options.out / "nodes.json").write_text(json.dumps(result, indent=1))
+    (options.out / "nodes.md").write_text(markdown(result))
+    found = [step for steps in result["layouts"].values() if isinstance(steps, dict) for step in steps.values()]
+    return 1 if not found or any(is_bad(step) for step in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

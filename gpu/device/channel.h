@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * Where the words and chunks of a channel are: in the staging of the rank that looks at them, or, between nodes, in the
+ * wire to the other rank. The fast paths (quick.h, hot.h, reach.h) know staging only; requests of communicators over
+ * nodes do not go there (take_quick).
+ */
+#include "gpu/device/task.h"
+#include "gpu/device/wire.h"
+
+/* The ranks of other nodes, a bit each. peer[] of such a rank is the wire to it. */
+DEVICE uint64_t channel_far(const struct worker_shared *s) {
+        return s->rank.far;
+}
+
+/* What p has given back of my chunks. */
+DEVICE const uint32_t *channel_room(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
+                                    uint32_t p) {
+        if (s->rank.far >> p & 1)
+                return (const uint32_t *)wire_room(s->rank.peer[p], wire_channel(transport, region, lane));
+        return (const uint32_t *)(s->rank.peer[s->rank.rank] + staging_credit(&s->layout, transport, region, lane)) + p;
+}
+
+/* My chunk to p. */
+DEVICE uint64_t channel_to(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
+                           uint32_t slot, uint32_t p) {
+        if (s->rank.far >> p & 1)
+                return wire_out(s->rank.peer[p], wire_channel(transport, region, lane), slot);
+        return s->rank.peer[p] + staging_chunk(&s->layout, transport, region, lane, slot, s->rank.rank);
+}
+
+/* p's chunk to me. */
+DEVICE uint64_t channel_from(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
+                             uint32_t slot, uint32_t p) {
+        if (s->rank.far >> p & 1)
+                return wire_in(s->rank.peer[p], wire_channel(transport, region, lane), slot);
+        return s->rank.peer[s->rank.rank] + staging_chunk(&s->layout, transport, region, lane, slot, p);
+}
+
+/* Which bulk chunk of p's lies in the slot. */
+DEVICE const uint32_t *channel_come(const struct worker_shared *s, uint32_t region, uint32_t lane, uint32_t slot,
+                                    uint32_t p) {
+        if (s->rank.far >> p & 1)
+                return (const uint32_t *)wire_come(s->rank.peer[p], wire_channel(STAGING_BULK, region, lane), slot);
+        return (const uint32_t *)(s->rank.peer[s->rank.rank] + staging_flag(&s->layout, region, lane, slot)) + p;
+}
+
+/* One thread, after its warp's release where one is due: chunk number `number` to p is there. */
+DEVICE void channel_push(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane, uint32_t p,
+                         uint32_t number) {
+        if (s->rank.far >> p & 1)
+                word_store((uint32_t *)wire_pushed(s->rank.peer[p], wire_channel(transport, region, lane)), number);
+        else if (transport == STAGING_BULK)
+                word_store((uint32_t *)(s->rank.peer[p] +
+                                        staging_flag(&s->layout, region, lane, (number - 1) % STAGING_SLOTS)) +
+                                   s->rank.rank,
+                           number);
+}
+
+/* One thread: `taken` chunks of p's have been given back. */
+DEVICE void channel_give(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane, uint32_t p,
+                         uint32_t taken) {
+        uint32_t *to = s->rank.far >> p & 1
+                               ? (uint32_t *)wire_given(s->rank.peer[p], wire_channel(transport, region, lane))
+                               : (uint32_t *)(s->rank.peer[p] + staging_credit(&s->layout, transport, region, lane)) +
+                                         s->rank.rank;
+
+        word_store(to, taken);
+}
+
+/* One thread, before the release: how long bulk chunk `number` to p, of another node, is. */
+DEVICE void channel_size(const struct worker_shared *s, uint32_t region, uint32_t lane, uint32_t p, uint32_t number,
+                         uint32_t bytes) {
+        word_store((uint32_t *)wire_bytes(s->rank.peer[p], wire_channel(STAGING_BULK, region, lane),
+                                          (number - 1) % STAGING_SLOTS),
+                   bytes);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * Channels between a rank here and one of another node. C and device code.
+ *
+ * To its lanes they are channels like those in staging (staging.h): slots, numbered chunks, credit given back. But what
+ * is pushed into them no GPU takes, and so they do not lie in staging: a wire is a block of host memory, one for each
+ * rank here and rank elsewhere, that the kernel works on from one side and the executor's proxy thread from the other
+ * (gpu/hip/wires.c). Chunks that go out and chunks that come in have places of their own. Each word has one writer:
+ *
+ *   pushed  chunks written into `out` so far. The kernel stores it after a release, also where packets carry a flag of
+ *           their own: the proxy looks at 473 words, not at 60000 packets.
+ *   bytes   of the bulk chunk in each slot of `out`, before `pushed` (of packets those count that have the chunk's
+ *           number)
+ *   given   chunks of `in` that have been taken
+ *   room    chunks of `out` that the other rank has taken
+ *   come    number of the bulk chunk in each slot of `in`, after it (packets have theirs in them)
+ *
+ * The proxy carries chunks to the mirror in the net area (ring/net.h), whose counterpart on the other node the fabric
+ * writes; the proxy there brings them into the wire. Packets travel without their flags.
+ */
+#include "gpu/device/staging.h"
+
+#define WIRE_PACKET_CHANNELS (2u * STAGING_LANES + STAGING_P2P_LANES + 1u)
+#define WIRE_CHANNELS        (WIRE_PACKET_CHANNELS + STAGING_LANES + STAGING_P2P_LANES)
+#define WIRE_WORDS           ((WIRE_CHANNELS + 15u) / 16u * 16u) /* one for each channel, in whole lines */
+#define WIRE_CHUNK           2048u /* a chunk of packets, flags and all, or a bulk chunk */
+#define WIRE_LINE            64u   /* NET_LINE */
+#define WIRE_LINE_BYTES      56u   /* that a line has room for */
+
+#if defined(__cplusplus)
+static_assert(STAGING_BULK_CHUNK <= WIRE_CHUNK && 2 * STAGING_PACKET_CHUNK <= WIRE_CHUNK, "a chunk fits");
+#else
+_Static_assert(STAGING_BULK_CHUNK <= WIRE_CHUNK && 2 * STAGING_PACKET_CHUNK <= WIRE_CHUNK, "a chunk fits");
+#endif
+
+struct wire {
+        /* the kernel's */
+        uint32_t pushed[WIRE_WORDS];
+        uint32_t given[WIRE_WORDS];
+        uint32_t bytes[WIRE_WORDS][STAGING_SLOTS];
+        /* the proxy's */
+        uint32_t room[WIRE_WORDS];
+        uint32_t come[WIRE_WORDS][STAGING_SLOTS];
+        uint32_t pad[1024 - 7 * WIRE_WORDS % 1024]; /* chunks begin with a page */
+
+        unsigned char out[WIRE_CHANNELS][STAGING_SLOTS][WIRE_CHUNK]; /* the kernel's */
+        unsigned char in[WIRE_CHANNELS][STAGING_SLOTS][WIRE_CHUNK];  /* the proxy's */
+};
+
+/*
+ * In the net area, for each ordered pair of ranks: mirror [source * n_ranks + destination]. (Of pairs on one node they
+ * are not touched.) A FIFO of batches: what one look of the source's proxy found, chunks and credits alike. A batch is
+ * a row of entries, each with its data behind it, padded to 8 bytes; it lies in its line if it fits there.
+ */
+#define WIRE_BATCHES     8u     /* a power of two */
+#define WIRE_BATCH_BYTES 65536u /* most in one */
+#define WIRE_CREDIT      0xffffu
+
+struct wire_entry {
+        uint16_t channel;
+        uint16_t bytes;  /* of the chunk's data, without flags. WIRE_CREDIT: it is no chunk */
+        uint32_t number; /* of the chunk; or how many of the other direction's chunks have been taken */
+};
+
+struct wire_mirror {
+        struct wire_line {
+                uint32_t number; /* of the batch */
+                uint32_t bytes;
+                unsigned char data[WIRE_LINE_BYTES];
+        } line[WIRE_BATCHES];
+        uint32_t taken; /* batches that the destination's proxy has done with */
+        uint32_t zero[WIRE_LINE / 4 - 1];
+        unsigned char data[WIRE_BATCHES][WIRE_BATCH_BYTES]; /* what does not fit the line */
+};
+
+/* Of the regions that there are for a transport. */
+STAGING_INLINE uint32_t wire_channel(uint32_t transport, uint32_t region, uint32_t lane) {
+        if (transport == STAGING_BULK)
+                return WIRE_PACKET_CHANNELS + (region ? STAGING_LANES : 0) + lane;
+        return region < STAGING_REGION_CHECK ? region * STAGING_LANES + lane : WIRE_PACKET_CHANNELS - 1;
+}
+
+STAGING_INLINE uint64_t wire_pushed(uint64_t wire, uint32_t channel) {
+        return wire + offsetof(struct wire, pushed) + channel * 4;
+}
+STAGING_INLINE uint64_t wire_given(uint64_t wire, uint32_t channel) {
+        return wire + offsetof(struct wire, given) + channel * 4;
+}
+STAGING_INLINE uint64_t wire_bytes(uint64_t wire, uint32_t channel, uint32_t slot) {
+        return wire + offsetof(struct wire, bytes) + (channel * STAGING_SLOTS + slot) * 4;
+}
+STAGING_INLINE uint64_t wire_room(uint64_t wire, uint32_t channel) {
+        return wire + offsetof(struct wire, room) + channel * 4;
+}
+STAGING_INLINE uint64_t wire_come(uint64_t wire, uint32_t channel, uint32_t slot) {
+        return wire + offsetof(struct wire, come) + (channel * STAGING_SLOTS + slot) * 4;
+}
+STAGING_INLINE uint64_t wire_out(uint64_t wire, uint32_t channel, uint32_t slot) {
+        return wire + offsetof(struct wire, out) + (channel * STAGING_SLOTS + slot) * WIRE_CHUNK;
+}
+STAGING_INLINE uint64_t wire_in(uint64_t wire, uint32_t channel, uint32_t slot) {
+        return wire + offsetof(struct wire, in) + (channel * STAGING_SLOTS + slot) * WIRE_CHUNK;
+}

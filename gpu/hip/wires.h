@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * The wires (gpu/device/wire.h) of one communicator's ranks on this GPU, as the proxy sees them. No GPU runtime. One
+ * thread at a time: the control thread makes them, the proxy's works on them (proxy.h).
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/device/wire.h"
+#include "gpu/plane.h"
+
+/* One wire: between a rank here and one elsewhere. How far things have been carried, by channel and in batches. */
+struct wire_end {
+        struct wire *wire; /* not owned */
+        uint64_t device;   /* the same for the kernel; not used here */
+        uint32_t rank, peer;
+        bool broken;                    /* what came is nothing that a proxy sends: nothing more is taken */
+        uint32_t sent, taken, credited; /* batches handed to the fabric, taken from it, and credit given for these */
+        _Alignas(8) uint32_t pushed[WIRE_WORDS]; /* chunks handed to the fabric */
+        _Alignas(8) uint32_t given[WIRE_WORDS];  /* credit handed to the fabric */
+        uint32_t come[WIRE_WORDS];               /* chunks brought to the kernel */
+};
+
+struct wires {
+        struct net_area *area; /* not owned */
+        struct wire_mirror *mirror;
+        int doorbell_fd; /* not owned */
+        uint32_t n_ranks;
+        uint32_t arrivals; /* the area's, when its mirrors were looked at */
+        bool looked;       /* they have been */
+        uint32_t n_ends;
+        struct wire_end end[]; /* rank, peer and wires are for the caller to fill in: zeroed memory */
+};
+
+/* Room for so many ends. -EINVAL, with a sentence (PLANE_TEXT bytes): the area is not one for so many ranks. */
+int wires_new(const struct plane_net *net, uint32_t n_ranks, uint32_t n_ends, struct wires **ret_wires, char *error);
+/* NULL is allowed; returns NULL. */
+struct wires *wires_free(struct wires *wires);
+/* The end of a rank here towards a peer; NULL: there is none. */
+struct wire_end *wires_end(struct wires *wires, uint32_t rank, uint32_t peer);
+/* Carries what there is, both ways, and wakes the fabric if it sleeps. Bounded. False: nothing moved. */
+bool wires_step(struct wires *wires);
