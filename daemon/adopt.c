@@ -28,6 +28,7 @@
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "railmux/railmux.h"
 #include "ring/marks.h"
 #include "ring/ring.h"
 #include "util/log.h"
@@ -83,12 +84,16 @@ static bool adopt_peer_gone(int fd) {
 
 static void adopt_session(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
         struct state_session *from = &state_at(manager->state, slot)->session;
-        struct tenant_identity identity = {
-                .listener = "client", .uid = from->uid, .gid = from->gid, .pid = (pid_t)from->pid};
+        struct tenant_identity identity = {.listener = "client",
+                                           .kept = from->tenant,
+                                           .uid = from->uid,
+                                           .gid = from->gid,
+                                           .pid = (pid_t)from->pid};
         struct adopt_fd taken = adopt_take(manager, "s%" PRIu64, from->session);
         struct session *session;
 
         from->name[sizeof(from->name) - 1] = 0;
+        from->tenant[sizeof(from->tenant) - 1] = 0;
         if (taken.fd < 0 || from->session == 0 || manager_session(manager, from->session)) {
                 adopt_discard(&taken);
                 adopt_drop(manager, slot, summary);
@@ -378,6 +383,8 @@ static void adopt_comms(struct manager *manager, struct adopt_summary *summary) 
         comm->state = adopt_comm_complete(manager, comm) ? COMM_READY : COMM_JOINING;
         HASH_ITER(hh, manager->comms, comm, tmp) {
                 if (comm->state == COMM_READY && adopt_comm_ranks(manager, comm)) {
+                        if (comm->code == RMX_E_LOST && !manager->on_device)
+                                comm_forsake(comm);
                         summary->comms++;
                         continue;
                 }

@@ -11,9 +11,12 @@
  */
 #include "daemon/cluster.h"
 
+#include "daemon/comm_heard.h"
 #include "daemon/comm_id.h"
-#include "daemon/comm_remote.h"
+#include "daemon/comm_remote_id.h"
 #include "daemon/comm_root.h"
+#include "daemon/comm_split_far.h"
+#include "daemon/comm_split_root.h"
 #include "daemon/manager.h"
 #include "daemon/rails.h"
 #include "daemon/state.h"
@@ -118,7 +121,7 @@ static void cluster_hear_rails(struct cluster *cluster, struct peer *peer, const
                 return;
         }
         node->reached = true;
-        comm_remote_reached(cluster, peer);
+        comm_heard_reached(cluster, peer);
 }
 
 /* ---- what peers say ---------------------------------------------------------------------------------------------- */
@@ -136,22 +139,46 @@ static void cluster_message(struct cluster *cluster, struct peer *peer, const Ra
                 break;
         case RAILMUX__PEER__MESSAGE__BODY_JOIN_FAILED: /* from the root, or to it */
                 if (!comm_root_failed(cluster, peer, message->join_failed))
-                        comm_remote_join_failed(cluster, peer, message->join_failed);
+                        comm_heard_join_failed(cluster, peer, message->join_failed);
                 break;
         case RAILMUX__PEER__MESSAGE__BODY_ASSIGN:
-                comm_remote_assign(cluster, peer, message->assign);
+                comm_heard_assign(cluster, peer, message->assign);
                 break;
         case RAILMUX__PEER__MESSAGE__BODY_GO:
-                comm_remote_go(cluster, peer, message->go);
+                comm_heard_go(cluster, peer, message->go);
                 break;
         case RAILMUX__PEER__MESSAGE__BODY_FAILED:
-                comm_remote_hear_failed(cluster, peer, message->failed);
+                comm_heard_failed(cluster, peer, message->failed);
                 break;
         case RAILMUX__PEER__MESSAGE__BODY_LEFT:
-                comm_remote_hear_left(cluster, peer, message->left);
+                comm_heard_left(cluster, peer, message->left);
                 break;
         case RAILMUX__PEER__MESSAGE__BODY_ENDED:
-                comm_remote_hear_ended(cluster, peer, message->ended);
+                comm_heard_ended(cluster, peer, message->ended);
+                break;
+        case RAILMUX__PEER__MESSAGE__BODY_SPLIT_JOIN:
+                comm_split_root_join(cluster, peer, message->split_join);
+                break;
+        case RAILMUX__PEER__MESSAGE__BODY_SPLIT_READY:
+                comm_split_root_ready(cluster, peer, message->split_ready);
+                break;
+        case RAILMUX__PEER__MESSAGE__BODY_SPLIT_FORM:
+                comm_split_far_form(cluster, peer, message->split_form);
+                break;
+        case RAILMUX__PEER__MESSAGE__BODY_SPLIT_GO:
+                comm_split_far_go(cluster, peer, message->split_go);
+                break;
+        case RAILMUX__PEER__MESSAGE__BODY_SPLIT_FAILED:
+                if (message->split_failed->verdict)
+                        comm_split_far_failed(cluster, peer, message->split_failed);
+                else
+                        comm_split_root_failed(cluster, peer, message->split_failed);
+                break;
+        case RAILMUX__PEER__MESSAGE__BODY_ID_ASK:
+                comm_remote_id_asked(cluster, peer, message->id_ask);
+                break;
+        case RAILMUX__PEER__MESSAGE__BODY_ID_TOLD:
+                comm_remote_id_told(cluster, peer, message->id_told);
                 break;
         default:
                 log_warning("peer %s: message %d is not known here", peer ? peer_address(peer) : "itself",
@@ -212,21 +239,21 @@ static void cluster_on_lost(struct peer *peer, const char *text, void *data) {
                 free(node);
         }
         comm_root_lost(cluster, peer, text);
-        comm_remote_lost(cluster, peer, text, true);
+        comm_heard_lost(cluster, peer, text, true);
 }
 
 static void cluster_on_failed(struct peer *peer, const char *text, void *data) {
         struct cluster *cluster = data;
 
         comm_root_lost(cluster, peer, text);
-        comm_remote_lost(cluster, peer, text, false);
+        comm_heard_lost(cluster, peer, text, false);
 }
 
 static void cluster_on_merged(struct peer *peer, struct peer *into, void *data) {
         struct cluster *cluster = data;
 
         comm_root_merged(cluster, peer, into);
-        comm_remote_merged(cluster, peer, into);
+        comm_heard_merged(cluster, peer, into);
 }
 
 /* ---- what the fabric says ---------------------------------------------------------------------------------------- */
@@ -259,7 +286,7 @@ static void cluster_on_unreachable(void *data, const struct fabric_node *id, con
 
         log_error("no rail reaches %s: %s", cluster_name(cluster, id), why);
         if (peer)
-                comm_remote_lost(cluster, peer, why, false);
+                comm_heard_lost(cluster, peer, why, false);
 }
 
 static void cluster_on_violation(void *data, const struct fabric_node *id, uint64_t key, const char *text) {
@@ -302,7 +329,11 @@ static int cluster_add_rails(struct cluster *cluster, char error[CLUSTER_TEXT_MA
         }
         for (uint32_t i = 0; i < n && !r; i++) {
                 struct fabric_rail_options options = {.name = specs[i].name,
-                                                      .kind = "tcp",
+                                                      .kind = specs[i].verbs ? "verbs" : "tcp",
+                                                      .hca = specs[i].hca[0] ? specs[i].hca : NULL,
+                                                      .timeout = specs[i].timeout,
+                                                      .retries = specs[i].retries,
+                                                      .udp_port = specs[i].udp_port,
                                                       .address = specs[i].address,
                                                       .port = specs[i].port,
                                                       .device = specs[i].device[0] ? specs[i].device : NULL,
@@ -342,6 +373,7 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
         struct fabric_options fabric = {
                 .cluster = config->cluster,
                 .allow_plain = config->peer_plain != 0,
+                .stripe_bytes = config->stripe_bytes ? (uint32_t)config->stripe_bytes : UINT32_MAX,
                 .times = {.heartbeat = config->peer_heartbeat_ms, .deadline = config->peer_lost_ms},
                 .callbacks = {.route = cluster_on_route,
                               .unreachable = cluster_on_unreachable,

@@ -20,7 +20,9 @@
 #include "daemon/comm_device.h"
 #include "daemon/comm_join.h"
 #include "daemon/comm_remote.h"
+#include "daemon/comm_remote_id.h"
 #include "daemon/comm_split.h"
+#include "daemon/comm_split_root.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
 #include "daemon/manager.h"
@@ -96,6 +98,9 @@ static void comm_member_unlink(struct comm_member *member) {
                 return;
         call_drop(&member->calls, NULL);
         call_drop(&member->abort_calls, NULL);
+        comm_split_forget(member);
+        if (member->comm->remote)
+                comm_remote_id_drop(member);
         DL_DELETE(session->members, member);
         session->n_members--;
         member->session = NULL;
@@ -110,12 +115,9 @@ struct comm *comm_free(struct comm *comm) {
         if (!comm)
                 return NULL;
         manager = comm->manager;
-        while (comm->splits) {
-                if (manager->stopping)
-                        comm_split_free(comm->splits);
-                else
-                        comm_split_fail(comm->splits, RMX_E_PEER_LOST, "the parent communicator has ended");
-        }
+        while (manager->stopping && comm->splits)
+                comm_split_free(comm->splits);
+        comm_split_end_all(comm, RMX_E_PEER_LOST, "the parent communicator has ended");
         if (!manager->stopping) {
                 DL_FOREACH(manager->links, link) {
                         if (comm->attachment.sent & executor_link_mask(link))
@@ -265,6 +267,15 @@ static uint32_t comm_choose(struct comm *comm) {
         return kept->n;
 }
 
+void comm_forsake(struct comm *comm) {
+        uint32_t n = comm_choose(comm);
+
+        comm->forsaken = true;
+        if (n) /* no memory: an executor that does not know it refuses its requests */
+                comm->n_choices = n;
+        plan_geometry_choose(comm->n_ranks, &comm->geometry);
+}
+
 int comm_attach(struct comm *comm, char *text, size_t text_size) {
         int r;
 
@@ -401,8 +412,9 @@ void comm_member_leave(struct comm_member *member, uint32_t last_sequence) {
         member->leaving = true;
         member->last_sequence = last_sequence;
         record_leave(member);
-        while (comm->splits)
-                comm_split_fail(comm->splits, RMX_E_PEER_LOST, "a rank has left the parent communicator");
+        comm_split_leave(member);
+        if (comm->remote)
+                comm_split_root_left(member);
         DL_FOREACH(comm->manager->links, link) {
                 if (comm_needed(comm) & executor_link_mask(link))
                         executor_op_push(link, EXECUTOR_OP_RANK_LEAVE, comm->number, member->rank);
@@ -446,8 +458,7 @@ void comm_member_lost(struct comm_member *member) {
                                member->rank, (int)member->pid);
                 return;
         }
-        while (comm->splits)
-                comm_split_fail(comm->splits, RMX_E_PEER_LOST, "a rank of the parent communicator has ended");
+        comm_split_fail_all(comm, RMX_E_PEER_LOST, "a rank of the parent communicator has ended");
         if (member->leaving) {
                 member->left = true;
         } else {

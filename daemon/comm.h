@@ -122,7 +122,8 @@ struct comm {
         /* links */
         struct comm_split *split;   /* not complete yet: the split that makes this comm */
         struct comm_split *splits;  /* utlist: splits of this comm that are not complete */
-        struct comm_remote *remote; /* NULL: all ranks are on this node */
+        struct comm_remote *remote; /* NULL: all ranks are on this node, or: */
+        bool forsaken;              /* it was over several ones, and lost with a predecessor of this daemon */
         int marks_fd;
         struct attachment attachment;
 
@@ -215,6 +216,9 @@ uint32_t comm_member_code(const struct comm_member *member);
 void comm_set_epoch(struct comm *comm, uint32_t epoch);
 /* Adoption: puts a rank of the state into its place, with its charges. COMM_E_LIMIT. */
 int comm_member_adopt(struct comm *comm, uint32_t rank, struct session *session);
+/* One over several nodes, which is lost: its executor is to answer its ranks with that, and makes plans for one node.
+ */
+void comm_forsake(struct comm *comm);
 /* Frees the comm if no rank is left in it. */
 struct comm *comm_settle(struct comm *comm);
 /* "joining", "ready", "failed", "leaving". */

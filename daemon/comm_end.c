@@ -13,6 +13,7 @@
 #include "daemon/comm_device.h"
 #include "daemon/comm_remote.h"
 #include "daemon/comm_split.h"
+#include "daemon/comm_split_root.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
 #include "daemon/handover.h"
@@ -143,6 +144,7 @@ void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *messa
                 comm_tell(comm, true);
         if (comm->remote)
                 comm_remote_failed(comm);
-        while (comm->splits) /* the ranks that have not joined yet never will */
-                comm_split_fail(comm->splits, code, "the parent communicator has failed");
+        comm_split_end_all(comm, code, "the parent communicator has failed"); /* who has not joined yet never will */
+        if (comm->remote)
+                comm_split_root_free(comm);
 }

@@ -15,6 +15,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -66,20 +67,32 @@ int comm_id_create(const struct comm_id_maker *maker, const char *tenant, uint8_
         return comm_id_seal(maker, tenant, id, ret_id);
 }
 
-int comm_id_derive(const struct comm_id_maker *maker, const char *tenant, uint64_t comm, uint64_t number,
-                   uint8_t ret_id[COMM_ID_BYTES]) {
+/* purpose: the numbers of the one kind are not those of the other. */
+static int comm_id_make(const struct comm_id_maker *maker, const char *tenant, const char *purpose, uint64_t comm,
+                        uint64_t number, uint8_t ret_id[COMM_ID_BYTES]) {
         uint8_t id[COMM_ID_BYTES] = {0};
         struct {
                 char purpose[16];
                 uint64_t comm, number;
-        } text = {"derived comm id", comm, number};
+        } text = {"", comm, number};
         unsigned int size = 0;
 
+        snprintf(text.purpose, sizeof(text.purpose), "%s", purpose);
         if (!HMAC(EVP_sha256(), maker->key, COMM_ID_KEY_BYTES, (const uint8_t *)&text, sizeof(text), id + COMM_ID_NONCE,
                   &size) ||
             size != COMM_ID_NONCE_BYTES)
                 return -EIO;
         return comm_id_seal(maker, tenant, id, ret_id);
+}
+
+int comm_id_derive(const struct comm_id_maker *maker, const char *tenant, uint64_t comm, uint64_t number,
+                   uint8_t ret_id[COMM_ID_BYTES]) {
+        return comm_id_make(maker, tenant, "derived comm id", comm, number, ret_id);
+}
+
+int comm_id_derive_shared(const struct comm_id_maker *maker, const char *tenant, uint64_t key, uint64_t number,
+                          uint8_t ret_id[COMM_ID_BYTES]) {
+        return comm_id_make(maker, tenant, "shared comm id", key, number, ret_id);
 }
 
 bool comm_id_of(const uint8_t id[COMM_ID_BYTES], const uint8_t node[COMM_ID_NODE_BYTES]) {

@@ -29,6 +29,9 @@ int comm_id_create(const struct comm_id_maker *maker, const char *tenant, uint8_
 /* The id of a communicator's `number`: always the same one. 0 or -errno. */
 int comm_id_derive(const struct comm_id_maker *maker, const char *tenant, uint64_t comm, uint64_t number,
                    uint8_t ret_id[COMM_ID_BYTES]);
+/* The same for a communicator over several nodes, which know it by its key. */
+int comm_id_derive_shared(const struct comm_id_maker *maker, const char *tenant, uint64_t key, uint64_t number,
+                          uint8_t ret_id[COMM_ID_BYTES]);
 /* 0, COMM_ID_E_FORGED or -errno. */
 int comm_id_check(const uint8_t key[COMM_ID_KEY_BYTES], const char *tenant, const uint8_t id[COMM_ID_BYTES]);
 /* Does it say that this node made it? */

@@ -91,7 +91,8 @@ static bool tombstone_answer(struct session *session, uint64_t call, const Railm
                 if (memcmp(tombstone->id, body->comm_id.data, COMM_ID_BYTES) == 0)
                         break;
         }
-        if (!tombstone || tombstone->tenant != session->tenant || tombstone->n_ranks != body->n_ranks)
+        /* (With another n_ranks it was meant for that gathering, too; nobody else would come to another.) */
+        if (!tombstone || tombstone->tenant != session->tenant)
                 return false;
         if (tombstone->told & bit) { /* it knows, and tries again */
                 tombstone_drop(manager, tombstone);
@@ -99,8 +100,8 @@ static bool tombstone_answer(struct session *session, uint64_t call, const Railm
         }
         tombstone->told |= bit;
         session_send_failure(session, call, tombstone->code, "%s", tombstone->text);
-        all = body->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << body->n_ranks) - 1;
-        if (tombstone->told == all)
+        all = tombstone->n_ranks == 64 ? UINT64_MAX : (UINT64_C(1) << tombstone->n_ranks) - 1;
+        if ((tombstone->told & all) == all)
                 tombstone_drop(manager, tombstone);
         return true;
 }
@@ -191,7 +192,11 @@ static bool comm_join_valid(struct session *session, uint64_t call, const Railmu
                 r = comm_id_check(state_key(manager->state), session->tenant->name, body->comm_id.data);
                 if (!r)
                         return true;
-                if (r > 0)
+                if (r > 0 && !manager->cluster && !comm_id_of(body->comm_id.data, state_node(manager->state)))
+                        session_send_failure(session, call, RMX_E_DENIED,
+                                             "the communicator id was made by another node, and this one does not "
+                                             "listen for others (railmuxd --listen)");
+                else if (r > 0)
                         session_send_failure(session, call, RMX_E_DENIED,
                                              "the communicator id was not made by this node for tenant %s",
                                              session->tenant->name);

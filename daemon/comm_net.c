@@ -52,7 +52,7 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
                                               .n_ranks = comm->n_ranks,
                                               .class = FABRIC_NORMAL,
                                               .tenant = comm_net_tenant(comm->tenant),
-                                              .weight = 1};
+                                              .weight = comm->tenant->weight};
         int r;
 
         /* The staging itself is charged with each rank (comm_member_join). */

@@ -14,8 +14,10 @@
 struct cluster;
 struct comm;
 struct comm_member;
+struct id_wait;
 struct manager;
 struct peer;
+struct split_root;
 
 #define COMM_NODES_MAX 64u
 
@@ -34,9 +36,15 @@ struct comm_remote {
                 struct peer *peer; /* held; NULL: this one */
                 uint8_t id[16];
                 bool ended;
+                bool lost; /* it was, as far as is known; whatever has become of it since */
         } nodes[COMM_NODES_MAX];
         uint8_t node[COMM_NODES_MAX]; /* of each rank */
         struct comm_net net;
+        struct id_wait *id_waits;       /* utlist, see comm_remote_id.c */
+        struct split_root *split_roots; /* utlist: on the first node, see comm_split_root.c; the next three also */
+        uint64_t split_verdicts;        /* which splits were decided on, as comm.splits_done */
+        uint32_t split_code;            /* why the last one of them that failed did */
+        char split_text[160];
 };
 
 /* ---- called where communicators are made and end ------------------------------------------------------------------
@@ -56,24 +64,27 @@ void comm_remote_join_ended(struct comm *comm, uint32_t rank, uint32_t code, con
 /* comm_fail, comm_member_left: the others are told. */
 void comm_remote_failed(struct comm *comm);
 void comm_remote_left(const struct comm_member *member);
+/* Makes `child`, which comes of a split of `parent` and has its ranks, the part of a communicator over several nodes.
+ * ranks: those of the child by their numbers in the parent. 0 or -ENOMEM. */
+int comm_remote_inherit(struct comm *child, const struct comm *parent, const uint32_t *ranks, uint64_t key);
 /* Name of the node that a rank is on, for people. */
 const char *comm_remote_node(const struct comm *comm, uint32_t rank);
 /* No rank of this node is left. True: the others still need what it has sent; comm_settle comes again. */
 bool comm_remote_keeps(struct comm *comm);
 void comm_remote_free(struct comm *comm);
-
-/* ---- called by the cluster ----------------------------------------------------------------------------------------
- */
 /* Another node brings ranks of a communicator whose id was made here. */
 void comm_remote_here(struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]);
-void comm_remote_assign(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Assign *body);
-void comm_remote_go(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Go *body);
-void comm_remote_join_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__JoinFailed *body);
-void comm_remote_hear_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Failed *body);
-void comm_remote_hear_left(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Left *body);
-void comm_remote_hear_ended(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Ended *body);
-/* The fabric reaches the peer from now on. */
-void comm_remote_reached(struct cluster *cluster, const struct peer *peer);
-/* gone: the connection is, not only what it was wanted for. */
-void comm_remote_lost(struct cluster *cluster, const struct peer *peer, const char *text, bool gone);
-void comm_remote_merged(struct cluster *cluster, const struct peer *peer, struct peer *into);
+
+/* ---- for comm_heard.c, comm_split_far.c and the like --------------------------------------------------------------
+ */
+/* NULL: no communicator here has that key. */
+struct comm *comm_remote_of_key(const struct cluster *cluster, uint64_t key);
+/* Which of the nodes a peer (NULL: this one) is; n_nodes if it is none of them. */
+uint32_t comm_remote_index(const struct comm_remote *remote, const struct peer *peer);
+/* What another daemon says goes to executors and into the state, where only what is known has a place. */
+uint32_t comm_remote_code(uint32_t code);
+/* To all other nodes. One that cannot be told is not heard any more either. */
+void comm_remote_tell(struct comm_remote *remote, const Railmux__Peer__Message *message);
+/* The same: it has failed here. lost: the node that was lost, -1: none. */
+void comm_remote_tell_failed(struct comm *comm, uint32_t code, int32_t rank, const char *text, int32_t lost);
+void comm_remote_release_root(struct comm_remote *remote);

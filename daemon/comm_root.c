@@ -20,16 +20,12 @@
 #include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_join.h"
+#include "daemon/comm_plan.h"
 #include "daemon/comm_remote.h"
 #include "daemon/manager.h"
 #include "daemon/session_dispatch.h"
 #include "daemon/state.h"
-#include "plan/constants.h"
-#include "plan/cost.h"
-#include "plan/nodes.h"
-#include "plan/rails.h"
 #include "railmux/railmux.h"
-#include "ring/ring.h"
 #include "util/log.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -70,8 +66,8 @@ struct gathering {
         } nodes[COMM_RANKS_MAX];
         struct {
                 uint8_t node[PEER_NODE_BYTES];
-                uint64_t attempt;
-        } told[COMM_RANKS_MAX]; /* FAILED: the parts that have heard of it */
+                uint64_t boot, attempt;
+        } told[COMM_RANKS_MAX]; /* the parts that have heard that it, or one before it with this id, has FAILED */
         uint32_t n_told;
 };
 
@@ -119,24 +115,39 @@ static const uint8_t *root_node_id(const struct cluster *cluster, const struct p
         return peer ? peer_node_id(peer) : peers_node(cluster->peers);
 }
 
-/* Of what was told it: the number of the node's part; NULL: nothing. */
-static uint64_t *gathering_told(struct gathering *gathering, const struct peer *peer) {
-        for (uint32_t i = 0; i < gathering->n_told; i++)
-                if (memcmp(gathering->told[i].node, root_node_id(gathering->cluster, peer), PEER_NODE_BYTES) == 0)
-                        return &gathering->told[i].attempt;
-        return NULL;
+static uint64_t root_boot(const struct cluster *cluster, const struct peer *peer) {
+        return peer ? peer_boot(peer) : peers_boot(cluster->peers);
+}
+
+/* Its place in what was told; n_told: it has none. */
+static uint32_t gathering_told_place(const struct gathering *gathering, const struct peer *peer) {
+        uint32_t i = 0;
+
+        while (i < gathering->n_told &&
+               memcmp(gathering->told[i].node, root_node_id(gathering->cluster, peer), PEER_NODE_BYTES) != 0)
+                i++;
+        return i;
+}
+
+/* Of what was told it: the number of the node's part; NULL: nothing. A daemon that was started anew knows nothing. */
+static const uint64_t *gathering_told(const struct gathering *gathering, const struct peer *peer) {
+        uint32_t i = gathering_told_place(gathering, peer);
+
+        return i < gathering->n_told && gathering->told[i].boot == root_boot(gathering->cluster, peer)
+                       ? &gathering->told[i].attempt
+                       : NULL;
 }
 
 static void gathering_note_told(struct gathering *gathering, const struct peer *peer, uint64_t attempt) {
-        uint64_t *told = gathering_told(gathering, peer);
+        uint32_t i = gathering_told_place(gathering, peer);
 
-        if (told) {
-                *told = attempt;
-        } else if (gathering->n_told < COMM_RANKS_MAX) { /* more nodes than it can have: they are told each time */
-                memcpy(gathering->told[gathering->n_told].node, root_node_id(gathering->cluster, peer),
-                       PEER_NODE_BYTES);
-                gathering->told[gathering->n_told++].attempt = attempt;
-        }
+        if (i == COMM_RANKS_MAX)
+                return; /* more nodes than it can have: they are told each time */
+        if (i == gathering->n_told)
+                gathering->n_told++;
+        memcpy(gathering->told[i].node, root_node_id(gathering->cluster, peer), PEER_NODE_BYTES);
+        gathering->told[i].boot = root_boot(gathering->cluster, peer);
+        gathering->told[i].attempt = attempt;
 }
 
 /* What another daemon says goes on to sessions. */
@@ -203,31 +214,23 @@ static void gathering_fail(struct gathering *gathering, const struct peer *knows
 }
 
 /* ---- all are there ----------------------------------------------------------------------------------------------- */
-static int gathering_plan(const struct gathering *gathering, struct plan_geometry *geometry,
-                          struct plan_choice choices[PLAN_CHOICES_MAX], uint32_t *ret_n) {
-        struct plan_constants constants;
-        uint8_t node[COMM_RANKS_MAX];
-        struct plan_over over = {0};
-        struct plan_nodes nodes;
-        struct plan_net net;
+/* Nodes have come in any order. What follows from their numbers, the bits of a sum say, shall not depend on that: they
+ * are numbered anew, as their first ranks lie. */
+static void gathering_number_nodes(struct gathering *gathering) {
+        const struct gathering before = *gathering;
+        uint8_t number[COMM_RANKS_MAX];
+        uint32_t n = 0;
 
-        for (uint32_t r = 0; r < gathering->n_ranks; r++)
-                node[r] = gathering->ranks[r].node;
-        if (plan_nodes_init(&nodes, gathering->n_ranks, node))
-                return -EINVAL;
-        plan_constants_host(&constants, manager_workers(gathering->cluster->manager));
-        constants_merge(&constants, &gathering->cluster->manager->config->constants);
-        plan_net_host(&net);
-        plan_geometry_choose(gathering->n_ranks, geometry);
-        over.constants = &constants;
-        over.net = &net;
-        over.nodes = &nodes;
-        over.n_ranks = gathering->n_ranks;
-        over.operation = RING_OP_NONE;
-        over.algorithm = PLAN_ALGORITHM_NONE;
-        *ret_n = nodes.n_nodes == 1 ? plan_choose(&constants, gathering->n_ranks, choices)
-                                    : plan_choose_nodes(&over, choices);
-        return *ret_n ? 0 : -ENOMEM;
+        memset(number, 0xff, sizeof(number));
+        for (uint32_t r = 0; r < gathering->n_ranks; r++) {
+                uint8_t node = before.ranks[r].node;
+
+                if (number[node] == 0xff) {
+                        gathering->nodes[n] = before.nodes[node];
+                        number[node] = (uint8_t)n++;
+                }
+                gathering->ranks[r].node = number[node];
+        }
 }
 
 static int gathering_assign(struct gathering *gathering) {
@@ -239,10 +242,14 @@ static int gathering_assign(struct gathering *gathering) {
         struct cluster *cluster = gathering->cluster;
         struct plan_choice choices[PLAN_CHOICES_MAX];
         struct plan_geometry geometry;
+        uint8_t node[COMM_RANKS_MAX];
         uint32_t n_choices;
         int r;
 
-        r = gathering_plan(gathering, &geometry, choices, &n_choices);
+        gathering_number_nodes(gathering);
+        for (uint32_t i = 0; i < gathering->n_ranks; i++)
+                node[i] = gathering->ranks[i].node;
+        r = comm_plan_nodes(cluster->manager, gathering->n_ranks, node, &geometry, choices, &n_choices);
         if (r)
                 return r;
         do
@@ -376,17 +383,26 @@ static struct gathering *gathering_new(struct cluster *cluster, const Railmux__P
         return gathering;
 }
 
+/* It has failed, and those who know try again. Of what others have sent before they were told something may still be on
+ * its way: the new one knows these parts, too. */
+static struct gathering *gathering_again(struct gathering *gathering, const Railmux__Peer__Join *body) {
+        struct cluster *cluster = gathering->cluster;
+        const struct gathering before = *gathering;
+
+        gathering_free(gathering);
+        gathering = gathering_new(cluster, body);
+        if (gathering) {
+                memcpy(gathering->told, before.told, sizeof(gathering->told));
+                gathering->n_told = before.n_told;
+        }
+        return gathering;
+}
+
 /* A gathering that has failed: true if that is the answer to the join. */
 static bool root_join_late(struct cluster *cluster, struct peer *peer, struct gathering *gathering,
                            const Railmux__Peer__Join *body) {
-        const uint64_t *told = gathering_told(gathering, peer);
-
-        if (told && *told == body->attempt)
-                return true; /* they have passed each other on the way */
-        if (told) {
-                gathering_free(gathering); /* it knows, and tries again */
-                return false;
-        }
+        if (gathering_told(gathering, peer))
+                return false; /* it knows, and tries again */
         gathering_note_told(gathering, peer, body->attempt);
         root_tell_failed(cluster, peer, gathering->id, body->attempt, body->rank, gathering->code, gathering->text);
         return true;
@@ -419,6 +435,7 @@ static void root_join_refuse(struct peer *peer, struct gathering *gathering, con
 void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Join *body) {
         struct gathering *gathering;
         const struct comm *here;
+        const uint64_t *told;
         char text[160], others[160];
         uint32_t node;
         int r;
@@ -439,12 +456,15 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
                                        "a node has given its part up and begun another");
                 gathering = gathering_find(cluster, body->comm_id.data);
         }
+        told = gathering ? gathering_told(gathering, peer) : NULL;
+        if (told && *told == body->attempt)
+                return; /* they have passed each other on the way */
         if (!gathering)
                 gathering = root_join_first(cluster, peer, body);
         if (gathering && gathering->state == GATHERING_FAILED) {
                 if (root_join_late(cluster, peer, gathering, body))
                         return;
-                gathering = gathering_new(cluster, body);
+                gathering = gathering_again(gathering, body);
         }
         if (!gathering) {
                 root_tell_failed(cluster, peer, body->comm_id.data, body->attempt, body->rank, RMX_E_NO_MEMORY,

@@ -7,12 +7,17 @@
  * half is a number up to which all are over, the lower half a bitmap of the 32 after it (threads may split one comm at
  * the same time, and the order in which they finish is open). A successor drops child comms whose number is not over; a
  * rank that asks again for one that is over gets the comm it is in.
+ *
+ * Over several nodes each has its part of a split, and the first of them decides: comm_split_far.c.
  */
 #include "daemon/comm_split.h"
 
 #include "daemon/call.h"
 #include "daemon/comm.h"
 #include "daemon/comm_join.h"
+#include "daemon/comm_remote.h"
+#include "daemon/comm_split_far.h"
+#include "daemon/comm_split_private.h"
 #include "daemon/manager.h"
 #include "daemon/record.h"
 #include "daemon/session.h"
@@ -25,26 +30,6 @@
 #include <string.h>
 #include <utlist.h>
 
-#define SPLIT_WINDOW 32u
-
-struct split_place {
-        bool joined, grouped;
-        int32_t colour, key, gpu;
-        char name[SESSION_NAME_MAX];
-        struct session *session;
-        struct comm_member *member; /* in the child, once formed */
-        struct call *calls;
-};
-
-struct comm_split {
-        struct comm_split *next, *prev; /* parent->splits */
-        struct comm *parent;
-        uint32_t number;
-        uint32_t n_joined;
-        struct comm *children;       /* utlist */
-        struct split_place places[]; /* by rank of the parent */
-};
-
 bool comm_split_done(uint64_t word, uint32_t number) {
         uint32_t base = (uint32_t)(word >> 32);
 
@@ -53,7 +38,13 @@ bool comm_split_done(uint64_t word, uint32_t number) {
         return number - base <= SPLIT_WINDOW && (word >> (number - base - 1) & 1) != 0;
 }
 
-static uint64_t comm_split_mark(uint64_t word, uint32_t number) {
+bool comm_split_open(uint64_t word, uint32_t number) {
+        uint32_t base = (uint32_t)(word >> 32);
+
+        return number > base && number - base <= SPLIT_WINDOW && !comm_split_done(word, number);
+}
+
+uint64_t comm_split_mark(uint64_t word, uint32_t number) {
         uint32_t base = (uint32_t)(word >> 32), bits = (uint32_t)word;
 
         bits |= 1u << (number - base - 1);
@@ -62,6 +53,13 @@ static uint64_t comm_split_mark(uint64_t word, uint32_t number) {
                 base++;
         }
         return (uint64_t)base << 32 | bits;
+}
+
+struct comm_split *comm_split_find(const struct comm *parent, uint32_t number) {
+        struct comm_split *split;
+
+        DL_SEARCH_SCALAR(parent->splits, split, number, number);
+        return split;
 }
 
 static void comm_split_commit(struct comm_split *split) {
@@ -77,6 +75,7 @@ struct comm_split *comm_split_free(struct comm_split *split) {
         DL_FOREACH_SAFE(split->children, child, tmp) {
                 DL_DELETE(split->children, child);
                 child->split = NULL;
+                comm_split_far_drop(split, child);
                 comm_free(child);
         }
         for (uint32_t r = 0; r < split->parent->n_ranks; r++)
@@ -86,7 +85,7 @@ struct comm_split *comm_split_free(struct comm_split *split) {
         return NULL;
 }
 
-void comm_split_fail(struct comm_split *split, uint32_t code, const char *text) {
+void comm_split_end(struct comm_split *split, uint32_t code, const char *text) {
         struct comm *parent = split->parent, *child;
         struct session *session;
         char number[24];
@@ -94,8 +93,8 @@ void comm_split_fail(struct comm_split *split, uint32_t code, const char *text) 
 
         snprintf(number, sizeof(number), "%" PRIu64, parent->number);
         log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"COMM", number, NULL},
-                   "comm %s: split %u failed, %u of %u ranks had joined: %s", number, split->number, split->n_joined,
-                   parent->n_ranks, text);
+                   "comm %s: split %u failed, %u of %u ranks had joined%s: %s", number, split->number, split->n_joined,
+                   parent->n_ranks, comm_split_is_far(parent) ? " here" : "", text);
         parent->split_code = code;
         snprintf(parent->split_text, sizeof(parent->split_text), "%s", text);
         /* First: a successor must not find children of a split that has failed. */
@@ -109,6 +108,46 @@ void comm_split_fail(struct comm_split *split, uint32_t code, const char *text) 
         comm_split_free(split);
 }
 
+void comm_split_fail(struct comm_split *split, uint32_t code, const char *text) {
+        if (comm_split_is_far(split->parent))
+                comm_split_far_complain(split, code, text);
+        else
+                comm_split_end(split, code, text);
+}
+
+void comm_split_fail_all(struct comm *parent, uint32_t code, const char *text) {
+        struct comm_split *split, *next;
+
+        DL_FOREACH_SAFE(parent->splits, split, next)
+        comm_split_fail(split, code, text);
+}
+
+void comm_split_end_all(struct comm *parent, uint32_t code, const char *text) {
+        while (parent->splits)
+                comm_split_end(parent->splits, code, text);
+}
+
+void comm_split_forget(struct comm_member *member) {
+        struct comm_split *split;
+
+        DL_FOREACH(member->comm->splits, split) {
+                call_drop(&split->places[member->rank].calls, NULL);
+                split->places[member->rank].session = NULL;
+        }
+}
+
+void comm_split_leave(struct comm_member *member) {
+        struct comm_split *split;
+        struct session *session;
+        uint64_t id;
+
+        comm_split_fail_all(member->comm, RMX_E_PEER_LOST, "a rank has left the parent communicator");
+        DL_FOREACH(member->comm->splits, split) { /* they wait for the first node */
+                while (call_pop(&split->places[member->rank].calls, &session, &id))
+                        session_send_failure(session, id, RMX_E_PEER_LOST, "the rank has left the communicator");
+        }
+}
+
 static void comm_split_reply_none(struct session *session, uint64_t id) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__CommReply reply = RAILMUX__SESSION__COMM_REPLY__INIT;
@@ -120,13 +159,17 @@ static void comm_split_reply_none(struct session *session, uint64_t id) {
 }
 
 void comm_split_check(struct comm_split *split) {
-        struct comm *parent = split->parent, *child, *tmp;
-        struct session *session;
-        uint64_t id;
+        struct comm *child;
 
+        if (!split->formed)
+                return;
         DL_FOREACH(split->children, child) {
                 if (!attachment_complete(&child->attachment, comm_needed(child)))
                         return;
+        }
+        if (comm_split_is_far(split->parent)) {
+                comm_split_far_ready(split);
+                return;
         }
         DL_FOREACH(split->children, child) {
                 if (record_comm(child)) {
@@ -134,6 +177,26 @@ void comm_split_check(struct comm_split *split) {
                         return;
                 }
         }
+        comm_split_finish(split);
+}
+
+/* What has happened to a child while it was not known yet whether there would be one. (Of ranks that have died the
+ * executors tell.) */
+static void comm_split_catch_up(struct comm *child, uint64_t gave_up) {
+        if (child->code && child->remote)
+                comm_remote_failed(child);
+        for (uint32_t r = 0; r < child->n_ranks; r++) {
+                if (gave_up >> r & 1 && child->members[r].session)
+                        comm_member_give_up(&child->members[r]);
+        }
+        comm_settle(child);
+}
+
+void comm_split_finish(struct comm_split *split) {
+        struct comm *parent = split->parent, *child, *tmp;
+        struct session *session;
+        uint64_t id;
+
         comm_split_commit(split);
         record_barrier(parent->manager);
         for (uint32_t r = 0; r < parent->n_ranks; r++) {
@@ -147,34 +210,41 @@ void comm_split_check(struct comm_split *split) {
                 }
         }
         DL_FOREACH_SAFE(split->children, child, tmp) {
+                uint64_t gave_up = 0;
+
+                for (uint32_t r = 0; r < parent->n_ranks; r++)
+                        if (split->places[r].gave_up && split->places[r].member &&
+                            split->places[r].member->comm == child)
+                                gave_up |= UINT64_C(1) << split->places[r].member->rank;
                 DL_DELETE(split->children, child);
                 child->split = NULL;
                 comm_answer(child);
+                comm_split_catch_up(child, gave_up);
         }
         comm_split_free(split);
 }
 
-/* The ranks of one colour in the order of the new comm. Insertion sort: at most 64, and equal keys keep the parent's
- * order. */
-static uint32_t comm_split_group(struct comm_split *split, int32_t colour, uint32_t ranks[COMM_RANKS_MAX]) {
+/* Insertion sort: at most 64, and equal keys keep the parent's order. */
+uint32_t comm_split_group(struct split_place *places, uint32_t n_ranks, int32_t colour,
+                          uint32_t ret_ranks[COMM_RANKS_MAX]) {
         uint32_t n = 0;
 
-        for (uint32_t r = 0; r < split->parent->n_ranks; r++) {
+        for (uint32_t r = 0; r < n_ranks; r++) {
                 uint32_t i = n;
 
-                if (split->places[r].colour != colour)
+                if (places[r].colour != colour)
                         continue;
-                split->places[r].grouped = true;
-                for (; i > 0 && split->places[ranks[i - 1]].key > split->places[r].key; i--)
-                        ranks[i] = ranks[i - 1];
-                ranks[i] = r;
+                places[r].grouped = true;
+                for (; i > 0 && places[ret_ranks[i - 1]].key > places[r].key; i--)
+                        ret_ranks[i] = ret_ranks[i - 1];
+                ret_ranks[i] = r;
                 n++;
         }
         return n;
 }
 
-static int comm_split_make_child(struct comm_split *split, const uint32_t *ranks, uint32_t n, char *text,
-                                 size_t text_size) {
+static int comm_split_make_child(struct comm_split *split, const uint32_t *ranks, uint32_t n,
+                                 const Railmux__Peer__SplitChild *over, char *text, size_t text_size) {
         struct comm *parent = split->parent, *child;
         struct manager *manager = parent->manager;
         int r;
@@ -190,33 +260,52 @@ static int comm_split_make_child(struct comm_split *split, const uint32_t *ranks
                 struct split_place *place = &split->places[ranks[i]];
                 uint32_t gpu = place->gpu < 0 ? i % manager->n_gpus : (uint32_t)place->gpu;
 
+                place->member = &child->members[i];
+                place->member->parent_rank = ranks[i];
+                if (parent->members[ranks[i]].away) {
+                        place->member->away = place->member->joined = true;
+                        place->member->gpu = gpu;
+                        continue;
+                }
                 r = comm_member_join(child, i, place->session, gpu, text, text_size);
                 if (r)
                         return r;
-                place->member = &child->members[i];
-                place->member->parent_rank = ranks[i];
+        }
+        if (over) {
+                r = comm_split_far_child(child, parent, ranks, over, text, text_size);
+                if (r)
+                        return r;
         }
         return comm_attach(child, text, text_size);
 }
 
-static void comm_split_form(struct comm_split *split) {
+void comm_split_form(struct comm_split *split, const Railmux__Peer__SplitForm *over) {
         uint32_t ranks[COMM_RANKS_MAX];
+        size_t n_over = 0;
         char text[160];
 
+        split->formed = true;
         for (uint32_t r = 0; r < split->parent->n_ranks; r++) {
+                const Railmux__Peer__SplitChild *child = NULL;
+                enum comm_split_where where;
                 uint32_t n;
                 int error;
 
                 if (split->places[r].grouped || split->places[r].colour < 0)
                         continue;
-                n = comm_split_group(split, split->places[r].colour, ranks);
-                error = comm_split_make_child(split, ranks, n, text, sizeof(text));
+                n = comm_split_group(split->places, split->parent->n_ranks, split->places[r].colour, ranks);
+                where = comm_split_place(split->parent, ranks, n);
+                if (where == COMM_SPLIT_OVER || where == COMM_SPLIT_WITHOUT)
+                        child = over->children[n_over++];
+                if (where == COMM_SPLIT_ELSEWHERE || where == COMM_SPLIT_WITHOUT)
+                        continue;
+                error = comm_split_make_child(split, ranks, n, child, text, sizeof(text));
                 if (error) {
                         comm_split_fail(split, error == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, text);
                         return;
                 }
         }
-        comm_split_check(split); /* nobody wanted a comm: there is nothing to wait for */
+        comm_split_check(split); /* if nobody wanted a comm, there is nothing to wait for */
 }
 
 /* The rank's own communicator of a split that is over. NULL: there is none. */
@@ -277,14 +366,8 @@ static bool comm_split_valid(struct session *session, uint64_t call, struct comm
                 session_send_failure(session, call, comm->code, "the communicator has failed");
                 return false;
         }
-        if (comm->remote) {
-                session_send_failure(session, call, RMX_E_UNSUPPORTED,
-                                     "a communicator over several nodes cannot be split; make others with ids of "
-                                     "their own (rmx_get_id)");
-                return false;
-        }
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
-                if (!comm->members[r].session || comm->members[r].leaving) {
+                if ((!comm->members[r].session && !comm->members[r].away) || comm->members[r].leaving) {
                         session_send_failure(session, call, RMX_E_PEER_LOST, "rank %u has left the communicator", r);
                         return false;
                 }
@@ -307,10 +390,7 @@ void comm_split_call(struct session *session, uint64_t call, const Railmux__Sess
                                      body->parent);
                 return;
         }
-        DL_FOREACH(parent->comm->splits, split) {
-                if (split->number == body->number)
-                        break;
-        }
+        split = comm_split_find(parent->comm, body->number);
         if (!split && comm_split_done(parent->comm->splits_done, body->number)) {
                 comm_split_again(session, call, parent, body);
                 return;
@@ -333,8 +413,11 @@ void comm_split_call(struct session *session, uint64_t call, const Railmux__Sess
         place->gpu = body->gpu;
         place->session = session;
         session_clean_name(place->name, body->name);
-        if (++split->n_joined == parent->comm->n_ranks)
-                comm_split_form(split);
+        split->n_joined++;
+        if (comm_split_is_far(parent->comm))
+                comm_split_far_join(split, parent->rank);
+        else if (split->n_joined == parent->comm->n_ranks)
+                comm_split_form(split, NULL);
 }
 
 void comm_split_cancel(struct session *session, uint64_t call, const Railmux__Session__CommAbort *body) {
@@ -343,11 +426,12 @@ void comm_split_cancel(struct session *session, uint64_t call, const Railmux__Se
         char text[160];
 
         if (parent) {
-                DL_SEARCH_SCALAR(parent->comm->splits, split, number, body->number);
+                split = comm_split_find(parent->comm, body->number);
                 child = split ? NULL : comm_split_child(session, parent, body->number);
                 if (split && split->places[parent->rank].joined) {
                         snprintf(text, sizeof(text), "rank %u (pid %d) gave up before all ranks had joined",
                                  parent->rank, (int)session->pid);
+                        split->places[parent->rank].gave_up = true;
                         comm_split_fail(split, RMX_E_ABORTED, text);
                 } else if (child) {
                         comm_member_give_up(child);

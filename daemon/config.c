@@ -53,6 +53,8 @@ void config_init(struct config *config) {
                 .peer_certificate = strdup(""),
                 .peer_key = strdup(""),
                 .rails = strdup(""),
+                .tenants = strdup(""),
+                .stripe_bytes = 65536,
                 .peer_heartbeat_ms = 200,
                 .peer_lost_ms = 800,
                 .limit =
@@ -69,12 +71,12 @@ void config_init(struct config *config) {
 }
 
 /* The texts that are always there. */
-#define CONFIG_TEXTS 11u
+#define CONFIG_TEXTS 12u
 static char **config_text(struct config *config, size_t i) {
         char **const texts[CONFIG_TEXTS] = {
                 &config->client_socket,    &config->control_socket, &config->backend, &config->policy,
                 &config->listen,           &config->advertise,      &config->cluster, &config->peer_ca,
-                &config->peer_certificate, &config->peer_key,       &config->rails,
+                &config->peer_certificate, &config->peer_key,       &config->rails,   &config->tenants,
         };
 
         return texts[i];

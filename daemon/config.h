@@ -23,7 +23,8 @@ struct config {
         uint32_t workers;                   /* executor worker threads, 0: one per CPU, at most 16 */
         uint32_t stall_ms;                  /* a sequence older than this is reported as stalled; default 1000 */
         uint32_t ring_depth;                /* default RING_DEPTH_DEFAULT */
-        uint64_t limit[CHARGE_KIND_COUNT];  /* of the default tenant */
+        uint64_t limit[CHARGE_KIND_COUNT];  /* of each tenant */
+        char *tenants;                      /* as tenants.h says; "": the default one only */
         char *listen;                       /* for daemons of other nodes, "ADDR:PORT"; "": there are none */
         char *advertise;                    /* where they dial this one; "": follows from listen */
         char *cluster;                      /* only daemons of one cluster talk to each other */
@@ -31,6 +32,7 @@ struct config {
         uint32_t peer_plain;                         /* 1: without certificates also beyond loopback */
         uint32_t peer_heartbeat_ms, peer_lost_ms;
         char *rails;                     /* as rails.h says; "": one beside `listen` */
+        uint64_t stripe_bytes;           /* chunks of so many take any rail; 0: none does */
         char *constants_file;            /* constants of the cost model; NULL: those shipped */
         struct plan_constants constants; /* what that file gives, see plan/constants.h */
         char *file;                      /* main file in force, NULL if none */

@@ -54,18 +54,12 @@ static const cyaml_schema_field_t executor_fields_schema[] = {
 static const cyaml_schema_field_t session_fields_schema[] = {TEXT(config_texts_session, ring_depth), CYAML_FIELD_END};
 static const cyaml_schema_field_t plans_fields_schema[] = {TEXT(config_texts_plans, constants), CYAML_FIELD_END};
 static const cyaml_schema_field_t peer_fields_schema[] = {
-        TEXT(config_texts_peer, listen),
-        TEXT(config_texts_peer, advertise),
-        TEXT(config_texts_peer, cluster),
-        TEXT(config_texts_peer, ca),
-        TEXT(config_texts_peer, certificate),
-        TEXT(config_texts_peer, key),
-        TEXT(config_texts_peer, plain),
-        TEXT(config_texts_peer, heartbeat_ms),
-        TEXT(config_texts_peer, lost_ms),
-        TEXT(config_texts_peer, rails),
-        CYAML_FIELD_END,
+        TEXT(config_texts_peer, listen), TEXT(config_texts_peer, advertise),    TEXT(config_texts_peer, cluster),
+        TEXT(config_texts_peer, ca),     TEXT(config_texts_peer, certificate),  TEXT(config_texts_peer, key),
+        TEXT(config_texts_peer, plain),  TEXT(config_texts_peer, heartbeat_ms), TEXT(config_texts_peer, lost_ms),
+        TEXT(config_texts_peer, rails),  TEXT(config_texts_peer, stripe),       CYAML_FIELD_END,
 };
+static const cyaml_schema_field_t tenants_fields_schema[] = {TEXT(config_texts_tenants, by_uid), CYAML_FIELD_END};
 static const cyaml_schema_field_t limits_fields_schema[] = {
         TEXT(config_texts_limits, sessions),
         TEXT(config_texts_limits, comms),
@@ -85,6 +79,7 @@ static const cyaml_schema_field_t top_fields_schema[] = {
         SECTION(session, session_fields_schema),
         SECTION(plans, plans_fields_schema),
         SECTION(peer, peer_fields_schema),
+        SECTION(tenants, tenants_fields_schema),
         SECTION(limits, limits_fields_schema),
         CYAML_FIELD_END,
 };

@@ -4,6 +4,7 @@
 #include "daemon/config_file.h"
 #include "daemon/peer_address.h"
 #include "daemon/rails.h"
+#include "daemon/tenants.h"
 #include "fabric/fabric.h"
 #include "plan/constants.h"
 #include "ring/ring.h"
@@ -149,8 +150,8 @@ static int config_key_policy(const struct config_key *key, struct config *config
         return config_key_string(key, config, value);
 }
 
-static int config_key_reach(const struct config_key *key, struct config *config, const char *value,
-                            char why[CONFIG_WHY_MAX]) {
+static int config_key_size_or_off(const struct config_key *key, struct config *config, const char *value,
+                                  char why[CONFIG_WHY_MAX]) {
         if (strcmp(value, "off") == 0) {
                 *(uint64_t *)config_key_target(key, config) = 0;
                 return 0;
@@ -271,6 +272,19 @@ static int config_key_rails(const struct config_key *key, struct config *config,
         return config_key_string(key, config, value);
 }
 
+static int config_key_tenants(const struct config_key *key, struct config *config, const char *value,
+                              char why[CONFIG_WHY_MAX]) {
+        struct tenant_spec specs[TENANT_SPECS_MAX];
+        char text[TENANTS_WHY_MAX];
+        uint32_t n;
+
+        if (tenant_specs_parse(value, specs, &n, text) < 0) {
+                snprintf(why, CONFIG_WHY_MAX, "%s", text);
+                return -EINVAL;
+        }
+        return config_key_string(key, config, value);
+}
+
 static int config_key_yes(const struct config_key *key, struct config *config, const char *value,
                           char why[CONFIG_WHY_MAX]) {
         if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0) {
@@ -303,8 +317,8 @@ const struct config_key config_keys[] = {
         {"gpu.hip_gpus", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, hip_gpus), false},
         {"gpu.policy", "adaptive, shared, latency", config_key_policy, 0, 0, offsetof(struct config, policy), false},
         {"gpu.blocks", "0 .. 1024", config_key_u32, 0, 1024, offsetof(struct config, blocks), false},
-        {"gpu.reach", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_reach, 4096, 1u << 30,
-         offsetof(struct config, reach_bytes), false},
+        {"gpu.reach", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_or_off, 4096,
+         1u << 30, offsetof(struct config, reach_bytes), false},
         {"executor.workers", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, workers), false},
         {"executor.stall_ms", "1 .. 3600000", config_key_u32, 1, 3600000, offsetof(struct config, stall_ms), false},
         {"session.ring_depth", "a power of two in 4 .. 4096", config_key_depth, RING_DEPTH_MIN, RING_DEPTH_MAX,
@@ -325,8 +339,14 @@ const struct config_key config_keys[] = {
         {"peer.heartbeat_ms", "10 .. 60000", config_key_u32, 10, 60000, offsetof(struct config, peer_heartbeat_ms),
          false},
         {"peer.lost_ms", "50 .. 600000", config_key_u32, 50, 600000, offsetof(struct config, peer_lost_ms), false},
-        {"peer.rails", "NAME=ADDRESS[,port=N][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N], blanks between several",
+        {"peer.rails",
+         "NAME=ADDRESS[,port=N][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N][,kind=tcp|verbs], blanks between "
+         "several",
          config_key_rails, 0, 0, offsetof(struct config, rails), true},
+        {"peer.stripe", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_or_off, 4096,
+         1u << 30, offsetof(struct config, stripe_bytes), false},
+        {"tenants.by_uid", "NAME=UID[-UID][,weight=N], blanks between several", config_key_tenants, 0, 0,
+         offsetof(struct config, tenants), true},
         {"limits.sessions", "1 .. 100000", config_key_u64, 1, 100000, LIMIT(CHARGE_SESSIONS), false},
         {"limits.comms", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_COMMS), false},
         {"limits.buffers", "1 .. 1000000", config_key_u64, 1, 1000000, LIMIT(CHARGE_BUFFERS), false},
@@ -374,6 +394,8 @@ const char *config_key_text(const struct config_key *key, const struct config_te
                 {"peer.heartbeat_ms", t->peer ? t->peer->heartbeat_ms : NULL},
                 {"peer.lost_ms", t->peer ? t->peer->lost_ms : NULL},
                 {"peer.rails", t->peer ? t->peer->rails : NULL},
+                {"peer.stripe", t->peer ? t->peer->stripe : NULL},
+                {"tenants.by_uid", t->tenants ? t->tenants->by_uid : NULL},
                 {"limits.sessions", t->limits ? t->limits->sessions : NULL},
                 {"limits.comms", t->limits ? t->limits->comms : NULL},
                 {"limits.buffers", t->limits ? t->limits->buffers : NULL},

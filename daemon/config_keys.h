@@ -29,8 +29,12 @@ struct config_texts {
                 char *constants;
         } * plans;
         struct config_texts_peer {
-                char *listen, *advertise, *cluster, *ca, *certificate, *key, *plain, *heartbeat_ms, *lost_ms, *rails;
+                char *listen, *advertise, *cluster, *ca, *certificate, *key, *plain, *heartbeat_ms, *lost_ms, *rails,
+                        *stripe;
         } * peer;
+        struct config_texts_tenants {
+                char *by_uid;
+        } * tenants;
         struct config_texts_limits {
                 char *sessions, *comms, *buffers, *bytes, *rings, *fds;
         } * limits;

@@ -2,6 +2,8 @@
 #include "daemon/control_rails.h"
 
 #include "daemon/cluster.h"
+#include "daemon/comm.h"
+#include "daemon/comm_remote.h"
 #include "daemon/control_answer.h"
 #include "daemon/manager.h"
 #include "railmux/railmux.h"
@@ -13,6 +15,46 @@
 
 static char *control_address(struct control_answer *answer, const char *address, uint16_t port) {
         return control_answer_text(answer, strchr(address, ':') ? "[%s]:%u" : "%s:%u", address, port);
+}
+
+static Railmux__Control__Carried *control_carried(struct control_answer *answer, const char *rail,
+                                                  const struct fabric_traffic *traffic) {
+        Railmux__Control__Carried *row = control_answer_message(answer, &railmux__control__carried__descriptor);
+
+        if (!row)
+                return NULL;
+        row->rail = control_answer_text(answer, "%s", rail);
+        row->chunks_sent = traffic->chunks_out;
+        row->credits_sent = traffic->credits_out;
+        row->data_sent = traffic->bytes_out;
+        row->chunks_received = traffic->chunks_in;
+        row->credits_received = traffic->credits_in;
+        row->data_received = traffic->bytes_in;
+        return row;
+}
+
+void control_comm_carried(struct control_answer *answer, Railmux__Control__Comm *row, const struct comm *comm) {
+        struct fabric_traffic traffic[FABRIC_RAILS_MAX];
+        struct fabric_rail_row *rails = NULL;
+        struct fabric *fabric;
+        size_t n = 0;
+
+        if (!comm->remote || !comm->remote->net.in_fabric)
+                return;
+        fabric = comm->remote->cluster->fabric;
+        if (fabric_area_traffic(fabric, comm->remote->key, traffic))
+                return;
+        if (fabric_rails(fabric, &rails, &n) < 0)
+                control_answer_fail(answer, RMX_E_NO_MEMORY, "railmuxd is out of memory");
+        if (n > 0)
+                row->carried = control_answer_array(answer, n);
+        for (size_t i = 0; row->carried && i < n; i++) {
+                row->carried[i] = control_carried(answer, rails[i].name, &traffic[i]);
+                if (!row->carried[i])
+                        break;
+                row->n_carried++;
+        }
+        free(rails);
 }
 
 void control_rows_rails(struct control_answer *answer, struct manager *manager) {
@@ -47,6 +89,7 @@ void control_rows_rails(struct control_answer *answer, struct manager *manager) 
                 row->bytes_per_second = from->bytes_per_second;
                 row->connections = from->connections;
                 row->refused = from->refused;
+                row->carried = control_carried(answer, from->name, &from->traffic);
                 control_answer_add(answer, CONTROL_RAILS, &row->base);
         }
         free(rows);

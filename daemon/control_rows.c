@@ -4,6 +4,7 @@
 #include "daemon/comm.h"
 #include "daemon/comm_remote.h"
 #include "daemon/control_answer.h"
+#include "daemon/control_rails.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_report.h"
 #include "daemon/fdstore.h"
@@ -340,6 +341,7 @@ void control_rows_comms(struct control_answer *answer, struct manager *manager) 
                 row->waiting = control_waiting(answer, comm, now);
                 row->staging_bytes = comm->staging_bytes;
                 control_members(answer, row, comm);
+                control_comm_carried(answer, row, comm);
                 control_answer_add(answer, CONTROL_COMMS, &row->base);
         }
 }

@@ -26,6 +26,7 @@
 #include "daemon/session.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "daemon/tenants.h"
 #include "util/cleanup.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -397,7 +398,6 @@ static int manager_new_cluster(struct manager *manager) {
 }
 
 static int manager_setup(struct manager *manager) {
-        struct tenant *tenant;
         int r;
 
         manager->base = event_base_new();
@@ -411,10 +411,9 @@ static int manager_setup(struct manager *manager) {
         if (!r)
                 r = manager_new_state(manager);
         if (!r)
-                r = tenant_new(TENANT_DEFAULT, manager->config->limit, &tenant);
+                r = tenants_make(manager, manager->config->tenants, manager->config->limit);
         if (r < 0)
                 return r;
-        DL_APPEND(manager->tenants, tenant);
         r = manager_new_links(manager);
         if (!r)
                 r = launcher_new(manager->base, manager->config, &manager->launcher);

@@ -6,11 +6,11 @@
  */
 #include "daemon/metrics.h"
 
-#include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/control_answer.h"
 #include "daemon/executor_link.h"
 #include "daemon/manager.h"
+#include "daemon/metrics_private.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
 #include "railmux/railmux.h"
@@ -21,11 +21,10 @@
 #include <string.h>
 #include <utlist.h>
 
-#define METRIC_LABELS_MAX 2u
+#define METRIC_LABELS_MAX 3u
 
-/* labels: name, value, ..., NULL. */
-static void metrics_add(struct control_answer *answer, const char *name, const char *help, const char *kind,
-                        double value, const char *const *labels) {
+void metrics_add(struct control_answer *answer, const char *name, const char *help, const char *kind, double value,
+                 const char *const *labels) {
         Railmux__Control__Metric *row = control_answer_message(answer, &railmux__control__metric__descriptor);
 
         if (!row)
@@ -174,25 +173,10 @@ static void metrics_tenants(struct control_answer *answer, struct manager *manag
         }
 }
 
-static void metrics_peers(struct control_answer *answer, struct manager *manager) {
-        const struct peers_counters *c = manager->cluster ? peers_counters(manager->cluster->peers) : NULL;
-
-        if (!c)
-                return;
-        metrics_add(answer, "peers_up", "Daemons of other nodes that are connected", "gauge",
-                    (double)(c->connects - c->losses), NULL);
-        metrics_add(answer, "peer_connects_total", "Times that a daemon of another node was connected", "counter",
-                    (double)c->connects, NULL);
-        metrics_add(answer, "peer_losses_total", "Connections to daemons of other nodes that were lost", "counter",
-                    (double)c->losses, NULL);
-        metrics_add(answer, "peer_refused_total", "Connections of daemons that were refused or came to nothing",
-                    "counter", (double)(c->refused + c->handshakes_failed), NULL);
-}
-
 void metrics_rows(struct control_answer *answer, struct manager *manager) {
         metrics_daemon(answer, manager);
         metrics_comms(answer, manager);
         metrics_executors(answer, manager);
         metrics_tenants(answer, manager);
-        metrics_peers(answer, manager);
+        metrics_fabric(answer, manager);
 }

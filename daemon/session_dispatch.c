@@ -14,6 +14,7 @@
 #include "daemon/comm.h"
 #include "daemon/comm_id.h"
 #include "daemon/comm_join.h"
+#include "daemon/comm_remote_id.h"
 #include "daemon/comm_split.h"
 #include "daemon/executor_op.h"
 #include "daemon/manager.h"
@@ -247,16 +248,26 @@ static void session_buffer_destroy(struct session *session, uint64_t id, const R
         buffer_retire(buffer);
 }
 
+void session_send_comm_id(struct session *session, uint64_t id, const uint8_t bytes[COMM_ID_BYTES]) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__IdReply reply = RAILMUX__SESSION__ID_REPLY__INIT;
+
+        reply.id.data = (uint8_t *)bytes;
+        reply.id.len = COMM_ID_BYTES;
+        message.id = id;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY;
+        message.id_reply = &reply;
+        session_send(session, &message);
+}
+
 /* Derived ids need no record: they follow from the communicator, for as long as a rank of it is there to ask. It may
  * have failed; that is what they are for. */
 static void session_id_create(struct session *session, uint64_t id, const Railmux__Session__IdCreate *body) {
-        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
-        Railmux__Session__IdReply reply = RAILMUX__SESSION__ID_REPLY__INIT;
         const struct manager *manager = session->manager;
         struct comm_id_maker maker = {.key = state_key(manager->state),
                                       .node = state_node(manager->state),
                                       .address = manager->cluster ? peers_address(manager->cluster->peers) : ""};
-        const struct comm_member *member = body->comm ? comm_member_of_handle(session, body->comm) : NULL;
+        struct comm_member *member = body->comm ? comm_member_of_handle(session, body->comm) : NULL;
         uint8_t bytes[COMM_ID_BYTES];
         int r;
 
@@ -264,10 +275,13 @@ static void session_id_create(struct session *session, uint64_t id, const Railmu
                 session_send_failure(session, id, RMX_E_INVALID, "no communicator has handle %u", body->comm);
                 return;
         }
-        if (member && member->comm->remote) { /* each node would derive another one */
-                session_send_failure(session, id, RMX_E_UNSUPPORTED,
-                                     "ids are not derived from communicators over several nodes; rmx_get_id() makes "
-                                     "one, which a rank hands to the others");
+        if (member && member->comm->forsaken) { /* its ranks elsewhere would get another one */
+                session_send_failure(session, id, RMX_E_LOST,
+                                     "the communicator was lost with the daemon that served it, and its ids too");
+                return;
+        }
+        if (member && member->comm->remote) {
+                comm_remote_id_call(member, session, id, body->number);
                 return;
         }
         r = member ? comm_id_derive(&maker, session->tenant->name, member->comm->number, body->number, bytes)
@@ -276,12 +290,7 @@ static void session_id_create(struct session *session, uint64_t id, const Railmu
                 session_send_failure(session, id, RMX_E_INTERNAL, "the daemon cannot make an id");
                 return;
         }
-        reply.id.data = bytes;
-        reply.id.len = sizeof(bytes);
-        message.id = id;
-        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY;
-        message.id_reply = &reply;
-        session_send(session, &message);
+        session_send_comm_id(session, id, bytes);
 }
 
 /* The member that a handle names. If it names none but did once, the call was answered by doing it. */

@@ -2,7 +2,7 @@
 /*
  * Tenants. Everything that a client holds is charged to its tenant before it is made, through tenant_charge(), so a
  * refusal has one text and is logged in one place. Which tenant a peer belongs to is decided in tenant_choose() alone:
- * more ways of telling (listening socket, cgroup, uid, gid) go there.
+ * so far by the user, and more ways of telling (listening socket, cgroup, gid) go there.
  */
 #include "daemon/tenant.h"
 
@@ -25,6 +25,7 @@ int tenant_new(const char *name, const uint64_t limits[CHARGE_KIND_COUNT], struc
         if (!tenant)
                 return -ENOMEM;
         snprintf(tenant->name, sizeof(tenant->name), "%s", name);
+        tenant->weight = 1;
         tenant_set_limits(tenant, limits);
         *ret_tenant = tenant;
         return 0;
@@ -40,8 +41,15 @@ struct tenant *tenant_free(struct tenant *tenant) {
 }
 
 struct tenant *tenant_choose(struct manager *manager, const struct tenant_identity *identity) {
-        (void)identity; /* one tenant so far */
-        return manager->tenants;
+        struct tenant *tenant = identity->kept ? tenant_find(manager, identity->kept) : NULL;
+
+        if (tenant)
+                return tenant; /* as its communicators do */
+        DL_FOREACH(manager->tenants, tenant) {
+                if (tenant->by_uid && identity->uid >= tenant->first_uid && identity->uid <= tenant->last_uid)
+                        return tenant;
+        }
+        return manager->tenants; /* the default one */
 }
 
 struct tenant *tenant_find(struct manager *manager, const char *name) {

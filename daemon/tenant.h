@@ -2,6 +2,7 @@
 #pragma once
 /* Who is accounted: a name, an account of charges and the limits on them. Owned by the manager (loop thread). */
 #include "util/charge.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -19,6 +20,7 @@ enum {
 /* What is known of a peer when its tenant is chosen. */
 struct tenant_identity {
         const char *listener; /* name of the listening socket it came in through */
+        const char *kept; /* tenant that it had with a predecessor, and keeps if there is one of that name; or NULL */
         uid_t uid;
         gid_t gid;
         pid_t pid;
@@ -28,6 +30,10 @@ struct tenant {
         struct tenant *next, *prev;
 
         char name[TENANT_NAME_MAX];
+        bool by_uid; /* processes of these users are its */
+        uid_t first_uid, last_uid;
+
+        uint32_t weight; /* of rails that it shares with others */
         struct charge_account account;
 };
 

@@ -59,6 +59,29 @@ static int join(struct job *job, struct ncclComm *comm, struct session *session)
         return rmx_comm_create(session->rmx, &id, (uint32_t)comm->n_ranks, (uint32_t)comm->rank, &options, &comm->rmx);
 }
 
+/* Ranks of the parent meet by an id that all of them can make, n_ranks as this one says. Over several nodes the id
+ * names one of them. If that has gone without our knowledge the joining fails, and then there is another id, which the
+ * others have or will have, too. */
+static int meet(const struct job *job, uint32_t n_ranks, uint32_t rank, const struct rmx_comm_options *options,
+                struct rmx_comm **ret_rmx) {
+        const struct ncclComm *parent = job->parent;
+        struct rmx_id id, used;
+        int r = rmx_comm_id(parent->rmx, job->number, &id), asked;
+
+        while (!r) {
+                used = id;
+                r = rmx_comm_create(parent->session->rmx, &used, n_ranks, rank, options, ret_rmx);
+                if (r != RMX_E_PEER_LOST)
+                        break;
+                asked = rmx_comm_id(parent->rmx, job->number, &id);
+                if (asked || memcmp(&used, &id, sizeof(id)) != 0)
+                        r = asked;
+                else /* somebody else has gone */
+                        break;
+        }
+        return r;
+}
+
 static ncclResult_t place(struct job *job, struct ncclComm *comm, struct session *session) {
         comm->host = session->host;
         if (!session->host)
@@ -119,17 +142,13 @@ static ncclResult_t run_split_of(struct job *job, struct rmx_comm *whole) {
 /* What was revoked has failed for good, also for splits. So its ranks meet anew, by an id that all of them can make,
  * and split that; nobody sees it. */
 static ncclResult_t run_regroup(struct job *job) {
-        struct ncclComm *parent = job->parent;
+        const struct ncclComm *parent = job->parent;
         struct rmx_comm_options options = job_options(job, parent->gpu);
         struct rmx_comm *whole = NULL;
         ncclResult_t result;
-        struct rmx_id id;
         int r;
 
-        r = rmx_comm_id(parent->rmx, job->number, &id);
-        if (!r)
-                r = rmx_comm_create(parent->session->rmx, &id, (uint32_t)parent->n_ranks, (uint32_t)parent->rank,
-                                    &options, &whole);
+        r = meet(job, (uint32_t)parent->n_ranks, (uint32_t)parent->rank, &options, &whole);
         if (r)
                 return job_adopt(job, r);
         result = run_split_of(job, whole);
@@ -142,17 +161,16 @@ static ncclResult_t run_split(struct job *job) {
 }
 
 static ncclResult_t run_derive(struct job *job) {
-        struct rmx_id id;
+        struct ncclComm *comm = job->comm;
+        struct rmx_comm_options options = job_options(job, comm->gpu);
         int r;
 
-        r = rmx_comm_id(job->parent->rmx, job->number, &id);
+        if (comm->config.name[0])
+                options.name = comm->config.name;
+        r = meet(job, (uint32_t)comm->n_ranks, (uint32_t)comm->rank, &options, &comm->rmx);
         if (!r) {
-                memcpy(&job->id, &id, sizeof(id));
-                r = join(job, job->comm, job->parent->session);
-        }
-        if (!r) {
-                job->comm->session = session_ref(job->parent->session);
-                memory_comm_new(job->comm->session);
+                comm->session = session_ref(job->parent->session);
+                memory_comm_new(comm->session);
         }
         return job_adopt(job, r);
 }

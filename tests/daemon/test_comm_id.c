@@ -37,6 +37,14 @@ static void test_derived_id(void **unused) {
         assert_memory_not_equal(a + 24, b + 24, 32);
         assert_int_equal(comm_id_derive(&maker, "other", 7, 1, b), 0);
         assert_int_equal(comm_id_check(key, "default", b), COMM_ID_E_FORGED);
+        /* A communicator over several nodes is known by its key, which may be any number. */
+        assert_int_equal(comm_id_derive_shared(&maker, "default", 7, 1, b), 0);
+        assert_memory_not_equal(a + 24, b + 24, 32);
+        assert_int_equal(comm_id_check(key, "default", b), 0);
+        assert_int_equal(comm_id_derive_shared(&maker, "default", 7, 1, a), 0);
+        assert_memory_equal(a, b, COMM_ID_BYTES);
+        assert_int_equal(comm_id_derive_shared(&maker, "default", 7, 2, b), 0);
+        assert_memory_not_equal(a + 24, b + 24, 32);
 }
 
 static void test_every_flipped_bit(void **unused) {

@@ -5,8 +5,10 @@
 #include "daemon/manager.h"
 #include "daemon/session.h"
 #include "daemon/tenant.h"
+#include "daemon/tenants.h"
 #include <errno.h>
 #include <string.h>
+#include <utlist.h>
 
 static void test_charge_and_refusal(void **unused) {
         uint64_t limits[CHARGE_KIND_COUNT] = {[CHARGE_SESSIONS] = 2, [CHARGE_BYTES] = 100};
@@ -57,6 +59,79 @@ static void test_names(void **unused) {
         tenant_free(tenant);
 }
 
+static void test_specs(void **unused) {
+        static const struct {
+                const char *text, *says;
+        } wrong[] = {
+                {"blue", "NAME=UID"},
+                {"=5", "a name of"},
+                {"default=5", "other than default"},
+                {"a/b=5", "a name of"},
+                {"abcdefghijklmnopqrstuvwxyz012345=5", "a name of"},
+                {"blue=", "number of a user"},
+                {"blue=root", "number of a user"},
+                {"blue=4294967295", "number of a user"},
+                {"blue=5-", "not below"},
+                {"blue=5-4", "not below"},
+                {"blue=5,weight=0", "1 .. 1000"},
+                {"blue=5,weight=1001", "1 .. 1000"},
+                {"blue=5,weight", "weight=N"},
+                {"blue=5,share=3", "weight=N"},
+                {"blue=5 blue=6", "no other tenant has"},
+                {"blue=5-9 red=9", "no other tenant's"},
+                {"blue=5 red=1-9", "no other tenant's"},
+        };
+        struct tenant_spec specs[TENANT_SPECS_MAX];
+        char why[TENANTS_WHY_MAX];
+        uint32_t n = 7;
+
+        (void)unused;
+        assert_int_equal(tenant_specs_parse(" \n", specs, &n, why), 0);
+        assert_int_equal(n, 0);
+        assert_int_equal(tenant_specs_parse("blue=5  red=7-4294967294,weight=1000\n", specs, &n, why), 0);
+        assert_int_equal(n, 2);
+        assert_string_equal(specs[0].name, "blue");
+        assert_true(specs[0].first_uid == 5 && specs[0].last_uid == 5 && specs[0].weight == 1);
+        assert_string_equal(specs[1].name, "red");
+        assert_true(specs[1].first_uid == 7 && specs[1].last_uid == 4294967294u && specs[1].weight == 1000);
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                n = 7;
+                if (tenant_specs_parse(wrong[i].text, specs, &n, why) != -EINVAL || !strstr(why, wrong[i].says))
+                        fail_msg("'%s': says '%s', must say '%s'", wrong[i].text, why, wrong[i].says);
+                assert_int_equal(n, 7);
+        }
+}
+
+static void test_choice(void **unused) {
+        static const struct {
+                uid_t uid;
+                const char *name;
+                uint32_t weight;
+        } cases[] = {{0, "default", 1}, {5, "blue", 1}, {6, "default", 1},
+                     {7, "red", 3},     {9, "red", 3},  {10, "default", 1}};
+        uint64_t limits[CHARGE_KIND_COUNT] = {[CHARGE_SESSIONS] = 2};
+        struct manager manager = {0};
+        struct tenant *tenant, *next;
+
+        (void)unused;
+        assert_int_equal(tenants_make(&manager, "blue=5 red=7-9,weight=3", limits), 0);
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                tenant = tenant_choose(&manager, &(struct tenant_identity){.listener = "client", .uid = cases[i].uid});
+                assert_string_equal(tenant->name, cases[i].name);
+                assert_int_equal(tenant->weight, cases[i].weight);
+                assert_int_equal(tenant->account.limit[CHARGE_SESSIONS], 2);
+        }
+        /* Who was there before a restart keeps its tenant, unless it has gone. */
+        tenant = tenant_choose(&manager, &(struct tenant_identity){.listener = "client", .kept = "blue", .uid = 8});
+        assert_string_equal(tenant->name, "blue");
+        tenant = tenant_choose(&manager, &(struct tenant_identity){.listener = "client", .kept = "green", .uid = 8});
+        assert_string_equal(tenant->name, "red");
+        DL_FOREACH_SAFE(manager.tenants, tenant, next) {
+                DL_DELETE(manager.tenants, tenant);
+                tenant_free(tenant);
+        }
+}
+
 static void test_waiting_calls(void **unused) {
         struct session a = {0}, b = {0}, *session;
         struct call *list = NULL;
@@ -86,6 +161,8 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_charge_and_refusal),
                 cmocka_unit_test(test_names),
+                cmocka_unit_test(test_specs),
+                cmocka_unit_test(test_choice),
                 cmocka_unit_test(test_waiting_calls),
         };
 

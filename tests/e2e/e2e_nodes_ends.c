@@ -5,6 +5,7 @@
  */
 #include <railmux/railmux.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,6 +63,36 @@ static void leave_early(struct team_rank *rank) {
         team_step(rank);
         if (rank->rank != rank->shared->subject)
                 team_await_go(rank, 1);
+        team_must(rank, rmx_comm_destroy(comm), "rmx_comm_destroy");
+}
+
+/* To receive nothing takes no word from the sender: the subject may have left before the other one sends. */
+static void exchange_nothing(struct team_rank *rank) {
+        struct rmx_comm *comm = team_join(rank, 0);
+        bool receives = rank->rank == rank->shared->subject;
+
+        if (!receives)
+                team_await_go(rank, 1);
+        team_must(rank,
+                  receives ? rmx_recv(comm, NULL, 0, RMX_INT32, !rank->rank, NULL)
+                           : rmx_send(comm, NULL, 0, RMX_INT32, !rank->rank, NULL),
+                  receives ? "rmx_recv" : "rmx_send");
+        team_must(rank, rmx_comm_destroy(comm), "rmx_comm_destroy");
+        team_step(rank);
+}
+
+/* Calls when its node's daemon and then the executor have been replaced. */
+static void call_after_all(struct team_rank *rank) {
+        struct rmx_comm *comm = team_join(rank, 0);
+        struct rmx_id id;
+
+        team_must(rank, rmx_barrier(comm, NULL), "rmx_barrier");
+        team_step(rank);
+        team_await_go(rank, 1);
+        team_note(rank, rmx_barrier(comm, NULL), comm);
+        rank->notes->next_code = rmx_send(comm, NULL, 0, RMX_INT32, !rank->rank, NULL);
+        if (rmx_comm_id(comm, 1, &id) != (rank->rank == 1 ? RMX_E_LOST : RMX_OK))
+                team_wrong(rank, "the code of rmx_comm_id");
         team_must(rank, rmx_comm_destroy(comm), "rmx_comm_destroy");
 }
 
@@ -155,7 +186,67 @@ static void elsewhere(void **state) {
         }
 }
 
-static int setup(void **state) {
+/* Does the other rank's node know that the subject has left? */
+static bool knows_it_left(void *argument) {
+        const struct fixture *f = argument;
+        uint32_t subject = f->team.shared->subject;
+        json_t *root = node_query(&f->node[!subject], "comms"), *row, *member;
+        bool left = false;
+        size_t i, k;
+
+        json_array_foreach(json_object_get(root, "comms"), i, row) {
+                json_array_foreach(json_object_get(row, "members"), k, member) {
+                        left = left || (json_integer_value(json_object_get(member, "rank")) == subject &&
+                                        json_is_true(json_object_get(member, "left")));
+                }
+        }
+        json_decref(root);
+        return left;
+}
+
+static void nothing_exchanged(void **state) {
+        struct fixture *f = *state;
+
+        team_init(&f->team, f->node, NODES, NODES);
+        for (uint32_t i = 0; i < 2 * NODES; i++) {
+                f->team.shared->subject = i % NODES;
+                team_start(&f->team, exchange_nothing);
+                team_await_step(&f->team, 1, UINT32_C(1) << f->team.shared->subject, 10000);
+                if (!proc_await(knows_it_left, f, 5000))
+                        fail_msg("the other node does not hear that rank %u has left", f->team.shared->subject);
+                atomic_store(&f->team.shared->go, 1); /* partner: team_await_go */
+                team_end(&f->team, "nothing exchanged");
+                assert_nothing_left(f, "nothing exchanged");
+        }
+}
+
+/* Neither the new daemon nor the new executor has ever served the communicator, which is lost. */
+static void both_replaced(void **state) {
+        struct fixture *f = *state;
+        struct node_pids pids;
+
+        team_init(&f->team, f->node, NODES, NODES);
+        team_start(&f->team, call_after_all);
+        team_await_step(&f->team, 1, 3, 10000);
+        pids = node_pids(&f->node[1]);
+        kill(pids.daemon, SIGKILL);
+        node_await_ready(&f->node[1], pids.daemon, 0, 20000);
+        kill(pids.executor, SIGKILL);
+        node_await_ready(&f->node[1], 0, pids.executor, 20000);
+        atomic_store(&f->team.shared->go, 1); /* partner: team_await_go */
+        team_end(&f->team, "both replaced");
+        for (uint32_t r = 0; r < NODES; r++) {
+                const struct team_notes *n = &f->team.shared->notes[r];
+                int code = r == 1 ? RMX_E_LOST : RMX_E_PEER_LOST;
+
+                if (n->code != code || n->next_code != code || n->sticky != code)
+                        fail_msg("rank %u got %s (%s), then %s, sticky %s", r, rmx_error_name(n->code), n->text,
+                                 rmx_error_name(n->next_code), rmx_error_name(n->sticky));
+        }
+        assert_nothing_left(f, "both replaced");
+}
+
+static int setup_with(void **state, bool keep) {
         struct fixture *f = calloc(1, sizeof(*f));
         char name[32];
 
@@ -165,9 +256,17 @@ static int setup(void **state) {
                 f->node[i].gpus = 4;
                 f->node[i].listens = true;
                 snprintf(name, sizeof(name), "nodes-ends-%c", (int)('a' + i));
-                node_start(&f->node[i], name, false);
+                node_start(&f->node[i], name, keep && i == 1);
         }
         return 0;
+}
+
+static int setup(void **state) {
+        return setup_with(state, false);
+}
+
+static int setup_kept(void **state) {
+        return setup_with(state, true);
 }
 
 static int teardown(void **state) {
@@ -185,6 +284,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(the_only_rank_killed, setup, teardown),
                 cmocka_unit_test_setup_teardown(left_then_killed, setup, teardown),
                 cmocka_unit_test_setup_teardown(elsewhere, setup, teardown),
+                cmocka_unit_test_setup_teardown(nothing_exchanged, setup, teardown),
+                cmocka_unit_test_setup_teardown(both_replaced, setup_kept, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,10 +24,11 @@
 #include "tests/e2e/proc.h"
 #include "tests/scratch.h"
 
-#define READY_MS      20000u
-#define STOP_MS       10000u
-#define SETTLE_MS     10000u
-#define RSS_TOLERANCE 8192 /* KiB: allocators keep some pages; a leak per kill or per session is more */
+#define READY_MS           20000u
+#define STOP_MS            10000u
+#define SETTLE_MS          10000u
+#define NODE_ARGUMENTS_MAX 40u
+#define RSS_TOLERANCE      8192 /* KiB: allocators keep some pages; a leak per kill or per session is more */
 
 const char *node_program(const char *name) {
         static char paths[8][512];
@@ -57,7 +58,7 @@ static void show_log(const struct node *node) {
 
 void node_start(struct node *node, const char *test, bool keep) {
         char gpus[16];
-        const char *argv[16] = {
+        const char *argv[NODE_ARGUMENTS_MAX + 1] = {
                 node_program("railmuxd"), "--gpu", gpus, "--socket", node->socket, "--control", node->control};
         const char *kept_dir = node->dir[0] ? node->dir : NULL;
         size_t n = 7;
@@ -69,6 +70,10 @@ void node_start(struct node *node, const char *test, bool keep) {
         }
         if (keep)
                 argv[n++] = "--keep";
+        for (const char *const *more = node->more; more && *more; more++) {
+                assert_true(n < NODE_ARGUMENTS_MAX);
+                argv[n++] = *more;
+        }
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (!kept_dir) {
                 snprintf(node->dir, sizeof(node->dir), "%s", "/tmp/railmux-e2e-XXXXXX");

@@ -14,8 +14,9 @@ struct node {
         char log[512];
         pid_t pid; /* what we started: keeper or railmuxd; 0: nothing runs */
         bool keep;
-        uint32_t gpus; /* emulated ones; 0: 8 */
-        bool listens;  /* for other nodes, on loopback */
+        uint32_t gpus;           /* emulated ones; 0: 8 */
+        bool listens;            /* for other nodes, on loopback */
+        const char *const *more; /* further arguments, up to a NULL; NULL: none */
 };
 
 /* What must be the same before and after a test. */
@@ -32,8 +33,8 @@ struct node_pids {
 
 /* Path of a program of this build, in a static buffer per name. */
 const char *node_program(const char *name);
-/* Starts `railmuxd --gpu host:8` (with --keep) and returns when it serves. test: name of the log file. gpus and listens
- * are the caller's to set before. A node that has run before starts again at the same place. */
+/* Starts `railmuxd --gpu host:8` (with --keep) and returns when it serves. test: name of the log file. gpus, listens
+ * and more are the caller's to set before. A node that has run before starts again at the same place. */
 void node_start(struct node *node, const char *test, bool keep);
 /* SIGTERM; everything must end with status 0 and leave no process behind. */
 void node_stop(struct node *node);

@@ -19,8 +19,9 @@
 
 /* What a rank has met. Read by the parent when the rank has ended; `step` at any time. */
 struct team_notes {
-        _Atomic uint32_t step; /* how far it is, as the script counts */
-        int code;              /* of team_note */
+        _Atomic uint32_t step;       /* how far it is, as the script counts */
+        _Atomic uint64_t longest_ns; /* between two steps; the parent may set it to 0 at any time */
+        int code;                    /* of team_note */
         int32_t failed_rank;
         uint64_t at_ns;
         char text[256];  /* what the library said */
@@ -37,6 +38,7 @@ struct team_shared {
         uint32_t kind;       /* of the trial: for the script */
         uint32_t subject;    /* the rank that it is about */
         uint32_t other;      /* another one, if it is about two; or a set of others (bit r: rank r) */
+        const void *data;    /* of the test's, made before team_start */
         struct team_notes notes[TEAM_RANKS_MAX];
 };
 

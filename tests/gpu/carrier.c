@@ -58,6 +58,17 @@ static void add(struct carrier *c, const struct carrier_message *message) {
         c->pending[c->n_pending++] = *message;
 }
 
+static void count(struct carrier *c, const struct net_descriptor *d) {
+        struct plan_load *out = &c->posted[d->source], *in = &c->posted[d->destination];
+
+        out->chunks_out += d->kind == NET_CHUNK;
+        out->credits_out += d->kind == NET_CREDIT;
+        out->bytes_out += d->data_bytes;
+        in->chunks_in += d->kind == NET_CHUNK;
+        in->credits_in += d->kind == NET_CREDIT;
+        in->bytes_in += d->data_bytes;
+}
+
 bool carrier_take(struct carrier *c) {
         bool any = false;
 
@@ -72,6 +83,7 @@ bool carrier_take(struct carrier *c) {
                         assert_true(d->source < c->n_ranks && d->destination < c->n_ranks);
                         assert_int_equal(c->node[d->source], i);
                         assert_int_not_equal(c->node[d->destination], i);
+                        count(c, d);
                         add(c, &message);
                         any = true;
                 }

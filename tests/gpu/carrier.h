@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "harness.h"
+#include "plan/rails.h"
 #include "ring/net.h"
 
 #define CARRIER_NODES_MAX 8u
@@ -53,6 +54,7 @@ struct carrier {
         uint32_t mutate_after; /* messages */
         bool mutated;
         uint64_t n_carried;
+        struct plan_load posted[PLAN_RANKS_MAX]; /* by rank; bytes are those outside of lines */
 };
 
 /* node[rank]; makes an area for each node. */

@@ -4,11 +4,13 @@
 #include "tests/cmocka_all.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "gpu/host/net.h"
 #include "nodes.h"
 #include "railmux/railmux.h"
 #include "ring/ring.h"
+#include "util/type.h"
 
 /* Plans that work in place on each node, and with channels between them. */
 static uint32_t job_draw_nodes(struct job *job, struct random *random, uint32_t n_ranks,
@@ -35,6 +37,31 @@ static uint32_t job_draw_nodes(struct job *job, struct random *random, uint32_t 
         return a;
 }
 
+/* What was posted for a job is what its plan says, rank by rank. */
+static void compare_load(const struct job *job, struct carrier *carrier, const struct plan_geometry *geometry) {
+        const struct plan_shape shape = {.count = job->count,
+                                         .element_bytes = (uint32_t)type_size(job->type),
+                                         .partial_bytes = (uint32_t)type_accumulator_size(job->type, job->redop),
+                                         .root = job->root};
+        struct plan_load load[PLAN_RANKS_MAX];
+
+        carrier_take(carrier); /* the last credits */
+        plan_load_ranks(&job->plan, geometry, &shape, load);
+        for (uint32_t r = 0; r < job->n_ranks; r++) {
+                load[r].bytes_out -= load[r].lines_out;
+                load[r].bytes_in -= load[r].lines_in;
+                load[r].lines_out = load[r].lines_in = 0;
+                if (memcmp(&load[r], &carrier->posted[r], sizeof(load[r])) != 0)
+                        fail_msg("%s %s, rank %u: %llu chunks, %llu credits, %llu bytes posted, not %llu, %llu, %llu",
+                                 plan_operation_name(job->operation), plan_algorithm_name(job->algorithm), r,
+                                 (unsigned long long)carrier->posted[r].chunks_out,
+                                 (unsigned long long)carrier->posted[r].credits_out,
+                                 (unsigned long long)carrier->posted[r].bytes_out,
+                                 (unsigned long long)load[r].chunks_out, (unsigned long long)load[r].credits_out,
+                                 (unsigned long long)load[r].bytes_out);
+        }
+}
+
 static void run_nodes(struct job *jobs, uint32_t n_jobs, const struct nodes_placement *placement, struct random *random,
                       uint32_t start) {
         const struct plan_geometry *geometry = &nodes_geometries[random_below(random, n_nodes_geometries)];
@@ -51,6 +78,9 @@ static void run_nodes(struct job *jobs, uint32_t n_jobs, const struct nodes_plac
         carrier_init(&carrier, placement->n_ranks, placement->node, geometry, random_next(random));
         run_open_nodes(&run, &carrier, geometry, start);
         run_all(&run);
+        /* Vectors and messages have another load for each pair. */
+        if (n_jobs == 1 && jobs->nodes && jobs->operation != RING_OP_ALL_TO_ALL_V)
+                compare_load(jobs, &carrier, geometry);
         run_close(&run);
         for (uint32_t i = 0; i < n_jobs; i++)
                 job_release(&jobs[i]);
@@ -147,6 +177,26 @@ static void test_plans_over_nodes(void **state) {
         }
         assert_true(n_hierarchical > 100);
         free(jobs);
+}
+
+/* Each plan for nodes alone, and what it posts. */
+static void test_load(void **state) {
+        struct random random = {harness_seed()};
+        struct job *job = calloc(1, sizeof(*job));
+
+        (void)state;
+        assert_non_null(job);
+        for (size_t i = 0; i < n_nodes_placements; i++) {
+                struct plan_nodes nodes;
+
+                assert_int_equal(plan_nodes_init(&nodes, nodes_placements[i].n_ranks, nodes_placements[i].node),
+                                 PLAN_OK);
+                for (uint32_t k = 0; k < (harness_full() ? 3000 : 200); k++) {
+                        job_draw_nodes(job, &random, nodes_placements[i].n_ranks, &nodes);
+                        run_nodes(job, 1, &nodes_placements[i], &random, 0);
+                }
+        }
+        free(job);
 }
 
 /* Sends and receives alone, many at a time. */
@@ -277,10 +327,15 @@ static void test_area_refusals(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_each_plan),       cmocka_unit_test(test_each_type),
-                cmocka_unit_test(test_messages),        cmocka_unit_test(test_plans_over_nodes),
-                cmocka_unit_test(test_mixed_sequences), cmocka_unit_test(test_counters_wrap),
-                cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_send_after_receive),
+                cmocka_unit_test(test_each_plan),
+                cmocka_unit_test(test_each_type),
+                cmocka_unit_test(test_messages),
+                cmocka_unit_test(test_plans_over_nodes),
+                cmocka_unit_test(test_load),
+                cmocka_unit_test(test_mixed_sequences),
+                cmocka_unit_test(test_counters_wrap),
+                cmocka_unit_test(test_same_bits),
+                cmocka_unit_test(test_send_after_receive),
                 cmocka_unit_test(test_area_refusals),
         };
 

@@ -5,7 +5,8 @@
  *     nccl_conformance --library PATH [--memory host|alloc|device] [--only GROUP,...] [--ways ...] [--ranks LIST] [-v]
  *
  * It prints a line for each world (world.h) and the sum; the exit status is 1 if anything was wrong. RAILMUX_FULL=1
- * takes all cases in place of a sample, RAILMUX_SEED picks the sample. With --memory device it needs as many GPUs as
+ * takes all cases in place of a sample, RAILMUX_SEED picks the sample. With --sockets the ranks are dealt out to the
+ * daemons of several nodes. With --memory device it needs as many GPUs as
  * the library wants for the ranks; for the host backend of librailmux a daemon must be there ($RAILMUX_SOCKET).
  */
 #include <getopt.h>
@@ -97,6 +98,9 @@ static void run_checks(const struct options *o, const struct check *check, struc
                                               .timeout_ms = patience(o, CHECK_MS),
                                               .run = check->run};
 
+                        /* One thread for all ranks: there is one for each node, and they would have to agree. */
+                        if (o->world.n_sockets > 1 && (mode == MODE_GROUPED || mode == MODE_ALL))
+                                continue;
                         if (check->n_ranks <= o->most_ranks && (check->modes >> mode & o->ways >> mode & 1) &&
                             (!o->match || !strncmp(check->name, o->match, strlen(o->match))))
                                 add(sum, world_run(&world, &o->world));
@@ -113,6 +117,7 @@ static void usage(FILE *file) {
                       "  --cases N       of each operation, 0: all; default 15, all with RAILMUX_FULL=1\n"
                       "  --match S       only operations and checks whose names begin so\n"
                       "  --patience S    seconds that a world may take\n"
+                      "  --sockets LIST  of daemons on several nodes, to which the ranks are dealt out in rows\n"
                       "  --all-messages  not just the first few of a world\n"
                       "  -v              also how long it took\n");
 }
@@ -141,6 +146,17 @@ static int ranks_of(struct options *o, const char *list) {
         return *end ? -1 : 0;
 }
 
+static int sockets_of(struct options *o, char *list) {
+        char *save = NULL;
+
+        for (char *path = strtok_r(list, ",", &save); path; path = strtok_r(NULL, ",", &save)) {
+                if (o->world.n_sockets == WORLD_NODES_MAX)
+                        return -1;
+                o->world.socket[o->world.n_sockets++] = path;
+        }
+        return o->world.n_sockets ? 0 : -1;
+}
+
 static void defaults(struct options *o) {
         uint64_t random;
 
@@ -156,17 +172,13 @@ static void defaults(struct options *o) {
 }
 
 static int parse(struct options *o, int argc, char **argv) {
-        static const struct option names[] = {{"library", required_argument, NULL, 'l'},
-                                              {"memory", required_argument, NULL, 'm'},
-                                              {"only", required_argument, NULL, 'o'},
-                                              {"ways", required_argument, NULL, 'w'},
-                                              {"ranks", required_argument, NULL, 'r'},
-                                              {"cases", required_argument, NULL, 'c'},
-                                              {"patience", required_argument, NULL, 'p'},
-                                              {"match", required_argument, NULL, 'M'},
-                                              {"all-messages", no_argument, NULL, 'a'},
-                                              {"help", no_argument, NULL, 'h'},
-                                              {0}};
+        static const struct option names[] = {
+                {"library", required_argument, NULL, 'l'},  {"memory", required_argument, NULL, 'm'},
+                {"only", required_argument, NULL, 'o'},     {"ways", required_argument, NULL, 'w'},
+                {"ranks", required_argument, NULL, 'r'},    {"cases", required_argument, NULL, 'c'},
+                {"patience", required_argument, NULL, 'p'}, {"match", required_argument, NULL, 'M'},
+                {"sockets", required_argument, NULL, 's'},  {"all-messages", no_argument, NULL, 'a'},
+                {"help", no_argument, NULL, 'h'},           {0}};
         int letter, kind;
 
         while ((letter = getopt_long(argc, argv, "vh", names, NULL)) != -1) {
@@ -196,6 +208,10 @@ static int parse(struct options *o, int argc, char **argv) {
                         break;
                 case 'M':
                         o->match = optarg;
+                        break;
+                case 's':
+                        if (sockets_of(o, optarg))
+                                return -1;
                         break;
                 case 'a':
                         o->world.all_messages = true;
@@ -227,6 +243,8 @@ int main(int argc, char **argv) {
                 return 2;
         }
         printf("%s, %s memory\n", o.world.library, memory_kind_name(o.world.memory));
+        if (o.world.n_sockets > 1)
+                o.ways &= ~(1u << MODE_ALL); /* ncclCommInitAll makes all ranks in one process */
         run_calls(&o, &sum);
         for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
                 if (is_wanted(o.only, groups[i].name))

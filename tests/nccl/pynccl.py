@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A client that binds the library with ctypes, as inference engines do: pynccl.py LIBRARY [RANKS] [--device]
+"""A client that binds the library with ctypes, as inference engines do:
 
-Each rank is a process. The id travels by value; versions are read as a number of five digits; symbols are looked up
+    pynccl.py LIBRARY [RANKS] [--device] [--sockets PATH,PATH,...]
+
+Each rank is a process; with --sockets they are dealt out in rows to the daemons of several nodes. The id travels by value; versions are read as a number of five digits; symbols are looked up
 one by one, and a missing one is an error. Buffers are ctypes arrays, for the host backend; with --device tensors of
 PyTorch on GPUs (rank r on GPU r modulo their number), with calls on a stream of its own, one by one and captured into a
 graph that is replayed with other inputs. Exit status 1 if a result is wrong in any element.
@@ -285,7 +287,7 @@ class Rank:
         self.all_reduce(3)
 
 
-def run_rank(path, rank, ranks, hand_over, take, device):
+def run_rank(path, rank, ranks, hand_over, take, device, over_nodes):
     global Array
     if device:
         DeviceArray.use(rank)
@@ -300,16 +302,29 @@ def run_rank(path, rank, ranks, hand_over, take, device):
         unique_id = UniqueId.from_buffer_copy(os.read(take, 128))
     me = Rank(library, unique_id, rank, ranks)
     me.everything()
-    # One rank leaves as engines do that just exit.
-    if rank != ranks - 1:
+    # One rank leaves as engines do that just exit. Over several nodes its end may be known there before what its last
+    # call has sent, so there all say so.
+    if rank != ranks - 1 or over_nodes:
         library("CommDestroy", me.comm)
     print(f"rank {rank}: {me.cases} cases, {me.wrong} wrong", flush=True)
     return 1 if me.wrong or me.cases == 0 else 0
 
 
+def take_option(argv, name):
+    """Takes an option with a value out of the list; None if it is not there."""
+    if name not in argv[:-1]:
+        return None
+    at = argv.index(name)
+    value = argv[at + 1]
+    del argv[at : at + 2]
+    return value
+
+
 def main(argv):
     device = "--device" in argv
     argv = [word for word in argv if word != "--device"]
+    sockets = take_option(argv, "--sockets")
+    sockets = sockets.split(",") if sockets else []
     if len(argv) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2
@@ -320,8 +335,10 @@ def main(argv):
         pid = os.fork()
         if pid == 0:
             status = 1
+            if sockets:
+                os.environ["RAILMUX_SOCKET"] = sockets[rank * len(sockets) // ranks]
             try:
-                status = run_rank(argv[1], rank, ranks, hand_over, take, device)
+                status = run_rank(argv[1], rank, ranks, hand_over, take, device, len(sockets) > 1)
             except (OSError, RuntimeError, AttributeError, ImportError) as error:
                 print(f"rank {rank}: {error}", flush=True)
             sys.stdout.flush()

@@ -210,14 +210,38 @@ static void *run_team(void *argument) {
         return NULL;
 }
 
+static bool is_single(const struct world *w) {
+        return w->mode == MODE_GROUPED || w->mode == MODE_ALL;
+}
+
+/* Each node has its part of the ranks; no more nodes than ranks. */
+static uint32_t nodes_of(const struct world *w, const struct world_options *options) {
+        if (options->n_sockets <= 1)
+                return 1;
+        return options->n_sockets < w->n_ranks ? options->n_sockets : w->n_ranks;
+}
+
+static uint32_t children_of(const struct world *w, const struct world_options *options) {
+        return w->mode == MODE_PROCESSES ? w->n_ranks : nodes_of(w, options);
+}
+
+/* The first rank of a child; one behind the last child: the number of ranks. */
+static uint32_t child_begin(const struct world *w, const struct world_options *options, uint32_t child) {
+        uint32_t n = children_of(w, options);
+
+        return (child * w->n_ranks + n - 1) / n;
+}
+
 static void run_child(const struct world *w, const struct world_options *options, struct world_shared *shared,
                       uint32_t child) {
         static struct runner runners[WORLD_RANKS_MAX];
-        bool single = w->mode == MODE_GROUPED || w->mode == MODE_ALL;
-        uint32_t n = w->mode == MODE_THREADS ? w->n_ranks : 1;
+        uint32_t begin = child_begin(w, options, child), n_here = child_begin(w, options, child + 1) - begin,
+                 n = w->mode == MODE_THREADS ? n_here : 1;
         pthread_t threads[WORLD_RANKS_MAX];
         struct nccl_api api;
 
+        if (options->n_sockets)
+                setenv("RAILMUX_SOCKET", options->socket[begin * nodes_of(w, options) / w->n_ranks], 1);
         if (nccl_api_load(&api, options->library) || memory_init(options->memory, &api))
                 exit(1);
         for (uint32_t i = 0; i < n; i++) {
@@ -229,11 +253,11 @@ static void run_child(const struct world *w, const struct world_options *options
                                       .shared = shared,
                                       .mode = w->mode,
                                       .argument = w->argument,
-                                      .number = w->mode == MODE_PROCESSES ? child : i,
+                                      .number = is_single(w) ? child : begin + i,
                                       .n_ranks = w->n_ranks,
-                                      .n_members = single ? w->n_ranks : 1};
+                                      .n_members = is_single(w) ? n_here : 1};
                 for (uint32_t k = 0; k < team->n_members; k++)
-                        team->member[k].rank = team->member[k].device = team->number + k;
+                        team->member[k].rank = team->member[k].device = begin + i + k;
         }
         for (uint32_t i = 1; i < n; i++)
                 if (pthread_create(&threads[i], NULL, run_team, &runners[i]))
@@ -248,6 +272,7 @@ static void run_child(const struct world *w, const struct world_options *options
 struct children {
         struct world_shared *shared;
         uint32_t n;
+        uint32_t team[WORLD_RANKS_MAX + 1]; /* the first of each */
         pid_t pid[WORLD_RANKS_MAX];
         int status[WORLD_RANKS_MAX];
         uint32_t murdered; /* 1 + the child that was killed because the test wants it */
@@ -291,7 +316,7 @@ static void children_end(struct children *c, uint32_t timeout_ms) {
                 /* Those that wait for one that has failed are not to blame. */
                 if (!over)
                         for (uint32_t k = 0; k < WORLD_RANKS_MAX; k++)
-                                if ((c->n == 1 || k == i) && c->shared->team[k].cases &&
+                                if (k >= c->team[i] && k < c->team[i + 1] && c->shared->team[k].cases &&
                                     !atomic_load(&c->shared->team[k].done))
                                         note(c->shared, k, "does not come to an end");
                 kill(c->pid[i], SIGKILL);
@@ -311,7 +336,7 @@ static void judge_status(struct children *c, uint32_t child) {
                 snprintf(what, sizeof(what), "killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
         else
                 snprintf(what, sizeof(what), "exit status %d", WEXITSTATUS(status));
-        note(c->shared, child, what);
+        note(c->shared, c->team[child], what);
 }
 
 static struct world_result world_sum(const struct world_shared *shared) {
@@ -356,13 +381,14 @@ static struct world_shared *shared_new(uint32_t n_teams) {
 }
 
 struct world_result world_run(const struct world *w, const struct world_options *options) {
-        bool one = w->mode == MODE_GROUPED || w->mode == MODE_ALL;
-        struct children c = {.shared = shared_new(one ? 1 : w->n_ranks),
-                             .n = w->mode == MODE_PROCESSES ? w->n_ranks : 1};
+        uint32_t n = children_of(w, options);
+        struct children c = {.shared = shared_new(is_single(w) ? n : w->n_ranks), .n = n};
         uint64_t begin = clock_now_ns();
         struct world_result result;
         pid_t parent = getpid();
 
+        for (uint32_t i = 0; i <= n; i++)
+                c.team[i] = is_single(w) ? i : child_begin(w, options, i);
         fflush(NULL);
         for (uint32_t i = 0; i < c.n; i++) {
                 c.pid[i] = fork();

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * Ranks that do the same: as processes, as threads of one process, or all driven by one thread. See world.c.
+ * Ranks that do the same: as processes, as threads of one process, or all driven by one thread. See world.c. Over
+ * several nodes the ranks are dealt out to them in rows, and the threads, or the one thread, are those of a node.
  *
- * A *team* is the ranks that one thread drives: one in the first two ways, all of them in the others. A test is a
- * function that every team of a world runs. What it checks it groups in numbered *cases*; a case is wrong if it is for
- * any team.
+ * A *team* is the ranks that one thread drives: one in the first two ways, all of them (of a node) in the others. A
+ * test is a function that every team of a world runs. What it checks it groups in numbered *cases*; a case is wrong if
+ * it is for any team.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@
 #include "tests/nccl/memory.h"
 
 #define WORLD_RANKS_MAX    8u
+#define WORLD_NODES_MAX    4u
 #define WORLD_CASES_MAX    (1u << 20)
 #define WORLD_IDS          4u
 #define WORLD_MESSAGES_MAX 2048u
@@ -38,6 +40,8 @@ struct world_options {
         bool full;
         uint64_t seed;
         bool verbose, all_messages;
+        uint32_t n_sockets; /* 0: one node, whose daemon the environment names */
+        const char *socket[WORLD_NODES_MAX];
 };
 
 /* What all processes of a world share. */
@@ -106,7 +110,7 @@ bool team_need(struct team *team, int got, const char *call);
 void team_stop(struct team *team);
 /* Waits for all teams. */
 void team_meet(struct team *team);
-/* Does one thread drive all ranks? Then what they call must progress together, in groups. */
+/* Does one thread drive all ranks of its node? Then what they call must progress together, in groups. */
 static inline bool team_is_single(const struct team *team) {
         return team->mode == MODE_GROUPED || team->mode == MODE_ALL;
 }

@@ -110,6 +110,9 @@ static void test_everything(void **state) {
                    "  plain: yes\n"
                    "  heartbeat_ms: 10\n"
                    "  lost_ms: 50\n"
+                   "  stripe: off\n"
+                   "tenants:\n"
+                   "  by_uid: a=5 b=6-9,weight=3\n"
                    "limits:\n"
                    "  sessions: 1\n"
                    "  comms: 2\n"
@@ -138,6 +141,8 @@ static void test_everything(void **state) {
         assert_int_equal(f->config.peer_plain, 1);
         assert_int_equal(f->config.peer_heartbeat_ms, 10);
         assert_int_equal(f->config.peer_lost_ms, 50);
+        assert_int_equal(f->config.stripe_bytes, 0);
+        assert_string_equal(f->config.tenants, "a=5 b=6-9,weight=3");
         assert_int_equal(f->config.limit[CHARGE_SESSIONS], 1);
         assert_int_equal(f->config.limit[CHARGE_COMMS], 2);
         assert_int_equal(f->config.limit[CHARGE_BUFFERS], 3);
@@ -205,6 +210,8 @@ static void test_default_file(void **state) {
         assert_int_equal(f->config.peer_plain, 0);
         assert_int_equal(f->config.peer_heartbeat_ms, defaults.peer_heartbeat_ms);
         assert_int_equal(f->config.peer_lost_ms, defaults.peer_lost_ms);
+        assert_int_equal(f->config.stripe_bytes, defaults.stripe_bytes);
+        assert_string_equal(f->config.tenants, "");
         assert_null(f->config.constants_file);
         assert_int_equal(f->config.ring_depth, defaults.ring_depth);
         assert_int_equal(f->config.log_level, defaults.log_level);
@@ -226,7 +233,7 @@ static void test_refusals(void **state) {
         } cases[] = {
                 /* unknown keys */
                 {"limit:\n  sessions: 3\n", "1:1: limit: unknown key; allowed: version, log, client, control, gpu, "
-                                            "executor, session, plans, peer, limits"},
+                                            "executor, session, plans, peer, tenants, limits"},
                 {"version: 1\nlimits:\n  sesions: 3\n",
                  "3:3: limits.sesions: unknown key; allowed: sessions, comms, buffers, bytes, rings, fds"},
                 {"log: {level: info, colour: 1}\n", "1:20: log.colour: unknown key; allowed: level"},
@@ -277,6 +284,11 @@ static void test_refusals(void **state) {
                                              "name of a credential, or nothing"},
                 {"peer:\n  plain: true\n", "2:10: peer.plain: 'true' is neither; allowed: yes, no"},
                 {"peer:\n  lost_ms: 10\n", "2:12: peer.lost_ms: 10 is out of range; allowed: 50 .. 600000"},
+                {"peer:\n  stripe: 1K\n", "2:11: peer.stripe: 1K is out of range; allowed: off, or 4KiB .. 1GiB, as a "
+                                          "number of bytes or with K, M, G"},
+                {"tenants:\n  by_uid: a=5,weight=0\n",
+                 "2:11: tenants.by_uid: '0' is wrong in a tenant; allowed: a weight, 1 .. 1000; allowed: "
+                 "NAME=UID[-UID][,weight=N], blanks between several"},
                 {"executor:\n  stall_ms:\n", "2:12: executor.stall_ms: no value is given; allowed: 1 .. 3600000"},
                 /* shape */
                 {"limits: 7\n",

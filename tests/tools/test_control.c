@@ -514,6 +514,7 @@ static void test_peers(void **state) {
         options.node[0] = 0xab;
         if (peers_new(&options, error, &cluster.peers))
                 fail_msg("%s", error);
+        assert_int_equal(fabric_new(&(struct fabric_options){.boot_epoch = 1, .cluster = "c"}, &cluster.fabric), 0);
         f->manager->cluster = &cluster;
         assert_int_equal(peers_dial(cluster.peers, "127.0.0.1:1", &peer), 0);
         reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_PEERS);
@@ -538,6 +539,7 @@ static void test_peers(void **state) {
         }
         forget(reply);
         f->manager->cluster = NULL;
+        fabric_free(cluster.fabric);
         peers_free(cluster.peers);
 }
 

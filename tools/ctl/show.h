@@ -41,3 +41,5 @@ json_t *json_metrics(const struct answer *answer);
 json_t *json_drain(const struct answer *answer);
 json_t *json_topology(const struct answer *answer);
 json_t *json_version(const struct answer *answer);
+/* For others of these. */
+json_t *json_carried(const Railmux__Control__Carried *carried);

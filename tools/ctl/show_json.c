@@ -116,6 +116,14 @@ static json_t *json_members(const Railmux__Control__Comm *c) {
         return rows;
 }
 
+static json_t *json_comm_carried(const Railmux__Control__Comm *c) {
+        json_t *rows = json_array();
+
+        for (size_t i = 0; i < c->n_carried; i++)
+                rows = json_with_row(rows, json_carried(c->carried[i]));
+        return rows;
+}
+
 json_t *json_comms(const struct answer *answer) {
         json_t *rows = json_array();
 
@@ -142,6 +150,7 @@ json_t *json_comms(const struct answer *answer) {
                 o = json_with(o, "waiting", *c->waiting ? json_text(c->waiting) : json_null());
                 o = json_with(o, "nodes", json_number(c->nodes));
                 o = json_with(o, "members", json_members(c));
+                o = json_with(o, "carried", json_comm_carried(c));
                 rows = json_with_row(rows, o);
         }
         return rows;

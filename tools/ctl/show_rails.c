@@ -66,6 +66,19 @@ int show_routes(const struct answer *answer, const struct show_options *options,
         return show_rails_end(&table, out);
 }
 
+json_t *json_carried(const Railmux__Control__Carried *carried) {
+        json_t *o = json_object();
+
+        o = json_with(o, "rail", json_text(carried->rail));
+        o = json_with(o, "chunks_sent", json_number(carried->chunks_sent));
+        o = json_with(o, "credits_sent", json_number(carried->credits_sent));
+        o = json_with(o, "data_sent", json_number(carried->data_sent));
+        o = json_with(o, "chunks_received", json_number(carried->chunks_received));
+        o = json_with(o, "credits_received", json_number(carried->credits_received));
+        o = json_with(o, "data_received", json_number(carried->data_received));
+        return o;
+}
+
 json_t *json_rails(const struct answer *answer) {
         json_t *rows = json_array();
 
@@ -86,6 +99,7 @@ json_t *json_rails(const struct answer *answer) {
                 o = json_with(o, "bytes_per_second", json_number(r->bytes_per_second));
                 o = json_with(o, "connections", json_number(r->connections));
                 o = json_with(o, "refused", json_number(r->refused));
+                o = json_with(o, "carried", r->carried ? json_carried(r->carried) : json_null());
                 rows = json_with_row(rows, o);
         }
         return rows;

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* What other nodes say of communicators over several nodes, to this node's part of them. Called by the cluster, in the
+ * loop thread. What does not fit, or comes from a node that takes no part, changes nothing. See comm_heard.c. */
+#include "proto/peer.pb-c.h"
+#include <stdbool.h>
+
+struct cluster;
+struct peer;
+
+void comm_heard_assign(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Assign *body);
+void comm_heard_go(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Go *body);
+void comm_heard_join_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__JoinFailed *body);
+void comm_heard_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Failed *body);
+void comm_heard_left(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Left *body);
+void comm_heard_ended(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Ended *body);
+/* The fabric reaches the peer from now on. */
+void comm_heard_reached(struct cluster *cluster, const struct peer *peer);
+/* gone: the connection is, not only what it was wanted for. */
+void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text, bool gone);
+void comm_heard_merged(struct cluster *cluster, const struct peer *peer, struct peer *into);

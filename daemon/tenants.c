@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+#include "daemon/tenants.h"
+
+#include "daemon/manager.h"
+#include "daemon/tenant.h"
+#include "util/parse.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <utlist.h>
+
+#define SPEC_TEXT_MAX 128u
+#define UID_LAST      (UINT32_MAX - 1) /* the last one means none */
+
+static int tenants_wrong(char why[TENANTS_WHY_MAX], const char *part, const char *right) {
+        snprintf(why, TENANTS_WHY_MAX, "'%.40s' is wrong in a tenant; allowed: %s", part, right);
+        return -EINVAL;
+}
+
+static bool tenant_name_right(const char *name) {
+        size_t n = strlen(name);
+
+        for (const char *c = name; *c; c++)
+                if (!isalnum((unsigned char)*c) && *c != '.' && *c != '_' && *c != '-')
+                        return false;
+        return n >= 1 && n <= TENANT_SPEC_NAME && strcmp(name, TENANT_DEFAULT) != 0;
+}
+
+static int tenant_uids_parse(char *text, struct tenant_spec *spec, char why[TENANTS_WHY_MAX]) {
+        char *last = strchr(text, '-');
+        uint64_t first_uid, last_uid;
+
+        if (last)
+                *last++ = '\0';
+        if (parse_u64(text, &first_uid) < 0 || first_uid > UID_LAST)
+                return tenants_wrong(why, text, "the number of a user, or two with '-' between them");
+        last_uid = first_uid;
+        if (last && (parse_u64(last, &last_uid) < 0 || last_uid > UID_LAST || last_uid < first_uid))
+                return tenants_wrong(why, last, "the number of a user that is not below the first one");
+        spec->first_uid = (uid_t)first_uid;
+        spec->last_uid = (uid_t)last_uid;
+        return 0;
+}
+
+static int tenant_spec_parse(char *text, struct tenant_spec *spec, char why[TENANTS_WHY_MAX]) {
+        char *uids = strchr(text, '='), *option, *value;
+        uint64_t weight = 1;
+        int r;
+
+        if (!uids)
+                return tenants_wrong(why, text, "NAME=UID[-UID][,weight=N]");
+        *uids++ = '\0';
+        if (!tenant_name_right(text))
+                return tenants_wrong(why, text,
+                                     "a name of 1 to 31 letters, digits, '.', '_' and '-', other than default");
+        option = strchr(uids, ',');
+        if (option)
+                *option++ = '\0';
+        value = option ? strchr(option, '=') : NULL;
+        if (option && (!value || strncmp(option, "weight=", 7) != 0))
+                return tenants_wrong(why, option, "weight=N behind the user");
+        if (value && (parse_u64(value + 1, &weight) < 0 || weight < 1 || weight > TENANT_WEIGHT_MAX))
+                return tenants_wrong(why, value + 1, "a weight, 1 .. 1000");
+        r = tenant_uids_parse(uids, spec, why);
+        if (r)
+                return r;
+        snprintf(spec->name, sizeof(spec->name), "%.31s", text);
+        spec->weight = (uint32_t)weight;
+        return 0;
+}
+
+static int tenant_spec_compare(const struct tenant_spec *spec, const struct tenant_spec *others, uint32_t n,
+                               char why[TENANTS_WHY_MAX]) {
+        for (uint32_t i = 0; i < n; i++) {
+                if (strcmp(others[i].name, spec->name) == 0)
+                        return tenants_wrong(why, spec->name, "a name that no other tenant has");
+                if (others[i].first_uid <= spec->last_uid && spec->first_uid <= others[i].last_uid)
+                        return tenants_wrong(why, spec->name, "users that are no other tenant's");
+        }
+        return 0;
+}
+
+int tenant_specs_parse(const char *text, struct tenant_spec specs[TENANT_SPECS_MAX], uint32_t *ret_n,
+                       char why[TENANTS_WHY_MAX]) {
+        struct tenant_spec all[TENANT_SPECS_MAX] = {0};
+        uint32_t n = 0;
+
+        while (*(text += strspn(text, " \t\n"))) {
+                size_t length = strcspn(text, " \t\n");
+                char one[SPEC_TEXT_MAX];
+                int r;
+
+                if (length >= sizeof(one))
+                        return tenants_wrong(why, text, "at most 127 characters for each");
+                if (n == TENANT_SPECS_MAX)
+                        return tenants_wrong(why, text, "at most 64 tenants");
+                snprintf(one, sizeof(one), "%.*s", (int)length, text);
+                r = tenant_spec_parse(one, &all[n], why);
+                if (!r)
+                        r = tenant_spec_compare(&all[n], all, n, why);
+                if (r)
+                        return r;
+                n++;
+                text += length;
+        }
+        memcpy(specs, all, n * sizeof(all[0]));
+        *ret_n = n;
+        return 0;
+}
+
+int tenants_make(struct manager *manager, const char *text, const uint64_t limits[CHARGE_KIND_COUNT]) {
+        struct tenant_spec specs[TENANT_SPECS_MAX];
+        char why[TENANTS_WHY_MAX];
+        struct tenant *tenant;
+        uint32_t n;
+        int r;
+
+        r = tenant_specs_parse(text, specs, &n, why);
+        if (!r)
+                r = tenant_new(TENANT_DEFAULT, limits, &tenant);
+        if (r)
+                return r;
+        DL_APPEND(manager->tenants, tenant);
+        for (uint32_t i = 0; i < n; i++) {
+                r = tenant_new(specs[i].name, limits, &tenant);
+                if (r)
+                        return r;
+                tenant->by_uid = true;
+                tenant->first_uid = specs[i].first_uid;
+                tenant->last_uid = specs[i].last_uid;
+                tenant->weight = specs[i].weight;
+                DL_APPEND(manager->tenants, tenant);
+        }
+        return 0;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * Tenants as the configuration names them:
+ *
+ *   NAME=UID[-UID][,weight=N]
+ *
+ * Processes of these users, the last one included, are the tenant's. weight (1 .. 1000, default 1) is its share of
+ * rails that it uses together with others. Users that are nobody's are the default tenant's, whose weight is 1.
+ */
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "util/charge.h"
+
+struct manager;
+
+#define TENANT_SPECS_MAX  64u
+#define TENANTS_WHY_MAX   160u
+#define TENANT_SPEC_NAME  31u
+#define TENANT_WEIGHT_MAX 1000u /* what the fabric takes */
+
+struct tenant_spec {
+        char name[TENANT_SPEC_NAME + 1];
+        uid_t first_uid, last_uid;
+        uint32_t weight;
+};
+
+/* Several with blanks between them, with different names and users. 0, or -EINVAL with a sentence that says what is
+ * wrong and what would be right; nothing is written then. */
+int tenant_specs_parse(const char *text, struct tenant_spec specs[TENANT_SPECS_MAX], uint32_t *ret_n,
+                       char why[TENANTS_WHY_MAX]);
+/* Makes the manager's tenants, the default one first. The text has been parsed before. 0 or -errno; what was made is in
+ * the list. */
+int tenants_make(struct manager *manager, const char *text, const uint64_t limits[CHARGE_KIND_COUNT]);

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/daemon/comm_nodes_fixture.h"
+
+#include "plan/cost.h"
+#include "plan/plan.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG                                                                                                         \
+        "peer:\n"                                                                                                      \
+        "  listen: '127.0.0.1:0'\n"                                                                                    \
+        "  cluster: test\n"                                                                                            \
+        "  heartbeat_ms: 1000\n"                                                                                       \
+        "  lost_ms: 30000\n"
+
+/* ---- the neighbour ----------------------------------------------------------------------------------------------- */
+static void on_up(struct peer *peer, void *data) {
+        struct neighbour *n = data;
+
+        n->peer = peer;
+        n->up = true;
+}
+
+static void on_lost(struct peer *peer, const char *text, void *data) {
+        struct neighbour *n = data;
+
+        (void)peer;
+        (void)text;
+        n->lost = true;
+}
+
+static void on_message(struct peer *peer, const Railmux__Peer__Message *message, void *data) {
+        size_t size = railmux__peer__message__get_packed_size(message);
+        struct neighbour *n = data;
+        uint8_t *copy = malloc(size);
+
+        (void)peer;
+        assert_non_null(copy);
+        assert_true(n->n_heard < HEARD);
+        railmux__peer__message__pack(message, copy);
+        n->heard[n->n_heard] = railmux__peer__message__unpack(NULL, size, copy);
+        assert_non_null(n->heard[n->n_heard++]);
+        free(copy);
+}
+
+static void turn(struct both *b) {
+        fixture_turn(&b->f);
+        assert_true(event_base_loop(b->n.base, EVLOOP_NONBLOCK) >= 0);
+}
+
+void say(struct both *b, Railmux__Peer__Message *message) {
+        assert_int_equal(peer_send(b->n.peer, message), 0);
+}
+
+bool has_heard(const struct neighbour *n, unsigned int what) {
+        for (unsigned int i = n->n_taken; i < n->n_heard; i++)
+                if (n->heard[i]->body_case == what)
+                        return true;
+        return false;
+}
+
+/* The next one of the kind; what came before it is passed over. */
+const Railmux__Peer__Message *take(struct both *b, unsigned int what) {
+        both_wait(b, has_heard(&b->n, what));
+        while (b->n.heard[b->n.n_taken]->body_case != what)
+                b->n.n_taken++;
+        return b->n.heard[b->n.n_taken++];
+}
+
+/* All that was said before has been heard: answers come in order, and ids are told in any state. */
+void settle(struct both *b) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__IdAsk ask = RAILMUX__PEER__ID_ASK__INIT;
+        static uint64_t number;
+        bool told = false;
+
+        ask.key = KEY;
+        ask.number = ++number;
+        ask.tenant = "nobody";
+        message.body_case = SAYS(ID_ASK);
+        message.id_ask = &ask;
+        say(b, &message);
+        while (!told) {
+                both_wait(b, has_heard(&b->n, SAYS(ID_TOLD)));
+                for (unsigned int i = 0; i < b->n.n_heard; i++)
+                        told = told ||
+                               (b->n.heard[i]->body_case == SAYS(ID_TOLD) && b->n.heard[i]->id_told->number == number);
+                turn(b);
+        }
+}
+
+static void say_rails(struct both *b) {
+        Railmux__Peer__Rail rail = RAILMUX__PEER__RAIL__INIT, *rails[] = {&rail};
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Rails body = RAILMUX__PEER__RAILS__INIT;
+
+        rail.name = "tcp0";
+        rail.address = "127.0.0.1";
+        rail.port = 9; /* nothing is carried in these tests */
+        body.rails = rails;
+        body.n_rails = 1;
+        message.body_case = SAYS(RAILS);
+        message.rails = &body;
+        say(b, &message);
+}
+
+void neighbour_start(struct both *b, uint8_t node, uint64_t boot) {
+        struct peers_options options = {.cluster = "test",
+                                        .listen = "127.0.0.1:0",
+                                        .boot = boot,
+                                        .heartbeat_ms = 1000,
+                                        .deadline_ms = 30000,
+                                        .events = {.up = on_up, .message = on_message, .lost = on_lost},
+                                        .data = &b->n};
+        char error[PEER_TEXT_MAX], address[COMM_ID_ADDRESS_BYTES];
+        uint8_t id[COMM_ID_BYTES];
+
+        b->n = (struct neighbour){.base = event_base_new()};
+        assert_non_null(b->n.base);
+        options.base = b->n.base;
+        memset(options.node, node, sizeof(options.node));
+        assert_int_equal(peers_new(&options, error, &b->n.peers), 0);
+        call_id_create(b->clients[0], id);
+        assert_int_equal(comm_id_address(id, address), 0);
+        assert_int_equal(peers_dial(b->n.peers, address, &b->n.peer), 0);
+        both_wait(b, b->n.up);
+        say_rails(b);
+        (void)take(b, SAYS(RAILS));
+}
+
+void neighbour_stop(struct both *b) {
+        b->n.peers = peers_free(b->n.peers);
+        while (b->n.n_heard)
+                railmux__peer__message__free_unpacked(b->n.heard[--b->n.n_heard], NULL);
+        b->n.n_taken = 0;
+        if (b->n.base)
+                event_base_free(b->n.base);
+        b->n.base = NULL;
+}
+
+/* ---- a communicator over both ------------------------------------------------------------------------------------ */
+void begin(struct both *b, uint8_t node, uint64_t boot) {
+        fixture_setup(&b->f, CONFIG, false);
+        for (uint32_t i = 0; i < 2; i++)
+                b->clients[i] = client_open(&b->f);
+        call_id_create(b->clients[0], b->id);
+        neighbour_start(b, node, boot);
+}
+
+static void take_handles(struct both *b, const uint64_t calls[2]) {
+        for (uint32_t i = 0; i < 2; i++) {
+                struct comm_answer answer;
+
+                both_wait(b, client_find(b->clients[i], calls[i]));
+                answer = take_comm(b->clients[i], calls[i]);
+                assert_int_equal(answer.code, 0);
+                assert_int_equal(answer.rank, b->first + i);
+                b->handles[i] = answer.handle;
+        }
+}
+
+static void say_ready(struct both *b, uint64_t key) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Ready body = RAILMUX__PEER__READY__INIT;
+
+        body.key = key;
+        message.body_case = SAYS(READY);
+        message.ready = &body;
+        say(b, &message);
+}
+
+void say_join(struct both *b, uint32_t rank, uint64_t attempt) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Join join = RAILMUX__PEER__JOIN__INIT;
+
+        join.comm_id.data = b->id;
+        join.comm_id.len = COMM_ID_BYTES;
+        join.tenant = "default";
+        join.rank = rank;
+        join.n_ranks = RANKS;
+        join.attempt = attempt;
+        message.body_case = SAYS(JOIN);
+        message.join = &join;
+        say(b, &message);
+}
+
+/* railmuxd has the ranks 0 and 1, and made the id. */
+void setup_first(struct both *b) {
+        uint64_t calls[2];
+
+        begin(b, 0xee, 1);
+        b->first = 0;
+        for (uint32_t i = 0; i < 2; i++)
+                calls[i] = send_comm_create(b->clients[i], b->id, RANKS, i);
+        settle(b);
+        for (uint32_t r = 2; r < RANKS; r++)
+                say_join(b, r, 7);
+        b->key = take(b, SAYS(ASSIGN))->assign->key;
+        say_ready(b, b->key);
+        (void)take(b, SAYS(GO));
+        take_handles(b, calls);
+}
+
+static void say_assign(struct both *b, uint64_t attempt) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Assign body = RAILMUX__PEER__ASSIGN__INIT;
+        Railmux__Peer__Member members[RANKS], *member_list[RANKS];
+        Railmux__Peer__Node nodes[2], *node_list[2] = {&nodes[0], &nodes[1]};
+        Railmux__Peer__Choice choice = RAILMUX__PEER__CHOICE__INIT, *choices[] = {&choice};
+        struct plan_geometry geometry;
+
+        plan_geometry_choose(RANKS, &geometry);
+        for (uint32_t r = 0; r < RANKS; r++) {
+                railmux__peer__member__init(&members[r]);
+                members[r].rank = r;
+                members[r].node = r / 2;
+                member_list[r] = &members[r];
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+                railmux__peer__node__init(&nodes[i]);
+                nodes[i].node.len = PEER_NODE_BYTES;
+                nodes[i].node.data = (uint8_t *)(i ? peer_node_id(b->n.peer) : peers_node(b->n.peers));
+                nodes[i].address = (char *)(i ? peer_address(b->n.peer) : peers_address(b->n.peers));
+        }
+        choice.operation = 1;
+        choice.max_bytes = UINT64_MAX;
+        body.key = b->key = KEY;
+        body.comm_id.data = b->id;
+        body.comm_id.len = COMM_ID_BYTES;
+        body.name = "";
+        body.tenant = "default";
+        body.n_ranks = RANKS;
+        body.n_members = RANKS;
+        body.members = member_list;
+        body.n_nodes = 2;
+        body.nodes = node_list;
+        body.n_choices = 1;
+        body.choices = choices;
+        body.part_bytes = geometry.part_bytes;
+        body.slots = geometry.slots;
+        body.attempt = attempt;
+        message.body_case = SAYS(ASSIGN);
+        message.assign = &body;
+        say(b, &message);
+}
+
+/* railmuxd has the ranks 2 and 3, and the neighbour made the id, and is the first node. */
+void setup_follower(struct both *b) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Go go = RAILMUX__PEER__GO__INIT;
+        uint64_t calls[2], attempt;
+
+        begin(b, 0x11, 1);
+        b->first = 2;
+        memset(b->id, 0, sizeof(b->id));
+        b->id[0] = COMM_ID_VERSION;
+        memcpy(b->id + 8, peers_node(b->n.peers), PEER_NODE_BYTES);
+        snprintf((char *)b->id + 56, COMM_ID_ADDRESS_BYTES, "%s", peers_address(b->n.peers));
+        for (uint32_t i = 0; i < 2; i++)
+                calls[i] = send_comm_create(b->clients[i], b->id, RANKS, 2 + i);
+        attempt = take(b, SAYS(JOIN))->join->attempt;
+        (void)take(b, SAYS(JOIN));
+        say_assign(b, attempt);
+        (void)take(b, SAYS(READY));
+        go.key = b->key;
+        message.body_case = SAYS(GO);
+        message.go = &go;
+        say(b, &message);
+        take_handles(b, calls);
+}
+
+void finish(struct both *b) {
+        neighbour_stop(b);
+        for (uint32_t i = 0; i < 2; i++)
+                client_close(b->clients[i]);
+        fixture_wait(&b->f, b->f.executor.n_comms == 0);
+        fixture_wait_idle(&b->f);
+        fixture_teardown(&b->f);
+}
+
+/* ---- what is said of splits -------------------------------------------------------------------------------------- */
+void split_join(struct both *b, const Railmux__Peer__SplitJoin *body) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+
+        message.body_case = SAYS(SPLIT_JOIN);
+        message.split_join = (Railmux__Peer__SplitJoin *)body;
+        say(b, &message);
+}
+
+Railmux__Peer__SplitJoin wish(const struct both *b, uint32_t number, uint32_t rank, int32_t colour) {
+        Railmux__Peer__SplitJoin body = RAILMUX__PEER__SPLIT_JOIN__INIT;
+
+        body.key = b->key;
+        body.number = number;
+        body.rank = rank;
+        body.colour = colour;
+        body.gpu = -1;
+        body.gpus = 2;
+        return body;
+}
+
+void say_split_ready(struct both *b, uint32_t number) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__SplitReady body = RAILMUX__PEER__SPLIT_READY__INIT;
+
+        body.key = b->key;
+        body.number = number;
+        message.body_case = SAYS(SPLIT_READY);
+        message.split_ready = &body;
+        say(b, &message);
+}
+
+void say_split_go(struct both *b, uint32_t number) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__SplitGo body = RAILMUX__PEER__SPLIT_GO__INIT;
+
+        body.key = b->key;
+        body.number = number;
+        message.body_case = SAYS(SPLIT_GO);
+        message.split_go = &body;
+        say(b, &message);
+}
+
+void say_split_failed(struct both *b, uint32_t number, uint32_t code, const char *text, bool verdict) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__SplitFailed body = RAILMUX__PEER__SPLIT_FAILED__INIT;
+
+        body.key = b->key;
+        body.number = number;
+        body.code = code;
+        body.text = (char *)text;
+        body.verdict = verdict;
+        message.body_case = SAYS(SPLIT_FAILED);
+        message.split_failed = &body;
+        say(b, &message);
+}
+
+/* Both clients split; how it ends is for take_split. */
+void client_splits(struct both *b, uint32_t number, int32_t colour, uint64_t ret_calls[2]) {
+        for (uint32_t i = 0; i < 2; i++)
+                ret_calls[i] = send_comm_split(b->clients[i], b->handles[i], number, colour, 0);
+}
+
+struct comm_answer take_split(struct both *b, uint32_t client, uint64_t call) {
+        both_wait(b, client_find(b->clients[client], call));
+        return take_comm(b->clients[client], call);
+}
+
+void assert_unanswered(struct both *b, const uint64_t calls[2]) {
+        settle(b);
+        for (uint32_t i = 0; i < 2; i++) {
+                take_ack(b->clients[i], send_buffer_destroy(b->clients[i], 1), NULL, 0); /* its socket is empty */
+                assert_null(client_find(b->clients[i], calls[i]));
+        }
+}
+
+void assert_split_fails(struct both *b, const uint64_t calls[2], uint32_t code, const char *word) {
+        for (uint32_t i = 0; i < 2; i++) {
+                struct comm_answer answer = take_split(b, i, calls[i]);
+
+                assert_int_equal(answer.code, code);
+                assert_non_null(strstr(answer.text, word));
+        }
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * A communicator over two nodes: a real railmuxd with clients and executor played by the fixture, and a neighbour that
+ * the test plays. Whoever waits turns the loops of both.
+ */
+#include "tests/cmocka_all.h"
+#include "tests/daemon/fixture.h"
+
+#include "daemon/peer.h"
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RANKS 4u /* two on each node, those of the first node first */
+#define HEARD 256u
+#define KEY   UINT64_C(0x1234567890abcdef) /* that the neighbour gives to a communicator */
+
+#define SAYS(name) RAILMUX__PEER__MESSAGE__BODY_##name
+
+struct neighbour {
+        struct event_base *base;
+        struct peers *peers;
+        struct peer *peer; /* railmuxd */
+        bool up, lost;
+        Railmux__Peer__Message *heard[HEARD];
+        unsigned int n_heard, n_taken;
+};
+
+struct both {
+        struct fixture f;
+        struct neighbour n;
+        struct client *clients[2];
+        uint32_t handles[2];
+        uint32_t first; /* the lowest rank of the clients: 0 or 2 */
+        uint64_t key;
+        uint8_t id[COMM_ID_BYTES];
+};
+
+#define both_wait(b, condition)                                                                                        \
+        do {                                                                                                           \
+                uint64_t end_ = fixture_deadline();                                                                    \
+                while (!(condition)) {                                                                                 \
+                        assert_true(event_base_loop((b)->n.base, EVLOOP_NONBLOCK) >= 0);                               \
+                        fixture_turn_until(&(b)->f, end_, #condition, __FILE__, __LINE__);                             \
+                }                                                                                                      \
+        } while (0)
+
+/* railmuxd with two clients, and an id that it made; the neighbour is connected. node: its id is made of that byte;
+ * boot: which start of it. */
+void begin(struct both *b, uint8_t node, uint64_t boot);
+/* Another start of the neighbour, or the same one again, after neighbour_stop. */
+void neighbour_start(struct both *b, uint8_t node, uint64_t boot);
+/* A rank of the neighbour joins. */
+void say_join(struct both *b, uint32_t rank, uint64_t attempt);
+/* railmuxd is the first node, which decides: it has the ranks 0 and 1. */
+void setup_first(struct both *b);
+/* The neighbour is, and railmuxd has the ranks 2 and 3. */
+void setup_follower(struct both *b);
+void neighbour_stop(struct both *b);
+/* Stops all, when nothing is left. */
+void finish(struct both *b);
+
+/* ---- what the neighbour says and hears ---- */
+void say(struct both *b, Railmux__Peer__Message *message);
+bool has_heard(const struct neighbour *n, unsigned int what);
+/* Waits for the next one of the kind; what came before it is passed over. */
+const Railmux__Peer__Message *take(struct both *b, unsigned int what);
+/* Waits until all that was said has been heard. */
+void settle(struct both *b);
+void split_join(struct both *b, const Railmux__Peer__SplitJoin *body);
+/* What a rank of the neighbour would say. */
+Railmux__Peer__SplitJoin wish(const struct both *b, uint32_t number, uint32_t rank, int32_t colour);
+void say_split_ready(struct both *b, uint32_t number);
+void say_split_go(struct both *b, uint32_t number);
+void say_split_failed(struct both *b, uint32_t number, uint32_t code, const char *text, bool verdict);
+
+/* ---- what the clients do ---- */
+/* Both split; how it ends is for take_split. */
+void client_splits(struct both *b, uint32_t number, int32_t colour, uint64_t ret_calls[2]);
+struct comm_answer take_split(struct both *b, uint32_t client, uint64_t call);
+/* railmuxd has heard all, and both still wait. */
+void assert_unanswered(struct both *b, const uint64_t calls[2]);
+void assert_split_fails(struct both *b, const uint64_t calls[2], uint32_t code, const char *word);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* Ranks that meet by an id which somebody has failed with before: what is late, out of date, or of a node that was
+ * started anew. */
+#include "tests/daemon/comm_nodes_fixture.h"
+
+#include "railmux/railmux.h"
+#include <string.h>
+
+static void give_up(struct both *b, uint32_t client, uint64_t call) {
+        assert_int_equal(take_ack(b->clients[client], send_join_cancel(b->clients[client], b->id, client), NULL, 0), 0);
+        assert_int_equal(take_split(b, client, call).code, RMX_E_ABORTED);
+}
+
+/* Of a part that has failed something arrives when others have begun anew: it is not taken for a part of that. */
+static void test_ghost(void **unused) {
+        uint64_t calls[2];
+        struct both b;
+
+        (void)unused;
+        begin(&b, 0xee, 1);
+        calls[0] = send_comm_create(b.clients[0], b.id, RANKS, 0);
+        settle(&b);
+        say_join(&b, 2, 7);
+        settle(&b);
+        give_up(&b, 0, calls[0]);
+        assert_int_equal(take(&b, SAYS(JOIN_FAILED))->join_failed->attempt, 7);
+        for (uint32_t i = 0; i < 2; i++) /* the first one knows, and so all begins anew */
+                calls[i] = send_comm_create(b.clients[i], b.id, RANKS, i);
+        settle(&b);
+        say_join(&b, 3, 7); /* had been on its way */
+        settle(&b);
+        say_join(&b, 2, 8);
+        say_join(&b, 3, 8);
+        assert_int_equal(take(&b, SAYS(ASSIGN))->assign->attempt, 8);
+        assert_false(has_heard(&b.n, SAYS(JOIN_FAILED)));
+        finish(&b);
+}
+
+/* The neighbour is lost while ranks gather. If it is started anew its ranks know nothing of that, and are told. If it
+ * was the connection alone, they know. */
+static void test_restarted(void **unused) {
+        for (uint64_t boot = 1; boot <= 2; boot++) {
+                struct both b;
+                uint64_t call;
+
+                (void)unused;
+                begin(&b, 0xee, 1);
+                call = send_comm_create(b.clients[0], b.id, RANKS, 0);
+                settle(&b);
+                say_join(&b, 2, 7);
+                settle(&b);
+                neighbour_stop(&b);
+                assert_int_equal(take_comm(b.clients[0], call).code, RMX_E_PEER_LOST);
+                neighbour_start(&b, 0xee, boot);
+                say_join(&b, 2, 9);
+                settle(&b);
+                assert_int_equal(has_heard(&b.n, SAYS(JOIN_FAILED)), boot == 2);
+                if (boot == 2)
+                        assert_int_equal(take(&b, SAYS(JOIN_FAILED))->join_failed->code, RMX_E_PEER_LOST);
+                say_join(&b, 2, 10); /* now it knows, too */
+                settle(&b);
+                if (boot == 2)
+                        assert_false(has_heard(&b.n, SAYS(JOIN_FAILED)));
+                finish(&b);
+        }
+}
+
+/* Late, and with another number of ranks than those who have failed: nobody would come to another gathering. */
+static void test_late_misfit(void **unused) {
+        struct both b;
+        uint64_t call;
+
+        (void)unused;
+        begin(&b, 0xee, 1);
+        call = send_comm_create(b.clients[0], b.id, 2, 0);
+        give_up(&b, 0, call);
+        assert_int_equal(take_comm(b.clients[1], send_comm_create(b.clients[1], b.id, 3, 1)).code, RMX_E_ABORTED);
+        /* All have been told: whoever comes now begins anew. */
+        call = send_comm_create(b.clients[0], b.id, 2, 0);
+        assert_int_equal(take_comm(b.clients[1], send_comm_create(b.clients[1], b.id, 2, 1)).code, 0);
+        assert_int_equal(take_comm(b.clients[0], call).code, 0);
+        finish(&b);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_ghost),
+                cmocka_unit_test(test_restarted),
+                cmocka_unit_test(test_late_misfit),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

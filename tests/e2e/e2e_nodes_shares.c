@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Two tenants with weights 1 and 3 keep a rail with a rate limit busy: of what goes over it in any second the one gets
+ * a quarter and the other three, within five points. Tenants are told by users, so this needs root.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <railmux/railmux.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/e2e/node.h"
+#include "tests/e2e/proc.h"
+#include "util/clock.h"
+
+#define NODES       2u
+#define TENANTS     2u
+#define COMMS       2u /* of each tenant */
+#define RANKS       4u /* of each communicator, half of them on each node */
+#define PROCESSES   (TENANTS * COMMS * RANKS)
+#define COUNT       (UINT32_C(1) << 20)
+#define RATE        (10u << 20) /* bytes per second */
+#define BUSY        0.9         /* of the rate: with less, somebody had nothing to send, and it says nothing */
+#define SAMPLE_MS   100u
+#define SAMPLES_MAX 2000u
+#define WINDOW_NS   UINT64_C(1000000000)
+#define WINDOWS     30u /* to be seen, and with RAILMUX_FULL */
+#define WINDOWS_ALL 600u
+#define LOOK_NS     UINT64_C(240000000000)
+#define READY_MS    20000u
+#define END_MS      20000u
+
+static const uid_t uids[TENANTS] = {64101, 64102};
+static const char *const names[TENANTS] = {"one", "three"};
+
+struct shared {
+        pthread_barrier_t barrier[TENANTS * COMMS];
+        struct rmx_id id[TENANTS * COMMS];
+        _Atomic uint32_t stop; /* by the parent, for rank 0 of each */
+        char error[PROCESSES][256];
+};
+
+struct sample {
+        uint64_t at_ns, bytes[TENANTS];
+};
+
+struct world {
+        struct node node[NODES];
+        struct shared *shared;
+        pid_t pid[PROCESSES];
+        struct sample samples[SAMPLES_MAX];
+        uint32_t n_samples;
+};
+
+/* ---- the ranks --------------------------------------------------------------------------------------------------- */
+static void must(struct world *world, uint32_t process, int code, const char *what) {
+        if (code == RMX_OK)
+                return;
+        snprintf(world->shared->error[process], sizeof(world->shared->error[process]), "%s: %s: %.180s", what,
+                 rmx_error_name(code), rmx_last_error());
+        _exit(1);
+}
+
+/* Sums over and over, until rank 0 says in the first element that it was the last time. */
+static void run_rank(struct world *world, uint32_t process) {
+        uint32_t number = process / RANKS, rank = process % RANKS;
+        struct rmx_session_options options = {.size = sizeof(options),
+                                              .socket = world->node[rank * NODES / RANKS].socket,
+                                              .name = names[number / COMMS]};
+        struct rmx_session *session;
+        struct rmx_comm *comm;
+        void *memory[2];
+        int32_t *in, *out;
+
+        if (setgid(uids[number / COMMS]) < 0 || setuid(uids[number / COMMS]) < 0)
+                must(world, process, RMX_E_INVALID, "setuid");
+        must(world, process, rmx_session_open(&options, &session), "rmx_session_open");
+        if (rank == 0)
+                must(world, process, rmx_get_id(session, &world->shared->id[number]), "rmx_get_id");
+        pthread_barrier_wait(&world->shared->barrier[number]);
+        must(world, process, rmx_comm_create(session, &world->shared->id[number], RANKS, rank, NULL, &comm),
+             "rmx_comm_create");
+        for (size_t i = 0; i < 2; i++)
+                must(world, process, rmx_mem_alloc(session, COUNT * sizeof(*in), &memory[i]), "rmx_mem_alloc");
+        in = memory[0];
+        out = memory[1];
+        memset(in, 0, COUNT * sizeof(*in));
+        do {
+                /* relaxed: sooner or later will do */
+                in[0] = rank == 0 && atomic_load_explicit(&world->shared->stop, memory_order_relaxed);
+                must(world, process, rmx_all_reduce(comm, in, out, COUNT, RMX_INT32, RMX_SUM, NULL), "rmx_all_reduce");
+        } while (out[0] == 0);
+        must(world, process, rmx_comm_destroy(comm), "rmx_comm_destroy");
+        rmx_session_close(session);
+        _exit(0);
+}
+
+static void ranks_start(struct world *world) {
+        pthread_barrierattr_t attributes;
+        pid_t parent = getpid();
+
+        pthread_barrierattr_init(&attributes);
+        pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+        for (uint32_t i = 0; i < TENANTS * COMMS; i++)
+                pthread_barrier_init(&world->shared->barrier[i], &attributes, RANKS);
+        pthread_barrierattr_destroy(&attributes);
+        fflush(NULL);
+        for (uint32_t i = 0; i < PROCESSES; i++) {
+                world->pid[i] = fork();
+                assert_true(world->pid[i] >= 0);
+                if (world->pid[i] == 0) {
+                        prctl(PR_SET_PDEATHSIG, SIGKILL);
+                        if (getppid() == parent)
+                                run_rank(world, i);
+                        _exit(1);
+                }
+        }
+}
+
+static void ranks_end(struct world *world) {
+        /* relaxed: see run_rank */
+        atomic_store_explicit(&world->shared->stop, 1, memory_order_relaxed);
+        for (uint32_t i = 0; i < PROCESSES; i++) {
+                int status;
+
+                if (proc_wait(world->pid[i], END_MS, &status) != 0)
+                        fail_msg("rank %u of communicator %u hangs", i % RANKS, i / RANKS);
+                if (status != 0)
+                        fail_msg("rank %u of communicator %u: status 0x%x, %s", i % RANKS, i / RANKS,
+                                 (unsigned int)status, world->shared->error[i]);
+        }
+}
+
+/* ---- what is another tenant's -------------------------------------------------------------------------------------
+ */
+/* Joins a communicator on the second node with an id that the other tenant made on the first; its exit status is what
+ * that gave. */
+static void run_stranger(struct world *world) {
+        struct rmx_session_options options = {.size = sizeof(options), .socket = world->node[1].socket};
+        struct rmx_session *session;
+        struct rmx_comm *comm;
+
+        if (setgid(uids[1]) < 0 || setuid(uids[1]) < 0 || rmx_session_open(&options, &session) != RMX_OK)
+                _exit(255);
+        _exit(rmx_comm_create(session, &world->shared->id[0], 2, 1, NULL, &comm));
+}
+
+static void run_maker(struct world *world) {
+        struct rmx_session_options options = {.size = sizeof(options), .socket = world->node[0].socket};
+        struct rmx_session *session;
+
+        if (setgid(uids[0]) < 0 || setuid(uids[0]) < 0 || rmx_session_open(&options, &session) != RMX_OK)
+                _exit(255);
+        _exit(rmx_get_id(session, &world->shared->id[0]));
+}
+
+static int status_of(struct world *world, void (*run)(struct world *world)) {
+        pid_t pid;
+        int status;
+
+        fflush(NULL);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                run(world);
+        }
+        assert_int_equal(proc_wait(pid, END_MS, &status), 0);
+        assert_true(WIFEXITED(status));
+        return WEXITSTATUS(status);
+}
+
+static void strangers(void **state) {
+        struct world *world = *state;
+
+        if (!world->shared)
+                skip();
+        assert_int_equal(status_of(world, run_maker), RMX_OK);
+        assert_int_equal(status_of(world, run_stranger), RMX_E_DENIED);
+        nodes_stop(world->node, NODES);
+}
+
+/* ---- what they get ----------------------------------------------------------------------------------------------- */
+/* What each tenant has sent from the first node so far. */
+static struct sample sample_take(const struct world *world) {
+        json_t *root = node_query(&world->node[0], "comms"), *comm, *rail;
+        struct sample sample = {.at_ns = clock_now_ns()};
+        size_t i, k;
+
+        assert_non_null(root);
+        json_array_foreach(json_object_get(root, "comms"), i, comm) {
+                const char *tenant = json_string_value(json_object_get(comm, "tenant"));
+
+                json_array_foreach(json_object_get(comm, "carried"), k, rail) {
+                        for (uint32_t t = 0; t < TENANTS; t++)
+                                if (strcmp(tenant, names[t]) == 0)
+                                        sample.bytes[t] +=
+                                                (uint64_t)json_integer_value(json_object_get(rail, "data_sent"));
+                }
+        }
+        json_decref(root);
+        return sample;
+}
+
+/* All communicators are at work. */
+static bool all_send(void *argument) {
+        const struct world *world = argument;
+        json_t *root = node_query(&world->node[0], "comms"), *comm;
+        uint32_t n = 0;
+        size_t i;
+
+        json_array_foreach(json_object_get(root, "comms"), i, comm) {
+                json_t *carried = json_array_get(json_object_get(comm, "carried"), 0);
+
+                n += json_integer_value(json_object_get(comm, "operations")) > 0 &&
+                     json_integer_value(json_object_get(carried, "data_sent")) > 0;
+        }
+        json_decref(root);
+        return n == TENANTS * COMMS;
+}
+
+struct result {
+        uint32_t n_busy, n_idle;
+        double least, most; /* share of weight 3 */
+};
+
+/* Windows of a second, from every sample on, in which the rail was kept busy. */
+static struct result look(const struct world *world) {
+        struct result result = {.least = 1};
+
+        for (uint32_t i = 0, k = 0; i < world->n_samples; i++) {
+                const struct sample *a = &world->samples[i], *b;
+                double bytes[TENANTS], seconds, share;
+
+                while (k < world->n_samples && world->samples[k].at_ns - a->at_ns < WINDOW_NS)
+                        k++;
+                if (k == world->n_samples)
+                        break;
+                b = &world->samples[k];
+                for (uint32_t t = 0; t < TENANTS; t++)
+                        bytes[t] = (double)(b->bytes[t] - a->bytes[t]);
+                seconds = (double)(b->at_ns - a->at_ns) / 1e9;
+                if (bytes[0] + bytes[1] < BUSY * RATE * seconds) {
+                        result.n_idle++;
+                        continue;
+                }
+                share = bytes[1] / (bytes[0] + bytes[1]);
+                result.least = share < result.least ? share : result.least;
+                result.most = share > result.most ? share : result.most;
+                result.n_busy++;
+        }
+        return result;
+}
+
+static void shares(void **state) {
+        uint32_t windows = proc_full() ? WINDOWS_ALL : WINDOWS;
+        struct world *world = *state;
+        struct result result = {0};
+        uint64_t end_ns;
+
+        if (!world->shared)
+                skip();
+        ranks_start(world);
+        if (!proc_await(all_send, world, READY_MS)) {
+                for (uint32_t i = 0; i < PROCESSES; i++)
+                        if (world->shared->error[i][0])
+                                fprintf(stderr, "%s\n", world->shared->error[i]);
+                fail_msg("not all communicators are at work");
+        }
+        end_ns = clock_now_ns() + LOOK_NS;
+        do {
+                if (clock_now_ns() > end_ns || world->n_samples == SAMPLES_MAX)
+                        fail_msg("the rail is not kept busy: %u windows of %u", result.n_busy, windows);
+                world->samples[world->n_samples++] = sample_take(world);
+                proc_measure_for(SAMPLE_MS);
+                result = look(world);
+        } while (result.n_busy < windows);
+        ranks_end(world);
+        print_message(
+                "%u windows of a second (and %u in which the rail was not kept busy): share of weight 3 from %.1f "
+                "%% to %.1f %%\n",
+                result.n_busy, result.n_idle, 100 * result.least, 100 * result.most);
+        if (result.least < 0.70 || result.most > 0.80)
+                fail_msg("the tenant of weight 3 got from %.1f %% to %.1f %%; from 70 %% to 80 %% would be right",
+                         100 * result.least, 100 * result.most);
+        nodes_stop(world->node, NODES);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ */
+static int setup(void **state) {
+        const char *more[] = {"--config", NULL, NULL};
+        char path[] = "/tmp/railmux-e2e-shares-XXXXXX", name[32];
+        struct world *world = calloc(1, sizeof(*world));
+        FILE *config;
+        void *memory;
+        int fd;
+
+        assert_non_null(world);
+        *state = world;
+        if (geteuid() != 0)
+                return 0;
+        memory = mmap(NULL, sizeof(*world->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_true(memory != MAP_FAILED);
+        world->shared = memory;
+        fd = mkstemp(path);
+        assert_true(fd >= 0);
+        config = fdopen(fd, "w");
+        assert_non_null(config);
+        fprintf(config,
+                "client:\n  mode: '0666'\n"
+                "peer:\n  rails: r0=127.0.0.1,rate=%u\n"
+                "tenants:\n  by_uid: %s=%u %s=%u,weight=3\n",
+                RATE, names[0], uids[0], names[1], uids[1]);
+        fclose(config);
+        more[1] = path;
+        for (uint32_t i = 0; i < NODES; i++) {
+                world->node[i].gpus = 4;
+                world->node[i].listens = true;
+                world->node[i].more = more;
+                snprintf(name, sizeof(name), "nodes-shares-%c", (int)('a' + i));
+                node_start(&world->node[i], name, false);
+                world->node[i].more = NULL;
+                assert_int_equal(chmod(world->node[i].dir, 0755), 0); /* for other users */
+        }
+        unlink(path);
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct world *world = *state;
+
+        if (world->shared) {
+                nodes_cleanup(world->node, NODES); /* ranks that are left go with it */
+                munmap(world->shared, sizeof(*world->shared));
+        }
+        free(world);
+        return 0;
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(shares, setup, teardown),
+                cmocka_unit_test_setup_teardown(strangers, setup, teardown),
+        };
+
+        return cmocka_run_group_tests_name("shares", tests, NULL, NULL);
+}
