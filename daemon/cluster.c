@@ -27,6 +27,8 @@
 #include <string.h>
 #include <utlist.h>
 
+#define UNREACHABLE_MS 100u
+
 struct cluster_node {
         struct cluster_node *next, *prev;
         struct peer *peer;
@@ -374,7 +376,11 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
                 .cluster = config->cluster,
                 .allow_plain = config->peer_plain != 0,
                 .stripe_bytes = config->stripe_bytes ? (uint32_t)config->stripe_bytes : UINT32_MAX,
-                .times = {.heartbeat = config->peer_heartbeat_ms, .deadline = config->peer_lost_ms},
+                /* A silence of lost_ms ends a connection; a little longer, in case there is another way, and it is
+                   lost. */
+                .times = {.heartbeat = config->peer_heartbeat_ms,
+                          .deadline = config->peer_lost_ms,
+                          .unreachable = config->peer_lost_ms + UNREACHABLE_MS},
                 .callbacks = {.route = cluster_on_route,
                               .unreachable = cluster_on_unreachable,
                               .violation = cluster_on_violation},

@@ -123,8 +123,10 @@ void conn_bury(struct fabric_conn *conn, uint64_t now_ns) {
         DL_DELETE(rail->conns, conn);
         if (conn->peer) {
                 if (conn->state == CONN_UP) {
-                        conn->peer->n_up--;
                         rail->n_up--;
+                        /* The silence counts in which its end was noticed. */
+                        if (--conn->peer->n_up == 0 && conn->peer->n_items > 0)
+                                conn->peer->down_ns = conn->peer->heard_ns;
                 }
                 rail->flight_bytes -= conn->flight_bytes;
                 if (conn->port)

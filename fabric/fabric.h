@@ -55,13 +55,14 @@ struct fabric_node {
 
 /* Milliseconds; 0 means the default. */
 struct fabric_times {
-        uint32_t heartbeat;   /* a silent connection is asked after this time: 200 */
-        uint32_t deadline;    /* and given up after this: 800 */
-        uint32_t handshake;   /* of a new connection, all of it: 5000 */
-        uint32_t hold_down;   /* of a route that failed; doubles for each further failure: 250 */
-        uint32_t hold_max;    /* up to this: 30000 */
-        uint32_t unreachable; /* work waits for a peer without a connection so long before it is reported: 1000 */
-        uint32_t spin_us;     /* microseconds for which the taking thread looks on before it sleeps: 20 */
+        uint32_t heartbeat; /* a silent connection is asked after this time: 200 */
+        uint32_t deadline;  /* and given up after this: 800 */
+        uint32_t handshake; /* of a new connection, all of it: 5000 */
+        uint32_t hold_down; /* of a route that failed; doubles for each further failure: 250 */
+        uint32_t hold_max;  /* up to this: 30000 */
+        uint32_t
+                unreachable; /* work waits so long for a peer of which nothing is heard before that is reported: 1000 */
+        uint32_t spin_us;    /* microseconds for which the taking thread looks on before it sleeps: 20 */
 };
 
 /* All optional. Called from fabric_dispatch(). Pointers are valid during the call. */

@@ -203,6 +203,21 @@ void peers_drop(struct fabric *fabric) {
         }
 }
 
+/* It was never heard of, but somebody answers there. That may take its time, and has a limit of its own. */
+static bool peer_shakes_hands(const struct fabric_peer *peer) {
+        const struct fabric_conn *conn;
+
+        if (peer->heard_ns)
+                return false;
+        for (size_t i = 0; i < peer->n_routes; i++) {
+                DL_FOREACH(peer->routes[i]->rail->conns, conn) {
+                        if (conn->peer == peer && !conn->doomed && conn->state > CONN_CONNECTING)
+                                return true;
+                }
+        }
+        return false;
+}
+
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns) {
         if (peer->n_items == 0 || peer->n_up > 0) {
                 peer->down_ns = 0;
@@ -210,7 +225,7 @@ void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint6
                         peer->reported = false;
         } else if (peer->down_ns == 0) {
                 peer->down_ns = now_ns;
-        } else if (!peer->reported && now_ns - peer->down_ns >= fabric->unreachable_ns) {
+        } else if (!peer->reported && now_ns - peer->down_ns >= fabric->unreachable_ns && !peer_shakes_hands(peer)) {
                 peer->reported = true;
                 fabric_tell_unreachable(fabric, peer,
                                         peer->n_routes == 0 ? "no rail in common" : "no route has a connection");

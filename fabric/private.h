@@ -112,7 +112,8 @@ struct fabric_peer {
         uint32_t n_graves;
         bool grave_work; /* a grave has something to send */
         uint32_t n_items, n_up;
-        uint64_t down_ns; /* since when it has work and no connection; 0: it has not */
+        uint64_t heard_ns; /* on any connection that is up */
+        uint64_t down_ns;  /* since when it has work and nothing is heard of it; 0: it has not */
         bool reported;
         uint64_t violation_ns;
 };
@@ -328,6 +329,11 @@ void conn_unpark(struct fabric_conn *conn);
 bool conn_control(struct fabric_conn *conn, uint8_t kind, uint64_t key, uint64_t offset, uint32_t value);
 /* The same, of a frame whose connection and acknowledgement are filled in. False: there is no room at the moment. */
 bool conn_say(struct fabric_conn *conn, struct frame *frame);
+static inline void conn_heard_at(struct fabric_conn *conn, uint64_t now_ns) {
+        conn->heard_ns = now_ns;
+        if (conn->peer)
+                conn->peer->heard_ns = now_ns;
+}
 void conn_shut(struct fabric_conn *conn); /* or open: its port, as windows are */
 void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns);
 void conn_tick(struct fabric_conn *conn, uint64_t now_ns);

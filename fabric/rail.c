@@ -113,7 +113,7 @@ static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interv
         rail->tick_ns = now_ns + interval_ns;
         DL_FOREACH(rail->conns, conn) {
                 if (overslept && conn->state == CONN_UP)
-                        conn->heard_ns = now_ns;
+                        conn_heard_at(conn, now_ns);
                 conn_tick(conn, now_ns);
         }
         DL_FOREACH(rail->routes, route) {

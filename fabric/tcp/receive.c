@@ -150,7 +150,7 @@ void tcp_receive(struct fabric_conn *conn, uint64_t now_ns) {
                 n = conn_receive_once(conn);
                 if (n <= 0 || conn->doomed)
                         break;
-                conn->heard_ns = now_ns;
+                conn_heard_at(conn, now_ns);
                 conn_take(conn, now_ns);
         }
         if (!conn->doomed)

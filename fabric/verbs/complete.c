@@ -85,7 +85,7 @@ static void nic_arrived(struct verbs_nic *nic, struct verbs_link *link, const st
                 return;
         }
         link_up(link, now_ns); /* it would not have sent before it was ready */
-        conn->heard_ns = now_ns;
+        conn_heard_at(conn, now_ns);
         if (imm & IMM_CREDIT)
                 link_took_there(link, imm & IMM_COUNT);
         else

@@ -155,17 +155,18 @@ static void test_peer_comes_and_goes(void **state) {
 
 /* Two tenants with weights 1 and 3 on a rail with a rate limit, both always with something to send. */
 static void test_shares(void **state) {
-        struct rig_options options = {.n_nodes = 2,
-                                      .n_rails = 1,
-                                      .ranks = {2, 2},
-                                      .slot_bytes = 60000,
-                                      .least_data = 30000,
-                                      .key = 1,
-                                      .chunks = 1000000,
-                                      .rate_bytes = RIG_OVER_FAKES ? 8000000 : 20000000, /* the fakes copy it twice */
-                                      .window_bytes = 200000,
-                                      .tenant = 1,
-                                      .weight = 10};
+        struct rig_options options = {
+                .n_nodes = 2,
+                .n_rails = 1,
+                .ranks = {2, 2},
+                .slot_bytes = 60000,
+                .least_data = 30000,
+                .key = 1,
+                .chunks = 1000000,
+                .rate_bytes = 8000000, /* little, so that it is the rail that is scarce and not the processor */
+                .window_bytes = 200000,
+                .tenant = 1,
+                .weight = 10};
         uint64_t bytes[2] = {0}, end_ns;
         static struct rig rigs[2];
         double share, rate;
