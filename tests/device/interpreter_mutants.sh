@@ -118,7 +118,7 @@ mutant "credit given twice" part.h test_interpret "s/\+\+r->counter->taken\[regi
 
 # ---- a part in pieces
 mutant "progress forgotten" part.h test_interpret "$resume s/return .*;/return 0;/"
-mutant "progress of another phase" part.h test_order "$resume s/== phase_number \+ 1/!= 0/"
+mutant "progress of another phase" part.h test_interpret "$resume s/== phase_number \+ 1/!= 0/"
 mutant "a reduction's progress overwritten" phase_copy.h test_order "$copy_packets s/if \(!r->task->begun .*/if (1)/"
 
 # ---- what comes out
