@@ -112,27 +112,27 @@ static void run_with(const char *first, const char *then) {
 
 static void test_link_down(void **state) {
         (void)state;
-        run_with("rxe-link a0 down", "rxe-link a0 up");
+        run_with("vm-link a0 down", "vm-link a0 up");
 }
 
 static void test_link_drop(void **state) {
         (void)state;
-        run_with("rxe-link b1 drop", "rxe-link b1 ok");
+        run_with("vm-link b1 drop", "vm-link b1 ok");
 }
 
 static void test_link_flap(void **state) {
         (void)state;
-        run_with("rxe-link a1 down; rxe-link a1 up; rxe-link a1 down; rxe-link a1 up", "true");
+        run_with("vm-link a1 down; vm-link a1 up; vm-link a1 down; vm-link a1 up", "true");
 }
 
 static void test_loss(void **state) {
         (void)state;
-        run_with("tc qdisc replace dev a0 root netem loss 1%", "tc qdisc del dev a0 root");
+        run_with("vm-link a0 loss 1", "vm-link a0 ok");
 }
 
 static void test_delay(void **state) {
         (void)state;
-        run_with("tc qdisc replace dev b0 root netem delay 5ms", "tc qdisc del dev b0 root");
+        run_with("vm-link b0 delay 5ms", "vm-link b0 ok");
 }
 
 /* With an argument: only the tests of that pattern. */

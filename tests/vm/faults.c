@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rail 0 of node a is broken while ranks of all nodes run a verified load, and mended again. The load must not notice
+ * more than a pause. What an operator is told has to follow: its routes are not up while it is broken, those of the
+ * other rails are; and when it is mended they are up, and carry data.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "tests/cmocka_all.h"
+#include "tests/e2e/proc.h"
+#include "tests/vm/fleet.h"
+#include "tests/vm/scenario.h"
+#include "tests/vm/traffic.h"
+
+#define ROUND     8u /* steps of the load: every kind once */
+#define PAUSE_MS  6000.0
+#define STALL_MS  700.0 /* a call that waits for more than 500 ms is reported */
+#define NOTICE_MS 10000u
+#define MEND_MS   30000u
+#define CARRY     (1u << 20)
+#define FLAPS     4u
+
+/* Whoever talks to node a over rail 0 knows. With more than two nodes the others' routes among them are well. */
+static void await_noticed(const struct fleet *fleet) {
+        fleet_await_routes(fleet, 0, 0, false, NOTICE_MS);
+        if (fleet->n_nodes == 2)
+                fleet_await_routes(fleet, 1, 0, false, NOTICE_MS);
+        for (uint32_t rail = 1; rail < fleet->n_rails; rail++)
+                fleet_await_routes(fleet, 0, rail, true, NOTICE_MS);
+}
+
+static void await_mended(const struct fleet *fleet) {
+        for (uint32_t node = 0; node < fleet->n_nodes; node++)
+                for (uint32_t rail = 0; rail < fleet->n_rails; rail++)
+                        fleet_await_routes(fleet, node, rail, true, MEND_MS);
+        for (uint32_t rail = 0; rail < fleet->n_rails; rail++)
+                fleet_await_bytes(fleet, 0, rail, CARRY, MEND_MS);
+}
+
+static bool stall_is_reported(void *argument) {
+        const struct fleet *fleet = argument;
+
+        for (uint32_t node = 0; node < fleet->n_nodes; node++)
+                if (fleet_log_has(fleet, node, " has waited "))
+                        return true;
+        return false;
+}
+
+static void show_pause(struct fleet *fleet, const char *what) {
+        double ms = traffic_longest_ms(fleet);
+
+        print_message("%s: longest pause %.0f ms\n", what, ms);
+        if (ms > PAUSE_MS * proc_time_scale())
+                fail_msg("%s: a pause of %.0f ms is above %.0f ms", what, ms, PAUSE_MS * proc_time_scale());
+        if (ms > STALL_MS && !proc_await(stall_is_reported, fleet, NOTICE_MS))
+                fail_msg("%s: nobody has reported a pause of %.0f ms", what, ms);
+}
+
+static void break_and_mend(struct fleet *fleet, const char *broken, const char *mended) {
+        struct fleet_routes routes;
+
+        (void)fleet_link(fleet, 0, 0, broken, NULL);
+        await_noticed(fleet);
+        traffic_await(fleet, 2 * ROUND, MEND_MS);
+        show_pause(fleet, broken);
+        routes = fleet_routes(fleet, 0, 0);
+        print_message("%" PRIu64 " messages of node a were sent again, after %" PRIu64 " errors\n",
+                      routes.retransmitted, routes.errors);
+        if (routes.n_up != 0 || routes.errors == 0)
+                fail_msg("rail 0 is broken, but %u of its routes are up, with %" PRIu64 " errors", routes.n_up,
+                         routes.errors);
+        (void)fleet_link(fleet, 0, 0, mended, NULL);
+        await_mended(fleet);
+        show_pause(fleet, mended);
+}
+
+static void flap(struct fleet *fleet) {
+        for (uint32_t i = 0; i < FLAPS; i++) {
+                (void)fleet_link(fleet, 0, 0, "down", NULL);
+                (void)fleet_link(fleet, 0, 0, "up", NULL);
+                traffic_await(fleet, ROUND / 2, MEND_MS);
+        }
+        show_pause(fleet, "flap");
+        await_mended(fleet);
+}
+
+/* All ports of rail 0; the routes are slow, but there. */
+static void impair(struct fleet *fleet, const char *action, const char *value, uint32_t steps) {
+        uint64_t packets, dropped, all_packets = 0, all_dropped = 0;
+
+        for (uint32_t node = 0; node < fleet->n_nodes; node++)
+                (void)fleet_link(fleet, node, 0, action, value);
+        traffic_await(fleet, steps, 2 * MEND_MS);
+        for (uint32_t node = 0; node < fleet->n_nodes; node++) {
+                fleet_link_counts(node, 0, &packets, &dropped);
+                all_packets += packets;
+                all_dropped += dropped;
+                (void)fleet_link(fleet, node, 0, "ok", NULL);
+        }
+        print_message("%" PRIu64 " packets went over the rail, %" PRIu64 " were lost\n", all_packets, all_dropped);
+        show_pause(fleet, action);
+        assert_true(all_packets > 0);
+        await_mended(fleet);
+}
+
+void faults_run(struct fleet *fleet, const struct scenario *scenario) {
+        struct fleet_routes before;
+        uint32_t n_steps;
+
+        fleet_start(fleet, FLEET_PLAIN);
+        traffic_start(fleet, scenario->n_ranks);
+        await_mended(fleet); /* all rails carry data */
+        switch ((enum fault)scenario->kind) {
+        case FAULT_DOWN:
+                break_and_mend(fleet, "down", "up");
+                break;
+        case FAULT_DROP:
+                break_and_mend(fleet, "drop", "ok");
+                break;
+        case FAULT_FLAP:
+                flap(fleet);
+                break;
+        case FAULT_LOSS:
+                impair(fleet, "loss", "1", 5 * ROUND);
+                break;
+        case FAULT_DELAY:
+                before = fleet_routes(fleet, 0, 0);
+                impair(fleet, "delay", "5ms", 3 * ROUND);
+                assert_true(fleet_routes(fleet, 0, 0).errors == before.errors);
+                break;
+        }
+        n_steps = traffic_end(fleet);
+        print_message("%u operations on each of %u ranks, 0 wrong, 0 lost\n", n_steps, scenario->n_ranks);
+        fleet_stop(fleet);
+}

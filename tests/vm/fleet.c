@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The daemons of a scenario. Their control channels are on loopback, as a network for management would be, and so are
+ * not touched by what happens to rails. Two GPUs and one worker thread for each node: the guest has two slow processors
+ * for all of them.
+ */
+#include "tests/vm/fleet.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cmocka_all.h"
+#include "tests/e2e/proc.h"
+
+#define LINK_MS 20000u
+#define CERT_MS 60000u
+
+/* ---- starting and ending ----------------------------------------------------------------------------------------- */
+static void add(struct fleet *fleet, uint32_t node, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add(struct fleet *fleet, uint32_t node, const char *format, ...) {
+        va_list values;
+        uint32_t n = 0;
+
+        while (fleet->arguments[node][n])
+                n++;
+        assert_true(n < FLEET_ARGUMENTS_MAX);
+        va_start(values, format);
+        vsnprintf(fleet->text[node][n], sizeof(fleet->text[node][n]), format, values);
+        va_end(values);
+        fleet->arguments[node][n] = fleet->text[node][n];
+}
+
+/* What has no option goes into a file. */
+static void add_config(struct fleet *fleet, uint32_t node, enum fleet_security security) {
+        const char *folder = getenv("RAILMUX_VM_CERTIFICATES"), *name = security == FLEET_TLS ? "cluster" : "others";
+        char path[128];
+        FILE *file;
+
+        snprintf(path, sizeof(path), "/tmp/railmux-vm-%c.yaml", (int)('a' + node));
+        file = fopen(path, "we");
+        assert_non_null(file);
+        fprintf(file, "peer:\n  plain: %s\n", security == FLEET_PLAIN ? "yes" : "no");
+        if (fleet->lost_ms)
+                fprintf(file, "  heartbeat_ms: %u\n  lost_ms: %u\n", fleet->lost_ms / 4, fleet->lost_ms);
+        if (security != FLEET_PLAIN) {
+                assert_non_null(folder); /* tests/vm/run makes it */
+                fprintf(file, "  ca: %s/%s/ca.crt\n  certificate: %s/%s/node%u.crt\n  key: %s/%s/node%u.key\n", folder,
+                        name, folder, name, node + 1, folder, name, node + 1);
+        }
+        assert_int_equal(fclose(file), 0);
+        add(fleet, node, "--config");
+        add(fleet, node, "%s", path);
+}
+
+void fleet_start_node(struct fleet *fleet, uint32_t node, enum fleet_security security) {
+        char name[128];
+
+        assert_true(node < FLEET_NODES_MAX && fleet->n_rails <= FLEET_RAILS_MAX);
+        fleet->arguments[node][0] = NULL;
+        memset(fleet->arguments[node], 0, sizeof(fleet->arguments[node]));
+        add(fleet, node, "--workers");
+        add(fleet, node, "1");
+        add_config(fleet, node, security);
+        for (uint32_t rail = 0; rail < fleet->n_rails; rail++) {
+                bool plain_kind = strcmp(fleet->transport, "tcp") == 0;
+
+                add(fleet, node, "--rail");
+                add(fleet, node, "rail%u=10.77.%u.%u,device=%c%u%s%s", rail, rail, node + 1, (int)('a' + node), rail,
+                    plain_kind ? "" : ",kind=", plain_kind ? "" : fleet->transport);
+        }
+        fleet->node[node].gpus = 2;
+        fleet->node[node].listens = true;
+        fleet->node[node].more = fleet->arguments[node];
+        snprintf(name, sizeof(name), "vm-%s-%s-%c", fleet->transport, fleet->name, (int)('a' + node));
+        node_start(&fleet->node[node], name, false);
+}
+
+void fleet_start(struct fleet *fleet, enum fleet_security security) {
+        for (uint32_t node = 0; node < fleet->n_nodes; node++)
+                fleet_start_node(fleet, node, security);
+}
+
+void fleet_stop(struct fleet *fleet) {
+        nodes_stop(fleet->node, FLEET_NODES_MAX);
+}
+
+void fleet_cleanup(struct fleet *fleet) {
+        team_cleanup(&fleet->team);
+        nodes_cleanup(fleet->node, FLEET_NODES_MAX);
+        for (uint32_t node = 0; node < fleet->n_nodes; node++)
+                for (uint32_t rail = 0; rail < fleet->n_rails; rail++) {
+                        (void)fleet_link(fleet, node, rail, "ok", NULL);
+                        (void)fleet_link(fleet, node, rail, "up", NULL);
+                }
+}
+
+void fleet_sockets(const struct fleet *fleet, uint32_t nodes, char text[1024]) {
+        size_t used = 0;
+
+        text[0] = '\0';
+        for (uint32_t node = 0; node < FLEET_NODES_MAX; node++)
+                if (nodes >> node & 1)
+                        used += (size_t)snprintf(text + used, 1024 - used, "%s%s", used ? "," : "",
+                                                 fleet->node[node].socket);
+}
+
+bool fleet_log_has(const struct fleet *fleet, uint32_t node, const char *word) {
+        char line[1024];
+        FILE *file = fopen(fleet->node[node].log, "re");
+        bool found = false;
+
+        while (file && !found && fgets(line, sizeof(line), file))
+                found = strstr(line, word) != NULL;
+        if (file)
+                fclose(file);
+        return found;
+}
+
+struct log_wait {
+        const struct fleet *fleet;
+        uint32_t node;
+        const char *word;
+};
+
+static bool log_has(void *argument) {
+        const struct log_wait *w = argument;
+
+        return fleet_log_has(w->fleet, w->node, w->word);
+}
+
+bool fleet_await_log(const struct fleet *fleet, uint32_t node, const char *word, uint32_t timeout_ms) {
+        struct log_wait w = {fleet, node, word};
+
+        return proc_await(log_has, &w, (uint32_t)(timeout_ms * proc_time_scale()));
+}
+
+/* ---- cables ------------------------------------------------------------------------------------------------------ */
+uint64_t fleet_link(const struct fleet *fleet, uint32_t node, uint32_t rail, const char *action, const char *value) {
+        char port[4], *output = malloc(PROC_OUTPUT_MAX);
+        const char *argv[] = {VM_LINK, port, action, value, NULL};
+        double at_s;
+
+        assert_non_null(output);
+        assert_true(node < fleet->n_nodes && rail < fleet->n_rails);
+        snprintf(port, sizeof(port), "%c%u", (int)('a' + node), rail);
+        if (proc_run(argv, LINK_MS, output) != 0)
+                fail_msg("vm-link %s %s failed", port, action);
+        at_s = strtod(output, NULL);
+        free(output);
+        return (uint64_t)(at_s * 1e9);
+}
+
+void fleet_link_counts(uint32_t node, uint32_t rail, uint64_t *ret_packets, uint64_t *ret_dropped) {
+        char port[4], *output = malloc(PROC_OUTPUT_MAX);
+        const char *argv[] = {VM_LINK, port, "counts", NULL};
+
+        assert_non_null(output);
+        snprintf(port, sizeof(port), "%c%u", (int)('a' + node), rail);
+        if (proc_run(argv, LINK_MS, output) != 0 ||
+            sscanf(output, "%" SCNu64 " %" SCNu64, ret_packets, ret_dropped) != 2)
+                fail_msg("vm-link %s counts says: %.100s", port, output);
+        free(output);
+}
+
+/* ---- what operators see ------------------------------------------------------------------------------------------ */
+static uint64_t number(const json_t *row, const char *key) {
+        return (uint64_t)json_integer_value(json_object_get(row, key));
+}
+
+static bool is_of_rail(const json_t *row, const char *key, uint32_t rail) {
+        const char *text = json_string_value(json_object_get(row, key));
+        char name[16];
+
+        snprintf(name, sizeof(name), "rail%u", rail);
+        return text && strcmp(text, name) == 0;
+}
+
+struct fleet_routes fleet_routes(const struct fleet *fleet, uint32_t node, uint32_t rail) {
+        json_t *root = node_query(&fleet->node[node], "routes"), *row;
+        struct fleet_routes routes = {0};
+        size_t i;
+
+        if (!root)
+                fail_msg("node %c does not answer railmuxctl routes", (int)('a' + node));
+        json_array_foreach(json_object_get(root, "routes"), i, row) {
+                const char *state = json_string_value(json_object_get(row, "state"));
+
+                if (!is_of_rail(row, "rail", rail))
+                        continue;
+                routes.n++;
+                routes.n_up += state && strcmp(state, "up") == 0;
+                routes.n_connected += json_is_true(json_object_get(row, "connected"));
+                routes.errors += number(row, "errors");
+                routes.retransmitted += number(row, "retransmitted");
+        }
+        json_decref(root);
+        return routes;
+}
+
+struct routes_wait {
+        const struct fleet *fleet;
+        uint32_t node, rail;
+        bool up;
+        struct fleet_routes now;
+};
+
+static bool routes_are(void *argument) {
+        struct routes_wait *w = argument;
+
+        w->now = fleet_routes(w->fleet, w->node, w->rail);
+        return w->now.n > 0 && w->now.n_up == (w->up ? w->now.n : 0);
+}
+
+void fleet_await_routes(const struct fleet *fleet, uint32_t node, uint32_t rail, bool up, uint32_t timeout_ms) {
+        struct routes_wait w = {.fleet = fleet, .node = node, .rail = rail, .up = up};
+
+        if (!proc_await(routes_are, &w, (uint32_t)(timeout_ms * proc_time_scale())))
+                fail_msg("node %c, rail %u: %u of %u routes are up, not %s", (int)('a' + node), rail, w.now.n_up,
+                         w.now.n, up ? "all" : "none");
+}
+
+uint64_t fleet_rail_number(const struct fleet *fleet, uint32_t node, uint32_t rail, const char *key) {
+        json_t *root = node_query(&fleet->node[node], "rails"), *row;
+        uint64_t value = 0;
+        bool found = false;
+        size_t i;
+
+        if (!root)
+                fail_msg("node %c does not answer railmuxctl rails", (int)('a' + node));
+        json_array_foreach(json_object_get(root, "rails"), i, row) {
+                if (!is_of_rail(row, "name", rail) || !json_is_integer(json_object_get(row, key)))
+                        continue;
+                value = number(row, key);
+                found = true;
+        }
+        json_decref(root);
+        if (!found)
+                fail_msg("node %c has no rail %u with a number %s", (int)('a' + node), rail, key);
+        return value;
+}
+
+struct bytes_wait {
+        const struct fleet *fleet;
+        uint32_t node, rail;
+        uint64_t wanted, now;
+};
+
+static bool has_sent(void *argument) {
+        struct bytes_wait *w = argument;
+
+        w->now = fleet_rail_number(w->fleet, w->node, w->rail, "bytes_sent");
+        return w->now >= w->wanted;
+}
+
+void fleet_await_bytes(const struct fleet *fleet, uint32_t node, uint32_t rail, uint64_t more, uint32_t timeout_ms) {
+        struct bytes_wait w = {.fleet = fleet,
+                               .node = node,
+                               .rail = rail,
+                               .wanted = fleet_rail_number(fleet, node, rail, "bytes_sent") + more};
+
+        if (!proc_await(has_sent, &w, (uint32_t)(timeout_ms * proc_time_scale())))
+                fail_msg("node %c sends nothing over rail %u: %" PRIu64 " bytes, not %" PRIu64, (int)('a' + node), rail,
+                         w.now, w.wanted);
+}
