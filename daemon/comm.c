@@ -396,6 +396,8 @@ void comm_attached(struct comm *comm, uint64_t mask, uint32_t code, const char *
 }
 
 struct comm *comm_settle(struct comm *comm) {
+        if (comm->split) /* which knows it, and settles it when it has been decided */
+                return comm;
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 if (comm->members[r].session)
                         return comm;

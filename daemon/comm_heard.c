@@ -111,7 +111,8 @@ static void heard_check(struct comm *comm) {
         char text[160];
         int r;
 
-        if (comm->state != COMM_JOINING || !remote->assigned)
+        /* A child of a split is attached by the split, once. */
+        if (comm->state != COMM_JOINING || !remote->assigned || comm->split)
                 return;
         for (uint32_t i = 0; i < remote->n_nodes; i++) {
                 const struct peer *peer = remote->nodes[i].peer;

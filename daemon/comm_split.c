@@ -256,6 +256,11 @@ static int comm_split_make_child(struct comm_split *split, const uint32_t *ranks
         child->split_number = split->number;
         child->split = split;
         DL_APPEND(split->children, child);
+        if (over) { /* first: who is away is told by it, also of a child that gets no further */
+                r = comm_split_far_child(child, parent, ranks, over, text, text_size);
+                if (r)
+                        return r;
+        }
         for (uint32_t i = 0; i < n; i++) {
                 struct split_place *place = &split->places[ranks[i]];
                 uint32_t gpu = place->gpu < 0 ? i % manager->n_gpus : (uint32_t)place->gpu;
@@ -268,11 +273,6 @@ static int comm_split_make_child(struct comm_split *split, const uint32_t *ranks
                         continue;
                 }
                 r = comm_member_join(child, i, place->session, gpu, text, text_size);
-                if (r)
-                        return r;
-        }
-        if (over) {
-                r = comm_split_far_child(child, parent, ranks, over, text, text_size);
                 if (r)
                         return r;
         }
