@@ -503,8 +503,11 @@ struct manager *manager_free(struct manager *manager) {
         manager->closer = closer_free(manager->closer);
         manager->forget = forget_free(manager->forget);
         manager->fdstore = fdstore_abandon(manager->fdstore); /* still there only if the start failed */
-        if (manager->base)
+        if (manager->base) {
+                /* A buffered connection that was freed with a callback still due is held until that was called. */
+                (void)event_base_loop(manager->base, EVLOOP_NONBLOCK);
                 event_base_free(manager->base);
+        }
         free(manager);
         return NULL;
 }
