@@ -60,6 +60,19 @@ static void check(const struct nodes *n, uint32_t node, const struct net_descrip
         CHECK(d->kind == NET_CHUNK || !d->data_bytes, "a credit with data");
 }
 
+/* Descriptors have a line of their own, which realloc() does not know. */
+static void grow(struct nodes *n) {
+        uint32_t capacity = n->capacity ? 2 * n->capacity : 64;
+        struct nodes_message *message = aligned_alloc(_Alignof(struct nodes_message), capacity * sizeof(*message));
+
+        CHECK(message, "out of memory");
+        if (n->n_messages > 0)
+                memcpy(message, n->message, n->n_messages * sizeof(*message));
+        free(n->message);
+        n->message = message;
+        n->capacity = capacity;
+}
+
 static bool take(struct nodes *n) {
         struct net_descriptor d;
         bool any = false;
@@ -67,11 +80,8 @@ static bool take(struct nodes *n) {
         for (uint32_t i = 0; i < n->n_nodes; i++)
                 while (net_area_take(n->area[i], &n->position[i], &d)) {
                         check(n, i, &d);
-                        if (n->n_messages == n->capacity) {
-                                n->capacity = n->capacity ? 2 * n->capacity : 64;
-                                n->message = realloc(n->message, n->capacity * sizeof(n->message[0]));
-                                CHECK(n->message, "out of memory");
-                        }
+                        if (n->n_messages == n->capacity)
+                                grow(n);
                         n->message[n->n_messages++] =
                                 (struct nodes_message){.what = d, .delay = (uint32_t)(draw(n) % (DELAY_MAX + 1))};
                         any = true;

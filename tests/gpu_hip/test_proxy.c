@@ -207,7 +207,7 @@ static void bring(struct world *w, uint32_t batch, uint32_t channel, uint32_t by
         mirror->line[slot].bytes = (uint32_t)sizeof(entry) + length;
         to = mirror->line[slot].bytes <= WIRE_LINE_BYTES ? mirror->line[slot].data : mirror->data[slot];
         memcpy(to, &entry, sizeof(entry));
-        if (length <= WIRE_BATCH_BYTES - sizeof(entry))
+        if (length > 0 && length <= WIRE_BATCH_BYTES - sizeof(entry))
                 memcpy(to + sizeof(entry), data, length);
         arrive(w, &mirror->line[slot], NET_CHUNK, batch);
 }
