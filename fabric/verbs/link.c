@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <openssl/rand.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "fabric/stream.h"
 #include "util/clock.h"

@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #define NIC_GIDS      1024u
 #define NIC_TIMEOUT   14u /* 4.096 us * 2^14 = 67 ms */

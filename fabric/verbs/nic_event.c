@@ -5,7 +5,6 @@
  */
 #include "fabric/verbs/verbs.h"
 
-#include <utlist.h>
 
 #define LINK_LIVES_NS UINT64_C(1000000000)
 
