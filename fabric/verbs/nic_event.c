@@ -5,7 +5,6 @@
  */
 #include "fabric/verbs/verbs.h"
 
-
 #define LINK_LIVES_NS UINT64_C(1000000000)
 
 void link_doom(struct verbs_link *link, bool failed, uint64_t now_ns, const char *why) {
