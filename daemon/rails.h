@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define RAILS_MAX      16u
-#define RAILS_WHY_MAX  160u
+#define RAILS_WHY_MAX  200u
 #define RAILS_NAME_MAX 31u
 
 struct rail_spec {
