@@ -68,20 +68,42 @@ DEVICE struct far_memo *memo_far(const struct worker *w, uint32_t hash) {
         return &w->scratch->memos[(hash >> 8) % WORKER_FAR_MEMOS];
 }
 
+/* Into m, if the line's memo is far. All that there is of one at that place is asked for before any of it is looked at:
+ * in a model's step others have swept it from the caches, and then each trip takes half a microsecond or more. */
+DEVICE_OUTLINE bool memo_fetch(const struct worker *w, struct memo *m, uint32_t hash, uint32_t ring, uint32_t word) {
+        SHARED_POINTER(w);
+        SHARED_POINTER(m);
+        constexpr uint32_t words = sizeof(struct memo) / 4, each = (words + WARP_THREADS - 1) / WARP_THREADS;
+        const struct far_memo *f = memo_far(w, hash);
+        const uint32_t epoch = word_load(&f->epoch);
+        uint32_t value[each];
+
+        UNROLL
+        for (uint32_t k = 0; k < each; k++) {
+                const uint32_t i = k * WARP_THREADS + warp_thread();
+
+                value[k] = i < words ? word_load((const uint32_t *)(const void *)&f->memo + i) : 0;
+        }
+        if (!warp_all(epoch == w->epoch) || !memo_fits(w, &f->memo, ring, word))
+                return false;
+        warp_sync();
+        UNROLL
+        for (uint32_t k = 0; k < each; k++) {
+                const uint32_t i = k * WARP_THREADS + warp_thread();
+
+                if (i < words)
+                        ((uint32_t *)(void *)m)[i] = value[k];
+        }
+        warp_sync();
+        return true;
+}
+
 /* The place of a line's memo; *ret_fits: it is there. It may have come from afar, so what lay there before is gone. */
 DEVICE struct memo *memo_of(const struct worker *w, uint32_t ring, uint32_t word, bool *ret_fits) {
         const uint32_t hash = memo_hash(w, ring, word);
         struct memo *m = &shared_of(w)->memo[hash % WORKER_MEMOS];
-        const struct far_memo *f;
 
-        *ret_fits = memo_fits(w, m, ring, word);
-        if (*ret_fits)
-                return m;
-        f = memo_far(w, hash);
-        if (warp_all(f->epoch == w->epoch) && memo_fits(w, &f->memo, ring, word)) {
-                memo_copy(m, &f->memo);
-                *ret_fits = true;
-        }
+        *ret_fits = memo_fits(w, m, ring, word) || memo_fetch(w, m, hash, ring, word);
         return m;
 }
 

@@ -93,6 +93,18 @@ DEVICE void fence_acquire_system(void) {
 #endif
 }
 
+/* The same for a thread that has just seen a flag here, and has stored to other GPUs: a fence would wait for those
+ * stores to arrive. `flag` still says what was seen. */
+DEVICE void flag_acquire(const uint32_t *flag) {
+#if TARGET_NVIDIA
+        [[maybe_unused]] uint32_t value;
+        asm volatile("ld.acquire.sys.global.u32 %0,[%1];" : "=r"(value) : "l"(flag) : "memory");
+#else
+        (void)flag;
+        fence_acquire_system();
+#endif
+}
+
 /* The same for observers on this GPU, and for whoever they tell. AMD: other chiplets have their own L2, and peers read
  * the memory itself, so nothing less than the system will do. */
 DEVICE void fence_release_device(void) {

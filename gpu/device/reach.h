@@ -19,10 +19,14 @@
  * buffer is mapped on other GPUs before its own GPU is told, so who is told yes finds it. If it does not, the memory
  * was taken away under a request that used it, and the request fails.
  *
- * Chunks that were entered with are given back when the lane leaves, and addresses are looked up again whenever it goes
- * on: no task keeps an address of another GPU, and what has been taken out of the tables is not touched once the worker
- * has acknowledged that. What others send is believed only as far as it can do no harm: it names buffers of the session
- * that the rank belongs to, and what is touched lies within them.
+ * Chunks are given back when the request is over and its bell has been told: what is stored to other GPUs makes the
+ * next fence take two microseconds longer. Addresses are looked up again whenever the lane goes on: no task keeps an
+ * address of another GPU, and what has been taken out of the tables is not touched once the worker has acknowledged
+ * that. Six lookups that wait for each other take two microseconds, too, so the worker remembers what came of them
+ * (far_reach), with all that they depended on: what each rank had entered with, the own request, and the version of the
+ * tables. What is remembered is asked for while the others' packets are on their way. What others send is believed only
+ * as far as it can do no harm: it names buffers of the session that the rank belongs to, and what is touched lies
+ * within them.
  *
  * Failure. Others may be writing to this rank's memory until they have left, or until their executors say that they
  * have stopped. So a task that has entered and cannot be finished is kept, touches nothing any more, and is answered
@@ -101,6 +105,9 @@ struct reach {
         struct counter_cache *c;
         struct task *t;
         uint32_t n, me, lane, thread, spins;
+        struct far_reach *far; /* what is remembered of the request, if it is */
+        bool known;            /* it is, if all ranks enter with what they entered with then */
+        uint64_t in, out;      /* of rank `thread` */
 };
 
 /* ---- meetings ---------------------------------------------------------------------------------------------------- */
@@ -186,28 +193,87 @@ DEVICE bool reach_enter(const struct reach *r) {
         return true;
 }
 
+/* ---- what is remembered ------------------------------------------------------------------------------------------ */
+DEVICE uint64_t reach_name(const struct reach *r, uint32_t i) {
+        const struct task *t = r->t;
+
+        switch (i) {
+        case 0:
+                return (uint64_t)r->s->w.epoch << 32 | r->s->w.version;
+        case 1:
+                return t->in;
+        case 2:
+                return t->out;
+        case 3:
+                return (uint64_t)t->stride << 32 | t->total;
+        default:
+                return (uint64_t)t->rank << 32 | t->root << 8 | t->reach;
+        }
+}
+
+/* Looks for it. */
+DEVICE void reach_recall(struct reach *r) {
+        const uint32_t mixed = ((uint32_t)(r->t->in >> 4) ^ (uint32_t)(r->t->out >> 4) * 0x85ebca6bu) * 0x9e3779b1u;
+        const uint32_t p = r->thread < r->n ? r->thread : 0;
+        uint64_t name[REACH_NAME_WORDS];
+
+        r->far = &r->s->w.scratch->reaches[mixed >> 16 & (WORKER_REACHES - 1)];
+        UNROLL
+        for (uint32_t i = 0; i < REACH_NAME_WORDS; i++)
+                name[i] = cell_load(&r->far->name[i]);
+        r->in = cell_load(&r->far->in[p]);
+        r->out = cell_load(&r->far->out[p]);
+        r->known = true;
+        UNROLL
+        for (uint32_t i = 0; i < REACH_NAME_WORDS; i++)
+                r->known = r->known && name[i] == reach_name(r, i);
+        r->known = warp_all(r->known);
+}
+
+/* What the ranks have entered with now, and what came of it, is remembered. */
+DEVICE void reach_remember(const struct reach *r) {
+        const struct peer_view *v = &r->s->view;
+
+        warp_sync();
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
+                cell_store(&r->far->in[p], v->data[p]);
+                cell_store(&r->far->out[p], v->to[p]);
+        }
+        if (r->thread == 0)
+                for (uint32_t i = 0; i < REACH_NAME_WORDS; i++)
+                        cell_store(&r->far->name[i], reach_name(r, i));
+        warp_sync();
+}
+
 /* What the others have entered with, into shared memory. False: not all have. *ret_all: all say yes. *ret_differs: a
- * rank that has called something else (roots are not compared elsewhere), n: none. */
-DEVICE bool reach_meet(const struct reach *r, bool *ret_all, uint32_t *ret_differs) {
+ * rank that has called something else (roots are not compared elsewhere), n: none. If they enter with something else
+ * than is remembered, that is forgotten. */
+DEVICE bool reach_meet(struct reach *r, bool *ret_all, uint32_t *ret_differs) {
         struct peer_view *v = &r->s->view;
         const uint64_t call = reach_call(r->t);
-        bool there = true, yes = r->t->reaches != 0;
+        bool there = true, yes = r->t->reaches != 0, same = r->known;
         uint32_t differs = r->n;
         uint64_t who;
 
         for (uint32_t i = r->thread; i < r->n * REACH_STEP; i += WARP_THREADS) {
                 const uint32_t p = i / REACH_STEP, u = i % REACH_STEP;
+                const struct quad *from;
                 uint32_t looks = 0;
+                uint64_t word, before;
                 struct quad packet;
-                uint64_t word;
 
                 if (p == r->me || u >= REACH_WORDS)
                         continue;
+                before = u ? cell_load(&r->far->word[p][u - 1]) : 0;
+                from = reach_from(r, 0, p) + u;
                 do
-                        packet = quad_load(reach_from(r, 0, p) + u);
+                        packet = quad_load(from);
                 while (!packet_is(packet, r->c->taken[0][p] + 1) && ++looks < r->spins);
                 word = packet_payload(packet);
                 there = there && looks < r->spins;
+                if (looks < r->spins)
+                        flag_acquire(&from->y);
+                same = same && (!u || word == before);
                 if (u == 0) {
                         if (looks < r->spins && word != call)
                                 differs = p;
@@ -226,6 +292,7 @@ DEVICE bool reach_meet(const struct reach *r, bool *ret_all, uint32_t *ret_diffe
         *ret_all = warp_all(yes);
         who = warp_ballot(differs < r->n);
         *ret_differs = who ? warp_read(differs, first_bit(who)) : r->n;
+        r->known = warp_all(same);
         warp_sync();
         return there;
 }
@@ -251,8 +318,8 @@ DEVICE uint64_t reach_find(const struct table *table, uint64_t session, uint32_t
         return 0;
 }
 
-/* Where all inputs and outputs are. The rank whose memory is not there, n: none. */
-DEVICE uint32_t reach_resolve(const struct reach *r) {
+/* Where all inputs and outputs are, as looked up. The rank whose memory is not there, n: none. */
+DEVICE uint32_t reach_look_up(const struct reach *r) {
         const struct table *table = r->s->w.table;
         const struct table_rank *rank = &table->ranks[r->t->rank];
         const uint32_t mode = r->t->reach;
@@ -262,8 +329,18 @@ DEVICE uint32_t reach_resolve(const struct reach *r) {
         uint32_t lost = r->n;
         uint64_t who;
 
+        if (r->thread == 0) /* not while it is being written */
+                cell_store(&r->far->name[0], 0);
+        warp_sync();
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
                 uint64_t in = r->t->in, out = r->t->out;
+
+                if (p != r->me) {
+                        cell_store(&r->far->word[p][0], UINT64_C(1) << 32 | v->to_flag[p]); /* all said yes */
+                        cell_store(&r->far->word[p][1], v->data[p]);
+                        cell_store(&r->far->word[p][2], v->from_flag[p]);
+                        cell_store(&r->far->word[p][3], v->to[p]);
+                }
 
                 const bool root = p == r->t->root, reads = reach_reads(mode, root), writes = reach_writes(mode, root);
 
@@ -283,6 +360,32 @@ DEVICE uint32_t reach_resolve(const struct reach *r) {
                 lost = warp_read(lost, first_bit(who));
         warp_sync();
         return lost;
+}
+
+/* The same, remembered or looked up. */
+DEVICE uint32_t reach_resolve(const struct reach *r) {
+        struct peer_view *v = &r->s->view;
+        uint32_t lost;
+
+        if (!r->known) {
+                lost = reach_look_up(r);
+                if (lost == r->n)
+                        reach_remember(r);
+                return lost;
+        }
+#if TARGET_HOST /* one thread for all */
+        for (uint32_t p = 0; p < r->n; p++) {
+                v->data[p] = cell_load(&r->far->in[p]);
+                v->to[p] = cell_load(&r->far->out[p]);
+        }
+#else
+        if (r->thread < r->n) {
+                v->data[r->thread] = r->in;
+                v->to[r->thread] = r->out;
+        }
+#endif
+        warp_sync();
+        return r->n;
 }
 
 /* ---- data -------------------------------------------------------------------------------------------------------- */
@@ -474,22 +577,31 @@ DEVICE bool reach_alone(const struct reach *r) {
         bool alone = true;
 
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
+                const struct quad *from = reach_from(r, 1, p);
                 uint32_t looks = 0;
                 struct quad packet;
 
                 if (p == r->me)
                         continue;
                 do
-                        packet = quad_load(reach_from(r, 1, p));
+                        packet = quad_load(from);
                 while (!packet_is(packet, r->c->taken[1][p] + 1) && ++looks < r->spins);
+                if (looks < r->spins)
+                        flag_acquire(&from->y);
                 /* (What is left of a request that failed is not of this one.) */
                 alone = alone && looks < r->spins && packet_payload(packet) == reach_call(r->t);
         }
-        if (!warp_all(alone))
-                return false;
-        fence_acquire_system();
-        reach_taken(r, 1);
-        return true;
+        return warp_all(alone);
+}
+
+/* The bell has been told. Gives the chunks back, and looks for room now that there is time. */
+DEVICE void reach_over(struct worker_shared *s, struct counter_cache *c, struct task *t) {
+        struct reach r = {s, c, t, s->rank.n_ranks, s->rank.rank, t->lane, warp_thread(), 0, NULL, false, 0, 0};
+
+        reach_taken(&r, 0);
+        reach_taken(&r, 1);
+        (void)reach_room(&r, 0);
+        (void)reach_room(&r, 1);
 }
 
 DEVICE void reach_stage(const struct reach *r, uint32_t stage) {
@@ -506,12 +618,13 @@ DEVICE uint32_t reach_break(const struct reach *r, uint32_t code, uint32_t rank,
         return REACH_WAITS;
 }
 
-/* Works on a lane's task as far as it goes; enum reach_end. *ret_status: RMX_OK, or why the request will fail. */
+/* Works on a lane's task as far as it goes; enum reach_end. If it is done the bell is to be told, and then reach_over()
+ * called. *ret_status: RMX_OK, or why the request will fail. */
 DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
                                   uint32_t *ret_status) {
         SHARED_POINTER(s);
         SHARED_POINTER(c);
-        struct reach r = {s, c, t, s->rank.n_ranks, s->rank.rank, t->lane, warp_thread(), spins};
+        struct reach r = {s, c, t, s->rank.n_ranks, s->rank.rank, t->lane, warp_thread(), spins, NULL, false, 0, 0};
         uint32_t rank;
         bool all;
 
@@ -521,8 +634,10 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
                 reach_stage(&r, REACH_ENTERED);
         }
         if (t->stage == REACH_ENTERED) {
-                const bool there = reach_meet(&r, &all, &rank);
+                bool there;
 
+                reach_recall(&r);
+                there = reach_meet(&r, &all, &rank);
                 if (rank < r.n)
                         return reach_break(&r, RMX_E_MISMATCH, rank, ret_status);
                 if (!there)
@@ -538,13 +653,11 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
                         warp_sync();
                         return REACH_NOT;
                 }
-                fence_acquire_system();
                 rank = reach_resolve(&r);
                 if (rank < r.n)
                         return reach_break(&r, RMX_E_INVALID, rank, ret_status);
                 if (!reach_share(&r) || !reach_leave(&r))
                         return REACH_WAITS;
-                reach_taken(&r, 0);
                 reach_stage(&r, REACH_LEFT);
         }
         return t->stage == REACH_LEFT && reach_alone(&r) ? (uint32_t)REACH_DONE : (uint32_t)REACH_WAITS;

@@ -274,10 +274,12 @@ DEVICE void reach_take(struct worker *w, const struct memo *m, uint32_t ring_seq
         end = reach_run(shared_of(w), counter_of(w, t), t, PHASE_SPINS, &status);
         if (status)
                 report_status(w, t->rank, status);
-        if (end == REACH_DONE)
+        if (end == REACH_DONE) {
                 (void)task_finish(w, t);
-        else
+                reach_over(shared_of(w), counter_of(w, t), t);
+        } else {
                 list_append(w, place, t);
+        }
 }
 
 DEVICE bool reach_may(const struct worker *w, const struct memo *m) {

@@ -183,6 +183,16 @@ struct far_memo {
         uint32_t epoch;
 };
 
+/* Where the peers' memory was when the same was asked for by all ranks before (reach.h). */
+#define WORKER_REACHES   8u /* a power of two */
+#define REACH_RANKS_MAX  8u
+#define REACH_NAME_WORDS 5u
+struct far_reach {
+        uint64_t name[REACH_NAME_WORDS]; /* of what this rank asks for, and of the tables */
+        uint64_t word[REACH_RANKS_MAX][4];
+        uint64_t in[REACH_RANKS_MAX], out[REACH_RANKS_MAX];
+};
+
 /* A worker's scratch in global memory: what outlives a kernel, and the far tasks and memos. Zeroed at first. */
 struct worker_scratch {
         uint32_t saved; /* 1: the following were written by the kernel before */
@@ -196,6 +206,7 @@ struct worker_scratch {
         struct task tasks[TASK_MAX];
         uint32_t epoch; /* the last one */
         struct far_memo memos[WORKER_FAR_MEMOS];
+        struct far_reach reaches[WORKER_REACHES];
 };
 
 DEVICE struct worker_shared *shared_of(const struct worker *w) {

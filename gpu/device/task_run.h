@@ -231,8 +231,11 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                         report_status(w, t->rank, status);
                 if (end == REACH_WAITS)
                         return false;
-                if (end == REACH_DONE)
-                        return task_finish(w, t);
+                if (end == REACH_DONE) {
+                        (void)task_finish(w, t);
+                        reach_over(s, c, t);
+                        return true;
+                }
                 c = counter_of(w, t);
         }
         if (t->quick)

@@ -182,12 +182,12 @@ mutant "mismatch not told" task_run.h,serve.h test_mismatch \
 
 # ---- tables that change
 mutant "memos kept" memo.h test_tables "$forget s/s->memo\[i\].ring = TABLE_RINGS;/;/"
-mutant "far memos kept" memo.h test_tables "s/warp_all\(f->epoch == w->epoch\) \&\&//"
+mutant "far memos kept" memo.h test_tables "s/!warp_all\(epoch == w->epoch\) \|\| //"
 mutant "buffers kept" update.h test_tables "$refresh s/s->buffer\[i\].id = 0;/;/"
 mutant "memo of a buffer kept" memo.h test_tables "$forget_buffer s/s->memo\[i\].ring = TABLE_RINGS;/;/"
 mutant "far memo of a buffer kept" memo.h test_tables "s/w->scratch->memos\[i\].memo.ring = TABLE_RINGS;/;/"
-mutant "far memo of another line" memo.h test_hot "s/\&\& memo_fits\(w, \&f->memo, ring, word\)//"
-mutant "far memo not fetched" memo.h test_hot "s/memo_copy\(m, \&f->memo\);/;/"
+mutant "far memo of another line" memo.h test_hot "s/ \|\| !memo_fits\(w, \&f->memo, ring, word\)//"
+mutant "far memo not fetched" memo.h test_hot "s/\(void \*\)m\)\[i\] = value\[k\];/(void *)m)[i];/"
 mutant "one buffer kept" update.h test_tables "$refresh_few s/s->buffer\[k\].id = 0;/;/"
 mutant "changes of another version" update.h test_tables "$refresh_few s/if \(!warp_all.*/if (0)/"
 mutant "plan kept" update.h test_tables "$refresh s/s->cached_plan = 0;//"
@@ -197,6 +197,7 @@ mutant "abort not seen by what is under way" update.h,task_run.h test_tables "$a
 mutant "one more after the last" task_run.h,serve.h test_wraps "s/- s->rank.last\) > 0/- s->rank.last - 1) > 0/"
 
 # ---- memory of other ranks
+reach_over='/^DEVICE void reach_over/,/^}/'
 reach_room='/^DEVICE bool reach_room/,/^}/'
 mutant "reaching: credit not looked at" reach.h test_reach "$reach_room s/return warp_all\(room\);/return true;/"
 mutant "reaching: nobody is waited for" reach.h test_reach "s/there = warp_all\(there\);/there = true;/"
@@ -217,8 +218,12 @@ mutant "reaching: everybody has the same parts" reach.h test_reach "s/shared \? 
 mutant "reaching: the wrong transport afterwards" reach.h test_reach "s/t->transport = t->through;/;/"
 mutant "reaching: turns forgotten" reach.h test_reach "s/return until == u.n;/return true;/"
 mutant "reaching: done twice" reach.h test_reach "s/r->t->reached = until;/;/"
-mutant "reaching: left before the others" reach.h test_reach "s/if \(!warp_all\(alone\)\)/if (0)/"
-mutant "reaching: chunks kept" reach.h test_reach "s/^( *)reach_taken\(r, 1\);/\1;/"
+mutant "reaching: left before the others" reach.h test_reach "s/return warp_all\(alone\);/return true;/"
+mutant "reaching: chunks kept" reach.h test_reach "s/^( *)reach_taken\(\&r, 1\);/\1;/"
+mutant "reaching: packets kept" reach.h test_reach "$reach_over s/reach_taken\(\&r, 0\);/;/"
+mutant "reaching: remembered whatever others enter with" reach.h test_reach "s/same = same \&\& .*/;/"
+mutant "reaching: remembered whatever this rank asks for" reach.h test_reach "s/name\[i\] == reach_name\(r, i\)/(i == 1 || &)/; s/mixed >> 16 \& \(WORKER_REACHES - 1\)/0/"
+mutant "reaching: remembered though tables changed" reach.h test_reach "s/return \(uint64_t\)r->s->w.epoch << 32 \| r->s->w.version;/return 1;/"
 mutant "reaching: told while others reach" update.h test_reach "s/reach_keeps\(w, t, abort/0 \&\& reach_keeps(w, t, abort/"
 mutant "reaching: told at the next turn while others reach" task_run.h test_reach "s/if \(reach_keeps.*/if (0)/"
 

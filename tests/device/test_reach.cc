@@ -159,6 +159,39 @@ static void decisions(uint32_t n, uint32_t workers, uint64_t seed) {
                                      mix(seed + operation) % 2 ? STAGING_PACKET : STAGING_BULK, seed);
 }
 
+/* What workers remember of where memory is: a rank's input lies elsewhere by turns, in another buffer, and then in a
+ * buffer that has moved. Inputs are others every time, so that what is found at the old place is wrong. */
+static void remembered(uint32_t n, uint32_t workers, uint32_t operation, uint64_t seed) {
+        const uint64_t bytes = STAGING_DATA_LANES * STAGING_PACKET_CHUNK * n;
+        const uint32_t who = (uint32_t)(seed >> 16) % n;
+        unsigned char *place[2], *moved;
+        struct case_buffers *b;
+        uint32_t id[2];
+        struct one o;
+
+        one_init(&o, n, workers, operation, bytes, false, STAGING_PACKET, seed);
+        b = &o.t.slot[0].b[who];
+        place[0] = b->in;
+        id[0] = b->in_id;
+        place[1] = (unsigned char *)emulator_memory(o.e, o.t.max_bytes);
+        id[1] = emulator_buffer(o.e, o.session[who], place[1], o.t.max_bytes);
+        moved = (unsigned char *)emulator_memory(o.e, o.t.max_bytes);
+        for (uint32_t r = 0; r < n; r++)
+                one_map(&o, r, ALL_GPUS, false);
+        emulator_map(o.e, o.session[who], id[1], ALL_GPUS, false);
+        for (uint32_t k = 0; k < 6; k++) {
+                b->in = place[k / 2 % 2];
+                b->in_id = id[k / 2 % 2];
+                CHECK(reaches(&o), "operation %u: request %u", operation, k);
+        }
+        emulator_map(o.e, o.session[who], id[0], 0, false);
+        emulator_buffer_move(o.e, o.session[who], id[0], moved, o.t.max_bytes);
+        emulator_map(o.e, o.session[who], id[0], ALL_GPUS, false);
+        b->in = moved;
+        CHECK(reaches(&o) && reaches(&o), "operation %u: memory that has moved", operation);
+        one_deinit(&o);
+}
+
 /* Memory that goes before its rank has entered: all take the other way. */
 static void late(uint32_t n, uint32_t workers, uint64_t seed) {
         struct one o;
@@ -424,6 +457,8 @@ int main(void) {
         for (uint32_t n : ranks) {
                 decisions(n, n == 4 ? 5 : 16, mix(seed + n));
                 late(n, n == 4 ? 16 : 3, mix(seed + n + 1));
+                remembered(n, n == 2 ? 5 : 16, RING_OP_ALL_REDUCE, mix(seed + n + 10));
+                remembered(n, 16, RING_OP_REDUCE_SCATTER, mix(seed + n + 11));
                 failure(n, n == 2 ? 5 : 16, mix(seed + n + 2));
                 gone(n, n == 4 ? 5 : 16, true, mix(seed + n + 6));
                 gone(n, n == 2 ? 5 : 16, false, mix(seed + n + 7));
