@@ -12,6 +12,7 @@ Rank r is on GPU r. Which library it is, the environment says: LD_PRELOAD puts a
     tp           a decoder under tensor parallelism: a prompt, then tokens from a graph
     ddp          a few steps of DistributedDataParallel
     times        of calls, graphs, further groups; the memory that these take
+    token        the decoder's step without calls, with the least calls, with all; what its kernels take
     exit         processes that end without a word
 
 A part that fails, hangs or dies ends the processes, and others do the parts that are left. Each part has a time limit,
@@ -33,7 +34,7 @@ from typing import Any
 
 import crew as crews
 
-LIMITS_S = {"collectives": 45.0, "graphs": 30.0, "tp": 45.0, "ddp": 20.0, "times": 40.0, "exit": 15.0}
+LIMITS_S = {"collectives": 45.0, "graphs": 30.0, "tp": 45.0, "ddp": 20.0, "times": 40.0, "token": 40.0, "exit": 15.0}
 INIT_S = 60.0
 END_S = 20.0
 TRACE_CHARACTERS = 3000
@@ -84,6 +85,7 @@ def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
         "tp": dist_models.tp,
         "ddp": dist_models.ddp,
         "times": dist_models.times,
+        "token": dist_models.token,
         "exit": leave_silently,
     }
     here = Rank(crew, options, min(INIT_S, max(end - time.monotonic(), 1)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ class Decoder:
 
     def __init__(self, here: Rank, shape: Shape, batch: int) -> None:
         n, self.here, self.shape, self.batch = here.n, here, shape, batch
+        self.reduce: Callable[[torch.Tensor], Any] = dist.all_reduce
         self.heads, self.size, self.length = shape.heads // n, shape.hidden // shape.heads, shape.prompt + shape.tokens
         own, inner = self.heads * self.size, shape.inner // n
         shapes = ((shape.hidden, 3 * own), (own, shape.hidden), (shape.hidden, 2 * inner), (inner, shape.hidden))
@@ -77,11 +79,11 @@ class Decoder:
             scores = (self.rotate(qkv[0], place) @ cache[0].transpose(-1, -2)).float() * self.size**-0.5
             heads = scores.masked_fill(hidden, float("-inf")).softmax(-1).bfloat16() @ cache[1]
             out = heads.transpose(1, 2).reshape(self.batch, count, -1) @ w_out
-            dist.all_reduce(out)
+            self.reduce(out)
             x = x + out
             gate, up = (self.norm(x) @ w_up).chunk(2, -1)
             down = (functional.silu(gate) * up) @ w_down
-            dist.all_reduce(down)
+            self.reduce(down)
             x = x + down
         return self.norm(x)
 
@@ -135,6 +137,65 @@ def tp(here: Rank) -> dict[str, Any]:
     if here.rank == 0:
         here.save("tp", saved)
     return found
+
+
+@torch.no_grad()
+def token(here: Rank) -> dict[str, Any]:
+    """Where a token's time goes: the decoder's step without calls, with the least that a call can be, and with all."""
+    shape = SMALL if here.cpu else dataclasses.replace(Shape(), tokens=16) if here.quick else Shape()
+    us: dict[str, float] = {}
+    for batch in (4, 1):
+        model = Decoder(here, shape, batch)
+        word = torch.zeros(4, dtype=torch.bfloat16, device=here.device)
+        one = torch.zeros(batch, 1, shape.hidden, dtype=torch.bfloat16, device=here.device)
+
+        def little(_: torch.Tensor, word: torch.Tensor = word) -> None:
+            dist.all_reduce(word)
+
+        def same_place(x: torch.Tensor, one: torch.Tensor = one) -> None:
+            one.copy_(x)
+            dist.all_reduce(one)
+
+        ways: tuple[tuple[str, Callable[[torch.Tensor], Any]], ...] = (
+            ("no calls", lambda _: None),
+            ("a copy in place of a call", lambda x, one=one: one.copy_(x)),
+            ("calls of 8 bytes", little),
+            ("calls in one place, with a copy", same_place),
+            ("all", dist.all_reduce),
+        )
+        for name, reduce in ways:
+            here.at(f"token: {name}, batch {batch}")
+            model.reduce = reduce
+            model.restart()
+            with here.aside():
+                model.step()
+            play = here.capture(model.step)
+            for _ in range(2):  # the first one warms up
+                model.restart()
+                times = here.samples(play, 0, shape.tokens)
+            us[f"batch {batch}, {name}"] = crews.percentile(times, 50)
+            if not here.cpu and not here.quick and name in ("no calls", "all"):
+                us |= {f"batch {batch}, {name}: {kernel}": value for kernel, value in kernels(here, model, play).items()}
+            del play
+        del model
+        if not here.cpu:
+            torch.cuda.empty_cache()
+    return {"wrong": 0, "us": us}
+
+
+def kernels(here: Rank, model: Decoder, play: Callable[[], Any]) -> dict[str, float]:
+    """us of a token in each kind of kernel, as CUPTI has it, on this rank."""
+    tokens = 8
+    model.restart()
+    here.synchronize()
+    here.crew.barrier()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(tokens):
+            play()
+        here.synchronize()
+    events = [event for event in profile.key_averages() if event.self_device_time_total > 0]
+    events.sort(key=lambda event: -event.self_device_time_total)
+    return {f"{event.key[:90]} ({event.count // tokens} times)": event.self_device_time_total / tokens for event in events[:14]}
 
 
 # ---- data parallelism --------------------------------------------------------------------------------------------------

@@ -209,6 +209,11 @@ def torch_tables(found: dict[str, Any]) -> list[str]:
         for key, name in (("p50_us", "median"), ("p99_us", "p99")):
             row = [of(document, "parts", "tp", "batches", batch, key) for document in (stock, ours)]
             figures.append([f"a token of the decoder, batch {batch}, {name} (us)", *row])
+    ways = dict.fromkeys([*(of(stock, "parts", "token", "us") or {}), *(of(ours, "parts", "token", "us") or {})])
+    for way in ways:
+        if ": " not in way:  # the others are kernels
+            row = [of(document, "parts", "token", "us", way) for document in (stock, ours)]
+            figures.append([f"a token of the decoder, {way} (us)", *row])
     ratios = [[*row, row[2] / row[1] if row[1] and row[2] is not None else None] for row in figures if row[1:] != [None, None]]
     return [*out, *table(["what", "NCCL", "railmux", "ratio"], ratios)]
 

@@ -27,7 +27,7 @@ OPS = (
     "sendrecv",
 )
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
-TORCH_PARTS = "collectives,graphs,tp,ddp,times"
+TORCH_PARTS = "collectives,graphs,tp,ddp,times,token"
 TIMED = ("all_gather", "reduce_scatter", "broadcast", "all_to_all")
 
 
@@ -325,7 +325,8 @@ def common(run: Run, share: float = 1.0) -> list[str]:
 
 
 def step_comms(run: Run) -> dict[str, Any]:
-    run.daemon()
+    policy = run.options.policies[0]
+    run.daemon(f"{policy}:staging=2G" if run.hip else policy)  # the default has no room for so many
     arguments = [*common(run), *(["--further", "10"] if run.quick else [])]
     finished = run.node.script("comms", "comms.py", arguments, run.left(1e9))
     return {"commands": [finished.record()], **(finished.document or {})}
