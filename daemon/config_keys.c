@@ -150,9 +150,12 @@ static int config_key_policy(const struct config_key *key, struct config *config
         return config_key_string(key, config, value);
 }
 
-static int config_key_size_or_off(const struct config_key *key, struct config *config, const char *value,
-                                  char why[CONFIG_WHY_MAX]) {
-        if (strcmp(value, "off") == 0) {
+/* Or the word that is allowed first, which stands for 0. */
+static int config_key_size_or_word(const struct config_key *key, struct config *config, const char *value,
+                                   char why[CONFIG_WHY_MAX]) {
+        const size_t n = strcspn(key->allowed, ",");
+
+        if (strlen(value) == n && strncmp(value, key->allowed, n) == 0) {
                 *(uint64_t *)config_key_target(key, config) = 0;
                 return 0;
         }
@@ -259,30 +262,32 @@ static int config_key_credential(const struct config_key *key, struct config *co
         return config_key_string(key, config, value);
 }
 
-static int config_key_rails(const struct config_key *key, struct config *config, const char *value,
-                            char why[CONFIG_WHY_MAX]) {
-        struct rail_spec specs[RAILS_MAX];
-        char text[RAILS_WHY_MAX];
-        uint32_t n;
-
-        if (rail_specs_parse(value, specs, &n, text) < 0) {
+/* What has a parser of its own, which has said `text` if it is wrong. It is parsed again where it is used. */
+static int config_key_parsed(const struct config_key *key, struct config *config, const char *value, int r,
+                             const char *text, char why[CONFIG_WHY_MAX]) {
+        if (r < 0) {
                 snprintf(why, CONFIG_WHY_MAX, "%s", text);
                 return -EINVAL;
         }
         return config_key_string(key, config, value);
 }
 
+static int config_key_rails(const struct config_key *key, struct config *config, const char *value,
+                            char why[CONFIG_WHY_MAX]) {
+        struct rail_spec specs[RAILS_MAX];
+        char text[RAILS_WHY_MAX] = "";
+        uint32_t n;
+
+        return config_key_parsed(key, config, value, rail_specs_parse(value, specs, &n, text), text, why);
+}
+
 static int config_key_tenants(const struct config_key *key, struct config *config, const char *value,
                               char why[CONFIG_WHY_MAX]) {
         struct tenant_spec specs[TENANT_SPECS_MAX];
-        char text[TENANTS_WHY_MAX];
+        char text[TENANTS_WHY_MAX] = "";
         uint32_t n;
 
-        if (tenant_specs_parse(value, specs, &n, text) < 0) {
-                snprintf(why, CONFIG_WHY_MAX, "%s", text);
-                return -EINVAL;
-        }
-        return config_key_string(key, config, value);
+        return config_key_parsed(key, config, value, tenant_specs_parse(value, specs, &n, text), text, why);
 }
 
 static int config_key_yes(const struct config_key *key, struct config *config, const char *value,
@@ -317,8 +322,10 @@ const struct config_key config_keys[] = {
         {"gpu.hip_gpus", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, hip_gpus), false},
         {"gpu.policy", "adaptive, shared, latency", config_key_policy, 0, 0, offsetof(struct config, policy), false},
         {"gpu.blocks", "0 .. 1024", config_key_u32, 0, 1024, offsetof(struct config, blocks), false},
-        {"gpu.reach", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_or_off, 4096,
+        {"gpu.reach", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_or_word, 4096,
          1u << 30, offsetof(struct config, reach_bytes), false},
+        {"gpu.staging", "default, or 16MiB .. 64GiB, as a number of bytes or with K, M, G", config_key_size_or_word,
+         16u << 20, UINT64_C(64) << 30, offsetof(struct config, staging_bytes), false},
         {"executor.workers", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, workers), false},
         {"executor.stall_ms", "1 .. 3600000", config_key_u32, 1, 3600000, offsetof(struct config, stall_ms), false},
         {"session.ring_depth", "a power of two in 4 .. 4096", config_key_depth, RING_DEPTH_MIN, RING_DEPTH_MAX,
@@ -343,7 +350,7 @@ const struct config_key config_keys[] = {
          "NAME=ADDRESS[,port=N][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N][,kind=tcp|verbs], blanks between "
          "several",
          config_key_rails, 0, 0, offsetof(struct config, rails), true},
-        {"peer.stripe", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_or_off, 4096,
+        {"peer.stripe", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_or_word, 4096,
          1u << 30, offsetof(struct config, stripe_bytes), false},
         {"tenants.by_uid", "NAME=UID[-UID][,weight=N], blanks between several", config_key_tenants, 0, 0,
          offsetof(struct config, tenants), true},
@@ -380,6 +387,7 @@ const char *config_key_text(const struct config_key *key, const struct config_te
                 {"gpu.policy", t->gpu ? t->gpu->policy : NULL},
                 {"gpu.blocks", t->gpu ? t->gpu->blocks : NULL},
                 {"gpu.reach", t->gpu ? t->gpu->reach : NULL},
+                {"gpu.staging", t->gpu ? t->gpu->staging : NULL},
                 {"executor.workers", t->executor ? t->executor->workers : NULL},
                 {"executor.stall_ms", t->executor ? t->executor->stall_ms : NULL},
                 {"session.ring_depth", t->session ? t->session->ring_depth : NULL},

@@ -62,7 +62,7 @@ char **launcher_command_free(char **argv) {
 }
 
 int launcher_command_arguments(const struct config *config, const char *name, bool exit_with_daemon, char ***ret_argv) {
-        char gpus[16], workers[16], stall[16], device[16], blocks[16], socket[PATH_MAX + 8];
+        char gpus[16], workers[16], stall[16], device[16], blocks[16], staging[16], socket[PATH_MAX + 8];
         const char *const plane_words[] = {
                 EXECUTOR_PROGRAM,
                 "--name",
@@ -75,6 +75,8 @@ int launcher_command_arguments(const struct config *config, const char *name, bo
                 config->policy,
                 "--blocks",
                 blocks,
+                "--staging-mib",
+                staging,
                 "--socket",
                 socket,
                 "--stall-ms",
@@ -110,6 +112,7 @@ int launcher_command_arguments(const struct config *config, const char *name, bo
                 return -EINVAL;
         snprintf(device, sizeof(device), "%u", plane ? number % config->devices : 0);
         snprintf(blocks, sizeof(blocks), "%u", config->blocks);
+        snprintf(staging, sizeof(staging), "%u", (uint32_t)(config->staging_bytes >> 20));
         snprintf(gpus, sizeof(gpus), "%u", config->gpus);
         snprintf(workers, sizeof(workers), "%u",
                  config->workers < EXECUTOR_WORKERS_MAX ? config->workers : EXECUTOR_WORKERS_MAX);

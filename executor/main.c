@@ -39,8 +39,8 @@ struct arguments {
 static const char usage[] =
         "usage: railmux-executor --name NAME --socket PATH [--gpus N] [--workers N] [--stall-ms N]\n"
         "                        [--exit-with-daemon] [--log-level LEVEL] [--version] [--help]\n"
-        "       railmux-executor --name N --socket PATH [--backend NAME] [--device D] [--policy POLICY] [--blocks N] "
-        "...\n"
+        "       railmux-executor --name N --socket PATH [--backend NAME] [--device D] [--policy POLICY] [--blocks N]\n"
+        "                        [--staging-mib N] ...\n"
         "       railmux-executor --probe [--backend NAME]\n"
         "\n"
         "Runs the collectives that railmuxd's clients ask for. railmuxd starts it; see railmux-executor(8).\n"
@@ -51,6 +51,7 @@ static const char usage[] =
         "  --device D          which of the runtime's devices (default: as the name)\n"
         "  --policy POLICY     resident kernels: latency, shared or adaptive (default adaptive)\n"
         "  --blocks N          resident blocks, 0: as the policy says (default 0)\n"
+        "  --staging-mib N     MiB of the GPU's memory for staging, 0: 256, or less if little is free (default 0)\n"
         "  --probe             print the GPUs that could be served as JSON; exit status 0, 3: none, 4: a problem\n"
         "  --workers N         worker threads, 0: one per CPU, at most 16 (default 0)\n"
         "  --stall-ms N        report a request that waits this long (default 500)\n"
@@ -103,6 +104,7 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                 OPT_DEVICE,
                 OPT_POLICY,
                 OPT_BLOCKS,
+                OPT_STAGING,
                 OPT_PROBE,
                 OPT_VERSION,
                 OPT_HELP
@@ -119,12 +121,14 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                 {"device", required_argument, NULL, OPT_DEVICE},
                 {"policy", required_argument, NULL, OPT_POLICY},
                 {"blocks", required_argument, NULL, OPT_BLOCKS},
+                {"staging-mib", required_argument, NULL, OPT_STAGING},
                 {"probe", no_argument, NULL, OPT_PROBE},
                 {"version", no_argument, NULL, OPT_VERSION},
                 {"help", no_argument, NULL, OPT_HELP},
                 {0},
         };
         bool has_device = false;
+        uint32_t staging_mib = 0;
         int c, level;
 
         while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -174,6 +178,9 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                 case OPT_BLOCKS:
                         number = &arguments->plane.blocks, min = 0, max = 1024;
                         break;
+                case OPT_STAGING:
+                        number = &staging_mib, min = 0, max = 65536;
+                        break;
                 case OPT_PROBE:
                         arguments->probe = true;
                         break;
@@ -192,6 +199,7 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                         return -EINVAL;
                 }
         }
+        arguments->plane.pool_bytes = (uint64_t)staging_mib << 20;
         if (arguments->probe && optind == argc)
                 return 0;
         if (!arguments->name || !arguments->socket || optind < argc) {

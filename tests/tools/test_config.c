@@ -95,6 +95,7 @@ static void test_everything(void **state) {
                    "  backend: host\n"
                    "  host_gpus: 64\n"
                    "  reach: 1MiB\n"
+                   "  staging: 1GiB\n"
                    "executor:\n"
                    "  workers: 3\n"
                    "  stall_ms: 250\n"
@@ -129,6 +130,7 @@ static void test_everything(void **state) {
         assert_string_equal(f->config.backend, "host");
         assert_int_equal(f->config.gpus, 64);
         assert_int_equal(f->config.reach_bytes, 1 << 20);
+        assert_int_equal(f->config.staging_bytes, 1 << 30);
         assert_int_equal(f->config.workers, 3);
         assert_int_equal(f->config.stall_ms, 250);
         assert_int_equal(f->config.ring_depth, 4096);
@@ -261,6 +263,10 @@ static void test_refusals(void **state) {
                  "bytes or with K, M, G"},
                 {"gpu:\n  reach: 2G\n", "2:10: gpu.reach: 2G is out of range; allowed: off, or 4KiB .. 1GiB, as a "
                                         "number of bytes or with K, M, G"},
+                {"gpu:\n  staging: off\n", "2:12: gpu.staging: 'off' is no size; allowed: default, or 16MiB .. 64GiB, "
+                                           "as a number of bytes or with K, M, G"},
+                {"gpu:\n  staging: 8M\n", "2:12: gpu.staging: 8M is out of range; allowed: default, or 16MiB .. 64GiB, "
+                                          "as a number of bytes or with K, M, G"},
                 {"gpu:\n  host_gpus: 65\n", "2:14: gpu.host_gpus: 65 is out of range; allowed: 1 .. 64"},
                 {"session:\n  ring_depth: 100\n",
                  "2:15: session.ring_depth: 100 is no power of two; allowed: a power of two in 4 .. 4096"},
