@@ -40,6 +40,7 @@ RULES = {
     "tools/perf": ["util"],
     "tools/perf/hip": ["tools/perf", "gpu/device"],
     "tools/sim": ["util", "topology", "plan"],
+    "bench": ["util"],
     "examples": [],
     "tests": None,  # everything
 }

@@ -192,6 +192,10 @@ void strangers_run(struct fleet *fleet, const struct scenario *scenario) {
         secret(fleet);
         if (strcmp(fleet->transport, "tcp") == 0) /* others have no port that anybody could connect to */
                 connect_to_rail(fleet);
+#ifdef HAVE_VERBS
+        if (strcmp(fleet->transport, "verbs") == 0)
+                rkeys_try(fleet);
+#endif
         assert_int_equal(perf(fleet, 3), 0);
         fleet_stop(fleet);
 }
