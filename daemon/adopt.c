@@ -11,7 +11,9 @@
  * split under way). A member whose session has not come over is lost; the comm goes on to exist for the others and
  * fails when executors are told.
  *
- * What is adopted is charged whatever the limits are now: a limit that was lowered stops new things only.
+ * What is adopted is charged whatever the limits are now: a limit that was lowered stops new things only. For the same
+ * reason a session keeps its tenant, also one that is configured no more (tenants.h): its communicators, their ids and
+ * the nodes that they are over know it by that tenant's name.
  */
 #include "daemon/adopt.h"
 
@@ -28,6 +30,7 @@
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "daemon/tenants.h"
 #include "railmux/railmux.h"
 #include "ring/marks.h"
 #include "ring/ring.h"
@@ -40,6 +43,10 @@
 #include <string.h>
 #include <unistd.h>
 #include <utlist.h>
+
+static const uint64_t adopt_unlimited[CHARGE_KIND_COUNT] = {
+        [0 ... CHARGE_KIND_COUNT - 1] = UINT64_MAX,
+};
 
 struct adopt_summary {
         unsigned int sessions, sessions_gone, rings, buffers, comms, dropped;
@@ -94,7 +101,8 @@ static void adopt_session(struct manager *manager, uint32_t slot, struct adopt_s
 
         from->name[sizeof(from->name) - 1] = 0;
         from->tenant[sizeof(from->tenant) - 1] = 0;
-        if (taken.fd < 0 || from->session == 0 || manager_session(manager, from->session)) {
+        if (taken.fd < 0 || from->session == 0 || manager_session(manager, from->session) ||
+            (from->tenant[0] && tenants_keep(manager, from->tenant, adopt_unlimited) < 0)) {
                 adopt_discard(&taken);
                 adopt_drop(manager, slot, summary);
                 return;
@@ -209,14 +217,17 @@ static void adopt_comm(struct manager *manager, uint32_t slot, struct adopt_summ
         comm->ring_depth = from->ring_depth;
         comm->lanes = from->lanes;
         comm->reach_bytes = from->reach_bytes;
-        /* Partner of the four: the stores in record.c of the predecessor. */
+        /* Partner of the five: the stores in record.c of the predecessor. */
         status = atomic_load_explicit(&from->status, memory_order_acquire);
         comm->epoch = (uint32_t)atomic_load_explicit(&from->epoch, memory_order_acquire);
         comm->lost = atomic_load_explicit(&from->lost, memory_order_acquire);
         comm->splits_done = atomic_load_explicit(&from->splits_done, memory_order_acquire);
+        comm->splits_failed = atomic_load_explicit(&from->splits_failed, memory_order_acquire);
         comm->code = ring_status_code((uint32_t)status);
         comm->failed_rank = comm->code ? ring_status_rank((uint32_t)status) : -1;
         comm->lost_gpu = (int32_t)(status >> 32) - 1;
+        /* A version before 5 does not say, but only one over several nodes was lost as a whole on emulated GPUs. */
+        comm->forsaken = from->n_nodes > 1 || (!from->n_nodes && comm->code == RMX_E_LOST && !manager->on_device);
         if (from->by_id && !comm_find_id(manager, from->id) && comm_index(comm, from->id) < 0)
                 log_warning("comm %" PRIu64 ": out of memory, its id is not known any more", comm->number);
         comm->marks_fd = adopt_take(manager, "m%" PRIu64, comm->number).fd;
@@ -235,6 +246,7 @@ static void adopt_member(struct manager *manager, uint32_t slot, struct adopt_su
         member = &comm->members[from->rank];
         member->state_slot = slot;
         member->session_id = from->session;
+        member->away = from->session == 0;
         member->pid = (pid_t)from->pid;
         member->handle = from->handle;
         member->gpu = from->gpu;
@@ -357,6 +369,8 @@ static bool adopt_comm_ranks(struct manager *manager, struct comm *comm) {
                 struct session *session = manager_session(manager, member->session_id);
 
                 member->joined = true;
+                if (member->away)
+                        continue;
                 if (session && !member->lost) {
                         if (comm_member_adopt(comm, r, session))
                                 return false;
@@ -383,7 +397,7 @@ static void adopt_comms(struct manager *manager, struct adopt_summary *summary) 
         comm->state = adopt_comm_complete(manager, comm) ? COMM_READY : COMM_JOINING;
         HASH_ITER(hh, manager->comms, comm, tmp) {
                 if (comm->state == COMM_READY && adopt_comm_ranks(manager, comm)) {
-                        if (comm->code == RMX_E_LOST && !manager->on_device)
+                        if (comm->forsaken)
                                 comm_forsake(comm);
                         summary->comms++;
                         continue;
@@ -412,14 +426,11 @@ static void adopt_resumed(struct manager *manager) {
 void adopt(struct manager *manager) {
         static const enum state_kind order[] = {STATE_EXECUTOR, STATE_SESSION, STATE_RING,  STATE_BUFFER,
                                                 STATE_COMM,     STATE_MEMBER,  STATE_CHOICE};
-        uint64_t unlimited[CHARGE_KIND_COUNT];
         struct adopt_summary summary = {0};
         struct tenant *tenant;
 
-        for (unsigned int i = 0; i < CHARGE_KIND_COUNT; i++)
-                unlimited[i] = UINT64_MAX;
         DL_FOREACH(manager->tenants, tenant)
-        tenant_set_limits(tenant, unlimited);
+        tenant_set_limits(tenant, adopt_unlimited);
         for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
                 adopt_kind(manager, order[i], &summary);
         adopt_comms(manager, &summary);

@@ -20,6 +20,7 @@
 #include "daemon/manager.h"
 #include "daemon/rails.h"
 #include "daemon/state.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +33,8 @@
 struct cluster_node {
         struct cluster_node *next, *prev;
         struct peer *peer;
-        bool reached; /* the fabric has it */
+        bool reached;     /* the fabric has it */
+        uint64_t asks_ns; /* when the ids that it has asked for are made good: CLUSTER_ASKS in a second */
 };
 
 struct cluster_self {
@@ -58,6 +60,20 @@ bool cluster_reaches(const struct cluster *cluster, const struct peer *peer) {
                 return true;
         node = cluster_find(cluster, peer);
         return node && node->reached;
+}
+
+bool cluster_takes_ask(struct cluster *cluster, const struct peer *peer) {
+        const uint64_t second_ns = UINT64_C(1000000000), now_ns = clock_now_ns();
+        struct cluster_node *node = cluster_find(cluster, peer);
+
+        if (!node)
+                return false;
+        if (node->asks_ns < now_ns)
+                node->asks_ns = now_ns;
+        if (node->asks_ns - now_ns > second_ns)
+                return false;
+        node->asks_ns += second_ns / CLUSTER_ASKS;
+        return true;
 }
 
 int cluster_send(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Message *message) {
@@ -352,16 +368,33 @@ static int cluster_add_rails(struct cluster *cluster, char error[CLUSTER_TEXT_MA
         return r > 0 ? CLUSTER_E_REFUSED : r;
 }
 
+static void cluster_certificates(const struct config *config, struct peers_options *options) {
+        options->cluster = config->cluster;
+        options->ca = config->peer_ca[0] ? config->peer_ca : NULL;
+        options->certificate = config->peer_certificate[0] ? config->peer_certificate : NULL;
+        options->key = config->peer_key[0] ? config->peer_key : NULL;
+}
+
+int cluster_reload(struct cluster *cluster, const struct config *config, char error[CLUSTER_TEXT_MAX]) {
+        struct peers_options options = {0};
+        int r;
+
+        cluster_certificates(config, &options);
+        options.cluster = peers_cluster(cluster->peers); /* another one is for the next start */
+        r = peers_reload(cluster->peers, &options, error);
+        if (r)
+                return r > 0 ? CLUSTER_E_REFUSED : r;
+        if (peers_tls(cluster->peers))
+                fabric_set_tls(cluster->fabric, peers_tls(cluster->peers));
+        return 0;
+}
+
 static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) {
         const struct config *config = cluster->manager->config;
         struct peers_options peers = {
                 .base = cluster->manager->base,
-                .cluster = config->cluster,
                 .listen = config->listen,
                 .advertise = config->advertise,
-                .ca = config->peer_ca[0] ? config->peer_ca : NULL,
-                .certificate = config->peer_certificate[0] ? config->peer_certificate : NULL,
-                .key = config->peer_key[0] ? config->peer_key : NULL,
                 .plain = config->peer_plain != 0,
                 .heartbeat_ms = config->peer_heartbeat_ms,
                 .deadline_ms = config->peer_lost_ms,
@@ -388,6 +421,7 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
         };
         int r;
 
+        cluster_certificates(config, &peers);
         memcpy(peers.node, state_node(cluster->manager->state), sizeof(peers.node));
         r = peers_new(&peers, error, &cluster->peers);
         if (r)

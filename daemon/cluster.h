@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct config;
 struct gathering;
 struct manager;
 
@@ -33,10 +34,16 @@ enum {
         CLUSTER_E_REFUSED,
 };
 int cluster_new(struct manager *manager, char error[CLUSTER_TEXT_MAX], struct cluster **ret_cluster);
+/* The certificates of a configuration that is about to be in force are read, for connections from now on. 0, -errno or
+ * CLUSTER_E_REFUSED, both with a text, and nothing is changed. */
+int cluster_reload(struct cluster *cluster, const struct config *config, char error[CLUSTER_TEXT_MAX]);
 /* After all communicators. NULL is fine. */
 struct cluster *cluster_free(struct cluster *cluster);
 
 /* To another daemon, or (peer NULL) to this one, from the loop. 0, -errno, PEER_E_*. */
 int cluster_send(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Message *message);
+/* Takes one of the ids that another daemon may ask for. false: it has asked for too many in a short time. */
+bool cluster_takes_ask(struct cluster *cluster, const struct peer *peer);
+#define CLUSTER_ASKS 1024u /* at once, and in each second after that */
 /* Connected, and the fabric knows its rails. NULL, which is this daemon: always. */
 bool cluster_reaches(const struct cluster *cluster, const struct peer *peer);

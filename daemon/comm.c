@@ -19,6 +19,7 @@
 #include "daemon/call.h"
 #include "daemon/comm_device.h"
 #include "daemon/comm_join.h"
+#include "daemon/comm_plan.h"
 #include "daemon/comm_remote.h"
 #include "daemon/comm_remote_id.h"
 #include "daemon/comm_split.h"
@@ -31,7 +32,6 @@
 #include "daemon/state.h"
 #include "daemon/tenant.h"
 #include "gpu/plane.h"
-#include "plan/constants.h"
 #include "railmux/railmux.h"
 #include "ring/marks.h"
 #include "util/clock.h"
@@ -171,9 +171,18 @@ struct comm_member *comm_member_of_handle(struct session *session, uint32_t hand
         return NULL;
 }
 
+bool comm_spans(const struct comm *comm) {
+        return comm->forsaken || (comm->remote && comm->remote->n_nodes > 1);
+}
+
 uint64_t comm_staging_bytes(const struct comm *comm) {
-        return comm->manager->on_device ? comm->n_ranks * plane_staging_bytes(comm->n_ranks)
-                                        : plan_staging_bytes(&comm->geometry, comm->n_ranks);
+        uint32_t here = 0;
+
+        if (!comm->manager->on_device)
+                return plan_staging_bytes(&comm->geometry, comm->n_ranks);
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                here += !comm->members[r].away;
+        return here * plane_staging_bytes(comm->n_ranks);
 }
 
 uint64_t comm_staging_share(const struct manager *manager, uint32_t n_ranks) {
@@ -242,38 +251,32 @@ int comm_charge_marks(struct comm *comm, char *text, size_t text_size) {
         return 0;
 }
 
-/* Choosing costs more than all the rest of making a comm; the choice depends on nothing but the number of ranks. */
+/* Geometry and plans, as if all ranks were here. How many; 0: no memory. */
 static uint32_t comm_choose(struct comm *comm) {
         _Static_assert(MANAGER_RANKS_MAX == COMM_RANKS_MAX, "one choice per number of ranks");
-        struct manager_choice *kept = &comm->manager->choices[comm->n_ranks - 1];
-        struct plan_constants constants;
-        uint32_t workers = manager_workers(comm->manager);
+        uint32_t n;
 
-        if (!kept->choices || kept->workers != workers) {
-                struct plan_choice *choices =
-                        kept->choices ? kept->choices : calloc(PLAN_CHOICES_MAX, sizeof(*choices));
-
-                if (!choices)
-                        return 0;
-                plan_constants_host(&constants, workers);
-                constants_merge(&constants, &comm->manager->config->constants);
-                kept->choices = choices;
-                kept->workers = workers;
-                kept->n = plan_choose(&constants, comm->n_ranks, choices);
-        }
-        if (kept->n == 0)
-                kept->workers = UINT32_MAX; /* no memory: try again next time */
-        memcpy(comm->choices, kept->choices, kept->n * sizeof(comm->choices[0]));
-        return kept->n;
+        return comm_plan_nodes(comm->manager, comm->manager->on_device, comm->n_ranks, NULL, &comm->geometry,
+                               comm->choices, &n)
+                       ? 0
+                       : n;
 }
 
 void comm_forsake(struct comm *comm) {
-        uint32_t n = comm_choose(comm);
+        uint32_t n;
 
         comm->forsaken = true;
+        if (comm->manager->on_device) {
+                comm->staging_bytes = comm_staging_bytes(comm);
+                if (!comm->code || comm->code == RMX_E_LOST) {
+                        comm->code = 0;
+                        comm_abort(comm, RMX_E_LOST, -1, "railmuxd was restarted", 0);
+                }
+                return;
+        }
+        n = comm_choose(comm);
         if (n) /* no memory: an executor that does not know it refuses its requests */
                 comm->n_choices = n;
-        plan_geometry_choose(comm->n_ranks, &comm->geometry);
 }
 
 int comm_attach(struct comm *comm, char *text, size_t text_size) {
@@ -288,11 +291,8 @@ int comm_attach(struct comm *comm, char *text, size_t text_size) {
                 return COMM_E_RESOURCE;
         }
         record_marks(comm);
-        if (!comm->remote) { /* else the root has chosen */
-                plan_geometry_choose(comm->n_ranks, &comm->geometry);
-                comm->n_choices =
-                        comm->manager->on_device ? plan_choose_device(comm->n_ranks, comm->choices) : comm_choose(comm);
-        }
+        if (!comm->remote) /* else the root has chosen */
+                comm->n_choices = comm_choose(comm);
         comm->staging_bytes = comm_staging_bytes(comm);
         if (comm->n_choices == 0) {
                 snprintf(text, text_size, "the daemon has no memory to choose plans");

@@ -133,11 +133,11 @@ struct comm {
         uint32_t epoch;
         uint32_t code; /* sticky RMX_* or 0 */
         int32_t failed_rank;
-        int32_t lost_gpu;     /* code is RMX_E_LOST, and RMX_E_DEVICE_LOST for the ranks on this GPU; -1: no such */
-        char reason[160];     /* a sentence on `code`; not kept over a restart */
-        uint64_t lost;        /* sequences that executors declared lost when taking over */
-        uint64_t splits_done; /* see comm_split.c */
-        uint32_t split_code;  /* why the last failed split failed */
+        int32_t lost_gpu; /* code is RMX_E_LOST, and RMX_E_DEVICE_LOST for the ranks on this GPU; -1: no such */
+        char reason[160]; /* a sentence on `code`; not kept over a restart */
+        uint64_t lost;    /* sequences that executors declared lost when taking over */
+        uint64_t splits_done, splits_failed; /* see comm_split.c */
+        uint32_t split_code;                 /* why the last failed split failed */
         char split_text[160];
         uint64_t again; /* executors that are to let go of it, and have it again with its error, when it has ended */
         uint64_t abort_acked;
@@ -183,7 +183,9 @@ struct comm_member *comm_member_of_handle(struct session *session, uint32_t hand
 /* A rank joins: charges it, links it to the session and gives it a handle. */
 int comm_member_join(struct comm *comm, uint32_t rank, struct session *session, uint32_t gpu, char *text,
                      size_t text_size);
-/* Staging of the whole comm, its geometry being known; share of one rank of n. */
+/* Has it ranks on other nodes, or had it under a predecessor of this daemon? */
+bool comm_spans(const struct comm *comm);
+/* Its staging on this node, its geometry being known; share of one rank of n. */
 uint64_t comm_staging_bytes(const struct comm *comm);
 uint64_t comm_staging_share(const struct manager *manager, uint32_t n_ranks);
 
@@ -216,8 +218,9 @@ uint32_t comm_member_code(const struct comm_member *member);
 void comm_set_epoch(struct comm *comm, uint32_t epoch);
 /* Adoption: puts a rank of the state into its place, with its charges. COMM_E_LIMIT. */
 int comm_member_adopt(struct comm *comm, uint32_t rank, struct session *session);
-/* One over several nodes, which is lost: its executor is to answer its ranks with that, and makes plans for one node.
- */
+/* One over several nodes, which is lost with a predecessor of this daemon: its executors are to answer its ranks with
+ * that. Emulated GPUs do so as it is, and make plans for one node; GPUs have to end it first, and its ranks are told
+ * when they have. */
 void comm_forsake(struct comm *comm);
 /* Frees the comm if no rank is left in it. */
 struct comm *comm_settle(struct comm *comm);

@@ -4,6 +4,7 @@
  *
  * Each executor of a GPU brings a pool of staging memory, which all other executors map. Which part of it belongs to
  * which rank is decided here, since several executors have to agree on it before the first of them attaches the comm.
+ * (Ranks of other nodes have theirs there. What goes between nodes does not pass through pools, see comm_net.c.)
  *
  * Who writes into staging is not who owns it. So three things have to be waited for:
  *   - A comm is attached when all its executors are there: each has to know the others' pools before (PEER_ATTACH
@@ -44,6 +45,7 @@
 
 #define DEVICE_BACK_NS  (UINT64_C(10) * 1000000000u) /* for the executors of a predecessor */
 #define DEVICE_ABORT_NS (UINT64_C(4) * 1000000000u)  /* above PLANE_CALL_MS */
+#define DEVICE_BUSY_US  10000
 
 /* ---- placing ----------------------------------------------------------------------------------------------------- */
 
@@ -73,6 +75,8 @@ static bool comm_device_complete(const struct comm *comm) {
         struct executor_link *link;
 
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                if (comm->members[r].away)
+                        continue;
                 link = manager_link_of_gpu(comm->manager, comm->members[r].gpu);
                 if (!link || !executor_link_connected(link) || (link->draining && (!handed || link->told_go)))
                         return false;
@@ -81,10 +85,12 @@ static bool comm_device_complete(const struct comm *comm) {
 }
 
 /* What the executor with the fewest workers wants. All ranks cut requests into parts by it, so it is settled once,
- * whoever serves them later. */
+ * whoever serves them later. Over several nodes nobody knows, and all ranks use all lanes. */
 static uint32_t comm_device_lanes(const struct comm *comm) {
         uint32_t least = UINT32_MAX;
 
+        if (comm_spans(comm))
+                return 0;
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 const struct executor_link *link = manager_link_of_gpu(comm->manager, comm->members[r].gpu);
                 uint32_t workers = link->n_gpu_infos ? link->gpus[0].workers : 0; /* it serves this GPU alone */
@@ -104,7 +110,7 @@ int comm_device_place(struct comm *comm, char *text, size_t text_size) {
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 struct comm_member *member = &comm->members[r];
                 struct executor_link *link = manager_link_of_gpu(comm->manager, member->gpu);
-                int e = pool_take(&link->pool, bytes, comm->number, &member->staging);
+                int e = member->away ? 0 : pool_take(&link->pool, bytes, comm->number, &member->staging);
 
                 if (!e)
                         continue;
@@ -128,7 +134,18 @@ bool comm_device_adopt(struct comm *comm, uint32_t rank) {
         struct executor_link *link = manager_link_of_gpu(comm->manager, member->gpu);
         uint64_t bytes = plane_staging_bytes(comm->n_ranks);
 
+        if (member->away)
+                return true;
         return link && bytes && pool_take_at(&link->pool, member->staging, bytes, comm->number) == 0;
+}
+
+void comm_device_busy(struct comm *comm, uint64_t mask) {
+        const struct timeval again = {.tv_usec = DEVICE_BUSY_US};
+
+        attachment_forget(&comm->attachment, mask);
+        comm->attachment.known &= ~mask;
+        if (event_add(comm->manager->place_event, &again) < 0)
+                log_warning("no memory for a timer: a communicator waits longer than it has to");
 }
 
 bool comm_device_ready(const struct comm *comm) {
@@ -195,6 +212,7 @@ again:
                         goto again;
         }
         handover_retry(manager);
+        handover_check(manager);
 }
 
 /* ---- executors come and go --------------------------------------------------------------------------------------- */
@@ -262,12 +280,14 @@ void comm_device_lost(struct executor_link *link, const char *reason) {
         struct manager *manager = link->manager;
         uint64_t mask = executor_link_mask(link);
         struct comm *comm, *next;
+        unsigned int n;
 
         if (link->dead)
                 return;
         link->dead = true;
         link->adopted = false;
 again:
+        n = HASH_COUNT(manager->comms);
         for (comm = manager->comms; comm; comm = next) {
                 next = comm->hh.next;
                 if (!(comm_needed(comm) & mask) || comm->state == COMM_JOINING || handover_survives(comm, link))
@@ -281,7 +301,9 @@ again:
                 if (!comm->code && !comm->aborting)
                         comm->lost_gpu = (int32_t)link->first_gpu;
                 comm_broken(comm, mask, RMX_E_LOST, -1, reason);
-                comm_aborted(comm, mask); /* also one that ends for another reason */
+                comm_aborted(comm, mask);            /* also one that ends for another reason */
+                if (HASH_COUNT(manager->comms) != n) /* those of a split have gone with it */
+                        goto again;
         }
         reach_lost(link); /* after the aborts, which are waited for, and before anything that its successor is in */
         comm_device_leftovers(manager, mask, 0);

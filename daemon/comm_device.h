@@ -22,6 +22,8 @@ int comm_device_place(struct comm *comm, char *text, size_t text_size);
 bool comm_device_adopt(struct comm *comm, uint32_t rank);
 /* May executors be told of it now? All of them have to be there, since each needs the others' pools. */
 bool comm_device_ready(const struct comm *comm);
+/* These executors do not take it yet; they are asked again. */
+void comm_device_busy(struct comm *comm, uint64_t mask);
 /* The comm is being freed. */
 void comm_device_gone(struct comm *comm);
 /* What an executor is to answer its ranks with, 0: nothing. *ret_rank: who caused it. */

@@ -7,6 +7,9 @@
  * the others have to end it too, and are given the chance (comm_abort, COMM_ABORT) before the comm counts as failed;
  * one that has died touches nothing. Requests that let others reach their memory are answered only then, too, and the
  * executors are told so (reach_thaw).
+ *
+ * Other nodes are told when the abort begins: nothing there touches memory here, and an executor that does not end it
+ * keeps nobody else waiting.
  */
 #include "daemon/call.h"
 #include "daemon/comm.h"
@@ -85,6 +88,8 @@ void comm_abort(struct comm *comm, uint32_t code, int32_t rank, const char *mess
                         if (comm_needed(comm) & ~acked & executor_link_mask(link))
                                 executor_op_push(link, EXECUTOR_OP_COMM_ABORT, comm->number, (uint32_t)rank);
                 }
+                if (comm->remote && comm->manager->on_device)
+                        comm_remote_failing(comm);
         }
         if (comm->manager->on_device)
                 comm_aborted(comm, acked | comm_device_dead(comm->manager));
@@ -101,6 +106,7 @@ void comm_aborted(struct comm *comm, uint64_t mask) {
         comm_fail(comm, comm->abort_code, comm->abort_rank, comm->abort_text);
         reach_thaw(comm, UINT64_MAX);
         comm_device_ended(comm);
+        manager_place_later(comm->manager); /* an executor may have waited for that, to end */
         for (uint32_t r = 0; r < comm->n_ranks; r++)
                 while (call_pop(&comm->members[r].abort_calls, &session, &id))
                         session_send_ack(session, id);

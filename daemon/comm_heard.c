@@ -50,10 +50,8 @@ static const char *heard_assign_problem(const struct comm *comm, const Railmux__
                 return "its numbers do not fit";
         if (strcmp(body->tenant, comm->tenant->name) != 0)
                 return "it is another tenant's";
-        if (geometry.part_bytes == 0 || geometry.part_bytes % 64 != 0 || geometry.slots == 0 ||
-            plan_staging_bytes(&geometry, comm->n_ranks) >
-                    comm->n_ranks * comm_staging_share(comm->manager, comm->n_ranks))
-                return "its staging is not what its ranks were charged for";
+        if (!comm_net_geometry_right(comm->manager, comm->n_ranks, &geometry))
+                return "its staging is more than its ranks are charged for";
         for (size_t i = 0; i < body->n_nodes; i++) {
                 if (body->nodes[i]->node.len != PEER_NODE_BYTES)
                         return "a node's id is wrong";
@@ -212,17 +210,24 @@ static void heard_note_lost(struct comm *comm, uint32_t node) {
         comm_remote_id_lost(comm, node);
 }
 
+/* What a node says of another one, as in Failed: does it count? After a cable's cut each side says that the other was
+ * lost. Who is lost here sees the other side; and this node is not lost to itself, whatever others see of it. */
+static bool heard_believes_lost(const struct comm_remote *remote, uint32_t from, uint32_t lost) {
+        return lost >= 1 && lost <= remote->n_nodes && lost - 1 != remote->own && !remote->nodes[from].lost;
+}
+
 void comm_heard_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Failed *body) {
         struct comm *comm = comm_remote_of_key(cluster, body->key);
         int32_t rank = comm && body->rank >= 0 && (uint32_t)body->rank < comm->n_ranks ? body->rank : -1;
+        uint32_t node = comm && peer ? comm_remote_index(comm->remote, peer) : COMM_NODES_MAX;
 
-        if (!comm || !peer || comm_remote_index(comm->remote, peer) == comm->remote->n_nodes)
+        if (!comm || !peer || node == comm->remote->n_nodes)
                 return;
-        if (body->lost >= 1 && body->lost <= comm->remote->n_nodes)
+        if (heard_believes_lost(comm->remote, node, body->lost))
                 heard_note_lost(comm, body->lost - 1);
+        comm->remote->told |= UINT64_C(1) << node;
         if (comm->code)
                 return;
-        comm->remote->heard = true;
         if (comm->state != COMM_READY && !comm->split)
                 comm_join_fail(comm, comm_remote_code(body->code), "%.150s", body->text);
         else /* (of a split: if its ranks are to have it, they get it failed) */
@@ -250,6 +255,19 @@ void comm_heard_ended(struct cluster *cluster, struct peer *peer, const Railmux_
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
+/* This node has lost another one. If the others have been told that the communicator has failed, they need that still,
+ * for ids; else they hear of it with the failure. */
+static void heard_tell_lost(struct comm *comm, uint32_t node) {
+        struct comm_remote *remote = comm->remote;
+        bool failed = comm->code != 0; /* else it is about to */
+
+        if (remote->over && !remote->nodes[node].gone)
+                comm_remote_tell_failed(comm, failed ? comm->code : comm->abort_code,
+                                        failed ? comm->failed_rank : comm->abort_rank,
+                                        failed ? comm->reason : comm->abort_text, (int32_t)node);
+        remote->nodes[node].gone = true;
+}
+
 void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text, bool gone) {
         struct comm *comm, *next;
         char reason[160];
@@ -282,8 +300,7 @@ again:
                 }
                 if (node == remote->n_nodes)
                         continue;
-                if (comm->code && !remote->nodes[node].lost) /* the others need it for ids */
-                        comm_remote_tell_failed(comm, comm->code, comm->failed_rank, comm->reason, (int32_t)node);
+                heard_tell_lost(comm, node);
                 heard_note_lost(comm, node);
                 /* What a node that has ended had sent may still have been on its way. */
                 if (comm->code || (remote->ended && remote->nodes[node].ended))

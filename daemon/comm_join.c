@@ -15,6 +15,7 @@
 #include "daemon/comm_join.h"
 
 #include "daemon/call.h"
+#include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_remote.h"
 #include "daemon/comm_split.h"
@@ -160,6 +161,10 @@ static uint32_t comm_join_gpu(const struct session *session, const Railmux__Sess
         return body->gpu < 0 ? body->rank % session->manager->n_gpus : (uint32_t)body->gpu;
 }
 
+static bool comm_join_stale(const struct manager *manager, const uint8_t id[COMM_ID_BYTES]) {
+        return comm_id_stale(id, manager->cluster ? peers_boot(manager->cluster->peers) : 0);
+}
+
 static bool comm_join_valid(struct session *session, uint64_t call, const Railmux__Session__CommCreate *body) {
         struct manager *manager = session->manager;
         int r;
@@ -172,7 +177,7 @@ static bool comm_join_valid(struct session *session, uint64_t call, const Railmu
                                      COMM_RANKS_MAX);
         else if (manager->on_device && !plane_staging_bytes(body->n_ranks))
                 session_send_failure(session, call, RMX_E_UNSUPPORTED,
-                                     "a communicator on GPUs of one node has at most 32 ranks, not %u", body->n_ranks);
+                                     "a communicator on GPUs has at most 32 ranks, not %u", body->n_ranks);
         else if (body->rank >= body->n_ranks)
                 session_send_failure(session, call, RMX_E_INVALID, "rank is %u; allowed: 0 .. %u", body->rank,
                                      body->n_ranks - 1);
@@ -183,16 +188,15 @@ static bool comm_join_valid(struct session *session, uint64_t call, const Railmu
                 session_send_failure(session, call, RMX_E_DEVICE_LOST,
                                      "what this process had on GPU %u was lost with its executor",
                                      comm_join_gpu(session, body));
-        else if (comm_remote_is(manager, body->comm_id.data) && manager->on_device)
-                session_send_failure(session, call, RMX_E_UNSUPPORTED,
-                                     "communicators over several nodes are served by the host backend only");
         else if (comm_remote_is(manager, body->comm_id.data))
                 return true; /* the node that made it checks it */
         else {
                 r = comm_id_check(state_key(manager->state), session->tenant->name, body->comm_id.data);
-                if (!r)
+                if (!r && !comm_join_stale(manager, body->comm_id.data))
                         return true;
-                if (r > 0 && !manager->cluster && !comm_id_of(body->comm_id.data, state_node(manager->state)))
+                if (!r)
+                        session_send_failure(session, call, RMX_E_PEER_LOST, "%s", COMM_ID_STALE_TEXT);
+                else if (r > 0 && !manager->cluster && !comm_id_of(body->comm_id.data, state_node(manager->state)))
                         session_send_failure(session, call, RMX_E_DENIED,
                                              "the communicator id was made by another node, and this one does not "
                                              "listen for others (railmuxd --listen)");

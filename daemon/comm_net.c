@@ -2,8 +2,10 @@
 #include "daemon/comm_net.h"
 
 #include "daemon/comm.h"
+#include "daemon/manager.h"
 #include "daemon/tenant.h"
 #include "gpu/host/net.h"
+#include "gpu/plane.h"
 #include "ring/net.h"
 #include "util/memfd.h"
 #include <errno.h>
@@ -28,7 +30,8 @@ static int comm_net_map(struct comm_net *net, const struct comm *comm) {
         void *memory;
         int r;
 
-        r = host_net_size(comm->n_ranks, &comm->geometry, &capacity, &memory_bytes);
+        r = comm->manager->on_device ? plane_net_size(comm->n_ranks, &capacity, &memory_bytes)
+                                     : host_net_size(comm->n_ranks, &comm->geometry, &capacity, &memory_bytes);
         if (r < 0)
                 return r;
         net->bytes = (size_t)((net_area_bytes(capacity, memory_bytes) + page - 1) / page * page);
@@ -45,6 +48,30 @@ static int comm_net_map(struct comm_net *net, const struct comm *comm) {
         return net->wake_fd < 0 ? -errno : 0;
 }
 
+bool comm_net_geometry_right(const struct manager *manager, uint32_t n_ranks, const struct plan_geometry *geometry) {
+        struct plan_geometry most;
+
+        if (geometry->part_bytes == 0 || geometry->part_bytes % 64 != 0 || geometry->slots == 0)
+                return false;
+        plan_geometry_choose_nodes(n_ranks, &most);
+        /* GPUs have staging of their own, whatever it says. */
+        return manager->on_device || plan_staging_bytes(geometry, n_ranks) <= plan_staging_bytes(&most, n_ranks);
+}
+
+/* What was not charged with each rank (comm_member_join), when nobody knew of other nodes: more staging, or, of GPUs,
+ * what executors pin. */
+static uint64_t comm_net_more_bytes(const struct comm *comm) {
+        uint64_t share = comm_staging_bytes(comm) / comm->n_ranks;
+        uint64_t charged = comm_staging_share(comm->manager, comm->n_ranks);
+        uint32_t here = 0;
+
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                here += !comm->members[r].away;
+        if (comm->manager->on_device)
+                return plane_wire_bytes(here, comm->n_ranks - here);
+        return share > charged ? (share - charged) * comm->n_joined : 0;
+}
+
 int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric, uint64_t key,
                  const struct fabric_node *nodes, char *text, size_t text_size) {
         struct fabric_area_options options = {.key = key,
@@ -55,8 +82,8 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
                                               .weight = comm->tenant->weight};
         int r;
 
-        /* The staging itself is charged with each rank (comm_member_join). */
-        if (tenant_charge(comm->tenant, &net->charge_fds, CHARGE_FDS, 2, text, text_size))
+        if (tenant_charge(comm->tenant, &net->charge_fds, CHARGE_FDS, 2, text, text_size) ||
+            tenant_charge(comm->tenant, &net->charge_bytes, CHARGE_BYTES, comm_net_more_bytes(comm), text, text_size))
                 return COMM_E_LIMIT;
         r = comm_net_map(net, comm);
         if (r < 0) {
@@ -90,6 +117,7 @@ void comm_net_deinit(struct comm_net *net, struct fabric *fabric, uint64_t key) 
                 close(net->area_fd);
         if (net->wake_fd >= 0)
                 close(net->wake_fd);
+        charge_release(&net->charge_bytes);
         charge_release(&net->charge_fds);
         *net = (struct comm_net)COMM_NET_NULL;
 }

@@ -9,18 +9,22 @@
 #include <stdint.h>
 
 struct comm;
+struct manager;
 struct net_area;
+struct plan_geometry;
 
 struct comm_net {
         int area_fd, wake_fd; /* -1: none */
         struct net_area *area;
         size_t bytes;
         bool in_fabric;
-        struct charge charge_fds;
+        struct charge charge_fds, charge_bytes;
 };
 #define COMM_NET_NULL                                                                                                  \
         { .area_fd = -1, .wake_fd = -1 }
 
+/* Of a communicator over nodes: may one of them want such staging? */
+bool comm_net_geometry_right(const struct manager *manager, uint32_t n_ranks, const struct plan_geometry *geometry);
 /* The comm's geometry is known. nodes: of each rank. 0, or COMM_E_* with a text. */
 int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric, uint64_t key,
                  const struct fabric_node *nodes, char *text, size_t text_size);

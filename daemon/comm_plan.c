@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * Choosing plans costs more than all the rest of making a communicator, up to a tenth of a second for 64 ranks, in
+ * which railmuxd does nothing else. The choice follows from the number of ranks, where they are and how many workers
+ * execute them; so those of the last COMM_PLANS_MAX such cases are kept, until the constants of the cost model change.
+ * A split of 64 ranks makes 32 communicators at most, and then all of them are alike.
+ */
 #include "daemon/comm_plan.h"
 
 #include "daemon/manager.h"
@@ -7,28 +13,103 @@
 #include "plan/rails.h"
 #include "ring/ring.h"
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
 
-int comm_plan_nodes(const struct manager *manager, uint32_t n_ranks, const uint8_t *node,
-                    struct plan_geometry *ret_geometry, struct plan_choice ret_choices[PLAN_CHOICES_MAX],
-                    uint32_t *ret_n) {
+struct comm_plan_case {
+        uint32_t n_ranks, workers;
+        uint8_t node[MANAGER_RANKS_MAX];
+};
+
+struct comm_plan {
+        UT_hash_handle hh; /* manager->plans by the case, the one that was used longest ago first */
+        struct comm_plan_case of;
+        uint32_t n;
+        struct plan_choice choices[];
+};
+
+static uint32_t comm_plan_choose(const struct manager *manager, const struct plan_nodes *nodes,
+                                 const struct comm_plan_case *of, struct plan_choice choices[PLAN_CHOICES_MAX]) {
         struct plan_constants constants;
         struct plan_over over = {0};
-        struct plan_nodes nodes;
         struct plan_net net;
 
-        if (plan_nodes_init(&nodes, n_ranks, node))
-                return -EINVAL;
-        plan_constants_host(&constants, manager_workers(manager));
+        plan_constants_host(&constants, of->workers);
         constants_merge(&constants, &manager->config->constants);
+        if (nodes->n_nodes == 1)
+                return plan_choose(&constants, of->n_ranks, choices);
         plan_net_host(&net);
-        plan_geometry_choose(n_ranks, ret_geometry);
         over.constants = &constants;
         over.net = &net;
-        over.nodes = &nodes;
-        over.n_ranks = n_ranks;
+        over.nodes = nodes;
+        over.n_ranks = of->n_ranks;
         over.operation = RING_OP_NONE;
         over.algorithm = PLAN_ALGORITHM_NONE;
-        *ret_n = nodes.n_nodes == 1 ? plan_choose(&constants, n_ranks, ret_choices)
-                                    : plan_choose_nodes(&over, ret_choices);
-        return *ret_n ? 0 : -ENOMEM;
+        return plan_choose_nodes(&over, choices);
+}
+
+static void comm_plan_drop(struct manager *manager, struct comm_plan *plan) {
+        HASH_DEL(manager->plans, plan);
+        free(plan);
+}
+
+void comm_plan_forget(struct manager *manager) {
+        while (manager->plans)
+                comm_plan_drop(manager, manager->plans);
+}
+
+/* What cannot be kept is chosen again. */
+static void comm_plan_keep(struct manager *manager, const struct comm_plan_case *of, const struct plan_choice *choices,
+                           uint32_t n) {
+        struct comm_plan *plan = malloc(sizeof(*plan) + n * sizeof(plan->choices[0]));
+
+        if (!plan)
+                return;
+        if (HASH_COUNT(manager->plans) >= COMM_PLANS_MAX)
+                comm_plan_drop(manager, manager->plans);
+        plan->of = *of;
+        plan->n = n;
+        memcpy(plan->choices, choices, n * sizeof(choices[0]));
+        HASH_ADD(hh, manager->plans, of, sizeof(plan->of), plan);
+        if (!plan->hh.tbl)
+                free(plan);
+}
+
+int comm_plan_nodes(struct manager *manager, bool device, uint32_t n_ranks, const uint8_t *node,
+                    struct plan_geometry *ret_geometry, struct plan_choice ret_choices[PLAN_CHOICES_MAX],
+                    uint32_t *ret_n) {
+        static const uint8_t one[MANAGER_RANKS_MAX];
+        struct comm_plan_case of = {.n_ranks = n_ranks, .workers = manager_workers(manager)};
+        struct comm_plan *kept;
+        struct plan_nodes nodes;
+
+        if (plan_nodes_init(&nodes, n_ranks, node ? node : one))
+                return -EINVAL;
+        if (device || nodes.n_nodes == 1)
+                plan_geometry_choose(n_ranks, ret_geometry);
+        else
+                plan_geometry_choose_nodes(n_ranks, ret_geometry);
+        if (device) {
+                *ret_n = plan_choose_device(n_ranks, ret_choices);
+                return *ret_n ? 0 : -EINVAL;
+        }
+        if (node)
+                memcpy(of.node, node, n_ranks);
+        HASH_FIND(hh, manager->plans, &of, sizeof(of), kept);
+        if (kept) {
+                *ret_n = kept->n;
+                memcpy(ret_choices, kept->choices, kept->n * sizeof(kept->choices[0]));
+                HASH_DEL(manager->plans, kept); /* behind all others */
+                HASH_ADD(hh, manager->plans, of, sizeof(kept->of), kept);
+                if (!kept->hh.tbl)
+                        free(kept);
+                return 0;
+        }
+        *ret_n = comm_plan_choose(manager, &nodes, &of, ret_choices);
+        if (*ret_n == 0)
+                return -ENOMEM;
+        manager->counters.plans_chosen++;
+        comm_plan_keep(manager, &of, ret_choices, *ret_n);
+        return 0;
 }

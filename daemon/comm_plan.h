@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* Which plans a communicator over several nodes runs; asked once for it, by one node. */
+/* Which plans a communicator runs; over several nodes one of them asks, once. Loop thread. See comm_plan.c. */
 #include "plan/cost.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct manager;
 
-/* node: of each rank, numbered without gaps from 0. The choices are those of communicators on one node if they all have
- * the same. 0, -EINVAL (node) or -ENOMEM. */
-int comm_plan_nodes(const struct manager *manager, uint32_t n_ranks, const uint8_t *node,
+#define COMM_PLANS_MAX 128u /* kept at a time */
+
+/* node: of each rank, numbered without gaps from 0; NULL: all are on one. device: they are on GPUs, of which every rank
+ * then exchanges with every other. The choices are those of communicators on one node if all ranks have the same. 0,
+ * -EINVAL (node) or -ENOMEM. */
+int comm_plan_nodes(struct manager *manager, bool device, uint32_t n_ranks, const uint8_t *node,
                     struct plan_geometry *ret_geometry, struct plan_choice ret_choices[PLAN_CHOICES_MAX],
                     uint32_t *ret_n);
+/* The constants of the cost model are others now, or the manager ends. */
+void comm_plan_forget(struct manager *manager);

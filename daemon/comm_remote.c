@@ -9,8 +9,9 @@
  *   READY      the root has heard that of all, and says GO: the ranks are answered
  *
  * From then on the nodes tell each other what happens to the ranks: FAILED when the comm has failed on one, whatever
- * the reason; LEFT when a rank makes no more requests; ENDED when no rank of a node is left. What such a node has sent
- * may still be on its way, so its area stays until all others have ended, or the comm has failed, or they are lost.
+ * the reason, and from there on to those that have not said it, as the first one may be cut off from some of them;
+ * LEFT when a rank makes no more requests; ENDED when no rank of a node is left. What such a node has sent may still be
+ * on its way, so its area stays until all others have ended, or the comm has failed, or they are lost.
  *
  * A node that is lost takes the comm with it, for what was under way can never be completed; and so does a restart of
  * railmuxd, since nobody can tell what the fabric had carried. The state says from the beginning that a successor finds
@@ -51,10 +52,20 @@ uint32_t comm_remote_index(const struct comm_remote *remote, const struct peer *
         return i;
 }
 
+/* but: a bit for each node that is passed over. One that is not connected was lost, or is about to be, and what waited
+ * for the next connection would be about a communicator that is over there. */
+static void remote_tell_but(struct comm_remote *remote, const Railmux__Peer__Message *message, uint64_t but) {
+        for (uint32_t i = 0; i < remote->n_nodes; i++) {
+                struct peer *peer = remote->nodes[i].peer;
+
+                if (i != remote->own && !(but >> i & 1) && peer_is_up(peer) &&
+                    cluster_send(remote->cluster, peer, message))
+                        peer_drop(peer, "out of memory"); /* who cannot be told must not go on */
+        }
+}
+
 void comm_remote_tell(struct comm_remote *remote, const Railmux__Peer__Message *message) {
-        for (uint32_t i = 0; i < remote->n_nodes; i++)
-                if (i != remote->own && cluster_send(remote->cluster, remote->nodes[i].peer, message))
-                        peer_drop(remote->nodes[i].peer, "out of memory"); /* who cannot be told must not go on */
+        remote_tell_but(remote, message, 0);
 }
 
 void comm_remote_tell_failed(struct comm *comm, uint32_t code, int32_t rank, const char *text, int32_t lost) {
@@ -68,19 +79,11 @@ void comm_remote_tell_failed(struct comm *comm, uint32_t code, int32_t rank, con
         body.lost = (uint32_t)(lost + 1);
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_FAILED;
         message.failed = &body;
-        comm_remote_tell(comm->remote, &message);
+        remote_tell_but(comm->remote, &message, lost < 0 ? comm->remote->told : 0);
 }
 
 uint32_t comm_remote_code(uint32_t code) {
         return code == 0 || code >= RMX_E_COUNT ? (uint32_t)RMX_E_LOST : code;
-}
-
-/* -1: none. */
-static int32_t remote_lost_node(const struct comm_remote *remote) {
-        for (uint32_t i = 0; i < remote->n_nodes; i++)
-                if (remote->nodes[i].lost)
-                        return (int32_t)i;
-        return -1;
 }
 
 /* comm_settle, but from the loop. */
@@ -171,6 +174,7 @@ int comm_remote_join(struct comm_member *member, char *text, size_t text_size) {
         body.gpu = member->gpu;
         body.name = comm->name;
         body.attempt = comm->number;
+        body.device = comm->manager->on_device;
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_JOIN;
         message.join = &body;
         if (!cluster_send(comm->remote->cluster, comm->remote->root, &message))
@@ -249,15 +253,35 @@ void comm_remote_attached(struct comm *comm) {
 }
 
 /* ---- what happens to the ranks ----------------------------------------------------------------------------------- */
+/* It has failed, here or on another node, which may not have been able to tell all others. Which nodes were lost is
+ * said as far as this one has noticed it; what it was told, others are told as well. */
+static void remote_tell_end(struct comm *comm, uint32_t code, int32_t rank, const char *text) {
+        struct comm_remote *remote = comm->remote;
+        bool said = remote->over;
+
+        for (uint32_t i = 0; i < remote->n_nodes && !remote->over; i++) {
+                if (!remote->nodes[i].gone)
+                        continue;
+                comm_remote_tell_failed(comm, code, rank, text, (int32_t)i);
+                said = true;
+        }
+        if (!said)
+                comm_remote_tell_failed(comm, code, rank, text, -1);
+        remote->over = true;
+}
+
+void comm_remote_failing(struct comm *comm) {
+        if (comm->remote->assigned && comm->state == COMM_READY)
+                remote_tell_end(comm, comm->abort_code, comm->abort_rank, comm->abort_text);
+}
+
 void comm_remote_failed(struct comm *comm) {
         struct comm_remote *remote = comm->remote;
         bool here = false;
 
         if (!remote->assigned || comm->state != COMM_READY)
                 return;
-        if (!remote->over && !remote->heard)
-                comm_remote_tell_failed(comm, comm->code, comm->failed_rank, comm->reason, remote_lost_node(remote));
-        remote->over = true;
+        remote_tell_end(comm, comm->code, comm->failed_rank, comm->reason);
         comm_net_stop(&remote->net, remote->cluster->fabric, remote->key);
         for (uint32_t r = 0; r < comm->n_ranks; r++)
                 here = here || comm->members[r].session;
@@ -282,8 +306,11 @@ void comm_remote_left(const struct comm_member *member) {
 
 const char *comm_remote_node(const struct comm *comm, uint32_t rank) {
         const struct comm_remote *remote = comm->remote;
-        const struct peer *peer = remote->nodes[remote->node[rank]].peer;
+        const struct peer *peer;
 
+        if (!remote) /* a predecessor knew */
+                return "another node";
+        peer = remote->nodes[remote->node[rank]].peer;
         return !peer ? peers_name(remote->cluster->peers) : peer_name(peer)[0] ? peer_name(peer) : peer_address(peer);
 }
 

@@ -28,22 +28,25 @@ struct comm_remote {
         bool assigned;
         bool attached; /* executors have it, and the root knows */
         bool over;     /* the gathering has failed, or we have told that it has: nobody is told any more */
-        bool heard;    /* that it failed: from another node */
+        bool heard;    /* that the gathering has failed: from the root, which tells all */
         bool ended;    /* no rank of this node is left, and the others know */
         uint64_t key;
         uint32_t own, n_nodes;
+        uint64_t told; /* the nodes that have said that it failed, a bit for each */
         struct {
                 struct peer *peer; /* held; NULL: this one */
                 uint8_t id[16];
                 bool ended;
                 bool lost; /* it was, as far as is known; whatever has become of it since */
+                bool gone; /* ... and this node has noticed that itself */
         } nodes[COMM_NODES_MAX];
         uint8_t node[COMM_NODES_MAX]; /* of each rank */
         struct comm_net net;
         struct id_wait *id_waits;       /* utlist, see comm_remote_id.c */
-        struct split_root *split_roots; /* utlist: on the first node, see comm_split_root.c; the next three also */
+        struct split_root *split_roots; /* utlist: on the first node, see comm_split_root.c; the next four also */
         uint64_t split_verdicts;        /* which splits were decided on, as comm.splits_done */
-        uint32_t split_code;            /* why the last one of them that failed did */
+        uint64_t split_failures;        /* ... and which of them have failed, as comm.splits_failed */
+        uint32_t split_code;            /* why the last one of these did */
         char split_text[160];
 };
 
@@ -61,7 +64,8 @@ int comm_remote_attach(struct comm *comm, char *text, size_t text_size);
 void comm_remote_attached(struct comm *comm);
 /* The making has failed here (comm_join_fail). */
 void comm_remote_join_ended(struct comm *comm, uint32_t rank, uint32_t code, const char *text);
-/* comm_fail, comm_member_left: the others are told. */
+/* It is being aborted, comm_fail, comm_member_left: the others are told. */
+void comm_remote_failing(struct comm *comm);
 void comm_remote_failed(struct comm *comm);
 void comm_remote_left(const struct comm_member *member);
 /* Makes `child`, which comes of a split of `parent` and has its ranks, the part of a communicator over several nodes.
@@ -83,8 +87,9 @@ struct comm *comm_remote_of_key(const struct cluster *cluster, uint64_t key);
 uint32_t comm_remote_index(const struct comm_remote *remote, const struct peer *peer);
 /* What another daemon says goes to executors and into the state, where only what is known has a place. */
 uint32_t comm_remote_code(uint32_t code);
-/* To all other nodes. One that cannot be told is not heard any more either. */
+/* To all other nodes that are connected. One that cannot be told is not heard any more either. */
 void comm_remote_tell(struct comm_remote *remote, const Railmux__Peer__Message *message);
-/* The same: it has failed here. lost: the node that was lost, -1: none. */
+/* It has failed here: to those that have not said so themselves. lost: a node that this one has lost, and then it is
+ * for all of them; -1: none. */
 void comm_remote_tell_failed(struct comm *comm, uint32_t code, int32_t rank, const char *text, int32_t lost);
 void comm_remote_release_root(struct comm_remote *remote);

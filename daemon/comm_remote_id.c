@@ -8,8 +8,12 @@
  * all nodes know them (Assign). That a node was lost the others hear with the failure (Failed), lest one that has not
  * noticed yet asks the dead. If it does in spite of that, it asks the next one as soon as it knows.
  *
- * The node that is asked remembers nothing. The id follows from its key, the tenant, the communicator's key, which only
- * its nodes know, and the number; so it need not have the communicator any more, whose ranks there may be dead.
+ * Who gets an id from a node that is lost right after that tries to meet there. The id is good for that start of its
+ * daemon alone (comm_id.c), so when the daemon is back it says so, and does not wait for the others.
+ *
+ * The node that is asked remembers nothing but how many ids each other one has asked for lately. The id follows from
+ * its key, the tenant, the communicator's key, which only its nodes know, and the number; so it need not have the
+ * communicator any more, whose ranks there may be dead.
  */
 #include "daemon/comm_remote_id.h"
 
@@ -51,7 +55,8 @@ static int id_make(const struct cluster *cluster, const char *tenant, uint64_t k
                    uint8_t ret_id[COMM_ID_BYTES]) {
         const struct comm_id_maker maker = {.key = state_key(cluster->manager->state),
                                             .node = state_node(cluster->manager->state),
-                                            .address = peers_address(cluster->peers)};
+                                            .address = peers_address(cluster->peers),
+                                            .boot = peers_boot(cluster->peers)};
 
         return comm_id_derive_shared(&maker, tenant, key, number, ret_id);
 }
@@ -164,11 +169,15 @@ void comm_remote_id_asked(struct cluster *cluster, struct peer *peer, const Rail
         Railmux__Peer__IdTold told = RAILMUX__PEER__ID_TOLD__INIT;
         uint8_t bytes[COMM_ID_BYTES];
 
+        told.code = RMX_E_INTERNAL;
         if (!peer || strlen(body->tenant) >= TENANT_NAME_MAX || !body->key)
                 return;
         told.key = body->key;
         told.number = body->number;
-        if (id_make(cluster, body->tenant, body->key, body->number, bytes) == 0) { /* else an empty one: it cannot */
+        if (!cluster_takes_ask(cluster, peer)) {
+                told.code = RMX_E_LIMIT;
+        } else if (id_make(cluster, body->tenant, body->key, body->number, bytes) == 0) {
+                told.code = RMX_OK;
                 told.comm_id.data = bytes;
                 told.comm_id.len = sizeof(bytes);
         }
@@ -191,6 +200,9 @@ void comm_remote_id_told(struct cluster *cluster, struct peer *peer, const Railm
                         continue;
                 if (body->comm_id.len == COMM_ID_BYTES)
                         id_wait_answer(comm->remote, wait, body->comm_id.data);
+                else if (body->code == RMX_E_LIMIT)
+                        id_wait_fail(comm->remote, wait, RMX_E_LIMIT,
+                                     "too many ids were asked for on this node in a short time; try again");
                 else
                         id_wait_fail(comm->remote, wait, RMX_E_INTERNAL, "the node that makes the id cannot make it");
         }

@@ -52,6 +52,7 @@ struct gathering {
         uint64_t key; /* once assigned */
         char tenant[PEER_NAME_MAX], name[PEER_NAME_MAX];
         uint32_t n_ranks, n_joined, n_nodes;
+        bool device;   /* its ranks are on GPUs */
         uint32_t code; /* FAILED */
         char text[160];
         struct {
@@ -249,7 +250,8 @@ static int gathering_assign(struct gathering *gathering) {
         gathering_number_nodes(gathering);
         for (uint32_t i = 0; i < gathering->n_ranks; i++)
                 node[i] = gathering->ranks[i].node;
-        r = comm_plan_nodes(cluster->manager, gathering->n_ranks, node, &geometry, choices, &n_choices);
+        r = comm_plan_nodes(cluster->manager, gathering->device, gathering->n_ranks, node, &geometry, choices,
+                            &n_choices);
         if (r)
                 return r;
         do
@@ -351,6 +353,9 @@ static bool root_join_valid(struct cluster *cluster, struct peer *peer, const Ra
         else if (comm_id_check(state_key(state), body->tenant, body->comm_id.data)) {
                 code = RMX_E_DENIED;
                 text = "the communicator id was not made by the node that it names for this tenant";
+        } else if (comm_id_stale(body->comm_id.data, peers_boot(cluster->peers))) {
+                code = RMX_E_PEER_LOST;
+                text = COMM_ID_STALE_TEXT;
         }
         if (!text)
                 return true;
@@ -375,6 +380,7 @@ static struct gathering *gathering_new(struct cluster *cluster, const Railmux__P
         snprintf(gathering->tenant, sizeof(gathering->tenant), "%s", body->tenant);
         session_clean_name(gathering->name, body->name);
         gathering->n_ranks = body->n_ranks;
+        gathering->device = body->device;
         HASH_ADD(hh, cluster->gatherings, id, COMM_ID_BYTES, gathering);
         if (!gathering->hh.tbl) {
                 free(gathering);
@@ -420,6 +426,10 @@ static struct gathering *root_join_first(struct cluster *cluster, const struct p
         snprintf(gathering->text, sizeof(gathering->text), "%s", tombstone->text);
         gathering_bury(gathering, tombstone->code);
         return gathering;
+}
+
+static const char *root_gpus(bool device) {
+        return device ? "GPUs" : "emulated GPUs";
 }
 
 /* It does not fit to what others have said: the gathering fails, and the node is told what is wrong with its rank. */
@@ -475,6 +485,14 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
                 snprintf(text, sizeof(text), "n_ranks is %u, but other ranks said %u", body->n_ranks,
                          gathering->n_ranks);
                 snprintf(others, sizeof(others), "rank %u: %.100s", body->rank, text);
+                root_join_refuse(peer, gathering, body, text, others);
+                return;
+        }
+        if (gathering->device != (bool)body->device) {
+                snprintf(text, sizeof(text), "this node serves %s, but other ranks are on %s", root_gpus(body->device),
+                         root_gpus(gathering->device));
+                snprintf(others, sizeof(others), "rank %u is on %s, the others are not", body->rank,
+                         root_gpus(body->device));
                 root_join_refuse(peer, gathering, body, text, others);
                 return;
         }

@@ -8,6 +8,11 @@
  * the same time, and the order in which they finish is open). A successor drops child comms whose number is not over; a
  * rank that asks again for one that is over gets the comm it is in.
  *
+ * A rank that wanted none has nothing by which to tell a split that it has taken part in, and asks about once more
+ * after a restart, from one that failed while it was on its way. So a second word has a bit for each of the 64 numbers
+ * around the one up to which all are over, by number modulo 64: it has failed. Older ones can only have: what has been
+ * answered is not asked again, and what has not is among the last 32.
+ *
  * Over several nodes each has its part of a split, and the first of them decides: comm_split_far.c.
  */
 #include "daemon/comm_split.h"
@@ -22,6 +27,7 @@
 #include "daemon/record.h"
 #include "daemon/session.h"
 #include "daemon/session_dispatch.h"
+#include "daemon/tenant.h"
 #include "railmux/railmux.h"
 #include "util/log.h"
 #include <inttypes.h>
@@ -44,15 +50,22 @@ bool comm_split_open(uint64_t word, uint32_t number) {
         return number > base && number - base <= SPLIT_WINDOW && !comm_split_done(word, number);
 }
 
-uint64_t comm_split_mark(uint64_t word, uint32_t number) {
-        uint32_t base = (uint32_t)(word >> 32), bits = (uint32_t)word;
+void comm_split_mark(uint64_t *done, uint64_t *failed, uint32_t number, bool fails) {
+        uint32_t base = (uint32_t)(*done >> 32), bits = (uint32_t)*done;
 
+        *failed = (*failed & ~(UINT64_C(1) << number % 64)) | (uint64_t)fails << number % 64;
         bits |= 1u << (number - base - 1);
         while (bits & 1) {
                 bits >>= 1;
                 base++;
         }
-        return (uint64_t)base << 32 | bits;
+        *done = (uint64_t)base << 32 | bits;
+}
+
+bool comm_split_failed(uint64_t done, uint64_t failed, uint32_t number) {
+        uint32_t base = (uint32_t)(done >> 32);
+
+        return (number <= base && base - number >= SPLIT_WINDOW) || (failed >> number % 64 & 1) != 0;
 }
 
 struct comm_split *comm_split_find(const struct comm *parent, uint32_t number) {
@@ -62,9 +75,9 @@ struct comm_split *comm_split_find(const struct comm *parent, uint32_t number) {
         return split;
 }
 
-static void comm_split_commit(struct comm_split *split) {
-        split->parent->splits_done = comm_split_mark(split->parent->splits_done, split->number);
-        record_splits_done(split->parent);
+static void comm_split_commit(struct comm *parent, uint32_t number, bool fails) {
+        comm_split_mark(&parent->splits_done, &parent->splits_failed, number, fails);
+        record_splits_done(parent);
 }
 
 struct comm_split *comm_split_free(struct comm_split *split) {
@@ -81,8 +94,15 @@ struct comm_split *comm_split_free(struct comm_split *split) {
         for (uint32_t r = 0; r < split->parent->n_ranks; r++)
                 call_drop(&split->places[r].calls, NULL);
         DL_DELETE(split->parent->splits, split);
+        charge_release(&split->charge_bytes);
         free(split);
         return NULL;
+}
+
+void comm_split_end_unknown(struct comm *parent, uint32_t number, uint32_t code, const char *text) {
+        comm_split_commit(parent, number, true);
+        parent->split_code = code;
+        snprintf(parent->split_text, sizeof(parent->split_text), "%s", text);
 }
 
 void comm_split_end(struct comm_split *split, uint32_t code, const char *text) {
@@ -95,12 +115,10 @@ void comm_split_end(struct comm_split *split, uint32_t code, const char *text) {
         log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"COMM", number, NULL},
                    "comm %s: split %u failed, %u of %u ranks had joined%s: %s", number, split->number, split->n_joined,
                    parent->n_ranks, comm_split_is_far(parent) ? " here" : "", text);
-        parent->split_code = code;
-        snprintf(parent->split_text, sizeof(parent->split_text), "%s", text);
         /* First: a successor must not find children of a split that has failed. */
         DL_FOREACH(split->children, child)
         record_drop_comm(child);
-        comm_split_commit(split);
+        comm_split_end_unknown(parent, split->number, code, text);
         for (uint32_t r = 0; r < parent->n_ranks; r++) {
                 while (call_pop(&split->places[r].calls, &session, &id))
                         session_send_failure(session, id, code, "%s", text);
@@ -197,7 +215,7 @@ void comm_split_finish(struct comm_split *split) {
         struct session *session;
         uint64_t id;
 
-        comm_split_commit(split);
+        comm_split_commit(parent, split->number, false);
         record_barrier(parent->manager);
         for (uint32_t r = 0; r < parent->n_ranks; r++) {
                 struct split_place *place = &split->places[r];
@@ -324,31 +342,51 @@ static struct comm_member *comm_split_child(struct session *session, const struc
 /* The split is over: the same answer again. */
 static void comm_split_again(struct session *session, uint64_t call, struct comm_member *parent,
                              const Railmux__Session__CommSplit *body) {
-        struct comm_member *member;
+        struct comm_member *member = body->colour < 0 ? NULL : comm_split_child(session, parent, body->number);
+        const struct comm *comm = parent->comm;
 
-        if (body->colour < 0) {
-                comm_split_reply_none(session, call);
-                return;
-        }
-        member = comm_split_child(session, parent, body->number);
         if (member)
                 comm_reply(member, session, call);
-        else if (parent->comm->split_code)
-                session_send_failure(session, call, parent->comm->split_code, "%s", parent->comm->split_text);
+        else if (body->colour < 0 && !comm_split_failed(comm->splits_done, comm->splits_failed, body->number))
+                comm_split_reply_none(session, call);
+        else if (comm->split_code)
+                session_send_failure(session, call, comm->split_code, "%s", comm->split_text);
         else
                 session_send_failure(session, call, RMX_E_INVALID, "split %u of this communicator is over",
                                      body->number);
 }
 
-static struct comm_split *comm_split_new(struct comm *parent, uint32_t number) {
-        struct comm_split *split = calloc(1, sizeof(*split) + parent->n_ranks * sizeof(split->places[0]));
+/* 0, or RMX_E_* with a text. */
+static uint32_t comm_split_new(struct comm *parent, uint32_t number, char *text, size_t text_size,
+                               struct comm_split **ret_split) {
+        size_t size = sizeof(**ret_split) + parent->n_ranks * sizeof((*ret_split)->places[0]);
+        struct charge charge = CHARGE_INIT;
+        struct comm_split *split;
 
-        if (!split)
-                return NULL;
+        if (tenant_charge(parent->tenant, &charge, CHARGE_BYTES, size, text, text_size))
+                return RMX_E_LIMIT;
+        split = calloc(1, size);
+        if (!split) {
+                charge_release(&charge);
+                snprintf(text, text_size, "out of memory");
+                return RMX_E_NO_MEMORY;
+        }
+        split->charge_bytes = charge;
         split->parent = parent;
         split->number = number;
         DL_APPEND(parent->splits, split);
-        return split;
+        *ret_split = split;
+        return 0;
+}
+
+/* A rank cannot take part, though it should; so there is no such split, for the others either. */
+static void comm_split_refuse(struct session *session, uint64_t call, struct comm *parent, uint32_t number,
+                              uint32_t code, const char *text) {
+        session_send_failure(session, call, code, "%s", text);
+        if (comm_split_is_far(parent))
+                comm_split_far_refuse(parent, number, code, text);
+        else
+                comm_split_end_unknown(parent, number, code, text);
 }
 
 /* Can the parent be split at all? Tells the client if not. */
@@ -384,6 +422,8 @@ void comm_split_call(struct session *session, uint64_t call, const Railmux__Sess
         struct comm_member *parent = comm_member_of_handle(session, body->parent);
         struct comm_split *split;
         struct split_place *place;
+        char text[160];
+        uint32_t code;
 
         if (!parent || parent->comm->state != COMM_READY || parent->leaving || body->number == 0) {
                 session_send_failure(session, call, RMX_E_INVALID, "handle %u names no communicator to split",
@@ -397,10 +437,9 @@ void comm_split_call(struct session *session, uint64_t call, const Railmux__Sess
         }
         if (!comm_split_valid(session, call, parent, body))
                 return;
-        if (!split)
-                split = comm_split_new(parent->comm, body->number);
-        if (!split) {
-                session_send_failure(session, call, RMX_E_NO_MEMORY, "out of memory");
+        code = split ? 0 : comm_split_new(parent->comm, body->number, text, sizeof(text), &split);
+        if (code) {
+                comm_split_refuse(session, call, parent->comm, body->number, code, text);
                 return;
         }
         place = &split->places[parent->rank];

@@ -78,20 +78,24 @@ void comm_split_far_join(struct comm_split *split, uint32_t rank) {
         far_tell_first(split->parent, &message);
 }
 
-void comm_split_far_complain(struct comm_split *split, uint32_t code, const char *text) {
+void comm_split_far_refuse(struct comm *parent, uint32_t number, uint32_t code, const char *text) {
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__SplitFailed body = RAILMUX__PEER__SPLIT_FAILED__INIT;
 
-        if (split->complained)
-                return;
-        split->complained = true;
-        body.key = split->parent->remote->key;
-        body.number = split->number;
+        body.key = parent->remote->key;
+        body.number = number;
         body.code = code;
         body.text = (char *)text;
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_SPLIT_FAILED;
         message.split_failed = &body;
-        far_tell_first(split->parent, &message);
+        far_tell_first(parent, &message);
+}
+
+void comm_split_far_complain(struct comm_split *split, uint32_t code, const char *text) {
+        if (split->complained)
+                return;
+        split->complained = true;
+        comm_split_far_refuse(split->parent, split->number, code, text);
 }
 
 void comm_split_far_ready(struct comm_split *split) {
@@ -156,9 +160,8 @@ static const char *far_child_problem(const struct comm *parent, uint32_t n, cons
                         return "the key of two communicators";
         if (child->n_choices < 1 || child->n_choices > PLAN_CHOICES_MAX)
                 return "the number of plans";
-        if (geometry.part_bytes == 0 || geometry.part_bytes % 64 != 0 || geometry.slots == 0 ||
-            plan_staging_bytes(&geometry, n) > n * comm_staging_share(parent->manager, n))
-                return "the staging, which is not what ranks are charged for";
+        if (!comm_net_geometry_right(parent->manager, n, &geometry))
+                return "the staging, which is more than ranks are charged for";
         return NULL;
 }
 
@@ -265,10 +268,7 @@ void comm_split_far_failed(struct cluster *cluster, struct peer *peer, const Rai
         if (split) {
                 split->decided = true;
                 comm_split_end(split, comm_remote_code(body->code), text);
-        } else if (comm_split_open(parent->splits_done, body->number)) { /* for ranks of this node that come late */
-                parent->splits_done = comm_split_mark(parent->splits_done, body->number);
-                record_splits_done(parent);
-                parent->split_code = comm_remote_code(body->code);
-                snprintf(parent->split_text, sizeof(parent->split_text), "%s", text);
+        } else if (comm_split_open(parent->splits_done, body->number)) {
+                comm_split_end_unknown(parent, body->number, comm_remote_code(body->code), text);
         }
 }

@@ -29,6 +29,8 @@ enum comm_split_where comm_split_place(const struct comm *parent, const uint32_t
 void comm_split_far_join(struct comm_split *split, uint32_t rank);
 /* It fails here: the first node is told, and decides for all. */
 void comm_split_far_complain(struct comm_split *split, uint32_t code, const char *text);
+/* The same where there is no part of it: a rank cannot take part. */
+void comm_split_far_refuse(struct comm *parent, uint32_t number, uint32_t code, const char *text);
 /* All children that have ranks here are made. */
 void comm_split_far_ready(struct comm_split *split);
 /* Makes the child, whose ranks have joined, one over several nodes. 0, or COMM_E_RESOURCE with a text. */

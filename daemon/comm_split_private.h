@@ -3,6 +3,7 @@
 /* A split while it is under way, for comm_split.c and comm_split_far.c. Loop thread. */
 #include "daemon/comm.h"
 #include "proto/peer.pb-c.h"
+#include "util/charge.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,12 +23,13 @@ struct comm_split {
         struct comm_split *next, *prev; /* parent->splits */
         struct comm *parent;
         uint32_t number;
-        uint32_t n_joined;           /* of those that are here */
-        bool formed;                 /* the children are made, or being made */
-        bool ready;                  /* over nodes: the first one knows that they are made here */
-        bool complained;             /* ... or that they cannot be */
-        bool decided;                /* ... and what it has decided is known here */
-        struct comm *children;       /* utlist */
+        uint32_t n_joined;     /* of those that are here */
+        bool formed;           /* the children are made, or being made */
+        bool ready;            /* over nodes: the first one knows that they are made here */
+        bool complained;       /* ... or that they cannot be */
+        bool decided;          /* ... and what it has decided is known here */
+        struct comm *children; /* utlist */
+        struct charge charge_bytes;
         struct split_place places[]; /* by rank of the parent */
 };
 
@@ -35,8 +37,10 @@ struct comm_split {
 
 /* Splits that are over, as a word (comm_split.c): may this one still come? It is not over then. */
 bool comm_split_open(uint64_t word, uint32_t number);
-/* The word with this one over as well, which was open. */
-uint64_t comm_split_mark(uint64_t word, uint32_t number);
+/* This one, which was open, is over as well: in the words of those that are over and of those that have failed. */
+void comm_split_mark(uint64_t *done, uint64_t *failed, uint32_t number, bool fails);
+/* Has this one, which is over, failed? */
+bool comm_split_failed(uint64_t done, uint64_t failed, uint32_t number);
 struct comm_split *comm_split_find(const struct comm *parent, uint32_t number);
 /* The ranks of one colour in the order of the new comm, which are `grouped` from then on. How many. */
 uint32_t comm_split_group(struct split_place *places, uint32_t n_ranks, int32_t colour,
@@ -48,3 +52,5 @@ void comm_split_form(struct comm_split *split, const Railmux__Peer__SplitForm *o
 void comm_split_finish(struct comm_split *split);
 /* It is over here, without success: tells all joined ranks, frees the children and the split. */
 void comm_split_end(struct comm_split *split, uint32_t code, const char *text);
+/* The same of a split that no rank here has joined: for those that come late. */
+void comm_split_end_unknown(struct comm *parent, uint32_t number, uint32_t code, const char *text);

@@ -16,7 +16,9 @@
 #include "daemon/comm_split_far.h"
 #include "daemon/comm_split_private.h"
 #include "daemon/manager.h"
+#include "daemon/tenant.h"
 #include "railmux/railmux.h"
+#include "util/charge.h"
 #include "util/log.h"
 #include <errno.h>
 #include <stdio.h>
@@ -31,6 +33,7 @@ struct split_root {
         uint32_t number, n_joined;
         bool formed;
         uint64_t ready; /* bit per node */
+        struct charge charge_bytes;
         uint32_t gpus[COMM_RANKS_MAX];
         struct split_place places[COMM_RANKS_MAX];
 };
@@ -46,6 +49,7 @@ static struct split_root *split_root_find(const struct comm *parent, uint32_t nu
 
 static struct split_root *split_root_drop(struct split_root *root) {
         DL_DELETE(root->parent->remote->split_roots, root);
+        charge_release(&root->charge_bytes);
         free(root);
         return NULL;
 }
@@ -87,7 +91,7 @@ static void split_root_fail(struct comm *parent, uint32_t number, uint32_t code,
         struct split_root *root = split_root_find(parent, number);
         struct comm_remote *remote = parent->remote;
 
-        remote->split_verdicts = comm_split_mark(remote->split_verdicts, number);
+        comm_split_mark(&remote->split_verdicts, &remote->split_failures, number, true);
         remote->split_code = code;
         snprintf(remote->split_text, sizeof(remote->split_text), "%.150s", text);
         if (root)
@@ -139,7 +143,7 @@ static int split_child_add(const struct comm *parent, const uint32_t *ranks, uin
         int r;
 
         split_child_nodes(parent, ranks, n, node);
-        r = comm_plan_nodes(parent->manager, n, node, &geometry, choices, &n_choices);
+        r = comm_plan_nodes(parent->manager, parent->manager->on_device, n, node, &geometry, choices, &n_choices);
         if (r < 0)
                 return r;
         do
@@ -234,10 +238,32 @@ static struct comm *split_root_parent(const struct cluster *cluster, const struc
         return *ret_node < parent->remote->n_nodes ? parent : NULL;
 }
 
-static bool split_join_valid(const struct comm *parent, uint32_t node, const Railmux__Peer__SplitJoin *body) {
-        return body->rank < parent->n_ranks && parent->remote->node[body->rank] == node &&
-               strlen(body->name) < SESSION_NAME_MAX && body->gpus >= 1 && body->gpus <= MANAGER_GPUS_MAX &&
-               body->gpu >= -1 && body->gpu < (int32_t)body->gpus;
+/* What a node says of the wishes of its rank; NULL: it may be so. */
+static const char *split_join_problem(const struct comm *parent, uint32_t node, const Railmux__Peer__SplitJoin *body) {
+        if (body->rank >= parent->n_ranks || parent->remote->node[body->rank] != node)
+                return "the rank is not on that node";
+        if (strlen(body->name) >= SESSION_NAME_MAX)
+                return "the name has more than 63 bytes";
+        if (body->gpus < 1 || body->gpus > MANAGER_GPUS_MAX)
+                return "a node has 1 to 64 GPUs";
+        if (body->gpu < -1 || body->gpu >= (int32_t)body->gpus)
+                return "the GPU is none of that node's";
+        return NULL;
+}
+
+/* The others would wait for that rank in vain. */
+static void split_join_refuse(struct comm *parent, const struct peer *peer, uint32_t node,
+                              const Railmux__Peer__SplitJoin *body, const char *problem) {
+        char text[160];
+
+        log_warning("peer %s: what it says of rank %u for split %u of a communicator cannot be: %s",
+                    peer ? peer_address(peer) : "itself", body->rank, body->number, problem);
+        snprintf(text, sizeof(text), "node %.60s: what it says of rank %u cannot be: %s", peer ? peer_name(peer) : "0",
+                 body->rank, problem);
+        if (comm_split_open(parent->remote->split_verdicts, body->number))
+                split_root_fail(parent, body->number, RMX_E_INTERNAL, text);
+        else
+                split_root_send_failed(parent, node, body->number, RMX_E_INTERNAL, text);
 }
 
 /* A rank that is none any more; n_ranks: there is no such. */
@@ -249,11 +275,23 @@ static uint32_t split_rank_gone(const struct comm *parent) {
         return r;
 }
 
+/* NULL: it has failed for want of memory, of the daemon or of the tenant. */
 static struct split_root *split_root_new(struct comm *parent, uint32_t number) {
-        struct split_root *root = calloc(1, sizeof(*root));
+        struct charge charge = CHARGE_INIT;
+        struct split_root *root;
+        char text[160];
 
-        if (!root)
+        if (tenant_charge(parent->tenant, &charge, CHARGE_BYTES, sizeof(*root), text, sizeof(text))) {
+                split_root_fail(parent, number, RMX_E_LIMIT, text);
                 return NULL;
+        }
+        root = calloc(1, sizeof(*root));
+        if (!root) {
+                charge_release(&charge);
+                split_root_fail(parent, number, RMX_E_NO_MEMORY, "the daemon that decides has no memory");
+                return NULL;
+        }
+        root->charge_bytes = charge;
         root->parent = parent;
         root->number = number;
         DL_APPEND(parent->remote->split_roots, root);
@@ -265,21 +303,25 @@ void comm_split_root_join(struct cluster *cluster, struct peer *peer, const Rail
         struct comm *parent = split_root_parent(cluster, peer, body->key, &node);
         struct comm_remote *remote = parent ? parent->remote : NULL;
         struct split_root *root;
+        const char *problem;
         char text[80];
 
         if (!parent || parent->code || parent->aborting)
                 return; /* its end is told, and ends the split */
-        if (!split_join_valid(parent, node, body)) {
-                log_warning("peer %s: what rank %u wants of a split cannot be", peer ? peer_address(peer) : "itself",
-                            body->rank);
+        problem = split_join_problem(parent, node, body);
+        if (!problem && !comm_split_done(remote->split_verdicts, body->number) &&
+            !comm_split_open(remote->split_verdicts, body->number))
+                problem = "the split comes too early";
+        if (problem) {
+                split_join_refuse(parent, peer, node, body, problem);
                 return;
         }
-        if (comm_split_done(remote->split_verdicts, body->number) && remote->split_code) {
-                split_root_send_failed(parent, node, body->number, remote->split_code, remote->split_text);
-                return;
+        if (comm_split_done(remote->split_verdicts, body->number)) {
+                if (remote->split_code &&
+                    comm_split_failed(remote->split_verdicts, remote->split_failures, body->number))
+                        split_root_send_failed(parent, node, body->number, remote->split_code, remote->split_text);
+                return; /* (of one that was made it has nothing more to say) */
         }
-        if (!comm_split_open(remote->split_verdicts, body->number))
-                return;
         gone = split_rank_gone(parent);
         if (gone < parent->n_ranks) {
                 snprintf(text, sizeof(text), "rank %u has left the communicator", gone);
@@ -289,11 +331,7 @@ void comm_split_root_join(struct cluster *cluster, struct peer *peer, const Rail
         root = split_root_find(parent, body->number);
         if (!root)
                 root = split_root_new(parent, body->number);
-        if (!root) {
-                split_root_fail(parent, body->number, RMX_E_NO_MEMORY, "the daemon that decides has no memory");
-                return;
-        }
-        if (root->places[body->rank].joined)
+        if (!root || root->places[body->rank].joined)
                 return;
         root->places[body->rank].joined = true;
         root->places[body->rank].colour = body->colour;
@@ -322,7 +360,7 @@ void comm_split_root_ready(struct cluster *cluster, struct peer *peer, const Rai
         go.number = body->number;
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_SPLIT_GO;
         message.split_go = &go;
-        parent->remote->split_verdicts = comm_split_mark(parent->remote->split_verdicts, root->number);
+        comm_split_mark(&parent->remote->split_verdicts, &parent->remote->split_failures, root->number, false);
         split_root_drop(root);
         for (uint32_t i = 0; i < n_nodes; i++)
                 split_root_send(parent, i, &message);
@@ -332,7 +370,9 @@ void comm_split_root_failed(struct cluster *cluster, struct peer *peer, const Ra
         uint32_t node;
         struct comm *parent = split_root_parent(cluster, peer, body->key, &node);
 
-        if (parent && split_root_find(parent, body->number))
+        /* (A rank that cannot take part may be the first one to be heard of.) */
+        if (parent && !parent->code && !parent->aborting &&
+            comm_split_open(parent->remote->split_verdicts, body->number))
                 split_root_fail(parent, body->number, comm_remote_code(body->code), body->text);
 }
 

@@ -112,6 +112,7 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
                                      comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "",
                                      plan_operation_name(comm->stall.operation), comm->stall.sequence,
                                      comm->stall.missing_ranks ? control_ranks(comm->stall.missing_ranks, ranks)
+                                     : comm_spans(comm)        ? "ranks of other nodes"
                                                                : "its executor",
                                      control_seconds(now - comm->stall.at_ns + comm->stall.waiting_ns));
                 if (comm->code && comm->reason[0])

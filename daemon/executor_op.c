@@ -114,7 +114,8 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
                 railmux__executor__member__init(&members[r]);
                 members[r].session = member->session_id;
                 members[r].handle = member->handle;
-                members[r].gpu = member->gpu;
+                /* What a predecessor knew to be on another node is on no GPU. */
+                members[r].gpu = member->away && !comm->remote && comm->manager->on_device ? UINT32_MAX : member->gpu;
                 members[r].left = member->leaving || member->left;
                 members[r].last_sequence = member->last_sequence;
                 members[r].staging = member->staging;
@@ -456,7 +457,9 @@ void executor_op_done(struct executor_link *link, const struct executor_op *op, 
                 comm = manager_comm(link->manager, op->object);
                 if (comm && !done->code)
                         handover_moved(comm, mask);
-                if (comm)
+                if (comm && done->code == RMX_E_BUSY)
+                        comm_device_busy(comm, mask);
+                else if (comm)
                         comm_attached(comm, mask, done->code, done->message, done->epoch, done->lost);
                 return;
         case EXECUTOR_OP_COMM_HOLD:

@@ -9,6 +9,8 @@
  *
  * Sends and receives are numbered by pairs. Each executor tells which of its ranks' wait for their other half; the peer
  * is missing if its executor tells of no such request of the peer: one that has met its other half is over for both.
+ *
+ * Of ranks on other nodes nobody here knows anything. Where no rank here is missing it is they who are waited for.
  */
 #include "daemon/executor_report.h"
 
@@ -30,7 +32,7 @@ static uint32_t report_final(const struct comm *comm) {
         bool any = false;
 
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
-                if (comm->members[r].leaving || comm->members[r].lost)
+                if (comm->members[r].leaving || comm->members[r].lost || comm->members[r].away)
                         continue;
                 if (!any || ring_sequence_before(comm->statistics.finished[r], final))
                         final = comm->statistics.finished[r];
@@ -106,7 +108,7 @@ static void report_part(struct executor_link *link, const Railmux__Executor__Com
         struct comm_statistics *to = &comm->statistics;
 
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
-                if (comm->members[r].gpu - link->first_gpu >= link->n_gpus)
+                if (comm->members[r].away || comm->members[r].gpu - link->first_gpu >= link->n_gpus)
                         continue;
                 if (r < from->n_rung)
                         to->rung[r] = from->rung[r];
@@ -202,7 +204,11 @@ static void stall_log(struct comm *comm) {
         snprintf(number, sizeof(number), "%" PRIu64, comm->number);
         log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"COMM", number, "TENANT", comm->tenant->name, NULL},
                    "comm %s: %s %u has waited %.1f s for %s%s", number, plan_operation_name(comm->stall.operation),
-                   comm->stall.sequence, (double)comm->stall.waiting_ns / 1e9, used ? "rank" : "its executors", ranks);
+                   comm->stall.sequence, (double)comm->stall.waiting_ns / 1e9,
+                   used               ? "rank"
+                   : comm_spans(comm) ? "ranks of other nodes"
+                                      : "its executors",
+                   ranks);
 }
 
 /* All executors have said how far their ranks are. */
@@ -220,7 +226,7 @@ static void stalls_answered(void *data) {
                 if (!comm->stall.at_ns || comm->stall.told)
                         continue;
                 for (uint32_t r = 0; r < comm->n_ranks; r++)
-                        if (!comm->members[r].leaving && !comm->members[r].lost &&
+                        if (!comm->members[r].leaving && !comm->members[r].lost && !comm->members[r].away &&
                             ring_sequence_before(comm->statistics.rung[r], comm->stall.sequence))
                                 comm->stall.missing_ranks |= UINT64_C(1) << r;
                 stall_log(comm);

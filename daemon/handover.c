@@ -19,6 +19,9 @@
  *   5. COMM_RELEASE to the others; the new one gets the bell areas, and begins in each with the first line that nobody
  *      has served. It could not be given them earlier: it would take lines.
  *
+ * A communicator over several nodes is none of this. What its ranks there have pushed nobody could bring to a stand
+ * from here, and so it is lost as soon as one of its executors wants to end (RMX_E_LOST).
+ *
  * What can go wrong. A rank never comes to the request that another one has begun: the executor's bound ends the
  * waiting, it goes without being told, and all its communicators that were not handed over are lost like after a crash.
  * Another executor dies: the communicator is lost, and its abort ends the stand. An executor loses its connection: it
@@ -217,6 +220,15 @@ static void go(struct manager *manager, uint64_t mask) {
         }
 }
 
+/* One that is lost with an executor which wants to end. Its failure may free others. */
+static struct comm *spanning(struct manager *manager, uint64_t mask) {
+        struct comm *comm = manager->comms;
+
+        while (comm && !(comm_needed(comm) & mask && in_force(comm) && comm_spans(comm)))
+                comm = comm->hh.next;
+        return comm;
+}
+
 void handover_check(struct manager *manager) {
         uint64_t mask = manager->on_device ? draining_mask(manager) : 0;
         struct executor_link *link;
@@ -226,6 +238,9 @@ void handover_check(struct manager *manager) {
         mask &= link->told_go ? ~executor_link_mask(link) : UINT64_MAX;
         if (!mask)
                 return;
+        while ((comm = spanning(manager, mask)))
+                comm_broken(comm, 0, RMX_E_LOST, -1,
+                            "one of its executors is being replaced, which it does not survive over several nodes");
         for (comm = manager->comms; comm; comm = comm->hh.next)
                 if (comm_needed(comm) & mask && in_force(comm) && comm->handover.state == HANDOVER_NONE)
                         hold(comm);

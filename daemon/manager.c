@@ -15,6 +15,7 @@
 #include "daemon/comm.h"
 #include "daemon/comm_device.h"
 #include "daemon/comm_join.h"
+#include "daemon/comm_plan.h"
 #include "daemon/control.h"
 #include "daemon/executor_link.h"
 #include "daemon/fdstore.h"
@@ -245,14 +246,6 @@ static void manager_watchdog(evutil_socket_t fd, short what, void *data) {
                    HASH_COUNT(manager->sessions), HASH_COUNT(manager->comms));
 }
 
-/* Plans are chosen anew for communicators that are made from now on. */
-static void manager_drop_choices(struct manager *manager) {
-        for (unsigned int i = 0; i < MANAGER_RANKS_MAX; i++) {
-                free(manager->choices[i].choices);
-                manager->choices[i] = (struct manager_choice){0};
-        }
-}
-
 static void manager_signal(evutil_socket_t signal_number, short what, void *data) {
         struct manager *manager = data;
         char error[CONFIG_ERROR_MAX];
@@ -266,6 +259,13 @@ static void manager_signal(evutil_socket_t signal_number, short what, void *data
         manager_reload(manager, error); /* it has said what was wrong */
 }
 
+static void manager_swap(char **a, char **b) {
+        char *was = *a;
+
+        *a = *b;
+        *b = was;
+}
+
 int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
         struct config fresh;
         struct tenant *tenant;
@@ -276,6 +276,8 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
         r = config_load(&fresh, manager->options->config_path, error);
         if (!r)
                 r = options_apply(manager->options, &fresh, error);
+        if (!r && manager->cluster && cluster_reload(manager->cluster, &fresh, error))
+                r = -EINVAL;
         if (r < 0) {
                 log_error("configuration not reloaded, the old one stays in force: %s", error);
         } else {
@@ -283,11 +285,12 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 manager->config->stall_ms = fresh.stall_ms;
                 manager->config->reach_bytes = fresh.reach_bytes;
                 memcpy(manager->config->limit, fresh.limit, sizeof(fresh.limit));
-                free(manager->config->constants_file);
-                manager->config->constants_file = fresh.constants_file;
-                fresh.constants_file = NULL; /* it is ours now */
+                manager_swap(&manager->config->constants_file, &fresh.constants_file);
                 manager->config->constants = fresh.constants;
-                manager_drop_choices(manager);
+                manager_swap(&manager->config->peer_ca, &fresh.peer_ca);
+                manager_swap(&manager->config->peer_certificate, &fresh.peer_certificate);
+                manager_swap(&manager->config->peer_key, &fresh.peer_key);
+                comm_plan_forget(manager); /* chosen anew for communicators that are made from now on */
                 log_set_level(fresh.log_level);
                 DL_FOREACH(manager->tenants, tenant)
                 tenant_set_limits(tenant, fresh.limit);
@@ -477,7 +480,7 @@ struct manager *manager_free(struct manager *manager) {
                 comm_free(manager->comms);
         manager->cluster = cluster_free(manager->cluster);
         tombstones_free(manager);
-        manager_drop_choices(manager);
+        comm_plan_forget(manager);
         HASH_ITER(hh, manager->sessions, session, tmp)
         session_free(session);
         while (manager->greetings)

@@ -11,6 +11,7 @@ struct closer;
 struct cluster;
 struct comm;
 struct comm_leftover;
+struct comm_plan;
 struct control;
 struct executor_link;
 struct fdstore;
@@ -19,7 +20,6 @@ struct launcher;
 struct listener;
 struct manager_refresh;
 struct options;
-struct plan_choice;
 struct session;
 struct state;
 struct tenant;
@@ -35,12 +35,7 @@ struct manager_counters {
         uint64_t calls, protocol_errors, accept_errors;
         uint64_t executor_losses, executor_connects;
         uint64_t reaches_refused;
-};
-
-struct manager_choice { /* plans for a number of ranks, once made */
-        struct plan_choice *choices;
-        uint32_t n;
-        uint32_t workers; /* that they were chosen for */
+        uint64_t plans_chosen; /* not found among those that are kept */
 };
 
 struct manager {
@@ -70,7 +65,7 @@ struct manager {
         struct comm *comms_by_id;  /* uthash by 128-byte id; split comms are not in it */
         struct tombstone *tombstones;
         struct comm_leftover *leftovers; /* utlist: staging of comms that have gone, see comm_device.c */
-        struct manager_choice choices[MANAGER_RANKS_MAX]; /* [ranks - 1] */
+        struct comm_plan *plans;         /* uthash: those that were chosen, see comm_plan.c */
         struct listener *client_listener;
         struct listener *executor_listener;
         struct control *control; /* control_new(manager, &control), takes "control" from fdstore or listens */
@@ -95,8 +90,8 @@ struct manager *manager_free(struct manager *manager);
 int manager_run(struct manager *manager);
 void manager_stop(struct manager *manager);
 
-/* Loads the configuration whole, then swaps limits, log level, stall bound and constants of the cost model. 0, or
- * -errno with a text and nothing changed. */
+/* Loads the configuration whole, then swaps limits, log level, stall bound, constants of the cost model, and the
+ * certificates for other nodes. 0, or -errno with a text and nothing changed. */
 int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]);
 
 /* Asks every connected executor for statistics; done() is called from the loop when all have answered (the values then

@@ -63,6 +63,7 @@ static void metrics_daemon(struct control_answer *answer, struct manager *manage
                 {"comms_created_total", "Communicators made", c->comms_created},
                 {"comms_failed_total", "Communicators that got a lasting error", c->comms_failed},
                 {"comms_freed_total", "Communicators that are gone", c->comms_freed},
+                {"plans_chosen_total", "Times that the plans of a communicator had to be worked out", c->plans_chosen},
                 {"calls_total", "Calls of clients to railmuxd", c->calls},
                 {"protocol_errors_total", "Messages of clients that broke the protocol", c->protocol_errors},
                 {"accept_errors_total", "Connections that could not be accepted", c->accept_errors},

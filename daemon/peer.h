@@ -19,14 +19,15 @@
 struct peer;
 struct peers;
 
-#define PEER_NODE_BYTES   16u /* of a node id: COMM_ID_NODE_BYTES */
-#define PEER_TOKEN_BYTES  32u
-#define PEER_CLUSTER_MAX  64u
-#define PEER_NAME_MAX     64u
-#define PEER_TEXT_MAX     256u
-#define PEER_MESSAGE_MAX  (1u << 20)  /* bytes of one packed message */
-#define PEER_QUEUE_MAX    (16u << 20) /* bytes that wait for one peer, framing included */
-#define PEERS_MAX         4096u       /* daemons known at a time */
+#define PEER_NODE_BYTES  16u /* of a node id: COMM_ID_NODE_BYTES */
+#define PEER_TOKEN_BYTES 32u
+#define PEER_CLUSTER_MAX 64u
+#define PEER_NAME_MAX    64u
+#define PEER_TEXT_MAX    256u
+#define PEER_MESSAGE_MAX (1u << 20)  /* bytes of one packed message */
+#define PEER_QUEUE_MAX   (16u << 20) /* bytes that wait for one peer, framing included */
+#define PEERS_MAX        4096u       /* daemons known at a time */
+/* docs/PROTOCOL.md says what a version is. Nothing but 1 has been released. */
 #define PEER_PROTOCOL_MIN 1u
 #define PEER_PROTOCOL_MAX 1u
 
@@ -79,7 +80,8 @@ struct peers_options {
 int peers_new(const struct peers_options *options, char error[PEER_TEXT_MAX], struct peers **ret_peers);
 /* Closes everything without any callback. All struct peer are gone then. NULL is fine. */
 struct peers *peers_free(struct peers *peers);
-/* Certificates are read again, for connections from now on; keeps the old ones and has a text when that fails. */
+/* Certificates are read again, for connections from now on; those that stand, and who has a reference to what
+ * peers_tls() gave, keep theirs. 0, -errno or PEER_E_REFUSED; then the old ones stay, and there is a text. */
 int peers_reload(struct peers *peers, const struct peers_options *options, char error[PEER_TEXT_MAX]);
 
 const uint8_t *peers_node(const struct peers *peers);

@@ -190,6 +190,7 @@ int record_comm(struct comm *comm) {
         record.comm.ring_depth = comm->ring_depth;
         record.comm.lanes = comm->lanes;
         record.comm.reach_bytes = (uint32_t)comm->reach_bytes;
+        record.comm.n_nodes = comm->remote ? comm->remote->n_nodes : 1;
         memcpy(record.comm.id, comm->id, sizeof(record.comm.id));
         memcpy(record.comm.name, comm->name, sizeof(record.comm.name));
         memcpy(record.comm.tenant, comm->tenant->name, sizeof(record.comm.tenant));
@@ -253,9 +254,7 @@ void record_comm_status(struct comm *comm) {
         atomic_store_explicit(&record->comm.status,
                               /* Over several nodes: what a successor finds (comm_remote.c). */
                               (uint64_t)(comm->lost_gpu + 1) << 32 |
-                                      ring_status(comm->remote && comm->remote->n_nodes > 1 && !comm->code
-                                                          ? (uint32_t)RMX_E_LOST
-                                                          : comm->code,
+                                      ring_status(comm_spans(comm) && !comm->code ? (uint32_t)RMX_E_LOST : comm->code,
                                                   comm->failed_rank),
                               memory_order_release);
         atomic_store_explicit(&record->comm.epoch, comm->epoch, memory_order_release);
@@ -273,8 +272,12 @@ void record_comm_stand(struct comm *comm) {
 void record_splits_done(struct comm *comm) {
         struct state_record *record = state_at(comm->manager->state, comm->state_slot);
 
-        if (record) /* Partner: the load in adopt.c of a successor; commits the children's records before it. */
-                atomic_store_explicit(&record->comm.splits_done, comm->splits_done, memory_order_release);
+        if (!record)
+                return;
+        /* Partner of both: the loads in adopt.c of a successor. The second commits the first, and the children's
+         * records. */
+        atomic_store_explicit(&record->comm.splits_failed, comm->splits_failed, memory_order_release);
+        atomic_store_explicit(&record->comm.splits_done, comm->splits_done, memory_order_release);
 }
 
 void record_leave(struct comm_member *member) {

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STATE_VERSION      4u
-#define STATE_VERSION_MIN  1u /* versions 2 to 4 add fields at the end of bodies and header, which are 0 before */
+#define STATE_VERSION      5u
+#define STATE_VERSION_MIN  1u /* versions 2 to 5 add fields at the end of bodies and header, which are 0 before */
 #define STATE_MAGIC        UINT64_C(0x31657461742d7872) /* "rx-tate1", little endian */
 #define STATE_HEADER_BYTES 4096u
 #define STATE_RECORD_BYTES 512u
@@ -74,6 +74,9 @@ struct state_comm {
         _Atomic uint64_t stand; /* version 3: STATE_STANDS | last sequence that all have finished, see handover.c */
         uint32_t lanes;         /* version 4, as the next */
         uint32_t reach_bytes;   /* 0 as well where it was not known yet */
+        uint32_t n_nodes;       /* version 5, as the next: that its ranks are on; 0: not known */
+        uint32_t reserved_5;
+        _Atomic uint64_t splits_failed; /* which of those that are over have failed, see comm_split.c */
 };
 #define STATE_STANDS (UINT64_C(1) << 32)
 struct state_member {

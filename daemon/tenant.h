@@ -20,7 +20,7 @@ enum {
 /* What is known of a peer when its tenant is chosen. */
 struct tenant_identity {
         const char *listener; /* name of the listening socket it came in through */
-        const char *kept; /* tenant that it had with a predecessor, and keeps if there is one of that name; or NULL */
+        const char *kept;     /* tenant that it had with a predecessor, and keeps; NULL: none */
         uid_t uid;
         gid_t gid;
         pid_t pid;

@@ -3,6 +3,7 @@
 
 #include "daemon/manager.h"
 #include "daemon/tenant.h"
+#include "util/log.h"
 #include "util/parse.h"
 #include <ctype.h>
 #include <errno.h>
@@ -132,5 +133,20 @@ int tenants_make(struct manager *manager, const char *text, const uint64_t limit
                 tenant->weight = specs[i].weight;
                 DL_APPEND(manager->tenants, tenant);
         }
+        return 0;
+}
+
+int tenants_keep(struct manager *manager, const char *name, const uint64_t limits[CHARGE_KIND_COUNT]) {
+        struct tenant *tenant;
+        int r;
+
+        if (tenant_find(manager, name))
+                return 0;
+        r = tenant_new(name, limits, &tenant);
+        if (r < 0)
+                return r;
+        DL_APPEND(manager->tenants, tenant);
+        log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"TENANT", name, NULL},
+                   "tenant %s is not configured any more; the processes that have it keep it until they end", name);
         return 0;
 }

@@ -7,6 +7,9 @@
  *
  * Processes of these users, the last one included, are the tenant's. weight (1 .. 1000, default 1) is its share of
  * rails that it uses together with others. Users that are nobody's are the default tenant's, whose weight is 1.
+ *
+ * A process has its tenant for life. Other tenants are for processes that come after the start of a railmuxd that they
+ * are configured for.
  */
 #include <stdint.h>
 #include <sys/types.h>
@@ -33,3 +36,6 @@ int tenant_specs_parse(const char *text, struct tenant_spec specs[TENANT_SPECS_M
 /* Makes the manager's tenants, the default one first. The text has been parsed before. 0 or -errno; what was made is in
  * the list. */
 int tenants_make(struct manager *manager, const char *text, const uint64_t limits[CHARGE_KIND_COUNT]);
+/* Makes one that is configured no more, if there is none of that name: processes that a predecessor of this daemon
+ * served have it, and keep it until they end. No new process gets it; its weight is 1. 0 or -ENOMEM. */
+int tenants_keep(struct manager *manager, const char *name, const uint64_t limits[CHARGE_KIND_COUNT]);

@@ -314,7 +314,7 @@ void comm_fail(struct comm *comm, uint32_t status, const char *text) {
 
 void comm_rank_lost(struct comm_rank *rank) {
         /* A rank that has left owes nobody anything; if others went on without it the comm has failed already. */
-        if (!rank->left)
+        if (!rank->left && !comm_nodes_linger(rank))
                 comm_fail(rank->comm, ring_status(RMX_E_PEER_LOST, (int32_t)rank->index),
                           "the process of a rank ended");
         if (rank->session)

@@ -56,6 +56,7 @@ struct comm_rank {
         uint32_t expected;        /* next sequence of a collective */
         bool resync;              /* after a takeover: the first sequence may be any that the marks allow */
         bool left;
+        bool ended;             /* ... with its process: not everybody has been told yet, see comm_nodes_ended */
         uint32_t last_sequence; /* if left, */
         uint64_t left_ns;       /* and when we heard of it */
 
@@ -174,6 +175,12 @@ void comm_mismatch_settle(struct comm *comm);
  * longer? Then, with the write lock: ends the comm. */
 bool comm_nodes_deserted(struct comm *comm, uint64_t since_ns);
 void comm_nodes_desert(struct comm *comm, uint64_t since_ns);
+
+/* The same: has the process of a rank of this node ended then or earlier, when all that it had called was done here?
+ * Then the comm ends for all. */
+bool comm_nodes_ended(struct comm *comm, uint64_t since_ns);
+void comm_nodes_end(struct comm *comm, uint64_t since_ns);
+#define COMM_ENDED_NS UINT64_C(300000000) /* how long others are given */
 
 /* Table lock, from workers: all words that fabrics have stored so far (a number that changes); that we go to sleep, to
  * be followed by a fence and another look at the former; that we are awake. See worker.c. */

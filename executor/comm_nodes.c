@@ -24,6 +24,12 @@
  * called will not come (comm_rank_leave). With a send or receive that is open here it may be otherwise: the other side
  * may be done, and its last chunk on the way, slower than the word of its leaving. So that is believed only after a
  * while (comm_nodes_deserted).
+ *
+ * Ending. A program may exit when its last call has returned. On one node that is done for all ranks then; over several
+ * it is for those here, and what others still need of it may lie in the area, which goes with the comm. So a rank that
+ * has nothing under way and that nobody here waits for is taken for one that has left, and the comm ends for all when
+ * the others have had some time to finish (comm_nodes_ended). That is well within the second in which they are to hear
+ * of a process that has died.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,6 +42,7 @@
 #include "executor/worker.h"
 #include "railmux/railmux.h"
 #include "ring/ring.h"
+#include "util/clock.h"
 #include "util/memfd.h"
 
 static int invalid(char *error, size_t error_size, const struct comm *comm, const char *text) {
@@ -242,6 +249,43 @@ void comm_nodes_desert(struct comm *comm, uint64_t since_ns) {
         comm_unlock(comm);
         if (entry)
                 comm_fail(comm, ring_status(RMX_E_PEER_LOST, (int32_t)peer), "a rank left before the others");
+}
+
+bool comm_nodes_linger(struct comm_rank *rank) {
+        struct comm *comm = rank->comm;
+        bool done;
+
+        if (!comm->area)
+                return false;
+        comm_lock(comm);
+        done = !comm_error(comm) && !rank->requests && !ring_sequence_before(rank->expected - 1, comm->highest) &&
+               !comm_p2p_awaits(comm, rank->index);
+        comm_unlock(comm);
+        if (!done)
+                return false;
+        rank->left = rank->ended = true;
+        rank->left_ns = clock_now_ns();
+        rank->last_sequence = rank->expected - 1;
+        return true;
+}
+
+/* NULL: none. */
+static const struct comm_rank *nodes_ended(const struct comm *comm, uint64_t since_ns) {
+        for (uint32_t i = 0; i < comm->n_ranks && !comm_error(comm); i++)
+                if (comm->ranks[i].ended && comm->ranks[i].left_ns <= since_ns)
+                        return &comm->ranks[i];
+        return NULL;
+}
+
+bool comm_nodes_ended(struct comm *comm, uint64_t since_ns) {
+        return nodes_ended(comm, since_ns) != NULL;
+}
+
+void comm_nodes_end(struct comm *comm, uint64_t since_ns) {
+        const struct comm_rank *rank = nodes_ended(comm, since_ns);
+
+        if (rank)
+                comm_fail(comm, ring_status(RMX_E_PEER_LOST, (int32_t)rank->index), "the process of a rank ended");
 }
 
 /* ---- sleeping ---------------------------------------------------------------------------------------------------- */

@@ -44,6 +44,8 @@ int comm_nodes_gpu(struct comm *comm, char *error, size_t error_size);
 int comm_nodes_check_plan(const struct comm *comm, const struct plan *plan, char *error, size_t error_size);
 /* Before takeover_read: what another executor has served over several nodes is lost. The same errors. */
 int comm_nodes_forsake(struct comm *comm, char *error, size_t error_size);
+/* Write lock: the rank's process has ended. True: it has left, and others hear of its end later. */
+bool comm_nodes_linger(struct comm_rank *rank);
 /* Read lock: the backend got a chunk of another call for the rank, which it was running. */
 void comm_nodes_mismatch(struct comm_rank *rank);
 

@@ -60,16 +60,19 @@ static void host_call(void *object, const Railmux__Executor__Message *message, i
 static void host_check(void *object) {
         struct executor *executor = ((struct host_service *)object)->executor;
 
-        uint64_t now_ns = clock_now_ns(), since_ns = now_ns > executor->stall_ns ? now_ns - executor->stall_ns : 0;
+        uint64_t now_ns = clock_now_ns(), since_ns = now_ns > executor->stall_ns ? now_ns - executor->stall_ns : 0,
+                 ended_ns = now_ns > COMM_ENDED_NS ? now_ns - COMM_ENDED_NS : 0;
 
         for (struct comm *comm = executor->comms; comm; comm = comm->hh.next) {
-                bool mismatch = comm_mismatch_due(comm);
+                bool mismatch = comm_mismatch_due(comm), ended = comm_nodes_ended(comm, ended_ns);
 
-                if (!mismatch && !comm_nodes_deserted(comm, since_ns))
+                if (!mismatch && !ended && !comm_nodes_deserted(comm, since_ns))
                         continue;
                 pthread_rwlock_wrlock(&executor->tables);
                 if (mismatch)
                         comm_mismatch_settle(comm);
+                else if (ended)
+                        comm_nodes_end(comm, ended_ns);
                 else
                         comm_nodes_desert(comm, since_ns);
                 pthread_rwlock_unlock(&executor->tables);

@@ -262,16 +262,19 @@ static void call_reach_retire(struct plane_executor *executor, const Railmux__Ex
 
 /* ---- communicators ----------------------------------------------------------------------------------------------- */
 
+static bool member_far(const Railmux__Executor__CommAttach *m, uint32_t rank) {
+        return m->n_nodes > 1 && m->members[rank]->node != m->node;
+}
+
 static void comm_fill(struct plane_executor *executor, struct plane_attached *comm,
                       const Railmux__Executor__CommAttach *m, struct plane_comm_member *members) {
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
                 const Railmux__Executor__Member *from = m->members[i];
                 struct plane_rank *rank = &comm->ranks[i];
 
-                const bool far = m->n_nodes > 1 && from->node != m->node;
-
+                rank->far = member_far(m, i);
                 rank->session = from->session;
-                rank->here = !far && from->gpu == executor->gpu;
+                rank->here = !rank->far && from->gpu == executor->gpu;
                 rank->left = from->left;
                 rank->last = from->last_sequence;
                 members[i] = (struct plane_comm_member){
@@ -280,7 +283,7 @@ static void comm_fill(struct plane_executor *executor, struct plane_attached *co
                         .gpu = from->gpu,
                         .staging = from->staging,
                         .here = rank->here,
-                        .far = far,
+                        .far = rank->far,
                 };
         }
 }
@@ -319,6 +322,13 @@ static int comm_net(struct plane_attached *comm, const Railmux__Executor__CommAt
                 return 0;
         if (n_fds < 3 || m->node >= m->n_nodes) {
                 snprintf(error, PLANE_TEXT, "comm_attach over nodes needs marks, a net area, a doorbell and a node");
+                return -EINVAL;
+        }
+        for (uint32_t i = 0; i < comm->n_ranks; i++) { /* numbers of sessions mean something on their own node only */
+                if (m->members[i]->node < m->n_nodes && (!member_far(m, i) || !m->members[i]->session))
+                        continue;
+                snprintf(error, PLANE_TEXT, "rank %u: a node beyond the number of nodes, or a session on another node",
+                         i);
                 return -EINVAL;
         }
         return plane_net_map(&comm->net, fds[1], fds[2], error);
@@ -361,13 +371,15 @@ static void call_comm(struct plane_executor *executor, const Railmux__Executor__
         if (!r)
                 r = executor->ops->comm_attach(executor->plane, &description, error);
         result_plane(result, r, "attaching a communicator", error);
+        if (r == -EBUSY)
+                result->code = RMX_E_BUSY;
         result->epoch = comm->epoch;
         if (r) {
                 plane_comm_free(executor, comm);
                 return;
         }
         for (uint32_t i = 0; i < comm->n_ranks; i++)
-                if (comm->ranks[i].here && comm->ranks[i].left)
+                if ((comm->ranks[i].here || comm->ranks[i].far) && comm->ranks[i].left)
                         executor->ops->rank_leave(executor->plane, comm->id, i, comm->ranks[i].last);
 }
 
@@ -431,7 +443,7 @@ static void call_leave(struct plane_executor *executor, const Railmux__Executor_
                 return;
         rank->left = true;
         rank->last = m->last_sequence;
-        if (rank->here)
+        if (rank->here || rank->far) /* of others on this node, plane_report_stalls knows */
                 executor->ops->rank_leave(executor->plane, comm->id, m->rank, m->last_sequence);
 }
 

@@ -19,6 +19,7 @@
 #include "executor/plane_executor.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,6 +123,12 @@ static void plane_look_at(struct plane_executor *executor, const struct plane_ra
         if (!report->status || comm->code)
                 return;
         blamed = ring_status_rank(report->status);
+        if (report->why) {
+                log_error("GPU %u: communicator %" PRIu64 " ends, rank %d: %s", executor->gpu, comm->id, blamed,
+                          report->why);
+                plane_comm_fail(executor, comm, ring_status_code(report->status), blamed, "%s", report->why);
+                return;
+        }
         executor->invalid += ring_status_code(report->status) == RMX_E_INVALID;
         executor->mismatches += ring_status_code(report->status) == RMX_E_MISMATCH;
         plane_comm_fail(executor, comm, ring_status_code(report->status), blamed, "%s %u of rank %u: %s%s",
@@ -220,6 +227,7 @@ static const struct link_ops plane_link_ops = {
 
 int plane_executor_init(struct plane_executor *executor, const struct plane_ops *ops, uint32_t gpu,
                         const struct plane_options *options, uint64_t stall_ns, char error[PLANE_TEXT]) {
+        struct plane_options wanted = *options;
         int r;
 
         *executor = (struct plane_executor){
@@ -238,7 +246,9 @@ int plane_executor_init(struct plane_executor *executor, const struct plane_ops 
                 snprintf(error, PLANE_TEXT, "no random numbers");
                 return -EIO;
         }
-        r = ops->open(options, &executor->plane, error);
+        if (!wanted.left_ns)
+                wanted.left_ns = stall_ns; /* as on the host */
+        r = ops->open(&wanted, &executor->plane, error);
         if (r < 0)
                 return r;
         ops->info(executor->plane, &executor->info);

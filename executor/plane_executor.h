@@ -35,6 +35,7 @@ struct plane_session {
 struct plane_rank {
         uint64_t session;
         bool here; /* on this GPU */
+        bool far;  /* on another node */
         bool left; /* it makes no requests after `last` */
         uint32_t last;
         uint32_t rung, finished; /* as last reported; ranks elsewhere: 0 */

@@ -23,7 +23,7 @@ int plane_net_map(struct plane_net_map *map, int area_fd, int doorbell_fd, char 
                 return r;
         }
         map->net.area = area;
-        map->bytes = (size_t)st.st_size;
+        map->net.bytes = map->bytes = (size_t)st.st_size;
         if (!net_area_valid(area, map->bytes)) {
                 snprintf(error, PLANE_TEXT, "what was sent as the communicator's net area is none");
                 r = -EINVAL;

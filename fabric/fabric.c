@@ -14,7 +14,9 @@
  * fabric_dispatch(). The list has a bound; when the owner does not come, what is new is left out, as the rows and
  * counters have the truth.
  */
+#include <assert.h>
 #include <errno.h>
+#include <openssl/ssl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -182,6 +184,8 @@ int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric)
         if (!fabric)
                 return -ENOMEM;
         fabric->options = *options;
+        if (fabric->options.tls)
+                SSL_CTX_up_ref(fabric->options.tls);
         memcpy(fabric->cluster, options->cluster, strlen(options->cluster));
         fabric->options.cluster = fabric->cluster;
         if (!fabric->options.stripe_bytes)
@@ -257,6 +261,19 @@ struct fabric *fabric_free(struct fabric *fabric) {
                 close(fabric->taker_fd);
         pthread_cond_destroy(&fabric->quiet);
         pthread_mutex_destroy(&fabric->lock);
+        SSL_CTX_free(fabric->options.tls);
         free(fabric);
         return NULL;
+}
+
+void fabric_set_tls(struct fabric *fabric, SSL_CTX *tls) {
+        SSL_CTX *old;
+
+        assert(tls && fabric->options.tls);
+        SSL_CTX_up_ref(tls);
+        pthread_mutex_lock(&fabric->lock);
+        old = fabric->options.tls;
+        fabric->options.tls = tls;
+        pthread_mutex_unlock(&fabric->lock);
+        SSL_CTX_free(old); /* connections have references of their own */
 }

@@ -84,7 +84,7 @@ struct fabric_options {
         uint64_t boot_epoch; /* of this process; no two lives of a node have the same */
         const char *cluster; /* at most FABRIC_NAME_MAX; copied */
         /*
-         * For all rails, borrowed until fabric_free(): both ends (TLS_method), TLS 1.3, certificates loaded, peers'
+         * For all rails; the fabric takes a reference: both ends (TLS_method), TLS 1.3, certificates loaded, peers'
          * certificates verified as it says. NULL: plain TCP, which is refused on addresses that are not loopback unless
          * allow_plain. Plain connections have a checksum over everything. On rails of kind verbs TLS guards how
          * connections are made, but what goes over them is RDMA, in clear: their network has to be the cluster's own.
@@ -101,6 +101,9 @@ struct fabric_options {
 int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric);
 /* NULL is fine. Areas, peers and rails may still be there. Joins the threads. Returns NULL. */
 struct fabric *fabric_free(struct fabric *fabric);
+/* Another one for connections that are made from now on; those that stand go on with theirs. Not NULL, and only where
+ * there was one (switching TLS on or off would leave connections of both kinds). Takes a reference. */
+void fabric_set_tls(struct fabric *fabric, SSL_CTX *tls);
 /* After a positive condition: what was wrong. Valid until the next call. */
 const char *fabric_error(const struct fabric *fabric);
 

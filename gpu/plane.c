@@ -34,6 +34,10 @@ int plane_net_size(uint32_t n_ranks, uint32_t *ret_capacity, uint64_t *ret_memor
         return 0;
 }
 
+uint64_t plane_wire_bytes(uint32_t n_here, uint32_t n_far) {
+        return (uint64_t)n_here * n_far * sizeof(struct wire);
+}
+
 uint32_t plane_lanes(uint32_t n_workers) {
         if (n_workers < 2) /* not told, or one worker, which has whatever there is */
                 return n_workers;

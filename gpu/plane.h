@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      6u
+#define PLANE_VERSION      7u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -67,6 +67,7 @@ struct plane_options {
         uint32_t policy;     /* enum plane_policy */
         uint32_t blocks;     /* resident blocks; 0: as the policy says */
         uint64_t pool_bytes; /* staging to begin with; 0: a default */
+        uint64_t left_ns;    /* ranks of other nodes that have left are believed after so long; 0: a default */
 };
 
 struct plane_info {
@@ -88,13 +89,14 @@ struct plane_comm_member {
         uint32_t gpu;     /* whose pool its staging is in */
         uint64_t staging; /* offset in that pool */
         bool here;        /* this plane serves it */
-        bool far;         /* on another node, which all that stands above says nothing of */
+        bool far;         /* on another node: not `here`, no session, and the rest means nothing */
 };
 /* What the planes of a communicator over several nodes have in common with the fabric. Several processes may attach to
  * one area, each for its own GPU's ranks. */
 struct plane_net {
         struct net_area
                 *area;   /* mapped writable, of plane_net_size(); zeroed before the first of them; outlives the comm */
+        size_t bytes;    /* that are mapped */
         int doorbell_fd; /* eventfd of the fabric, written when it sleeps; outlives the comm. -1: none */
 };
 struct plane_comm {
@@ -122,6 +124,7 @@ struct plane_rank_report {
         uint32_t finished;  /* last one finished */
         uint32_t operation; /* RING_OP_* of the last begun */
         uint32_t status;    /* error found by the kernel (ring_status), 0: none; reported until the comm is aborted */
+        const char *why;    /* static: what is wrong with the rank that `status` names; NULL: with the request */
 };
 
 /* Sends to or receives from one peer, of which some are begun and not finished; by sequences of the pair. */
@@ -174,14 +177,16 @@ struct plane_ops {
                             char *error);
         void (*reach_retire)(struct plane *plane, uint64_t session, uint32_t id); /* 0: all of the session */
 
-        /* Staging of its members is clean on return. -EINVAL also if the net area is not one for so many ranks. */
+        /* Staging of its members is clean on return. -EINVAL also if the net area is not one for so many ranks. Of one
+         * over several nodes: -ENOSPC: no more pinned memory for it; -EBUSY: not now, but soon. */
         int (*comm_attach)(struct plane *plane, const struct plane_comm *comm, char *error);
         void (*comm_abort)(struct plane *plane, uint64_t comm, uint32_t status);
         /* All its planes have aborted it: requests are answered, too, whose memory others could reach. NULL: they have
          * been. */
         void (*comm_thaw)(struct plane *plane, uint64_t comm);
         void (*comm_detach)(struct plane *plane, uint64_t comm);
-        /* The rank on this GPU makes no requests after `last`; nothing to do but to answer later ones. */
+        /* The rank, on this GPU or on another node, makes no requests after `last`; nothing to do but to answer later
+         * ones, and in the end what waits for its sends. */
         void (*rank_leave)(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last);
 
         /* Another executor of the comm is going to be replaced: its ranks here begin no request that no rank has begun
@@ -212,6 +217,10 @@ uint64_t plane_staging_bytes(uint32_t n_ranks);
  * descriptors, a power of two that is enough wherever the ranks are, and bytes of staging. The same on all nodes. Pages
  * are touched where chunks pass, so a sparse file stays small. 0, or -EINVAL: more ranks than a comm may have. */
 int plane_net_size(uint32_t n_ranks, uint32_t *ret_capacity, uint64_t *ret_memory_bytes);
+/* Pinned host memory that executors of a node take for a communicator with so many ranks on that node and so many on
+ * others, by the end of it at the latest; the same for every pair. Not part of the net area. railmuxd charges it to the
+ * tenant before comm_attach, as it charges staging; plane_wire_bytes(1, n_far) is one rank's share. */
+uint64_t plane_wire_bytes(uint32_t n_here, uint32_t n_far);
 /* Data lanes over which requests are spread so that each of so many workers has one part, but for the one that has
  * lane 0; 0: as many as there are. */
 uint32_t plane_lanes(uint32_t n_workers);

@@ -8,6 +8,9 @@
  *
  *   time = base + hops * hop + messages beyond hops * message + factor * (rail bytes / rail + local bytes / GPU)
  *
+ * A channel between two GPUs takes so many bytes; each time that it is full the next ones wait for a credit and then
+ * cross, two hops later than they might. What comes behind follows in step, so that counts once, not once a phase.
+ *
  * Inside a node everything is read and written in place: a node's sum of a shard is read from G - 1 others, and a
  * result written to them.
  *
@@ -19,6 +22,7 @@
 
 #include <math.h>
 
+#include "plan/cost.h"
 #include "ring/ring.h"
 
 struct sizes {
@@ -39,6 +43,14 @@ static struct sizes sizes_of(const struct cluster *c, double bytes) {
         s.crowded = 2 * (s.n_nodes - exp2(s.levels)) > exp2(s.levels);
         s.depth = s.levels;
         return s;
+}
+
+static struct plan_geometry geometry_of(const struct cluster *c) {
+        struct plan_geometry geometry = {.part_bytes = UINT32_MAX, .slots = 2};
+
+        if (c->staged)
+                plan_geometry_choose_nodes(c->n_nodes * c->n_gpus, &geometry);
+        return geometry;
 }
 
 /* How many children the node has that has most to send in a tree, its parent counted when `up` also goes there. */
@@ -112,7 +124,8 @@ static bool rooted(const struct cluster *c, const struct sizes *s, uint32_t oper
         }
 }
 
-static bool of_all(const struct sizes *s, uint32_t operation, uint32_t algorithm, struct cluster_load *l) {
+static bool of_all(const struct cluster *c, const struct sizes *s, uint32_t operation, uint32_t algorithm,
+                   struct cluster_load *l) {
         double others = s->n_nodes - 1, peers = s->n_gpus - 1, far = s->n - s->n_gpus;
         bool exchange = operation == RING_OP_ALL_TO_ALL || operation == RING_OP_ALL_TO_ALL_V;
 
@@ -123,8 +136,8 @@ static bool of_all(const struct sizes *s, uint32_t operation, uint32_t algorithm
                 else
                         set(l, 1, others, others * s->bytes, s->n_nodes * peers * s->bytes);
                 return true;
-        case PLAN_HIERARCHICAL_RAIL: /* through two slots: the third one waits for a credit, and so on */
-                set(l, 1 + 2 * floor(peers / 2), far, far * s->bytes, s->n_nodes * peers * s->bytes);
+        case PLAN_HIERARCHICAL_RAIL: /* all through one channel: who finds it full waits for a credit, and so on */
+                set(l, 1 + 2 * floor(peers / geometry_of(c).slots), far, far * s->bytes, s->n_nodes * peers * s->bytes);
                 return operation == RING_OP_ALL_TO_ALL;
         case PLAN_DIRECT:
                 set(l, 1, far, far * s->bytes, peers * s->bytes);
@@ -165,6 +178,16 @@ static bool rings(const struct cluster *c, const struct sizes *s, uint32_t opera
         return true;
 }
 
+/* Hops in which somebody waits for a credit. */
+static double waits(const struct cluster *cluster, uint32_t algorithm, const struct cluster_load *l) {
+        const struct plan_geometry geometry = geometry_of(cluster);
+        bool counted = algorithm == CLUSTER_RINGS || algorithm == PLAN_HIERARCHICAL_RAIL; /* not ours; see of_all() */
+
+        if (!cluster->staged || counted || l->messages <= 0 || l->gpu_bytes <= 0)
+                return 0;
+        return 2 * (ceil(l->gpu_bytes / l->messages / geometry.part_bytes / geometry.slots) - 1);
+}
+
 int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t algorithm, double bytes,
                     struct cluster_load *ret_load) {
         struct sizes s = sizes_of(cluster, bytes);
@@ -182,9 +205,10 @@ int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t 
                 there = barrier(&s, algorithm, &l);
         else if (operation == RING_OP_ALL_GATHER || operation == RING_OP_REDUCE_SCATTER ||
                  operation == RING_OP_ALL_TO_ALL || operation == RING_OP_ALL_TO_ALL_V)
-                there = of_all(&s, operation, algorithm, &l);
+                there = of_all(cluster, &s, operation, algorithm, &l);
         if (!there)
                 return PLAN_E_UNSUPPORTED;
+        l.hops += waits(cluster, algorithm, &l);
         if (cluster->n_nodes == 1)
                 l.hops = l.messages = l.gpu_bytes = l.rail_bytes = 0;
         else if (algorithm == PLAN_DIRECT && plan_operation_rooted(operation))

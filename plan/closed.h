@@ -16,6 +16,7 @@ struct cluster {
         double hop_ns;            /* an exchange between nodes */
         double message_ns;        /* each message of a rail but those that it waits for */
         double factor;            /* bytes on wires for each byte of data: 2 where each word has a flag beside it */
+        bool staged;              /* chunks wait where channels are full (plan_geometry_choose_nodes); else never */
         const char *source;       /* of the constants, for people */
 };
 

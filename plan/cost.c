@@ -29,6 +29,9 @@
 #define PART_BYTES_MIN       4096u
 #define PART_BYTES_MAX       65536u
 #define SLOTS                2u
+#define NODES_BYTES          (UINT32_C(2) << 20) /* of a request that has to wait for no credit between nodes */
+#define NODES_SLOTS_MIN      4u
+#define NODES_SLOTS_MAX      32u
 #define PARTIAL_BYTES_MIN    4u
 
 void plan_constants_host(struct plan_constants *constants, uint32_t n_workers) {
@@ -92,4 +95,17 @@ void plan_geometry_choose(uint32_t n_ranks, struct plan_geometry *ret_geometry) 
                 part = PART_BYTES_MIN; /* smaller parts cost more than the memory is worth */
         geometry.part_bytes = (uint32_t)part;
         *ret_geometry = geometry;
+}
+
+void plan_geometry_choose_nodes(uint32_t n_ranks, struct plan_geometry *ret_geometry) {
+        uint32_t bytes = (NODES_BYTES + n_ranks - 1) / n_ranks, slots = (bytes + PART_BYTES_MAX - 1) / PART_BYTES_MAX;
+        uint32_t part = PART_BYTES_MAX; /* as long as it can be: fabrics let long ones take any rail */
+
+        if (slots < NODES_SLOTS_MIN) {
+                slots = NODES_SLOTS_MIN;
+                part = (bytes / slots + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+                part = part < PART_BYTES_MIN ? PART_BYTES_MIN : part;
+        }
+        slots = slots > NODES_SLOTS_MAX ? NODES_SLOTS_MAX : slots;
+        *ret_geometry = (struct plan_geometry){.part_bytes = part, .slots = slots};
 }

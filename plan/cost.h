@@ -42,8 +42,9 @@ struct plan_model {
         uint64_t part_elements;
         double request_ns;
         double ns_per_turn;
-        double critical_ns[PLAN_MODEL_LANES]; /* without data, and for one, two and four full parts */
-        double hops[PLAN_MODEL_LANES - 1];    /* for one, two and four parts */
+        uint32_t laps;                        /* parts that fill a channel's slots, at least 2 */
+        double critical_ns[PLAN_MODEL_LANES]; /* without data, and for one, `laps` and twice as many full parts */
+        double hops[PLAN_MODEL_LANES - 1];    /* for one, `laps` and twice as many parts */
         struct plan_work {                    /* of a rank: once, per part, per element of its longest range */
                 double fixed, part, element;
         } work[PLAN_RANKS_MAX];
@@ -70,6 +71,12 @@ int plan_cost_hops(const struct plan *plan);
 /* ---- staging (cost.c) -------------------------------------------------------------------------------------------- */
 /* Staging for n ranks: part size and slots that keep a communicator below ~32 MiB; bytes it takes in all. */
 void plan_geometry_choose(uint32_t n_ranks, struct plan_geometry *ret_geometry);
+/*
+ * The same for ranks on several nodes. What finds its channel full waits for a credit, which comes two hops after the
+ * chunk has gone, and between nodes a hop is long; so a channel holds all that an all_reduce of 2 MiB puts through it
+ * between equal nodes, in parts small enough to follow one another. About 4 MiB for each rank, on each node.
+ */
+void plan_geometry_choose_nodes(uint32_t n_ranks, struct plan_geometry *ret_geometry);
 uint64_t plan_staging_bytes(const struct plan_geometry *geometry, uint32_t n_ranks);
 
 /* ---- choice (choice.c) ------------------------------------------------------------------------------------------- */

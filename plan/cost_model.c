@@ -11,16 +11,17 @@
  * chunks and credits are seen a hop later by other ranks, at once by the own one. Every phase of every rank has an
  * engine of its own here: that they share engines is what the work counts for. Since no step asks what time it is, the
  * order in which they are run does not matter, and several clocks can run at once: the lanes are the same plan without
- * data and with one, two and four full parts. A lane's clock stands still in parts that it does not have. Further lanes
- * count nothing but hops. Where workers serve several ranks, each hop of the chain means that the workers look once at
- * every rank that has nothing to do, which is work as well.
+ * data and with one full part, with as many as a channel has slots (two at least: L), and with twice as many. A lane's
+ * clock stands still in parts that it does not have. Further lanes count nothing but hops. Where workers serve several
+ * ranks, each hop of the chain means that the workers look once at every rank that has nothing to do, which is work as
+ * well.
  *
  * Over nodes a hop takes longer, and rails are shared: what all chunks of a request take on each rail, out and in, is
  * added up like work. It does not run beside the chain but behind it: what crosses has to be there first.
  *
  * Between these points the path is interpolated; for a single part it is a maximum of straight lines and a chord lies
- * above it, for few parts it is nearly straight. Beyond four parts it goes on as from two to four: from then on each
- * part adds the same, once slots are the limit or nothing is.
+ * above it, for few parts it is nearly straight. Beyond 2 L parts it goes on as from L to 2 L: from then on each part
+ * adds the same, once slots are the limit or nothing is.
  */
 #include <errno.h>
 #include <math.h>
@@ -30,11 +31,12 @@
 #include "plan/cost.h"
 #include "util/cleanup.h"
 
-#define TIMES PLAN_MODEL_LANES           /* lanes that count time */
-#define LANES (2 * PLAN_MODEL_LANES - 1) /* the others count hops */
-#define PARTS 4u
+#define TIMES    PLAN_MODEL_LANES           /* lanes that count time */
+#define LANES    (2 * PLAN_MODEL_LANES - 1) /* the others count hops */
+#define LAPS_MAX 32u
 
-static const uint32_t lane_parts[LANES] = {1, 1, 2, 4, 1, 2, 4};
+/* Parts of a lane: so many, times what fills the slots. */
+static const struct { uint8_t parts, laps; } lanes[LANES] = {{1, 0}, {1, 0}, {0, 1}, {0, 2}, {1, 0}, {0, 1}, {0, 2}};
 
 struct clocks {
         double ns[LANES];
@@ -58,7 +60,7 @@ struct cursor {
         uint32_t first_step, n_steps;
         uint32_t n_parts, part, step;
         struct clocks now;
-        struct clocks part_done[PARTS];
+        struct clocks *part_done; /* [n_parts] */
 };
 
 struct machine {
@@ -68,6 +70,7 @@ struct machine {
         struct plan_geometry geometry;
         struct plan_shape shape;
         uint64_t part_elements;
+        uint32_t laps; /* see lanes */
         struct step *steps;
         uint32_t n_steps;
         uint32_t *ends; /* channels */
@@ -76,6 +79,7 @@ struct machine {
         uint32_t n_channels, max_channels;
         uint32_t *channel_of;   /* [region][source][destination]: 1 + channel, 0: not used */
         struct cursor *cursors; /* [rank][phase] */
+        struct clocks *done;    /* all cursors' part_done */
         struct clocks *clocks;
         uint32_t n_clocks;
 };
@@ -86,6 +90,7 @@ static void machine_deinit(struct machine *m) {
         free(m->channels);
         free(m->channel_of);
         free(m->cursors);
+        free(m->done);
         free(m->clocks);
 }
 
@@ -211,7 +216,8 @@ static int compile_cursor(struct machine *m, uint32_t me, uint32_t p, struct pla
         work->fixed += m->constants->ns_per_phase;
         cursor->first_step = m->n_steps;
         cursor->n_steps = plan_phase_steps(m->plan, phase, &m->shape, me);
-        cursor->n_parts = phase_has_data(phase) ? PARTS : 1;
+        cursor->n_parts = phase_has_data(phase) ? 2 * m->laps : 1;
+        cursor->part_done = &m->done[(me * m->plan->n_phases + p) * 2 * m->laps];
         for (uint32_t i = 0; i < TIMES; i++)
                 cursor->now.ns[i] = m->constants->ns_per_phase;
         for (uint32_t k = 0; k < cursor->n_steps; k++) {
@@ -242,7 +248,8 @@ static int machine_compile(struct machine *m, struct plan_model *model) {
         m->steps = calloc(n_steps + 1, sizeof(*m->steps));
         m->channel_of = calloc((size_t)PLAN_REGIONS_MAX * n * n, sizeof(*m->channel_of));
         m->cursors = calloc((size_t)n * plan->n_phases + 1, sizeof(*m->cursors));
-        if (!m->steps || !m->channel_of || !m->cursors)
+        m->done = calloc((size_t)n * plan->n_phases * 2 * m->laps + 1, sizeof(*m->done));
+        if (!m->steps || !m->channel_of || !m->cursors || !m->done)
                 return -ENOMEM;
         for (uint32_t me = 0; !r && me < n; me++)
                 for (uint32_t p = 0; !r && p < plan->n_phases; p++)
@@ -319,7 +326,7 @@ static bool step_run(struct machine *m, uint32_t me, uint32_t p, struct cursor *
                 clocks_later(&begin, credit_clock(m, c, c->n_put));
         }
         for (uint32_t i = 0; i < LANES; i++)
-                if (cursor->part < lane_parts[i])
+                if (cursor->part < lanes[i].parts + lanes[i].laps * m->laps)
                         cursor->now.ns[i] = begin.ns[i] + (i < TIMES ? step->ns : 0) +
                                             (i > 0 && i < TIMES ? step->ns_per_element * (double)m->part_elements : 0);
         for (uint32_t i = 0; i < step->n_takes; i++) {
@@ -421,8 +428,12 @@ int plan_model_init_net(struct plan_model *model, const struct plan *plan, const
         };
         if (geometry)
                 m.geometry = *geometry;
+        else if (plan->nodes)
+                plan_geometry_choose_nodes(plan->n_ranks, &m.geometry);
         else
                 plan_geometry_choose(plan->n_ranks, &m.geometry);
+        m.laps = m.geometry.slots < 2 ? 2 : m.geometry.slots > LAPS_MAX ? LAPS_MAX : m.geometry.slots;
+        made.laps = m.laps;
         m.part_elements = made.part_elements = plan_part_elements(plan, &m.geometry, &m.shape);
         r = machine_compile(&m, &made);
         if (!r)
@@ -435,13 +446,13 @@ int plan_model_init_net(struct plan_model *model, const struct plan *plan, const
         return 0;
 }
 
-/* A line through what was found for 0 (or one, if `lowest` is), one, two and four parts. */
-static double path_at(double lowest, const double found[PLAN_MODEL_LANES - 1], double n_parts) {
+/* A line through what was found for 0 (or one, if `lowest` is), one, L and 2 L parts. */
+static double path_at(double lowest, const double found[PLAN_MODEL_LANES - 1], double laps, double n_parts) {
         if (n_parts <= 1)
                 return lowest + (found[0] - lowest) * n_parts;
-        if (n_parts <= 2)
-                return found[0] + (found[1] - found[0]) * (n_parts - 1);
-        return found[1] + (found[2] - found[1]) * (n_parts - 2) / 2;
+        if (n_parts <= laps)
+                return found[0] + (found[1] - found[0]) * (n_parts - 1) / (laps - 1);
+        return found[1] + (found[2] - found[1]) * (n_parts - laps) / laps;
 }
 
 /* All work of the node that has most of it. */
@@ -480,8 +491,8 @@ void plan_model_predict(const struct plan_model *model, uint64_t count, struct p
                 ns[r] = work_ns(&model->work[r], parts, (double)elements);
                 cost.busiest_ns = fmax(cost.busiest_ns, ns[r]);
         }
-        cost.critical_ns = path_at(model->critical_ns[0], model->critical_ns + 1, n_parts);
-        cost.hops = path_at(model->hops[0], model->hops, n_parts);
+        cost.critical_ns = path_at(model->critical_ns[0], model->critical_ns + 1, model->laps, n_parts);
+        cost.hops = path_at(model->hops[0], model->hops, model->laps, n_parts);
         cost.shared_ns = shared_ns(model, ns, cost.hops);
         for (uint32_t i = 0; model->n_nodes > 1 && i < 2 * model->n_ranks; i++) {
                 const struct plan_work *rail = &model->rail[i];

@@ -7,7 +7,7 @@ enum charge_kind {
         CHARGE_SESSIONS,
         CHARGE_COMMS, /* ranks joined */
         CHARGE_BUFFERS,
-        CHARGE_BYTES, /* shared memory: rings, buffers, staging */
+        CHARGE_BYTES, /* shared memory (rings, buffers, staging), and what splits take while they are under way */
         CHARGE_RINGS,
         CHARGE_FDS,
         CHARGE_KIND_COUNT,

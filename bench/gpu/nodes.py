@@ -7,7 +7,8 @@
 
 For each layout (daemons x GPUs of each), in this order:
 
-    correctness   every operation over all nodes, odd sizes, every type, exact; with GPUs also in graphs
+    correctness   every operation over all nodes, odd sizes, every type, exact; with GPUs also in graphs. And the daemons'
+                  rails have carried something
     latency       all_reduce of 128 KiB to 2 MiB
     nccl          the same by NCCL through torch, which is told that the GPUs are on as many hosts (NCCL_HOSTID) and finds
                   sockets on the loopback between them. Twice: GPUs of one virtual node talk as they like; and everything
@@ -16,7 +17,8 @@ For each layout (daemons x GPUs of each), in this order:
                   It is on everything that goes there, so a round trip has it twice. Where tc may not do that, this is left
                   out, and the table says so
 
-What does not fit this machine, or the time, is left out and named. Writes nodes.json and nodes.md into the folder of
+With --share a GPU may belong to several nodes, where there are too few: for correctness, and not for times. NCCL does not
+do that. What does not fit this machine, or the time, is left out and named. Writes nodes.json and nodes.md into the folder of
 results, everything's output into its folder logs. Exit status: 0 if all that was done is as it should be, 1 if not, 2 for a
 wrong command line. NVLink multicast is not used, by any library; GPU settings are not touched.
 """
@@ -24,6 +26,7 @@ wrong command line. NVLink multicast is not used, by any library; GPU settings a
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -32,6 +35,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from typing import Any
 
 sys.dont_write_bytecode = True
@@ -44,6 +48,7 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 MIN, MAX = "128K", "2M"
 READY_S = 60.0
 COMMAND_S = 90.0
+CHECK_S = 45.0
 MODES = {
     "nccl": {},
     "nccl, sockets only": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
@@ -65,6 +70,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--layouts", default="2x1,2x2,2x4,4x2", help="default %(default)s")
     parser.add_argument("--delays", default="0,0.1,0.5,1,5", help="milliseconds (default %(default)s)")
     parser.add_argument("--policy", default="latency", help="of the resident kernels (default %(default)s)")
+    parser.add_argument("--share", action="store_true", help="nodes share GPUs if there are too few")
     parser.add_argument("--only", default="correctness,latency,nccl,delay", help="steps (default: all)")
     parser.add_argument("--time", type=float, default=540, help="seconds for all (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it works")
@@ -88,10 +94,19 @@ def parse() -> argparse.Namespace:
 
 
 # ---- the daemons ------------------------------------------------------------------------------------------------------
-class Cluster:
-    """Daemons of one layout; `node` owns all processes of the run and ends what is left."""
+class Machine(Node):
+    """Owner of all processes of the run; the daemons of one layout at a time are in `cluster`."""
 
-    def __init__(self, node: Node, options: argparse.Namespace, daemons: int, gpus: int) -> None:
+    cluster: Cluster | None = None
+
+    def diagnosis(self) -> str:
+        return self.cluster.diagnosis() if self.cluster else super().diagnosis()
+
+
+class Cluster:
+    """Daemons of one layout; `node` ends what is left of them."""
+
+    def __init__(self, node: Machine, options: argparse.Namespace, daemons: int, gpus: int) -> None:
         self.node = node
         self.options = options
         self.daemons, self.gpus = daemons, gpus
@@ -125,7 +140,7 @@ class Cluster:
         for i in range(self.daemons):
             env = {"RAILMUX_EXECUTOR": str(self.node.bin / "railmux-executor")}
             if not self.options.host:
-                env["CUDA_VISIBLE_DEVICES"] = ",".join(str(i * self.gpus + k) for k in range(self.gpus))
+                env["CUDA_VISIBLE_DEVICES"] = ",".join(str((i * self.gpus + k) % self.node.gpus) for k in range(self.gpus))
             with self.log(i).open("wb") as file:
                 self.processes.append(
                     subprocess.Popen(
@@ -157,6 +172,19 @@ class Cluster:
         if not status or status["state"] != "running":
             return False
         return sum(max(e["gpus"], 1) for e in status["executors"] if e["state"] == "ready") >= self.gpus
+
+    def carried(self, i: int) -> int:
+        """Bytes that its rails have brought to others; -1: it does not say."""
+        answer = self.ctl(i, "rails")
+        return sum(rail["bytes_sent"] for rail in answer["rails"]) if answer else -1
+
+    def diagnosis(self) -> str:
+        """For a command that did not end."""
+        lines = []
+        for i in range(self.daemons):
+            answers = {command: self.ctl(i, command) for command in ("status", "comms", "rails")}
+            lines += [f"--- daemon {i}", json.dumps(answers)[-1500:], tail(self.log(i), 1500)]
+        return "\n".join(lines)
 
     def stop(self) -> None:
         for process in self.processes:
@@ -214,13 +242,21 @@ def step_correctness(cluster: Cluster, options: argparse.Namespace) -> dict[str,
             commands.append((f"{op}-types", [op, *few, "-d", "all", *redops, "-b", "200", "-e", "50K", "-f", "250"]))
         if not options.host:
             commands.append((f"{op}-graph", [op, *few, "-G", "3", "-d", "bf16", "-b", "64", "-e", "4M", "-f", "64"]))
-    found = [cluster.perf(f"check-{name}", arguments) for name, arguments in commands]
+    found = []
+    for name, arguments in commands:
+        found.append(cluster.perf(f"check-{name}", arguments, CHECK_S))
+        if found[-1].status is None:  # what hangs here hangs in all of them
+            break
     wrong = sum(line["wrong"] for finished in found for line in lines_of(finished))
+    carried = [cluster.carried(i) for i in range(cluster.daemons)]
+    failed = [finished.name for finished in found if not finished.good]
+    failed += [f"the rails of daemon {i} have carried nothing" for i, n in enumerate(carried) if n <= 0]
     return {
         "commands": [finished.record() for finished in found],
         "lines": sum(len(lines_of(finished)) for finished in found),
         "wrong": wrong,
-        "failed": [finished.name for finished in found if not finished.good],
+        "carried_bytes": carried,
+        "failed": failed,
     }
 
 
@@ -239,6 +275,10 @@ def step_latency(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any
 def step_nccl(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
     if options.host:
         return {"left out": "there are no GPUs"}
+    if cluster.daemons * cluster.gpus > cluster.node.gpus:
+        return {"left out": "GPUs are shared"}
+    if not importlib.util.find_spec("torch"):
+        return {"left out": "there is no torch"}
     low, high = report.parse_size(MIN), report.parse_size(MAX)
     found: dict[str, Any] = {"commands": [], "failed": [], "us": {}, "wrong": 0}
     for mode, env in MODES.items():
@@ -310,28 +350,39 @@ def markdown(result: dict[str, Any]) -> str:
                 lines += [f"{step}: {len(found['commands'])} commands, {found['wrong']} wrong elements{bad}", ""]
         ours = steps.get("latency", {}).get("us", {})
         lines += table({"railmux": ours, **steps.get("nccl", {}).get("us", {})}, "library")
-        if "delay" in steps:
+        if steps.get("delay", {}).get("us"):
             lines += table({f"{d} ms": us for d, us in steps["delay"]["us"].items()}, "delay, each way")
     return "\n".join(lines) + "\n"
 
 
-def run_layout(node: Node, options: argparse.Namespace, daemons: int, gpus: int) -> dict[str, Any]:
+def run_layout(node: Machine, options: argparse.Namespace, daemons: int, gpus: int) -> dict[str, Any]:
     cluster = Cluster(node, options, daemons, gpus)
     steps: dict[str, Any] = {}
+    node.cluster = cluster
     try:
         cluster.start()
         for name in options.only:
             if time.monotonic() + 5 > node.deadline:
                 steps[name] = {"left out": "no time"}
                 continue
+            if any(command["status"] is None for found in steps.values() for command in found.get("commands", [])):
+                steps[name] = {"left out": "something did not end before"}
+                continue
             steps[name] = STEPS[name](cluster, options)
             outcome = "failed" if is_bad(steps[name]) else steps[name].get("left out", "done")
-            print(f"{cluster.name} {name}: {outcome}", flush=True)
+            more = ", ".join([*steps[name].get("failed", []), *(f"{k}: {v}" for k, v in steps[name].get("us", {}).items())])
+            print(f"{cluster.name} {name}: {outcome} {more}", flush=True)
     except RuntimeError as error:
         steps["start"] = {"error": str(error)}
         print(f"{cluster.name}: {error}", flush=True)
+    except (KeyError, TypeError, ValueError, OSError) as error:  # what is measured before and after is worth keeping
+        steps["trouble"] = {"error": traceback.format_exc(limit=4)}
+        print(f"{cluster.name}: {error}", flush=True)
     finally:
         cluster.stop()
+        node.cluster = None
+    if not options.host and any(is_bad(found) for found in steps.values()):
+        node.mps_renew(False)  # for the next one
     return steps
 
 
@@ -353,14 +404,14 @@ def main() -> int:
     options = parse()
     (options.out / "logs").mkdir(parents=True, exist_ok=True)
     here = gpus_here(options)
-    node = Node(options.binaries, options.out, options.backend, here, time.monotonic() + options.time)
+    node = Machine(options.binaries, options.out, options.backend, here, time.monotonic() + options.time)
     result: dict[str, Any] = {"version": 1, "machine": report.machine([]), "gpus": here, "layouts": {}}
     try:
         if not options.host and here:
             result["mps"] = node.mps_start(False)
         for daemons, gpus in options.layouts:
             name = f"{daemons}x{gpus}"
-            if daemons * gpus > here:
+            if daemons * gpus > here and not (options.share and here >= gpus):
                 result["layouts"][name] = f"it needs {daemons * gpus} GPUs, and there are {here}"
                 print(f"{name}: left out: {result['layouts'][name]}")
                 continue

@@ -37,11 +37,11 @@ DEVICE uint64_t channel_from(const struct worker_shared *s, uint32_t transport, 
         return s->rank.peer[s->rank.rank] + staging_chunk(&s->layout, transport, region, lane, slot, p);
 }
 
-/* Which bulk chunk of p's lies in the slot. */
-DEVICE const uint32_t *channel_come(const struct worker_shared *s, uint32_t region, uint32_t lane, uint32_t slot,
-                                    uint32_t p) {
+/* The word that says which chunk of p's lies in the slot. There is none for packets of ranks on this node. */
+DEVICE const uint32_t *channel_come(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
+                                    uint32_t slot, uint32_t p) {
         if (s->rank.far >> p & 1)
-                return (const uint32_t *)wire_come(s->rank.peer[p], wire_channel(STAGING_BULK, region, lane), slot);
+                return (const uint32_t *)wire_come(s->rank.peer[p], wire_channel(transport, region, lane), slot);
         return (const uint32_t *)(s->rank.peer[s->rank.rank] + staging_flag(&s->layout, region, lane, slot)) + p;
 }
 

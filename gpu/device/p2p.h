@@ -185,18 +185,23 @@ DEVICE bool p2p_copy_packets(const struct run *r, uint64_t out, uint32_t bytes, 
         return true;
 }
 
-/* Has the bulk chunk come? */
-DEVICE bool p2p_arrived(const struct run *r, uint32_t region) {
+/* Has the chunk come, if there is a word that says so? */
+DEVICE bool p2p_arrived(const struct run *r, uint32_t transport, uint32_t region) {
         const uint32_t peer = r->task->peer, taken = r->counter->taken[region][peer];
-        const uint32_t *flag = channel_come(r->s, region, r->lane, taken % STAGING_SLOTS, peer);
+        const uint32_t *flag;
         uint32_t spins = 0;
+
+        if (transport == STAGING_PACKET && !(channel_far(r->s) >> peer & 1))
+                return true;
+        flag = channel_come(r->s, transport, region, r->lane, taken % STAGING_SLOTS, peer);
 
         while (word_load(flag) != taken + 1)
                 if (++spins >= r->spins)
                         break;
         if (!warp_all(spins < r->spins))
                 return false;
-        fence_acquire_system();
+        if (transport == STAGING_BULK)
+                fence_acquire_system();
         return true;
 }
 
@@ -222,9 +227,9 @@ template <uint32_t ACCESS> DEVICE bool p2p_copy(const struct run *r, uint64_t ou
         const uint32_t transport = ACCESS == ACCESS_INLINE ? (uint32_t)STAGING_PACKET : r->task->transport;
         const uint64_t from = p2p_from(r, transport, STAGING_REGION_P2P);
 
+        if (!p2p_arrived(r, transport, STAGING_REGION_P2P))
+                return false;
         if (transport == STAGING_BULK) {
-                if (!p2p_arrived(r, STAGING_REGION_P2P))
-                        return false;
                 p2p_copy_bulk<ACCESS>(r, out, bytes, from);
         } else if (!p2p_copy_packets<ACCESS>(r, out, bytes, from,
                                              r->counter->taken[STAGING_REGION_P2P][r->task->peer] + 1)) {
@@ -234,13 +239,14 @@ template <uint32_t ACCESS> DEVICE bool p2p_copy(const struct run *r, uint64_t ou
         return true;
 }
 
-/* A lane's share, until it is done (true) or has to wait. */
+/* A lane's share, until it is done (true) or has to wait, or looks up (TASK_PARTS_FAR). */
 template <uint32_t ACCESS>
 DEVICE bool p2p_move(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins) {
         const struct run r = {t, s, c, s->rank.n_ranks, s->rank.rank, t->lane, warp_thread(), spins};
         const bool sends = t->role == PLAN_ROLE_SENDER;
 
         while (t->part[0] < t->parts[0]) {
+                const uint32_t part = t->part[0];
                 const struct plan_span all = {0, t->count}, span = span_part(all, t->elements, t->part[0]);
                 const uint64_t at = run_address<ACCESS>(&r, sends ? t->in : t->out, span.offset);
                 const uint32_t bytes = (uint32_t)span.length * t->element_bytes;
@@ -249,8 +255,11 @@ DEVICE bool p2p_move(struct worker_shared *s, struct counter_cache *c, struct ta
                         return false;
                 warp_sync();
                 if (r.thread == 0)
-                        t->part[0] += P2P_DATA_LANES;
+                        t->part[0] = part + P2P_DATA_LANES;
                 warp_sync();
+                /* What there is of a peer that has left is taken at once, and is not much. */
+                if (run_looks_up(&r, part, P2P_DATA_LANES) && !(s->rank.left >> t->peer & 1))
+                        return t->part[0] >= t->parts[0];
         }
         return true;
 }

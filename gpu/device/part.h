@@ -36,6 +36,11 @@ struct run {
         uint32_t spins;
 };
 
+/* Is it time to look up (TASK_PARTS_FAR), before the part that comes after this one? */
+DEVICE bool run_looks_up(const struct run *r, uint32_t part, uint32_t step) {
+        return channel_far(r->s) && (part ^ (part + step)) >= TASK_PARTS_FAR;
+}
+
 /* ---- the client's memory, eight bytes at a time --------------------------------------------------------------------
  */
 /* How a task's input and output are reached. The two usual ways are known when the code is compiled. */
@@ -285,7 +290,7 @@ DEVICE void run_pushed(const struct run *r, uint32_t region, uint64_t mask) {
 }
 
 /* Before run_pushed: how long the bulk chunks to ranks of other nodes are. all: each of them is so long, or as view has
- * it. */
+ * it. (Only PUSH makes such chunks: what REDUCE sends on are packets, see gpu/hip/choices.c.) */
 DEVICE void run_sizes(const struct run *r, uint32_t region, uint64_t mask, bool all, uint32_t bytes) {
         mask &= channel_far(r->s);
         if (!mask || r->task->transport != STAGING_BULK)
@@ -297,11 +302,16 @@ DEVICE void run_sizes(const struct run *r, uint32_t region, uint64_t mask, bool 
                                      all ? bytes : r->s->view.bytes[p]);
 }
 
-/* Prepares view.from for all peers of the phase; bulk: have their chunks come? */
+/* Prepares view.from for all peers of the phase. Have their chunks come, as far as a word says so? (A single packet is
+ * looked at itself, WAIT and lane 0: that is no more than a word.) */
 template <uint32_t ACCESS>
 DEVICE bool run_arrived(const struct run *r, const struct plan_phase *phase, uint32_t region, uint32_t part,
                         uint64_t *ret_mask) {
         struct worker_shared *s = r->s;
+        /* of whom a word says so */
+        const uint64_t told = r->task->transport == STAGING_BULK                           ? ~UINT64_C(0)
+                              : phase->kind == PLAN_WAIT || region == STAGING_REGION_CHECK ? 0
+                                                                                           : channel_far(s);
         bool arrived = true, mine = false;
 
 #if TARGET_HOST
@@ -319,8 +329,8 @@ DEVICE bool run_arrived(const struct run *r, const struct plan_phase *phase, uin
                         continue;
                 s->view.from[p] = channel_from(s, r->task->transport, region, r->lane, slot, p);
                 s->view.from_flag[p] = taken + 1;
-                if (r->task->transport == STAGING_BULK) {
-                        const uint32_t *flag = channel_come(s, region, r->lane, slot, p);
+                if (told >> p & 1) {
+                        const uint32_t *flag = channel_come(s, r->task->transport, region, r->lane, slot, p);
                         uint32_t spins = 0;
 
                         while (word_load(flag) != taken + 1 && ++spins < r->spins)

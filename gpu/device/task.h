@@ -22,6 +22,11 @@
 #define TASK_MAX     256u /* tasks of a worker, a multiple of 64 */
 #define TASK_VECTORS 64u  /* argument blocks of all_to_all_v that a worker has in hand, not more than 64 */
 #endif
+/* Where some ranks are on other nodes a worker looks up when it comes to a part whose number is a multiple of this, or
+ * beyond one: a lane has each 135th. A power of two. */
+#ifndef TASK_PARTS_FAR /* fewer where it shall happen that there are more */
+#define TASK_PARTS_FAR 8192u
+#endif
 #define TASK_MASKS       (TASK_MAX / 64u)
 #define TASK_ALONE       8u /* so many together are no matter */
 #define TASK_THREADS_MAX 64u

@@ -69,7 +69,12 @@ DEVICE struct counter_cache *counter_of(const struct worker *w, const struct tas
 
 /* ---- running
  * --------------------------------------------------------------------------------------------------------- */
-/* Works on a task until it is finished (true) or waits for somebody. */
+/*
+ * Works on a task until it is finished (true) or waits for somebody. What is exchanged with other nodes may come about
+ * as fast as it is taken, for seconds: then a worker that stayed with it would look neither at the tables nor at the
+ * word that stops it, and whoever waits for that would take the kernel for broken, to the harm of all. So it looks up
+ * now and then (TASK_PARTS_FAR). On one node the largest request takes milliseconds.
+ */
 template <uint32_t N, uint32_t ACCESS>
 DEVICE_OUTLINE bool task_run_n(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins) {
         SHARED_POINTER(s);
@@ -95,12 +100,14 @@ DEVICE_OUTLINE bool task_run_n(struct worker_shared *s, struct counter_cache *c,
                                 if (r.thread == 0)
                                         t->part[f] = part + STAGING_DATA_LANES;
                                 warp_sync();
+                                if (run_looks_up(&r, part, STAGING_DATA_LANES))
+                                        break;
                         }
                         left = left || t->part[f] < t->parts[f];
                 }
                 if (!left)
                         return true;
-                if (!moved)
+                if (!moved || channel_far(s))
                         return false;
         }
 }

@@ -14,7 +14,8 @@
  *           number)
  *   given   chunks of `in` that have been taken
  *   room    chunks of `out` that the other rank has taken
- *   come    number of the bulk chunk in each slot of `in`, after it (packets have theirs in them)
+ *   come    number of the chunk in each slot of `in`, after it. Of packets, too, although each says by itself that it
+ * is there: a look at a wire goes over the bus, and a look at this word is one of 4 bytes, not of kilobytes
  *
  * The proxy carries chunks to the mirror in the net area (ring/net.h), whose counterpart on the other node the fabric
  * writes; the proxy there brings them into the wire. Packets travel without their flags.

@@ -26,6 +26,14 @@
  */
 #define PACKET_BYTES_BLOCK (UINT64_C(128) << 10)
 
+/*
+ * Over several nodes none of that holds. There is no other way than the interpreter; a fence is due for packets too,
+ * since the proxy is told of them; a word says that they have come, as with bulk chunks; and their twice as many bytes
+ * go over the bus, on both sides. What is left for packets is that they need no fence on arrival, which is worth
+ * something as long as there are few of them: a microsecond is about 25 KB on the bus. (Not measured.)
+ */
+#define PACKET_BYTES_FAR (UINT64_C(32) << 10)
+
 #define DEVICE_PHASES 4u /* that a task has cursors for (gpu/device/task.h) */
 
 static const uint32_t chunk_bytes[STAGING_TRANSPORTS] = {
@@ -122,12 +130,24 @@ static void plans_drop(struct choices *choices, const struct table_choices *tabl
                                 choices->plans[table->choice[o][i].plan].references--;
 }
 
+/* Is a reduced chunk sent on? Kernels count on its being packets: there are no bulk chunks in a second region, and of
+ * bulk chunks to other nodes only PUSH says how long they are. */
+static bool plan_forwards(const struct plan *plan) {
+        bool forwards = plan->n_regions > 1;
+
+        for (uint32_t p = 0; p < plan->n_phases; p++)
+                forwards = forwards || plan->phases[p].forward;
+        return forwards;
+}
+
 /* ---- classes ----------------------------------------------------------------------------------------------------- */
-static uint64_t packet_bytes(const struct plan *plan) {
+static uint64_t packet_bytes(const struct plan *plan, bool far) {
         const uint32_t n = plan->n_ranks;
 
-        if (plan->n_regions > 1) /* there are no bulk chunks in the second one */
+        if (plan_forwards(plan))
                 return UINT64_MAX;
+        if (far)
+                return PACKET_BYTES_FAR;
         if ((n == 2 || n == 4 || n == 8) &&
             (plan->operation == RING_OP_ALL_REDUCE || plan->operation == RING_OP_REDUCE_SCATTER ||
              plan->operation == RING_OP_ALL_GATHER || plan->operation == RING_OP_ALL_TO_ALL))
@@ -152,10 +172,9 @@ static int class_add(struct choices *choices, struct shadow *shadow, const struc
         return r;
 }
 
-/* above: what the class before covers; the classes of an operation ascend. */
-static int class_split(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint64_t above,
-                       bool first, uint64_t max_bytes, struct table_choices *table, char *error) {
-        uint64_t limit = packet_bytes(plan);
+/* limit: of packets; above: what the class before covers; the classes of an operation ascend. */
+static int class_split(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint64_t limit,
+                       uint64_t above, bool first, uint64_t max_bytes, struct table_choices *table, char *error) {
         int r = 0;
 
         if (first || above < limit)
@@ -166,7 +185,7 @@ static int class_split(struct choices *choices, struct shadow *shadow, const str
         return r;
 }
 
-static int table_build(struct choices *choices, struct shadow *shadow, uint32_t n_ranks,
+static int table_build(struct choices *choices, struct shadow *shadow, uint32_t n_ranks, bool far,
                        const struct plan_choice *wanted, uint32_t n_wanted, struct table_choices *table, char *error) {
         uint64_t above[TABLE_OPERATIONS] = {0};
         bool seen[TABLE_OPERATIONS] = {false};
@@ -180,22 +199,22 @@ static int table_build(struct choices *choices, struct shadow *shadow, uint32_t 
                         return error_set(-EINVAL, error, "choice %u is out of order or of no operation", i);
                 if (plan_build(operation, wanted[i].algorithm, n_ranks, &plan) || !plan_runs_on_device(&plan))
                         continue; /* the class above serves these sizes, or nobody does */
-                r = class_split(choices, shadow, &plan, above[operation], !seen[operation], wanted[i].max_bytes, table,
-                                error);
+                r = class_split(choices, shadow, &plan, packet_bytes(&plan, far), above[operation], !seen[operation],
+                                wanted[i].max_bytes, table, error);
                 above[operation] = wanted[i].max_bytes;
                 seen[operation] = true;
         }
         return r;
 }
 
-int choices_take(struct choices *choices, struct shadow *shadow, uint32_t n_ranks, const struct plan_choice *wanted,
-                 uint32_t n_wanted, uint32_t *ret_index, char *error) {
+int choices_take(struct choices *choices, struct shadow *shadow, uint32_t n_ranks, bool far,
+                 const struct plan_choice *wanted, uint32_t n_wanted, uint32_t *ret_index, char *error) {
         struct table_choices table;
         uint32_t unused = CHOICES_TABLES;
         int r;
 
         memset(&table, 0, sizeof(table));
-        r = table_build(choices, shadow, n_ranks, wanted, n_wanted, &table, error);
+        r = table_build(choices, shadow, n_ranks, far, wanted, n_wanted, &table, error);
         for (uint32_t i = 0; !r && i < CHOICES_TABLES; i++) {
                 if (!choices->references[i]) {
                         unused = i;

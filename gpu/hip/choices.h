@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* Which plans are in the kernels' tables, and which communicators' choices. No GPU runtime. Control thread only. */
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gpu/hip/shadow.h"
@@ -17,9 +18,10 @@ struct choices {
         uint32_t references[CHOICES_TABLES];
 };
 
-/* The index of a table that says what `choices` says, written if there was none. -EINVAL: the verifier refuses a plan;
- * -ENOSPC: too many different ones. Algorithms that kernels cannot run are left out. */
-int choices_take(struct choices *choices, struct shadow *shadow, uint32_t n_ranks, const struct plan_choice *wanted,
-                 uint32_t n_wanted, uint32_t *ret_index, char *error);
+/* The index of a table that says what `choices` says, written if there was none. far: some ranks are on other nodes.
+ * -EINVAL: the verifier refuses a plan; -ENOSPC: too many different ones. Algorithms that kernels cannot run are left
+ * out. */
+int choices_take(struct choices *choices, struct shadow *shadow, uint32_t n_ranks, bool far,
+                 const struct plan_choice *wanted, uint32_t n_wanted, uint32_t *ret_index, char *error);
 /* No worker uses it any more. */
 void choices_drop(struct choices *choices, const struct shadow *shadow, uint32_t index);

@@ -12,10 +12,7 @@
  * requests that have let others in are frozen: they do nothing, and are answered when railmuxd says that all executors
  * have aborted the communicator (thaw), or lets go of it.
  *
- * Over several nodes. To ranks elsewhere each rank here has a wire, which stands in its entry in place of their
- * staging; the proxy works on it from before the entry is there until after it has gone. A rank elsewhere that has left
- * has finished all that it had called, but what it sent last may still be on its way. So receives from it are given up
- * only after LEFT_NS.
+ * What is different over several nodes is in comm_far.c.
  */
 #include "gpu/hip/comms.h"
 
@@ -26,30 +23,17 @@
 #include <uthash.h>
 
 #include "gpu/device/pairs.h"
+#include "gpu/hip/comm_private.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
 #include "gpu/hip/hold.h"
 #include "gpu/hip/reach.h"
 #include "gpu/hip/rings.h"
-#include "gpu/hip/wires.h"
 #include "railmux/railmux.h"
 #include "ring/line.h"
-#include "util/clock.h"
 
 #define CLEAR_MS     1000u
-#define LEFT_NS      UINT64_C(1000000000)
 #define STATES_BYTES (sizeof(struct lane_state) * STAGING_LANES)
-
-struct comm {
-        uint64_t id;
-        uint32_t choices;
-        uint32_t n_ranks;
-        struct wires *wires; /* NULL: all ranks are on this node */
-        uint32_t far;        /* ranks that are not, a bit each */
-        uint32_t leaving;    /* of these: have left, and are not believed yet */
-        uint64_t leaving_ns; /* when the last of them did */
-        UT_hash_handle hh;
-};
 
 struct comm *comms_find(const struct plane *plane, uint64_t id) {
         struct comm *comm;
@@ -108,8 +92,11 @@ static int comm_staging(const struct plane *plane, const struct plane_comm *what
                 const struct plane_peer *at;
 
                 peer[r] = 0;
+                if (member->far && (member->here || member->session))
+                        return error_set(-EINVAL, error, "rank %u is on another node, and has a session on this one",
+                                         r);
                 if (member->far)
-                        continue; /* comm_wire */
+                        continue; /* comm_far_attach */
                 if (!member->session && what->code)
                         continue; /* gone, and so is the communicator: nobody writes to it */
                 at = member->gpu < PLANE_GPUS_MAX ? &plane->peers[member->gpu] : NULL;
@@ -179,6 +166,7 @@ static uint32_t comm_lanes(const struct plane_comm *what) {
 
 /* The tables know nothing of the communicator's ranks (any more). */
 static void comm_free(struct plane *plane, struct comm *comm) {
+        comm_far_detach(plane, comm);
         for (uint32_t i = 0; i < TABLE_RANKS; i++) {
                 uint32_t ring = plane->ranks[i].ring;
 
@@ -188,89 +176,12 @@ static void comm_free(struct plane *plane, struct comm *comm) {
                 plane->rings[ring].n_ranks--;
                 rings_drop(plane, ring);
         }
-        if (comm->wires)
-                proxy_remove(&plane->proxy, comm->wires);
-        for (uint32_t i = 0; comm->wires && i < comm->wires->n_ends; i++)
-                slabs_give(plane, comm->wires->end[i].wire);
-        comm->wires = wires_free(comm->wires);
         if (comm->hh.tbl)
                 HASH_DEL(plane->comms, comm);
         free(comm);
 }
 
-/* ---- over several nodes ------------------------------------------------------------------------------------------ */
-static bool member_here(const struct plane_comm *what, uint32_t rank) {
-        return what->members[rank].here && what->members[rank].session && !what->members[rank].far;
-}
-
-/* A wire for each rank here and each elsewhere, and the proxy works on them. */
-static int comm_wire(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error) {
-        uint32_t n_here = 0, n_far = 0, n = 0;
-        int r;
-
-        for (uint32_t rank = 0; rank < what->n_ranks; rank++) {
-                n_here += member_here(what, rank);
-                n_far += what->members[rank].far;
-                comm->far |= (uint32_t)what->members[rank].far << rank;
-        }
-        if (what->code) {
-                comm->far = 0; /* it only answers */
-                return 0;
-        }
-        if (!what->net && !n_far)
-                return 0;
-        if (!what->net || !n_far)
-                return error_set(-EINVAL, error, "a net area, and ranks on other nodes, go together");
-        r = slabs_reserve(plane, n_here * n_far, error);
-        if (!r)
-                r = wires_new(what->net, what->n_ranks, n_here * n_far, &comm->wires, error);
-        if (r)
-                return r;
-        for (uint32_t rank = 0; rank < what->n_ranks; rank++)
-                for (uint32_t p = 0; member_here(what, rank) && p < what->n_ranks; p++) {
-                        struct wire_end *end = &comm->wires->end[n];
-
-                        if (!what->members[p].far)
-                                continue;
-                        end->rank = rank;
-                        end->peer = p;
-                        end->wire = slabs_take(plane, &end->device);
-                        n++;
-                }
-        return proxy_add(&plane->proxy, comm->wires, error);
-}
-
-/* Where the rank's channels to other nodes are. */
-static void rank_wire(const struct comm *comm, uint32_t rank, struct table_rank *entry) {
-        entry->far = comm->far;
-        for (uint32_t p = 0; p < comm->n_ranks; p++)
-                if (comm->far >> p & 1)
-                        entry->peer[p] = wires_end(comm->wires, rank, p)->device;
-}
-
-static int comm_believe(struct plane *plane, struct comm *comm) {
-        struct shadow *shadow = &plane->tables.shadow;
-        int r = 0;
-
-        for (uint32_t p = 0; p < comm->n_ranks; p++)
-                for (uint32_t i = 0; !r && (comm->leaving >> p & 1) && i < TABLE_RANKS; i++)
-                        if (plane->ranks[i].comm == comm)
-                                r = plane_changed(plane, shadow_rank_left(shadow, i, p), "a rank that has left", NULL);
-        comm->leaving = 0;
-        return r ? r : plane_commit(plane, NULL);
-}
-
-int comms_tick(struct plane *plane) {
-        struct comm *comm, *next;
-        int r = 0;
-
-        HASH_ITER(hh, plane->comms, comm, next) {
-                if (!r && comm->leaving && clock_now_ns() - comm->leaving_ns > LEFT_NS)
-                        r = comm_believe(plane, comm);
-        }
-        return r;
-}
-
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 /* Entries first, then what leads to them. */
 static int comm_publish(struct plane *plane, const struct comm *comm, const struct plane_comm *what,
                         const uint64_t peer[STAGING_RANKS_MAX], char *error) {
@@ -296,7 +207,7 @@ static int comm_publish(struct plane *plane, const struct comm *comm, const stru
                         continue;
                 memcpy(entry.peer, peer, sizeof(entry.peer));
                 if (comm->wires)
-                        rank_wire(comm, rank->rank, &entry);
+                        comm_far_rank(comm, rank->rank, &entry);
                 else
                         reach_rank(what, rank->rank, &entry);
                 r = plane_changed(plane, shadow_rank_set(shadow, i, &entry), "a rank", error);
@@ -346,7 +257,7 @@ static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_
         if (!r && !any)
                 r = error_set(-EINVAL, error, "none of the communicator's ranks is on this GPU");
         if (!r)
-                r = comm_wire(plane, comm, what, error);
+                r = comm_far_attach(plane, comm, what, error);
         if (!r)
                 r = runtime_wait(plane->control, CLEAR_MS, "clearing staging", error);
         if (r)
@@ -357,6 +268,8 @@ static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_
         (void)comm_unpublish(plane, comm);
         return r;
 }
+
+static int comm_detach(struct plane *plane, struct comm *comm);
 
 int comms_attach(struct plane *plane, const struct plane_comm *what, char *error) {
         struct comm *comm;
@@ -371,8 +284,8 @@ int comms_attach(struct plane *plane, const struct plane_comm *what, char *error
                 return error_set(-ENOMEM, error, "out of memory");
         comm->id = what->id;
         comm->n_ranks = what->n_ranks;
-        r = choices_take(&plane->choices, &plane->tables.shadow, what->n_ranks, what->choices, what->n_choices,
-                         &comm->choices, error);
+        r = choices_take(&plane->choices, &plane->tables.shadow, what->n_ranks, what->net != NULL, what->choices,
+                         what->n_choices, &comm->choices, error);
         if (r) {
                 free(comm);
                 return r;
@@ -384,7 +297,12 @@ int comms_attach(struct plane *plane, const struct plane_comm *what, char *error
                 comm_free(plane, comm);
                 return r;
         }
-        return adaptive_wake(plane, error);
+        r = adaptive_wake(plane, error);
+        if (r) { /* the caller thinks that there is no communicator, and unmaps what belongs to it */
+                plane_fault(plane, r, error ? error : "waking the GPU");
+                (void)comm_detach(plane, comm);
+        }
+        return r;
 }
 
 /* Nobody works on its staging (hold.c). What a worker has cached of an entry is gone since the last acknowledgement. */
@@ -469,8 +387,10 @@ void comms_thaw(struct plane *plane, uint64_t id) {
 }
 
 static int comm_detach(struct plane *plane, struct comm *comm) {
-        int r = plane->fault ? 0 : comm_freeze(plane, comm, false);
+        int r;
 
+        comm_far_stop(plane, comm); /* first of all, and even if all else fails */
+        r = plane->fault ? 0 : comm_freeze(plane, comm, false);
         if (!r && !plane->fault)
                 r = comm_abort(plane, comm, ring_status(RMX_E_ABORTED, -1), false);
         if (!r && !plane->fault)
@@ -491,11 +411,10 @@ void comms_detach(struct plane *plane, uint64_t id) {
 
 void comms_close(struct plane *plane) {
         struct comm *comm, *next;
-        int r = 0;
 
         HASH_ITER(hh, plane->comms, comm, next) {
-                if (!r)
-                        r = comm_detach(plane, comm);
+                if (comm_detach(plane, comm)) /* a fault; now it is only freed */
+                        (void)comm_detach(plane, comm);
         }
 }
 
@@ -505,10 +424,8 @@ void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last)
         struct comm *comm = comms_find(plane, id);
         int r = 0;
 
-        if (comm && (comm->far >> rank & 1)) {
-                comm->leaving |= UINT32_C(1) << rank;
-                comm->leaving_ns = clock_now_ns();
-        }
+        if (comm && (comm->far >> rank & 1))
+                comm_far_leave(comm, rank);
         for (uint32_t i = 0; comm && !r && i < TABLE_RANKS; i++) {
                 const struct table_rank *entry = &shadow->table->ranks[i];
 
@@ -527,6 +444,17 @@ void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last)
                 (void)plane_commit(plane, NULL);
 }
 
+int comms_tick(struct plane *plane) {
+        struct comm *comm, *next;
+        int r = 0;
+
+        HASH_ITER(hh, plane->comms, comm, next) {
+                if (!r)
+                        r = comm_far_tick(plane, comm);
+        }
+        return r;
+}
+
 int comms_forget_handles(struct plane *plane, uint32_t ring) {
         int r = 0;
 
@@ -539,6 +467,18 @@ int comms_forget_handles(struct plane *plane, uint32_t ring) {
 }
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
+/* What ends the rank's communicator: what its kernel has found, or the proxy. */
+static uint32_t rank_status(const struct plane *plane, uint32_t index, const char **ret_why) {
+        const struct table_rank *entry = &plane->tables.shadow.table->ranks[index];
+        uint32_t status;
+
+        if (entry->abort && !entry->has_last)
+                return 0; /* it has been told, or knows itself. What asks for an abort is told although a rank has left
+                             (gpu/device/reach.h). */
+        status = __atomic_load_n(&plane->tables.report->rank[index].status, __ATOMIC_RELAXED);
+        return status ? status : comm_far_status(plane->ranks[index].comm, ret_why);
+}
+
 uint32_t comms_report(const struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
         const struct table_report *from = plane->tables.report;
         uint32_t n = 0;
@@ -549,18 +489,15 @@ uint32_t comms_report(const struct plane *plane, struct plane_rank_report *repor
                 if (!rank->comm)
                         continue;
                 /* Statistics; each is one word, and they need not fit each other. */
-                reports[n++] = (struct plane_rank_report){
+                reports[n] = (struct plane_rank_report){
                         .comm = rank->comm->id,
                         .rank = rank->rank,
                         .rung = __atomic_load_n(&from->rank[i].rung, __ATOMIC_RELAXED),
                         .finished = __atomic_load_n(&from->rank[i].finished, __ATOMIC_RELAXED),
                         .operation = __atomic_load_n(&from->rank[i].operation, __ATOMIC_RELAXED),
-                        /* What asks for an abort is told although a rank has left (gpu/device/reach.h). */
-                        .status = plane->tables.shadow.table->ranks[i].abort &&
-                                                  !plane->tables.shadow.table->ranks[i].has_last
-                                          ? 0
-                                          : __atomic_load_n(&from->rank[i].status, __ATOMIC_RELAXED),
                 };
+                reports[n].status = rank_status(plane, i, &reports[n].why);
+                n++;
         }
         return n;
 }

@@ -68,6 +68,7 @@ struct plane {
         /* identity */
         uint32_t device;
         uint32_t policy;
+        uint64_t left_ns; /* see plane_options */
         struct plane_gpu gpu;
 
         /* owned */

@@ -25,6 +25,7 @@
 #define BLOCKS_LATENCY 17u /* of 8 warps: a worker for each lane */
 #define BLOCKS_SHARED  2u
 #define STOP_MS        1000u
+#define LEFT_NS        UINT64_C(500000000) /* if nothing is said */
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 int plane_fault(struct plane *plane, int r, const char *text) {
@@ -144,6 +145,7 @@ static int hip_open(const struct plane_options *options, struct plane **ret_plan
                 return error_set(-ENOMEM, error, "out of memory");
         plane->device = options->device;
         plane->policy = options->policy;
+        plane->left_ns = options->left_ns ? options->left_ns : LEFT_NS;
         memory_init(&plane->memory, options->device);
         proxy_init(&plane->proxy);
         r = plane_make(plane, options, error);
@@ -238,9 +240,9 @@ static void hip_comm_thaw(struct plane *plane, uint64_t comm) {
                 comms_thaw(plane, comm);
 }
 
+/* After a fault, too: the caller is about to unmap what the proxy works on. */
 static void hip_comm_detach(struct plane *plane, uint64_t comm) {
-        if (!plane->fault)
-                comms_detach(plane, comm);
+        comms_detach(plane, comm);
 }
 
 static void hip_rank_leave(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last) {
@@ -279,17 +281,19 @@ static uint32_t hip_report(struct plane *plane, struct plane_rank_report *report
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 static int hip_tick(struct plane *plane, char *error) {
-        char text[PLANE_TEXT];
-        bool ended;
+        char text[PLANE_TEXT] = "telling kernels of a rank that has left";
+        bool ended, busy = false;
         int r;
 
         if (!plane->fault) {
                 r = park_ended(&plane->park, &ended, text);
                 if (!r)
+                        r = slabs_tick(plane, &busy, text);
+                if (!r && !busy)
                         r = comms_tick(plane);
-                if (!r && !plane->draining)
+                if (!r && !busy && !plane->draining)
                         r = hold_tick(plane, text);
-                if (!r && !plane->draining)
+                if (!r && !busy && !plane->draining)
                         r = adaptive_tick(plane, text);
                 plane_fault(plane, r, text);
         }
@@ -305,7 +309,7 @@ static bool hip_drain(struct plane *plane) {
 
         if (plane->fault)
                 return true;
-        if (!plane->draining && !plane->park.running) {
+        if (!plane->draining && !plane->park.running && !plane->slabs.n_wanted) {
                 plane->draining = true;
                 return true;
         }

@@ -7,7 +7,10 @@
  * it sleeps between looks: NAP_NS, and after IDLE_NS without anything DOZE_NS. So the first request after a silence
  * finds it late by that much at most, about as late as a parked kernel. (The fabric could wake it, by the area's
  * eventfd; but that is one for all executors of the node, and what a rank here pushes would still wait.) Without wires
- * the thread waits for the control thread.
+ * the thread waits for the control thread. The system is told that naps are meant as they are: by itself it adds up to
+ * 50 us to each, as much again as the nap.
+ *
+ * Each look begins with another communicator, so none is always the last.
  *
  * The lock is held for each look. So that a thread which always wants it does not always get it, the control thread
  * says beforehand that it comes.
@@ -19,6 +22,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "gpu/hip/error.h"
@@ -29,6 +33,7 @@
 #define IDLE_NS UINT64_C(100000000)
 #define NAP_NS  50000
 #define DOZE_NS 1000000
+#define LATE_NS 1000ul /* that a nap may be longer */
 
 void proxy_init(struct proxy *proxy) {
         memset(proxy, 0, sizeof(*proxy));
@@ -63,7 +68,8 @@ static bool proxy_look(struct proxy *proxy, bool *ret_moved) {
                 pthread_cond_wait(&proxy->some, &proxy->lock);
         stop = proxy->stop;
         for (uint32_t i = 0; !stop && i < proxy->n_wires; i++)
-                *ret_moved = wires_step(proxy->wires[i]) || *ret_moved;
+                *ret_moved = wires_step(proxy->wires[(proxy->turn + i) % proxy->n_wires]) || *ret_moved;
+        proxy->turn++;
         pthread_mutex_unlock(&proxy->lock);
         return !stop;
 }
@@ -73,6 +79,8 @@ static void *proxy_main(void *data) {
         uint64_t last_ns = clock_now_ns();
         bool moved;
 
+        (void)prctl(PR_SET_NAME, "rmx-proxy");
+        (void)prctl(PR_SET_TIMERSLACK, LATE_NS); /* else naps are longer, and all is right */
         while (proxy_look(proxy, &moved)) {
                 const uint64_t now_ns = clock_now_ns();
 
@@ -121,14 +129,17 @@ int proxy_add(struct proxy *proxy, struct wires *wires, char *error) {
         return 0;
 }
 
-void proxy_remove(struct proxy *proxy, const struct wires *wires) {
+bool proxy_remove(struct proxy *proxy, const struct wires *wires) {
+        bool found = false;
+
         proxy_lock(proxy);
-        for (uint32_t i = 0; i < proxy->n_wires; i++)
+        for (uint32_t i = 0; i < proxy->n_wires && !found; i++)
                 if (proxy->wires[i] == wires) {
                         proxy->wires[i] = proxy->wires[--proxy->n_wires];
-                        break;
+                        found = true;
                 }
         pthread_mutex_unlock(&proxy->lock);
+        return found;
 }
 
 void proxy_deinit(struct proxy *proxy) {

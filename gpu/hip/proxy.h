@@ -15,6 +15,7 @@ struct proxy {
         bool running;         /* the thread has been made; control thread's own */
         bool stop;
         _Atomic uint32_t waiting; /* the control thread wants the lock */
+        uint32_t turn;            /* the wires that the next look begins with */
         struct wires **wires;
         uint32_t n_wires, max_wires;
 };
@@ -24,5 +25,5 @@ void proxy_init(struct proxy *proxy);
 void proxy_deinit(struct proxy *proxy);
 /* From now on the thread works on them; it is made with the first. They stay the caller's. -errno, with a sentence. */
 int proxy_add(struct proxy *proxy, struct wires *wires, char *error);
-/* When it returns the thread touches them no more. Fine if they were not added. */
-void proxy_remove(struct proxy *proxy, const struct wires *wires);
+/* When it returns the thread touches them no more. False: they were not there. */
+bool proxy_remove(struct proxy *proxy, const struct wires *wires);

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * Pinned memory comes at the price of a moment without a kernel, which everybody on the GPU pays. So it is taken in
+ * large pieces, twice as much each time up to a bound, and used again. How much of it a tenant may cause is railmuxd's
+ * business (plane_wire_bytes); here is a limit for all of them together.
+ *
+ * A kernel that does not end in time is no reason to give up the GPU, with all that others do on it, for the sake of a
+ * new communicator: only that one is refused, for now. But those of its workers that have seen the word are gone, so
+ * there is no way back: the stop stands, and tick takes the memory when the kernel has ended, and launches the next
+ * one.
+ */
 #include "gpu/hip/slab.h"
 
 #include <errno.h>
@@ -10,8 +20,12 @@
 #include "gpu/device/wire.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
+#include "util/clock.h"
 
 #define STOP_MS 500u
+#define END_NS  UINT64_C(3000000000) /* then it is a fault */
+#define LEAST   16u                  /* wires that are taken at a time: 60 MiB */
+#define MOST    64u                  /* as long as nobody asks for more at once */
 
 struct slab {
         struct slab *prev, *next;
@@ -45,23 +59,66 @@ static int slab_make(struct plane *plane, uint32_t n, char *error) {
         slab->n = n;
         DL_APPEND(plane->slabs.slabs, slab);
         plane->slabs.n_free += n;
+        plane->slabs.n += n;
         return 0;
 }
 
+/* How many to take if `more` are missing; as many again as there are, within bounds. */
+static uint32_t slabs_step(const struct slabs *slabs, uint32_t more) {
+        uint32_t n = slabs->n < LEAST ? LEAST : slabs->n < MOST ? slabs->n : MOST;
+
+        if (n < more)
+                n = more;
+        return n < SLABS_WIRES_MAX - slabs->n ? n : SLABS_WIRES_MAX - slabs->n;
+}
+
 int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
-        const bool running = plane->park.running;
+        struct slabs *slabs = &plane->slabs;
+        const bool running = plane->park.running || slabs->n_wanted; /* or is to be, again */
         char text[PLANE_TEXT];
         int r, r2 = 0;
 
-        if (n <= plane->slabs.n_free)
+        if (n <= slabs->n_free)
                 return 0;
+        if (n - slabs->n_free > SLABS_WIRES_MAX - slabs->n)
+                return error_set(-ENOSPC, error,
+                                 "there is no room for %u wires to other nodes: of %u that a GPU may have, %u are free",
+                                 n, SLABS_WIRES_MAX, slabs->n_free + SLABS_WIRES_MAX - slabs->n);
+        n = slabs_step(slabs, n - slabs->n_free);
         r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, STOP_MS, text);
+        if (r == -ETIMEDOUT && plane->park.asked == PARK_AT_ONCE) {
+                if (!slabs->n_wanted)
+                        slabs->wanted_ns = clock_now_ns();
+                slabs->n_wanted = n;
+                return error_set(-EBUSY, error, "%s, for memory for other nodes; try again", text);
+        }
         if (r)
                 return error_set(plane_fault(plane, r, text), error, "%s", text);
-        r = slab_make(plane, n - plane->slabs.n_free, error);
+        slabs->n_wanted = 0;
+        r = slab_make(plane, n, error);
         if (running)
                 r2 = park_launch(&plane->park, &plane->tables, text);
         return r2 ? error_set(plane_fault(plane, r2, text), error, "%s", text) : r;
+}
+
+int slabs_tick(struct plane *plane, bool *ret_busy, char *error) {
+        struct slabs *slabs = &plane->slabs;
+        const uint32_t n = slabs->n_wanted;
+
+        *ret_busy = false;
+        if (!n)
+                return 0;
+        if (plane->park.running && plane->park.asked != PARK_RUN) { /* looked at just now */
+                *ret_busy = true;
+                return clock_now_ns() - slabs->wanted_ns < END_NS
+                               ? 0
+                               : error_set(-ETIMEDOUT, error, "the resident kernel did not end");
+        }
+        slabs->n_wanted = 0;
+        if (plane->park.running) /* somebody else has waited for the end, and has launched the next one */
+                return 0;
+        (void)slab_make(plane, n, NULL); /* who asks again hears why */
+        return plane->parked || plane->draining ? 0 : park_launch(&plane->park, &plane->tables, error);
 }
 
 struct wire *slabs_take(struct plane *plane, uint64_t *ret_device) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* Wires (gpu/device/wire.h): pinned host memory that is taken when it is first needed, and kept. Control thread only.
- */
+ * See slab.c. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -9,14 +9,21 @@ struct plane;
 struct slab;
 struct wire;
 
+#define SLABS_WIRES_MAX 512u /* of one executor: 1.9 GiB */
+
 struct slabs {
         struct slab *slabs; /* utlist */
-        uint32_t n_free;
+        uint32_t n, n_free; /* wires */
+        uint32_t n_wanted;  /* to be taken when the kernel has ended, which has been told to; 0: none */
+        uint64_t wanted_ns; /* when it was */
 };
 
 /* So many are free afterwards. The resident kernel is stopped for a moment if there are not: memory cannot be had while
- * it runs. */
+ * it runs. -ENOSPC: SLABS_WIRES_MAX. -EBUSY: the kernel has not ended yet; it goes on by itself, and another try finds
+ * the memory there. -ENOMEM. Everything else is a fault. */
 int slabs_reserve(struct plane *plane, uint32_t n, char *error);
+/* Of tick. *ret_busy: the kernel is still to end, and nobody should change that. A failure is a fault. */
+int slabs_tick(struct plane *plane, bool *ret_busy, char *error);
 /* A zeroed one, which there is, and where the kernel sees it. */
 struct wire *slabs_take(struct plane *plane, uint64_t *ret_device);
 /* Neither kernel nor proxy uses it any more. */

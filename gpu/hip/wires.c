@@ -28,21 +28,27 @@
  * Order, out: the kernel's counter is read with acquire, so the chunk is whole; copy into the batch; the descriptor's
  * number is stored with release (net_area_post). The batch's slot is free: its last batch has been taken by the other
  * side, hence carried. In: the line's number is read with acquire; copy into the wire; packets with their flags, 8
- * bytes at a time, as the kernel wants them; of bulk chunks the number after the data, with release. The wire's slot is
- * free: the kernel has given back its last chunk, or the other side's could not have pushed this one.
+ * bytes at a time, as the kernel wants them; the chunk's number after the data, with release. The wire's slot is free:
+ * the kernel has given back its last chunk, or the other side's could not have pushed this one.
  *
  * Batches may arrive out of order: only the next one is looked at, when the area's count of arrivals has changed.
  *
- * A kernel does not wait for a chunk of packets that it knows to be empty, and may give it back before it has come. The
- * other side does not hear of that before: it would use the slot again while the empty chunk is still on its way. So no
- * more is given back than has come.
+ * A look. Most words are what they were, so they are compared all at once, and where they differ by lines of sixteen.
+ * Ends have their turns batch by batch, and each look begins with another one. Within an end credits go first, which
+ * are small; chunks fill up the batch, and what had no room in it is what the next look begins with. So nobody waits
+ * for all that comes before him.
+ *
+ * No more is given back than has come, whatever the kernel's word says. (On one node kernels do not wait for chunks of
+ * packets that they know to be empty.) The other side would use the slot again while the chunk is still on its way.
  *
  * How many packets a chunk has nobody says: they are those at its beginning that carry its number, since all of them
  * were stored before the counter. (Those behind are of an earlier chunk. After 2^32 chunks one may be taken for one of
  * this chunk; it is carried and never read.)
  *
  * What comes from the net area was written by railmuxd, for another railmuxd that this one trusts. It is held to its
- * bounds all the same: what no proxy sends ends the wire, and the ranks wait until somebody ends the communicator.
+ * bounds all the same: each word is read once, and the copy is what counts (of the area's head nothing is used: its
+ * size follows from the number of ranks). What no proxy sends, or a kernel's count that no kernel comes to, breaks the
+ * wire: it carries nothing more, and the plane ends the communicator (comm_far.c).
  */
 #include "gpu/hip/wires.h"
 
@@ -55,8 +61,13 @@
 #include "ring/net.h"
 
 #define PACKETS (STAGING_PACKET_CHUNK / 8u)
+#define LINE    16u /* words that are compared at once */
+#define LINES   (WIRE_WORDS / LINE)
+
+enum carried { CARRIED_NOTHING, CARRIED_ALL, CARRIED_SOME /* there may be more */ };
 
 int wires_new(const struct plane_net *net, uint32_t n_ranks, uint32_t n_ends, struct wires **ret_wires, char *error) {
+        const struct net_area *area = net->area;
         uint64_t memory_bytes;
         uint32_t capacity;
         struct wires *wires;
@@ -64,14 +75,15 @@ int wires_new(const struct plane_net *net, uint32_t n_ranks, uint32_t n_ends, st
 
         if (r)
                 return error_set(r, error, "a communicator over nodes has 2 to %u ranks on GPUs", STAGING_RANKS_MAX);
-        if (!net_area_valid(net->area, UINT64_MAX) || net->area->capacity != capacity ||
-            net->area->memory_bytes != memory_bytes)
+        if (!net_area_valid(area, net->bytes) || net_area_bytes(capacity, memory_bytes) > net->bytes ||
+            area->capacity != capacity || area->memory_bytes != memory_bytes)
                 return error_set(-EINVAL, error, "the net area is not one for %u ranks on GPUs", n_ranks);
         wires = calloc(1, sizeof(*wires) + n_ends * sizeof(wires->end[0]));
         if (!wires)
                 return error_set(-ENOMEM, error, "out of memory");
         wires->area = net->area;
-        wires->mirror = (struct wire_mirror *)(void *)((unsigned char *)net->area + net->area->memory_offset);
+        wires->mirror = (struct wire_mirror *)(void *)((unsigned char *)net->area + NET_QUEUE +
+                                                       (size_t)capacity * sizeof(struct net_descriptor));
         wires->doorbell_fd = net->doorbell_fd;
         wires->n_ranks = n_ranks;
         wires->n_ends = n_ends;
@@ -89,6 +101,23 @@ struct wire_end *wires_end(struct wires *wires, uint32_t rank, uint32_t peer) {
                 if (wires->end[i].rank == rank && wires->end[i].peer == peer)
                         return &wires->end[i];
         return NULL;
+}
+
+const struct wire_end *wires_broken(const struct wires *wires) {
+        /* Acquire; partner: the release in end_break. */
+        const uint32_t n = atomic_load_explicit(&wires->n_broken, memory_order_acquire);
+
+        return n ? &wires->end[n - 1] : NULL;
+}
+
+static void end_break(struct wires *wires, struct wire_end *end, const char *why) {
+        if (end->broken)
+                return;
+        end->broken = why;
+        /* relaxed: nobody else writes it */
+        if (!atomic_load_explicit(&wires->n_broken, memory_order_relaxed))
+                /* Release; partner: the acquire in wires_broken, which then reads why. */
+                atomic_store_explicit(&wires->n_broken, (uint32_t)(end - wires->end) + 1, memory_order_release);
 }
 
 static struct wire_mirror *mirror_of(const struct wires *wires, uint32_t source, uint32_t destination) {
@@ -168,11 +197,22 @@ static void batch_chunk(struct batch *batch, const struct wire_end *end, uint32_
         batch_entry(batch, channel, bytes, number);
 }
 
-/* Is one of the words of channels 2i and 2i + 1 not what it was? Most never are. */
-static bool pair_moved(const uint32_t *words, const uint32_t *seen, uint32_t i) {
-        /* relaxed: who finds that looks again */
-        return __atomic_load_n((const uint64_t *)(const void *)words + i, __ATOMIC_RELAXED) !=
-               ((const uint64_t *)(const void *)seen)[i];
+typedef uint64_t words_vector __attribute__((vector_size(16), may_alias));
+
+/* Is one of n words not what it was? Most never are, and nothing that the proxy does is done as often as this. So they
+ * are read sixteen bytes at a time; what is found is read again, one word at a time, as it should be. */
+__attribute__((no_sanitize_thread)) static bool words_moved(const uint32_t *words, const uint32_t *seen, uint32_t n) {
+        const volatile words_vector *now = (const volatile words_vector *)(const void *)words;
+        const words_vector *then = (const words_vector *)(const void *)seen;
+        words_vector differ = {0};
+
+        for (uint32_t i = 0; i < n / 4; i++)
+                differ |= now[i] ^ then[i];
+        return (differ[0] | differ[1]) != 0;
+}
+
+static bool line_moved(const uint32_t *words, const uint32_t *seen, uint32_t line) {
+        return words_moved(words + (size_t)line * LINE, seen + (size_t)line * LINE, LINE);
 }
 
 static void channel_credit(struct batch *batch, struct wire_end *end, uint32_t channel) {
@@ -188,12 +228,50 @@ static void channel_credit(struct batch *batch, struct wire_end *end, uint32_t c
         batch_entry(batch, channel, WIRE_CREDIT, given);
 }
 
-static void channel_chunks(struct batch *batch, struct wire_end *end, uint32_t channel) {
+/* False: there was no room for all of them. */
+static bool channel_chunks(struct wires *wires, struct batch *batch, struct wire_end *end, uint32_t channel) {
         /* Acquire; partner: the kernel's store after its release (channel_push). */
         const uint32_t pushed = __atomic_load_n(&end->wire->pushed[channel], __ATOMIC_ACQUIRE);
 
-        while (end->pushed[channel] != pushed && batch_has_room(batch))
+        if (pushed - end->pushed[channel] > STAGING_SLOTS) {
+                end_break(wires, end, "the kernel's count of chunks to it has gone wrong");
+                return true;
+        }
+        while (end->pushed[channel] != pushed) {
+                if (!batch_has_room(batch))
+                        return false;
                 batch_chunk(batch, end, channel, ++end->pushed[channel]);
+        }
+        return true;
+}
+
+/* Chunks of all channels, from the end's first on and round to it. False: there was no room for all of them. */
+static bool batch_chunks(struct wires *wires, struct batch *batch, struct wire_end *end) {
+        const uint32_t first = end->first;
+
+        if (!words_moved(end->wire->pushed, end->pushed, WIRE_WORDS))
+                return true;
+        for (uint32_t i = 0; i <= LINES; i++) { /* the line that it begins in, at both ends */
+                const uint32_t line = (first / LINE + i) % LINES;
+
+                if (!line_moved(end->wire->pushed, end->pushed, line))
+                        continue;
+                for (uint32_t c = i ? 0 : first % LINE; c < (i == LINES ? first % LINE : LINE); c++)
+                        if (!channel_chunks(wires, batch, end, line * LINE + c)) {
+                                end->first = line * LINE + c;
+                                return false;
+                        }
+        }
+        return true;
+}
+
+static void batch_credits(struct batch *batch, struct wire_end *end) {
+        if (!words_moved(end->wire->given, end->given, WIRE_WORDS))
+                return;
+        for (uint32_t line = 0; line < LINES; line++)
+                if (line_moved(end->wire->given, end->given, line))
+                        for (uint32_t c = 0; c < LINE; c++)
+                                channel_credit(batch, end, line * LINE + c);
 }
 
 static void batch_post(const struct wires *wires, const struct wire_end *end, const struct batch *batch) {
@@ -215,29 +293,22 @@ static void batch_post(const struct wires *wires, const struct wire_end *end, co
         net_area_post(wires->area, &what);
 }
 
-/* One batch of what there is. False: nothing, or no room for it. */
-static bool end_out(const struct wires *wires, struct wire_end *end) {
+/* One batch of what there is. */
+static enum carried end_out(struct wires *wires, struct wire_end *end) {
         struct wire_mirror *mirror = mirror_of(wires, end->rank, end->peer);
         struct batch batch = {.data = mirror->data[end->sent % WIRE_BATCHES]};
+        bool all;
 
         /* Acquire; partner: the fabric's store in net_area_arrive. It has read what it carried. */
         if (end->sent - __atomic_load_n(&mirror->taken, __ATOMIC_ACQUIRE) >= WIRE_BATCHES)
-                return false;
-        for (uint32_t i = 0; i < WIRE_WORDS / 2; i++)
-                if (pair_moved(end->wire->given, end->given, i)) {
-                        channel_credit(&batch, end, 2 * i);
-                        channel_credit(&batch, end, 2 * i + 1);
-                }
-        for (uint32_t i = 0; i < WIRE_WORDS / 2; i++)
-                if (pair_moved(end->wire->pushed, end->pushed, i)) {
-                        channel_chunks(&batch, end, 2 * i);
-                        channel_chunks(&batch, end, 2 * i + 1);
-                }
-        if (!batch.bytes)
-                return false;
+                return CARRIED_NOTHING;
+        batch_credits(&batch, end);
+        all = batch_chunks(wires, &batch, end);
+        if (!batch.bytes || end->broken) /* before, or just now */
+                return CARRIED_NOTHING;
         end->sent++;
         batch_post(wires, end, &batch);
-        return true;
+        return all ? CARRIED_ALL : CARRIED_SOME;
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
@@ -252,15 +323,26 @@ static bool entry_in(struct wire_end *end, const struct wire_entry *entry, const
         }
         if (entry->number != end->come[c] + 1)
                 return false;
-        if (c < WIRE_PACKET_CHANNELS) {
+        if (c < WIRE_PACKET_CHANNELS)
                 packets_close(end->wire->in[c][slot], entry->number, from, entry->bytes);
-        } else {
+        else
                 memcpy(end->wire->in[c][slot], from, entry->bytes);
-                /* Release; partner: the kernel's acquire after it has seen the number (channel_come). */
-                __atomic_store_n(&end->wire->come[c][slot], entry->number, __ATOMIC_RELEASE);
-        }
+        /* Release; partner: the kernel's acquire after it has seen the number (channel_come). Of packets it only says
+         * that a look pays. */
+        __atomic_store_n(&end->wire->come[c][slot], entry->number, __ATOMIC_RELEASE);
         end->come[c] = entry->number;
         return true;
+}
+
+/* A copy; what lies there may change. */
+static struct wire_entry entry_read(const unsigned char *at) {
+        /* relaxed: it was there before the batch's number, which was acquired */
+        const uint64_t word = __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_RELAXED);
+        struct wire_entry entry;
+
+        _Static_assert(sizeof(entry) == sizeof(word), "an entry is read at once");
+        memcpy(&entry, &word, sizeof(entry));
+        return entry;
 }
 
 static bool batch_in(struct wire_end *end, const unsigned char *data, uint32_t bytes) {
@@ -270,7 +352,7 @@ static bool batch_in(struct wire_end *end, const unsigned char *data, uint32_t b
 
                 if (bytes - at < sizeof(entry))
                         return false;
-                memcpy(&entry, data + at, sizeof(entry));
+                entry = entry_read(data + at);
                 at += (uint32_t)sizeof(entry);
                 if (entry.channel >= WIRE_CHANNELS)
                         return false;
@@ -283,8 +365,8 @@ static bool batch_in(struct wire_end *end, const unsigned char *data, uint32_t b
         return true;
 }
 
-/* The next batch. False: it has not come. */
-static bool end_in(const struct wires *wires, struct wire_end *end) {
+/* The next batch. */
+static enum carried end_in(struct wires *wires, struct wire_end *end) {
         struct wire_mirror *mirror = mirror_of(wires, end->peer, end->rank);
         const struct wire_line *line = &mirror->line[end->taken % WIRE_BATCHES];
         const struct net_descriptor what = {.kind = NET_CREDIT,
@@ -296,17 +378,33 @@ static bool end_in(const struct wires *wires, struct wire_end *end) {
 
         /* Acquire; partner: the fabric's store in net_area_arrive. */
         if (end->broken || __atomic_load_n(&line->number, __ATOMIC_ACQUIRE) != end->taken + 1)
-                return false;
-        bytes = line->bytes;
-        end->broken =
-                bytes > WIRE_BATCH_BYTES ||
-                !batch_in(end, bytes <= WIRE_LINE_BYTES ? line->data : mirror->data[end->taken % WIRE_BATCHES], bytes);
+                return CARRIED_NOTHING;
+        bytes = __atomic_load_n(&line->bytes, __ATOMIC_RELAXED); /* once: it may change */
+        if (bytes > WIRE_BATCH_BYTES ||
+            !batch_in(end, bytes <= WIRE_LINE_BYTES ? line->data : mirror->data[end->taken % WIRE_BATCHES], bytes))
+                end_break(wires, end, "what came from it is nothing that an executor sends");
         end->taken++;
         if (end->taken - end->credited >= WIRE_BATCHES / 2) {
                 end->credited = end->taken;
                 net_area_post(wires->area, &what);
         }
-        return true;
+        return CARRIED_SOME;
+}
+
+/* Turn by turn, as long as one has more; not for ever. */
+static bool wires_turns(struct wires *wires, enum carried (*carry)(struct wires *wires, struct wire_end *end)) {
+        bool any = false, more = true;
+
+        for (uint32_t round = 0; more && round < 2 * WIRE_BATCHES; round++) {
+                more = false;
+                for (uint32_t i = 0; i < wires->n_ends; i++) {
+                        const enum carried carried = carry(wires, &wires->end[(wires->turn + i) % wires->n_ends]);
+
+                        any = any || carried != CARRIED_NOTHING;
+                        more = more || carried == CARRIED_SOME;
+                }
+        }
+        return any;
 }
 
 bool wires_step(struct wires *wires) {
@@ -314,16 +412,15 @@ bool wires_step(struct wires *wires) {
         bool moved = false;
         uint32_t arrivals;
 
+        wires->turn++;
         /* Acquire; partner: the release in net_area_arrive, after the word that arrived. */
         arrivals = atomic_load_explicit(&wires->area->arrivals, memory_order_acquire);
-        for (uint32_t i = 0; i < wires->n_ends && !(wires->looked && arrivals == wires->arrivals); i++)
-                while (end_in(wires, &wires->end[i]))
-                        moved = true;
-        wires->looked = true;
-        wires->arrivals = arrivals;
-        for (uint32_t i = 0; i < wires->n_ends; i++)
-                while (end_out(wires, &wires->end[i]))
-                        moved = true;
+        if (!wires->looked || arrivals != wires->arrivals) {
+                moved = wires_turns(wires, end_in);
+                wires->looked = !moved; /* or is there more? */
+                wires->arrivals = arrivals;
+        }
+        moved = wires_turns(wires, end_out) || moved;
         if (moved && net_area_wake_fabric(wires->area) && wires->doorbell_fd >= 0)
                 (void)!write(wires->doorbell_fd, &one, sizeof(one)); /* EAGAIN: it is being woken anyway */
         return moved;

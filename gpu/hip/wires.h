@@ -15,11 +15,12 @@ struct wire_end {
         struct wire *wire; /* not owned */
         uint64_t device;   /* the same for the kernel; not used here */
         uint32_t rank, peer;
-        bool broken;                    /* what came is nothing that a proxy sends: nothing more is taken */
+        const char *broken;             /* why nothing more is carried, a sentence; NULL: it is */
         uint32_t sent, taken, credited; /* batches handed to the fabric, taken from it, and credit given for these */
-        _Alignas(8) uint32_t pushed[WIRE_WORDS]; /* chunks handed to the fabric */
-        _Alignas(8) uint32_t given[WIRE_WORDS];  /* credit handed to the fabric */
-        uint32_t come[WIRE_WORDS];               /* chunks brought to the kernel */
+        uint32_t first;                 /* channel that the next look for chunks begins with */
+        _Alignas(16) uint32_t pushed[WIRE_WORDS]; /* chunks handed to the fabric */
+        _Alignas(16) uint32_t given[WIRE_WORDS];  /* credit handed to the fabric */
+        uint32_t come[WIRE_WORDS];                /* chunks brought to the kernel */
 };
 
 struct wires {
@@ -27,8 +28,10 @@ struct wires {
         struct wire_mirror *mirror;
         int doorbell_fd; /* not owned */
         uint32_t n_ranks;
-        uint32_t arrivals; /* the area's, when its mirrors were looked at */
-        bool looked;       /* they have been */
+        uint32_t arrivals;         /* the area's, when its mirrors were looked at */
+        bool looked;               /* they have been */
+        uint32_t turn;             /* the end that the next look begins with */
+        _Atomic uint32_t n_broken; /* the first broken end's number, from 1; 0: none is. Any thread may look. */
         uint32_t n_ends;
         struct wire_end end[]; /* rank, peer and wires are for the caller to fill in: zeroed memory */
 };
@@ -41,3 +44,5 @@ struct wires *wires_free(struct wires *wires);
 struct wire_end *wires_end(struct wires *wires, uint32_t rank, uint32_t peer);
 /* Carries what there is, both ways, and wakes the fabric if it sleeps. Bounded. False: nothing moved. */
 bool wires_step(struct wires *wires);
+/* Of any thread: a wire over which nothing is carried any more, and its `broken` says why; NULL: there is none. */
+const struct wire_end *wires_broken(const struct wires *wires);

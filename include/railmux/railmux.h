@@ -181,8 +181,9 @@ RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id
 /* An id that every rank of comm gets alike for the same number, without a word among them, also when the communicator
  * has failed and others are gone: the ones that are left may meet with it, and new ones to whom they hand it. Each
  * number is for one communicator. Over several nodes the id names one that has not been lost; when rmx_comm_create
- * returns RMX_E_PEER_LOST with it, that may have gone just then, and there is another id to ask for. RMX_E_LOST: the
- * communicator was lost with this node's daemon. */
+ * returns RMX_E_PEER_LOST with it, that may have gone just then, or its daemon was started anew, and there is another
+ * id to ask for. RMX_E_LOST: the communicator was lost with this node's daemon. RMX_E_LIMIT: too many ids were asked
+ * for in a short time. */
 RMX_API int rmx_comm_id(struct rmx_comm *comm, uint64_t number, struct rmx_id *ret_id);
 /* Ranks of equal colour form a new communicator, ordered by (key, rank). Collective. A negative colour takes part but
  * gets *ret_comm = NULL. */

@@ -7,12 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG                                                                                                         \
-        "peer:\n"                                                                                                      \
-        "  listen: '127.0.0.1:0'\n"                                                                                    \
-        "  cluster: test\n"                                                                                            \
-        "  heartbeat_ms: 1000\n"                                                                                       \
-        "  lost_ms: 30000\n"
+#define CONFIG BOTH_CONFIG
+
+uint32_t both_gpus;
+bool both_managed;
 
 /* ---- the neighbour ----------------------------------------------------------------------------------------------- */
 static void on_up(struct peer *peer, void *data) {
@@ -49,8 +47,12 @@ static void turn(struct both *b) {
         assert_true(event_base_loop(b->n.base, EVLOOP_NONBLOCK) >= 0);
 }
 
+void say_of(struct neighbour *n, Railmux__Peer__Message *message) {
+        assert_int_equal(peer_send(n->peer, message), 0);
+}
+
 void say(struct both *b, Railmux__Peer__Message *message) {
-        assert_int_equal(peer_send(b->n.peer, message), 0);
+        say_of(&b->n, message);
 }
 
 bool has_heard(const struct neighbour *n, unsigned int what) {
@@ -61,15 +63,19 @@ bool has_heard(const struct neighbour *n, unsigned int what) {
 }
 
 /* The next one of the kind; what came before it is passed over. */
+const Railmux__Peer__Message *take_of(struct both *b, struct neighbour *n, unsigned int what) {
+        both_wait(b, has_heard(n, what));
+        while (n->heard[n->n_taken]->body_case != what)
+                n->n_taken++;
+        return n->heard[n->n_taken++];
+}
+
 const Railmux__Peer__Message *take(struct both *b, unsigned int what) {
-        both_wait(b, has_heard(&b->n, what));
-        while (b->n.heard[b->n.n_taken]->body_case != what)
-                b->n.n_taken++;
-        return b->n.heard[b->n.n_taken++];
+        return take_of(b, &b->n, what);
 }
 
 /* All that was said before has been heard: answers come in order, and ids are told in any state. */
-void settle(struct both *b) {
+void settle_of(struct both *b, struct neighbour *n) {
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__IdAsk ask = RAILMUX__PEER__ID_ASK__INIT;
         static uint64_t number;
@@ -80,17 +86,21 @@ void settle(struct both *b) {
         ask.tenant = "nobody";
         message.body_case = SAYS(ID_ASK);
         message.id_ask = &ask;
-        say(b, &message);
+        say_of(n, &message);
         while (!told) {
-                both_wait(b, has_heard(&b->n, SAYS(ID_TOLD)));
-                for (unsigned int i = 0; i < b->n.n_heard; i++)
+                both_wait(b, has_heard(n, SAYS(ID_TOLD)));
+                for (unsigned int i = 0; i < n->n_heard; i++)
                         told = told ||
-                               (b->n.heard[i]->body_case == SAYS(ID_TOLD) && b->n.heard[i]->id_told->number == number);
+                               (n->heard[i]->body_case == SAYS(ID_TOLD) && n->heard[i]->id_told->number == number);
                 turn(b);
         }
 }
 
-static void say_rails(struct both *b) {
+void settle(struct both *b) {
+        settle_of(b, &b->n);
+}
+
+static void say_rails(struct neighbour *n) {
         Railmux__Peer__Rail rail = RAILMUX__PEER__RAIL__INIT, *rails[] = {&rail};
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__Rails body = RAILMUX__PEER__RAILS__INIT;
@@ -102,38 +112,56 @@ static void say_rails(struct both *b) {
         body.n_rails = 1;
         message.body_case = SAYS(RAILS);
         message.rails = &body;
-        say(b, &message);
+        say_of(n, &message);
 }
 
-void neighbour_start(struct both *b, uint8_t node, uint64_t boot) {
+static void neighbour_begin(struct both *b, struct neighbour *n, uint8_t node, uint64_t boot) {
         struct peers_options options = {.cluster = "test",
                                         .listen = "127.0.0.1:0",
                                         .boot = boot,
                                         .heartbeat_ms = 1000,
                                         .deadline_ms = 30000,
                                         .events = {.up = on_up, .message = on_message, .lost = on_lost},
-                                        .data = &b->n};
+                                        .data = n};
         char error[PEER_TEXT_MAX], address[COMM_ID_ADDRESS_BYTES];
         uint8_t id[COMM_ID_BYTES];
 
-        b->n = (struct neighbour){.base = event_base_new()};
-        assert_non_null(b->n.base);
-        options.base = b->n.base;
+        *n = (struct neighbour){.base = b->n.base};
+        options.base = n->base;
         memset(options.node, node, sizeof(options.node));
-        assert_int_equal(peers_new(&options, error, &b->n.peers), 0);
+        assert_int_equal(peers_new(&options, error, &n->peers), 0);
         call_id_create(b->clients[0], id);
         assert_int_equal(comm_id_address(id, address), 0);
-        assert_int_equal(peers_dial(b->n.peers, address, &b->n.peer), 0);
-        both_wait(b, b->n.up);
-        say_rails(b);
-        (void)take(b, SAYS(RAILS));
+        assert_int_equal(peers_dial(n->peers, address, &n->peer), 0);
+        both_wait(b, n->up);
+        say_rails(n);
+        (void)take_of(b, n, SAYS(RAILS));
+}
+
+void neighbour_start(struct both *b, uint8_t node, uint64_t boot) {
+        b->n.base = event_base_new();
+        assert_non_null(b->n.base);
+        neighbour_begin(b, &b->n, node, boot);
+}
+
+static void neighbour_end(struct neighbour *n) {
+        n->peers = peers_free(n->peers);
+        while (n->n_heard)
+                railmux__peer__message__free_unpacked(n->heard[--n->n_heard], NULL);
+        n->n_taken = 0;
+}
+
+void third_start(struct both *b, uint8_t node, uint64_t boot) {
+        neighbour_begin(b, &b->third, node, boot);
+}
+
+void third_stop(struct both *b) {
+        neighbour_end(&b->third);
 }
 
 void neighbour_stop(struct both *b) {
-        b->n.peers = peers_free(b->n.peers);
-        while (b->n.n_heard)
-                railmux__peer__message__free_unpacked(b->n.heard[--b->n.n_heard], NULL);
-        b->n.n_taken = 0;
+        neighbour_end(&b->third);
+        neighbour_end(&b->n);
         if (b->n.base)
                 event_base_free(b->n.base);
         b->n.base = NULL;
@@ -141,9 +169,14 @@ void neighbour_stop(struct both *b) {
 
 /* ---- a communicator over both ------------------------------------------------------------------------------------ */
 void begin(struct both *b, uint8_t node, uint64_t boot) {
-        fixture_setup(&b->f, CONFIG, false);
+        fixture_planes_config = CONFIG "gpu: {reach: 512K}\n";
+        if (both_gpus)
+                fixture_setup_planes(&b->f, both_gpus, both_managed);
+        else
+                fixture_setup(&b->f, CONFIG, both_managed);
         for (uint32_t i = 0; i < 2; i++)
                 b->clients[i] = client_open(&b->f);
+        b->third = (struct neighbour){0};
         call_id_create(b->clients[0], b->id);
         neighbour_start(b, node, boot);
 }
@@ -160,7 +193,7 @@ static void take_handles(struct both *b, const uint64_t calls[2]) {
         }
 }
 
-static void say_ready(struct both *b, uint64_t key) {
+void say_ready(struct both *b, uint64_t key) {
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__Ready body = RAILMUX__PEER__READY__INIT;
 
@@ -168,6 +201,11 @@ static void say_ready(struct both *b, uint64_t key) {
         message.body_case = SAYS(READY);
         message.ready = &body;
         say(b, &message);
+}
+
+/* Of its own: one of a number that there is here as well, or is not. */
+static uint32_t neighbour_gpu(uint32_t rank) {
+        return both_gpus > 0 && rank % 2 == 0 ? 5 : 0;
 }
 
 void say_join(struct both *b, uint32_t rank, uint64_t attempt) {
@@ -180,6 +218,8 @@ void say_join(struct both *b, uint32_t rank, uint64_t attempt) {
         join.rank = rank;
         join.n_ranks = RANKS;
         join.attempt = attempt;
+        join.device = both_gpus > 0;
+        join.gpu = neighbour_gpu(rank);
         message.body_case = SAYS(JOIN);
         message.join = &join;
         say(b, &message);
@@ -202,11 +242,13 @@ void setup_first(struct both *b) {
         take_handles(b, calls);
 }
 
+/* Of the neighbour's ranks the second one is the third node's, if there is one, and railmuxd is the last node. */
 static void say_assign(struct both *b, uint64_t attempt) {
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__Assign body = RAILMUX__PEER__ASSIGN__INIT;
         Railmux__Peer__Member members[RANKS], *member_list[RANKS];
-        Railmux__Peer__Node nodes[2], *node_list[2] = {&nodes[0], &nodes[1]};
+        Railmux__Peer__Node nodes[3], *node_list[3] = {&nodes[0], &nodes[1], &nodes[2]};
+        uint32_t last = b->third.up ? 2 : 1;
         Railmux__Peer__Choice choice = RAILMUX__PEER__CHOICE__INIT, *choices[] = {&choice};
         struct plan_geometry geometry;
 
@@ -214,14 +256,17 @@ static void say_assign(struct both *b, uint64_t attempt) {
         for (uint32_t r = 0; r < RANKS; r++) {
                 railmux__peer__member__init(&members[r]);
                 members[r].rank = r;
-                members[r].node = r / 2;
+                members[r].node = r < b->first ? r * (last - 1) : last;
+                members[r].gpu = neighbour_gpu(r);
                 member_list[r] = &members[r];
         }
-        for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t i = 0; i <= last; i++) {
+                const struct neighbour *n = i ? &b->third : &b->n;
+
                 railmux__peer__node__init(&nodes[i]);
                 nodes[i].node.len = PEER_NODE_BYTES;
-                nodes[i].node.data = (uint8_t *)(i ? peer_node_id(b->n.peer) : peers_node(b->n.peers));
-                nodes[i].address = (char *)(i ? peer_address(b->n.peer) : peers_address(b->n.peers));
+                nodes[i].node.data = (uint8_t *)(i == last ? peer_node_id(b->n.peer) : peers_node(n->peers));
+                nodes[i].address = (char *)(i == last ? peer_address(b->n.peer) : peers_address(n->peers));
         }
         choice.operation = 1;
         choice.max_bytes = UINT64_MAX;
@@ -233,7 +278,7 @@ static void say_assign(struct both *b, uint64_t attempt) {
         body.n_ranks = RANKS;
         body.n_members = RANKS;
         body.members = member_list;
-        body.n_nodes = 2;
+        body.n_nodes = last + 1;
         body.nodes = node_list;
         body.n_choices = 1;
         body.choices = choices;
@@ -245,13 +290,11 @@ static void say_assign(struct both *b, uint64_t attempt) {
         say(b, &message);
 }
 
-/* railmuxd has the ranks 2 and 3, and the neighbour made the id, and is the first node. */
-void setup_follower(struct both *b) {
+static void follow(struct both *b) {
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__Go go = RAILMUX__PEER__GO__INIT;
         uint64_t calls[2], attempt;
 
-        begin(b, 0x11, 1);
         b->first = 2;
         memset(b->id, 0, sizeof(b->id));
         b->id[0] = COMM_ID_VERSION;
@@ -268,6 +311,19 @@ void setup_follower(struct both *b) {
         message.go = &go;
         say(b, &message);
         take_handles(b, calls);
+}
+
+/* railmuxd has the ranks 2 and 3, and the neighbour made the id, and is the first node. */
+void setup_follower(struct both *b) {
+        begin(b, 0x11, 1);
+        follow(b);
+}
+
+/* The same, and rank 1 is on a third node. */
+void setup_three(struct both *b) {
+        begin(b, 0x11, 1);
+        third_start(b, 0x22, 1);
+        follow(b);
 }
 
 void finish(struct both *b) {
@@ -362,4 +418,42 @@ void assert_split_fails(struct both *b, const uint64_t calls[2], uint32_t code, 
                 assert_int_equal(answer.code, code);
                 assert_non_null(strstr(answer.text, word));
         }
+}
+
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
+uint64_t send_id_create(struct client *client, uint32_t handle, uint64_t number) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__IdCreate body = RAILMUX__SESSION__ID_CREATE__INIT;
+
+        body.comm = handle;
+        body.number = number;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_ID_CREATE;
+        message.id_create = &body;
+        return client_send(client, &message);
+}
+
+void take_id(struct both *b, uint32_t client, uint64_t call, uint8_t ret_id[COMM_ID_BYTES]) {
+        struct inbox_message *entry;
+
+        both_wait(b, client_find(b->clients[client], call));
+        entry = client_answer(b->clients[client], call);
+        assert_int_equal(entry->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY);
+        memcpy(ret_id, entry->message->id_reply->id.data, COMM_ID_BYTES);
+        client_drop(b->clients[client], entry);
+}
+
+void say_id(struct both *b, uint64_t key, uint64_t number, uint8_t fill, size_t size) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__IdTold body = RAILMUX__PEER__ID_TOLD__INIT;
+        uint8_t bytes[2 * COMM_ID_BYTES];
+
+        memset(bytes, fill, sizeof(bytes));
+        body.key = key;
+        body.number = number;
+        body.comm_id.data = bytes;
+        body.comm_id.len = size;
+        body.code = size ? 0 : fill;
+        message.body_case = SAYS(ID_TOLD);
+        message.id_told = &body;
+        say(b, &message);
 }

@@ -98,6 +98,7 @@ struct fixture {
         pid_t daemon;
         unsigned int idle_fds; /* of the daemon, when it was ready and alone */
         uint32_t gpus;         /* that clients are told of */
+        const char *tenant;    /* the same; NULL: the default one */
         const char *gpu_option;
         pid_t planes[FIXTURE_PLANES]; /* executors of GPUs, by number (fixture_plane.c); 0: does not run */
         struct fake_executor executor;
@@ -111,9 +112,10 @@ struct fixture {
         unsigned int n_store;
 };
 
-extern unsigned int fixture_max_fds; /* > 0: of daemons started from now on */
-extern const char *fixture_preload;  /* a library for daemons started from now on (preload.c); it looks at 0.die */
-extern uint64_t fixture_reaches;     /* executors of these GPUs, started from now on, map buffers of others */
+extern unsigned int fixture_max_fds;      /* > 0: of daemons started from now on */
+extern const char *fixture_preload;       /* a library for daemons started from now on (preload.c); it looks at 0.die */
+extern uint64_t fixture_reaches;          /* executors of these GPUs, started from now on, map buffers of others */
+extern const char *fixture_planes_config; /* of daemons with real executors, started from now on; NULL: none */
 /* config: text of a configuration file or NULL. managed: play the service manager. */
 void fixture_setup(struct fixture *fixture, const char *config, bool managed);
 /* Real executors, one per GPU, with the plug-in of tests/executor/fake_plane.c, in place of the played one. They are
@@ -125,6 +127,10 @@ int plane_stop(struct fixture *fixture, uint32_t gpu);  /* SIGTERM; its exit sta
 int plane_end(struct fixture *fixture, uint32_t gpu);   /* it ends by itself; its exit status */
 /* Does railmuxctl, with up to two words, print the text? */
 bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text);
+/* The value that it shows of a metric, whose name with all labels this is. */
+double fixture_metric(struct fixture *fixture, const char *name);
+/* Another text for the configuration file, which is read again if `reload`. */
+void fixture_configure(struct fixture *fixture, const char *config, bool reload);
 /* Starts `railmuxctl drain NAME`; the test's loop turns until it ends. Its exit status, and what it prints on both. */
 pid_t ctl_drain_start(struct fixture *fixture, const char *name);
 int ctl_drain_end(struct fixture *fixture, pid_t pid, char *ret_text, size_t size);

@@ -52,7 +52,8 @@ static void client_hello(struct client *client) {
         assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_HELLO_REPLY);
         assert_int_equal(answer->message->hello_reply->version, SESSION_PROTOCOL_MAX);
         assert_int_equal(answer->message->hello_reply->gpus, client->fixture->gpus);
-        assert_string_equal(answer->message->hello_reply->tenant, "default");
+        assert_string_equal(answer->message->hello_reply->tenant,
+                            client->fixture->tenant ? client->fixture->tenant : "default");
         client->session = answer->message->hello_reply->session;
         client->gpus = answer->message->hello_reply->gpus;
         assert_true(client->session > 0);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 uint64_t fixture_reaches;
+const char *fixture_planes_config;
 
 void plane_start(struct fixture *fixture, uint32_t gpu) {
         char number[16];
@@ -58,7 +59,7 @@ int plane_end(struct fixture *fixture, uint32_t gpu) {
         return WEXITSTATUS(status);
 }
 
-/* What railmuxctl prints; the test's loop need not turn meanwhile. */
+/* What railmuxctl prints. The loop turns meanwhile: railmuxd may wait for the service manager. */
 static void ctl_read(struct fixture *fixture, const char *word, const char *second, char *text, size_t size) {
         size_t length = 0;
         ssize_t n;
@@ -74,8 +75,15 @@ static void ctl_read(struct fixture *fixture, const char *word, const char *seco
                 _exit(127);
         }
         close(fds[1]);
-        while ((n = read(fds[0], text + length, size - 1 - length)) > 0)
-                length += (size_t)n;
+        assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
+        while ((n = read(fds[0], text + length, size - 1 - length)) != 0) {
+                if (n > 0)
+                        length += (size_t)n;
+                else if (errno == EAGAIN)
+                        fixture_turn(fixture);
+                else
+                        break;
+        }
         text[length] = '\0';
         close(fds[0]);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -86,6 +94,29 @@ bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *sec
 
         ctl_read(fixture, word, second, printed, sizeof(printed));
         return strstr(printed, text) != NULL;
+}
+
+double fixture_metric(struct fixture *fixture, const char *name) {
+        static char printed[65536];
+        char *line, *rest = printed;
+        size_t n = strlen(name);
+
+        ctl_read(fixture, "metrics", NULL, printed, sizeof(printed));
+        while ((line = strsep(&rest, "\n")))
+                if (strncmp(line, name, n) == 0 && line[n] == ' ')
+                        return strtod(line + n, NULL);
+        fail_msg("there is no metric %s", name);
+        return 0;
+}
+
+void fixture_configure(struct fixture *fixture, const char *config, bool reload) {
+        FILE *file = fopen(fixture->config, "w");
+
+        assert_non_null(file);
+        assert_true(fputs(config, file) >= 0);
+        assert_int_equal(fclose(file), 0);
+        if (reload)
+                assert_true(fixture_ctl_says(fixture, "reload", NULL, ""));
 }
 
 static void ctl_drain_path(const struct fixture *fixture, char path[128]) {
@@ -165,7 +196,9 @@ void fixture_setup_planes(struct fixture *fixture, uint32_t n, bool managed) {
         FILE *file;
         char path[128];
 
-        fixture_prepare(fixture, fixture_reaches ? "gpu: {reach: 512K}\n" : NULL, managed);
+        fixture_prepare(fixture,
+                        fixture_reaches && !fixture_planes_config ? "gpu: {reach: 512K}\n" : fixture_planes_config,
+                        managed);
         fixture->gpu_option = "hip";
         fixture->gpus = n;
         snprintf(path, sizeof(path), "%s/gpus", fixture->directory);

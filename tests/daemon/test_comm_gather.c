@@ -3,6 +3,7 @@
  * started anew. */
 #include "tests/daemon/comm_nodes_fixture.h"
 
+#include "plan/cost.h"
 #include "railmux/railmux.h"
 #include <string.h>
 
@@ -82,11 +83,32 @@ static void test_late_misfit(void **unused) {
         finish(&b);
 }
 
+/* Whoever puts the parts together decides on staging for long ways. */
+static void test_staging(void **unused) {
+        const Railmux__Peer__Assign *assign;
+        struct plan_geometry geometry;
+        struct both b;
+
+        (void)unused;
+        begin(&b, 0xee, 1);
+        for (uint32_t i = 0; i < 2; i++)
+                (void)send_comm_create(b.clients[i], b.id, RANKS, i);
+        settle(&b);
+        say_join(&b, 2, 7);
+        say_join(&b, 3, 7);
+        plan_geometry_choose_nodes(RANKS, &geometry);
+        assign = take(&b, SAYS(ASSIGN))->assign;
+        assert_int_equal(assign->slots, geometry.slots);
+        assert_int_equal(assign->part_bytes, geometry.part_bytes);
+        finish(&b);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_ghost),
                 cmocka_unit_test(test_restarted),
                 cmocka_unit_test(test_late_misfit),
+                cmocka_unit_test(test_staging),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

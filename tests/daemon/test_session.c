@@ -292,14 +292,6 @@ static void test_limits(void **unused) {
         fixture_teardown(&f);
 }
 
-static void write_config(struct fixture *f, const char *config) {
-        FILE *file = fopen(f->config, "w");
-
-        assert_non_null(file);
-        fputs(config, file);
-        fclose(file);
-}
-
 static void test_reload(void **unused) {
         struct fixture f;
         struct client *a, *b;
@@ -311,13 +303,13 @@ static void test_reload(void **unused) {
         b = client_connect(&f);
         assert_int_equal(hello_code(b, 1, 1, text, sizeof(text)), RMX_E_LIMIT);
         client_close(b);
-        write_config(&f, "limits: {sessions: many}\n"); /* wrong: the old one stays */
+        fixture_configure(&f, "limits: {sessions: many}\n", false); /* wrong: the old one stays */
         fixture_signal(&f, SIGHUP);
         fixture_wait(&f, f.n_reloading == 1 && f.n_ready == 2);
         b = client_connect(&f);
         assert_int_equal(hello_code(b, 1, 1, text, sizeof(text)), RMX_E_LIMIT);
         client_close(b);
-        write_config(&f, "limits: {sessions: 2}\n");
+        fixture_configure(&f, "limits: {sessions: 2}\n", false);
         fixture_signal(&f, SIGHUP);
         fixture_wait(&f, f.n_reloading == 2 && f.n_ready == 3);
         b = client_open(&f);

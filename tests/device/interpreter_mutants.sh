@@ -10,7 +10,7 @@ shift 2
 libraries=$*
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -DTASK_MAX=64u -DTASK_VECTORS=8u -ffp-contract=off -fno-strict-aliasing -w"
+flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -DTASK_MAX=64u -DTASK_VECTORS=8u -DTASK_PARTS_FAR=32u -ffp-contract=off -fno-strict-aliasing -w"
 here=$top/tests/device
 n=0
 
@@ -237,15 +237,20 @@ mutant "far: no length" channel.h test_nodes "/channel_size/,/^}/ s/^( *)bytes\)
 mutant "far: length of the chunk before" part.h test_nodes "s/r->counter->pushed\[region\]\[p\] \+ 1,/r->counter->pushed[region][p],/"
 mutant "far: each piece as long as the first" part.h test_nodes "s/all \? bytes : r->s->view.bytes\[p\]/all ? bytes : r->s->view.bytes[0]/"
 mutant "far: sends without a length" p2p.h test_nodes "s/p2p_pushed\(r, transport, STAGING_REGION_P2P, bytes\);/p2p_pushed(r, transport, STAGING_REGION_P2P, 8);/"
+mutant "far: packets looked at before they are told of" part.h test_nodes "$arrived s/: channel_far\(s\);/: 0;/"
+mutant "far: a phase stays while it goes on" task_run.h test_nodes "s/if \(run_looks_up\(.*/if (0)/"
+mutant "far: a task stays while it goes on" task_run.h test_nodes "s/if \(!moved \|\| channel_far\(s\)\)/if (!moved)/"
+mutant "far: a send stays while it goes on" p2p.h test_nodes "s/if \(run_looks_up\(/if (0 \&\& (/"
 mutant "far: channels share a number" wire.h test_nodes "s/region \* STAGING_LANES \+ lane : WIRE/lane : WIRE/"
+mutant "proxy: nobody is told of packets" wires.c test_nodes "s/^( *)(__atomic_store_n\(\&end->wire->come)/\1if (c >= WIRE_PACKET_CHANNELS) \2/"
 mutant "proxy: chunks carried again" wires.c test_nodes "s/\+\+end->pushed\[channel\]\)/end->pushed[channel] + 1)/"
-mutant "proxy: looks for arrivals once" wires.c test_nodes "s/wires->looked \&\& arrivals == wires->arrivals/wires->looked/"
+mutant "proxy: looks for arrivals once" wires.c test_nodes "s/ \|\| arrivals != wires->arrivals//"
 mutant "proxy: only one slot" wires.c test_nodes "s/slot = \(entry->number - 1\) % STAGING_SLOTS/slot = 0/"
 mutant "proxy: packets with the number before" wires.c test_nodes "s/\[slot\], entry->number, from/[slot], entry->number - 1, from/"
 mutant "proxy: no credit" wires.c test_nodes "s/room\[c\], entry->number,/room[c], 0,/"
 mutant "proxy: what fits the line looked for elsewhere" wires.c test_nodes "s/bytes <= WIRE_LINE_BYTES \? line->data :/0 ? line->data :/"
 mutant "proxy: no credit for batches" wires.c test_nodes "s/>= WIRE_BATCHES \/ 2/>= 1u << 30/"
-mutant "proxy: one batch at a look, and the rest forgotten" wires.c test_nodes "s/while \(end->pushed\[channel\] != pushed \&\& batch/for (; end->pushed[channel] != pushed; end->pushed[channel] = pushed) if (batch/"
+mutant "proxy: one chunk at a look, and the rest forgotten" wires.c test_nodes "s/\+\+end->pushed\[channel\]\);/end->pushed[channel] = pushed);/"
 
 # ---- kernels that end
 mutant "counters not written back" worker.h test_order "$save s/counter_flush_all\(w\);//"

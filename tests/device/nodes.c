@@ -214,7 +214,10 @@ bool nodes_proxy(struct nodes *n, uint32_t rank) {
 
 static void rank_init(struct nodes *n, uint32_t rank, uint32_t chunks, void *(*memory)(void *, uint64_t),
                       void *context) {
-        const struct plane_net net = {n->area[n->node[rank]], -1};
+        const struct net_area *area = n->area[n->node[rank]];
+        const struct plane_net net = {.area = n->area[n->node[rank]],
+                                      .bytes = net_area_bytes(area->capacity, area->memory_bytes),
+                                      .doorbell_fd = -1};
         char error[PLANE_TEXT] = "";
         uint32_t n_far = 0, i = 0;
 

@@ -6,6 +6,7 @@
  * way, sends and receives, calls that differ, and what a fabric may get wrong, which must be noticed: by wrong data, or
  * by nothing going on any more.
  */
+#include "gpu/device/wire.h"
 #include "tests/device/nodes.h"
 #include "tests/device/traffic.h"
 
@@ -261,6 +262,90 @@ static void mismatch(void) {
         world_deinit(&w);
 }
 
+/* ---- looking -------------------------------------------------------------------------------------------------------
+ */
+/* What a rank asks for alone: a broadcast from rank 0, or a send to the other rank. */
+static void ring_alone(struct world *w, uint32_t rank, uint32_t operation, uint64_t bytes, unsigned char **ret_out) {
+        struct emulator_request q = {};
+        unsigned char *memory[2];
+
+        for (uint32_t k = 0; k < 2; k++)
+                memory[k] = (unsigned char *)emulator_memory(w->e, bytes);
+        memset(memory[1], 0xa5, bytes);
+        q.operation = operation;
+        q.root = operation == RING_OP_SEND ? 1 - rank : 0;
+        q.count = bytes;
+        q.type = RMX_UINT8;
+        q.in_bytes = rank ? 0 : bytes;
+        q.out_bytes = operation == RING_OP_SEND ? 0 : bytes;
+        q.in_buffer = emulator_buffer(w->e, w->session[rank], memory[0], bytes);
+        q.out_buffer = emulator_buffer(w->e, w->session[rank], memory[1], bytes);
+        CHECK(emulator_ring(w->e, w->comm, rank, &q), "a slot is not free");
+        *ret_out = memory[1];
+}
+
+static struct wire *wire_of(const struct world *w, uint32_t rank) {
+        void *wire[NODES_RANKS_MAX];
+
+        nodes_wires(w->nodes, rank, wire);
+        return (struct wire *)wire[1 - rank];
+}
+
+/* Packets in a wire are not looked at before the word says that they have come: a look at them is a look over the bus.
+ */
+static void nothing_before_it_is_told(void) {
+        static const struct placement two = {2, {0, 1}};
+        const uint32_t channel = wire_channel(STAGING_PACKET, 0, 1);
+        unsigned char *out;
+        struct wire *wire;
+        struct world w;
+
+        world_init(&w, &two, 1, STAGING_PACKET, 0, 0, seed);
+        wire = wire_of(&w, 1);
+        ring_alone(&w, 1, RING_OP_BROADCAST, 8, &out);
+        ((uint64_t *)(void *)wire->in[channel][0])[0] = UINT64_C(1) << 32 | 0x55667788; /* a packet of chunk 1 */
+        ((uint64_t *)(void *)wire->in[channel][0])[1] = UINT64_C(1) << 32 | 0x11223344;
+        for (uint32_t i = 0; i < 100; i++)
+                emulator_turn(w.e, "a turn");
+        CHECK(out[0] == 0xa5, "a chunk was taken that nobody had told of");
+        __atomic_store_n(&wire->come[channel][0], 1, __ATOMIC_RELEASE);
+        for (uint32_t i = 0; i < 100 && out[0] == 0xa5; i++)
+                emulator_turn(w.e, "a turn");
+        CHECK(out[0] == 0x88 && out[7] == 0x11, "a chunk that was told of was not taken");
+        world_deinit(&w);
+}
+
+/* However long there is something to do: a worker looks up now and then, for who wants to stop it. */
+static void never_for_long(uint32_t operation, uint32_t channel) {
+        static const struct placement two = {2, {0, 1}};
+        const uint32_t parts = 20, most = TASK_PARTS_FAR / STAGING_DATA_LANES + 1;
+        uint32_t pushed = 0, turns = 0;
+        unsigned char *out;
+        struct wire *wire;
+        struct world w;
+
+        world_init(&w, &two, 1, STAGING_BULK, 0, 0, seed);
+        wire = wire_of(&w, 0);
+        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) /* there is always room, as if all had been taken at once */
+                wire->room[c] = 0x40000000;
+        ring_alone(&w, 0, operation, UINT64_C(2048) * 15 * parts, &out);
+        while (pushed < parts) {
+                const uint32_t before = pushed;
+
+                emulator_turn(w.e, "nothing is pushed though there is room");
+                pushed = __atomic_load_n(&wire->pushed[channel], __ATOMIC_RELAXED);
+                CHECK(pushed - before <= most, "a task went on for %u parts", pushed - before);
+                turns += pushed != before;
+                if (turns == 2 && pushed != before) { /* what it keeps when it is stopped goes on */
+                        emulator_restart(w.e, 0);
+                        pushed = __atomic_load_n(&wire->pushed[channel], __ATOMIC_RELAXED);
+                        CHECK(pushed < parts, "a kernel was stopped only when there was nothing left to do");
+                }
+        }
+        CHECK(turns >= parts / most, "%u turns", turns);
+        world_deinit(&w);
+}
+
 /* In a process of its own: does it end well? */
 static bool survives(enum nodes_fault fault, uint64_t fault_at) {
         static const struct placement four = {4, {0, 0, 1, 1}};
@@ -312,6 +397,9 @@ int main(void) {
         vectors(&placements[4], STAGING_PACKET);
         vectors(&placements[3], STAGING_BULK);
         mismatch();
+        nothing_before_it_is_told();
+        never_for_long(RING_OP_BROADCAST, wire_channel(STAGING_BULK, 0, 1));
+        never_for_long(RING_OP_SEND, wire_channel(STAGING_BULK, STAGING_REGION_P2P, 1));
         faults();
         printf("%llu requests compared, %llu chunks between nodes\n", (unsigned long long)n_compared,
                (unsigned long long)n_carried);

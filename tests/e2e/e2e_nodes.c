@@ -431,18 +431,12 @@ static void leaving(void **state) {
 /* ------------------------------------------------------------------------------------------------------------------ */
 static int setup(void **state, uint32_t n_nodes) {
         struct fixture *f = calloc(1, sizeof(*f));
-        char name[32];
 
         assert_non_null(f);
         *state = f;
         f->random = proc_seed();
         f->n_nodes = n_nodes;
-        for (uint32_t i = 0; i < n_nodes; i++) {
-                f->node[i].gpus = 4;
-                f->node[i].listens = true;
-                snprintf(name, sizeof(name), "nodes-%c", (int)('a' + i));
-                node_start(&f->node[i], name, false);
-        }
+        nodes_start(f->node, n_nodes, "nodes", 0);
         return 0;
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -21,6 +22,7 @@
 
 #define NODES 2u
 #define COUNT 1000u
+#define BIG   (1u << 18) /* elements: 1 MiB */
 
 struct fixture {
         struct node node[NODES];
@@ -96,6 +98,21 @@ static void call_after_all(struct team_rank *rank) {
         team_must(rank, rmx_comm_destroy(comm), "rmx_comm_destroy");
 }
 
+/* Ends with its last call, as programs do that trust in the system to clean up. */
+static void exit_at_once(struct team_rank *rank) {
+        struct rmx_comm *comm = team_join(rank, 0);
+        int32_t *memory = team_memory(rank, BIG * sizeof(*memory));
+        uint32_t root = rank->shared->subject;
+
+        for (uint32_t i = 0; i < BIG; i++)
+                memory[i] = rank->rank == root ? (int32_t)(i + root) : -1;
+        team_must(rank, rmx_broadcast(comm, memory, memory, BIG, RMX_INT32, root, NULL), "rmx_broadcast");
+        for (uint32_t i = 0; rank->rank != root && i < BIG; i++)
+                if (memory[i] != (int32_t)(i + root))
+                        team_wrong(rank, "a wrong element");
+        _exit(0);
+}
+
 static void get_id(struct team_rank *rank) {
         (void)rank; /* team_start has made them */
 }
@@ -147,6 +164,19 @@ static void the_only_rank_killed(void **state) {
                                  f->team.shared->notes[!subject].text);
                 assert_nothing_left(f, "the only rank killed");
         }
+}
+
+/* Everybody ends without a word when its last call has returned: that one succeeds for all. */
+static void exits(void **state) {
+        struct fixture *f = *state;
+
+        team_init(&f->team, f->node, NODES, 4);
+        for (uint32_t i = 0; i < 20; i++) {
+                f->team.shared->subject = i % 4;
+                team_start(&f->team, exit_at_once);
+                team_end(&f->team, "exits");
+        }
+        assert_nothing_left(f, "exits");
 }
 
 /* The rank of one node has left; then the other one's dies, or leaves too. */
@@ -248,16 +278,10 @@ static void both_replaced(void **state) {
 
 static int setup_with(void **state, bool keep) {
         struct fixture *f = calloc(1, sizeof(*f));
-        char name[32];
 
         assert_non_null(f);
         *state = f;
-        for (uint32_t i = 0; i < NODES; i++) {
-                f->node[i].gpus = 4;
-                f->node[i].listens = true;
-                snprintf(name, sizeof(name), "nodes-ends-%c", (int)('a' + i));
-                node_start(&f->node[i], name, keep && i == 1);
-        }
+        nodes_start(f->node, NODES, "nodes-ends", keep ? 1u << 1 : 0);
         return 0;
 }
 
@@ -282,6 +306,7 @@ static int teardown(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(the_only_rank_killed, setup, teardown),
+                cmocka_unit_test_setup_teardown(exits, setup, teardown),
                 cmocka_unit_test_setup_teardown(left_then_killed, setup, teardown),
                 cmocka_unit_test_setup_teardown(elsewhere, setup, teardown),
                 cmocka_unit_test_setup_teardown(nothing_exchanged, setup, teardown),

@@ -22,7 +22,6 @@
 
 #define NODES 3u
 #define RANKS 8u /* 3, 3 and 2 on the nodes */
-#define COUNT 1000u
 
 struct fixture {
         struct node node[NODES];
@@ -30,25 +29,6 @@ struct fixture {
 };
 
 /* ---- scripts ----------------------------------------------------------------------------------------------------- */
-/* The sum shows how many they are, the order who is who. */
-static void use(struct team_rank *rank, struct rmx_comm *comm, uint32_t salt) {
-        uint32_t n = rmx_comm_size(comm), me = rmx_comm_rank(comm);
-        uint32_t *memory = team_memory(rank, (COUNT + (size_t)RANKS * 2) * sizeof(*memory)), *all = memory + COUNT;
-
-        for (uint32_t i = 0; i < COUNT; i++)
-                memory[i] = (me + 1) * (i + salt);
-        team_must(rank, rmx_all_reduce(comm, memory, memory, COUNT, RMX_UINT32, RMX_SUM, NULL), "rmx_all_reduce");
-        for (uint32_t i = 0; i < COUNT; i++)
-                if (memory[i] != n * (n + 1) / 2 * (i + salt))
-                        team_wrong(rank, "a wrong sum");
-        memory[0] = me * 100 + salt;
-        team_must(rank, rmx_all_gather(comm, memory, all, 1, RMX_UINT32, NULL), "rmx_all_gather");
-        for (uint32_t r = 0; r < n; r++)
-                if (all[r] != r * 100 + salt)
-                        team_wrong(rank, "a wrong element was gathered");
-        team_must(rank, rmx_mem_free(rank->session, memory), "rmx_mem_free");
-}
-
 static void make_ids(struct team_rank *rank) {
         struct rmx_comm *parent = team_join(rank, 0), *again;
         static struct rmx_id ids[RANKS];
@@ -71,7 +51,7 @@ static void make_ids(struct team_rank *rank) {
                 ids[0] = id;
                 team_must(rank, rmx_comm_create(rank->session, &id, rank->n_ranks, rank->rank, NULL, &again),
                           "rmx_comm_create");
-                use(rank, again, (uint32_t)number);
+                team_use(rank, again, (uint32_t)number);
                 team_must(rank, rmx_comm_destroy(again), "rmx_comm_destroy");
         }
         team_must(rank, rmx_comm_destroy(parent), "rmx_comm_destroy");
@@ -93,7 +73,7 @@ static void meet_again(struct team_rank *rank, struct rmx_comm *parent) {
                         team_must(rank, rmx_comm_id(parent, 5, &id), "rmx_comm_id, again");
         } while (code == RMX_E_PEER_LOST && memcmp(&id, &used, sizeof(id)) != 0);
         team_must(rank, code, "the ranks that are left");
-        use(rank, rest, 4);
+        team_use(rank, rest, 4);
         team_must(rank, rmx_comm_destroy(rest), "rmx_comm_destroy");
 }
 
@@ -117,29 +97,13 @@ static void lose_and_meet(struct team_rank *rank) {
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
-static void snapshots(const struct fixture *f, struct node_snapshot before[NODES]) {
-        for (uint32_t i = 0; i < NODES; i++)
-                before[i] = node_snapshot(&f->node[i]);
-}
-
-static void assert_as_before(const struct fixture *f, const struct node_snapshot before[NODES]) {
-        for (uint32_t i = 0; i < NODES; i++)
-                node_assert_as_before(&f->node[i], &before[i]);
-}
-
-static void run(struct fixture *f, team_script *script, uint32_t kind, const char *what) {
-        f->team.shared->kind = kind;
-        team_start(&f->team, script);
-        team_end(&f->team, what);
-}
-
 static void ids(void **state) {
         struct node_snapshot before[NODES];
         struct fixture *f = *state;
 
-        run(f, make_ids, 0, "ids");
-        snapshots(f, before);
-        run(f, make_ids, 0, "ids");
+        team_run(&f->team, make_ids, 0, "ids");
+        nodes_snapshot(f->node, NODES, before);
+        team_run(&f->team, make_ids, 0, "ids");
         for (uint32_t victim = 0; victim < RANKS; victim++) {
                 f->team.shared->subject = victim;
                 f->team.shared->other = UINT32_C(1) << victim;
@@ -148,7 +112,7 @@ static void ids(void **state) {
                 team_kill(&f->team, victim);
                 team_end(&f->team, "a rank has gone");
         }
-        assert_as_before(f, before);
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, NODES);
 }
 
@@ -175,16 +139,10 @@ static void ids_without_a_node(void **state) {
 /* ------------------------------------------------------------------------------------------------------------------ */
 static int setup(void **state) {
         struct fixture *f = calloc(1, sizeof(*f));
-        char name[32];
 
         assert_non_null(f);
         *state = f;
-        for (uint32_t i = 0; i < NODES; i++) {
-                f->node[i].gpus = 4;
-                f->node[i].listens = true;
-                snprintf(name, sizeof(name), "nodes-ids-%c", (int)('a' + i));
-                node_start(&f->node[i], name, false);
-        }
+        nodes_start(f->node, NODES, "nodes-ids", 0);
         team_init(&f->team, f->node, NODES, RANKS);
         return 0;
 }

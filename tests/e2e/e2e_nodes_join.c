@@ -133,16 +133,6 @@ static void make_ids(struct team_rank *rank) {
 }
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
-static void snapshots(const struct fixture *f, struct node_snapshot before[NODES]) {
-        for (uint32_t i = 0; i < NODES; i++)
-                before[i] = node_snapshot(&f->node[i]);
-}
-
-static void assert_as_before(const struct fixture *f, const struct node_snapshot before[NODES]) {
-        for (uint32_t i = 0; i < NODES; i++)
-                node_assert_as_before(&f->node[i], &before[i]);
-}
-
 static void assert_serves(const struct fixture *f) {
         char sockets[256];
         const char *argv[] = {node_program("railmux-perf"),
@@ -207,7 +197,7 @@ static void misfits(void **state) {
         static const uint32_t pairs[][2] = {{3, 0}, {0, 3}, {5, 2}, {1, 5}};
 
         assert_serves(f);
-        snapshots(f, before);
+        nodes_snapshot(f->node, NODES, before);
         for (uint32_t i = 0; i < (proc_full() ? 100 : 10); i++) { /* who comes first differs */
                 run_in_vain(f, MORE_RANKS, NO_RANK, NO_RANK, "n_ranks");
                 check(f, "n_ranks", TEAM_ALL, RMX_E_INVALID, "n_ranks is ");
@@ -215,7 +205,7 @@ static void misfits(void **state) {
                 check(f, "the same rank", TEAM_ALL, RMX_E_INVALID, "rank ");
         }
         assert_serves(f);
-        assert_as_before(f, before);
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, COUNT_OF(f->node));
 }
 
@@ -235,7 +225,7 @@ static void forged_ids(void **state) {
         struct fixture *f = *state;
 
         assert_serves(f);
-        snapshots(f, before);
+        nodes_snapshot(f->node, NODES, before);
         for (uint32_t i = 0; i < COUNT_OF(bytes); i++) {
                 take_id(f, i % NODES);
                 f->team.shared->given.bytes[bytes[i]] ^= 1;
@@ -253,7 +243,7 @@ static void forged_ids(void **state) {
                 }
         }
         assert_serves(f);
-        assert_as_before(f, before);
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, COUNT_OF(f->node));
 }
 
@@ -310,7 +300,7 @@ static void out_of_time(void **state) {
         struct node_snapshot before[NODES];
 
         assert_serves(f);
-        snapshots(f, before);
+        nodes_snapshot(f->node, NODES, before);
         for (uint32_t i = 0; i < (proc_full() ? 20 : 1) * COUNT_OF(roles); i++) {
                 const struct role *role = &roles[i % COUNT_OF(roles)];
 
@@ -318,7 +308,7 @@ static void out_of_time(void **state) {
                 check(f, "out of time", UINT32_C(1) << role->subject, RMX_E_TIMEOUT, "not all ranks have joined");
                 check(f, "out of time", ~(UINT32_C(1) << role->subject), RMX_E_ABORTED, "gave up");
         }
-        assert_as_before(f, before);
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, COUNT_OF(f->node));
 }
 
@@ -327,7 +317,7 @@ static void cancelled(void **state) {
         struct node_snapshot before[NODES];
 
         assert_serves(f);
-        snapshots(f, before);
+        nodes_snapshot(f->node, NODES, before);
         for (uint32_t i = 0; i < (proc_full() ? 20 : 1) * COUNT_OF(roles); i++) {
                 const struct role *role = &roles[i % COUNT_OF(roles)];
 
@@ -335,7 +325,7 @@ static void cancelled(void **state) {
                 check(f, "cancelled", UINT32_C(1) << role->subject, RMX_E_ABORTED, "rmx_cancel_set");
                 check(f, "cancelled", ~(UINT32_C(1) << role->subject), RMX_E_ABORTED, "gave up");
         }
-        assert_as_before(f, before);
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, COUNT_OF(f->node));
 }
 
@@ -344,7 +334,7 @@ static void killed(void **state) {
         struct node_snapshot before[NODES];
 
         assert_serves(f);
-        snapshots(f, before);
+        nodes_snapshot(f->node, NODES, before);
         for (uint32_t i = 0; i < (proc_full() ? 20 : 1) * COUNT_OF(roles); i++) {
                 const struct role *role = &roles[i % COUNT_OF(roles)];
                 char word[32];
@@ -354,7 +344,7 @@ static void killed(void **state) {
                 check(f, "killed while joining", ~(UINT32_C(1) << role->subject), RMX_E_PEER_LOST, word);
         }
         assert_serves(f);
-        assert_as_before(f, before);
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, COUNT_OF(f->node));
 }
 

@@ -229,8 +229,7 @@ static void rank_killed(void **state) {
         double longest = 0;
 
         kill_one(f, BIG_ONES, RANKS - 1);
-        for (uint32_t i = 0; i < NODES; i++)
-                before[i] = node_snapshot(&f->node[i]);
+        nodes_snapshot(f->node, NODES, before);
         for (uint32_t i = 0; i < rounds * KINDS * NODES; i++) {
                 double ms = kill_one(f, i / NODES % KINDS, rank_of(f, i % NODES));
 
@@ -238,8 +237,7 @@ static void rank_killed(void **state) {
         }
         check_time("a rank killed", longest);
         assert_serves(f);
-        for (uint32_t i = 0; i < NODES; i++)
-                node_assert_as_before(&f->node[i], &before[i]);
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, NODES);
 }
 
@@ -440,17 +438,11 @@ static void mismatched(void **state) {
 /* ------------------------------------------------------------------------------------------------------------------ */
 static int setup_with(void **state, bool keep) {
         struct fixture *f = calloc(1, sizeof(*f));
-        char name[32];
 
         assert_non_null(f);
         *state = f;
         f->random = proc_seed();
-        for (uint32_t i = 0; i < NODES; i++) {
-                f->node[i].gpus = 4;
-                f->node[i].listens = true;
-                snprintf(name, sizeof(name), "nodes-loss-%c", (int)('a' + i));
-                node_start(&f->node[i], name, keep && i > 0);
-        }
+        nodes_start(f->node, NODES, "nodes-loss", keep ? ~1u : 0);
         team_init(&f->team, f->node, NODES, RANKS);
         return 0;
 }

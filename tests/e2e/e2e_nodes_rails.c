@@ -154,7 +154,7 @@ static void expected_init(struct expected *e, const struct team *team, uint32_t 
         for (uint32_t r = 0; r < team->n_ranks; r++)
                 node[r] = (uint8_t)team_node(team, r);
         assert_int_equal(plan_nodes_init(&e->nodes, e->n_ranks, node), PLAN_OK);
-        plan_geometry_choose(e->n_ranks, &e->geometry);
+        plan_geometry_choose_nodes(e->n_ranks, &e->geometry);
         plan_constants_host(&constants, workers());
         plan_net_host(&net);
         over.constants = &constants;

@@ -24,7 +24,6 @@
 
 #define NODES 3u
 #define RANKS 8u /* 3, 3 and 2 on the nodes */
-#define COUNT 1000u
 /* A second is what is promised; a machine that does other things as well may take longer. The figure is printed. */
 #define BOUND_MS 3000.0
 #define NOTED    (UINT32_C(1) << 24) /* a step: the script has noted what it got */
@@ -68,25 +67,6 @@ static uint32_t wished_rank(const struct wish *w, uint32_t rank, uint32_t *ret_s
         return before;
 }
 
-/* Each rank has its number in the parent in the first place; so the sum and the order show who is in it. */
-static void use(struct team_rank *rank, struct rmx_comm *comm, uint32_t salt) {
-        uint32_t n = rmx_comm_size(comm), me = rmx_comm_rank(comm);
-        uint32_t *memory = team_memory(rank, (COUNT + (size_t)RANKS * 2) * sizeof(*memory)), *all = memory + COUNT;
-
-        for (uint32_t i = 0; i < COUNT; i++)
-                memory[i] = (me + 1) * (i + salt);
-        team_must(rank, rmx_all_reduce(comm, memory, memory, COUNT, RMX_UINT32, RMX_SUM, NULL), "rmx_all_reduce");
-        for (uint32_t i = 0; i < COUNT; i++)
-                if (memory[i] != n * (n + 1) / 2 * (i + salt))
-                        team_wrong(rank, "a wrong sum");
-        memory[0] = me * 100 + salt;
-        team_must(rank, rmx_all_gather(comm, memory, all, 1, RMX_UINT32, NULL), "rmx_all_gather");
-        for (uint32_t r = 0; r < n; r++)
-                if (all[r] != r * 100 + salt)
-                        team_wrong(rank, "a wrong element was gathered");
-        team_must(rank, rmx_mem_free(rank->session, memory), "rmx_mem_free");
-}
-
 static struct rmx_comm *split(struct team_rank *rank, struct rmx_comm *parent, const struct wish *w) {
         struct rmx_comm *child = (void *)rank;
         uint32_t size, as = wished_rank(w, rmx_comm_rank(parent), &size);
@@ -111,12 +91,12 @@ static void split_in_all_ways(struct team_rank *rank) {
                 for (uint32_t i = 0; i < COUNT_OF(wishes); i++) {
                         children[i] = split(rank, parent, &wishes[i]);
                         if (children[i])
-                                use(rank, children[i], i);
+                                team_use(rank, children[i], i);
                 }
-                use(rank, parent, 77);
+                team_use(rank, parent, 77);
                 for (uint32_t i = 0; i < COUNT_OF(wishes); i++) /* again, while all of them are there */
                         if (children[i])
-                                use(rank, children[i], i + 50);
+                                team_use(rank, children[i], i + 50);
                 for (uint32_t i = 0; i < COUNT_OF(wishes); i++)
                         team_must(rank, rmx_comm_destroy(children[i]), "rmx_comm_destroy");
         }
@@ -130,7 +110,7 @@ static void split_a_child(struct team_rank *rank) {
         grandchild = split(rank, child, &wishes[4]);
         team_must(rank, rmx_comm_destroy(parent), "rmx_comm_destroy");
         team_must(rank, rmx_comm_destroy(child), "rmx_comm_destroy");
-        use(rank, grandchild, 3);
+        team_use(rank, grandchild, 3);
         team_must(rank, rmx_comm_destroy(grandchild), "rmx_comm_destroy");
 }
 
@@ -138,7 +118,7 @@ static void split_a_child(struct team_rank *rank) {
 static void split_and_wait(struct team_rank *rank) {
         struct rmx_comm *parent = team_join(rank, 0), *child = split(rank, parent, &wishes[3]);
 
-        use(rank, child, 1);
+        team_use(rank, child, 1);
         team_step(rank);
         team_await_go(rank, 1);
         team_must(rank, rmx_comm_destroy(child), "rmx_comm_destroy");
@@ -187,7 +167,7 @@ static void suffer(struct team_rank *rank) {
         if (shared->kind == OUT_OF_TIME) {           /* the parent is as it was, and so is the count of its splits */
                 pthread_barrier_wait(&rank->shared->barrier);
                 child = split(rank, parent, &wishes[4]);
-                use(rank, child, 2);
+                team_use(rank, child, 2);
                 team_must(rank, rmx_comm_destroy(child), "rmx_comm_destroy");
         }
         if (!(subject && shared->kind == LEAVES))
@@ -217,22 +197,6 @@ static void split_on(struct team_rank *rank) {
 }
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
-static void snapshots(const struct fixture *f, struct node_snapshot before[NODES]) {
-        for (uint32_t i = 0; i < NODES; i++)
-                before[i] = node_snapshot(&f->node[i]);
-}
-
-static void assert_as_before(const struct fixture *f, const struct node_snapshot before[NODES]) {
-        for (uint32_t i = 0; i < NODES; i++)
-                node_assert_as_before(&f->node[i], &before[i]);
-}
-
-static void run(struct fixture *f, team_script *script, uint32_t kind, const char *what) {
-        f->team.shared->kind = kind;
-        team_start(&f->team, script);
-        team_end(&f->team, what);
-}
-
 static json_int_t number_of(const json_t *row, const char *key) {
         return json_integer_value(json_object_get(row, key));
 }
@@ -242,11 +206,11 @@ static void all_ways(void **state) {
         struct node_snapshot before[NODES];
         struct fixture *f = *state;
 
-        run(f, split_in_all_ways, 1, "splits");
-        snapshots(f, before);
-        run(f, split_in_all_ways, proc_full() ? 100 : 3, "splits");
-        run(f, split_a_child, 0, "a child of a child");
-        assert_as_before(f, before);
+        team_run(&f->team, split_in_all_ways, 1, "splits");
+        nodes_snapshot(f->node, NODES, before);
+        team_run(&f->team, split_in_all_ways, proc_full() ? 100 : 3, "splits");
+        team_run(&f->team, split_a_child, 0, "a child of a child");
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, NODES);
 }
 
@@ -318,8 +282,8 @@ static void fates(void **state) {
         struct node_snapshot before[NODES];
         struct fixture *f = *state;
 
-        run(f, split_in_all_ways, 1, "splits");
-        snapshots(f, before);
+        team_run(&f->team, split_in_all_ways, 1, "splits");
+        nodes_snapshot(f->node, NODES, before);
         for (uint32_t i = 0; i < (proc_full() ? 10 : 1) * FATES * COUNT_OF(subjects); i++) {
                 enum fate fate = i / COUNT_OF(subjects) % FATES;
                 uint64_t begin_ns;
@@ -340,7 +304,7 @@ static void fates(void **state) {
                 team_end(&f->team, fate_names[fate]);
                 check_fate(f, fate, begin_ns);
         }
-        assert_as_before(f, before);
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, NODES);
 }
 
@@ -375,8 +339,8 @@ static void storm_of_ranks(void **state) {
         struct fixture *f = *state;
         double longest = 0, ms;
 
-        run(f, split_in_all_ways, 1, "splits");
-        snapshots(f, before);
+        team_run(&f->team, split_in_all_ways, 1, "splits");
+        nodes_snapshot(f->node, NODES, before);
         for (uint32_t i = 0; i < (proc_full() ? 300 : 12); i++) {
                 uint32_t victim = (uint32_t)(proc_random(&f->random) % RANKS);
                 uint64_t begin_ns;
@@ -391,8 +355,8 @@ static void storm_of_ranks(void **state) {
                 longest = ms > longest ? ms : longest;
         }
         print_message("a rank dies while all split: %.1f ms at most\n", longest);
-        run(f, split_in_all_ways, 1, "splits after that");
-        assert_as_before(f, before);
+        team_run(&f->team, split_in_all_ways, 1, "splits after that");
+        nodes_assert_as_before(f->node, NODES, before);
         nodes_stop(f->node, NODES);
 }
 
@@ -416,7 +380,7 @@ static void storm_of_nodes(void **state) {
                               check_storm(f, left, begin_ns, "a daemon dies"));
                 node_await_end(&f->node[victim], pids.executor);
                 node_start(&f->node[victim], "", false);
-                run(f, split_in_all_ways, 1, "splits after that");
+                team_run(&f->team, split_in_all_ways, 1, "splits after that");
         }
         nodes_stop(f->node, NODES);
 }
@@ -444,7 +408,7 @@ static void silent_nodes(void **state) {
                         if (f->team.shared->notes[r].code != RMX_E_PEER_LOST)
                                 fail_msg("rank %u got %s (%s)", r, rmx_error_name(f->team.shared->notes[r].code),
                                          f->team.shared->notes[r].text);
-                run(f, split_in_all_ways, 1, "splits after that");
+                team_run(&f->team, split_in_all_ways, 1, "splits after that");
         }
         nodes_stop(f->node, NODES);
 }
@@ -452,17 +416,11 @@ static void silent_nodes(void **state) {
 /* ------------------------------------------------------------------------------------------------------------------ */
 static int setup(void **state) {
         struct fixture *f = calloc(1, sizeof(*f));
-        char name[32];
 
         assert_non_null(f);
         *state = f;
         f->random = proc_seed();
-        for (uint32_t i = 0; i < NODES; i++) {
-                f->node[i].gpus = 4;
-                f->node[i].listens = true;
-                snprintf(name, sizeof(name), "nodes-split-%c", (int)('a' + i));
-                node_start(&f->node[i], name, false);
-        }
+        nodes_start(f->node, NODES, "nodes-split", 0);
         team_init(&f->team, f->node, NODES, RANKS);
         return 0;
 }

@@ -118,6 +118,17 @@ static void end_well(struct node *node) {
         }
 }
 
+void nodes_start(struct node *nodes, uint32_t n, const char *test, uint32_t keep) {
+        char name[64];
+
+        for (uint32_t i = 0; i < n; i++) {
+                nodes[i].gpus = 4;
+                nodes[i].listens = true;
+                snprintf(name, sizeof(name), "%s-%c", test, (int)('a' + i));
+                node_start(&nodes[i], name, keep >> i & 1);
+        }
+}
+
 void nodes_stop(struct node *nodes, uint32_t n) {
         char left[512];
 
@@ -385,4 +396,14 @@ void node_assert_as_before(const struct node *node, const struct node_snapshot *
                 fail_msg("the node does not look as before (%u sessions, %u communicators)", w.pids.sessions,
                          w.pids.comms);
         }
+}
+
+void nodes_snapshot(const struct node *nodes, uint32_t n, struct node_snapshot *before) {
+        for (uint32_t i = 0; i < n; i++)
+                before[i] = node_snapshot(&nodes[i]);
+}
+
+void nodes_assert_as_before(const struct node *nodes, uint32_t n, const struct node_snapshot *before) {
+        for (uint32_t i = 0; i < n; i++)
+                node_assert_as_before(&nodes[i], &before[i]);
 }

@@ -38,7 +38,10 @@ const char *node_program(const char *name);
 void node_start(struct node *node, const char *test, bool keep);
 /* SIGTERM; everything must end with status 0 and leave no process behind. */
 void node_stop(struct node *node);
-/* The same for nodes that run beside each other; those that do not run (pid 0) are passed over. */
+/* Several beside each other, with 4 GPUs each, that listen for each other. keep: of which of them (a bit for each) the
+ * first process is a keeper. Their logs are named by letters. */
+void nodes_start(struct node *nodes, uint32_t n, const char *test, uint32_t keep);
+/* node_stop for these; those that do not run (pid 0) are passed over. */
 void nodes_stop(struct node *nodes, uint32_t n);
 /* What was started has ended otherwise, by a signal of ours say: takes its status, and waits for its executor's end. */
 void node_await_end(struct node *node, pid_t executor);
@@ -55,3 +58,6 @@ struct node_pids node_await_ready(const struct node *node, pid_t not_daemon, pid
 struct node_snapshot node_snapshot(const struct node *node);
 /* Waits until the node looks as it did; fails with the difference if it does not. */
 void node_assert_as_before(const struct node *node, const struct node_snapshot *before);
+/* The same for several. */
+void nodes_snapshot(const struct node *nodes, uint32_t n, struct node_snapshot *before);
+void nodes_assert_as_before(const struct node *nodes, uint32_t n, const struct node_snapshot *before);

@@ -21,6 +21,7 @@
 
 #define TEAM_END_MS 20000u
 #define TEAM_GO_MS  20000u
+#define USE_COUNT   1000u
 
 /* ---- the scripts ---- */
 void team_must(struct team_rank *rank, int code, const char *what) {
@@ -208,6 +209,12 @@ void team_end(struct team *team, const char *what) {
         }
 }
 
+void team_run(struct team *team, team_script *script, uint32_t kind, const char *what) {
+        team->shared->kind = kind;
+        team_start(team, script);
+        team_end(team, what);
+}
+
 void team_cleanup(struct team *team) {
         for (uint32_t r = 0; r < team->n_ranks; r++)
                 if (team->pid[r] > 0)
@@ -215,4 +222,23 @@ void team_cleanup(struct team *team) {
         if (team->shared)
                 munmap(team->shared, sizeof(*team->shared));
         *team = (struct team){0};
+}
+
+void team_use(struct team_rank *rank, struct rmx_comm *comm, uint32_t salt) {
+        uint32_t n = rmx_comm_size(comm), me = rmx_comm_rank(comm);
+        uint32_t *memory = team_memory(rank, (USE_COUNT + (size_t)TEAM_RANKS_MAX * 2) * sizeof(*memory)),
+                 *all = memory + USE_COUNT;
+
+        for (uint32_t i = 0; i < USE_COUNT; i++)
+                memory[i] = (me + 1) * (i + salt);
+        team_must(rank, rmx_all_reduce(comm, memory, memory, USE_COUNT, RMX_UINT32, RMX_SUM, NULL), "rmx_all_reduce");
+        for (uint32_t i = 0; i < USE_COUNT; i++)
+                if (memory[i] != n * (n + 1) / 2 * (i + salt))
+                        team_wrong(rank, "a wrong sum");
+        memory[0] = me * 100 + salt;
+        team_must(rank, rmx_all_gather(comm, memory, all, 1, RMX_UINT32, NULL), "rmx_all_gather");
+        for (uint32_t r = 0; r < n; r++)
+                if (all[r] != r * 100 + salt)
+                        team_wrong(rank, "a wrong element was gathered");
+        team_must(rank, rmx_mem_free(rank->session, memory), "rmx_mem_free");
 }

@@ -75,6 +75,8 @@ uint32_t team_ranks_of(const struct team *team, uint32_t node);
 void team_kill(struct team *team, uint32_t rank);
 /* Waits for all ranks; each must have followed its script to the end. what: the trial, for messages. */
 void team_end(struct team *team, const char *what);
+/* Both, for a script that goes to its end by itself; kind is for it. */
+void team_run(struct team *team, team_script *script, uint32_t kind, const char *what);
 /* Frees, after killing what a failed test has left. */
 void team_cleanup(struct team *team);
 
@@ -87,6 +89,8 @@ void team_wrong(struct team_rank *rank, const char *what) __attribute__((noretur
 void *team_memory(struct team_rank *rank, size_t bytes);
 /* All ranks, with the id of that number. */
 struct rmx_comm *team_join(struct team_rank *rank, uint32_t id);
+/* Some calls of all ranks of a comm, with results that show how many they are and who is who. */
+void team_use(struct team_rank *rank, struct rmx_comm *comm, uint32_t salt);
 void team_step(struct team_rank *rank);
 /* Notes the code, rmx_last_error, and of a comm (not NULL) what it says of itself; the time is now. */
 void team_note(struct team_rank *rank, int code, struct rmx_comm *comm);

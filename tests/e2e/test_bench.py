@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 BENCH, TREE, SCRATCH = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
-SCRIPTS = ("peers.py", "layer.py", "interference.py", "comms.py", "soak.py", "churn.py", "bell.py", "kills.py", "dist.py")
+SCRIPTS = ("nodes.py", "peers.py", "layer.py", "interference.py", "comms.py", "soak.py", "churn.py", "bell.py", "kills.py", "dist.py")
 NEED_GPUS = ("peers", "torch", "layer", "interference")
 failures = 0
 
@@ -109,6 +109,31 @@ def faults() -> None:
     check("with all that it started", not steps["smoke"].get("left_over"), steps["smoke"].get("left_over"))
 
 
+def virtual_nodes() -> None:
+    script = [sys.executable, str(BENCH / "nodes.py"), "--host", "--quick", "--binaries"]
+    for wrong in (["--layouts", "1x4"], ["--layouts", "2x"], ["--only", "nothing"], ["--delays", "long"]):
+        done = run([*script, str(TREE), "--out", str(SCRATCH / "none"), *wrong])
+        check(f"nodes.py refuses {' '.join(wrong)}", done.returncode == 2 and "error:" in done.stderr, done.stderr)
+    out = SCRATCH / "nodes"
+    done = run([*script, str(TREE), "--out", str(out), "--layouts", "2x2,3x1", "--only", "correctness,latency,nccl", "--time", "55"])
+    check("virtual nodes", done.returncode == 0, done.stdout + done.stderr)
+    found = json.loads((out / "nodes.json").read_text())["layouts"] if (out / "nodes.json").exists() else {}
+    for name, daemons in (("2x2", 2), ("3x1", 3)):
+        steps = found.get(name, {})
+        carried = steps.get("correctness", {}).get("carried_bytes", [])
+        check(f"{name}: all daemons' rails have carried something", len(carried) == daemons and min(carried) > 0, carried)
+        check(f"{name}: times", len(steps.get("latency", {}).get("us", {})) == 3, steps)
+        check(f"{name}: without NCCL", steps.get("nccl", {}).get("left out") == "there are no GPUs", steps)
+    done = run([*script, str(spoilt("nodes-fails", "echo planted; exit 3")), "--out", str(out), "--layouts", "2x1", "--only", "latency"])
+    text = (out / "nodes.json").read_text()
+    hangs = str(spoilt("nodes-hang", "sleep 1000 & wait"))
+    hang = run([*script, hangs, "--out", str(SCRATCH / "nodes-h"), "--layouts", "2x1", "--only", "correctness,delay", "--time", "12"])
+    found = json.loads((SCRATCH / "nodes-h" / "nodes.json").read_text())["layouts"]["2x1"]
+    check("what hangs is ended once", hang.returncode == 1 and len(found["correctness"]["commands"]) == 1, hang.stdout + hang.stderr)
+    check("and the tables are written", (SCRATCH / "nodes-h" / "nodes.md").exists() and "left out" in found["delay"], found)
+    check("a failure between nodes is told", done.returncode == 1 and "planted" in text and "railmuxd" in text, text[-2000:])
+
+
 def main() -> int:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     (SCRATCH / "no-torch").mkdir(parents=True)
@@ -116,6 +141,7 @@ def main() -> int:
     command_lines()
     everything()
     faults()
+    virtual_nodes()
     return 1 if failures else 0
 
 

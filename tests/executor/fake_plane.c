@@ -2,6 +2,8 @@
 #include "tests/executor/fake_plane.h"
 
 #include "gpu/plane.h"
+#include "ring/net.h"
+#include "tests/executor/fake_net.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -34,7 +36,8 @@ struct plane {
                 uint64_t here;  /* mask of ranks */
                 bool held, has_upto;
                 uint32_t upto;
-        } comm[FAKE_THINGS]; /* by place in comms */
+                struct fake_net *net; /* it has ranks elsewhere */
+        } comm[FAKE_THINGS];          /* by place in comms */
         bool drained;
 };
 
@@ -196,6 +199,8 @@ static void fake_plane_close(struct plane *plane) {
         if (!plane)
                 return;
         fake_log(plane, "close rings=%u buffers=%u comms=%u", plane->rings.n, plane->buffers.n, plane->comms.n);
+        for (unsigned int i = 0; i < plane->comms.n; i++)
+                fake_net_free(plane->comm[i].net);
         free(plane);
 }
 
@@ -321,8 +326,26 @@ static void fake_reach_retire(struct plane *plane, uint64_t session, uint32_t id
                         i++;
 }
 
+/* Of one over several nodes: its area is there, and of the size that all nodes expect. */
+static struct fake_net *fake_net(const struct plane *plane, const struct plane_comm *comm, bool far) {
+        struct fake_net *net = NULL;
+        uint64_t memory_bytes;
+        uint32_t capacity;
+
+        if (comm->code || (!far && !comm->net))
+                return NULL;
+        if (!far || !comm->net || comm->net->doorbell_fd < 0 ||
+            plane_net_size(comm->n_ranks, &capacity, &memory_bytes) ||
+            !net_area_valid(comm->net->area, net_area_bytes(capacity, memory_bytes)) ||
+            comm->net->area->capacity != capacity || comm->net->area->memory_bytes != memory_bytes ||
+            !(net = fake_net_new(comm)))
+                fake_wrong(plane, "comm_attach with another net area", comm->id);
+        return net;
+}
+
 static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
         int r = fake_fails(plane, "comm_attach", error);
+        bool far = false;
         char members[1024] = "";
         uint64_t peers = 0, here = 0;
         size_t used = 0;
@@ -330,6 +353,12 @@ static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, 
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
                 const struct plane_comm_member *member = &comm->members[i];
 
+                far = far || member->far;
+                if (member->far || (comm->code && !member->session && !member->here)) {
+                        used += (size_t)snprintf(members + used, sizeof(members) - used, " %s",
+                                                 member->far ? "far" : "gone");
+                        continue;
+                }
                 used += (size_t)snprintf(members + used, sizeof(members) - used, " %s%u@%" PRIu64,
                                          member->here ? "+" : "", member->gpu, member->staging);
                 here |= (uint64_t)member->here << i;
@@ -346,7 +375,8 @@ static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, 
                 return r;
         if (comm->first)
                 fake_log(plane, "comm_first %" PRIu64 " %u", comm->id, comm->first);
-        plane->comm[plane->comms.n] = (struct fake_comm){.peers = peers, .here = here};
+        plane->comm[plane->comms.n] =
+                (struct fake_comm){.peers = peers, .here = here, .net = fake_net(plane, comm, far)};
         fake_add(plane, &plane->comms, "comm_attach", comm->id, 0);
         return 0;
 }
@@ -438,8 +468,11 @@ static void fake_comm_detach(struct plane *plane, uint64_t comm) {
         struct fake_thing *thing = fake_find(&plane->comms, comm, 0);
 
         fake_log(plane, "comm_detach %" PRIu64, comm);
-        if (thing)
+        fake_slow(plane, "slow_detach");
+        if (thing) {
+                fake_net_free(plane->comm[thing - plane->comms.things].net);
                 plane->comm[thing - plane->comms.things] = plane->comm[plane->comms.n - 1];
+        }
         fake_remove(plane, &plane->comms, "comm_detach", comm, 0);
 }
 
@@ -450,6 +483,11 @@ static void fake_rank_leave(struct plane *plane, uint64_t comm, uint32_t rank, u
 }
 
 static int fake_tick(struct plane *plane, char *error) {
+        uint32_t rank, peer;
+
+        for (unsigned int i = 0; i < plane->comms.n; i++)
+                if (plane->comm[i].net && fake_net_step(plane->comm[i].net, &rank, &peer))
+                        fake_log(plane, "net %" PRIu64 " rank=%u from=%u", plane->comms.things[i].key, rank, peer);
         if (!fake_exists(plane, "lost"))
                 return 0;
         snprintf(error, PLANE_TEXT, "the test has taken the context away");
@@ -458,7 +496,7 @@ static int fake_tick(struct plane *plane, char *error) {
 
 static uint32_t fake_report(struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
         FILE *file = fake_open_of(plane, "reports", "re");
-        struct plane_rank_report report;
+        struct plane_rank_report report = {0};
         uint32_t n = 0;
 
         while (file && n < max &&

@@ -164,6 +164,73 @@ static void leaving(void **state) {
         cluster_deinit(c);
 }
 
+static void end_session(struct cluster *c, uint32_t node, uint32_t rank) {
+        struct executor *executor = &c->nodes[node].executor;
+
+        pthread_rwlock_wrlock(&executor->tables);
+        session_detach(session_find(executor, rank + 1));
+        pthread_rwlock_unlock(&executor->tables);
+}
+
+static uint32_t ring_one(struct fixture *f, uint32_t rank, uint32_t op, uint64_t count) {
+        struct ring_request request = fixture_request(f, rank, op, RMX_INT32, 0, count, 0);
+
+        return fixture_ring(f, rank, &request);
+}
+
+/* A program exits when its call has returned: others may still be at it, and the comm ends only then. Who is waited
+ * for, or waits, ends it at once. */
+static void exits(void **state) {
+        struct cluster *c = start(&cluster_placements[0]);
+        struct ring_group_entry receive = cluster_entry(RING_OP_RECV, 1, 1, 5, 0);
+        struct fixture *f = &c->f;
+        uint64_t before_ns = clock_now_ns();
+        struct comm_wait wait;
+        uint32_t q;
+
+        (void)state;
+        cluster_fill(f, 3);
+        assert_int_equal(fixture_wait(f, 0, ring_one(f, 0, RING_OP_BROADCAST, 100)), CLUSTER_OK);
+        end_session(c, 0, 0);
+        assert_int_equal(comm_status(c->nodes[0].comm), 0);
+        assert_false(comm_nodes_ended(c->nodes[0].comm, before_ns));
+        assert_int_equal(fixture_wait(f, 1, ring_one(f, 1, RING_OP_BROADCAST, 100)), CLUSTER_OK);
+        cluster_check(f, RING_OP_BROADCAST, 100, 0, 3);
+        assert_true(comm_nodes_ended(c->nodes[0].comm, clock_now_ns()));
+        pthread_rwlock_wrlock(&c->nodes[0].executor.tables);
+        comm_nodes_end(c->nodes[0].comm, clock_now_ns());
+        pthread_rwlock_unlock(&c->nodes[0].executor.tables);
+        assert_int_equal(comm_status(c->nodes[0].comm), ring_status(RMX_E_PEER_LOST, 0));
+        assert_false(comm_nodes_ended(c->nodes[0].comm, clock_now_ns()));
+        cluster_deinit(c);
+
+        /* It waits for somebody itself. */
+        c = start(&cluster_placements[0]);
+        (void)fixture_ring_single(f, 0, &receive);
+        while (!cluster_oldest_wait(c->nodes[0].comm, &wait))
+                sched_yield();
+        end_session(c, 0, 0);
+        assert_int_equal(comm_status(c->nodes[0].comm), ring_status(RMX_E_PEER_LOST, 0));
+        cluster_deinit(c);
+
+        /* Another rank of its node waits for it, in a collective or for what it should send; or calls afterwards. */
+        for (uint32_t k = 0; k < 3; k++) {
+                c = start(&cluster_placements[2]);
+                receive.peer = 0;
+                if (k < 2) {
+                        q = k ? fixture_ring_single(f, 2, &receive) : ring_one(f, 2, RING_OP_BARRIER, 0);
+                        while (!cluster_oldest_wait(c->nodes[0].comm, &wait))
+                                sched_yield();
+                }
+                end_session(c, 0, 0);
+                assert_int_equal(comm_status(c->nodes[0].comm), k < 2 ? ring_status(RMX_E_PEER_LOST, 0) : 0);
+                if (k == 2)
+                        q = ring_one(f, 2, RING_OP_BARRIER, 0);
+                assert_int_equal(fixture_wait(f, 2, q), ring_status(RMX_E_PEER_LOST, 0));
+                cluster_deinit(c);
+        }
+}
+
 /* The executor of node 1 is killed with requests under way. Its successor answers what was final, and all else with
  * RMX_E_LOST; so does the other node when it is told. No wrong data anywhere. */
 static void executor_dies(void **state) {
@@ -392,9 +459,10 @@ static void by_message(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(mismatch),       cmocka_unit_test(local_mismatch), cmocka_unit_test(who_is_missing),
-                cmocka_unit_test(leaving),        cmocka_unit_test(executor_dies),  cmocka_unit_test(refusals),
-                cmocka_unit_test(plans_in_place), cmocka_unit_test(plans_by_nodes), cmocka_unit_test(by_message),
+                cmocka_unit_test(mismatch),   cmocka_unit_test(local_mismatch), cmocka_unit_test(who_is_missing),
+                cmocka_unit_test(exits),      cmocka_unit_test(leaving),        cmocka_unit_test(executor_dies),
+                cmocka_unit_test(refusals),   cmocka_unit_test(plans_in_place), cmocka_unit_test(plans_by_nodes),
+                cmocka_unit_test(by_message),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

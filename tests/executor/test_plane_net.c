@@ -13,6 +13,7 @@
 
 #include "executor/plane_executor.h"
 #include "railmux/railmux.h"
+#include "ring/line.h"
 #include "ring/net.h"
 #include "util/memfd.h"
 
@@ -24,6 +25,11 @@ static struct {
         bool has_net;
         struct plane_net net;
         int result;
+        uint32_t left[N]; /* by rank: the last sequence, as rank_leave said */
+        uint32_t n_left;
+        struct plane_rank_report report; /* to be told; comm 0: none */
+        uint32_t aborted;                /* status */
+        uint64_t left_ns;
 } noted;
 
 static int note_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
@@ -51,7 +57,42 @@ static void note_close(struct plane *plane) {
         note_detach(plane, 0);
 }
 
-static const struct plane_ops ops = {.comm_attach = note_attach, .comm_detach = note_detach, .close = note_close};
+static void note_leave(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last) {
+        (void)plane;
+        (void)comm;
+        assert_in_range(rank, 0, N - 1);
+        noted.left[rank] = last;
+        noted.n_left++;
+}
+
+static void note_abort(struct plane *plane, uint64_t comm, uint32_t status) {
+        (void)plane;
+        assert_int_equal(comm, 9);
+        noted.aborted = status;
+}
+
+static uint32_t tell_report(struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
+        (void)plane;
+        if (!noted.report.comm || !max)
+                return 0;
+        reports[0] = noted.report;
+        return 1;
+}
+
+static int note_open(const struct plane_options *options, struct plane **ret_plane, char *error) {
+        (void)ret_plane;
+        (void)error;
+        noted.left_ns = options->left_ns;
+        return -ENODEV;
+}
+
+static const struct plane_ops ops = {.open = note_open,
+                                     .comm_attach = note_attach,
+                                     .comm_detach = note_detach,
+                                     .comm_abort = note_abort,
+                                     .rank_leave = note_leave,
+                                     .report = tell_report,
+                                     .close = note_close};
 
 struct world {
         struct plane_executor executor;
@@ -142,6 +183,7 @@ static void the_plane_gets_area_and_doorbell(void **state) {
                 assert_int_equal(noted.n, use + 1);
                 assert_true(noted.has_net);
                 assert_ptr_not_equal(noted.net.area, w->area);
+                assert_int_equal(noted.net.bytes, w->bytes);
                 w->area->arrivals = 55 + use;
                 assert_int_equal(noted.net.area->arrivals, 55 + use);
                 doorbell = noted.net.doorbell_fd;
@@ -187,12 +229,20 @@ static void what_is_no_net_is_refused(void **state) {
         w->attach.node = 2;
         REFUSED(4, RMX_E_INVALID, "node");
         w->attach.node = 1;
+        w->member[1].session = 5; /* of another node's numbers */
+        REFUSED(4, RMX_E_INVALID, "session");
+        w->member[1].session = 0;
+        w->member[0].node = 2;
+        REFUSED(4, RMX_E_INVALID, "rank 0");
+        w->member[0].node = 1;
         w->area->version++;
         REFUSED(4, RMX_E_INVALID, "net area is none");
         w->area->version--;
         assert_int_equal(noted.n, 0);
         noted.result = -EINVAL;
         REFUSED(4, RMX_E_INVALID, "does not like");
+        noted.result = -EBUSY;
+        REFUSED(4, RMX_E_BUSY, "does not like");
         noted.result = 0;
         after = dup(0);
         close(after);
@@ -200,11 +250,82 @@ static void what_is_no_net_is_refused(void **state) {
         assert_int_equal(call(w, 4).code, 0);
 }
 
+static void leave(struct world *w, uint32_t rank, uint32_t last) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        Railmux__Executor__RankLeave left = RAILMUX__EXECUTOR__RANK_LEAVE__INIT;
+        struct dispatch_result result;
+
+        left.comm = 9;
+        left.rank = rank;
+        left.last_sequence = last;
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE;
+        message.rank_leave = &left;
+        plane_call(&w->executor, &message, NULL, 0, &result);
+        assert_int_equal(result.code, 0);
+}
+
+/* Nobody but railmuxd knows of them. Of ranks on other GPUs of the node the executor itself does. */
+static void the_plane_hears_who_left_elsewhere(void **state) {
+        struct world *w = *state;
+
+        assert_int_equal(call(w, 4).code, 0);
+        assert_int_equal(noted.n_left, 0);
+        leave(w, 2, 30);
+        assert_int_equal(noted.n_left, 0);
+        leave(w, 1, 40);
+        leave(w, 0, 50);
+        leave(w, 1, 60); /* said before */
+        assert_int_equal(noted.n_left, 2);
+        assert_int_equal(noted.left[1], 40);
+        assert_int_equal(noted.left[0], 50);
+        detach(w);
+        /* The same for one that had left before the executor was there. */
+        w->member[1].left = true;
+        w->member[1].last_sequence = 70;
+        assert_int_equal(call(w, 4).code, 0);
+        assert_int_equal(noted.n_left, 3);
+        assert_int_equal(noted.left[1], 70);
+}
+
+/* What the proxy cannot make sense of ends the communicator, with the rank and a sentence. */
+static void a_broken_wire_ends_the_communicator(void **state) {
+        struct world *w = *state;
+
+        assert_int_equal(call(w, 4).code, 0);
+        noted.report = (struct plane_rank_report){.comm = 9, .rank = 0, .rung = 3, .finished = 2};
+        plane_executor_look(&w->executor);
+        assert_int_equal(w->executor.comms->code, 0);
+        noted.report.status = ring_status(RMX_E_LOST, 1);
+        noted.report.why = "what came from it is nothing";
+        plane_executor_look(&w->executor);
+        assert_int_equal(noted.aborted, ring_status(RMX_E_LOST, 1));
+        assert_int_equal(w->executor.comms->code, RMX_E_LOST);
+        assert_int_equal(w->executor.comms->failed_rank, 1);
+        assert_true(w->executor.comms->unreported);
+        assert_string_equal(w->executor.comms->text, "what came from it is nothing");
+        assert_int_equal(w->executor.invalid + w->executor.mismatches, 0);
+}
+
+static void far_ranks_are_believed_as_on_the_host(void **state) {
+        const struct plane_options options = {.device = 1}, other = {.left_ns = 7};
+        struct plane_executor executor;
+        char error[PLANE_TEXT] = "";
+
+        (void)state;
+        assert_int_equal(plane_executor_init(&executor, &ops, 4, &options, 123456789, error), -ENODEV);
+        assert_int_equal(noted.left_ns, 123456789);
+        assert_int_equal(plane_executor_init(&executor, &ops, 4, &other, 123456789, error), -ENODEV);
+        assert_int_equal(noted.left_ns, 7);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(the_plane_gets_area_and_doorbell, setup, teardown),
                 cmocka_unit_test_setup_teardown(one_node_needs_none, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_is_no_net_is_refused, setup, teardown),
+                cmocka_unit_test_setup_teardown(the_plane_hears_who_left_elsewhere, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_broken_wire_ends_the_communicator, setup, teardown),
+                cmocka_unit_test(far_ranks_are_believed_as_on_the_host),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

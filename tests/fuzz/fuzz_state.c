@@ -138,6 +138,8 @@ static void record_fill(struct state_record *record) {
                 record->comm.ring_depth = take(1) % 4 ? RING_DEPTH_DEFAULT : take(4);
                 atomic_init(&record->comm.status, take_number(20));
                 atomic_init(&record->comm.splits_done, (uint64_t)take_number(4) << 32 | take_number(8));
+                atomic_init(&record->comm.splits_failed, take(1));
+                record->comm.n_nodes = take_number(4);
                 memset(record->comm.id, (int)take(1) % 3, sizeof(record->comm.id));
                 memset(record->comm.name, (int)take(1), sizeof(record->comm.name));
                 memset(record->comm.tenant, (int)take(1), sizeof(record->comm.tenant));

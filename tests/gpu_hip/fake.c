@@ -10,7 +10,7 @@
  * with NVIDIA's driver.
  *
  * The clock goes forward when the control thread pauses and when the test says so (the linker wraps clock_gettime and
- * nanosleep). So what a test sees does not depend on how busy the machine is.
+ * nanosleep, and prctl, to see what is asked for). So what a test sees does not depend on how busy the machine is.
  */
 #include "tests/cmocka_all.h"
 
@@ -19,9 +19,11 @@
 #include <hip/hip_runtime_api.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -52,6 +54,18 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *rest) {
         if (pthread_equal(pthread_self(), control))
                 clock_ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
         return __real_nanosleep(time, rest);
+}
+
+int __wrap_prctl(int option, ...);
+
+int __wrap_prctl(int option, ...) {
+        va_list arguments;
+
+        va_start(arguments, option);
+        if (option == PR_SET_TIMERSLACK)
+                atomic_store(&fake.slack_ns, va_arg(arguments, unsigned long));
+        va_end(arguments);
+        return 0;
 }
 
 void fake_clock_advance_ms(uint64_t ms) {
@@ -555,8 +569,11 @@ static void *kernel_main(void *argument) {
 }
 
 int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arguments *arguments) {
-        struct kernel_run *run = calloc(1, sizeof(*run));
+        struct kernel_run *run;
 
+        if (fake.refuse_launch)
+                return hipErrorIllegalAddress;
+        run = calloc(1, sizeof(*run));
         assert_non_null(run);
         assert_in_range(n_blocks, 1, BLOCKS_MAX);
         assert_int_equal(arguments->n_workers_expected, n_blocks * FAKE_WORKERS);

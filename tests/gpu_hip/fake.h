@@ -16,6 +16,7 @@ struct fake {
         size_t free_bytes;             /* of GPU memory */
         size_t refuse_above;           /* larger allocations fail; 0: none does */
         bool refuse_host;              /* pinned memory cannot be had */
+        bool refuse_launch;            /* kernels cannot be launched */
         bool lost;                     /* the context is */
         _Atomic bool deaf;             /* workers do not acknowledge */
         _Atomic bool not_begun;        /* the first block is there, the others wait for room */
@@ -35,7 +36,8 @@ struct fake {
         uint32_t opens, closes, launches, collisions;
         uint32_t n_allocations;
         _Atomic bool running;
-        _Atomic uint32_t version; /* that the kernel has seen */
+        _Atomic uint32_t version;       /* that the kernel has seen */
+        _Atomic unsigned long slack_ns; /* that a thread has asked for; 0: none has */
 };
 extern struct fake fake;
 

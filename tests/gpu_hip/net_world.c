@@ -48,6 +48,7 @@ int world_setup(void **state) {
         w->members[FAR] = (struct plane_comm_member){.far = true, .gpu = 99, .staging = 3};
         w->members[3] = (struct plane_comm_member){.session = 6, .handle = 30, .gpu = 2, .here = true};
         w->net = (struct plane_net){.area = area_new(N, &w->area_bytes), .doorbell_fd = eventfd(0, EFD_NONBLOCK)};
+        w->net.bytes = w->area_bytes;
         w->mirror = (struct wire_mirror *)(void *)((unsigned char *)w->net.area + w->net.area->memory_offset);
         w->comm = (struct plane_comm){.id = 77,
                                       .n_ranks = N,
@@ -62,16 +63,31 @@ int world_setup(void **state) {
         return 0;
 }
 
-int world_teardown(void **state) {
-        struct world *w = *state;
-
-        fixture_close(&w->f);
+static void world_free(struct world *w) {
         client_deinit(&w->a);
         client_deinit(&w->b);
         fake_client_free(w->other_pool);
         close(w->net.doorbell_fd);
         munmap(w->net.area, w->area_bytes);
         free(w);
+}
+
+int world_teardown(void **state) {
+        struct world *w = *state;
+
+        fixture_close(&w->f);
+        world_free(w);
+        return 0;
+}
+
+int world_teardown_broken(void **state) {
+        struct world *w = *state;
+
+        w->f.ops->close(w->f.plane);
+        fake.lost = false;
+        atomic_store(&fake.dies, true);
+        fake_reap();
+        world_free(w);
         return 0;
 }
 

@@ -28,6 +28,7 @@ struct net_area *area_new(uint32_t n_ranks, size_t *ret_bytes);
 /* For cmocka; *state is the world. */
 int world_setup(void **state);
 int world_teardown(void **state);
+int world_teardown_broken(void **state); /* after a fault the plane leaves behind what the context had */
 void world_attach(struct world *w);
 /* Of the session's rank. */
 struct wire *world_wire(const struct world *w, uint64_t session);

@@ -52,6 +52,7 @@ static void parked_kernels_stay_so(void **state) {
 
 static void what_cannot_be_is_refused(void **state) {
         struct world *w = *state;
+        const uint32_t launches = fake.launches;
         struct plane_net other = w->net;
         size_t bytes;
 
@@ -66,8 +67,15 @@ static void what_cannot_be_is_refused(void **state) {
         } while (0)
         w->comm.net = NULL;
         REFUSED(-EINVAL);
+        w->members[FAR].session = 5; /* another node's number, which means somebody else here */
+        REFUSED(-EINVAL);
+        w->members[FAR].session = 0;
+        w->members[FAR].here = true;
+        REFUSED(-EINVAL);
+        w->members[FAR].here = false;
         w->comm.net = &other;
         other.area = area_new(N + 1, &bytes);
+        other.bytes = bytes;
         REFUSED(-EINVAL);
         munmap(other.area, bytes);
         w->comm.net = &w->net;
@@ -80,7 +88,8 @@ static void what_cannot_be_is_refused(void **state) {
         w->members[0].here = w->members[3].here = false;
         REFUSED(-EINVAL);
         w->members[0].here = w->members[3].here = true;
-        w->comm.id = 78; /* its wires are not there yet */
+        assert_int_equal(fake.launches, launches); /* nobody was stopped for that */
+        w->comm.id = 78;                           /* its wires are not there yet */
         w->members[1] = (struct plane_comm_member){.far = true};
         fake.refuse_host = true;
         REFUSED(-ENOMEM);
@@ -121,10 +130,205 @@ static void who_left_elsewhere_is_believed_later(void **state) {
         assert_int_equal(r0->left, 1u << 1);
         assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
         assert_int_equal(r0->left, 1u << 1);
-        fake_clock_advance_ms(1100);
+        fake_clock_advance_ms(400); /* half a second, if nothing else was said */
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
+        assert_int_equal(r0->left, 1u << 1);
+        fake_clock_advance_ms(200);
         assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
         assert_int_equal(r0->left, 1u << 1 | 1u << FAR);
         assert_int_equal(fixture_rank(&w->f, 6, 30)->left, 1u << 1 | 1u << FAR);
+}
+
+/* Another communicator of the same ranks. */
+static int another(struct world *w) {
+        int r;
+
+        w->comm.id++;
+        for (uint32_t i = 0; i < N; i++)
+                w->members[i].handle++;
+        r = w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error);
+        return r;
+}
+
+static void wires_are_taken_by_the_dozen(void **state) {
+        struct world *w = *state;
+        const uint32_t launches = fake.launches;
+
+        world_attach(w);
+        for (uint32_t i = 1; i < 8; i++) /* of two wires each */
+                assert_int_equal(another(w), 0);
+        assert_int_equal(fake.launches, launches + 1);
+        assert_int_equal(another(w), 0);
+        assert_int_equal(fake.launches, launches + 2);
+        assert_int_equal(w->f.plane->slabs.n, 32);
+}
+
+static void wires_have_an_end(void **state) {
+        struct world *w = *state;
+
+        w->f.plane->slabs.n = SLABS_WIRES_MAX - 3; /* in the hands of others */
+        world_attach(w);
+        assert_int_equal(another(w), -ENOSPC);
+        assert_non_null(strstr(w->f.error, "512"));
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
+        w->f.ops->comm_detach(w->f.plane, 77);
+        assert_int_equal(another(w), 0);
+}
+
+static uint64_t tick_of_the_clock;
+static void put_the_clock_forward(void) {
+        fake_clock_advance_ms(tick_of_the_clock);
+}
+
+/* A kernel that does not end for a while costs the new communicator, not all the others. */
+static void a_kernel_in_the_middle_of_something(void **state) {
+        struct world *w = *state;
+        const uint32_t launches = fake.launches;
+
+        atomic_store(&fake.deaf_to_stop, true);
+        tick_of_the_clock = 1;
+        fake.at_look = put_the_clock_forward;
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EBUSY);
+        assert_non_null(strstr(w->f.error, "try again"));
+        assert_null(w->f.plane->comms);
+        fake.at_look = NULL;
+        w->f.plane->policy = PLANE_ADAPTIVE;
+        for (uint32_t i = 0; i < 5; i++) { /* nor is it told to park meanwhile, and waited for */
+                fake_clock_advance_ms(200);
+                fake.at_look = i ? put_the_clock_forward : NULL;
+                assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
+        }
+        fake.at_look = NULL;
+        w->f.plane->policy = PLANE_SHARED;
+        assert_int_equal(fake.launches, launches);
+        atomic_store(&fake.deaf_to_stop, false);
+        fixture_tick_until(&w->f, fake.launches == launches + 1);
+        assert_int_equal(w->f.plane->slabs.n_free, 16);
+        world_attach(w);
+        assert_int_equal(fake.launches, launches + 1);
+}
+
+/* Its end may be noticed by somebody else, who does not know why it ended. */
+static void another_try_before_the_next_tick(void **state) {
+        struct world *w = *state;
+        const uint32_t launches = fake.launches;
+        struct plane_memory memory;
+        void *base = fake_client_alloc(8192, &memory);
+
+        assert_int_equal(w->f.ops->buffer_import(w->f.plane, 5, 1, &memory, w->f.error), 0);
+        atomic_store(&fake.deaf_to_stop, true);
+        tick_of_the_clock = 1;
+        fake.at_look = put_the_clock_forward;
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EBUSY);
+        fake.at_look = NULL;
+        atomic_store(&fake.deaf_to_stop, false);
+        do { /* workers may acknowledge a version before they see the word */
+                w->f.ops->buffer_retire(w->f.plane, 5, 1);
+                if (w->f.plane->park.running)
+                        assert_int_equal(w->f.ops->buffer_import(w->f.plane, 5, 1, &memory, w->f.error), 0);
+        } while (w->f.plane->park.running);
+        world_attach(w);
+        assert_int_equal(fake.launches, launches + 1);
+        assert_true(w->f.plane->park.running);
+        fixture_close(&w->f);
+        fake_client_free(base);
+        fixture_open(&w->f, PLANE_SHARED); /* for the teardown */
+}
+
+/* In the end it is one that is broken. */
+static void a_kernel_that_never_ends(void **state) {
+        struct world *w = *state;
+
+        atomic_store(&fake.deaf_to_stop, true);
+        tick_of_the_clock = 1;
+        fake.at_look = put_the_clock_forward;
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EBUSY);
+        fake.at_look = NULL;
+        fake_clock_advance_ms(4000);
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), -EIO);
+        assert_non_null(strstr(w->f.error, "did not end"));
+        atomic_store(&fake.deaf_to_stop, false);
+}
+
+/* A drain that comes just then does not take the kernel, which is about to be launched again, for one that is done. */
+static void a_drain_in_between(void **state) {
+        struct world *w = *state;
+        const uint32_t launches = fake.launches;
+
+        atomic_store(&fake.deaf_to_stop, true);
+        tick_of_the_clock = 1;
+        fake.at_look = put_the_clock_forward;
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EBUSY);
+        fake.at_look = NULL;
+        atomic_store(&fake.kept, 3);
+        atomic_store(&fake.deaf_to_stop, false);
+        w->f.ops->buffer_retire(w->f.plane, 5, 1); /* nothing, but for looks at the kernel */
+        while (!w->f.ops->drain(w->f.plane))
+                if (fake.launches > launches)
+                        atomic_store(&fake.kept, 0);
+        assert_int_equal(fake.launches, launches + 1); /* for what was kept */
+}
+
+static void what_is_broken_is_reported(void **state) {
+        struct world *w = *state;
+        struct plane_rank_report reports[4];
+        struct wire *wire;
+
+        world_attach(w);
+        assert_int_equal(w->f.ops->report(w->f.plane, reports, 4), 2);
+        assert_int_equal(reports[0].status, 0);
+        assert_null(reports[0].why);
+        wire = world_wire(w, 5);
+        __atomic_store_n(&wire->pushed[3], 77, __ATOMIC_RELEASE);
+        do
+                assert_int_equal(w->f.ops->report(w->f.plane, reports, 4), 2);
+        while (!reports[0].status);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(reports[i].status, ring_status(RMX_E_LOST, FAR));
+                assert_non_null(strstr(reports[i].why, "count of chunks"));
+        }
+        w->f.ops->comm_abort(w->f.plane, 77, ring_status(RMX_E_LOST, FAR));
+        assert_int_equal(w->f.ops->report(w->f.plane, reports, 4), 2);
+        assert_int_equal(reports[0].status, 0);
+}
+
+/* ---- the proxy lets go ------------------------------------------------------------------------------------------- */
+/* The caller unmaps the net area when a detach returns, whatever has happened before. */
+static void a_fault_does_not_keep_the_area(void **state) {
+        struct world *w = *state;
+
+        world_attach(w);
+        assert_int_equal(w->f.plane->proxy.n_wires, 1);
+        fake.lost = true;
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), -EIO);
+        w->f.ops->comm_detach(w->f.plane, 77);
+        assert_int_equal(w->f.plane->proxy.n_wires, 0);
+        assert_null(w->f.plane->comms);
+}
+
+static void a_fault_in_the_midst_of_it_neither(void **state) {
+        struct world *w = *state;
+
+        world_attach(w);
+        fake.lost = true;
+        w->f.ops->comm_detach(w->f.plane, 77);
+        assert_int_equal(w->f.plane->proxy.n_wires, 0);
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), -EIO);
+}
+
+/* An attach that fails leaves nothing behind that works on the area. */
+static void who_cannot_be_woken_is_not_attached(void **state) {
+        struct world *w = *state;
+
+        w->f.plane->parked = true; /* as adaptive.c does it */
+        while (!w->f.ops->drain(w->f.plane)) {
+        }
+        w->f.plane->draining = false;
+        fake.refuse_launch = true;
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EIO);
+        assert_int_equal(w->f.plane->proxy.n_wires, 0);
+        assert_null(w->f.plane->comms);
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), -EIO);
 }
 
 static void sizes(void **state) {
@@ -142,6 +346,8 @@ static void sizes(void **state) {
                 assert_int_equal(bytes, n * n * sizeof(struct wire_mirror));
                 assert_true(net_area_bytes(capacity, bytes) > bytes);
         }
+        assert_int_equal(plane_wire_bytes(2, 3), 6 * sizeof(struct wire));
+        assert_int_equal(plane_wire_bytes(2, 0), 0);
 }
 
 /* Each channel has a number of its own. */
@@ -165,12 +371,27 @@ static void channels(void **state) {
 }
 
 int main(void) {
-#define WORLD(test) cmocka_unit_test_setup_teardown(test, world_setup, world_teardown)
+#define WORLD(test)  cmocka_unit_test_setup_teardown(test, world_setup, world_teardown)
+#define BROKEN(test) cmocka_unit_test_setup_teardown(test, world_setup, world_teardown_broken)
         const struct CMUnitTest tests[] = {
-                WORLD(ranks_elsewhere_have_wires), WORLD(parked_kernels_stay_so),
-                WORLD(what_cannot_be_is_refused),  WORLD(it_is_not_moved),
-                WORLD(a_failed_one_needs_no_net),  WORLD(who_left_elsewhere_is_believed_later),
-                cmocka_unit_test(sizes),           cmocka_unit_test(channels),
+                WORLD(ranks_elsewhere_have_wires),
+                WORLD(parked_kernels_stay_so),
+                WORLD(what_cannot_be_is_refused),
+                WORLD(it_is_not_moved),
+                WORLD(a_failed_one_needs_no_net),
+                WORLD(who_left_elsewhere_is_believed_later),
+                WORLD(wires_are_taken_by_the_dozen),
+                WORLD(wires_have_an_end),
+                WORLD(a_kernel_in_the_middle_of_something),
+                WORLD(another_try_before_the_next_tick),
+                WORLD(a_drain_in_between),
+                WORLD(what_is_broken_is_reported),
+                BROKEN(a_kernel_that_never_ends),
+                BROKEN(a_fault_does_not_keep_the_area),
+                BROKEN(a_fault_in_the_midst_of_it_neither),
+                BROKEN(who_cannot_be_woken_is_not_attached),
+                cmocka_unit_test(sizes),
+                cmocka_unit_test(channels),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

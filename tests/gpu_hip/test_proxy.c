@@ -323,6 +323,32 @@ static void nobody_carries_for_one_that_is_gone(void **state) {
         assert_int_equal(posted(w).source, 3);
 }
 
+/* A request that is finished may have chunks that the proxy has not seen yet; others wait for them. */
+static void what_was_pushed_goes_before_the_end(void **state) {
+        struct world *w = *state;
+        struct proxy *proxy = &w->f.plane->proxy;
+        struct net_descriptor d;
+
+        world_attach(w);
+        atomic_fetch_add(&proxy->waiting, 1); /* it does not look any more, */
+        pthread_mutex_lock(&proxy->lock);     /* when it has finished this look */
+        pthread_mutex_unlock(&proxy->lock);
+        push_packets(world_wire(w, 5), PACK, 1, 1);
+        w->f.ops->comm_detach(w->f.plane, 77);
+        assert_true(net_area_take(w->net.area, &w->position, &d));
+        assert_int_equal(d.value, 1);
+        atomic_fetch_sub(&proxy->waiting, 1);
+}
+
+/* The system's habit would double the proxy's naps. */
+static void naps_are_as_long_as_they_are_meant(void **state) {
+        struct world *w = *state;
+
+        world_attach(w);
+        await_look(w, 1);
+        assert_in_range(atomic_load(&fake.slack_ns), 1, 5000);
+}
+
 int main(void) {
 #define WORLD(test) cmocka_unit_test_setup_teardown(test, world_setup, world_teardown)
         const struct CMUnitTest tests[] = {
@@ -335,6 +361,8 @@ int main(void) {
                 WORLD(nonsense_ends_the_wire),
                 WORLD(credit_goes_both_ways),
                 WORLD(nobody_carries_for_one_that_is_gone),
+                WORLD(what_was_pushed_goes_before_the_end),
+                WORLD(naps_are_as_long_as_they_are_meant),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,62 +17,24 @@
 
 #include "tests/e2e/node.h"
 #include "tests/e2e/proc.h"
-
-#define RUN_MS        (proc_full() ? 7200000u : 120000u)
-#define ARGUMENTS_MAX 16u
+#include "tests/nccl/suite.h"
 
 struct fixture {
         struct node node;
-        const char *program, *library[2], *part;
+        struct suite suite;
         const char *spoilt, *runtime, *python, *script; /* of those parts */
 };
 
 static struct fixture fixture;
 
-static void run_program(const char *const argv[]) {
-        char *output = malloc(PROC_OUTPUT_MAX);
-        int status;
-
-        assert_non_null(output);
-        status = proc_run(argv, RUN_MS, output);
-        printf("%s", output);
-        free(output);
-        if (status)
-                fail_msg("exit status %d", status);
-}
-
 static void run(const char *library, const char *const more[]) {
-        const char *argv[ARGUMENTS_MAX] = {fixture.program, "--library", library, "-v"};
-        size_t n = 4;
-
-        while (*more && n + 1 < ARGUMENTS_MAX)
-                argv[n++] = *more++;
-        run_program(argv);
+        suite_run(&fixture.suite, library, more, 0, "");
 }
 
 /* What a process or daemon keeps for later use is there after the first run. */
 static void warm_up(void) {
-        run(fixture.library[0], (const char *const[]){"--only", "calls", "--ways", "processes,threads", "--ranks", "8",
-                                                      "--cases", "1", NULL});
-}
-
-/* Both libraries and both kinds of memory. A sample has each once, and large calls in some ways only. */
-static void run_both(void) {
-        static const char *const memories[] = {"host", "alloc"};
-        static const char *const large[][4] = {{"--ways", "processes", "--ranks", "4"},
-                                               {"--ways", "threads,grouped", "--ranks", "8"}};
-        bool samples = !proc_full() && strcmp(fixture.part, "large") == 0;
-        unsigned int seed = (unsigned int)proc_seed() >> 1;
-
-        for (unsigned int i = 0; i < 2; i++) {
-                for (unsigned int k = 0; k < (proc_full() ? 2 : 1); k++) {
-                        const char *more[9] = {"--only", fixture.part, "--memory", memories[(seed + i + k) % 2]};
-
-                        for (unsigned int w = 0; w < 4 && samples; w++)
-                                more[4 + w] = large[i][w];
-                        run(fixture.library[i], more);
-                }
-        }
+        run(fixture.suite.library[0], (const char *const[]){"--only", "calls", "--ways", "processes,threads", "--ranks",
+                                                            "8", "--cases", "1", NULL});
 }
 
 static void run_part(void **state) {
@@ -83,7 +45,7 @@ static void run_part(void **state) {
         warm_up();
         before = node_snapshot(&fixture.node);
         pids = node_pids(&fixture.node);
-        run_both();
+        suite_run_both(&fixture.suite);
         assert_int_equal(node_pids(&fixture.node).daemon, pids.daemon);
         assert_int_equal(node_pids(&fixture.node).executor, pids.executor);
         node_assert_as_before(&fixture.node, &before);
@@ -116,7 +78,7 @@ static void run_spoilt(void **state) {
         assert_non_null(output);
         run(fixture.spoilt, (const char *const[]){"--only", "group,comm,config,redop", "--ways", "processes", NULL});
         for (size_t i = 0; i < sizeof(spoilt) / sizeof(spoilt[0]); i++) {
-                const char *argv[] = {fixture.program,
+                const char *argv[] = {fixture.suite.program,
                                       "--library",
                                       fixture.spoilt,
                                       "--match",
@@ -132,7 +94,7 @@ static void run_spoilt(void **state) {
                 int status;
 
                 assert_int_equal(setenv("NCCL_SPOILT", spoilt[i][0], 1), 0);
-                status = proc_run_quiet(argv, RUN_MS, output);
+                status = proc_run_quiet(argv, suite_patience_ms(), output);
                 if (status != 1 || !strstr(output, spoilt[i][2]))
                         fail_msg("defect '%s' is not reported (exit status %d): %.3000s", spoilt[i][0], status, output);
         }
@@ -144,7 +106,7 @@ static void run_spoilt(void **state) {
 static void run_device(void **state) {
         (void)state;
         assert_int_equal(setenv("LD_LIBRARY_PATH", fixture.runtime, 1), 0);
-        run(fixture.library[proc_seed() >> 1 & 1],
+        run(fixture.suite.library[proc_seed() >> 1 & 1],
             (const char *const[]){"--only", "group,comm,config,redop,thread", "--memory", "device", NULL});
         unsetenv("LD_LIBRARY_PATH");
 }
@@ -152,19 +114,17 @@ static void run_device(void **state) {
 static void run_python(void **state) {
         (void)state;
         for (unsigned int i = 0; i < 2; i++) {
-                const char *argv[] = {fixture.python, "-B", fixture.script, fixture.library[i], NULL};
+                const char *argv[] = {fixture.python, "-B", fixture.script, fixture.suite.library[i], NULL};
 
-                run_program(argv);
+                suite_run_program(argv, 0, "");
         }
 }
 
 static int setup(void **state) {
-        char name[64];
+        char name[SUITE_NAME_MAX];
 
         (void)state;
-        snprintf(name, sizeof(name), "nccl-%.20s", fixture.part);
-        for (char *comma = strchr(name, ','); comma; comma = strchr(comma, ','))
-                *comma = '-';
+        suite_name(name, "nccl", fixture.suite.part);
         node_start(&fixture.node, name, true);
         return setenv("RAILMUX_SOCKET", fixture.node.socket, 1);
 }
@@ -186,8 +146,8 @@ int main(int argc, char **argv) {
                                 "       e2e_nccl PROGRAM LIBRARY LIBRARY python PYTHON SCRIPT\n");
                 return 2;
         }
-        fixture = (struct fixture){.program = argv[1], .library = {argv[2], argv[3]}, .part = argv[4]};
-        if (argc == 6 && strcmp(fixture.part, "device") == 0) {
+        fixture = (struct fixture){.suite = {.program = argv[1], .library = {argv[2], argv[3]}, .part = argv[4]}};
+        if (argc == 6 && strcmp(fixture.suite.part, "device") == 0) {
                 fixture.runtime = argv[5];
                 tests[0].test_func = run_device;
         } else if (argc == 6) {
@@ -198,5 +158,5 @@ int main(int argc, char **argv) {
                 fixture.script = argv[6];
                 tests[0].test_func = run_python;
         }
-        return cmocka_run_group_tests_name(fixture.part, tests, setup, teardown);
+        return cmocka_run_group_tests_name(fixture.suite.part, tests, setup, teardown);
 }

@@ -73,6 +73,24 @@ static void test_geometry(void **state) {
         assert_int_equal(last, 4096);
 }
 
+/* A channel has room for what an all_reduce of 2 MiB puts through it, and so has the memory that is charged. */
+static void test_geometry_nodes(void **state) {
+        (void)state;
+        for (uint32_t n = 2; n <= PLAN_RANKS_MAX; n++) {
+                struct plan_geometry g, local;
+
+                plan_geometry_choose_nodes(n, &g);
+                plan_geometry_choose(n, &local);
+                assert_int_equal(g.part_bytes % 64, 0);
+                assert_in_range(g.part_bytes, 4096, 65536);
+                assert_in_range(g.slots, 4, 32);
+                assert_true(n > 10 || g.part_bytes == 65536); /* what fabrics stripe */
+                assert_true((uint64_t)g.part_bytes * g.slots * n >= 2u << 20);
+                assert_true(plan_staging_bytes(&g, n) >= plan_staging_bytes(&local, n));
+                assert_true(plan_staging_bytes(&g, n) <= UINT64_C(6) * n << 20);
+        }
+}
+
 /* ---- the long way ------------------------------------------------------------------------------------------------ */
 #define CHUNKS_MAX 4096u
 
@@ -541,9 +559,10 @@ static void test_crossing(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_geometry),   cmocka_unit_test(test_model),   cmocka_unit_test(test_hops),
-                cmocka_unit_test(test_prediction), cmocka_unit_test(test_choices), cmocka_unit_test(test_restricted),
-                cmocka_unit_test(test_crossing),
+                cmocka_unit_test(test_geometry),   cmocka_unit_test(test_geometry_nodes),
+                cmocka_unit_test(test_model),      cmocka_unit_test(test_hops),
+                cmocka_unit_test(test_prediction), cmocka_unit_test(test_choices),
+                cmocka_unit_test(test_restricted), cmocka_unit_test(test_crossing),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

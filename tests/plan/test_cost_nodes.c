@@ -176,6 +176,43 @@ static void test_formulas(void **state) {
         }
 }
 
+/* Hops are the formula's as long as channels hold everything, and two more each time that they are full. */
+static void test_waits(void **state) {
+        static const char *const letters[] = {"ab", "aabb", "abcd", "aabbccdd", "aaaabbbbccccdddd", "abcdefgh"};
+        static const struct {
+                uint32_t algorithm;
+                double hops;
+        } plans[] = {{PLAN_HIERARCHICAL_SCATTER, 2}, {PLAN_HIERARCHICAL, 1}};
+        const struct plan_constants nothing = {.parallel = 1}; /* inside a node hops are free */
+        const struct plan_net net = {.hop_ns = 1, .n_rails = 1};
+
+        (void)state;
+        for (size_t w = 0; w < sizeof(letters) / sizeof(letters[0]); w++)
+                for (size_t p = 0; p < sizeof(plans) / sizeof(plans[0]); p++) {
+                        struct plan_geometry geometry;
+                        struct plan_nodes nodes;
+                        uint32_t n = world_nodes(letters[w], &nodes), local = n / nodes.n_nodes;
+                        struct plan_model model;
+                        struct plan plan;
+                        uint64_t channel, pieces;
+
+                        plan_geometry_choose_nodes(n, &geometry);
+                        channel = (uint64_t)geometry.part_bytes * geometry.slots;
+                        pieces = plans[p].algorithm == PLAN_HIERARCHICAL ? local : n;
+                        assert_int_equal(plan_build_nodes(RING_OP_ALL_REDUCE, plans[p].algorithm, n, &nodes, &plan), 0);
+                        assert_int_equal(plan_model_init_net(&model, &plan, &nothing, &net, NULL, 4, 4), 0);
+                        for (uint32_t full = 1; full <= 8; full++) {
+                                double hops = plans[p].hops + 2 * (full - 1);
+                                struct plan_cost cost;
+
+                                plan_model_predict(&model, full * channel * pieces / 4, &cost);
+                                if (fabs(cost.critical_ns - hops) > 0.01)
+                                        fail_msg("%s, %s, %u times full: %.2f hops instead of %.0f", letters[w],
+                                                 plan_algorithm_name(plans[p].algorithm), full, cost.critical_ns, hops);
+                        }
+                }
+}
+
 /* Without wires it is the model of one node. */
 static void test_local(void **state) {
         struct plan_constants constants;
@@ -255,10 +292,8 @@ static void test_choice(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_load),
-                cmocka_unit_test(test_formulas),
-                cmocka_unit_test(test_local),
-                cmocka_unit_test(test_choice),
+                cmocka_unit_test(test_load),  cmocka_unit_test(test_formulas), cmocka_unit_test(test_waits),
+                cmocka_unit_test(test_local), cmocka_unit_test(test_choice),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,6 +96,28 @@ static void test_closed_forms(void **state) {
         print_message("%u plans counted\n", n_compared);
 }
 
+/* Where channels are soon full. Up to 2 MiB an all_reduce waits for nobody. */
+static double staged_hops(const char *shape, uint32_t operation, uint32_t algorithm, double bytes) {
+        struct cluster host = load(shape);
+        struct cluster_load of;
+
+        assert_true(host.staged);
+        assert_int_equal(cluster_load_of(&host, operation, algorithm, bytes, &of), PLAN_OK);
+        return of.hops;
+}
+
+static void test_staged(void **state) {
+        (void)state;
+        for (double bytes = 131072; bytes <= 2097152; bytes *= 2)
+                assert_true(staged_hops("host:4x1", RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_SCATTER, bytes) == 2);
+        assert_true(staged_hops("host:4x1", RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_SCATTER, 2097156) == 4);
+        /* Four times as much through a channel. */
+        assert_true(staged_hops("host:4x1", RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, 2097152) == 7);
+        assert_true(staged_hops("host:4x1", RING_OP_ALL_REDUCE, CLUSTER_RINGS, 2097152) == 6);
+        /* Seven others through four slots. */
+        assert_true(staged_hops("host:2x8", RING_OP_ALL_TO_ALL, PLAN_HIERARCHICAL_RAIL, 64) == 3);
+}
+
 /* No algorithm is faster than the cut allows. */
 static void test_bound(void **state) {
         (void)state;
@@ -321,9 +343,11 @@ static void test_names(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_bound),   cmocka_unit_test(test_fabrics),
-                cmocka_unit_test(test_fabric_names), cmocka_unit_test(test_mscclpp), cmocka_unit_test(test_nvrar),
-                cmocka_unit_test(test_chosen),       cmocka_unit_test(test_many),    cmocka_unit_test(test_names),
+                cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_staged),
+                cmocka_unit_test(test_bound),        cmocka_unit_test(test_fabrics),
+                cmocka_unit_test(test_fabric_names), cmocka_unit_test(test_mscclpp),
+                cmocka_unit_test(test_nvrar),        cmocka_unit_test(test_chosen),
+                cmocka_unit_test(test_many),         cmocka_unit_test(test_names),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,12 +178,14 @@ static void test_planes(void **state) {
 
         f->config.devices = 3;
         f->config.blocks = 7;
+        f->config.staging_bytes = 1 << 30;
         assert_int_equal(launcher_new(f->base, &f->config, &f->launcher), 0);
         assert_int_equal(launcher_start(f->launcher, "4"), 0);
         await_executor(f);
-        assert_non_null(strstr(f->text, "[railmux-executor][--name][4][--backend][hip][--device][1][--policy][adaptive]"
-                                        "[--blocks][7][--socket][/run/railmux/client.sock.exec][--stall-ms][500]"
-                                        "[--log-level][info][--exit-with-daemon]"));
+        assert_non_null(strstr(
+                f->text, "[railmux-executor][--name][4][--backend][hip][--device][1][--policy][adaptive]"
+                         "[--blocks][7][--staging-mib][1024][--socket][/run/railmux/client.sock.exec][--stall-ms][500]"
+                         "[--log-level][info][--exit-with-daemon]"));
         assert_int_equal(launcher_start(f->launcher, "four"), -EINVAL);
 }
 

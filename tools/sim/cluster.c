@@ -113,6 +113,7 @@ static void take_host(struct cluster *c) {
         c->hop_ns = net.hop_ns;
         c->message_ns = net.ns_per_chunk;
         c->factor = 1;
+        c->staged = true;
         c->source = "plan_net_host()";
 }
 

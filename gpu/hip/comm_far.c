@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Communicators over several nodes
+ *
+ * To ranks elsewhere each rank here has a wire, which stands in its entry in place of their staging; the proxy works on
+ * it from before the entry is there until the communicator ends.
+ *
+ * The end. What the proxy works on is not all ours: the net area belongs to the executor, which unmaps it when the
+ * communicator has been detached. So whatever else goes wrong with a detach, or went wrong before it, it begins with
+ * taking the wires away from the proxy. Requests that are finished here may have chunks in the wires that others still
+ * wait for, as kernels do not wait for the proxy; so the control thread itself looks once more.
+ *
+ * Leaving. A rank elsewhere that has left has finished all that it had called, but what it sent last may still be on
+ * its way. So receives from it are given up only after a while, the same as on the host.
+ */
+#include "gpu/hip/comm_private.h"
+
+#include <errno.h>
+
+#include "gpu/hip/error.h"
+#include "gpu/hip/hip.h"
+#include "gpu/hip/wires.h"
+#include "railmux/railmux.h"
+#include "ring/line.h"
+#include "util/clock.h"
+
+static void wires_fill(struct plane *plane, struct comm *comm, const struct plane_comm *what) {
+        uint32_t n = 0;
+
+        for (uint32_t rank = 0; rank < what->n_ranks; rank++)
+                for (uint32_t p = 0; member_here(what, rank) && p < what->n_ranks; p++) {
+                        struct wire_end *end = &comm->wires->end[n];
+
+                        if (!what->members[p].far)
+                                continue;
+                        end->rank = rank;
+                        end->peer = p;
+                        end->wire = slabs_take(plane, &end->device);
+                        n++;
+                }
+}
+
+int comm_far_attach(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error) {
+        uint32_t n_here = 0, n_far = 0;
+        int r;
+
+        if (what->code)
+                return 0; /* it only answers */
+        for (uint32_t rank = 0; rank < what->n_ranks; rank++) {
+                n_here += member_here(what, rank);
+                n_far += what->members[rank].far;
+                comm->far |= (uint32_t)what->members[rank].far << rank;
+        }
+        if (!what->net && !n_far)
+                return 0;
+        if (!what->net || !n_far)
+                return error_set(-EINVAL, error, "a net area, and ranks on other nodes, go together");
+        /* What is wrong with the area is said before the kernel is stopped for it. */
+        r = wires_new(what->net, what->n_ranks, n_here * n_far, &comm->wires, error);
+        if (!r)
+                r = slabs_reserve(plane, n_here * n_far, error);
+        if (r)
+                return r;
+        wires_fill(plane, comm, what);
+        return proxy_add(&plane->proxy, comm->wires, error);
+}
+
+void comm_far_rank(const struct comm *comm, uint32_t rank, struct table_rank *entry) {
+        entry->far = comm->far;
+        for (uint32_t p = 0; p < comm->n_ranks; p++)
+                if (comm->far >> p & 1)
+                        entry->peer[p] = wires_end(comm->wires, rank, p)->device;
+}
+
+void comm_far_stop(struct plane *plane, const struct comm *comm) {
+        if (comm->wires && proxy_remove(&plane->proxy, comm->wires) && !plane->fault)
+                (void)wires_step(comm->wires);
+}
+
+void comm_far_detach(struct plane *plane, struct comm *comm) {
+        comm_far_stop(plane, comm);
+        for (uint32_t i = 0; comm->wires && i < comm->wires->n_ends; i++)
+                slabs_give(plane, comm->wires->end[i].wire);
+        comm->wires = wires_free(comm->wires);
+}
+
+void comm_far_leave(struct comm *comm, uint32_t rank) {
+        comm->leaving |= UINT32_C(1) << rank;
+        comm->leaving_ns = clock_now_ns();
+}
+
+int comm_far_tick(struct plane *plane, struct comm *comm) {
+        struct shadow *shadow = &plane->tables.shadow;
+        int r = 0;
+
+        if (!comm->leaving || clock_now_ns() - comm->leaving_ns <= plane->left_ns)
+                return 0;
+        for (uint32_t p = 0; p < comm->n_ranks; p++)
+                for (uint32_t i = 0; !r && (comm->leaving >> p & 1) && i < TABLE_RANKS; i++)
+                        if (plane->ranks[i].comm == comm)
+                                r = plane_changed(plane, shadow_rank_left(shadow, i, p), "a rank that has left", NULL);
+        comm->leaving = 0;
+        return r ? r : plane_commit(plane, NULL);
+}
+
+uint32_t comm_far_status(const struct comm *comm, const char **ret_why) {
+        const struct wire_end *end = comm->wires ? wires_broken(comm->wires) : NULL;
+
+        if (!end)
+                return 0;
+        *ret_why = end->broken;
+        return ring_status(RMX_E_LOST, (int32_t)end->peer);
+}

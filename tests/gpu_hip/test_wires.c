@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/* One look of the proxy at a time: who has his turn when there is more than goes at once, and what ends a wire. */
+#include "tests/cmocka_all.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "gpu/hip/wires.h"
+#include "ring/net.h"
+
+#define N    4u
+#define LAST wire_channel(STAGING_BULK, STAGING_REGION_P2P, STAGING_P2P_LANES - 1) /* the last channel of all */
+
+/* Rank 0 is here, 2 and 3 are elsewhere. */
+struct world {
+        struct plane_net net;
+        struct wires *wires;
+        struct wire_mirror *mirror;
+        uint32_t position;
+        char error[PLANE_TEXT];
+};
+
+static void *zeroes(size_t bytes) {
+        void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+        assert_true(memory != MAP_FAILED);
+        return memory;
+}
+
+static int setup(void **state) {
+        struct world *w = calloc(1, sizeof(*w));
+        uint64_t memory_bytes;
+        uint32_t capacity;
+
+        assert_non_null(w);
+        assert_int_equal(plane_net_size(N, &capacity, &memory_bytes), 0);
+        w->net = (struct plane_net){.bytes = net_area_bytes(capacity, memory_bytes), .doorbell_fd = -1};
+        w->net.area = zeroes(w->net.bytes);
+        net_area_init(w->net.area, capacity, memory_bytes);
+        assert_int_equal(wires_new(&w->net, N, 2, &w->wires, w->error), 0);
+        for (uint32_t i = 0; i < 2; i++) {
+                w->wires->end[i].peer = 2 + i;
+                w->wires->end[i].wire = zeroes(sizeof(struct wire));
+        }
+        w->mirror = (struct wire_mirror *)(void *)((unsigned char *)w->net.area + w->net.area->memory_offset);
+        assert_ptr_equal(w->mirror, w->wires->mirror);
+        *state = w;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct world *w = *state;
+
+        for (uint32_t i = 0; i < 2; i++)
+                munmap(w->wires->end[i].wire, sizeof(struct wire));
+        assert_null(wires_free(w->wires));
+        munmap(w->net.area, w->net.bytes);
+        free(w);
+        return 0;
+}
+
+/* What a kernel does: another bulk chunk, or a whole one of packets. */
+static void push(struct wire *wire, uint32_t channel) {
+        const uint32_t number = wire->pushed[channel] + 1, slot = (number - 1) % STAGING_SLOTS;
+
+        if (channel < WIRE_PACKET_CHANNELS)
+                for (uint32_t i = 0; i < WIRE_CHUNK / 8; i++)
+                        ((uint64_t *)(void *)wire->out[channel][slot])[i] = (uint64_t)number << 32 | i;
+        else
+                wire->bytes[channel][slot] = STAGING_BULK_CHUNK;
+        __atomic_store_n(&wire->pushed[channel], number, __ATOMIC_RELEASE);
+}
+
+/* The next batch that was posted, if it is to `peer`; then its entries are counted by channel. */
+static bool batch_posted(struct world *w, uint32_t *ret_peer, uint32_t seen[WIRE_CHANNELS]) {
+        const struct wire_line *line;
+        const unsigned char *data;
+        struct net_descriptor d;
+
+        if (!net_area_take(w->net.area, &w->position, &d))
+                return false;
+        assert_int_equal(d.kind, NET_CHUNK);
+        *ret_peer = d.destination;
+        line = (const struct wire_line *)(const void *)((const unsigned char *)w->net.area + d.line_offset);
+        data = d.data_bytes ? (const unsigned char *)w->net.area + d.data_offset : line->data;
+        for (uint32_t at = 0; at < line->bytes;) {
+                struct wire_entry entry;
+
+                memcpy(&entry, data + at, sizeof(entry));
+                assert_in_range(entry.channel, 0, WIRE_CHANNELS - 1);
+                seen[entry.channel]++;
+                at += (uint32_t)sizeof(entry) + (entry.bytes == WIRE_CREDIT ? 0 : (entry.bytes + 7u) / 8 * 8);
+        }
+        return true;
+}
+
+/* The other side has taken all batches. */
+static void all_taken(struct world *w, uint32_t peer) {
+        w->mirror[peer].taken = w->wires->end[peer - 2].sent; /* mirror of rank 0 and the peer */
+        net_area_arrive(w->net.area, NET_CREDIT,
+                        (uint64_t)((unsigned char *)&w->mirror[peer].taken - (unsigned char *)w->net.area),
+                        w->mirror[peer].taken);
+}
+
+/* All channels push again as soon as they can, and the network takes a batch at a time: each gets its share. */
+static void every_channel_has_its_turn(void **state) {
+        struct world *w = *state;
+        struct wire *wire = w->wires->end[0].wire;
+        uint32_t least = UINT32_MAX, most = 0, seen[WIRE_CHANNELS] = {0};
+
+        w->mirror[2].taken = 0u - (WIRE_BATCHES - 1); /* one batch at a time */
+        for (uint32_t round = 0; round < 200; round++) {
+                uint32_t peer;
+
+                for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
+                        while (wire->pushed[c] - w->wires->end[0].pushed[c] < STAGING_SLOTS)
+                                push(wire, c);
+                assert_true(wires_step(w->wires));
+                assert_true(batch_posted(w, &peer, seen));
+                assert_false(batch_posted(w, &peer, seen));
+                w->mirror[2].taken = w->wires->end[0].sent - (WIRE_BATCHES - 1);
+        }
+        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
+                least = seen[c] < least ? seen[c] : least;
+                most = seen[c] > most ? seen[c] : most;
+        }
+        assert_in_range(least, 4, most);
+        assert_in_range(most, least, 2 * least); /* a cut-off channel may have one more at its turn */
+        assert_null(wires_broken(w->wires));
+}
+
+/* One with a great deal to send, and one with a little, which does not wait for all of that. */
+static void every_peer_has_its_turn(void **state) {
+        struct world *w = *state;
+
+        for (uint32_t i = 0; i < 4; i++) {
+                uint32_t seen[WIRE_CHANNELS] = {0}, peer, n = 0, much = i % 2;
+
+                if (i == 2) /* looks begin with the one and the other in turn */
+                        assert_false(wires_step(w->wires));
+                for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
+                        push(w->wires->end[much].wire, c);
+                push(w->wires->end[1 - much].wire, LAST);
+                assert_true(wires_step(w->wires));
+                do {
+                        assert_true(batch_posted(w, &peer, seen));
+                        n++;
+                } while (peer == 2 + much);
+                assert_in_range(n, 1, 2);
+                while (batch_posted(w, &peer, seen))
+                        n++;
+                assert_true(n > 4);
+                all_taken(w, 2);
+                all_taken(w, 3);
+                while (wires_step(w->wires)) {
+                }
+                while (batch_posted(w, &peer, seen)) {
+                }
+                all_taken(w, 2);
+                all_taken(w, 3);
+                assert_int_equal(seen[0], 1);
+                assert_int_equal(seen[LAST], 2);
+        }
+}
+
+/* Credits are never left behind by chunks. */
+static void credits_go_first(void **state) {
+        struct world *w = *state;
+        struct wire_end *end = &w->wires->end[0];
+        uint32_t seen[WIRE_CHANNELS] = {0}, peer;
+
+        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
+                end->come[c] = 1;
+                end->wire->given[c] = 1;
+                if (c != LAST)
+                        push(end->wire, c);
+        }
+        assert_true(wires_step(w->wires));
+        assert_true(batch_posted(w, &peer, seen));
+        for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
+                assert_true(seen[c] >= 1);
+}
+
+static void bring(struct world *w, uint32_t peer, uint32_t batch, struct wire_entry entry, uint32_t length) {
+        struct wire_mirror *mirror = &w->mirror[peer * N];
+        struct wire_line *line = &mirror->line[(batch - 1) % WIRE_BATCHES];
+
+        line->bytes = (uint32_t)sizeof(entry) + length;
+        memcpy(line->data, &entry, sizeof(entry));
+        net_area_arrive(w->net.area, NET_CHUNK, (uint64_t)((unsigned char *)line - (unsigned char *)w->net.area),
+                        batch);
+}
+
+/* Of packets, too, a word says that they have come. */
+static void a_word_tells_of_each_chunk(void **state) {
+        static const uint32_t transports[] = {STAGING_PACKET, STAGING_BULK};
+        struct world *w = *state;
+
+        for (uint32_t i = 0; i < 2; i++) {
+                const uint32_t channel = wire_channel(transports[i], 0, 3);
+                const struct wire *wire = w->wires->end[1].wire;
+
+                for (uint32_t number = 1; number < 4; number++) {
+                        bring(w, 3, 3 * i + number, (struct wire_entry){(uint16_t)channel, 8, number}, 8);
+                        assert_true(wires_step(w->wires));
+                        assert_int_equal(wire->come[channel][(number - 1) % STAGING_SLOTS], number);
+                }
+        }
+        assert_null(wires_broken(w->wires));
+}
+
+/* Whoever asks hears which wire it is, and why; nothing is carried over it any more, either way. */
+static void a_broken_wire_says_so(void **state) {
+        struct world *w = *state;
+        const struct wire_end *broken;
+        struct net_descriptor d;
+
+        bring(w, 3, 1, (struct wire_entry){WIRE_CHANNELS, 8, 1}, 8);
+        assert_true(wires_step(w->wires));
+        broken = wires_broken(w->wires);
+        assert_ptr_equal(broken, &w->wires->end[1]);
+        assert_int_equal(broken->peer, 3);
+        assert_non_null(strstr(broken->broken, "nothing that an executor sends"));
+        push(w->wires->end[1].wire, LAST);
+        assert_false(wires_step(w->wires));
+        push(w->wires->end[0].wire, LAST); /* the other one goes on, as long as there is anybody */
+        assert_true(wires_step(w->wires));
+        assert_true(net_area_take(w->net.area, &w->position, &d));
+        assert_int_equal(d.destination, 2);
+        assert_false(net_area_take(w->net.area, &w->position, &d));
+        /* The first one counts. */
+        w->wires->end[0].wire->pushed[7] = 3;
+        (void)wires_step(w->wires);
+        assert_ptr_equal(wires_broken(w->wires), &w->wires->end[1]);
+}
+
+static void a_kernel_that_miscounts_breaks_its_wire(void **state) {
+        static const uint32_t wrong[] = {STAGING_SLOTS + 1, 0u - 1, 0x80000000u};
+        struct world *w = *state;
+        struct net_descriptor d;
+
+        for (uint32_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                struct wire_end *end = &w->wires->end[0];
+
+                end->wire->pushed[7] = wrong[i];
+                assert_false(wires_step(w->wires));
+                assert_ptr_equal(wires_broken(w->wires), end);
+                assert_non_null(strstr(end->broken, "count of chunks"));
+                assert_false(net_area_take(w->net.area, &w->position, &d));
+                end->broken = NULL;
+                w->wires->n_broken = 0;
+        }
+        w->wires->end[0].wire->pushed[7] = 0;
+        push(w->wires->end[0].wire, 7);
+        push(w->wires->end[0].wire, 7);
+        assert_true(wires_step(w->wires));
+        assert_null(wires_broken(w->wires));
+}
+
+static void an_area_that_is_too_short(void **state) {
+        struct world *w = *state;
+        struct wires *wires = NULL;
+
+        w->net.bytes--;
+        assert_int_equal(wires_new(&w->net, N, 2, &wires, w->error), -EINVAL);
+        assert_null(wires);
+        w->net.bytes++;
+        w->net.area->memory_bytes -= 64;
+        w->net.area->memory_offset += 64;
+        assert_int_equal(wires_new(&w->net, N, 2, &wires, w->error), -EINVAL);
+        w->net.area->memory_bytes += 64;
+        w->net.area->memory_offset -= 64;
+}
+
+int main(void) {
+#define WORLD(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+        const struct CMUnitTest tests[] = {
+                WORLD(every_channel_has_its_turn), WORLD(every_peer_has_its_turn),
+                WORLD(credits_go_first),           WORLD(a_word_tells_of_each_chunk),
+                WORLD(a_broken_wire_says_so),      WORLD(a_kernel_that_miscounts_breaks_its_wire),
+                WORLD(an_area_that_is_too_short),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
