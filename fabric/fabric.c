@@ -30,6 +30,10 @@
 #define EVENTS_MAX   1024u
 #define VIOLATION_NS UINT64_C(1000000000)
 
+#define SPIN_PROCESSORS 8
+#define SPIN_NS         UINT64_C(200000) /* longer than a step of a request between nodes takes */
+#define SPIN_FEW_NS     UINT64_C(20000)
+
 struct fabric_event {
         struct fabric_event *next;
         enum { EVENT_ROUTE, EVENT_UNREACHABLE, EVENT_VIOLATION } kind;
@@ -175,6 +179,8 @@ static uint64_t ms_or(uint32_t value, uint32_t otherwise) {
 
 int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric) {
         const struct fabric_times *times = &options->times;
+        const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+        pthread_mutexattr_t attributes;
         struct fabric *fabric;
         int r;
 
@@ -194,11 +200,19 @@ int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric)
         fabric->deadline_ns = ms_or(times->deadline, 800);
         fabric->handshake_ns = ms_or(times->handshake, 5000);
         fabric->unreachable_ns = ms_or(times->unreachable, 1000);
-        fabric->spin_ns = (uint64_t)(times->spin_us ? times->spin_us : 20) * 1000u;
+        fabric->spin_ns = fabric->rail_spin_ns = (uint64_t)times->spin_us * 1000u;
+        if (!times->spin_us) {
+                fabric->spin_ns = processors >= SPIN_PROCESSORS ? SPIN_NS : SPIN_FEW_NS;
+                fabric->rail_spin_ns = processors >= SPIN_PROCESSORS ? SPIN_NS : 0;
+        }
         fabric->limits = (struct route_limits){.hold_ns = ms_or(times->hold_down, 250),
                                                .hold_max_ns = ms_or(times->hold_max, 30000),
                                                .suspect_ns = 2 * fabric->deadline_ns};
-        pthread_mutex_init(&fabric->lock, NULL);
+        /* Held for a microsecond at a time, and by threads that look on: sleeping for it would take fifty. */
+        pthread_mutexattr_init(&attributes);
+        pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+        pthread_mutex_init(&fabric->lock, &attributes);
+        pthread_mutexattr_destroy(&attributes);
         pthread_cond_init(&fabric->quiet, NULL);
         fabric->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         fabric->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -158,7 +158,7 @@ struct fabric {
         struct fabric_options options;
         char cluster[FABRIC_NAME_MAX + 1];
         struct route_limits limits;
-        uint64_t heartbeat_ns, deadline_ns, handshake_ns, unreachable_ns, spin_ns;
+        uint64_t heartbeat_ns, deadline_ns, handshake_ns, unreachable_ns, spin_ns, rail_spin_ns;
         pthread_mutex_t lock;
         pthread_cond_t quiet; /* an area has lost a user, or the taker has looked */
         bool stop;

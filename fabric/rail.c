@@ -21,6 +21,8 @@
 #define TICK_MAX_NS UINT64_C(25000000)
 #define TICK_MIN_NS UINT64_C(1000000)
 
+#define PAUSE_ROUNDS 16u /* about a microsecond */
+
 void rail_wake(struct fabric_rail *rail) {
         rail->again = true;
         if (rail->asleep) {
@@ -220,11 +222,20 @@ static int rail_timeout(const struct fabric_rail *rail, uint64_t now_ns, uint64_
         return until_ns <= now_ns ? 0 : (int)((until_ns - now_ns + 999999u) / 1000000u);
 }
 
+static void rail_pause(void) {
+        for (uint32_t i = 0; i < PAUSE_ROUNDS; i++)
+#if defined(__x86_64__)
+                __builtin_ia32_pause();
+#else
+                atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
 void *rail_run(void *data) {
         struct fabric_rail *rail = data;
         struct fabric *fabric = rail->fabric;
         struct epoll_event events[RAIL_EVENTS];
-        uint64_t interval_ns = fabric->heartbeat_ns / 8, now_ns = clock_now_ns(), next_ns;
+        uint64_t interval_ns = fabric->heartbeat_ns / 8, now_ns = clock_now_ns(), next_ns, busy_ns = 0, carried = 0;
         struct fabric_area *dead;
 
         interval_ns = interval_ns > TICK_MAX_NS ? TICK_MAX_NS : interval_ns < TICK_MIN_NS ? TICK_MIN_NS : interval_ns;
@@ -232,6 +243,7 @@ void *rail_run(void *data) {
         rail->tick_ns = now_ns;
         while (!fabric->stop) {
                 int n, timeout;
+                bool looks;
 
                 rail->again = false;
                 if (now_ns >= rail->tick_ns)
@@ -240,6 +252,13 @@ void *rail_run(void *data) {
                         rail->transport->rail_poll(rail, now_ns);
                 rail_work(rail, now_ns, &next_ns);
                 timeout = rail_timeout(rail, now_ns, next_ns);
+                if (rail->bytes_sent + rail->bytes_received != carried) {
+                        carried = rail->bytes_sent + rail->bytes_received;
+                        busy_ns = now_ns;
+                }
+                looks = timeout != 0 && now_ns - busy_ns < fabric->rail_spin_ns;
+                if (looks)
+                        timeout = 0;
                 if (timeout != 0 && rail->transport->rail_sleep && !rail->transport->rail_sleep(rail, now_ns))
                         timeout = 0;
                 rail->asleep = timeout != 0;
@@ -253,6 +272,8 @@ void *rail_run(void *data) {
                 pthread_mutex_unlock(&fabric->lock);
                 areas_bury(fabric, dead);
                 n = epoll_wait(rail->epoll_fd, events, RAIL_EVENTS, timeout);
+                if (looks && n == 0)
+                        rail_pause(); /* others want the lock */
                 pthread_mutex_lock(&fabric->lock);
                 rail->asleep = false;
                 if (!rail_needs_ticks(rail))
