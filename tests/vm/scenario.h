@@ -37,5 +37,6 @@ void losses_run(struct fleet *fleet, const struct scenario *scenario);
 /* ---- strangers.c: who has no certificate of the cluster, or no secret, gets in nowhere */
 void strangers_run(struct fleet *fleet, const struct scenario *scenario);
 
-/* ---- rkeys.c, if built with libibverbs: a part of strangers_run over RDMA. Nodes a and b run, c and d have adapters. */
+/* ---- rkeys.c, if built with libibverbs: a part of strangers_run over RDMA. Nodes a and b run, c and d have adapters.
+ */
 void rkeys_try(struct fleet *fleet);
