@@ -179,7 +179,7 @@ static void remembered(uint32_t n, uint32_t workers, uint32_t operation, uint64_
         for (uint32_t r = 0; r < n; r++)
                 one_map(&o, r, ALL_GPUS, false);
         emulator_map(o.e, o.session[who], id[1], ALL_GPUS, false);
-        for (uint32_t k = 0; k < 6; k++) {
+        for (uint32_t k = 0; k < 4; k++) {
                 b->in = place[k / 2 % 2];
                 b->in_id = id[k / 2 % 2];
                 CHECK(reaches(&o), "operation %u: request %u", operation, k);
