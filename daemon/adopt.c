@@ -226,8 +226,7 @@ static void adopt_comm(struct manager *manager, uint32_t slot, struct adopt_summ
         comm->code = ring_status_code((uint32_t)status);
         comm->failed_rank = comm->code ? ring_status_rank((uint32_t)status) : -1;
         comm->lost_gpu = (int32_t)(status >> 32) - 1;
-        /* A version before 5 does not say, but only one over several nodes was lost as a whole on emulated GPUs. */
-        comm->forsaken = from->n_nodes > 1 || (!from->n_nodes && comm->code == RMX_E_LOST && !manager->on_device);
+        comm->forsaken = from->n_nodes > 1; /* a version before 5 does not say, but see adopt_member */
         if (from->by_id && !comm_find_id(manager, from->id) && comm_index(comm, from->id) < 0)
                 log_warning("comm %" PRIu64 ": out of memory, its id is not known any more", comm->number);
         comm->marks_fd = adopt_take(manager, "m%" PRIu64, comm->number).fd;
@@ -247,6 +246,7 @@ static void adopt_member(struct manager *manager, uint32_t slot, struct adopt_su
         member->state_slot = slot;
         member->session_id = from->session;
         member->away = from->session == 0;
+        comm->forsaken = comm->forsaken || member->away;
         member->pid = (pid_t)from->pid;
         member->handle = from->handle;
         member->gpu = from->gpu;

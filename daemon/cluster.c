@@ -11,6 +11,7 @@
  */
 #include "daemon/cluster.h"
 
+#include "daemon/allowance.h"
 #include "daemon/comm_heard.h"
 #include "daemon/comm_id.h"
 #include "daemon/comm_remote_id.h"
@@ -63,17 +64,9 @@ bool cluster_reaches(const struct cluster *cluster, const struct peer *peer) {
 }
 
 bool cluster_takes_ask(struct cluster *cluster, const struct peer *peer) {
-        const uint64_t second_ns = UINT64_C(1000000000), now_ns = clock_now_ns();
         struct cluster_node *node = cluster_find(cluster, peer);
 
-        if (!node)
-                return false;
-        if (node->asks_ns < now_ns)
-                node->asks_ns = now_ns;
-        if (node->asks_ns - now_ns > second_ns)
-                return false;
-        node->asks_ns += second_ns / CLUSTER_ASKS;
-        return true;
+        return node && allowance_take(&node->asks_ns, CLUSTER_ASKS, clock_now_ns());
 }
 
 int cluster_send(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Message *message) {

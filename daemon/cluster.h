@@ -42,7 +42,8 @@ struct cluster *cluster_free(struct cluster *cluster);
 
 /* To another daemon, or (peer NULL) to this one, from the loop. 0, -errno, PEER_E_*. */
 int cluster_send(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Message *message);
-/* Takes one of the ids that another daemon may ask for. false: it has asked for too many in a short time. */
+/* Takes one of the ids that another daemon may ask for. false: it has asked for too many in a short time. (That one
+ * lets each of its tenants ask for far fewer, tenant_takes_id: this is for daemons that do not.) */
 bool cluster_takes_ask(struct cluster *cluster, const struct peer *peer);
 #define CLUSTER_ASKS 1024u /* at once, and in each second after that */
 /* Connected, and the fabric knows its rails. NULL, which is this daemon: always. */

@@ -275,8 +275,10 @@ void comm_forsake(struct comm *comm) {
                 return;
         }
         n = comm_choose(comm);
-        if (n) /* no memory: an executor that does not know it refuses its requests */
-                comm->n_choices = n;
+        if (!n) /* no memory: an executor that does not know it refuses its requests */
+                return;
+        comm->n_choices = n;
+        comm->staging_bytes = comm_staging_bytes(comm);
 }
 
 int comm_attach(struct comm *comm, char *text, size_t text_size) {

@@ -183,8 +183,11 @@ uint32_t comm_device_code(const struct comm *comm, const struct executor_link *l
         return code;
 }
 
-/* One comm that may go on. true: it went wrong, and comms have been freed. */
+/* One comm that may go on. true: it went wrong, and comms have been freed. (One of a split over several nodes stays
+ * until that has been decided on.) */
 static bool comm_device_go_on(struct comm *comm) {
+        const struct manager *manager = comm->manager;
+        const unsigned int n = HASH_COUNT(manager->comms);
         char text[160];
         int r;
 
@@ -194,7 +197,7 @@ static bool comm_device_go_on(struct comm *comm) {
                 r = comm_device_place(comm, text, sizeof(text));
                 if (r && r != COMM_E_WAIT) {
                         comm_join_fail(comm, r == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, "%s", text);
-                        return true;
+                        return HASH_COUNT(manager->comms) != n;
                 }
         }
         if (comm->handover.state != HANDOVER_HANDED)
@@ -228,14 +231,30 @@ uint64_t comm_device_dead(const struct manager *manager) {
         return mask;
 }
 
+/* Has it had the time to end a comm that is being ended since then? One that has come back is told anew, after whatever
+ * else it has to be told; so its time begins when it has been, or gets no further with that. */
+static bool comm_device_slow(const struct executor_link *link, uint64_t since_ns, uint64_t now_ns) {
+        uint64_t limit_ns = link->state == EXECUTOR_READY ? DEVICE_ABORT_NS : DEVICE_BACK_NS;
+
+        if (since_ns < link->progress_ns)
+                since_ns = link->progress_ns;
+        return now_ns > since_ns && now_ns - since_ns > limit_ns;
+}
+
 static void comm_device_kill(struct manager *manager) {
         uint64_t now_ns = clock_now_ns(), guilty = 0;
         struct executor_link *link;
         struct comm *comm;
 
-        for (comm = manager->comms; comm; comm = comm->hh.next)
-                if (comm->aborting && now_ns - comm->abort_ns > DEVICE_ABORT_NS)
-                        guilty |= comm_needed(comm) & ~comm->abort_acked;
+        for (comm = manager->comms; comm; comm = comm->hh.next) {
+                if (!comm->aborting)
+                        continue;
+                DL_FOREACH(manager->links, link) {
+                        if (comm_needed(comm) & ~comm->abort_acked & executor_link_mask(link) &&
+                            comm_device_slow(link, comm->abort_ns, now_ns))
+                                guilty |= executor_link_mask(link);
+                }
+        }
         DL_FOREACH(manager->links, link) {
                 if (!(guilty & executor_link_mask(link)) || link->pidfd < 0)
                         continue;
@@ -276,6 +295,18 @@ static void comm_device_leftovers(struct manager *manager, uint64_t mask, uint64
         }
 }
 
+/* It is over, or (one of a split over several nodes, which others may be about to have) has its error from now on. */
+static void comm_device_break(struct comm *comm, const struct executor_link *link, const char *reason) {
+        uint64_t mask = executor_link_mask(link);
+
+        if (comm->code || comm->aborting) { /* it ends for another reason */
+                comm_aborted(comm, mask);
+                return;
+        }
+        comm->lost_gpu = (int32_t)link->first_gpu;
+        comm_abort(comm, RMX_E_LOST, -1, reason, mask);
+}
+
 void comm_device_lost(struct executor_link *link, const char *reason) {
         struct manager *manager = link->manager;
         uint64_t mask = executor_link_mask(link);
@@ -292,16 +323,12 @@ again:
                 next = comm->hh.next;
                 if (!(comm_needed(comm) & mask) || comm->state == COMM_JOINING || handover_survives(comm, link))
                         continue;
-                if (comm->state == COMM_ATTACHING && comm->attachment.known) {
-                        comm_join_fail(comm, RMX_E_DEVICE_LOST, "%s", reason);
-                        goto again;
-                }
-                if (comm->state == COMM_ATTACHING)
+                if (comm->state == COMM_ATTACHING && !comm->attachment.known)
                         continue; /* nobody knows of it: it waits for the next one */
-                if (!comm->code && !comm->aborting)
-                        comm->lost_gpu = (int32_t)link->first_gpu;
-                comm_broken(comm, mask, RMX_E_LOST, -1, reason);
-                comm_aborted(comm, mask);            /* also one that ends for another reason */
+                if (comm->state == COMM_ATTACHING)
+                        comm_join_fail(comm, RMX_E_DEVICE_LOST, "%s", reason);
+                if (HASH_COUNT(manager->comms) == n)
+                        comm_device_break(comm, link, reason);
                 if (HASH_COUNT(manager->comms) != n) /* those of a split have gone with it */
                         goto again;
         }
@@ -350,7 +377,7 @@ void comm_device_join(struct executor_link *link, bool fresh) {
         struct comm *comm;
 
         for (comm = manager->comms; comm; comm = comm->hh.next) {
-                if (comm->state != COMM_READY || !(comm_needed(comm) & mask) || (!comm->code && !comm->aborting))
+                if (comm->state == COMM_JOINING || !(comm_needed(comm) & mask) || (!comm->code && !comm->aborting))
                         continue;
                 comm->again |= fresh ? UINT64_MAX : mask; /* it may have been away when another died */
                 /* To detach is to answer what others may still be reaching. */

@@ -50,7 +50,7 @@ static const char *heard_assign_problem(const struct comm *comm, const Railmux__
                 return "its numbers do not fit";
         if (strcmp(body->tenant, comm->tenant->name) != 0)
                 return "it is another tenant's";
-        if (!comm_net_geometry_right(comm->manager, comm->n_ranks, &geometry))
+        if (!comm_net_geometry_right(comm->manager, comm->n_ranks, (uint32_t)body->n_nodes, &geometry))
                 return "its staging is more than its ranks are charged for";
         for (size_t i = 0; i < body->n_nodes; i++) {
                 if (body->nodes[i]->node.len != PEER_NODE_BYTES)
@@ -197,8 +197,7 @@ void comm_heard_go(struct cluster *cluster, struct peer *peer, const Railmux__Pe
         }
         record_barrier(comm->manager);
         comm_answer(comm);
-        if (comm->code) /* failed while it was attached */
-                comm_remote_failed(comm);
+        comm_remote_catch_up(comm);
 }
 
 /* ---- what happens to the ranks ----------------------------------------------------------------------------------- */

@@ -161,8 +161,10 @@ static uint32_t comm_join_gpu(const struct session *session, const Railmux__Sess
         return body->gpu < 0 ? body->rank % session->manager->n_gpus : (uint32_t)body->gpu;
 }
 
-static bool comm_join_stale(const struct manager *manager, const uint8_t id[COMM_ID_BYTES]) {
-        return comm_id_stale(id, manager->cluster ? peers_boot(manager->cluster->peers) : 0);
+/* Of another start of this daemon, and not of a communicator that is here: its ranks may call again. */
+static bool comm_join_stale(struct manager *manager, const uint8_t id[COMM_ID_BYTES]) {
+        return comm_id_stale(id, manager->cluster ? peers_boot(manager->cluster->peers) : 0) &&
+               !comm_find_id(manager, id);
 }
 
 static bool comm_join_valid(struct session *session, uint64_t call, const Railmux__Session__CommCreate *body) {

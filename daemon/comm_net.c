@@ -48,12 +48,16 @@ static int comm_net_map(struct comm_net *net, const struct comm *comm) {
         return net->wake_fd < 0 ? -errno : 0;
 }
 
-bool comm_net_geometry_right(const struct manager *manager, uint32_t n_ranks, const struct plan_geometry *geometry) {
+bool comm_net_geometry_right(const struct manager *manager, uint32_t n_ranks, uint32_t n_nodes,
+                             const struct plan_geometry *geometry) {
         struct plan_geometry most;
 
         if (geometry->part_bytes == 0 || geometry->part_bytes % 64 != 0 || geometry->slots == 0)
                 return false;
-        plan_geometry_choose_nodes(n_ranks, &most);
+        if (n_nodes > 1)
+                plan_geometry_choose_nodes(n_ranks, &most);
+        else
+                plan_geometry_choose(n_ranks, &most);
         /* GPUs have staging of their own, whatever it says. */
         return manager->on_device || plan_staging_bytes(geometry, n_ranks) <= plan_staging_bytes(&most, n_ranks);
 }

@@ -23,8 +23,10 @@ struct comm_net {
 #define COMM_NET_NULL                                                                                                  \
         { .area_fd = -1, .wake_fd = -1 }
 
-/* Of a communicator over nodes: may one of them want such staging? */
-bool comm_net_geometry_right(const struct manager *manager, uint32_t n_ranks, const struct plan_geometry *geometry);
+/* Of a communicator that another node has put together: may it want such staging? (With all ranks on one node nothing
+ * is charged but what comm_member_join charges.) */
+bool comm_net_geometry_right(const struct manager *manager, uint32_t n_ranks, uint32_t n_nodes,
+                             const struct plan_geometry *geometry);
 /* The comm's geometry is known. nodes: of each rank. 0, or COMM_E_* with a text. */
 int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric, uint64_t key,
                  const struct fabric_node *nodes, char *text, size_t text_size);

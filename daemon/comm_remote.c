@@ -289,6 +289,13 @@ void comm_remote_failed(struct comm *comm) {
                 remote_settle_later(remote);
 }
 
+void comm_remote_catch_up(struct comm *comm) {
+        if (comm->code)
+                comm_remote_failed(comm);
+        else if (comm->aborting && comm->manager->on_device)
+                comm_remote_failing(comm);
+}
+
 void comm_remote_left(const struct comm_member *member) {
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__Left body = RAILMUX__PEER__LEFT__INIT;

@@ -67,6 +67,8 @@ void comm_remote_join_ended(struct comm *comm, uint32_t rank, uint32_t code, con
 /* It is being aborted, comm_fail, comm_member_left: the others are told. */
 void comm_remote_failing(struct comm *comm);
 void comm_remote_failed(struct comm *comm);
+/* It has become READY: what has happened to it before. */
+void comm_remote_catch_up(struct comm *comm);
 void comm_remote_left(const struct comm_member *member);
 /* Makes `child`, which comes of a split of `parent` and has its ranks, the part of a communicator over several nodes.
  * ranks: those of the child by their numbers in the parent. 0 or -ENOMEM. */

@@ -13,7 +13,8 @@
  *
  * The node that is asked remembers nothing but how many ids each other one has asked for lately. The id follows from
  * its key, the tenant, the communicator's key, which only its nodes know, and the number; so it need not have the
- * communicator any more, whose ranks there may be dead.
+ * communicator any more, whose ranks there may be dead. Which tenant it is that asks for too many is known to the node
+ * that asks, and it lets none ask for so many that others would be refused.
  */
 #include "daemon/comm_remote_id.h"
 
@@ -113,6 +114,13 @@ static void id_wait_ask(struct comm *comm, struct id_wait *wait) {
                 id_wait_fail(remote, wait, RMX_E_NO_MEMORY, "the node that makes the id cannot be asked");
 }
 
+/* Is another node to be asked? */
+static bool id_is_far(const struct comm_remote *remote) {
+        uint32_t node = id_node(remote);
+
+        return node < remote->n_nodes && node != remote->own;
+}
+
 void comm_remote_id_call(struct comm_member *member, struct session *session, uint64_t call, uint64_t number) {
         struct comm_remote *remote = member->comm->remote;
         struct id_wait *wait;
@@ -125,6 +133,12 @@ void comm_remote_id_call(struct comm_member *member, struct session *session, ui
         }
         if (wait) { /* repeated, or by another thread */
                 session_wait_for(session, call, &wait->calls);
+                return;
+        }
+        if (id_is_far(remote) && !tenant_takes_id(member->comm->tenant)) {
+                session_send_failure(session, call, RMX_E_LIMIT,
+                                     "tenant %s has asked for too many ids in a short time; try again",
+                                     member->comm->tenant->name);
                 return;
         }
         wait = n < ID_WAITS_MAX ? calloc(1, sizeof(*wait)) : NULL;

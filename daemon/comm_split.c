@@ -62,10 +62,15 @@ void comm_split_mark(uint64_t *done, uint64_t *failed, uint32_t number, bool fai
         *done = (uint64_t)base << 32 | bits;
 }
 
-bool comm_split_failed(uint64_t done, uint64_t failed, uint32_t number) {
+/* Its bit in the words is another one's by now. */
+static bool comm_split_old(uint64_t done, uint32_t number) {
         uint32_t base = (uint32_t)(done >> 32);
 
-        return (number <= base && base - number >= SPLIT_WINDOW) || (failed >> number % 64 & 1) != 0;
+        return number <= base && base - number >= SPLIT_WINDOW;
+}
+
+bool comm_split_failed(uint64_t done, uint64_t failed, uint32_t number) {
+        return comm_split_old(done, number) || (failed >> number % 64 & 1) != 0;
 }
 
 struct comm_split *comm_split_find(const struct comm *parent, uint32_t number) {
@@ -201,8 +206,8 @@ void comm_split_check(struct comm_split *split) {
 /* What has happened to a child while it was not known yet whether there would be one. (Of ranks that have died the
  * executors tell.) */
 static void comm_split_catch_up(struct comm *child, uint64_t gave_up) {
-        if (child->code && child->remote)
-                comm_remote_failed(child);
+        if (child->remote)
+                comm_remote_catch_up(child);
         for (uint32_t r = 0; r < child->n_ranks; r++) {
                 if (gave_up >> r & 1 && child->members[r].session)
                         comm_member_give_up(&child->members[r]);
@@ -344,13 +349,17 @@ static void comm_split_again(struct session *session, uint64_t call, struct comm
                              const Railmux__Session__CommSplit *body) {
         struct comm_member *member = body->colour < 0 ? NULL : comm_split_child(session, parent, body->number);
         const struct comm *comm = parent->comm;
+        bool failed = comm_split_failed(comm->splits_done, comm->splits_failed, body->number);
 
         if (member)
                 comm_reply(member, session, call);
-        else if (body->colour < 0 && !comm_split_failed(comm->splits_done, comm->splits_failed, body->number))
+        else if (body->colour < 0 && !failed)
                 comm_split_reply_none(session, call);
         else if (comm->split_code)
                 session_send_failure(session, call, comm->split_code, "%s", comm->split_text);
+        else if (failed && !comm_split_old(comm->splits_done, body->number)) /* why, nobody knows any more */
+                session_send_failure(session, call, RMX_E_LOST, "split %u failed before railmuxd was restarted",
+                                     body->number);
         else
                 session_send_failure(session, call, RMX_E_INVALID, "split %u of this communicator is over",
                                      body->number);
@@ -379,14 +388,26 @@ static uint32_t comm_split_new(struct comm *parent, uint32_t number, char *text,
         return 0;
 }
 
-/* A rank cannot take part, though it should; so there is no such split, for the others either. */
+/* A rank cannot take part, though it should; so there is no such split, for the others either. split: what there is of
+ * it, or NULL. */
 static void comm_split_refuse(struct session *session, uint64_t call, struct comm *parent, uint32_t number,
-                              uint32_t code, const char *text) {
+                              struct comm_split *split, uint32_t code, const char *text) {
         session_send_failure(session, call, code, "%s", text);
-        if (comm_split_is_far(parent))
+        if (split)
+                comm_split_fail(split, code, text);
+        else if (comm_split_is_far(parent))
                 comm_split_far_refuse(parent, number, code, text);
         else
                 comm_split_end_unknown(parent, number, code, text);
+}
+
+/* What the rank wants cannot be: RMX_E_* with a text. */
+static uint32_t comm_split_wrong(const struct manager *manager, const Railmux__Session__CommSplit *body, char *text,
+                                 size_t text_size) {
+        if (body->gpu >= -1 && body->gpu < (int32_t)manager->n_gpus)
+                return 0;
+        snprintf(text, text_size, "gpu is %d; allowed: -1 .. %u", body->gpu, manager->n_gpus - 1);
+        return RMX_E_INVALID;
 }
 
 /* Can the parent be split at all? Tells the client if not. */
@@ -395,11 +416,6 @@ static bool comm_split_valid(struct session *session, uint64_t call, struct comm
         struct comm *comm = parent->comm;
         uint32_t base = (uint32_t)(comm->splits_done >> 32);
 
-        if (body->gpu < -1 || body->gpu >= (int32_t)session->manager->n_gpus) {
-                session_send_failure(session, call, RMX_E_INVALID, "gpu is %d; allowed: -1 .. %u", body->gpu,
-                                     session->manager->n_gpus - 1);
-                return false;
-        }
         if (comm->code) {
                 session_send_failure(session, call, comm->code, "the communicator has failed");
                 return false;
@@ -437,15 +453,19 @@ void comm_split_call(struct session *session, uint64_t call, const Railmux__Sess
         }
         if (!comm_split_valid(session, call, parent, body))
                 return;
-        code = split ? 0 : comm_split_new(parent->comm, body->number, text, sizeof(text), &split);
+        if (split && split->places[parent->rank].joined) { /* it calls again */
+                session_wait_for(session, call, &split->places[parent->rank].calls);
+                return;
+        }
+        code = comm_split_wrong(session->manager, body, text, sizeof(text));
+        if (!code && !split)
+                code = comm_split_new(parent->comm, body->number, text, sizeof(text), &split);
         if (code) {
-                comm_split_refuse(session, call, parent->comm, body->number, code, text);
+                comm_split_refuse(session, call, parent->comm, body->number, split, code, text);
                 return;
         }
         place = &split->places[parent->rank];
         session_wait_for(session, call, &place->calls);
-        if (place->joined)
-                return;
         place->joined = true;
         place->colour = body->colour;
         place->key = body->key;

@@ -160,7 +160,7 @@ static const char *far_child_problem(const struct comm *parent, uint32_t n, cons
                         return "the key of two communicators";
         if (child->n_choices < 1 || child->n_choices > PLAN_CHOICES_MAX)
                 return "the number of plans";
-        if (!comm_net_geometry_right(parent->manager, n, &geometry))
+        if (!comm_net_geometry_right(parent->manager, n, 2, &geometry)) /* two or more: it is all one */
                 return "the staging, which is more than ranks are charged for";
         return NULL;
 }

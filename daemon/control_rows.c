@@ -353,7 +353,7 @@ static uint32_t control_comms_on(struct manager *manager, uint32_t gpu) {
 
         HASH_ITER(hh, manager->comms, comm, next) {
                 for (uint32_t r = 0; r < comm->n_ranks; r++) {
-                        if (comm->members[r].joined && comm->members[r].gpu == gpu) {
+                        if (comm->members[r].joined && !comm->members[r].away && comm->members[r].gpu == gpu) {
                                 n++;
                                 break;
                         }

@@ -186,7 +186,7 @@ void executor_link_hello(struct executor_link *stranger, const Railmux__Executor
         snprintf(link->backend, sizeof(link->backend), "%s", hello->backend);
         executor_link_gpus(link, hello);
         link->state = EXECUTOR_INVENTORY;
-        link->connected_ns = clock_now_ns();
+        link->connected_ns = link->progress_ns = clock_now_ns();
         link->counters = (struct executor_counters){0};
         manager->counters.executor_connects++;
         executor_link_record(link);

@@ -188,7 +188,7 @@ void executor_link_disconnect(struct executor_link *link, const char *reason) {
         executor_link_close(link);
         executor_link_drop_calls(link);
         link->state = EXECUTOR_GONE;
-        link->gone_ns = clock_now_ns();
+        link->gone_ns = link->progress_ns = clock_now_ns();
         executor_sync_forget(link);
         manager_refresh_check(link->manager);
 }
@@ -208,6 +208,8 @@ static void executor_link_done(struct executor_link *link, uint64_t id, const Ra
         link->n_pending--;
         if (op->owed)
                 link->n_owed--;
+        if (link->state == EXECUTOR_ATTACHING)
+                link->progress_ns = clock_now_ns();
         executor_op_done(link, op, done);
         free(op);
         executor_link_flush(link);
@@ -380,6 +382,7 @@ void executor_link_flush(struct executor_link *link) {
         }
         if (link->state == EXECUTOR_ATTACHING && link->n_owed == 0) {
                 link->state = EXECUTOR_READY;
+                link->progress_ns = clock_now_ns();
                 if (link->adopted)
                         manager_place_later(link->manager);
                 link->adopted = false;

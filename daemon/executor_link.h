@@ -72,14 +72,15 @@ struct executor_link {
         /* state */
         enum executor_link_state state;
         uint64_t connected_ns, gone_ns;
-        uint64_t losses;    /* unplanned deaths */
-        bool fresh;         /* another process than before, which has not said READY yet */
-        bool dead;          /* the process of `instance` has ended, and its communicators know */
-        bool adopted;       /* known from a predecessor, and not seen since */
-        bool draining;      /* it has said that its end is planned */
-        bool told_go;       /* ... and has our leave */
-        uint64_t leaving;   /* the last instance that was given leave; 0: and nobody waits for its successor */
-        bool launch_failed; /* logged once */
+        uint64_t progress_ns; /* when it last got further on its way to READY, or was lost from there */
+        uint64_t losses;      /* unplanned deaths */
+        bool fresh;           /* another process than before, which has not said READY yet */
+        bool dead;            /* the process of `instance` has ended, and its communicators know */
+        bool adopted;         /* known from a predecessor, and not seen since */
+        bool draining;        /* it has said that its end is planned */
+        bool told_go;         /* ... and has our leave */
+        uint64_t leaving;     /* the last instance that was given leave; 0: and nobody waits for its successor */
+        bool launch_failed;   /* logged once */
         struct executor_op *outgoing; /* utlist, not sent yet */
         struct executor_op *pending;  /* utlist, sent and not answered */
         uint32_t n_pending;

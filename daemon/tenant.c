@@ -6,7 +6,9 @@
  */
 #include "daemon/tenant.h"
 
+#include "daemon/allowance.h"
 #include "daemon/manager.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include <assert.h>
 #include <errno.h>
@@ -78,4 +80,8 @@ int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind
                 log_fields(LOG_LEVEL_WARNING, (const char *const[]){"TENANT", tenant->name, NULL},
                            "%s; %" PRIu64 " more asked for (further refusals are counted, not logged)", text, amount);
         return TENANT_E_LIMIT;
+}
+
+bool tenant_takes_id(struct tenant *tenant) {
+        return allowance_take(&tenant->ids_ns, TENANT_IDS, clock_now_ns());
 }

@@ -35,6 +35,7 @@ struct tenant {
 
         uint32_t weight; /* of rails that it shares with others */
         struct charge_account account;
+        uint64_t ids_ns; /* of tenant_takes_id, see allowance.h */
 };
 
 int tenant_new(const char *name, const uint64_t limits[CHARGE_KIND_COUNT], struct tenant **ret_tenant);
@@ -49,3 +50,7 @@ void tenant_set_limits(struct tenant *tenant, const uint64_t limits[CHARGE_KIND_
 /* 0, or TENANT_E_LIMIT and a sentence for the client in text. The first refusal of a kind is logged here. */
 int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind kind, uint64_t amount, char *text,
                   size_t text_size);
+/* Takes one of the ids that it may ask other nodes for, which have room for so many of all tenants of this one
+ * (CLUSTER_ASKS). false: it has asked for too many in a short time. */
+bool tenant_takes_id(struct tenant *tenant);
+#define TENANT_IDS 256u /* at once, and in each second after that */

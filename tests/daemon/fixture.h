@@ -198,6 +198,8 @@ uint64_t send_comm_create(struct client *client, const uint8_t id[COMM_ID_BYTES]
 uint64_t send_comm_create_on(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t n_ranks, uint32_t rank,
                              int32_t gpu);
 uint64_t send_comm_split(struct client *client, uint32_t parent, uint32_t number, int32_t colour, int32_t key);
+uint64_t send_comm_split_on(struct client *client, uint32_t parent, uint32_t number, int32_t colour, int32_t key,
+                            int32_t gpu);
 uint64_t send_comm_destroy(struct client *client, uint32_t handle, uint32_t last_sequence);
 uint64_t send_comm_abort(struct client *client, uint32_t handle);
 /* The rank gives up joining, or the split. */

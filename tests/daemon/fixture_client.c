@@ -294,6 +294,11 @@ uint64_t send_comm_create_on(struct client *client, const uint8_t id[COMM_ID_BYT
 }
 
 uint64_t send_comm_split(struct client *client, uint32_t parent, uint32_t number, int32_t colour, int32_t key) {
+        return send_comm_split_on(client, parent, number, colour, key, -1);
+}
+
+uint64_t send_comm_split_on(struct client *client, uint32_t parent, uint32_t number, int32_t colour, int32_t key,
+                            int32_t gpu) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__CommSplit body = RAILMUX__SESSION__COMM_SPLIT__INIT;
 
@@ -301,7 +306,7 @@ uint64_t send_comm_split(struct client *client, uint32_t parent, uint32_t number
         body.number = number;
         body.colour = colour;
         body.key = key;
-        body.gpu = -1;
+        body.gpu = gpu;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;
         message.comm_split = &body;
         return client_send(client, &message);

@@ -5,9 +5,18 @@
  */
 #include "tests/daemon/comm_nodes_fixture.h"
 
+#include "daemon/cluster.h"
+#include "daemon/state.h"
+#include "daemon/tenant.h"
+#include "plan/cost.h"
+#include "plan/plan.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 /* lost: as in Failed, 1 + the index. */
 static void say_failed(struct both *b, struct neighbour *n, uint32_t code, uint32_t lost) {
@@ -190,6 +199,57 @@ static void test_ids_are_bounded(void **unused) {
         finish(&b);
 }
 
+/* A tenant that asks for more of them than it may is refused by its own node, and the first one does not hear of it:
+ * what that gives to a node is for all of its tenants. */
+static void test_ids_of_a_tenant_are_bounded(void **unused) {
+        enum { BATCH = 60 };
+        unsigned int n_asked = 0, n_refused = 0;
+        struct comm_answer answer;
+        uint64_t calls[BATCH], number = 1;
+        uint8_t id[COMM_ID_BYTES];
+        struct both b;
+
+        (void)unused;
+        setup_follower(&b);
+        for (; !n_refused; number += BATCH) {
+                for (unsigned int i = 0; i < BATCH; i++)
+                        calls[i] = send_id_create(b.clients[0], b.handles[0], number + i);
+                take_ack(b.clients[0], send_buffer_destroy(b.clients[0], 1), NULL, 0); /* it has read all of them */
+                for (unsigned int i = 0; i < BATCH; i++) {
+                        if (client_find(b.clients[0], calls[i])) {
+                                answer = take_comm(b.clients[0], calls[i]);
+                                assert_int_equal(answer.code, RMX_E_LIMIT);
+                                assert_non_null(strstr(answer.text, "tenant default"));
+                                n_refused++;
+                                continue;
+                        }
+                        assert_true(take(&b, SAYS(ID_ASK))->id_ask->number == number + i);
+                        say_id(&b, b.key, number + i, 7, COMM_ID_BYTES);
+                        take_id(&b, 0, calls[i], id);
+                        n_asked++;
+                }
+                assert_true(n_asked < CLUSTER_ASKS);
+        }
+        assert_true(n_asked >= TENANT_IDS);
+        settle(&b);
+        assert_false(has_heard(&b.n, SAYS(ID_ASK)));
+        /* It may ask again after a while. */
+        for (bool asked = false; !asked; number++) {
+                calls[0] = send_id_create(b.clients[0], b.handles[0], number);
+                both_wait(&b, client_find(b.clients[0], calls[0]) || has_heard(&b.n, SAYS(ID_ASK)));
+                asked = has_heard(&b.n, SAYS(ID_ASK));
+                if (!asked)
+                        assert_int_equal(take_comm(b.clients[0], calls[0]).code, RMX_E_LIMIT);
+        }
+        say_id(&b, b.key, number - 1, 7, COMM_ID_BYTES);
+        take_id(&b, 0, calls[0], id);
+        /* What needs nobody else's word is not refused. */
+        b.n.peers = peers_free(b.n.peers);
+        for (unsigned int i = 0; i < 2 * TENANT_IDS; i++)
+                take_id(&b, 0, send_id_create(b.clients[0], b.handles[0], number + i), id);
+        finish(&b);
+}
+
 /* railmuxd is killed, and a successor takes over; the neighbour is connected to that. */
 static void succeed(struct both *b) {
         neighbour_stop(b);
@@ -201,19 +261,22 @@ static void succeed(struct both *b) {
         neighbour_start(b, 0xee, 2);
 }
 
-static void join_here(struct both *b, const uint8_t id[COMM_ID_BYTES]) {
+static void join_here(struct both *b, const uint8_t id[COMM_ID_BYTES], struct comm_answer ret_answers[2]) {
         uint64_t call = send_comm_create(b->clients[0], id, 2, 0);
 
-        assert_int_equal(take_comm(b->clients[1], send_comm_create(b->clients[1], id, 2, 1)).code, 0);
-        assert_int_equal(take_comm(b->clients[0], call).code, 0);
+        ret_answers[1] = take_comm(b->clients[1], send_comm_create(b->clients[1], id, 2, 1));
+        ret_answers[0] = take_comm(b->clients[0], call);
+        for (uint32_t i = 0; i < 2; i++)
+                assert_int_equal(ret_answers[i].code, 0);
 }
 
 /* Ids that the first node made for all are over when it is started anew: the others have lost it, and make others. So
- * whoever still has one is told so, here and on other nodes, in place of waiting for nobody. */
+ * whoever still has one is told so, here and on other nodes, in place of waiting for nobody. Who has met with it is
+ * where it was, and may not have heard that. */
 static void test_ids_of_a_restarted_node(void **unused) {
         const Railmux__Peer__JoinFailed *failed;
         uint8_t plain[COMM_ID_BYTES], shared[2][COMM_ID_BYTES];
-        struct comm_answer answer;
+        struct comm_answer answer, before[2], again[2];
         struct both b;
 
         (void)unused;
@@ -222,8 +285,11 @@ static void test_ids_of_a_restarted_node(void **unused) {
         call_id_create(b.clients[0], plain);
         for (uint32_t i = 0; i < 2; i++)
                 take_id(&b, i, send_id_create(b.clients[i], b.handles[i], i), shared[i]);
-        join_here(&b, shared[1]);
+        join_here(&b, shared[1], before);
         succeed(&b);
+        join_here(&b, shared[1], again);
+        for (uint32_t i = 0; i < 2; i++)
+                assert_true(again[i].handle == before[i].handle && again[i].comm == before[i].comm);
         answer = take_comm(b.clients[0], send_comm_create(b.clients[0], shared[0], 2, 0));
         assert_int_equal(answer.code, RMX_E_PEER_LOST);
         assert_non_null(strstr(answer.text, "started anew"));
@@ -232,18 +298,39 @@ static void test_ids_of_a_restarted_node(void **unused) {
         failed = take(&b, SAYS(JOIN_FAILED))->join_failed;
         assert_true(failed->code == RMX_E_PEER_LOST && failed->attempt == 7);
         assert_non_null(strstr(failed->text, "started anew"));
-        join_here(&b, plain); /* which any rank may have, and nobody makes anew */
+        join_here(&b, plain, again); /* which any rank may have, and nobody makes anew */
         both_managed = false;
         finish(&b);
 }
 
+/* As version 4 has written it, which did not say how many nodes there are. */
+static void make_older(struct both *b) {
+        int fd = b->f.store[fixture_stored(&b->f, "state")].fd;
+        struct state_record *records;
+        struct stat status;
+        unsigned int n = 0;
+        uint8_t *map;
+
+        assert_int_equal(fstat(fd, &status), 0);
+        map = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_true(map != MAP_FAILED);
+        ((struct state_header *)map)->version = 4;
+        records = (struct state_record *)(map + STATE_HEADER_BYTES);
+        for (size_t i = 0; i < ((size_t)status.st_size - STATE_HEADER_BYTES) / STATE_RECORD_BYTES; i++)
+                if (atomic_load(&records[i].valid) == STATE_VALID && records[i].kind == STATE_COMM) {
+                        n += records[i].comm.n_nodes;
+                        records[i].comm.n_nodes = 0;
+                }
+        munmap(map, (size_t)status.st_size);
+        assert_int_equal(n, 2);
+}
+
 /* A successor knows which communicators were over several nodes, whatever they have failed of. */
-static void test_failed_before_a_restart(void **unused) {
+static void failed_before_a_restart(bool older) {
         const struct fake_comm *comm;
         struct both b;
         char text[256];
 
-        (void)unused;
         both_managed = true;
         setup_follower(&b);
         comm = &b.f.executor.comms[0];
@@ -252,6 +339,8 @@ static void test_failed_before_a_restart(void **unused) {
         assert_comm_fails(&b, RMX_E_PEER_LOST);
         fixture_kill(&b.f);
         executor_disconnect(&b.f);
+        if (older)
+                make_older(&b);
         fixture_start(&b.f);
         executor_connect(&b.f, true);
         fixture_wait(&b.f, b.f.executor.n_comms == 1);
@@ -264,12 +353,50 @@ static void test_failed_before_a_restart(void **unused) {
         finish(&b);
 }
 
+static void test_failed_before_a_restart(void **unused) {
+        (void)unused;
+        failed_before_a_restart(false);
+}
+
+static void test_failed_before_an_update(void **unused) {
+        (void)unused;
+        failed_before_a_restart(true);
+}
+
+static void assert_staging(struct both *b, const struct plan_geometry *geometry) {
+        char text[64];
+
+        snprintf(text, sizeof(text), "\"staging_bytes\": %" PRIu64 ",", plan_staging_bytes(geometry, RANKS));
+        assert_true(fixture_ctl_says(&b->f, "--json", "comms", text));
+}
+
+/* It has the staging of one that lies on one node then, and says so. */
+static void test_staging_after_a_restart(void **unused) {
+        struct plan_geometry near, far;
+        struct both b;
+
+        (void)unused;
+        both_managed = true;
+        setup_first(&b);
+        plan_geometry_choose_nodes(RANKS, &far);
+        assert_staging(&b, &far);
+        succeed(&b);
+        assert_comm_fails(&b, RMX_E_LOST);
+        plan_geometry_choose(RANKS, &near);
+        assert_true(plan_staging_bytes(&near, RANKS) < plan_staging_bytes(&far, RANKS));
+        assert_staging(&b, &near);
+        both_managed = false;
+        finish(&b);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_own_loss_is_not_believed),   cmocka_unit_test(test_lost_are_not_believed),
-                cmocka_unit_test(test_nothing_waits_for_the_lost), cmocka_unit_test(test_failure_goes_on),
-                cmocka_unit_test(test_own_loss_is_told_besides),   cmocka_unit_test(test_ids_are_bounded),
-                cmocka_unit_test(test_ids_of_a_restarted_node),    cmocka_unit_test(test_failed_before_a_restart),
+                cmocka_unit_test(test_own_loss_is_not_believed),    cmocka_unit_test(test_lost_are_not_believed),
+                cmocka_unit_test(test_nothing_waits_for_the_lost),  cmocka_unit_test(test_failure_goes_on),
+                cmocka_unit_test(test_own_loss_is_told_besides),    cmocka_unit_test(test_ids_are_bounded),
+                cmocka_unit_test(test_ids_of_a_restarted_node),     cmocka_unit_test(test_failed_before_a_restart),
+                cmocka_unit_test(test_failed_before_an_update),     cmocka_unit_test(test_staging_after_a_restart),
+                cmocka_unit_test(test_ids_of_a_tenant_are_bounded),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

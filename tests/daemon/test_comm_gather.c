@@ -5,6 +5,7 @@
 
 #include "plan/cost.h"
 #include "railmux/railmux.h"
+#include <stdio.h>
 #include <string.h>
 
 static void give_up(struct both *b, uint32_t client, uint64_t call) {
@@ -103,12 +104,86 @@ static void test_staging(void **unused) {
         finish(&b);
 }
 
+/* All ranks are this node's. */
+static void say_assign_here(struct both *b, uint64_t attempt, const struct plan_geometry *geometry) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Assign body = RAILMUX__PEER__ASSIGN__INIT;
+        Railmux__Peer__Member members[RANKS], *member_list[RANKS];
+        Railmux__Peer__Node node = RAILMUX__PEER__NODE__INIT, *nodes[] = {&node};
+        Railmux__Peer__Choice choice = RAILMUX__PEER__CHOICE__INIT, *choices[] = {&choice};
+
+        for (uint32_t r = 0; r < RANKS; r++) {
+                railmux__peer__member__init(&members[r]);
+                members[r].rank = r;
+                member_list[r] = &members[r];
+        }
+        node.node.len = PEER_NODE_BYTES;
+        node.node.data = (uint8_t *)peer_node_id(b->n.peer);
+        node.address = (char *)peer_address(b->n.peer);
+        choice.operation = 1;
+        choice.max_bytes = UINT64_MAX;
+        body.key = KEY;
+        body.comm_id.data = b->id;
+        body.comm_id.len = COMM_ID_BYTES;
+        body.name = "";
+        body.tenant = "default";
+        body.n_ranks = RANKS;
+        body.n_members = RANKS;
+        body.members = member_list;
+        body.n_nodes = 1;
+        body.nodes = nodes;
+        body.n_choices = 1;
+        body.choices = choices;
+        body.part_bytes = geometry->part_bytes;
+        body.slots = geometry->slots;
+        body.attempt = attempt;
+        message.body_case = SAYS(ASSIGN);
+        message.assign = &body;
+        say(b, &message);
+}
+
+/* Ranks that are all here, with the neighbour's id: there are no long ways, and nobody has been charged for them. */
+static void test_staging_of_one_node(void **unused) {
+        (void)unused;
+        for (unsigned int round = 0; round < 2; round++) {
+                struct plan_geometry geometry;
+                uint64_t calls[RANKS], attempt;
+                struct both b;
+
+                begin(&b, 0x11, 1);
+                memset(b.id, 0, sizeof(b.id));
+                b.id[0] = COMM_ID_VERSION;
+                memcpy(b.id + 8, peers_node(b.n.peers), PEER_NODE_BYTES);
+                snprintf((char *)b.id + 56, COMM_ID_ADDRESS_BYTES, "%s", peers_address(b.n.peers));
+                for (uint32_t r = 0; r < RANKS; r++)
+                        calls[r] = send_comm_create(b.clients[r / 2], b.id, RANKS, r);
+                attempt = take(&b, SAYS(JOIN))->join->attempt;
+                for (uint32_t r = 1; r < RANKS; r++)
+                        (void)take(&b, SAYS(JOIN));
+                if (round == 0)
+                        plan_geometry_choose_nodes(RANKS, &geometry);
+                else
+                        plan_geometry_choose(RANKS, &geometry);
+                say_assign_here(&b, attempt, &geometry);
+                if (round == 1) {
+                        (void)take(&b, SAYS(READY));
+                        finish(&b);
+                        continue;
+                }
+                assert_non_null(strstr(take(&b, SAYS(JOIN_FAILED))->join_failed->text, "more than its ranks"));
+                for (uint32_t r = 0; r < RANKS; r++)
+                        assert_int_equal(take_split(&b, r / 2, calls[r]).code, RMX_E_INTERNAL);
+                finish(&b);
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_ghost),
                 cmocka_unit_test(test_restarted),
                 cmocka_unit_test(test_late_misfit),
                 cmocka_unit_test(test_staging),
+                cmocka_unit_test(test_staging_of_one_node),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,6 +176,71 @@ static void test_charged_on_one_node(void **unused) {
         fixture_teardown(&f);
 }
 
+/* ---- what a client says that cannot be --------------------------------------------------------------------------- */
+/* The others would wait for that rank: whether they come before it or after. Who calls again is waited for. */
+static void test_wrong_gpu(void **unused) {
+        static const int32_t wrong[] = {-2, 8, INT32_MAX};
+        struct comm_answer answer;
+        struct client *clients[2];
+        uint32_t handles[2];
+        struct fixture f;
+        uint64_t calls[2];
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        for (uint32_t i = 0; i < 2; i++)
+                clients[i] = client_open(&f);
+        make_comm(clients, 2, handles);
+        for (uint32_t number = 1; number <= 6; number++) {
+                bool first = number % 2;
+
+                if (!first)
+                        calls[0] = send_comm_split(clients[0], handles[0], number, 0, 0);
+                answer = take_comm(clients[1],
+                                   send_comm_split_on(clients[1], handles[1], number, 0, 0, wrong[(number - 1) / 2]));
+                assert_int_equal(answer.code, RMX_E_INVALID);
+                assert_non_null(strstr(answer.text, "allowed: -1 .. 7"));
+                if (first)
+                        calls[0] = send_comm_split(clients[0], handles[0], number, 0, 0);
+                answer = take_comm(clients[0], calls[0]);
+                assert_int_equal(answer.code, RMX_E_INVALID);
+                assert_non_null(strstr(answer.text, "allowed: -1 .. 7"));
+        }
+        calls[1] = send_comm_split(clients[1], handles[1], 7, 0, 0);
+        (void)send_comm_split_on(clients[1], handles[1], 7, 0, 0, 8);
+        assert_int_equal(take_comm(clients[0], send_comm_split(clients[0], handles[0], 7, 0, 0)).code, 0);
+        assert_int_equal(take_comm(clients[1], calls[1]).code, 0);
+        for (uint32_t i = 0; i < 2; i++)
+                client_close(clients[i]);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+/* The same over two nodes: the first one says so to all. */
+static void test_wrong_gpu_over_nodes(void **unused) {
+        const Railmux__Peer__SplitFailed *failed;
+        struct comm_answer answer;
+        uint64_t call = 0;
+        struct both b;
+
+        (void)unused;
+        setup_first(&b);
+        for (uint32_t number = 1; number <= 2; number++) {
+                if (number == 2)
+                        call = send_comm_split(b.clients[0], b.handles[0], number, 0, 0);
+                answer = take_split(&b, 1, send_comm_split_on(b.clients[1], b.handles[1], number, 0, 0, 8));
+                assert_int_equal(answer.code, RMX_E_INVALID);
+                failed = take(&b, SAYS(SPLIT_FAILED))->split_failed;
+                assert_true(failed->verdict && failed->number == number && failed->code == RMX_E_INVALID);
+                if (number == 1)
+                        call = send_comm_split(b.clients[0], b.handles[0], number, 0, 0);
+                answer = take_split(&b, 0, call);
+                assert_int_equal(answer.code, RMX_E_INVALID);
+                assert_non_null(strstr(answer.text, "gpu is 8"));
+        }
+        finish(&b);
+}
+
 /* ---- too late ---------------------------------------------------------------------------------------------------- */
 /* A rank that wants no communicator comes when the split is over: as the others it hears that it failed, also after a
  * restart; and not of one that it has taken part in. */
@@ -214,7 +279,8 @@ static void test_late_without_colour(void **unused) {
                         executor_connect(&f, false);
                 }
                 answer = take_comm(clients[1], send_comm_split(clients[1], handles[1], number + 1, -1, 0));
-                assert_int_equal(answer.code, restart ? RMX_E_INVALID : RMX_E_ABORTED);
+                assert_int_equal(answer.code, restart ? RMX_E_LOST : RMX_E_ABORTED);
+                assert_true(!restart || strstr(answer.text, "failed before railmuxd was restarted"));
                 assert_int_equal(take_comm(clients[1], send_comm_split(clients[1], handles[1], number, -1, 0)).code, 0);
         }
         /* Nobody asks again about what is so long ago: it can only be too late. */
@@ -285,6 +351,7 @@ int main(void) {
                 cmocka_unit_test(test_wrong_joins),         cmocka_unit_test(test_charged),
                 cmocka_unit_test(test_charged_on_one_node), cmocka_unit_test(test_late_without_colour),
                 cmocka_unit_test(test_late_over_nodes),     cmocka_unit_test(test_plans_are_kept),
+                cmocka_unit_test(test_wrong_gpu),           cmocka_unit_test(test_wrong_gpu_over_nodes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
