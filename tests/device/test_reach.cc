@@ -188,6 +188,7 @@ static void remembered(uint32_t n, uint32_t workers, uint32_t operation, uint64_
         emulator_buffer_move(o.e, o.session[who], id[0], moved, o.t.max_bytes);
         emulator_map(o.e, o.session[who], id[0], ALL_GPUS, false);
         b->in = moved;
+        b->in_id = id[0];
         CHECK(reaches(&o) && reaches(&o), "operation %u: memory that has moved", operation);
         one_deinit(&o);
 }
