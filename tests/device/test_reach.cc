@@ -184,11 +184,10 @@ static void remembered(uint32_t n, uint32_t workers, uint32_t operation, uint64_
                 b->in_id = id[k / 2 % 2];
                 CHECK(reaches(&o), "operation %u: request %u", operation, k);
         }
-        emulator_map(o.e, o.session[who], id[0], 0, false);
-        emulator_buffer_move(o.e, o.session[who], id[0], moved, o.t.max_bytes);
-        emulator_map(o.e, o.session[who], id[0], ALL_GPUS, false);
+        emulator_map(o.e, o.session[who], id[1], 0, false); /* what is remembered now */
+        emulator_buffer_move(o.e, o.session[who], id[1], moved, o.t.max_bytes);
+        emulator_map(o.e, o.session[who], id[1], ALL_GPUS, false);
         b->in = moved;
-        b->in_id = id[0];
         CHECK(reaches(&o) && reaches(&o), "operation %u: memory that has moved", operation);
         one_deinit(&o);
 }
