@@ -4,7 +4,7 @@
 
 #define BYTES 32768u /* not inlined */
 
-static char streams[4];
+static char streams[4], more[32];
 #define S1 ((void *)&streams[1])
 #define S2 ((void *)&streams[2])
 #define S3 ((void *)&streams[3])
@@ -198,12 +198,42 @@ static void test_rounds(void **state) {
         assert_int_equal(starts, 119);
         assert_int_equal(calls, 1);
         assert_int_equal(waiting, 0);
-        assert_int_equal(most, CLIENT_GPU_STARTED);
+        assert_int_equal(most, CLIENT_GPU_ROUND);
         /* What is left for later cannot be rung in rounds. */
         assert_int_equal(rmx_group_end_start(&request), RMX_E_BUSY);
         assert_error_says("120 requests on GPU 0, of which 48 of 48");
         assert_int_equal(rig.gpu->n_launches, 239);
         assert_int_equal(send_to(&rig, 1, S1), RMX_OK);
+        rig_stop(&rig);
+}
+
+/* Ranks of one process share the room: a round is smaller the more streams there are, but never too small for what a
+ * rank sends to itself. */
+static void test_rounds_shared(void **state) {
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 2);
+        for (uint32_t n = 1; n < 20; n++) {
+                const uint32_t fits = CLIENT_GPU_ROUND / n > 2 ? CLIENT_GPU_ROUND / n : 2;
+                uint32_t waiting = 0, most = 0;
+
+                rig.gpu->n_launches = 0;
+                assert_int_equal(rmx_group_start(), RMX_OK);
+                for (uint32_t i = 0; i < 30; i++) {
+                        assert_int_equal(rmx_send(rig.crew.comm[1], rig.a, BYTES, RMX_INT8, 1, more + n), RMX_OK);
+                        assert_int_equal(rmx_recv(rig.crew.comm[1], rig.b, BYTES, RMX_INT8, 1, more + n), RMX_OK);
+                }
+                assert_int_equal(rmx_group_end(), RMX_OK);
+                for (uint32_t i = 0; i < rig.gpu->n_launches; i++) {
+                        const uint32_t kind = fake_gpu_launched(rig.gpu, i)->kind;
+
+                        waiting += kind == FAKE_GPU_START;
+                        waiting -= kind == FAKE_GPU_WAIT;
+                        most = waiting > most ? waiting : most;
+                }
+                assert_int_equal(most, fits & ~1u);
+        }
         rig_stop(&rig);
 }
 
@@ -345,11 +375,12 @@ static void test_group_started(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_lines),       cmocka_unit_test(test_sequences),
-                cmocka_unit_test(test_started),     cmocka_unit_test(test_order),
-                cmocka_unit_test(test_rounds_self), cmocka_unit_test(test_rounds),
-                cmocka_unit_test(test_streams),     cmocka_unit_test(test_comms),
-                cmocka_unit_test(test_refused),     cmocka_unit_test(test_group_started),
+                cmocka_unit_test(test_lines),         cmocka_unit_test(test_sequences),
+                cmocka_unit_test(test_started),       cmocka_unit_test(test_order),
+                cmocka_unit_test(test_rounds_self),   cmocka_unit_test(test_rounds),
+                cmocka_unit_test(test_rounds_shared), cmocka_unit_test(test_streams),
+                cmocka_unit_test(test_comms),         cmocka_unit_test(test_refused),
+                cmocka_unit_test(test_group_started),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
