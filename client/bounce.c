@@ -72,7 +72,7 @@ static void pool_push(struct bounce_pool *pool, struct bounce_region *region) {
 }
 
 /* Destroys free regions until at most `bound` bytes are free. Returns how many went. */
-static unsigned int pool_trim(struct rmx_session *session, const char *what, size_t bound) {
+static unsigned int pool_trim(struct rmx_session *session, const char *what, struct rmx_cancel *cancel, size_t bound) {
         struct bounce_pool *pool = &session->bounce;
         unsigned int size_class, n = 0;
 
@@ -88,7 +88,7 @@ static unsigned int pool_trim(struct rmx_session *session, const char *what, siz
                         pthread_mutex_unlock(&pool->mutex);
                         if (!region)
                                 break;
-                        (void)buffer_destroy(session, what, &region->buffer);
+                        (void)buffer_destroy(session, what, cancel, &region->buffer);
                         free(region);
                         n++;
                 }
@@ -97,7 +97,8 @@ static unsigned int pool_trim(struct rmx_session *session, const char *what, siz
 }
 
 /* A new region, counted but not on the free list. */
-static int region_new(struct rmx_session *session, const char *what, size_t bytes, struct bounce_region **ret_region) {
+static int region_new(struct rmx_session *session, const char *what, size_t bytes, struct rmx_cancel *cancel,
+                      struct bounce_region **ret_region) {
         struct bounce_pool *pool = &session->bounce;
         struct bounce_region *region;
         int r;
@@ -110,10 +111,10 @@ static int region_new(struct rmx_session *session, const char *what, size_t byte
                 free(region);
                 return error_set(RMX_E_NO_MEMORY, "%s: %zu bytes are more than can be copied", what, bytes);
         }
-        (void)pool_trim(session, what, BOUNCE_CACHED_BYTES_MAX);
-        r = buffer_create(session, what, class_bytes(region->size_class), &region->buffer);
-        if ((r == RMX_E_LIMIT || r == RMX_E_NO_MEMORY) && pool_trim(session, what, 0))
-                r = buffer_create(session, what, class_bytes(region->size_class), &region->buffer);
+        (void)pool_trim(session, what, cancel, BOUNCE_CACHED_BYTES_MAX);
+        r = buffer_create(session, what, class_bytes(region->size_class), cancel, &region->buffer);
+        if ((r == RMX_E_LIMIT || r == RMX_E_NO_MEMORY) && pool_trim(session, what, cancel, 0))
+                r = buffer_create(session, what, class_bytes(region->size_class), cancel, &region->buffer);
         if (r) {
                 free(region);
                 return r;
@@ -125,7 +126,8 @@ static int region_new(struct rmx_session *session, const char *what, size_t byte
         return RMX_OK;
 }
 
-int bounce_acquire(struct rmx_session *session, const char *what, size_t bytes, struct bounce_region **ret_region) {
+int bounce_acquire(struct rmx_session *session, const char *what, size_t bytes, struct rmx_cancel *cancel,
+                   struct bounce_region **ret_region) {
         struct bounce_pool *pool = &session->bounce;
         struct bounce_region *region = NULL;
         unsigned int size_class;
@@ -137,7 +139,7 @@ int bounce_acquire(struct rmx_session *session, const char *what, size_t bytes, 
         }
         pthread_mutex_unlock(&pool->mutex);
         if (!region)
-                return region_new(session, what, bytes, ret_region);
+                return region_new(session, what, bytes, cancel, ret_region);
         *ret_region = region;
         return RMX_OK;
 }
@@ -155,7 +157,7 @@ int bounce_reserve(struct rmx_session *session, const char *what, size_t bytes) 
         struct bounce_region *region;
         int r;
 
-        r = region_new(session, what, bytes, &region);
+        r = region_new(session, what, bytes, NULL, &region);
         if (r)
                 return r;
         pthread_mutex_lock(&pool->mutex);

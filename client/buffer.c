@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "client/cancel.h"
 #include "client/error.h"
 #include "client/session.h"
 #include "util/memfd.h"
@@ -26,18 +27,7 @@
 #define ARRAY_CAPACITY_FIRST 64u
 
 /* ---- one buffer -------------------------------------------------------------------------------------------------- */
-int buffer_forget(struct rmx_session *session, const char *what, uint32_t id) {
-        Railmux__Session__BufferDestroy body = RAILMUX__SESSION__BUFFER_DESTROY__INIT;
-        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
-        struct rpc_call call = {.message = &message};
-
-        body.buffer = id;
-        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_DESTROY;
-        message.buffer_destroy = &body;
-        return session_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, RPC_NO_DEADLINE);
-}
-
-/* The daemon made it, but its descriptor did not get through: nobody waits for the answer, and the error text stays. */
+/* Nobody waits for the answer, and the error text stays. */
 static void buffer_post_destroy(struct rmx_session *session, uint32_t id) {
         Railmux__Session__BufferDestroy body = RAILMUX__SESSION__BUFFER_DESTROY__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
@@ -50,10 +40,46 @@ static void buffer_post_destroy(struct rmx_session *session, uint32_t id) {
         pthread_mutex_unlock(&session->rpc.mutex);
 }
 
-int buffer_create(struct rmx_session *session, const char *what, size_t bytes, struct buffer *ret_buffer) {
+/* A call that a cancel ends. *ret_given_up: it did, before the answer. */
+static int buffer_call(struct rmx_session *session, const char *what, struct rpc_call *call, uint32_t body,
+                       struct rmx_cancel *cancel, bool *ret_given_up) {
+        struct cancel_entry entry;
+        int r = RMX_E_ABORTED;
+
+        if (cancel_enter(cancel, &entry, &session->rpc, call)) {
+                r = session_call(session, what, call, body, RPC_NO_DEADLINE);
+                cancel_exit(cancel, &entry);
+        }
+        *ret_given_up = r == RMX_E_ABORTED && !call->answer.body;
+        return *ret_given_up ? error_set(r, "%s: the communicator was aborted meanwhile", what) : r;
+}
+
+static int buffer_forget_for(struct rmx_session *session, const char *what, uint32_t id, struct rmx_cancel *cancel) {
+        Railmux__Session__BufferDestroy body = RAILMUX__SESSION__BUFFER_DESTROY__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call call = {.message = &message};
+        bool given_up;
+        int r;
+
+        body.buffer = id;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_DESTROY;
+        message.buffer_destroy = &body;
+        r = buffer_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, cancel, &given_up);
+        if (given_up && !call.sent)
+                buffer_post_destroy(session, id);
+        return r;
+}
+
+int buffer_forget(struct rmx_session *session, const char *what, uint32_t id) {
+        return buffer_forget_for(session, what, id, NULL);
+}
+
+int buffer_create(struct rmx_session *session, const char *what, size_t bytes, struct rmx_cancel *cancel,
+                  struct buffer *ret_buffer) {
         Railmux__Session__BufferCreate body = RAILMUX__SESSION__BUFFER_CREATE__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message, .n_fds = 1};
+        bool given_up;
         void *address;
         int r;
 
@@ -61,9 +87,10 @@ int buffer_create(struct rmx_session *session, const char *what, size_t bytes, s
         body.bytes = bytes;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE;
         message.buffer_create = &body;
-        r = session_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, RPC_NO_DEADLINE);
+        r = buffer_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, cancel, &given_up);
         if (r) {
-                if (call.answer.truncated)
+                /* The daemon has made it, but its descriptor did not get through; or makes it when it comes to that. */
+                if (call.answer.truncated || (given_up && call.sent))
                         buffer_post_destroy(session, body.buffer);
                 return r;
         }
@@ -82,9 +109,10 @@ int buffer_create(struct rmx_session *session, const char *what, size_t bytes, s
         return RMX_OK;
 }
 
-int buffer_destroy(struct rmx_session *session, const char *what, const struct buffer *buffer) {
+int buffer_destroy(struct rmx_session *session, const char *what, struct rmx_cancel *cancel,
+                   const struct buffer *buffer) {
         memfd_unmap(buffer->address, buffer->bytes);
-        return buffer_forget(session, what, buffer->id);
+        return buffer_forget_for(session, what, buffer->id, cancel);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------

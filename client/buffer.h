@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct device;
+struct rmx_cancel;
 struct rmx_session;
 
 /* One memfd of the daemon, mapped here. */
@@ -17,10 +18,13 @@ struct buffer {
         size_t bytes; /* mapped */
 };
 
-/* Makes and maps a buffer of at least `bytes`. RMX_*; text set. */
-int buffer_create(struct rmx_session *session, const char *what, size_t bytes, struct buffer *ret_buffer);
+/* Makes and maps a buffer of at least `bytes`. cancel, NULL: none, ends the waiting for the daemon, here and in
+ * buffer_destroy, with RMX_E_ABORTED. RMX_*; text set. */
+int buffer_create(struct rmx_session *session, const char *what, size_t bytes, struct rmx_cancel *cancel,
+                  struct buffer *ret_buffer);
 /* Unmaps it and gives it back to the daemon. RMX_*; the memory is gone in any case. */
-int buffer_destroy(struct rmx_session *session, const char *what, const struct buffer *buffer);
+int buffer_destroy(struct rmx_session *session, const char *what, struct rmx_cancel *cancel,
+                   const struct buffer *buffer);
 /* The daemon's half of that. */
 int buffer_forget(struct rmx_session *session, const char *what, uint32_t id);
 

@@ -196,6 +196,7 @@ struct rmx_comm *comm_free(struct rmx_comm *comm) {
         }
         device_part(comm);
         redops_free(comm);
+        rmx_cancel_free(comm->cancel);
         free(comm);
         return NULL;
 }
@@ -249,8 +250,10 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         int r;
 
         comm = calloc(1, sizeof(*comm));
-        if (!comm)
+        if (!comm || rmx_cancel_new(&comm->cancel)) {
+                free(comm);
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
+        }
         comm->session = session;
         pthread_mutex_init(&comm->redop_mutex, NULL);
         call.userdata = comm;
@@ -452,6 +455,7 @@ int rmx_comm_abort(struct rmx_comm *comm) {
         r = comm_check(comm, __func__);
         if (r)
                 return r;
+        rmx_cancel_set(comm->cancel);
         r = abort_call(comm, __func__, clock_now_ns() + ABORT_ANSWER_NS);
         if (r == RMX_E_TIMEOUT || r == RMX_E_DAEMON_LOST) {
                 comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));

@@ -42,6 +42,8 @@ struct rmx_comm {
         uint32_t sent[COMM_RANKS_MAX];
         uint32_t received[COMM_RANKS_MAX];
 
+        struct rmx_cancel *cancel; /* set by an abort: threads come back that ask the daemon for what a request needs */
+
         pthread_mutex_t redop_mutex;
         struct redop *redops; /* under redop_mutex */
 

@@ -20,12 +20,12 @@ int rmx_mem_alloc(struct rmx_session *session, size_t size, void **ret_ptr) {
                 return error_set(RMX_E_INVALID, "%s: ret_ptr is NULL", __func__);
         if (!size || size > PTRDIFF_MAX)
                 return error_set(RMX_E_INVALID, "%s: size %zu is not in 1..%td", __func__, size, PTRDIFF_MAX);
-        r = buffer_create(session, __func__, size, &buffer);
+        r = buffer_create(session, __func__, size, NULL, &buffer);
         if (r)
                 return r;
         r = buffer_table_insert(&session->buffers, &buffer, size);
         if (r) {
-                (void)buffer_destroy(session, __func__, &buffer);
+                (void)buffer_destroy(session, __func__, NULL, &buffer);
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
         }
         *ret_ptr = buffer.address;
@@ -41,7 +41,7 @@ int rmx_mem_free(struct rmx_session *session, void *ptr) {
                 return r;
         if (!ptr || buffer_table_remove(&session->buffers, ptr, &buffer))
                 return error_set(RMX_E_INVALID, "%s: %p is not what rmx_mem_alloc returned", __func__, ptr);
-        r = buffer_destroy(session, __func__, &buffer);
+        r = buffer_destroy(session, __func__, NULL, &buffer);
         /* A daemon that is gone holds nothing any more. */
         return r == RMX_E_DAEMON_LOST ? RMX_OK : r;
 }

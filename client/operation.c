@@ -244,7 +244,7 @@ static int place(const struct operation *o, const void *address, size_t bytes, s
         if (r)
                 return r;
         if (!id) {
-                r = bounce_acquire(o->comm->session, o->what, region_bytes, ret_region);
+                r = bounce_acquire(o->comm->session, o->what, region_bytes, o->comm->cancel, ret_region);
                 if (r)
                         return r;
                 id = (*ret_region)->buffer.id;

@@ -14,6 +14,10 @@
  * A full socket leaves a call unsent. Its thread then polls for room itself, also next to a reader that sleeps already
  * (that one was not asked to watch for room); every thread that wakes tries to send what is unsent, oldest first.
  *
+ * Messages that nobody waits for (posts) take back what was called before: they must not be lost because the socket is
+ * full, or other ranks would wait. What finds no room is copied, and goes before the calls that are unsent: those are
+ * younger, or given up with it.
+ *
  * A call may be given up from another thread. If its thread is in poll(2), an eventfd brings it back: a semaphore, from
  * which each thread that was called takes one. Others that poll see it readable as well, and look again until it is.
  *
@@ -27,6 +31,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -56,10 +61,18 @@ int rpc_init(struct rpc *rpc, int fd) {
         return 0;
 }
 
+static void post_free(struct rpc *rpc, struct rpc_post *post) {
+        DL_DELETE(rpc->posts, post);
+        railmux__session__message__free_unpacked(post->message, NULL);
+        free(post);
+}
+
 void rpc_deinit(struct rpc *rpc) {
         if (!rpc->initialised)
                 return;
         assert(!rpc->calls);
+        while (rpc->posts)
+                post_free(rpc, rpc->posts); /* the end of the session says it all */
         cleanup_close(&rpc->fd);
         cleanup_close(&rpc->wake_fd);
         pthread_mutex_destroy(&rpc->mutex);
@@ -88,10 +101,22 @@ static void rpc_lose(struct rpc *rpc) {
         }
 }
 
+/* False: there is no room for the next one. */
+static bool rpc_flush_posts(struct rpc *rpc) {
+        while (rpc->posts) {
+                if (frame_send(rpc->fd, &rpc->posts->message->base, NULL, 0) == FRAME_E_AGAIN)
+                        return false;
+                post_free(rpc, rpc->posts); /* if the connection is closed, whoever reads finds out */
+        }
+        return true;
+}
+
 static void rpc_flush(struct rpc *rpc) {
         struct rpc_call *call;
         int r;
 
+        if (!rpc_flush_posts(rpc))
+                return;
         DL_FOREACH(rpc->calls, call) {
                 if (call->sent || call->done)
                         continue;
@@ -117,7 +142,7 @@ static bool rpc_has_unsent(const struct rpc *rpc) {
                 if (!call->sent && !call->done)
                         return true;
         }
-        return false;
+        return rpc->posts != NULL;
 }
 
 static void copy_text(char *to, size_t size, const char *from) {
@@ -379,9 +404,31 @@ void rpc_cancel(struct rpc *rpc, struct rpc_call *call) {
         pthread_mutex_unlock(&rpc->mutex);
 }
 
+/* By way of its packed form: what it points to is the caller's. */
+static Railmux__Session__Message *message_copy(const Railmux__Session__Message *message) {
+        size_t n = railmux__session__message__get_packed_size(message);
+        Railmux__Session__Message *copy = NULL;
+        uint8_t *bytes = malloc(n);
+
+        if (bytes)
+                copy = railmux__session__message__unpack(NULL, railmux__session__message__pack(message, bytes), bytes);
+        free(bytes);
+        return copy;
+}
+
 void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message) {
+        struct rpc_post *post;
+
         message->id = rpc->next_id++;
-        (void)frame_send(rpc->fd, &message->base, NULL, 0);
+        if (rpc_lost(rpc) || (!rpc->posts && frame_send(rpc->fd, &message->base, NULL, 0) != FRAME_E_AGAIN))
+                return;
+        post = calloc(1, sizeof(*post));
+        if (post)
+                post->message = message_copy(message);
+        if (post && post->message)
+                DL_APPEND(rpc->posts, post);
+        else /* then only the end of the session takes back what this would have */
+                free(post);
 }
 
 void rpc_pump(struct rpc *rpc) {

@@ -81,12 +81,19 @@ struct rpc_call {
         int condition;  /* RPC_E_* when done without an answer */
 };
 
+/* A message without an answer that waits for room in the socket. */
+struct rpc_post {
+        struct rpc_post *next, *prev;
+        Railmux__Session__Message *message;
+};
+
 struct rpc {
         pthread_mutex_t mutex; /* guards everything here; never held while blocking */
         int fd;
         int wake_fd; /* a semaphore: one for each thread that is called back from poll(2), taken by itself */
         uint64_t next_id;
         struct rpc_call *calls; /* unanswered, oldest first */
+        struct rpc_post *posts; /* to be sent before any call, oldest first */
         bool polling;           /* some thread sleeps in poll(2) and will read for all */
         bool initialised;
         _Atomic uint64_t lost_ns; /* when end of file, or a broken stream, was seen; 0: not */
@@ -105,7 +112,8 @@ void rpc_deinit(struct rpc *rpc);
 int rpc_call(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns);
 /* Ends a call that waits in another thread, or that it is about to make, with RPC_E_CANCELLED. Never blocks. */
 void rpc_cancel(struct rpc *rpc, struct rpc_call *call);
-/* Sends without waiting, if the socket has room: for tidying up what nobody waits for. Caller holds mutex. */
+/* Sends without waiting: for tidying up what nobody waits for. If the socket has no room, a copy goes as soon as some
+ * thread calls, waits or looks and finds room; before all that is called later. Caller holds mutex. */
 void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message);
 /* Reads what is there, without blocking. */
 void rpc_pump(struct rpc *rpc);

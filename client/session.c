@@ -265,6 +265,7 @@ static struct rmx_session *session_free(struct rmx_session *session) {
                 DL_DELETE(session->comms, comm);
                 device_streams_forget(comm);
                 redops_free(comm);
+                rmx_cancel_free(comm->cancel);
                 free(comm);
         }
         while (session->sets) {

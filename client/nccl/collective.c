@@ -270,6 +270,8 @@ static ncclResult_t transfer(struct ncclComm *comm, const char *what, bool sends
 
         if (comm->host && group_active())
                 return group_transfer(what, &kept);
+        if (pending_wanted(comm) && pendings_unstarted(&comm, 1))
+                return group_of_one(what, &kept);
         if (sends)
                 CALL(result, comm, what, stream, rmx_send, address, count, type, (uint32_t)peer);
         else

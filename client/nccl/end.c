@@ -6,7 +6,8 @@
  * An abort is for when something is stuck, and that may be the daemon. It has to be told, or the other ranks would not
  * hear; executors have to let go of memory; threads at work have to come back. All this is a matter of moments as a
  * rule, and when it is not, the program has to go on nevertheless. So it is done in a thread of its own, for which the
- * abort waits a limited time only. A thread that is left behind finishes when the daemon answers, or is gone for good.
+ * abort or the revoke waits a limited time only. A thread that is left behind finishes when the daemon answers, or is
+ * gone for good.
  *
  * A communicator of another library is that one's to abort, at once and whatever is at work in it: who waits there,
  * waits for this.
@@ -213,21 +214,28 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 TWIN(ncclCommAbort);
 
+static ncclResult_t run_revoke(struct ncclComm *comm, const char *what) {
+        ncclResult_t result = error_adopt(what, comm_abort(comm));
+
+        comm_exit(comm);
+        return result;
+}
+
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
         ncclResult_t result = comm_enter_any(comm, __func__);
 
         if (result)
                 return group_note(result);
-        if (comm->real) {
-                result = FALLBACK(comm->fallback, ncclCommRevoke, comm->real, revokeFlags);
-        } else if (revokeFlags != NCCL_REVOKE_DEFAULT) {
-                result = error_raise(ncclInvalidArgument, "%s: flags 0x%x, must be 0", __func__,
-                                     (unsigned int)revokeFlags);
-        } else {
+        if (!comm->real && revokeFlags == NCCL_REVOKE_DEFAULT) {
                 atomic_store(&comm->closed, true);
                 atomic_store(&comm->quieted, true);
-                result = error_adopt(__func__, comm_abort(comm));
+                return group_note(run_limited(run_revoke, comm, __func__, ABORT_WAIT_MS));
         }
+        if (comm->real)
+                result = FALLBACK(comm->fallback, ncclCommRevoke, comm->real, revokeFlags);
+        else
+                result = error_raise(ncclInvalidArgument, "%s: flags 0x%x, must be 0", __func__,
+                                     (unsigned int)revokeFlags);
         comm_exit(comm);
         return group_note(result);
 }

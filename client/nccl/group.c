@@ -7,8 +7,7 @@
  * The first error of a call in the group is the result of its end, and then nothing of the group happens, but that
  * communicators are still ended. librailmux's group is thrown away by a call that spoils it.
  *
- * On the host backend the end waits for what it issues, unless none of the communicators blocks and librailmux can take
- * all of it at once (pending.c).
+ * On the host backend the end waits for what it issues, unless none of the communicators blocks (pending.c).
  */
 #include "client/nccl/group.h"
 
@@ -22,6 +21,7 @@
 #include "client/nccl/pending.h"
 #include "client/nccl/session.h"
 #include "client/nccl/transfer.h"
+#include "client/nccl/transfer_many.h"
 #include "railmux/railmux.h"
 
 struct group {
@@ -98,6 +98,15 @@ ncclResult_t group_transfer(const char *what, const struct transfer *transfer) {
         return result ? result : transfers_add(&group.transfers, what, transfer);
 }
 
+ncclResult_t group_of_one(const char *what, const struct transfer *transfer) {
+        ncclResult_t result, ended;
+
+        group.depth++;
+        result = group_note(group_transfer(what, transfer));
+        ended = ncclGroupEnd();
+        return result ? result : ended;
+}
+
 ncclResult_t group_enter_fallback(const struct fallback *fallback) {
         ncclResult_t result;
 
@@ -127,12 +136,22 @@ static bool is_patient(struct group *g) {
         for (unsigned int i = 0; i < g->n_comms; i++)
                 if (!pending_wanted(g->comms[i]))
                         return false;
-        return g->n_comms && transfers_are_few(&g->transfers);
+        return g->n_comms;
 }
 
 static ncclResult_t start(struct group *g, struct pending *pending) {
-        int r = transfers_record(&g->transfers, g->issues), end = rmx_group_end_start(&pending->request);
+        int r, end;
 
+        if (!transfers_are_few(&g->transfers) || (g->transfers.n && pendings_unstarted(g->comms, g->n_comms))) {
+                ncclResult_t result = transfer_run_new(&g->transfers, pending->what, g->issues, &pending->run);
+
+                if (!result)
+                        return pending_begin(pending, RMX_OK);
+                pending_drop(pending);
+                return result;
+        }
+        r = transfers_record(&g->transfers, g->issues);
+        end = rmx_group_end_start(&pending->request);
         return pending_begin(pending, r ? r : end);
 }
 

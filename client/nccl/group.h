@@ -18,5 +18,7 @@ struct transfer;
 /* A send or receive on the host backend, in a group. */
 bool group_active(void);
 ncclResult_t group_transfer(const char *what, const struct transfer *transfer);
+/* The same outside of a group: it is one of its own. */
+ncclResult_t group_of_one(const char *what, const struct transfer *transfer);
 /* As group_enter, for a call to another library. */
 ncclResult_t group_enter_fallback(const struct fallback *fallback);

@@ -96,8 +96,8 @@ static void on_hello(struct fake *fake, struct fake_session *session, uint64_t i
                 snprintf(pci[i], sizeof(pci[i]), "0000:%02x:00.0", i);
                 pcis[i] = pci[i];
         }
+        body.backend = (char *)(fake->backend ? fake->backend : "host");
         if (fake->backend) {
-                body.backend = (char *)fake->backend;
                 body.gpu_pci = pcis;
                 body.n_gpu_pci = FAKE_GPUS;
         }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Joins that are given up, from another thread or by their time, and aborts that nobody answers. */
+#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -264,12 +265,115 @@ static void test_abort_unanswered(void **state) {
         crew_stop(&crew);
 }
 
+static void await_call(struct rmx_session *session) {
+        for (bool any = false; !any; sched_yield()) {
+                pthread_mutex_lock(&session->rpc.mutex);
+                any = session->rpc.calls != NULL;
+                pthread_mutex_unlock(&session->rpc.mutex);
+        }
+}
+
+/* Rank 0's, which needs shared memory that only the daemon can make. */
+static int ask_for_memory(struct crew *crew, bool grouped) {
+        int32_t in[4] = {1}, out[4];
+        int r;
+
+        if (!grouped)
+                return rmx_all_reduce(crew->comm[0], in, out, 4, RMX_INT32, RMX_SUM, NULL);
+        r = rmx_group_start();
+        if (!r)
+                r = rmx_send(crew->comm[0], in, 4, RMX_INT32, 1, NULL);
+        if (!r)
+                r = rmx_recv(crew->comm[0], out, 4, RMX_INT32, 1, NULL);
+        return r ? r : rmx_group_end();
+}
+
+static int ask_or_abort(struct crew *crew, uint32_t rank, bool grouped) {
+        int r;
+
+        if (rank == 0) {
+                r = ask_for_memory(crew, grouped);
+                fake_deafen(&crew->fake, false);
+                return r;
+        }
+        await_call(crew->session);
+        return rmx_comm_abort(crew->comm[0]);
+}
+
+static int ask_or_abort_call(struct crew *crew, uint32_t rank) {
+        return ask_or_abort(crew, rank, false);
+}
+
+static int ask_or_abort_group(struct crew *crew, uint32_t rank) {
+        return ask_or_abort(crew, rank, true);
+}
+
+/* A thread that has not come as far as its request is let go as well, and leaves no memory with the daemon. */
+static void test_abort_unasked(void **state) {
+        int (*const ways[])(struct crew * crew, uint32_t rank) = {ask_or_abort_call, ask_or_abort_group};
+        struct crew crew;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+                crew_start(&crew, 2, 64);
+                fake_deafen(&crew.fake, true);
+                crew_run(&crew, ways[i]); /* rank 1 waits until rank 0 is back */
+                assert_int_equal(crew.result[0], RMX_E_ABORTED);
+                assert_int_equal(crew.result[1], RMX_OK);
+                assert_int_equal(rmx_get_id(crew.session, &crew.id), RMX_OK); /* the daemon has read all before */
+                assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 1);
+                assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_DESTROY)), 1);
+                pthread_mutex_lock(&crew.fake.mutex);
+                assert_null(crew.fake.sessions->buffers);
+                pthread_mutex_unlock(&crew.fake.mutex);
+                assert_int_equal(ask_for_memory(&crew, i == 1), RMX_E_ABORTED); /* and later ones */
+                assert_error_says("aborted");
+                crew_stop(&crew);
+        }
+}
+
+/* The daemon does not read, so the socket is full, and stays so while joins are given up: it hears of each all the
+ * same, and in order. */
+static void test_full_socket(void **state) {
+        enum { JOINS = 500 }; /* twice as many messages as there is room for, or more */
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
+        struct rmx_comm *comm = NULL;
+        struct crew crew;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        crew.fake.cancels = true;
+        assert_int_equal(rmx_cancel_new(&options.cancel), RMX_OK);
+        rmx_cancel_set(options.cancel);
+        assert_int_equal(rmx_get_id(crew.session, &crew.id), RMX_OK);
+        fake_deafen(&crew.fake, true);
+        for (int i = 0; i < JOINS; i++)
+                assert_int_equal(rmx_comm_create(crew.session, &crew.id, 2, 0, &options, &comm), RMX_E_ABORTED);
+        assert_non_null(crew.session->rpc.posts); /* or this shows nothing */
+        fake_deafen(&crew.fake, false);
+        assert_int_equal(rmx_get_id(crew.session, &crew.id), RMX_OK);
+        assert_null(crew.session->rpc.posts);
+        assert_int_equal(fake_calls(&crew.fake, BODY(COMM_CREATE)), 1 + JOINS);
+        assert_int_equal(fake_calls(&crew.fake, BODY(COMM_ABORT)), JOINS);
+        pthread_mutex_lock(&crew.fake.mutex);
+        assert_ptr_equal(crew.fake.comms->next, NULL); /* none waits for its second rank */
+        pthread_mutex_unlock(&crew.fake.mutex);
+        /* What is left when the session ends is nobody's. */
+        fake_deafen(&crew.fake, true);
+        for (int i = 0; i < JOINS; i++)
+                assert_int_equal(rmx_comm_create(crew.session, &crew.id, 2, 0, &options, &comm), RMX_E_ABORTED);
+        rmx_cancel_free(options.cancel);
+        crew.n = 0;
+        crew_stop(&crew);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_one_of_several), cmocka_unit_test(test_early_and_late),
                 cmocka_unit_test(test_silent_daemon),  cmocka_unit_test(test_others_hear),
                 cmocka_unit_test(test_old_daemon),     cmocka_unit_test(test_split),
                 cmocka_unit_test(test_first_options),  cmocka_unit_test(test_abort_unanswered),
+                cmocka_unit_test(test_abort_unasked),  cmocka_unit_test(test_full_socket),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

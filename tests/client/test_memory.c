@@ -239,16 +239,16 @@ static void test_bounce_trim(void **state) {
         pthread_mutex_unlock(&crew.fake.mutex);
         assert_int_equal(rmx_buffer_register(crew.session, reserved, sizeof(reserved)), RMX_OK);
         for (int i = 0; i < 5; i++)
-                assert_int_equal(bounce_acquire(crew.session, "test", 40000, &small[i]), RMX_OK);
-        assert_int_equal(bounce_acquire(crew.session, "test", 256 << 10, &large), RMX_E_LIMIT);
+                assert_int_equal(bounce_acquire(crew.session, "test", 40000, NULL, &small[i]), RMX_OK);
+        assert_int_equal(bounce_acquire(crew.session, "test", 256 << 10, NULL, &large), RMX_E_LIMIT);
         for (int i = 0; i < 5; i++)
                 bounce_release(&crew.session->bounce, small[i]);
-        assert_int_equal(bounce_acquire(crew.session, "test", 256 << 10, &large), RMX_OK);
+        assert_int_equal(bounce_acquire(crew.session, "test", 256 << 10, NULL, &large), RMX_OK);
         assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_DESTROY)), 4); /* all 64 KiB ones but the reserved one */
         /* A region larger than needed serves as well. */
-        assert_int_equal(bounce_acquire(crew.session, "test", 1, &small[0]), RMX_OK);
+        assert_int_equal(bounce_acquire(crew.session, "test", 1, NULL, &small[0]), RMX_OK);
         bounce_release(&crew.session->bounce, large);
-        assert_int_equal(bounce_acquire(crew.session, "test", 1, &small[1]), RMX_OK);
+        assert_int_equal(bounce_acquire(crew.session, "test", 1, NULL, &small[1]), RMX_OK);
         assert_ptr_equal(small[1], large);
         bounce_release(&crew.session->bounce, small[0]);
         bounce_release(&crew.session->bounce, small[1]);
@@ -261,9 +261,9 @@ static int bounce_thread(struct crew *crew, uint32_t rank) {
                 struct bounce_region *region[2];
                 int r;
 
-                r = bounce_acquire(crew->session, "test", 1000, &region[0]);
+                r = bounce_acquire(crew->session, "test", 1000, NULL, &region[0]);
                 if (!r)
-                        r = bounce_acquire(crew->session, "test", 1u << (16 + rank % 3), &region[1]);
+                        r = bounce_acquire(crew->session, "test", 1u << (16 + rank % 3), NULL, &region[1]);
                 if (r)
                         return r;
                 memset(region[0]->buffer.address, (int)rank, 1000);
