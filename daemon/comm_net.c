@@ -15,6 +15,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define STRIPE_DEVICE 8u /* peer.stripe counts for so many times less */
+
 /* Tenants are known to the fabric by number. The same one for the same name, on any node. */
 static uint64_t comm_net_tenant(const struct tenant *tenant) {
         uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
@@ -76,6 +78,12 @@ static uint64_t comm_net_more_bytes(const struct comm *comm) {
         return share > charged ? (share - charged) * comm->n_joined : 0;
 }
 
+/* A message of GPUs is half of what takes any rail by itself at most (WIRE_BATCH_BYTES), and all that there was at the
+ * time; so they do from less on, or a communicator of one rank on a node would never use but one rail. 0: as others. */
+static uint32_t comm_net_stripe(const struct manager *manager) {
+        return manager->on_device ? (uint32_t)(manager->config->stripe_bytes / STRIPE_DEVICE) : 0;
+}
+
 int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric, uint64_t key,
                  const struct fabric_node *nodes, char *text, size_t text_size) {
         struct fabric_area_options options = {.key = key,
@@ -83,7 +91,8 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
                                               .n_ranks = comm->n_ranks,
                                               .class = FABRIC_NORMAL,
                                               .tenant = comm_net_tenant(comm->tenant),
-                                              .weight = comm->tenant->weight};
+                                              .weight = comm->tenant->weight,
+                                              .stripe_bytes = comm_net_stripe(comm->manager)};
         int r;
 
         if (tenant_charge(comm->tenant, &net->charge_fds, CHARGE_FDS, 2, text, text_size) ||

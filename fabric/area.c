@@ -131,6 +131,7 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         area->class = options->class;
         area->tenant = options->tenant;
         area->weight = options->weight;
+        area->stripe_bytes = options->stripe_bytes ? options->stripe_bytes : fabric->options.stripe_bytes;
         area_set_rails(fabric, area, rail);
         area->n_refs = 1;
         /* What is unacknowledged on dying connections comes on top of what can be posted at all. */

@@ -209,6 +209,7 @@ struct fabric_area_options {
         uint64_t tenant;
         uint32_t weight;  /* of the tenant in this class, 1 .. 1000; of its areas the last one's counts */
         const char *rail; /* for all that is not striped; NULL: the ranks of a node take them in turn (plan/rails.h) */
+        uint32_t stripe_bytes; /* chunks of this size or more may take any rail; 0: as fabric_options says */
 };
 
 /* Peers need not be known yet, but what is posted for a node that is unknown then is lost, and reported. */

@@ -68,8 +68,9 @@ static unsigned int route_badness(const struct fabric_route *route) {
         return route->rail->drained ? (badness < 2 ? badness + 2 : 7) : badness;
 }
 
-static struct fabric_route *peer_choose(const struct fabric *fabric, const struct fabric_peer *peer,
-                                        const struct fabric_rail *affine, uint32_t bytes) {
+/* Of rails that take as long, the affine one. */
+static struct fabric_route *peer_choose(const struct fabric_peer *peer, const struct fabric_rail *affine,
+                                        uint32_t bytes, uint32_t stripe_bytes) {
         struct fabric_route *best = NULL;
         unsigned int best_badness = 0;
         double best_time = 0;
@@ -80,12 +81,13 @@ static struct fabric_route *peer_choose(const struct fabric *fabric, const struc
                 unsigned int badness = route_badness(route);
                 double time;
 
-                if (bytes < fabric->options.stripe_bytes)
+                if (bytes < stripe_bytes)
                         time = rail == affine ? 0 : 1 + (double)i;
                 else
                         time = (double)(rail->schedule.queued_bytes + rail->flight_bytes + bytes) /
                                (double)rail->estimate;
-                if (!best || badness < best_badness || (badness == best_badness && time < best_time)) {
+                if (!best || badness < best_badness ||
+                    (badness == best_badness && (time < best_time || (time == best_time && rail == affine)))) {
                         best = route;
                         best_badness = badness;
                         best_time = time;
@@ -105,7 +107,8 @@ void item_place(struct fabric *fabric, struct fabric_item *item) {
                 item_free(fabric, item);
                 return;
         }
-        route = peer_choose(fabric, item->peer, fabric->rails[area->rails[item->source]], item->schedule.bytes);
+        route = peer_choose(item->peer, fabric->rails[area->rails[item->source]], item->schedule.bytes,
+                            area->stripe_bytes);
         if (!route) {
                 DL_APPEND(item->peer->waiting, &item->schedule);
                 return;

@@ -52,7 +52,7 @@ struct fabric_area {
         uint32_t n_ranks;
         enum fabric_class class;
         uint64_t tenant;
-        uint32_t weight;
+        uint32_t weight, stripe_bytes;
         uint8_t rails[FABRIC_RANKS_MAX]; /* that the messages of each rank take, if they are not striped */
         struct fabric_traffic traffic[FABRIC_RAILS_MAX];
         uint32_t n_refs;          /* table, taker, items, frames */
@@ -136,8 +136,9 @@ struct fabric_rail {
         /* The thread's. */
         pthread_t thread;
         bool running;
-        bool asleep; /* in epoll_wait */
-        bool again;  /* something is left to do at once */
+        bool asleep;         /* in epoll_wait */
+        bool again;          /* something is left to do at once */
+        _Atomic bool called; /* another thread says so; it may be looked at without the lock */
         int epoll_fd, listen_fd, wake_fd;
         bool listen_paused;
         struct fabric_conn *conns;

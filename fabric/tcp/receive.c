@@ -7,6 +7,7 @@
 #include "fabric/tcp/tcp.h"
 
 #define RECEIVE_ROUNDS 16u
+#define RECEIVE_BEHIND 512u   /* with data, also of what follows: the next head, and not much that has to be copied */
 #define RECEIVE_DUMP   65536u /* at once, of what is thrown away; the size of rail->scratch */
 
 /* A head. False: more bytes are needed, or the connection has ended. */
@@ -92,13 +93,14 @@ static void conn_take(struct fabric_conn *conn, uint64_t now_ns) {
         conn->in_start = 0;
 }
 
-/* One read; data to where they belong. Gives the lock away. */
-static ssize_t conn_receive_once(struct fabric_conn *conn) {
+/* One read; data to where they belong. *ret_all: the socket had no more than that. Gives the lock away. */
+static ssize_t conn_receive_once(struct fabric_conn *conn, bool *ret_all) {
         struct fabric *fabric = conn->rail->fabric;
         struct fabric_area *area = NULL;
         struct iovec to[2];
         uint32_t left = 0;
         int n_to = 0;
+        uint32_t behind = CONN_IN - conn->in_end;
         bool all = true;
         ssize_t n;
 
@@ -115,10 +117,12 @@ static ssize_t conn_receive_once(struct fabric_conn *conn) {
                 }
                 to[0].iov_len = left;
                 n_to = 1;
+                behind = RECEIVE_BEHIND;
         }
         if (all) /* and what comes behind them */
-                to[n_to++] = (struct iovec){.iov_base = conn->in + conn->in_end, .iov_len = CONN_IN - conn->in_end};
+                to[n_to++] = (struct iovec){.iov_base = conn->in + conn->in_end, .iov_len = behind};
         n = conn_read(conn, to, n_to);
+        *ret_all = !conn->ssl && n > 0 && (size_t)n < to[0].iov_len + (n_to > 1 ? to[1].iov_len : 0);
         if (n > 0 && left > 0) {
                 uint32_t data = (uint64_t)n < left ? (uint32_t)n : left;
 
@@ -143,15 +147,18 @@ static ssize_t conn_receive_once(struct fabric_conn *conn) {
 void tcp_receive(struct fabric_conn *conn, uint64_t now_ns) {
         conn_take(conn, now_ns); /* what came behind the handshake */
         for (unsigned int i = 0; !conn->doomed; i++) {
+                bool drained;
                 ssize_t n;
 
                 if (i >= RECEIVE_ROUNDS && !(conn->ssl && SSL_pending(conn->ssl) > 0))
                         break; /* others want their turn, and epoll tells of the rest */
-                n = conn_receive_once(conn);
+                n = conn_receive_once(conn, &drained);
                 if (n <= 0 || conn->doomed)
                         break;
                 conn_heard_at(conn, now_ns);
                 conn_take(conn, now_ns);
+                if (drained) /* epoll tells when there is more, for less than another look here costs */
+                        break;
         }
         if (!conn->doomed)
                 conn_tell(conn, now_ns);

@@ -447,7 +447,8 @@ void rig_area(struct rig *rig, uint32_t node) {
                                               .n_ranks = rig->n_ranks,
                                               .class = rig->options.class,
                                               .tenant = rig->options.tenant,
-                                              .weight = rig->options.weight ? rig->options.weight : 100};
+                                              .weight = rig->options.weight ? rig->options.weight : 100,
+                                              .stripe_bytes = rig->options.stripe_bytes};
 
         if (fabric_area_add(n->fabric, &options) != 0)
                 fail_msg("%s", fabric_error(n->fabric));

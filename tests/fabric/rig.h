@@ -39,7 +39,8 @@ struct rig_options {
         SSL_CTX *tls;
         struct fabric_times times;
         uint64_t tenant;
-        uint32_t weight; /* 0: 100 */
+        uint32_t weight;       /* 0: 100 */
+        uint32_t stripe_bytes; /* of the area; 0: the fabric's */
         enum rig_where where;
         const char *kind; /* of the rails; NULL: "tcp" */
 };

@@ -46,6 +46,26 @@ static void test_three_nodes_two_rails(void **state) {
         rig_free(&rig);
 }
 
+/* Rails that look on see what they are given, and what comes; and that they are to end, long before they would sleep.
+ */
+static void test_looking_on(void **state) {
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 2,
+                                            .ranks = {2, 1},
+                                            .slot_bytes = 20000,
+                                            .key = 46,
+                                            .chunks = 100,
+                                            .times = {.spin_us = 60000000}};
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(50000000000);
+        static struct rig rig;
+
+        (void)state;
+        rig_new(&rig, &options);
+        rig_run(&rig, 40);
+        rig_free(&rig);
+        assert_true(clock_now_ns() < end_ns);
+}
+
 /* Only the higher node id has something to send: it has to knock. */
 static void test_knock(void **state) {
         const struct rig_options options = {
@@ -147,7 +167,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_two_nodes), cmocka_unit_test(test_three_nodes_two_rails),
                 cmocka_unit_test(test_knock),     cmocka_unit_test(test_tls),
-                cmocka_unit_test(test_wrong_tls),
+                cmocka_unit_test(test_wrong_tls), cmocka_unit_test(test_looking_on),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);

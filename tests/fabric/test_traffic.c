@@ -93,6 +93,33 @@ static void test_rails(void **state) {
         rig_free(&rig);
 }
 
+/* What is too short for the fabric to stripe, and not for its area: one rank's chunks go over both rails. */
+static void test_striped(void **state) {
+        static const uint32_t stripes[] = {0, 1000, 3000};
+        static struct rig rig;
+
+        (void)state;
+        for (uint32_t i = 0; i < 3; i++) {
+                const struct rig_options options = {.n_nodes = 2,
+                                                    .n_rails = 2,
+                                                    .ranks = {1, 1},
+                                                    .slot_bytes = 2000,
+                                                    .least_data = 1000,
+                                                    .key = 9,
+                                                    .chunks = 300,
+                                                    .stripe_bytes = stripes[i]};
+                struct fabric_traffic area[FABRIC_RAILS_MAX];
+
+                rig_new(&rig, &options);
+                rig_run(&rig, 30);
+                compare(&rig, false);
+                assert_int_equal(fabric_area_traffic(rig.nodes[0].fabric, rig.options.key, area), 0);
+                assert_int_equal(area[0].chunks_out + area[1].chunks_out, 300);
+                assert_true(stripes[i] == 1000 ? area[1].chunks_out > 20 : area[1].chunks_out == 0);
+                rig_free(&rig);
+        }
+}
+
 /* One rail after the other goes down and comes back. */
 static void test_resent(void **state) {
         const struct rig_options options = {.n_nodes = 2,
@@ -135,6 +162,7 @@ static void test_resent(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_rails),
+                cmocka_unit_test(test_striped),
                 cmocka_unit_test(test_resent),
         };
 

@@ -9,7 +9,7 @@
 #include "tests/fabric/rig.h"
 
 static void test_crc(void **state) {
-        uint8_t bytes[300];
+        static uint8_t bytes[1200];
         uint64_t random = 5;
 
         (void)state;
@@ -20,6 +20,8 @@ static void test_crc(void **state) {
         for (size_t size = 0; size < sizeof(bytes); size++) {
                 uint32_t crc = crc32c_table(0, bytes, size);
 
+                for (uint32_t way = 0; way < CRC_WAYS; way++)
+                        assert_int_equal(crc32c_by(way, 0, bytes, size), crc);
                 assert_int_equal(crc32c(0, bytes, size), crc);
                 assert_int_equal(crc32c(crc32c(0, bytes, size / 3), bytes + size / 3, size - size / 3), crc);
         }
