@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "executor/comm.h"
 #include "railmux/railmux.h"
 #include "ring/line.h"
 #include "util/clock.h"
@@ -174,6 +175,7 @@ static void service_call(void *object, const Railmux__Executor__Message *message
 
 static int service_tick(void *object) {
         struct plane_executor *executor = object;
+        uint64_t now_ns = clock_now_ns();
         char error[PLANE_TEXT] = "";
         int r;
 
@@ -183,6 +185,8 @@ static int service_tick(void *object) {
                 return r;
         }
         plane_executor_look(executor);
+        if (now_ns > COMM_ENDED_NS)
+                plane_comms_ended(executor, now_ns - COMM_ENDED_NS);
         return 0;
 }
 

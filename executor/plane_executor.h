@@ -38,6 +38,7 @@ struct plane_rank {
         bool far;  /* on another node */
         bool left; /* it makes no requests after `last` */
         uint32_t last;
+        uint64_t ended_ns; /* its process ended then, and the comm goes on for a while: plane_call_comm.c; 0: no */
         uint32_t rung, finished; /* as last reported; ranks elsewhere: 0 */
         uint32_t operation;      /* of the request rung */
         bool told;               /* railmuxd knows of the next two */
@@ -109,6 +110,8 @@ void plane_comm_fail(struct plane_executor *executor, struct plane_attached *com
                      const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* It has ended on all its executors. */
 void plane_comm_thaw(struct plane_executor *executor, struct plane_attached *comm);
+/* Comms over several nodes fail of which a rank's process ended then or earlier, with nothing under way. */
+void plane_comms_ended(struct plane_executor *executor, uint64_t since_ns);
 /* Takes over what the kernels have reported; comms with errors fail. */
 void plane_executor_look(struct plane_executor *executor);
 

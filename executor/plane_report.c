@@ -35,6 +35,7 @@ static void gpu_fill(struct plane_executor *executor) {
         gpu->parked = info->parked;
         gpu->workers = info->n_workers;
         gpu->reaches = info->reaches && executor->ops->reach_import;
+        gpu->bursts = gpu->reaches && info->bursts;
         executor->gpu_pointer = gpu;
 }
 

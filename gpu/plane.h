@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      7u
+#define PLANE_VERSION      8u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -78,6 +78,7 @@ struct plane_info {
         uint32_t n_workers;       /* each has its share of the lanes; the same while it is parked. 0: not told */
         bool parked;
         bool reaches; /* it can map buffers of other GPUs' sessions for its kernels (reach_import) */
+        bool bursts;  /* it knows plane_comm.burst_bytes */
         uint64_t parks, wakes;
         uint64_t pool_bytes, table_bytes;
         struct plane_memory pool; /* for the other executors */
@@ -89,7 +90,8 @@ struct plane_comm_member {
         uint32_t gpu;     /* whose pool its staging is in */
         uint64_t staging; /* offset in that pool */
         bool here;        /* this plane serves it */
-        bool far;         /* on another node: not `here`, no session, and the rest means nothing */
+        bool far;         /* on another node: not `here`, no session, and the rest means nothing but: */
+        uint8_t node;     /* number of the rank's node among the communicator's; 0 if there is only one */
 };
 /* What the planes of a communicator over several nodes have in common with the fabric. Several processes may attach to
  * one area, each for its own GPU's ranks. */
@@ -113,6 +115,7 @@ struct plane_comm {
         /* Requests that read or write so much of a rank's memory try to do so directly; 0: none does. The same on all
          * its planes. */
         uint64_t reach_bytes;
+        uint64_t burst_bytes; /* of those, requests of so many have their data moved by bursts; 0: none; as above */
         const struct plane_net *net; /* some members are far; NULL: none is */
 };
 
@@ -163,7 +166,8 @@ struct plane_ops {
          * the caller until ring_detach. */
         int (*ring_attach)(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
                            char *error);
-        void (*ring_detach)(struct plane *plane, uint64_t session); /* its ranks must have been detached or aborted */
+        void (*ring_detach)(struct plane *plane,
+                            uint64_t session); /* its ranks have been detached or aborted, or have left */
         int (*buffer_import)(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
                              char *error);
         void (*buffer_retire)(struct plane *plane, uint64_t session, uint32_t id);

@@ -15,6 +15,7 @@
 #include "railmux/railmux.h"
 #include "ring/line.h"
 #include "ring/net.h"
+#include "util/clock.h"
 #include "util/memfd.h"
 
 #define N 3u
@@ -27,8 +28,9 @@ static struct {
         int result;
         uint32_t left[N]; /* by rank: the last sequence, as rank_leave said */
         uint32_t n_left;
-        struct plane_rank_report report; /* to be told; comm 0: none */
-        uint32_t aborted;                /* status */
+        struct plane_rank_report report[N]; /* to be told; comm 0: no more */
+        struct plane_pair_report pair;      /* the same */
+        uint32_t aborted;                   /* status */
         uint64_t left_ns;
 } noted;
 
@@ -72,10 +74,19 @@ static void note_abort(struct plane *plane, uint64_t comm, uint32_t status) {
 }
 
 static uint32_t tell_report(struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
+        uint32_t n = 0;
+
         (void)plane;
-        if (!noted.report.comm || !max)
+        for (; n < N && n < max && noted.report[n].comm; n++)
+                reports[n] = noted.report[n];
+        return n;
+}
+
+static uint32_t tell_pairs(struct plane *plane, struct plane_pair_report *reports, uint32_t max) {
+        (void)plane;
+        if (!noted.pair.comm || !max)
                 return 0;
-        reports[0] = noted.report;
+        reports[0] = noted.pair;
         return 1;
 }
 
@@ -92,6 +103,7 @@ static const struct plane_ops ops = {.open = note_open,
                                      .comm_abort = note_abort,
                                      .rank_leave = note_leave,
                                      .report = tell_report,
+                                     .pairs = tell_pairs,
                                      .close = note_close};
 
 struct world {
@@ -292,11 +304,11 @@ static void a_broken_wire_ends_the_communicator(void **state) {
         struct world *w = *state;
 
         assert_int_equal(call(w, 4).code, 0);
-        noted.report = (struct plane_rank_report){.comm = 9, .rank = 0, .rung = 3, .finished = 2};
+        noted.report[0] = (struct plane_rank_report){.comm = 9, .rank = 0, .rung = 3, .finished = 2};
         plane_executor_look(&w->executor);
         assert_int_equal(w->executor.comms->code, 0);
-        noted.report.status = ring_status(RMX_E_LOST, 1);
-        noted.report.why = "what came from it is nothing";
+        noted.report[0].status = ring_status(RMX_E_LOST, 1);
+        noted.report[0].why = "what came from it is nothing";
         plane_executor_look(&w->executor);
         assert_int_equal(noted.aborted, ring_status(RMX_E_LOST, 1));
         assert_int_equal(w->executor.comms->code, RMX_E_LOST);
@@ -304,6 +316,104 @@ static void a_broken_wire_ends_the_communicator(void **state) {
         assert_true(w->executor.comms->unreported);
         assert_string_equal(w->executor.comms->text, "what came from it is nothing");
         assert_int_equal(w->executor.invalid + w->executor.mismatches, 0);
+}
+
+static void session_call(struct world *w, uint64_t session, bool attach) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        Railmux__Executor__SessionAttach attached = RAILMUX__EXECUTOR__SESSION_ATTACH__INIT;
+        Railmux__Executor__SessionDetach detached = RAILMUX__EXECUTOR__SESSION_DETACH__INIT;
+        struct dispatch_result result;
+
+        attached.session = detached.session = session;
+        message.body_case = attach ? RAILMUX__EXECUTOR__MESSAGE__BODY_SESSION_ATTACH
+                                   : RAILMUX__EXECUTOR__MESSAGE__BODY_SESSION_DETACH;
+        if (attach)
+                message.session_attach = &attached;
+        else
+                message.session_detach = &detached;
+        plane_call(&w->executor, &message, NULL, 0, &result);
+        assert_int_equal(result.code, 0);
+}
+
+/* Sessions 20 and 22 have ranks 0 and 2, which have called and finished so much, as far as they are here. 20 ends. */
+static struct plane_attached *ended_session(struct world *w, uint32_t rung0, uint32_t finished0, uint32_t rung2) {
+        w->member[0].session = 20;
+        w->member[2].session = 22;
+        session_call(w, 20, true);
+        session_call(w, 22, true);
+        noted.n_left = noted.aborted = 0;
+        assert_int_equal(call(w, 4).code, 0);
+        noted.report[0] = (struct plane_rank_report){.comm = 9, .rank = 0, .rung = rung0, .finished = finished0};
+        if (w->member[2].gpu == 4)
+                noted.report[1] =
+                        (struct plane_rank_report){.comm = 9, .rank = 2, .rung = rung2, .finished = rung2 - 1};
+        session_call(w, 20, false);
+        return w->executor.comms;
+}
+
+/* What it has pushed may not be over there yet. */
+static void a_process_that_ends_with_its_last_call_done_gives_others_time(void **state) {
+        uint64_t before_ns = clock_now_ns();
+        struct plane_attached *comm;
+        struct world *w = *state;
+
+        w->member[2].gpu = 4; /* it is at the same call still */
+        comm = ended_session(w, 3, 3, 3);
+        assert_int_equal(comm->code, 0);
+        assert_int_equal(noted.aborted, 0);
+        assert_int_equal(noted.n_left, 1); /* no later one is waited for */
+        assert_int_equal(noted.left[0], 3);
+        plane_comms_ended(&w->executor, before_ns);
+        assert_int_equal(comm->code, 0);
+        plane_comms_ended(&w->executor, clock_now_ns());
+        assert_int_equal(comm->code, RMX_E_PEER_LOST);
+        assert_int_equal(comm->failed_rank, 0);
+        assert_true(comm->unreported);
+        assert_int_equal(noted.aborted, ring_status(RMX_E_PEER_LOST, 0));
+        noted.aborted = 0;
+        plane_comms_ended(&w->executor, clock_now_ns());
+        session_call(w, 22, false);
+        assert_int_equal(noted.aborted, 0); /* once */
+}
+
+static void assert_ends_at_once(struct world *w, struct plane_attached *comm) {
+        assert_int_equal(comm->code, RMX_E_PEER_LOST);
+        assert_int_equal(comm->failed_rank, 0);
+        assert_int_equal(noted.aborted, ring_status(RMX_E_PEER_LOST, 0));
+        assert_int_equal(noted.n_left, 0);
+        session_call(w, 22, false);
+        detach(w);
+        memset(&noted, 0, sizeof(noted));
+}
+
+static void a_process_that_others_need_ends_it_at_once(void **state) {
+        struct world *w = *state;
+
+        assert_ends_at_once(w, ended_session(w, 3, 2, 0)); /* in a call */
+        w->member[2].gpu = 4;
+        assert_ends_at_once(w, ended_session(w, 3, 3, 4)); /* behind the others */
+        noted.pair = (struct plane_pair_report){.comm = 9, .rank = 2, .peer = 0, .rung = 1};
+        assert_ends_at_once(w, ended_session(w, 3, 3, 3)); /* somebody receives from it */
+        noted.pair = (struct plane_pair_report){.comm = 9, .rank = 0, .peer = 1, .sends = true, .rung = 1};
+        assert_ends_at_once(w, ended_session(w, 3, 3, 3)); /* it sends */
+        w->attach.n_nodes = 1;
+        w->member[1].node = 1;
+        assert_ends_at_once(w, ended_session(w, 3, 3, 3)); /* one node: all ranks are done when one is */
+}
+
+/* What it had under way its own executor knows. This one only sees to it that the communicator ends at all. */
+static void a_process_on_another_gpu_is_given_the_same_time(void **state) {
+        struct plane_attached *comm;
+        struct world *w = *state;
+
+        w->member[0].gpu = 3;
+        w->member[2].gpu = 4;
+        comm = ended_session(w, 3, 2, 4);
+        assert_int_equal(comm->code, 0);
+        assert_int_equal(noted.n_left, 0);
+        plane_comms_ended(&w->executor, clock_now_ns());
+        assert_int_equal(comm->failed_rank, 0);
+        assert_int_equal(noted.aborted, ring_status(RMX_E_PEER_LOST, 0));
 }
 
 static void far_ranks_are_believed_as_on_the_host(void **state) {
@@ -325,6 +435,10 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(what_is_no_net_is_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(the_plane_hears_who_left_elsewhere, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_broken_wire_ends_the_communicator, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_process_that_ends_with_its_last_call_done_gives_others_time, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(a_process_that_others_need_ends_it_at_once, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_process_on_another_gpu_is_given_the_same_time, setup, teardown),
                 cmocka_unit_test(far_ranks_are_believed_as_on_the_host),
         };
 
