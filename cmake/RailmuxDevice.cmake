@@ -16,12 +16,17 @@
 # <name>-amd in <build>/amd/. Without nvcc AMD's has the plain name. Where AMD's runtime library is missing, its variant
 # is compiled (one fat object for all architectures) and not linked.
 #
-# Device code is always optimised: without it kernels need stacks, and nothing that is checked here would hold.
+# Device code is always optimised: without it kernels need stacks, and nothing that is checked here would hold. Each source
+# is compiled once: what the compilers made on the way (AMD's assembler, NVIDIA's cubin, PTX and ptxas's report) stays in
+# <folder of the target>/<target>.dir/<path of the source>/ beside the object, and is what tests/device looks at.
+#
+#   RAILMUX_DEVICE_CODE   OFF: only the C sources of what has device code are compiled, and nothing of it is linked
 set(RAILMUX_CUDA AUTO CACHE STRING "plug-ins for NVIDIA GPUs: AUTO, ON, OFF")
 set(RAILMUX_HIP AUTO CACHE STRING "plug-ins for AMD GPUs: AUTO, ON, OFF")
 set(RAILMUX_CUDA_ARCHITECTURES "90" CACHE STRING "NVIDIA architectures, as numbers")
 set(RAILMUX_HIP_ARCHITECTURES "gfx90a;gfx942" CACHE STRING "AMD architectures")
 set_property(CACHE RAILMUX_CUDA RAILMUX_HIP PROPERTY STRINGS AUTO ON OFF)
+option(RAILMUX_DEVICE_CODE "compile device code, not only the C sources that go with it" ON)
 
 set(RAILMUX_PLUGIN_DIR ${CMAKE_INSTALL_LIBDIR}/railmux) # where plug-ins are installed
 set(railmux_device_flags -O3 -std=c++17 -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/include -I${CMAKE_BINARY_DIR})
@@ -56,11 +61,14 @@ function(_railmux_find_hip)
       find_program(candidate ${name} HINTS ENV ROCM_PATH PATHS /opt/rocm PATH_SUFFIXES bin llvm/bin NO_CACHE)
       if(candidate)
         execute_process(COMMAND ${candidate} -x hip ${architectures} -nogpuinc -nogpulib -O1 -fPIC -c ${probe} -o ${probe}.o
-                        RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+                        RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE words)
         if(result EQUAL 0)
           set(RAILMUX_HIPCXX ${candidate} CACHE FILEPATH "compiler for AMD's GPUs")
           break()
         endif()
+        # Mostly it knows too few architectures, or its linker or clang-offload-bundler is missing.
+        string(REGEX MATCH "[^\n]*error[^\n]*" words "${words}")
+        message(STATUS "${candidate} does not compile for ${RAILMUX_HIP_ARCHITECTURES}: ${words}")
       endif()
       unset(candidate)
     endforeach()
@@ -102,10 +110,10 @@ if(RAILMUX_CUDA OR RAILMUX_HIP)
 else()
   set(RAILMUX_DEVICE OFF)
 endif()
-message(STATUS "device code: NVIDIA ${RAILMUX_CUDA}, AMD ${RAILMUX_HIP}")
+message(STATUS "device code: NVIDIA ${RAILMUX_CUDA}, AMD ${RAILMUX_HIP}, compiled ${RAILMUX_DEVICE_CODE}")
 
 # ---- compiling -------------------------------------------------------------------------------------------------------
-function(_railmux_nvcc target source object)
+function(_railmux_nvcc target source folder)
   set(flags ${railmux_device_flags} -x cu -DRAILMUX_CUDA=1 -ccbin ${RAILMUX_NVCC_HOST} -Werror all-warnings)
   foreach(architecture ${RAILMUX_CUDA_ARCHITECTURES})
     list(APPEND flags -gencode arch=compute_${architecture},code=sm_${architecture})
@@ -115,23 +123,25 @@ function(_railmux_nvcc target source object)
   list(JOIN railmux_device_host_flags "," host)
   list(JOIN railmux_device_warnings "," warnings)
   add_custom_command(
-    OUTPUT ${object}
-    COMMAND ${RAILMUX_NVCC} ${flags} -Xcompiler=${host},${warnings} -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
+    OUTPUT ${folder}/object.o
+    COMMAND ${CMAKE_SOURCE_DIR}/cmake/keep-report ${folder}/report.txt
+            ${RAILMUX_NVCC} ${flags} -Xcompiler=${host},${warnings} -keep -keep-dir ${folder} -Xptxas -v
+            -MD -MF ${folder}/object.o.d -MT ${folder}/object.o -c ${source} -o ${folder}/object.o
     DEPENDS ${source}
-    DEPFILE ${object}.d
+    DEPFILE ${folder}/object.o.d
     COMMENT "nvcc: ${target}: ${source}"
     VERBATIM)
 endfunction()
 
-function(_railmux_hipcc target source object)
+function(_railmux_hipcc target source folder)
   list(TRANSFORM RAILMUX_HIP_ARCHITECTURES PREPEND --offload-arch= OUTPUT_VARIABLE architectures)
   add_custom_command(
-    OUTPUT ${object}
+    OUTPUT ${folder}/object.o
     COMMAND ${RAILMUX_HIPCXX} -x hip ${architectures} -nogpuinc -nogpulib ${railmux_device_flags} ${railmux_device_host_flags}
-            ${railmux_device_warnings} -D__HIP_PLATFORM_AMD__=1 -DRAILMUX_HIP=1 -isystem ${RAILMUX_HIP_INCLUDE}
-            -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
+            ${railmux_device_warnings} -D__HIP_PLATFORM_AMD__=1 -DRAILMUX_HIP=1 -isystem ${RAILMUX_HIP_INCLUDE} --save-temps=obj
+            -MD -MF ${folder}/object.o.d -MT ${folder}/object.o -c ${source} -o ${folder}/object.o
     DEPENDS ${source}
-    DEPFILE ${object}.d
+    DEPFILE ${folder}/object.o.d
     COMMENT "hip: ${target}: ${source}"
     VERBATIM)
 endfunction()
@@ -140,23 +150,28 @@ endfunction()
 function(_railmux_device_target target name kind variant)
   cmake_parse_arguments(PARSE_ARGV 4 arg "" "EXPORT" "SOURCES;HIP_SOURCES;LIBS")
   set(objects)
-  foreach(source ${arg_HIP_SOURCES})
-    get_filename_component(path ${source} ABSOLUTE)
-    file(RELATIVE_PATH relative ${CMAKE_SOURCE_DIR} ${path})
-    string(REPLACE "/" "_" flat ${relative})
-    set(object ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir/${flat}.o)
-    file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir)
-    if(variant STREQUAL "cuda")
-      _railmux_nvcc(${target} ${path} ${object})
-    else()
-      _railmux_hipcc(${target} ${path} ${object})
-    endif()
-    list(APPEND objects ${object})
-  endforeach()
-  set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  if(RAILMUX_DEVICE_CODE)
+    foreach(source ${arg_HIP_SOURCES})
+      get_filename_component(path ${source} ABSOLUTE)
+      file(RELATIVE_PATH relative ${CMAKE_SOURCE_DIR} ${path})
+      string(REPLACE "/" "_" flat ${relative})
+      set(folder ${CMAKE_CURRENT_BINARY_DIR}/${target}.dir/${flat})
+      file(MAKE_DIRECTORY ${folder})
+      if(variant STREQUAL "cuda")
+        _railmux_nvcc(${target} ${path} ${folder})
+      else()
+        _railmux_hipcc(${target} ${path} ${folder})
+      endif()
+      list(APPEND objects ${folder}/object.o)
+      set_property(GLOBAL APPEND PROPERTY RAILMUX_DEVICE_OBJECTS "${relative}\t${variant}\t${folder}")
+    endforeach()
+    set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  endif()
 
-  if(variant STREQUAL "hip" AND NOT RAILMUX_HIP_RUNTIME)
-    add_custom_target(${target}-objects ALL DEPENDS ${objects})
+  if((variant STREQUAL "hip" AND NOT RAILMUX_HIP_RUNTIME) OR (arg_HIP_SOURCES AND NOT RAILMUX_DEVICE_CODE))
+    if(objects)
+      add_custom_target(${target}-objects ALL DEPENDS ${objects})
+    endif()
     if(NOT arg_SOURCES)
       return()
     endif()

@@ -78,6 +78,9 @@ DEVICE void fence_release_system(void) {
         asm volatile("fence.acq_rel.sys;" ::: "memory");
 #elif TARGET_AMD
         __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+        /* It waits for the write-back by itself, but clang (19) takes that wait out where the thread has no store of
+         * its own under way. */
+        asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
 #else
         __atomic_thread_fence(__ATOMIC_RELEASE);
 #endif

@@ -126,7 +126,13 @@ DEVICE_OUTLINE void worker_serve(struct worker *w, uint32_t ring, uint32_t seque
                 take(w, m, ring, ring_sequence, sequence);
 }
 
-DEVICE_OUTLINE void worker_tasks(struct worker *w) {
+/* On AMD in the kernel itself: a function would save and restore some 200 registers at each look at the tasks. */
+#if TARGET_AMD
+DEVICE
+#else
+DEVICE_OUTLINE
+#endif
+void worker_tasks(struct worker *w) {
         SHARED_POINTER(w);
         list_run(w);
 }

@@ -27,13 +27,18 @@ With "amd:" or "nvidia:" before it, a property is asked there only.
 A report of registers, shared memory, stack and spills is written beside the listings. NVIDIA's code is looked at as SASS
 where there is nvdisasm, else as PTX together with what ptxas says of stack and spills.
 
+What the build has compiled (--built: lines of source, cuda or hip, folder, separated by tabs) is not compiled again: the
+folder has what the compilers made on the way to the object.
+
     check_code.py --root ROOT --out DIR [--nvcc NVCC --nvcc-host CXX] [--hipcxx CLANG --hip-include DIR] [--flags FLAGS]
+                  [--built FILE]
     check_code.py ... --mutants FOLDER    each mutant there must be rejected, for the reason that mutants.txt names
     check_code.py --root ROOT --sources   only the sources: nobody but order.h and target.h spells an ordered access
 """
 
 import argparse
 import concurrent.futures
+import glob
 import os
 import re
 import shlex
@@ -103,40 +108,84 @@ def kernels_of(functions, resources, target, source):
     return found
 
 
+def read_built(path):
+    """{(source, cuda or hip): the folder of the first target that has it}"""
+    built = {}
+    with open(path, encoding="utf-8") as file:
+        for row in file.read().splitlines():
+            source, variant, folder = row.split("\t")
+            built.setdefault((source, variant), folder)
+    return built
+
+
+def text_of(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def built_file(folder, *patterns):
+    """The file that the build left, under the first name that fits."""
+    for pattern in patterns:
+        found = glob.glob(os.path.join(glob.escape(folder), pattern))
+        if len(found) == 1 and os.path.exists(os.path.join(folder, "object.o")):
+            return found[0]
+    raise RuntimeError(f"{folder} has no {patterns[0]}: build everything first")
+
+
 def compile_amd(options, source, target):
-    stem = os.path.join(options.out, source.replace("/", "_"))
-    output = f"{stem}.{target}.s"
+    output = os.path.join(options.out, source.replace("/", "_")) + f".{target}.s"
     run(
         [options.hipcxx, "-x", "hip", f"--offload-arch={target}", "-nogpuinc", "-nogpulib", "--cuda-device-only", "-S"]
         + options.flags
         + ["-D__HIP_PLATFORM_AMD__=1", "-DRAILMUX_HIP=1", "-isystem", options.hip_include]
         + ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", os.path.join(options.root, source), "-o", output]
     )
-    with open(output, encoding="utf-8") as file:
-        text = file.read()
+    return output
+
+
+def look_at_amd(options, source, target):
+    folder = options.built.get((source, "hip"))
+    text = text_of(built_file(folder, f"*-{target}.s") if folder else compile_amd(options, source, target))
     return kernels_of(listing.parse_amd(text, target), listing.resources_amd(text), target, source)
 
 
 def compile_nvidia(options, source, target):
-    stem = os.path.join(options.out, source.replace("/", "_"))
-    cubin = f"{stem}.{target}.cubin"
+    """The cubin, a function that makes the PTX and returns where it is, and ptxas's report."""
+    stem = os.path.join(options.out, source.replace("/", "_")) + f".{target}"
     common = [options.nvcc, "-x", "cu", "-ccbin", options.nvcc_host, "-DRAILMUX_CUDA=1", "--diag-suppress=177,186"]
-    common += ["-gencode", "arch=compute_90,code=sm_90", "-Werror", "all-warnings"] + options.flags
+    common += ["-Werror", "all-warnings"] + options.flags
     path = os.path.join(options.root, source)
-    report = run(common + ["-Xptxas", "-v", "-cubin", path, "-o", cubin])
-    resources = listing.resources_nvidia(report)
+
+    def ptx():
+        run(common + ["-gencode", "arch=compute_90,code=compute_90", "-ptx", path, "-o", f"{stem}.ptx"])
+        return f"{stem}.ptx"
+
+    report = run(
+        common + ["-gencode", "arch=compute_90,code=sm_90", "-Xptxas", "-v", "-cubin", path, "-o", f"{stem}.cubin"]
+    )
+    return f"{stem}.cubin", ptx, report
+
+
+def look_at_nvidia(options, source, target):
+    folder = options.built.get((source, "cuda"))
+    if folder:
+        # nvcc names the architecture where there are several.
+        cubin = built_file(folder, "*.compute_90.cubin", "*.cubin")
+        report = text_of(built_file(folder, "report.txt"))
+
+        def ptx():
+            return built_file(folder, "*.compute_90.ptx", "*.ptx")
+
+    else:
+        cubin, ptx, report = compile_nvidia(options, source, target)
     if options.nvdisasm:
         text = run([options.nvdisasm, "-c", cubin])
-        functions = listing.parse_sass(text)
-        with open(f"{stem}.{target}.sass", "w", encoding="utf-8") as file:
+        with open(os.path.join(options.out, source.replace("/", "_")) + f".{target}.sass", "w", encoding="utf-8") as file:
             file.write(text)
+        functions = listing.parse_sass(text)
     else:
-        ptx = f"{stem}.{target}.ptx"
-        run([c if c != "arch=compute_90,code=sm_90" else "arch=compute_90,code=compute_90" for c in common]
-            + ["-ptx", path, "-o", ptx])
-        with open(ptx, encoding="utf-8") as file:
-            functions = listing.parse_ptx(file.read())
-    return kernels_of(functions, resources, target, source)
+        functions = listing.parse_ptx(text_of(ptx()))
+    return kernels_of(functions, listing.resources_nvidia(report, target), target, source)
 
 
 def compile_all(options, sources):
@@ -147,9 +196,9 @@ def compile_all(options, sources):
         for source in sources:
             if options.hipcxx:
                 for target in AMD_TARGETS:
-                    jobs[pool.submit(compile_amd, options, source, target)] = (source, target)
+                    jobs[pool.submit(look_at_amd, options, source, target)] = (source, target)
             if options.nvcc:
-                jobs[pool.submit(compile_nvidia, options, source, NVIDIA_TARGET)] = (source, NVIDIA_TARGET)
+                jobs[pool.submit(look_at_nvidia, options, source, NVIDIA_TARGET)] = (source, NVIDIA_TARGET)
         for job in concurrent.futures.as_completed(jobs):
             source, target = jobs[job]
             try:
@@ -484,6 +533,7 @@ def main():
     parser.add_argument("--hipcxx")
     parser.add_argument("--hip-include", default="/opt/rocm/include")
     parser.add_argument("--flags", type=shlex.split, default=[])
+    parser.add_argument("--built", type=read_built, default={})
     parser.add_argument("--mutants")
     parser.add_argument("--sources", action="store_true")
     options = parser.parse_args()

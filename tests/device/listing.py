@@ -191,10 +191,14 @@ def parse_amd(listing, target):
 def resources_amd(listing):
     """{kernel: {registers, ...}} from the metadata, and the waves per SIMD from the comments."""
     found = {}
-    metadata = re.search(r"^\s*\.amdgpu_metadata$(.*)^\s*\.end_amdgpu_metadata$", listing, re.MULTILINE | re.DOTALL)
-    occupancy = dict(
-        re.findall(r"^(\S+):\s+; @\S+$.*?^\.Lfunc_end\d+:$.*?^; Occupancy: (\d+)$", listing, re.MULTILINE | re.DOTALL)
-    )
+    metadata = re.search(r"^\s*\.amdgpu_metadata$(.*?)^\s*\.end_amdgpu_metadata$", listing, re.MULTILINE | re.DOTALL)
+    occupancy, function = {}, None
+    for line in listing.splitlines():
+        match = re.match(r"(\S+):\s+; @", line)
+        if match:
+            function = match.group(1)
+        elif line.startswith("; Occupancy: "):
+            occupancy[function] = int(line.rsplit(None, 1)[-1])
     for entry in re.split(r"^  - ", metadata.group(1) if metadata else "", flags=re.MULTILINE)[1:]:
         field = dict(re.findall(r"^(?:    )?\.(\w+):\s+(\S+)$", entry, re.MULTILINE))
         if "private_segment_fixed_size" not in field:
@@ -206,7 +210,7 @@ def resources_amd(listing):
             "stack": int(field["private_segment_fixed_size"]),
             "spills": int(field["vgpr_spill_count"]) + int(field["sgpr_spill_count"]),
             "dynamic": field.get("uses_dynamic_stack") == "true",
-            "waves": int(occupancy.get(field["name"], 0)),
+            "waves": occupancy.get(field["name"], 0),
         }
     return found
 
@@ -316,12 +320,14 @@ def parse_ptx(listing):
     return functions
 
 
-def resources_nvidia(report):
-    """{kernel: {...}} from what ptxas -v says; spills are those of the kernel and of the functions compiled with it."""
+def resources_nvidia(report, target):
+    """{kernel: {...}} from what ptxas -v says of target; spills are those of the kernel and of what is compiled with it."""
     found, used, part = {}, None, ""
     for line in report.splitlines():
-        match = re.search(r"Compiling entry function '(\S+)'", line)
-        if match:
+        match = re.search(r"Compiling entry function '(\S+)' for '(\S+)'", line)
+        if match and match.group(2) != target:
+            used = None
+        elif match:
             used = {"registers": 0, "scalar": 0, "shared": 0, "stack": 0, "spills": 0, "dynamic": False, "waves": 0}
             used["parts"] = {}
             found[match.group(1)] = used
