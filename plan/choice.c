@@ -10,6 +10,11 @@
  *
  * Only plans that reduce in rank order (over nodes: node by node) are candidates, unless one is asked for by name: so
  * the bits of a result depend neither on its size nor on what the machine is good at.
+ *
+ * Over nodes, what goes by channels alone inside a node as well is for GPUs, which can do nothing else; executors of
+ * the host read and write what lies in the memory of their node. On GPUs elements of two bytes are priced, as models
+ * exchange them: sums of those are twice as long on their way, which decides between sending all of a node's sums to
+ * all nodes, once, and sending each piece to the node that adds it up and the result back.
  */
 #include <math.h>
 
@@ -27,6 +32,10 @@
 /* Two shots move fewer bytes, which executors with few workers feel first: with 31 on each of four H200s 32 KB took 16
  * us in one shot, and 64 KB took 12 in two. */
 #define DEVICE_ONE_SHOT_BYTES 16384u
+
+/* Over nodes: all lanes of a kernel together, and their slots in wires (gpu/device/wire.h). */
+#define DEVICE_ELEMENT_BYTES 2u
+static const struct plan_geometry device_geometry = {.part_bytes = 135 * 1024, .slots = 4};
 
 static const uint32_t operations[] = {
         RING_OP_ALL_REDUCE,     RING_OP_REDUCE,     RING_OP_BROADCAST,    RING_OP_ALL_GATHER,
@@ -52,6 +61,7 @@ struct asked {
         const struct plan_constants *constants;
         uint32_t n_ranks;
         const struct plan_over *over; /* NULL: one node */
+        bool device;                  /* over nodes: they are on GPUs */
 };
 
 static uint32_t algorithm_at(const struct asked *asked, uint32_t operation, uint32_t k) {
@@ -62,6 +72,18 @@ static uint32_t algorithm_at(const struct asked *asked, uint32_t operation, uint
 static int build(const struct asked *asked, uint32_t operation, uint32_t algorithm, struct plan *ret_plan) {
         return asked->over ? plan_build_nodes(operation, algorithm, asked->n_ranks, asked->over->nodes, ret_plan)
                            : plan_build(operation, algorithm, asked->n_ranks, ret_plan);
+}
+
+static bool algorithm_staged(uint32_t algorithm) {
+        return algorithm == PLAN_HIERARCHICAL_STAGED || algorithm == PLAN_HIERARCHICAL_STAGED_SCATTER;
+}
+
+/* Is it for those who execute it? */
+static bool algorithm_fits(const struct asked *asked, uint32_t algorithm) {
+        if (!asked->device)
+                return !algorithm_staged(algorithm);
+        return algorithm_staged(algorithm) || algorithm == PLAN_DIRECT || algorithm == PLAN_ONE_SHOT ||
+               algorithm == PLAN_TWO_SHOT;
 }
 
 /* May it be chosen without being asked for? */
@@ -81,19 +103,20 @@ static int price(const struct asked *asked, uint32_t operation, uint32_t only, s
                 struct plan_cost cost;
                 int r;
 
-                if (only != PLAN_ALGORITHM_NONE && algorithm != only)
+                if (only != PLAN_ALGORITHM_NONE ? algorithm != only : !algorithm_fits(asked, algorithm))
                         continue;
                 r = build(asked, operation, algorithm, &plan);
                 if (!r && only == PLAN_ALGORITHM_NONE && !tree_fits(asked, &plan))
                         continue;
                 if (!r)
                         r = plan_model_init_net(&model, &plan, asked->constants, asked->over ? asked->over->net : NULL,
-                                                NULL, ELEMENT_BYTES, ELEMENT_BYTES);
+                                                asked->device ? &device_geometry : NULL,
+                                                asked->device ? DEVICE_ELEMENT_BYTES : ELEMENT_BYTES, ELEMENT_BYTES);
                 if (r)
                         return r;
                 prices->algorithm[prices->n] = algorithm;
                 for (uint32_t i = 0; i < N_POINTS; i++) {
-                        plan_model_predict(&model, (UINT64_C(1) << (SHIFT_MIN + i)) / ELEMENT_BYTES, &cost);
+                        plan_model_predict(&model, (UINT64_C(1) << (SHIFT_MIN + i)) / model.element_bytes, &cost);
                         prices->ns[prices->n][i] = cost.ns;
                 }
                 prices->n++;
@@ -184,7 +207,8 @@ static uint32_t choose_all(const struct asked *asked, uint32_t operation, uint32
 
                 if (price(asked, operations[i], forced ? algorithm : PLAN_ALGORITHM_NONE, &prices))
                         return 0;
-                n += choose(&prices, operations[i], choices + n);
+                if (prices.n > 0)
+                        n += choose(&prices, operations[i], choices + n);
         }
         return n;
 }
@@ -202,6 +226,22 @@ uint32_t plan_choose_nodes(const struct plan_over *over, struct plan_choice choi
         if (over->nodes->n_nodes < 2 || !plan_nodes_valid(over->nodes, over->n_ranks) || over->net->n_rails < 1)
                 return 0;
         return choose_all(&asked, over->operation, over->algorithm, choices);
+}
+
+uint32_t plan_choose_device_nodes(const struct plan_nodes *nodes, uint32_t n_ranks,
+                                  struct plan_choice choices[PLAN_CHOICES_MAX]) {
+        struct plan_constants constants;
+        struct plan_net net;
+        const struct plan_over over = {.constants = &constants, .net = &net, .nodes = nodes, .n_ranks = n_ranks};
+        const struct asked asked = {.constants = &constants, .n_ranks = n_ranks, .over = &over, .device = true};
+
+        if (!plan_nodes_valid(nodes, n_ranks))
+                return 0;
+        if (nodes->n_nodes < 2 || plan_nodes_largest(nodes) == 1)
+                return plan_choose_device(n_ranks, choices); /* there is nothing to add up inside a node */
+        plan_constants_device(&constants);
+        plan_net_device(&net);
+        return choose_all(&asked, RING_OP_NONE, PLAN_ALGORITHM_NONE, choices);
 }
 
 uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,

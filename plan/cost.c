@@ -49,6 +49,22 @@ void plan_constants_host(struct plan_constants *constants, uint32_t n_workers) {
         };
 }
 
+/* Rough: from benchmarks of one node (docs/performance.md). Over nodes the wires decide. */
+void plan_constants_device(struct plan_constants *constants) {
+        *constants = (struct plan_constants){
+                .request_ns = 3000,
+                .hop_ns = 1000,
+                .ns_per_phase = 200,
+                .ns_per_chunk = 500,
+                .ns_per_signal = 300,
+                .ns_per_byte_copy = 0.01,
+                .ns_per_byte_reduce = 0.01,
+                .ns_per_byte_fold = 0.01,
+                .ns_per_turn = 0,
+                .parallel = PLAN_RANKS_MAX,
+        };
+}
+
 double plan_cost_ns(const struct plan *plan, const struct plan_constants *constants, uint64_t count,
                     uint32_t element_bytes) {
         uint32_t partial_bytes = element_bytes > PARTIAL_BYTES_MIN ? element_bytes : PARTIAL_BYTES_MIN;

@@ -3,37 +3,8 @@
  */
 #include "plan/pass_node.h"
 
-/* Ranks of a node for which the own local index stands. */
-static uint32_t n_stands_for(const struct node_view *v, uint32_t node) {
-        return node_n_carried(v, plan_nodes_size(v->nodes, node));
-}
-
-/* All ranks of other nodes for which it stands; and the k-th, from the node at distance 1 on, upwards or downwards. */
-static uint32_t n_counterparts(const struct node_view *v) {
-        uint32_t n = 0;
-
-        for (uint32_t node = 0; node < v->n; node++)
-                n += node == v->node ? 0 : n_stands_for(v, node);
-        return n;
-}
-static uint32_t counterpart(const struct node_view *v, uint32_t k, bool up) {
-        uint32_t d = 1, node;
-
-        for (;; d++) {
-                node = (v->node + (up ? d : v->n - d)) % v->n;
-                if (k < n_stands_for(v, node))
-                        return plan_nodes_rank(v->nodes, node, node_carried(v, k));
-                k -= n_stands_for(v, node);
-        }
-}
-
-/* Who stands for me on another node. */
-static uint32_t stand_in(const struct node_view *v, uint32_t node) {
-        return node_carrier(v, node, v->local);
-}
-
 static uint32_t blocks(const struct node_view *v, uint32_t k, struct plan_step *step) {
-        uint32_t to = k < n_counterparts(v) ? counterpart(v, k, true) : v->me;
+        uint32_t to = k < node_n_counterparts(v) ? node_counterpart(v, k, true) : v->me;
 
         step_node_sum(v, to, step);
         step->partial_out = true;
@@ -51,16 +22,16 @@ static uint32_t spread(const struct node_view *v, struct plan_step *step) {
         step_input(step, v->me, v->me);
         step_node_all(v, v->me, step);
         for (uint32_t d = 1; d < v->n; d++)
-                step_target(step, stand_in(v, (v->node + d) % v->n));
+                step_target(step, node_stand_in(v, (v->node + d) % v->n));
         return v->me;
 }
 
 static uint32_t collect(const struct node_view *v, uint32_t k, struct plan_step *step) {
         uint32_t from;
 
-        if (n_counterparts(v) == 0)
+        if (node_n_counterparts(v) == 0)
                 return step_node_idle(v, step);
-        from = counterpart(v, k, false);
+        from = node_counterpart(v, k, false);
         step_chunk(step, from);
         step_node_all(v, from, step);
         return from;
@@ -71,23 +42,23 @@ static uint32_t gather_send(const struct node_view *v, struct plan_step *step) {
         if (v->node == v->root_node)
                 step_output(step, v->root, v->me);
         else
-                step_target(step, stand_in(v, v->root_node));
+                step_target(step, node_stand_in(v, v->root_node));
         return v->me;
 }
 
 static uint32_t gather_take(const struct node_view *v, uint32_t k, struct plan_step *step) {
         uint32_t from;
 
-        if (v->node != v->root_node || n_counterparts(v) == 0)
+        if (v->node != v->root_node || node_n_counterparts(v) == 0)
                 return step_node_idle(v, step);
-        from = counterpart(v, k, false);
+        from = node_counterpart(v, k, false);
         step_chunk(step, from);
         step_output(step, v->root, from);
         return from;
 }
 
 static uint32_t scatter_send(const struct node_view *v, uint32_t k, struct plan_step *step) {
-        uint32_t to = k < n_counterparts(v) ? counterpart(v, k, true) : v->me;
+        uint32_t to = k < node_n_counterparts(v) ? node_counterpart(v, k, true) : v->me;
 
         step_input(step, v->root, to);
         if (to == v->me)
@@ -98,7 +69,7 @@ static uint32_t scatter_send(const struct node_view *v, uint32_t k, struct plan_
 }
 
 static uint32_t scatter_take(const struct node_view *v, struct plan_step *step) {
-        step_chunk(step, stand_in(v, v->root_node));
+        step_chunk(step, node_stand_in(v, v->root_node));
         step_output(step, v->me, v->me);
         return v->me;
 }
@@ -115,10 +86,10 @@ static uint32_t all_to_all_read(const struct node_view *v, uint32_t k, struct pl
 static uint32_t all_to_all_send(const struct node_view *v, uint32_t k, struct plan_step *step) {
         uint32_t to;
 
-        if (n_counterparts(v) == 0)
+        if (node_n_counterparts(v) == 0)
                 return step_node_idle(v, step);
-        to = counterpart(v, k % n_counterparts(v), true);
-        step_input(step, plan_nodes_rank(v->nodes, v->node, k / n_counterparts(v)), to);
+        to = node_counterpart(v, k % node_n_counterparts(v), true);
+        step_input(step, plan_nodes_rank(v->nodes, v->node, k / node_n_counterparts(v)), to);
         step_target(step, to);
         return to;
 }
@@ -132,7 +103,7 @@ static uint32_t all_to_all_take(const struct node_view *v, uint32_t k, struct pl
                         break;
         }
         from = plan_nodes_rank(v->nodes, node, i);
-        step_chunk(step, stand_in(v, node));
+        step_chunk(step, node_stand_in(v, node));
         step_output(step, v->me, from);
         return from;
 }
@@ -175,23 +146,23 @@ uint32_t pass_block_steps(const struct node_view *v, uint32_t schedule) {
 
         switch (schedule) {
         case PLAN_NODE_BLOCKS:
-                return n_counterparts(v) + 1;
+                return node_n_counterparts(v) + 1;
         case PLAN_NODE_BLOCK_REDUCE:
         case PLAN_NODE_SPREAD:
         case PLAN_NODE_GATHER_SEND:
                 return 1;
         case PLAN_NODE_COLLECT:
-                return at_least_one(n_counterparts(v));
+                return at_least_one(node_n_counterparts(v));
         case PLAN_NODE_GATHER_TAKE:
-                return at_root ? at_least_one(n_counterparts(v)) : 1;
+                return at_root ? at_least_one(node_n_counterparts(v)) : 1;
         case PLAN_NODE_SCATTER_SEND:
-                return at_root ? n_counterparts(v) + 1 : 0;
+                return at_root ? node_n_counterparts(v) + 1 : 0;
         case PLAN_NODE_SCATTER_TAKE:
                 return at_root ? 0 : 1;
         case PLAN_NODE_ALL_TO_ALL_READ:
                 return v->size;
         case PLAN_NODE_ALL_TO_ALL_SEND:
-                return at_least_one(n_counterparts(v) * v->size);
+                return at_least_one(node_n_counterparts(v) * v->size);
         case PLAN_NODE_ALL_TO_ALL_TAKE:
         case PLAN_NODE_PAIR_SEND:
         case PLAN_NODE_PAIR_TAKE:

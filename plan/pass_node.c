@@ -350,6 +350,8 @@ uint32_t pass_node_steps(const struct plan *plan, uint32_t schedule, uint32_t me
         struct node_view v = node_view_of(plan, me, root);
         uint32_t steps = 0, n;
 
+        if (schedule >= PLAN_SCHEDULE_STAGED)
+                return pass_staged_steps(&v, schedule);
         if (schedule >= PLAN_SCHEDULE_BLOCKS)
                 return pass_block_steps(&v, schedule);
         switch (schedule) {
@@ -372,6 +374,8 @@ uint32_t pass_node_step(const struct plan *plan, uint32_t schedule, uint32_t me,
         struct node_view v = node_view_of(plan, me, root);
         uint32_t n, c;
 
+        if (schedule >= PLAN_SCHEDULE_STAGED)
+                return pass_staged_step(&v, schedule, k, step);
         if (schedule >= PLAN_SCHEDULE_BLOCKS)
                 return pass_block_step(&v, schedule, k, step);
         if (schedule == PLAN_NODE_MEET)

@@ -66,6 +66,38 @@ static inline uint32_t step_node_idle(const struct node_view *v, struct plan_ste
         return v->me;
 }
 
+/* Ranks of a node for which the own local index stands; all of them on other nodes; and the k-th of these, from the
+ * node at distance 1 on, upwards or downwards. */
+static inline uint32_t node_stands_for(const struct node_view *v, uint32_t node) {
+        return node_n_carried(v, plan_nodes_size(v->nodes, node));
+}
+static inline uint32_t node_n_counterparts(const struct node_view *v) {
+        uint32_t n = 0;
+
+        for (uint32_t node = 0; node < v->n; node++)
+                n += node == v->node ? 0 : node_stands_for(v, node);
+        return n;
+}
+static inline uint32_t node_counterpart(const struct node_view *v, uint32_t k, bool up) {
+        uint32_t node;
+
+        for (uint32_t d = 1;; d++) {
+                node = (v->node + (up ? d : v->n - d)) % v->n;
+                if (k < node_stands_for(v, node))
+                        return plan_nodes_rank(v->nodes, node, node_carried(v, k));
+                k -= node_stands_for(v, node);
+        }
+}
+
+/* Who stands for me on another node. */
+static inline uint32_t node_stand_in(const struct node_view *v, uint32_t node) {
+        return node_carrier(v, node, v->local);
+}
+
 /* ---- blocks that belong to a rank (pass_block.c) ----------------------------------------------------------------- */
 uint32_t pass_block_steps(const struct node_view *v, uint32_t schedule);
 uint32_t pass_block_step(const struct node_view *v, uint32_t schedule, uint32_t k, struct plan_step *step);
+
+/* ---- by channels alone (pass_staged.c) --------------------------------------------------------------------------- */
+uint32_t pass_staged_steps(const struct node_view *v, uint32_t schedule);
+uint32_t pass_staged_step(const struct node_view *v, uint32_t schedule, uint32_t k, struct plan_step *step);

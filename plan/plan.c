@@ -101,6 +101,8 @@ static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
         [PLAN_HIERARCHICAL_RING] = "hierarchical_ring",
         [PLAN_HIERARCHICAL_TREE] = "hierarchical_tree",
         [PLAN_HIERARCHICAL_RAIL] = "hierarchical_rail",
+        [PLAN_HIERARCHICAL_STAGED] = "hierarchical_staged",
+        [PLAN_HIERARCHICAL_STAGED_SCATTER] = "hierarchical_staged_scatter",
 };
 
 static const char *const kind_names[PLAN_KIND_COUNT] = {

@@ -88,10 +88,32 @@ enum plan_schedule {
         PLAN_NODE_ALL_TO_ALL_TAKE = 39,
         PLAN_NODE_PAIR_SEND = 40, /* all_to_all, all_to_all_v: own pieces -> their ranks on other nodes */
         PLAN_NODE_PAIR_TAKE = 41,
-        PLAN_SCHEDULE_COUNT = 42,
+        /* Over nodes by channels alone, inside a node as well; see pass_staged.c for each. */
+        PLAN_STAGED_SHARDS = 42,       /* own input -> the carrier of each shard on the own node */
+        PLAN_STAGED_SUM = 43,          /* all_reduce: the node's sums -> all nodes; and back: */
+        PLAN_STAGED_REDUCE = 44,       /*   sums of all nodes -> own output, ranks of the node */
+        PLAN_STAGED_COPY = 45,         /*   chunks of the node's carriers -> own output */
+        PLAN_STAGED_PIECES = 46,       /* the same in two exchanges: own input -> carriers, piece by piece, */
+        PLAN_STAGED_PIECE_SUM = 47,    /*   the node's sums -> the node whose they are, */
+        PLAN_STAGED_PIECE_REDUCE = 48, /*   sums of all nodes -> carriers on all nodes, */
+        PLAN_STAGED_PIECE_COPY = 49,   /*   results of all pieces -> own output, ranks of the node */
+        PLAN_STAGED_ROOT_SUM = 50,     /* reduce: the node's sums -> the root's node, */
+        PLAN_STAGED_ROOT_REDUCE = 51,  /*   sums of all nodes -> the root, */
+        PLAN_STAGED_ROOT_COPY = 52,    /*   which writes them */
+        PLAN_STAGED_DEAL = 53,         /* broadcast: the root's input -> carriers on its node, */
+        PLAN_STAGED_CARRY = 54,        /*   from there -> all other nodes, ranks of the node, */
+        PLAN_STAGED_RELAY = 55,        /*   which do the same among themselves */
+        PLAN_STAGED_BLOCKS = 56,       /* reduce_scatter: own input -> who stands for each rank on the own node, */
+        PLAN_STAGED_BLOCK_SUM = 57,    /*   the node's sum of each block -> the block's rank, which adds them */
+        PLAN_STAGED_SPREAD = 58,       /* all_gather: own block -> ranks of the node, a rank of each other node, */
+        PLAN_STAGED_NEAR = 59,         /*   blocks of the own node -> own output, */
+        PLAN_STAGED_COLLECT = 60,      /*   blocks of other nodes -> own output, ranks of the node, */
+        PLAN_STAGED_SHARE = 61,        /*   and from them -> own output */
+        PLAN_SCHEDULE_COUNT = 62,
 };
-#define PLAN_SCHEDULE_NODES  PLAN_NODE_MEET   /* this one and those behind it are for several nodes */
-#define PLAN_SCHEDULE_BLOCKS PLAN_NODE_BLOCKS /* this one and those behind it: for blocks that belong to a rank */
+#define PLAN_SCHEDULE_NODES  PLAN_NODE_MEET     /* this one and those behind it are for several nodes */
+#define PLAN_SCHEDULE_BLOCKS PLAN_NODE_BLOCKS   /* this one and those behind it: for blocks that belong to a rank */
+#define PLAN_SCHEDULE_STAGED PLAN_STAGED_SHARDS /* this one and those behind it: by channels alone */
 
 /*
  * Which elements of an input or output a step touches. A range is looked at from a rank with an index, which is another
@@ -142,7 +164,10 @@ enum plan_algorithm {
         PLAN_HIERARCHICAL_RING = 12,     /* ring, or chain for rooted operations */
         PLAN_HIERARCHICAL_TREE = 13,     /* a binary tree of nodes */
         PLAN_HIERARCHICAL_RAIL = 14,     /* all_to_all: what goes to a rank is sent by who is on its rail */
-        PLAN_ALGORITHM_COUNT = 15,
+        /* The same between nodes, and inside a node by channels too, for GPUs: */
+        PLAN_HIERARCHICAL_STAGED = 15,         /* as HIERARCHICAL */
+        PLAN_HIERARCHICAL_STAGED_SCATTER = 16, /* as HIERARCHICAL_SCATTER */
+        PLAN_ALGORITHM_COUNT = 17,
 };
 
 /*
@@ -296,6 +321,7 @@ struct plan_step {
         bool partial_in;  /*   chunks read are accumulators, not elements */
         bool partial_out; /*   chunks written are accumulators */
         bool finish;      /*   the value is complete: round (and divide) it */
+        uint32_t index;   /* whose range gives the length */
         uint64_t length;  /* elements; of every source, output and target */
         struct plan_source source[PLAN_RANKS_MAX];
         struct plan_place output[PLAN_RANKS_MAX];

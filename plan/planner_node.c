@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Hierarchical plans, as a list of what happens between two meetings of each node's ranks. The last of these phases
- * comes after all that touches memory of others (pass_node.c), and the second meeting after that one.
+ * comes after all that touches memory of others (pass_node.c), and the second meeting after that one. Plans that touch
+ * no memory of others (pass_staged.c) have no meetings.
  *
  * In place, what a step overwrites is its own input, or that of a step that has sent it before: a result comes back
  * only when the node's sum has left. Ranks of other nodes never look at memory here, so it is the same as on one node.
@@ -10,12 +11,12 @@
 
 #include "ring/ring.h"
 
-#define BETWEEN_MAX 3u
+#define BETWEEN_MAX 4u
 
 struct between {
         uint8_t schedule, in_range, out_range;
         uint8_t region_in, region_out;
-        uint8_t after; /* 0: the first meeting; else the one that comes so manieth in the list */
+        uint8_t after; /* 0: the first meeting; else the one that comes so manieth in the list; staged: nothing */
 };
 
 struct node_planner {
@@ -121,6 +122,53 @@ static const struct node_planner planners[] = {
          false,
          {{PLAN_NODE_SCATTER_TAKE, NONE, WHOLE, 0, 0, 0}, {PLAN_NODE_SCATTER_SEND, BLOCK, WHOLE, 0, 0, 0}}},
         {RING_OP_BARRIER, PLAN_HIERARCHICAL, 0, false, {{PLAN_NODE_BARRIER, NONE, NONE, 0, 0, 0}}},
+        {RING_OP_ALL_REDUCE,
+         PLAN_HIERARCHICAL_STAGED,
+         PLAN_TREE_NODE_ORDER,
+         false,
+         {{PLAN_STAGED_SHARDS, SHARD, NONE, 0, 0, 0},
+          {PLAN_STAGED_SUM, SHARD, NONE, 0, 0, 0},
+          {PLAN_STAGED_REDUCE, NONE, SHARD, 0, 1, 0},
+          {PLAN_STAGED_COPY, NONE, SHARD, 1, 1, 0}}},
+        {RING_OP_ALL_REDUCE,
+         PLAN_HIERARCHICAL_STAGED_SCATTER,
+         PLAN_TREE_NODE_ORDER,
+         true,
+         {{PLAN_STAGED_PIECES, SHARD, NONE, 0, 0, 0},
+          {PLAN_STAGED_PIECE_SUM, SHARD, NONE, 0, 0, 0},
+          {PLAN_STAGED_PIECE_REDUCE, NONE, SHARD, 0, 1, 0},
+          {PLAN_STAGED_PIECE_COPY, NONE, SHARD, 1, 1, 0}}},
+        {RING_OP_REDUCE,
+         PLAN_HIERARCHICAL_STAGED,
+         PLAN_TREE_NODE_ORDER,
+         false,
+         {{PLAN_STAGED_SHARDS, SHARD, NONE, 0, 0, 0},
+          {PLAN_STAGED_ROOT_SUM, SHARD, NONE, 0, 0, 0},
+          {PLAN_STAGED_ROOT_REDUCE, NONE, SHARD, 0, 1, 0},
+          {PLAN_STAGED_ROOT_COPY, NONE, SHARD, 1, 1, 0}}},
+        {RING_OP_BROADCAST,
+         PLAN_HIERARCHICAL_STAGED,
+         0,
+         false,
+         {{PLAN_STAGED_DEAL, SHARD, SHARD, 0, 0, 0},
+          {PLAN_STAGED_CARRY, SHARD, SHARD, 0, 1, 0},
+          {PLAN_STAGED_RELAY, NONE, SHARD, 1, 1, 0},
+          {PLAN_STAGED_COPY, NONE, SHARD, 1, 1, 0}}},
+        {RING_OP_ALL_GATHER,
+         PLAN_HIERARCHICAL_STAGED,
+         0,
+         false,
+         {{PLAN_STAGED_SPREAD, WHOLE, BLOCK, 0, 0, 0},
+          {PLAN_STAGED_NEAR, NONE, BLOCK, 0, 0, 0},
+          {PLAN_STAGED_COLLECT, NONE, BLOCK, 0, 1, 0},
+          {PLAN_STAGED_SHARE, NONE, BLOCK, 1, 1, 0}}},
+        {RING_OP_REDUCE_SCATTER,
+         PLAN_HIERARCHICAL_STAGED,
+         PLAN_TREE_NODE_ORDER,
+         false,
+         {{PLAN_STAGED_BLOCKS, BLOCK, NONE, 0, 0, 0},
+          {PLAN_STAGED_BLOCK_SUM, BLOCK, NONE, 0, 0, 0},
+          {PLAN_NODE_BLOCK_REDUCE, NONE, WHOLE, 0, 0, 0}}},
 };
 #define N_PLANNERS (sizeof(planners) / sizeof(planners[0]))
 
@@ -144,6 +192,8 @@ static struct plan_phase *phase_add(struct plan *plan, const struct between *wha
 static void build(const struct node_planner *planner, struct plan *plan) {
         static const struct between meet_first = {.schedule = PLAN_NODE_MEET};
         const struct between meet_last = {.schedule = PLAN_NODE_MEET, .region_in = 1, .region_out = 1};
+        const bool staged = planner->algorithm == PLAN_HIERARCHICAL_STAGED ||
+                            planner->algorithm == PLAN_HIERARCHICAL_STAGED_SCATTER;
         const struct plan_nodes *nodes = plan->nodes;
         struct plan_phase *phase;
 
@@ -151,9 +201,14 @@ static void build(const struct node_planner *planner, struct plan *plan) {
         plan->partials = planner->tree != PLAN_TREE_NONE;
         plan->n_regions = 2;
         plan->n_shards = planner->cut ? plan->n_ranks / nodes->n_nodes * nodes->n_nodes : plan_nodes_largest(nodes);
-        phase_add(plan, &meet_first)->after = -1;
-        for (uint32_t i = 0; i < BETWEEN_MAX && planner->between[i].schedule != PLAN_SCHEDULE_NONE; i++)
-                phase_add(plan, &planner->between[i]);
+        if (!staged)
+                phase_add(plan, &meet_first)->after = -1;
+        for (uint32_t i = 0; i < BETWEEN_MAX && planner->between[i].schedule != PLAN_SCHEDULE_NONE; i++) {
+                phase = phase_add(plan, &planner->between[i]);
+                phase->after = staged ? -1 : phase->after;
+        }
+        if (staged)
+                return;
         phase = phase_add(plan, &meet_last);
         phase->after = (int8_t)(plan->n_phases - 2);
         phase->after_whole = 1;

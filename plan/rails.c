@@ -18,6 +18,12 @@ void plan_net_host(struct plan_net *net) {
         *net = (struct plan_net){.hop_ns = 25000, .ns_per_chunk = 4000, .ns_per_byte = 0.6, .n_rails = 1};
 }
 
+/* From virtual nodes on the loopback (docs/benchmarks.md): two nodes of one GPU took 250 us for 128 KB in two hops, and
+ * 0.8 ns for each byte beyond; two of two, with twice the bytes on each rail, hardly more. Chunks go many at a time. */
+void plan_net_device(struct plan_net *net) {
+        *net = (struct plan_net){.hop_ns = 60000, .ns_per_chunk = 100, .ns_per_byte = 0.5, .n_rails = 1};
+}
+
 /* What is counted, and by what. */
 struct count {
         const struct plan *plan;

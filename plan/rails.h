@@ -17,6 +17,8 @@ struct plan_net {
 };
 /* TCP on a host; nothing is known of the wires, so these are those of a loopback interface with TLS. */
 void plan_net_host(struct plan_net *net);
+/* The same between GPUs: with what proxies and the bus take. */
+void plan_net_device(struct plan_net *net);
 
 /* Data of a chunk that is not larger, and no partial sum, lies beside the flag. */
 #define PLAN_LINE_BYTES 56u

@@ -123,6 +123,7 @@ bool plan_step(const struct plan *plan, const struct plan_phase *phase, const st
         default:
                 break;
         }
+        step->index = index;
         step->length = step->data ? plan_span(range, plan, geometry, shape, me, index, part).length : 0;
         return step->length > 0 || (range != PLAN_RANGE_VECTOR_SEND && range != PLAN_RANGE_VECTOR_RECV);
 }

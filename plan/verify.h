@@ -53,3 +53,5 @@ int plan_verify(const struct plan *plan, const struct plan_case *pcase, const st
  * `peers` (n_peers, may be 0). */
 int plan_verify_all(const struct plan *plan, const struct plan_geometry *geometry, const struct plan *peers,
                     uint32_t n_peers, struct plan_verdict *ret_verdict);
+/* The same, but for executors in which a rank's channel to itself has no more slots than others have. */
+int plan_verify_alike(const struct plan *plan, const struct plan_geometry *geometry, struct plan_verdict *ret_verdict);

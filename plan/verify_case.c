@@ -140,8 +140,8 @@ static struct plan_case case_of(const struct plan *plan, const struct plan_geome
 }
 
 /* `count` followed by another request of the same plan, with another count, root, place and size of elements. */
-static int verify_count(const struct plan *plan, const struct plan_geometry *geometry, uint32_t count, uint32_t *n_runs,
-                        struct plan_verdict *ret_verdict) {
+static int verify_count(const struct plan *plan, const struct plan_geometry *geometry, uint32_t count,
+                        const struct verify_options *options, uint32_t *n_runs, struct plan_verdict *ret_verdict) {
         bool roots = plan_operation_rooted(plan->operation) || plan_operation_p2p(plan->operation);
         bool vectors =
                 plan->operation == RING_OP_ALL_TO_ALL_V && plan_hierarchical(plan) && plan->n_ranks <= CASE_RANKS_MANY;
@@ -155,7 +155,7 @@ static int verify_count(const struct plan *plan, const struct plan_geometry *geo
                 struct plan_case c = case_of(plan, geometry, count, way, i % n_places == 0);
                 struct plan_case next = case_of(plan, geometry, next_count, way + 1, i % n_places != 0);
 
-                r = plan_verify(plan, &c, plan, &next, ret_verdict);
+                r = verify_pair(plan, &c, plan, &next, options, ret_verdict);
         }
         return r;
 }
@@ -205,11 +205,11 @@ static int verify_self(const struct plan *plan, const struct plan_geometry *geom
         return verify_pair(plan, &c, NULL, NULL, &options, ret_verdict);
 }
 
-int verify_all(const struct plan *plan, const struct plan_geometry *geometry, const struct plan *peers,
-               uint32_t n_peers, uint32_t *ret_runs, struct plan_verdict *ret_verdict) {
+/* With all counts. */
+static int verify_counts(const struct plan *plan, const struct plan_geometry *geometry,
+                         const struct verify_options *options, uint32_t *n_runs, struct plan_verdict *ret_verdict) {
         static const uint32_t counts_of_many[] = {COUNT_NONE, COUNT_EMPTY_SHARDS, COUNT_PARTS, COUNT_LAPS};
         bool many = plan->n_ranks > CASE_RANKS_MANY;
-        uint32_t n_runs = 0;
         int r;
 
         if (geometry->part_bytes < GEOMETRY_ALIGN || geometry->part_bytes % GEOMETRY_ALIGN != 0 ||
@@ -217,7 +217,16 @@ int verify_all(const struct plan *plan, const struct plan_geometry *geometry, co
                 return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, NULL, "the geometry is out of bounds");
         r = verify_form(plan, ret_verdict);
         for (uint32_t i = 0; !r && i < (many ? sizeof(counts_of_many) / sizeof(counts_of_many[0]) : N_COUNTS); i++)
-                r = verify_count(plan, geometry, many ? counts_of_many[i] : i, &n_runs, ret_verdict);
+                r = verify_count(plan, geometry, many ? counts_of_many[i] : i, options, n_runs, ret_verdict);
+        return r;
+}
+
+int verify_all(const struct plan *plan, const struct plan_geometry *geometry, const struct plan *peers,
+               uint32_t n_peers, uint32_t *ret_runs, struct plan_verdict *ret_verdict) {
+        const struct verify_options options = VERIFY_OPTIONS_NULL;
+        uint32_t n_runs = 0;
+        int r = verify_counts(plan, geometry, &options, &n_runs, ret_verdict);
+
         if (!r && plan_hierarchical(plan))
                 r = verify_self(plan, geometry, &n_runs, ret_verdict);
         for (uint32_t i = 0; !r && i < n_peers; i++, n_runs++) {
@@ -240,4 +249,12 @@ int plan_verify_all(const struct plan *plan, const struct plan_geometry *geometr
         uint32_t n_runs;
 
         return verify_all(plan, geometry, peers, n_peers, &n_runs, ret_verdict);
+}
+
+int plan_verify_alike(const struct plan *plan, const struct plan_geometry *geometry, struct plan_verdict *ret_verdict) {
+        struct verify_options options = VERIFY_OPTIONS_NULL;
+        uint32_t n_runs = 0;
+
+        options.self_slots = geometry->slots;
+        return verify_counts(plan, geometry, &options, &n_runs, ret_verdict);
 }

@@ -59,6 +59,35 @@ static struct form form_of_schedule(uint32_t schedule) {
         case PLAN_NODE_SCATTER_SEND:
                 form.takes = false;
                 break;
+        case PLAN_STAGED_SHARDS:
+        case PLAN_STAGED_PIECES:
+        case PLAN_STAGED_BLOCKS:
+                form.out = form.takes = false;
+                break;
+        case PLAN_STAGED_SUM:
+        case PLAN_STAGED_PIECE_SUM:
+        case PLAN_STAGED_ROOT_SUM:
+        case PLAN_STAGED_BLOCK_SUM:
+                form.out = false;
+                break;
+        case PLAN_STAGED_COPY:
+        case PLAN_STAGED_ROOT_COPY:
+        case PLAN_STAGED_NEAR:
+        case PLAN_STAGED_SHARE:
+                form.in = form.sends = false;
+                break;
+        case PLAN_STAGED_REDUCE:
+        case PLAN_STAGED_PIECE_REDUCE:
+        case PLAN_STAGED_PIECE_COPY:
+        case PLAN_STAGED_ROOT_REDUCE:
+        case PLAN_STAGED_RELAY:
+        case PLAN_STAGED_COLLECT:
+                form.in = false;
+                break;
+        case PLAN_STAGED_DEAL:
+        case PLAN_STAGED_SPREAD:
+                form.takes = false;
+                break;
         case PLAN_NODE_ALL_TO_ALL_READ:
                 form.takes = form.sends = false;
                 break;
@@ -125,13 +154,19 @@ static bool schedule_combines(uint32_t schedule) {
                schedule == PLAN_NODE_EXCHANGE || schedule == PLAN_NODE_REDUCE || schedule == PLAN_NODE_SCATTER ||
                schedule == PLAN_NODE_SCATTER_REDUCE || schedule == PLAN_NODE_DOUBLING || schedule == PLAN_NODE_RING ||
                schedule == PLAN_NODE_TREE_UP || schedule == PLAN_NODE_CHAIN_UP || schedule == PLAN_NODE_STAR_UP ||
-               schedule == PLAN_NODE_STAR_REDUCE || schedule == PLAN_NODE_BLOCKS || schedule == PLAN_NODE_BLOCK_REDUCE;
+               schedule == PLAN_NODE_STAR_REDUCE || schedule == PLAN_NODE_BLOCKS ||
+               schedule == PLAN_NODE_BLOCK_REDUCE || schedule == PLAN_STAGED_SUM || schedule == PLAN_STAGED_REDUCE ||
+               schedule == PLAN_STAGED_PIECE_SUM || schedule == PLAN_STAGED_PIECE_REDUCE ||
+               schedule == PLAN_STAGED_ROOT_SUM || schedule == PLAN_STAGED_ROOT_REDUCE ||
+               schedule == PLAN_STAGED_BLOCK_SUM;
 }
 
 /* Its shards are cut into a piece for each node. */
 static bool schedule_cuts(uint32_t schedule) {
         return schedule == PLAN_NODE_SCATTER || schedule == PLAN_NODE_SCATTER_REDUCE ||
-               schedule == PLAN_NODE_SCATTER_GATHER || schedule == PLAN_NODE_RING;
+               schedule == PLAN_NODE_SCATTER_GATHER || schedule == PLAN_NODE_RING || schedule == PLAN_STAGED_PIECES ||
+               schedule == PLAN_STAGED_PIECE_SUM || schedule == PLAN_STAGED_PIECE_REDUCE ||
+               schedule == PLAN_STAGED_PIECE_COPY;
 }
 
 static int form_pass(const struct plan *plan, uint32_t p, struct plan_verdict *ret_verdict) {

@@ -131,6 +131,12 @@ static const struct formula formulas[] = {
         {RING_OP_ALL_TO_ALL_V, PLAN_HIERARCHICAL, 1, (N - 1) * G *BYTES},
         {RING_OP_GATHER, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES},
         {RING_OP_SCATTER, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES},
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_STAGED, 1, (N - 1) * BYTES / G},
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_STAGED_SCATTER, 2, 2 * BYTES / G *(N - 1) / N},
+        {RING_OP_REDUCE, PLAN_HIERARCHICAL_STAGED, 1, (N - 1) * BYTES / G},
+        {RING_OP_BROADCAST, PLAN_HIERARCHICAL_STAGED, 1, (N - 1) * BYTES / G},
+        {RING_OP_ALL_GATHER, PLAN_HIERARCHICAL_STAGED, 1, (N - 1) * BYTES},
+        {RING_OP_REDUCE_SCATTER, PLAN_HIERARCHICAL_STAGED, 1, (N - 1) * BYTES},
 };
 
 static void test_formulas(void **state) {
@@ -261,6 +267,7 @@ static void test_choice(void **state) {
 
                 assert_int_equal(plan_build_nodes(choices[i].operation, choices[i].algorithm, 16, &nodes, &plan), 0);
                 assert_true(plan.tree == PLAN_TREE_NONE || plan.tree == PLAN_TREE_NODE_ORDER);
+                assert_true(plan.algorithm < PLAN_HIERARCHICAL_STAGED); /* for GPUs */
         }
         assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64), PLAN_HIERARCHICAL);
         assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64 << 20), PLAN_HIERARCHICAL_SCATTER);
@@ -290,10 +297,54 @@ static void test_choice(void **state) {
         assert_int_equal(plan_choose_nodes(&over, choices), 0);
 }
 
+/* For GPUs: of reductions only one tree, whatever the size, and no plan that touches others' memory. */
+static void test_choice_device(void **state) {
+        static const char *const letters[] = {"aabb", "aaaabbbb", "aabbccdd", "bacccca", "abcd"};
+
+        (void)state;
+        for (size_t w = 0; w < sizeof(letters) / sizeof(letters[0]); w++) {
+                struct plan_choice choices[PLAN_CHOICES_MAX], flat[PLAN_CHOICES_MAX];
+                struct plan_nodes nodes;
+                uint32_t n_ranks = world_nodes(letters[w], &nodes);
+                const uint32_t tree = plan_nodes_largest(&nodes) > 1 ? PLAN_TREE_NODE_ORDER : PLAN_TREE_RANK_ORDER;
+                uint32_t n = plan_choose_device_nodes(&nodes, n_ranks, choices);
+
+                for (uint32_t i = 0; i < n; i++) {
+                        struct plan plan;
+
+                        assert_int_equal(
+                                plan_build_nodes(choices[i].operation, choices[i].algorithm, n_ranks, &nodes, &plan),
+                                PLAN_OK);
+                        if (plan_operation_reduces(plan.operation))
+                                assert_int_equal(plan.tree, tree);
+                        for (uint32_t f = 0; f < plan.n_phases; f++)
+                                assert_true(plan.phases[f].kind <= PLAN_WAIT ||
+                                            plan.phases[f].schedule >= PLAN_SCHEDULE_STAGED ||
+                                            plan.phases[f].schedule == PLAN_NODE_BLOCK_REDUCE);
+                }
+                if (plan_nodes_largest(&nodes) == 1) { /* there is nothing to add up before */
+                        assert_int_equal(n, plan_choose_device(n_ranks, flat));
+                        assert_memory_equal(choices, flat, n * sizeof(flat[0]));
+                        continue;
+                }
+                for (uint64_t bytes = 16; bytes <= 1 << 30; bytes *= 4) {
+                        assert_int_equal(chosen(choices, n, RING_OP_REDUCE_SCATTER, bytes), PLAN_HIERARCHICAL_STAGED);
+                        assert_int_equal(chosen(choices, n, RING_OP_REDUCE, bytes), PLAN_HIERARCHICAL_STAGED);
+                        assert_int_equal(chosen(choices, n, RING_OP_ALL_TO_ALL, bytes), PLAN_DIRECT);
+                }
+                assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64), PLAN_HIERARCHICAL_STAGED);
+                assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64 << 20), PLAN_HIERARCHICAL_STAGED_SCATTER);
+                assert_int_equal(chosen(choices, n, RING_OP_ALL_GATHER, 64 << 20), PLAN_HIERARCHICAL_STAGED);
+                assert_int_equal(chosen(choices, n, RING_OP_BROADCAST, 64 << 20), PLAN_HIERARCHICAL_STAGED);
+                assert_null(plan_choice_find(choices, n, RING_OP_SEND, 64)); /* kernels have no plan for it */
+                assert_int_equal(plan_choose_device_nodes(&nodes, n_ranks - 1, choices), 0);
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_load),  cmocka_unit_test(test_formulas), cmocka_unit_test(test_waits),
-                cmocka_unit_test(test_local), cmocka_unit_test(test_choice),
+                cmocka_unit_test(test_local), cmocka_unit_test(test_choice),   cmocka_unit_test(test_choice_device),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,6 +145,37 @@ static void test_single_slot(void **state) {
         }
 }
 
+/* Where a rank's channel to itself is like all others, plans by channels alone do, and some others get stuck. */
+static void test_alike(void **state) {
+        uint32_t n_staged = 0, n_stuck = 0;
+
+        (void)state;
+        for (uint32_t w = 0; w < N_WORLDS; w++) {
+                struct plan_nodes nodes;
+                uint32_t n = world_nodes(worlds[w].nodes, &nodes);
+                struct plan plan;
+
+                for (uint32_t i = 0; world_plan(&nodes, n, i, &plan); i++)
+                        for (uint32_t slots = 1; slots <= 2; slots++) {
+                                const struct plan_geometry geometry = {.part_bytes = 64, .slots = slots};
+                                struct plan_verdict verdict = {0};
+                                int r = plan_verify_alike(&plan, &geometry, &verdict);
+
+                                if (plan.algorithm < PLAN_HIERARCHICAL_STAGED) {
+                                        n_stuck += plan.algorithm >= PLAN_HIERARCHICAL && slots == 2 && r;
+                                        continue;
+                                }
+                                n_staged++;
+                                if (r)
+                                        fail_msg("%s %s, %s, %u slots: %s", plan_operation_name(plan.operation),
+                                                 plan_algorithm_name(plan.algorithm), worlds[w].nodes, slots,
+                                                 verdict.text);
+                        }
+        }
+        assert_int_equal(n_staged, 2 * 6 * N_WORLDS);
+        assert_true(n_stuck > 0);
+}
+
 /* ---- refused ----------------------------------------------------------------------------------------------------- */
 static void expect_fault(const struct plan *plan, enum plan_fault fault) {
         const struct plan_geometry geometry = {.part_bytes = 64, .slots = 2};
@@ -294,10 +325,10 @@ static int setup(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_mapping),     cmocka_unit_test(test_build),
-                cmocka_unit_test(test_accepts),     cmocka_unit_test(test_single_slot),
-                cmocka_unit_test(test_refuses_far), cmocka_unit_test(test_refuses_broken),
-                cmocka_unit_test(test_executed),
+                cmocka_unit_test(test_mapping),        cmocka_unit_test(test_build),
+                cmocka_unit_test(test_accepts),        cmocka_unit_test(test_single_slot),
+                cmocka_unit_test(test_alike),          cmocka_unit_test(test_refuses_far),
+                cmocka_unit_test(test_refuses_broken), cmocka_unit_test(test_executed),
         };
 
         return cmocka_run_group_tests(tests, setup, NULL);
