@@ -149,6 +149,7 @@ struct comm {
         bool placed;          /* on GPUs: it has staging in the pools of all, and: */
         uint32_t lanes;       /* data lanes that its requests are spread over; 0: all. Never changed */
         uint64_t reach_bytes; /* on GPUs: requests that read or write so much of a rank do it in place; 0: none */
+        uint64_t burst_bytes; /* of those, requests of so much are bursts; 0: none */
         struct handover handover;
         struct plan_geometry geometry;
         uint32_t ring_depth; /* of its ranks' rings: bounds how far one can run ahead */

@@ -2,8 +2,8 @@
 /*
  * Choosing plans costs more than all the rest of making a communicator, up to a tenth of a second for 64 ranks, in
  * which railmuxd does nothing else. The choice follows from the number of ranks, where they are and how many workers
- * execute them; so those of the last COMM_PLANS_MAX such cases are kept, until the constants of the cost model change.
- * A split of 64 ranks makes 32 communicators at most, and then all of them are alike.
+ * execute them, or that they are on GPUs; so those of the last COMM_PLANS_MAX such cases are kept, until the constants
+ * of the cost model change. A split of 64 ranks makes 32 communicators at most, and then all of them are alike.
  */
 #include "daemon/comm_plan.h"
 
@@ -18,7 +18,7 @@
 #include <uthash.h>
 
 struct comm_plan_case {
-        uint32_t n_ranks, workers;
+        uint32_t n_ranks, workers; /* workers 0: on GPUs */
         uint8_t node[MANAGER_RANKS_MAX];
 };
 
@@ -35,6 +35,8 @@ static uint32_t comm_plan_choose(const struct manager *manager, const struct pla
         struct plan_over over = {0};
         struct plan_net net;
 
+        if (!of->workers)
+                return plan_choose_device_nodes(nodes, of->n_ranks, choices);
         plan_constants_host(&constants, of->workers);
         constants_merge(&constants, &manager->config->constants);
         if (nodes->n_nodes == 1)
@@ -80,7 +82,7 @@ int comm_plan_nodes(struct manager *manager, bool device, uint32_t n_ranks, cons
                     struct plan_geometry *ret_geometry, struct plan_choice ret_choices[PLAN_CHOICES_MAX],
                     uint32_t *ret_n) {
         static const uint8_t one[MANAGER_RANKS_MAX];
-        struct comm_plan_case of = {.n_ranks = n_ranks, .workers = manager_workers(manager)};
+        struct comm_plan_case of = {.n_ranks = n_ranks, .workers = device ? 0 : manager_workers(manager)};
         struct comm_plan *kept;
         struct plan_nodes nodes;
 
@@ -90,7 +92,7 @@ int comm_plan_nodes(struct manager *manager, bool device, uint32_t n_ranks, cons
                 plan_geometry_choose(n_ranks, ret_geometry);
         else
                 plan_geometry_choose_nodes(n_ranks, ret_geometry);
-        if (device) {
+        if (device && nodes.n_nodes == 1) {
                 *ret_n = plan_choose_device(n_ranks, ret_choices);
                 return *ret_n ? 0 : -EINVAL;
         }

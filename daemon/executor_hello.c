@@ -97,6 +97,7 @@ static void executor_link_gpus(struct executor_link *link, const Railmux__Execut
                 gpu->parked = hello->gpus[i]->parked;
                 gpu->workers = hello->gpus[i]->workers;
                 gpu->reaches = hello->gpus[i]->reaches;
+                gpu->bursts = hello->gpus[i]->bursts;
                 snprintf(gpu->name, sizeof(gpu->name), "%s", hello->gpus[i]->name);
                 snprintf(gpu->pci, sizeof(gpu->pci), "%s", hello->gpus[i]->pci);
         }

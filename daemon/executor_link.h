@@ -34,6 +34,7 @@ struct executor_gpu {
         bool parked;
         uint32_t workers; /* of its kernels, from HELLO; 0: not told */
         bool reaches;     /* knows of reach.c, from HELLO */
+        bool bursts;      /* the same, of bursts */
 };
 
 struct executor_counters {

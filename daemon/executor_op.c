@@ -144,6 +144,7 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
         attach.first = comm->handover.state == HANDOVER_HANDED ? comm->handover.upto + 1 : 0;
         attach.lanes = comm->lanes;
         attach.reach_bytes = attach.code ? 0 : comm->reach_bytes;
+        attach.burst_bytes = attach.reach_bytes ? comm->burst_bytes : 0;
         message->body_case =
                 moves ? RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_MOVE : RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
         if (moves)

@@ -89,10 +89,12 @@ void reach_adopt(struct buffer *buffer) {
 
 /* ---- who should have what ---------------------------------------------------------------------------------------- */
 
-/* From how many bytes on its requests could reach; 0: not at all. */
-static uint64_t reach_bytes(const struct comm *comm) {
+/* From how many bytes on its requests could reach; 0: not at all. *ret_bursts: .. and be bursts. */
+static uint64_t reach_bytes(const struct comm *comm, uint64_t *ret_bursts) {
         uint64_t gpus = 0;
+        bool bursts = false;
 
+        *ret_bursts = 0;
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 const struct comm_member *member = &comm->members[r];
                 const struct executor_link *link = manager_link_of_gpu(comm->manager, member->gpu);
@@ -100,21 +102,31 @@ static uint64_t reach_bytes(const struct comm *comm) {
                 if (!link || link->n_gpu_infos != 1 || !link->gpus[0].reaches || gpus & reach_gpu(member->gpu) ||
                     !member->session || member->leaving)
                         return 0;
+                if (r && link->gpus[0].bursts != bursts) /* versions that do not share the work out alike */
+                        return 0;
                 gpus |= reach_gpu(member->gpu);
+                bursts = link->gpus[0].bursts;
         }
-        return comm->n_ranks > 1 && !comm->code && !comm->aborting ? comm->manager->config->reach_bytes : 0;
+        if (comm->n_ranks < 2 || comm->code || comm->aborting || !comm->manager->config->reach_bytes)
+                return 0;
+        *ret_bursts = bursts ? comm->manager->config->burst_bytes : 0;
+        return comm->manager->config->reach_bytes;
 }
 
 /* All have to be told the same. So it is decided before the first is; and once more where all begin anew after one was
  * replaced, perhaps by one that does not know of this. */
 void reach_settle(struct comm *comm) {
         const struct handover *handover = &comm->handover;
+        uint64_t bursts, bytes = reach_bytes(comm, &bursts);
 
-        if (!comm->attachment.known)
-                comm->reach_bytes = reach_bytes(comm);
-        else if (handover->state == HANDOVER_HANDED && !handover->asked && !handover->moved &&
-                 !(comm->attachment.sent & handover->away) && !reach_bytes(comm))
-                comm->reach_bytes = 0;
+        if (!comm->attachment.known) {
+                comm->reach_bytes = bytes;
+                comm->burst_bytes = bursts;
+        } else if (handover->state == HANDOVER_HANDED && !handover->asked && !handover->moved &&
+                   !(comm->attachment.sent & handover->away)) {
+                comm->reach_bytes = bytes ? comm->reach_bytes : 0;
+                comm->burst_bytes = bursts ? comm->burst_bytes : 0;
+        }
 }
 
 /* The other GPUs of the comms that the session is in with a rank on this one, and in which so many bytes are enough for

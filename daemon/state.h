@@ -75,7 +75,7 @@ struct state_comm {
         uint32_t lanes;         /* version 4, as the next */
         uint32_t reach_bytes;   /* 0 as well where it was not known yet */
         uint32_t n_nodes;       /* version 5, as the next: that its ranks are on; 0: not known */
-        uint32_t reserved_5;
+        uint32_t burst_bytes;   /* as reach_bytes (version 5 had a zero here at first) */
         _Atomic uint64_t splits_failed; /* which of those that are over have failed, see comm_split.c */
 };
 #define STATE_STANDS (UINT64_C(1) << 32)

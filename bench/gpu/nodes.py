@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Virtual nodes: several daemons on this machine, each with a part of the GPUs, which talk over TCP on the loopback only.
 
-    nodes.py --binaries DIR --out DIR [--layouts 2x1,2x2,2x4,4x2] [--delays 0,0.1,0.5,1,5] [--time SECONDS]
+    nodes.py --binaries DIR --out DIR [--layouts 2x1,2x2,2x4,4x2] [--rails 4] [--delays 0,0.1,0.5,1,5] [--time SECONDS]
     nodes.py --host ...           the same with emulated GPUs, as far as it goes: needs no GPU and no torch
 
 For each layout (daemons x GPUs of each), in this order:
@@ -16,6 +16,9 @@ For each layout (daemons x GPUs of each), in this order:
     delay         latency of ours for each of the delays, in milliseconds, which tc puts on the loopback interface (netem).
                   It is on everything that goes there, so a round trip has it twice. Where tc may not do that, this is left
                   out, and the table says so
+
+Each daemon has as many rails as --rails says, each with an address, a thread and a connection to each other daemon of its
+own. (NCCL takes what it takes by itself: several sockets and threads for each of its channels.)
 
 With --share a GPU may belong to several nodes, where there are too few: for correctness, and not for times. NCCL does not
 do that. What does not fit this machine, or the time, is left out and named. Writes nodes.json and nodes.md into the folder of
@@ -70,6 +73,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--layouts", default="2x1,2x2,2x4,4x2", help="default %(default)s")
     parser.add_argument("--delays", default="0,0.1,0.5,1,5", help="milliseconds (default %(default)s)")
     parser.add_argument("--policy", default="latency", help="of the resident kernels (default %(default)s)")
+    parser.add_argument("--rails", type=int, default=4, choices=range(1, 17), metavar="N", help="1 to 16 (default %(default)s)")
     parser.add_argument("--share", action="store_true", help="nodes share GPUs if there are too few")
     parser.add_argument("--only", default="correctness,latency,nccl,delay", help="steps (default: all)")
     parser.add_argument("--time", type=float, default=540, help="seconds for all (default %(default)s)")
@@ -132,7 +136,8 @@ class Cluster:
         words = [str(self.node.bin / "railmuxd"), "--gpu", f"{self.options.backend}:{self.gpus}"]
         words += ["--socket", str(self.socket(i)), "--control", str(self.control(i))]
         words += ["--listen", f"127.0.10.{i + 1}:0"]
-        words += ["--rail", f"rail0=127.0.10.{i + 1}", "--rail", f"rail1=127.0.11.{i + 1}"]
+        for k in range(self.options.rails):
+            words += ["--rail", f"rail{k}=127.0.{10 + k}.{i + 1}"]
         return words + ([] if self.options.host else ["--config", str(config)])
 
     def start(self) -> None:
@@ -336,6 +341,7 @@ def table(rows: dict[str, dict[str, float]], first: str) -> list[str]:
 
 def markdown(result: dict[str, Any]) -> str:
     lines = ["# Virtual nodes over the loopback", "", "Microseconds (p50) of an all_reduce of bf16, out of place.", ""]
+    lines += [f"Rails of each daemon: {result['rails']}.", ""]
     for name, steps in result["layouts"].items():
         lines += [f"## {name}", ""]
         if isinstance(steps, str):
@@ -405,7 +411,7 @@ def main() -> int:
     (options.out / "logs").mkdir(parents=True, exist_ok=True)
     here = gpus_here(options)
     node = Machine(options.binaries, options.out, options.backend, here, time.monotonic() + options.time)
-    result: dict[str, Any] = {"version": 1, "machine": report.machine([]), "gpus": here, "layouts": {}}
+    result: dict[str, Any] = {"version": 1, "machine": report.machine([]), "gpus": here, "rails": options.rails, "layouts": {}}
     try:
         if not options.host and here:
             result["mps"] = node.mps_start(False)

@@ -21,28 +21,39 @@ DEVICE const uint32_t *channel_room(const struct worker_shared *s, uint32_t tran
         return (const uint32_t *)(s->rank.peer[s->rank.rank] + staging_credit(&s->layout, transport, region, lane)) + p;
 }
 
-/* My chunk to p. */
+/* That a channel to or from p has. */
+DEVICE uint32_t channel_slots(const struct worker_shared *s, uint32_t p) {
+        return s->rank.far >> p & 1 ? WIRE_SLOTS : STAGING_SLOTS;
+}
+
+/* My chunk to p, after so many others. */
 DEVICE uint64_t channel_to(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
-                           uint32_t slot, uint32_t p) {
+                           uint32_t pushed, uint32_t p) {
         if (s->rank.far >> p & 1)
-                return wire_out(s->rank.peer[p], wire_channel(transport, region, lane), slot);
-        return s->rank.peer[p] + staging_chunk(&s->layout, transport, region, lane, slot, s->rank.rank);
+                return wire_out(s->rank.peer[p], wire_channel(transport, region, lane), pushed % WIRE_SLOTS);
+        return s->rank.peer[p] +
+               staging_chunk(&s->layout, transport, region, lane, pushed % STAGING_SLOTS, s->rank.rank);
 }
 
-/* p's chunk to me. */
+/* p's chunk to me, after so many others. */
 DEVICE uint64_t channel_from(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
-                             uint32_t slot, uint32_t p) {
+                             uint32_t taken, uint32_t p) {
         if (s->rank.far >> p & 1)
-                return wire_in(s->rank.peer[p], wire_channel(transport, region, lane), slot);
-        return s->rank.peer[s->rank.rank] + staging_chunk(&s->layout, transport, region, lane, slot, p);
+                return wire_in(s->rank.peer[p], wire_channel(transport, region, lane), taken % WIRE_SLOTS);
+        return s->rank.peer[s->rank.rank] +
+               staging_chunk(&s->layout, transport, region, lane, taken % STAGING_SLOTS, p);
 }
 
-/* The word that says which chunk of p's lies in the slot. There is none for packets of ranks on this node. */
+/* The word that says which chunk of p's lies in the slot of the one after so many. There is none for packets of ranks
+ * on this node. */
 DEVICE const uint32_t *channel_come(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
-                                    uint32_t slot, uint32_t p) {
+                                    uint32_t taken, uint32_t p) {
         if (s->rank.far >> p & 1)
-                return (const uint32_t *)wire_come(s->rank.peer[p], wire_channel(transport, region, lane), slot);
-        return (const uint32_t *)(s->rank.peer[s->rank.rank] + staging_flag(&s->layout, region, lane, slot)) + p;
+                return (const uint32_t *)wire_come(s->rank.peer[p], wire_channel(transport, region, lane),
+                                                   taken % WIRE_SLOTS);
+        return (const uint32_t *)(s->rank.peer[s->rank.rank] +
+                                  staging_flag(&s->layout, region, lane, taken % STAGING_SLOTS)) +
+               p;
 }
 
 /* One thread, after its warp's release where one is due: chunk number `number` to p is there. */
@@ -72,6 +83,6 @@ DEVICE void channel_give(const struct worker_shared *s, uint32_t transport, uint
 DEVICE void channel_size(const struct worker_shared *s, uint32_t region, uint32_t lane, uint32_t p, uint32_t number,
                          uint32_t bytes) {
         word_store((uint32_t *)wire_bytes(s->rank.peer[p], wire_channel(STAGING_BULK, region, lane),
-                                          (number - 1) % STAGING_SLOTS),
+                                          (number - 1) % WIRE_SLOTS),
                    bytes);
 }

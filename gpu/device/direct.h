@@ -10,7 +10,7 @@
  * circle.
  */
 #include "gpu/device/fill.h"
-#include "gpu/device/quick.h"
+#include "gpu/device/quick_root.h"
 
 /* What one worker has of a request: lanes first, first + step, .. last. */
 struct direct {
@@ -170,6 +170,46 @@ DEVICE bool direct_copy(const struct quick *q, uint32_t part, uint32_t spins) {
         return direct_copy_any<N, MODE, INLINE>(*q, part, spins);
 }
 
+/* Which lanes, and what of. */
+template <bool INLINE>
+DEVICE void direct_init(struct worker_shared *s, const struct task *task, uint32_t ring_sequence, uint32_t first,
+                        uint32_t step, uint32_t cache, bool resumed, struct direct *d, struct quick *q) {
+        const uint64_t box = task->area + (uint64_t)(ring_sequence % BELL_DEPTH) * BELL_INLINE_PACKETS * 16;
+
+        if (resumed) {
+                d->first = d->last = first;
+                d->lanes = 1;
+                d->step = step;
+                d->parts = task->parts[0];
+        } else {
+                direct_lanes(task->parts[0], first, step, d);
+        }
+        d->cache = cache;
+        q->s = s;
+        q->type = task->type;
+        q->me = s->rank.rank;
+        q->mine = s->rank.peer[q->me];
+        q->in = INLINE ? box + BELL_OFFSET_INBOX : task->in;
+        q->out = INLINE ? box + BELL_OFFSET_OUTBOX : task->out;
+        q->thread = warp_thread();
+        q->stride = task->stride;
+        q->total = task->total;
+        q->part_bytes = task->part_bytes;
+        q->flag = ring_sequence;
+}
+
+/* What has been done of a request that waits, by step. */
+DEVICE bool direct_left(struct worker_shared *s, uint32_t pushed, uint32_t reduced, uint32_t copied) {
+        warp_sync();
+        if (warp_thread() == 0) {
+                s->left.n[0] = pushed;
+                s->left.n[1] = reduced;
+                s->left.n[2] = copied;
+        }
+        warp_sync();
+        return false;
+}
+
 /*
  * Takes steps until all are done (true), or one has not become ready in time: then shared->left says what is left.
  * `task` is what a memo keeps (then all own lanes are done from the beginning), or a task (`resumed`; its lane is done
@@ -179,32 +219,12 @@ template <uint32_t N, uint32_t MODE, bool INLINE>
 DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *task, uint32_t ring_sequence,
                                     uint32_t first, uint32_t step, uint32_t cache, uint32_t spins, bool resumed) {
         SHARED_POINTER(s);
-        const uint64_t box = task->area + (uint64_t)(ring_sequence % BELL_DEPTH) * BELL_INLINE_PACKETS * 16;
         struct direct_cursor pushed, reduced, copied;
         bool more, ready = true;
         struct direct d;
         struct quick q;
 
-        if (resumed) {
-                d.first = d.last = first;
-                d.lanes = 1;
-                d.step = step;
-                d.parts = task->parts[0];
-        } else {
-                direct_lanes(task->parts[0], first, step, &d);
-        }
-        d.cache = cache;
-        q.s = s;
-        q.type = task->type;
-        q.me = s->rank.rank;
-        q.mine = s->rank.peer[q.me];
-        q.in = INLINE ? box + BELL_OFFSET_INBOX : task->in;
-        q.out = INLINE ? box + BELL_OFFSET_OUTBOX : task->out;
-        q.thread = warp_thread();
-        q.stride = task->stride;
-        q.total = task->total;
-        q.part_bytes = task->part_bytes;
-        q.flag = ring_sequence;
+        direct_init<INLINE>(s, task, ring_sequence, first, step, cache, resumed, &d, &q);
         direct_begin(&d, resumed ? task->part[0] : first - 1, &pushed);
         direct_begin(&d, resumed ? task->part[1] : first - 1, &reduced);
         direct_begin(&d, resumed ? task->part[2] : first - 1, &copied);
@@ -249,16 +269,64 @@ DEVICE_OUTLINE bool direct_run_mode(struct worker_shared *s, const struct task *
                         }
                 }
         } while (more);
-        if (ready)
-                return true;
-        warp_sync();
-        if (q.thread == 0) {
-                s->left.n[0] = pushed.n;
-                s->left.n[1] = reduced.n;
-                s->left.n[2] = copied.n;
-        }
-        warp_sync();
-        return false;
+        return ready || direct_left(s, pushed.n, reduced.n, copied.n);
+}
+
+/* The same of a request with a root. The step that a rank does not take has been taken from the beginning. */
+template <uint32_t N, bool INLINE>
+DEVICE_OUTLINE bool direct_run_root(struct worker_shared *s, const struct task *task, uint32_t ring_sequence,
+                                    uint32_t first, uint32_t step, uint32_t cache, uint32_t spins, bool resumed) {
+        SHARED_POINTER(s);
+        const uint32_t mode = task->quick, root = task->root;
+        struct direct_cursor pushed, ended;
+        bool more, ready = true;
+        struct direct d;
+        struct quick q;
+
+        direct_init<INLINE>(s, task, ring_sequence, first, step, cache, resumed, &d, &q);
+        direct_begin(&d, resumed ? task->part[0] : first - 1, &pushed);
+        direct_begin(&d, resumed ? task->part[1] : first - 1, &ended);
+        if (!quick_root_pushes(mode, q.me == root))
+                pushed.round = d.parts;
+        if (!quick_root_ends(mode, q.me == root))
+                ended.round = ended.n = d.parts;
+        do {
+                const bool pushes = direct_part(&pushed) < d.parts, ends = direct_part(&ended) < d.parts;
+
+                more = pushes || ends;
+                if (pushes && pushed.n <= ended.n + d.lanes) {
+                        direct_aim(&q, &pushed);
+                        ready = mode == QUICK_BROADCAST
+                                        ? direct_push_any<N, QUICK_BROADCAST, INLINE>(q, direct_part(&pushed), spins)
+                                        : quick_root_push<N, INLINE>(&q, root, direct_part(&pushed), spins);
+                        if (!ready)
+                                break;
+                        direct_next(&d, &pushed);
+                }
+                if (ends && (!pushes || pushed.n > ended.n + d.lanes)) {
+                        direct_aim(&q, &ended);
+                        ready = mode == QUICK_BROADCAST
+                                        ? quick_root_copy<N, INLINE>(&q, root, direct_part(&ended), spins)
+                                        : direct_reduce<N, QUICK_REDUCE, INLINE>(&q, direct_part(&ended), spins);
+                        if (!ready)
+                                break;
+                        quick_root_taken<N>(&q, mode, root);
+                        direct_next(&d, &ended);
+                }
+        } while (more);
+        return ready || direct_left(s, pushed.n, ended.n, ended.n);
+}
+
+template <bool INLINE>
+DEVICE bool direct_run_roots(struct worker_shared *s, const struct task *task, uint32_t ring_sequence, uint32_t first,
+                             uint32_t step, uint32_t cache, uint32_t spins, bool resumed) {
+        const uint32_t n = s->rank.n_ranks;
+
+        if (n == 8)
+                return direct_run_root<8, INLINE>(s, task, ring_sequence, first, step, cache, spins, resumed);
+        if (n == 4)
+                return direct_run_root<4, INLINE>(s, task, ring_sequence, first, step, cache, spins, resumed);
+        return direct_run_root<2, INLINE>(s, task, ring_sequence, first, step, cache, spins, resumed);
 }
 
 template <uint32_t MODE, bool INLINE>
@@ -290,6 +358,8 @@ DEVICE bool direct_run_inline(struct worker_shared *s, const struct task *task, 
         if (mode == QUICK_ALL_GATHER)
                 return direct_run_ranks<QUICK_ALL_GATHER, INLINE>(s, task, ring_sequence, first, step, cache, spins,
                                                                   resumed);
+        if (quick_rooted(mode))
+                return direct_run_roots<INLINE>(s, task, ring_sequence, first, step, cache, spins, resumed);
         return direct_run_ranks<QUICK_ALL_TO_ALL, INLINE>(s, task, ring_sequence, first, step, cache, spins, resumed);
 }
 

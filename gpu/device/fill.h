@@ -4,6 +4,7 @@
  * From what a line asks for to tasks: the plan is chosen, the request is cut into parts, and it is said which of the
  * ways it can go; what comes of it is a task of no lane, and from that one for each lane.
  */
+#include "gpu/device/pass.h"
 #include "gpu/device/take.h"
 
 #define TAKE_PART_PACKET 256u /* smallest part, bytes: a packet for each thread of a small warp */
@@ -39,12 +40,13 @@ DEVICE uint64_t task_longest(const struct take *k, uint32_t range) {
 
 /* Bytes of a part: what makes use of so many lanes (0: all), between one access of a warp and what fits a chunk. Of
  * packets a power of two, which has a way of its own (hot.h), and half a chunk at most where the piece may be one of
- * several that lie in boxes (quick.h). */
-DEVICE uint32_t task_part_bytes(uint32_t transport, uint64_t bytes, uint32_t lanes) {
+ * several that lie in boxes (quick.h). widens: a chunk may hold something longer, as reduce_widens() has it. */
+DEVICE uint32_t task_part_bytes(uint32_t transport, uint64_t bytes, uint32_t lanes, uint32_t widens) {
         uint32_t granule = transport == STAGING_PACKET ? TAKE_PART_PACKET : TAKE_PART_BULK;
-        uint32_t most = transport == STAGING_BULK        ? STAGING_BULK_CHUNK
-                        : bytes <= BELL_INLINE_BYTES / 2 ? STAGING_PACKET_CHUNK / 2
-                                                         : STAGING_PACKET_CHUNK;
+        uint32_t most = (transport == STAGING_BULK                   ? STAGING_BULK_CHUNK
+                         : bytes <= BELL_INLINE_BYTES / 2 && !widens ? STAGING_PACKET_CHUNK / 2
+                                                                     : STAGING_PACKET_CHUNK) >>
+                        widens;
         uint64_t part = (divide_up(bytes, lanes ? lanes : STAGING_DATA_LANES) + granule - 1) & ~(uint64_t)(granule - 1);
 
         while (transport == STAGING_PACKET && granule < part && granule < most)
@@ -69,7 +71,8 @@ DEVICE void take_cut(const struct worker *w, struct take *k) {
                 longest[f] = f < plan->n_phases ? in > out ? in : out : 0;
                 most = longest[f] > most ? longest[f] : most;
         }
-        k->elements = task_part_bytes(k->transport, most * k->element_bytes, shared_of(w)->rank.lanes) >>
+        k->elements = task_part_bytes(k->transport, most * k->element_bytes, shared_of(w)->rank.lanes,
+                                      plan->partials ? reduce_widens(k->type, k->redop) : 0) >>
                       first_bit(k->element_bytes);
         UNROLL
         for (uint32_t f = 0; f < TASK_PHASES; f++) {
@@ -79,6 +82,12 @@ DEVICE void take_cut(const struct worker *w, struct take *k) {
                 k->parts[f] = f >= plan->n_phases || !task_phase_mine(k->root, phase, me, n) ? 0
                               : signal                                                       ? 1
                                        : (uint32_t)divide_up(longest[f], k->elements);
+        }
+        if (pass_has(shared_of(w))) {
+                pass_program(shared_of(w), k->root);
+                UNROLL
+                for (uint32_t f = 0; f < TASK_PHASES; f++)
+                        k->parts[f] = shared_of(w)->pass.phases.n[f] ? k->parts[f] : 0;
         }
 }
 
@@ -148,7 +157,7 @@ DEVICE bool task_fill_check(const struct worker *w, struct task *t) {
                 if (task_phase_mine(t->root, &plan->phases[f], me, n) &&
                     (plan->phases[f].peers != PLAN_PEERS_SELF || plan->phases[f].kind == PLAN_REDUCE))
                         compares = f;
-        if (t->quick)
+        if (t->quick ? !quick_rooted(t->quick) : pass_has(shared_of(w)))
                 sends = true;
         if (t->count == 0 && !t->vector && t->operation != RING_OP_BARRIER)
                 return false;
@@ -194,6 +203,13 @@ DEVICE bool take_reach(const struct worker *w, const struct take *k, uint32_t mo
                !(part & (part - 1));
 }
 
+/* Of those that ask: is it a burst if all can? */
+DEVICE bool take_burst(const struct worker *w, const struct take *k) {
+        const uint64_t least = cell_load(&w->table->ranks[shared_of(w)->rank.index].burst_bytes);
+
+        return least && w->table->bursts && (k->in_bytes > k->out_bytes ? k->in_bytes : k->out_bytes) >= least;
+}
+
 /* Is the buffer mapped on all of these GPUs? */
 DEVICE bool take_covers(const struct worker *w, uint32_t ring, uint32_t id, uint64_t gpus) {
         const uint32_t start = table_hash(ring, id);
@@ -234,21 +250,34 @@ DEVICE bool take_reaches(const struct worker *w, const struct take *k, const str
 
 /* May the request go the quick way? Then says what its pieces are. The plan is cached. */
 DEVICE uint32_t take_quick(const struct worker *w, const struct take *k, uint32_t access, struct task *t) {
-        const uint32_t n = shared_of(w)->rank.n_ranks, mode = quick_plan(&shared_of(w)->plan);
-        const uint32_t reach = mode ? mode : reach_rooted(k->operation, &shared_of(w)->plan);
+        const uint32_t n = shared_of(w)->rank.n_ranks, common = quick_plan(&shared_of(w)->plan);
+        const uint32_t mode = common ? common : quick_root_plan(k->operation, &shared_of(w)->plan);
 
-        if (operation_p2p(k->operation) || k->vector || !reach || !take_usual(k) || !k->count ||
+        if (operation_p2p(k->operation) || k->vector || !mode || !take_usual(k) || !k->count ||
             (n != 2 && n != 4 && n != 8) || k->bytes > QUICK_BYTES_MAX / 8 || shared_of(w)->rank.far)
                 return QUICK_NONE;
-        t->stride = (uint32_t)(reach == QUICK_TWO_SHOT ? k->shard * k->element_bytes : k->bytes);
-        t->total = (uint32_t)(quick_blocks(reach) ? n * k->bytes : k->bytes);
+        t->stride = (uint32_t)(mode == QUICK_TWO_SHOT ? k->shard * k->element_bytes : k->bytes);
+        t->total = (uint32_t)(quick_blocks(mode) ? n * k->bytes : k->bytes);
         t->part_bytes = k->elements * k->element_bytes;
-        if (take_reach(w, k, reach)) {
-                t->reach = reach;
+        if (take_reach(w, k, mode)) {
+                t->reach = mode;
                 t->reaches = take_reaches(w, k, t);
+                t->burst = take_burst(w, k);
+                if (shared_of(w)->rank.lanes) /* meetings are what costs: one for each worker */
+                        t->spread = (uint16_t)shared_of(w)->rank.lanes;
                 t->transport = STAGING_PACKET; /* of what they ask */
         }
         return access == ACCESS_ANY || k->transport != STAGING_PACKET ? (uint32_t)QUICK_NONE : mode;
+}
+
+/* Parts of the phase that has most. */
+DEVICE uint32_t take_parts(const struct take *k) {
+        uint32_t most = 0;
+
+        UNROLL
+        for (uint32_t f = 0; f < TASK_PHASES; f++)
+                most = k->parts[f] > most ? k->parts[f] : most;
+        return most;
 }
 
 /* Fills a task of no lane yet. The plan is cached. */
@@ -283,16 +312,19 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
                 t->out_buffer = k->out ? s->line[RING_W_OUT_BUFFER] : 0;
                 t->in_offset = line_u64(s->line, RING_W_IN_LO);
                 t->out_offset = line_u64(s->line, RING_W_OUT_LO);
-                t->access = take_access(k);
+                t->access = k->plan && pass_has(s) ? (uint32_t)ACCESS_ANY : take_access(k);
                 t->reach = REACH_NONE;
                 t->through = k->transport;
                 t->reaches = t->reached = 0;
+                t->burst = 0;
+                t->spread = STAGING_DATA_LANES;
                 t->stage = REACH_BEGIN;
                 t->quick = take_quick(w, k, t->access, t);
                 t->begun = 0;
                 UNROLL
                 for (uint32_t f = 0; f < TASK_PHASES; f++)
-                        t->parts[f] = k->parts[f];
+                        t->parts[f] =
+                                quick_rooted(t->quick) && t->spread == STAGING_DATA_LANES ? take_parts(k) : k->parts[f];
         }
         warp_sync();
 }
@@ -330,7 +362,9 @@ DEVICE bool task_assign(const struct worker *w, const struct task *from, uint32_
                 UNROLL
                 for (uint32_t f = 0; f < TASK_PHASES; f++)
                         t->part[f] = lane || !t->role ? lane - 1 : 0;
-                t->progress[0] = 0;
+                UNROLL
+                for (uint32_t f = 0; f < TASK_PHASES; f++)
+                        t->step[f] = 0; /* or progress */
         }
         warp_sync();
         return lane != 0 || t->role || task_fill_check(w, t);

@@ -4,7 +4,7 @@
  * Waiting for another request like the last one.
  *
  * A model's step rings the same few requests over and over. Between one and the next a worker has time, and between a
- * line and its answer it has none. So whoever has served a usual request (quick.h) of which it has one whole part stays
+ * line and its answer it has none. So whoever has served a usual request (quick.h) of which it has one part stays
  * here: while it waits, it works out where the next chunks go and looks whether there is room for them, and watches the
  * line with everything at hand that a worker's loop would have to look up. When the line comes, the input goes out at
  * once; where the chunks of others are to be expected is worked out while they are on their way; and what only peers
@@ -16,188 +16,12 @@
  * another ring or of another form, is left to the worker's loop, as if this were not here: the line is not taken yet,
  * or what is left of it has become tasks.
  *
- * The number of ranks, whether the request is inline, and a thread's units are known to the compiler. The plan is not:
- * there are two ways of pushing, and three of what follows, and a branch costs less than code for all pairs of them.
+ * The number of ranks, whether the request is inline, and a thread's units are known to the compiler. A part that is
+ * not full (8 bytes, or the last part of a piece) has a variant that looks at each unit, so that those for full parts
+ * stay as short as they are. The plan is not known: there are two ways of pushing, and three of what follows, and a
+ * branch costs less than code for all pairs of them.
  */
-#include "gpu/device/poll.h"
-
-enum hot_seen {
-        HOT_ELSE = 0, /* not a line that can be served here */
-        HOT_LINE = 1,
-        HOT_LAST = 2, /* a line, and somebody else's, too */
-};
-
-/* What requests have in common that are served one after the other without anything being worked out anew but where
- * memory is. */
-struct hot_form {
-        uint32_t rank, quick, inlined;
-        uint32_t stride, total, part_bytes;
-};
-
-DEVICE struct hot_form hot_form_of(const struct memo *m) {
-        return {m->task.rank, m->task.quick, m->task.inlined, m->task.stride, m->task.total, m->task.part_bytes};
-}
-
-DEVICE bool hot_like(const struct memo *m, const struct hot_form *form) {
-        return m->task.rank == form->rank && m->task.quick == form->quick && m->task.inlined == form->inlined &&
-               m->task.stride == form->stride && m->task.total == form->total && m->task.part_bytes == form->part_bytes;
-}
-
-#if TARGET_HOST
-struct gaze {
-        uint32_t ring, expect;
-};
-
-/* Has another ring a line? */
-DEVICE bool hot_others(const struct worker *w, uint32_t ring) {
-        const struct worker_shared *s = shared_of(w);
-        bool others = false;
-
-        for (uint32_t i = 0; i < w->n_rings; i++)
-                others = others || (i != ring && poll_wants(w, i) &&
-                                    (int32_t)((uint32_t)(cell_load((const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
-                                                                   s->next[i] % BELL_DEPTH * RING_WORDS) >>
-                                                         32) -
-                                              s->next[i]) >= 0);
-        return others;
-}
-
-DEVICE void gaze_aim(const struct worker *w, uint32_t round, struct gaze *g) {
-        (void)round;
-        g->ring = shared_of(w)->hot;
-}
-
-DEVICE void hot_aim(const struct worker *w, uint32_t next, struct gaze *g) {
-        (void)w;
-        g->expect = next;
-}
-
-/* Waits for the next line of the ring; *memo becomes the memo of what came. */
-DEVICE enum hot_seen hot_wait(const struct worker *w, uint32_t ring, const struct hot_form *form, struct gaze *g,
-                              const struct memo **memo, uint32_t *ret_sequence) {
-        struct worker_shared *s = shared_of(w);
-        const uint64_t *cells =
-                (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) + g->expect % BELL_DEPTH * RING_WORDS;
-
-        for (;; poll_pause()) {
-                bool whole = true, others, fits;
-                const struct memo *m;
-
-                if (cell_load((const uint64_t *)(const void *)&w->table->version) != w->version)
-                        return HOT_ELSE;
-                for (uint32_t i = 0; i < RING_WORDS; i++) {
-                        const uint64_t cell = cell_load(cells + i);
-
-                        if ((int32_t)((uint32_t)(cell >> 32) - g->expect) > 0)
-                                return HOT_ELSE;
-                        whole = whole && (uint32_t)(cell >> 32) == g->expect;
-                        s->line[i] = (uint32_t)cell;
-                }
-                others = hot_others(w, ring);
-                if (!whole && others)
-                        return HOT_ELSE;
-                if (!whole)
-                        continue;
-                m = memo_of(w, ring, 0, &fits);
-                if (!fits || !hot_like(m, form))
-                        return HOT_ELSE;
-                *memo = m;
-                *ret_sequence = s->line[RING_W_SEQUENCE];
-                return others ? HOT_LAST : HOT_LINE;
-        }
-}
-
-/* Has anything come at all? */
-DEVICE bool hot_news(const struct worker *w, const struct gaze *g) {
-        const uint64_t *cells = (const uint64_t *)(shared_of(w)->area[g->ring] + BELL_OFFSET_LINES) +
-                                g->expect % BELL_DEPTH * RING_WORDS;
-        bool news =
-                cell_load((const uint64_t *)(const void *)&w->table->version) != w->version || hot_others(w, g->ring);
-
-        for (uint32_t i = 0; i < RING_WORDS; i++)
-                news = news || (int32_t)((uint32_t)(cell_load(cells + i) >> 32) - g->expect) >= 0;
-        poll_pause();
-        return news;
-}
-#else
-DEVICE void hot_aim(const struct worker *w, uint32_t next, struct gaze *g) {
-        const uint32_t t = warp_thread();
-
-        g->expect = t < RING_WORDS ? next : g->expect;
-        if (t < RING_WORDS)
-                g->at = (const uint64_t *)(shared_of(w)->area[g->ring] + BELL_OFFSET_LINES) +
-                        next % BELL_DEPTH * RING_WORDS + t;
-}
-
-/* Waits for the next line of the ring; *memo becomes the memo of what came. */
-DEVICE enum hot_seen hot_wait(const struct worker *w, uint32_t ring, const struct hot_form *form, struct gaze *g,
-                              const struct memo **memo, uint32_t *ret_sequence) {
-        const uint32_t t = warp_thread();
-        const bool line = t < RING_WORDS;
-
-        for (;;) {
-                const uint64_t cell = cell_load(g->at);
-                const uint32_t low = (uint32_t)cell, high = (uint32_t)(cell >> 32);
-                const bool looks = g->ring < TABLE_RINGS;
-                const bool news = looks ? (int32_t)(high - g->expect) >= 0 : cell != g->expect;
-                bool others, fits;
-
-                if (!warp_any(news)) {
-#if TARGET_AMD
-                        poll_pause();
-#endif
-                        continue;
-                }
-                others = warp_any(news && !line);
-                if (warp_any(news && (!looks || (line && high != g->expect))))
-                        return HOT_ELSE;
-                if (!warp_all(news || !line)) { /* the rest of it is on its way */
-                        if (others)
-                                return HOT_ELSE;
-                        continue;
-                }
-                *ret_sequence = warp_read(low, RING_W_SEQUENCE);
-                if (!warp_all(!line || low == g->word || t == RING_W_SEQUENCE)) {
-                        const struct memo *m = memo_of(w, ring, low, &fits);
-
-                        if (!fits || !hot_like(m, form))
-                                return HOT_ELSE;
-                        *memo = m;
-                        g->word = line ? low : 0;
-                }
-                return others ? HOT_LAST : HOT_LINE;
-        }
-}
-
-/* Has anything come at all? */
-DEVICE bool hot_news(const struct worker *w, const struct gaze *g) {
-        const uint64_t cell = cell_load(g->at);
-
-        (void)w;
-        return warp_any(g->ring < TABLE_RINGS ? (int32_t)((uint32_t)(cell >> 32) - g->expect) >= 0 : cell != g->expect);
-}
-#endif
-
-/* The line has been taken: the ring's next one. */
-DEVICE uint32_t hot_next(struct worker *w, uint32_t ring, const struct memo *m, uint32_t next) {
-        const uint32_t after = bell_sequence_next(next);
-
-        warp_sync();
-        if (warp_thread() == 0) {
-                shared_of(w)->next[ring] = after;
-                w->memo = const_cast<struct memo *>(m);
-        }
-        warp_sync();
-        return after;
-}
-
-/* Completion words of own lanes, from `first` on, all of which are done or have nothing to do. */
-DEVICE void hot_done(const struct worker *w, const struct memo *m, uint32_t ring_sequence, uint32_t first) {
-        uint64_t *done = (uint64_t *)(m->task.area + BELL_OFFSET_DONE) + ring_sequence % BELL_DEPTH * BELL_LANES;
-
-        for (uint32_t lane = first + warp_thread() * w->n_workers; lane < m->lanes; lane += WARP_THREADS * w->n_workers)
-                cell_store(done + lane, ring_sequence);
-}
+#include "gpu/device/hot_root.h"
 
 template <uint32_t N, bool INLINE, uint32_t UNITS>
 DEVICE bool hot_push(const struct quick *q, uint32_t mode, uint32_t part, const struct quick_way<N> *to) {
@@ -224,7 +48,8 @@ DEVICE bool hot_finish(const struct quick *q, uint32_t mode, uint32_t part, uint
         return quick_copy<N, QUICK_ALL_GATHER, INLINE, UNITS>(q, part, PHASE_SPINS);
 }
 
-/* One lane with one part, all units of which every thread has. w->memo is a request of this kind, and served. */
+/* One lane with one part, all units of which every thread has (UNITS 0: that has to be looked at). w->memo is a request
+ * of this kind, and served. */
 template <uint32_t N, bool INLINE, uint32_t UNITS> DEVICE_OUTLINE void hot_stay(struct worker *w) {
         SHARED_POINTER(w);
         struct worker_shared *s = shared_of(w);
@@ -333,8 +158,8 @@ DEVICE_OUTLINE void hot_check(struct worker *w) {
                 last = sequence;
                 next = hot_next(w, ring, m, next);
                 hot_aim(w, next, &g);
-                while (!(over = quick_check(s, &s->counter[0], take_told(m->task.call, sequence), &sent, PHASE_SPINS,
-                                            &status))) {
+                while (!(over = quick_checks(s, &s->counter[0], &m->task, take_told(m->task.call, sequence), &sent,
+                                             PHASE_SPINS, &status))) {
                         if (!told) /* who waits wants to be seen waiting */
                                 hot_rung(w, m, sequence);
                         told = true;
@@ -358,31 +183,37 @@ DEVICE_OUTLINE void hot_check(struct worker *w) {
 }
 
 /* ---- which way --------------------------------------------------------------------------------------------------- */
-/* Units of a thread in a part of w->memo's request, if this worker can stay with it; lane 0: 1. 0: it cannot. */
-DEVICE uint32_t hot_units(const struct worker *w) {
+/* Can this worker stay with w->memo's request? */
+DEVICE bool hot_may(const struct worker *w) {
         const struct worker_shared *s = shared_of(w);
         const struct memo *m = w->memo;
         const struct task *k = &m->task;
         const struct counter_cache *c = &s->counter[0];
-        const uint32_t parts = k->parts[0], end = w->index * k->part_bytes;
+        const uint32_t parts = k->parts[0];
 
         /* The counters are those of the lane, if the line was not refused or left to tasks. */
         if (c->home != s->rank.states + w->index * sizeof(struct lane_state) || c->transport != STAGING_PACKET)
-                return 0;
+                return false;
         if (m->ring != s->hot || !poll_wants(w, s->hot) || s->rank.index != k->rank || !k->quick || !direct_may(w, m))
-                return 0;
+                return false;
 #if !TARGET_HOST
         if (w->n_rings > POLL_OTHERS) /* more than can be watched at once; the own one leaves a place unused */
-                return 0;
+                return false;
 #endif
         if (parts > STAGING_DATA_LANES || parts >= w->n_workers + w->index) /* some worker has more than one part */
-                return 0;
-        if (w->index == 0)
-                return 1;
-        if (w->index > parts || end > k->stride ||
-            (k->quick != QUICK_ONE_SHOT && (s->rank.n_ranks - 1) * k->stride + end > k->total))
-                return 0;
-        if (k->part_bytes % QUICK_UNIT_STEP)
+                return false;
+        return w->index <= parts;
+}
+
+/* Units of a thread in this worker's part of w->memo's request, if all threads have all of theirs, of all pieces; else
+ * 0. */
+DEVICE uint32_t hot_units(const struct worker *w) {
+        const struct task *k = &w->memo->task;
+        const uint32_t end = w->index * k->part_bytes;
+
+        if (end > k->stride ||
+            (k->quick != QUICK_ONE_SHOT && (shared_of(w)->rank.n_ranks - 1) * k->stride + end > k->total) ||
+            k->part_bytes % QUICK_UNIT_STEP)
                 return 0;
         return k->part_bytes / QUICK_UNIT_STEP;
 }
@@ -403,24 +234,23 @@ template <bool INLINE> DEVICE void hot_units_run(struct worker *w, uint32_t unit
                 hot_ranks<INLINE, DIRECT_MOST>(w);
         else if (units == DIRECT_HALF)
                 hot_ranks<INLINE, DIRECT_HALF>(w);
-        if constexpr (DIRECT_QUARTER)
-                if (units == DIRECT_QUARTER)
-                        hot_ranks<INLINE, DIRECT_QUARTER>(w);
+        else if (DIRECT_QUARTER && units == DIRECT_QUARTER)
+                hot_ranks<INLINE, DIRECT_QUARTER>(w);
+        else
+                hot_ranks<INLINE, 0>(w);
 }
 
 /* A line has been served. Returns when there is something else to do. */
 DEVICE_OUTLINE void hot_run(struct worker *w) {
         SHARED_POINTER(w);
-        const uint32_t units = hot_units(w);
+        const bool inlined = w->memo->task.inlined;
 
-        if (!units)
+        if (!hot_may(w))
                 return;
-        if (w->index == 0) {
+        if (w->index == 0)
                 hot_check(w);
-                return;
-        }
-        if (w->memo->task.inlined)
-                hot_units_run<true>(w, units);
+        else if (quick_rooted(w->memo->task.quick))
+                inlined ? hot_roots<true>(w) : hot_roots<false>(w);
         else
-                hot_units_run<false>(w, units);
+                inlined ? hot_units_run<true>(w, hot_units(w)) : hot_units_run<false>(w, hot_units(w));
 }

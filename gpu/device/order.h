@@ -71,6 +71,39 @@ DEVICE void cell_store(uint64_t *to, uint64_t value) {
 #endif
 }
 
+/* What was there; if it was `expected`, `value` is there now. For workers and bursts of one GPU. */
+DEVICE uint32_t word_exchange(uint32_t *at, uint32_t expected, uint32_t value) {
+#if TARGET_NVIDIA
+        uint32_t was;
+        asm volatile("atom.relaxed.sys.global.cas.b32 %0,[%1],%2,%3;"
+                     : "=r"(was)
+                     : "l"(at), "r"(expected), "r"(value)
+                     : "memory");
+        return was;
+#else
+#if TARGET_AMD
+        __hip_atomic_compare_exchange_strong(at, &expected, value, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                             __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+        __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+#endif
+        return expected;
+#endif
+}
+
+/* What was there before `value` was added; the same. */
+DEVICE uint32_t word_add(uint32_t *at, uint32_t value) {
+#if TARGET_NVIDIA
+        uint32_t was;
+        asm volatile("atom.relaxed.sys.global.add.u32 %0,[%1],%2;" : "=r"(was) : "l"(at), "r"(value) : "memory");
+        return was;
+#elif TARGET_AMD
+        return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+        return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+#endif
+}
+
 /* ---- fences ------------------------------------------------------------------------------------------------------ */
 /* What this thread has stored (and seen) comes before what the warp stores after it meets, for every observer. */
 DEVICE void fence_release_system(void) {

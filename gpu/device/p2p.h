@@ -43,10 +43,11 @@ DEVICE uint32_t p2p_part_bytes(uint64_t bytes) {
 /* ---- one channel ---------------------------------------------------------------------------------------------------
  */
 DEVICE bool p2p_room(const struct run *r, uint32_t transport, uint32_t region) {
-        const uint32_t peer = r->task->peer, pushed = r->counter->pushed[region][peer];
+        const uint32_t peer = r->task->peer, pushed = r->counter->pushed[region][peer],
+                       slots = channel_slots(r->s, peer);
         uint32_t given;
 
-        if ((int32_t)(pushed - r->counter->room[region][peer]) < (int32_t)STAGING_SLOTS)
+        if ((int32_t)(pushed - r->counter->room[region][peer]) < (int32_t)slots)
                 return true;
         given = word_load(channel_room(r->s, transport, region, r->lane, peer));
         given = warp_read(given, 0);
@@ -54,19 +55,19 @@ DEVICE bool p2p_room(const struct run *r, uint32_t transport, uint32_t region) {
         if (r->thread == 0)
                 r->counter->room[region][peer] = given;
         warp_sync();
-        return (int32_t)(pushed - given) < (int32_t)STAGING_SLOTS;
+        return (int32_t)(pushed - given) < (int32_t)slots;
 }
 
 /* The next chunk to the peer, and from it. */
 DEVICE uint64_t p2p_to(const struct run *r, uint32_t transport, uint32_t region) {
-        const uint32_t peer = r->task->peer, slot = r->counter->pushed[region][peer] % STAGING_SLOTS;
+        const uint32_t peer = r->task->peer;
 
-        return channel_to(r->s, transport, region, r->lane, slot, peer);
+        return channel_to(r->s, transport, region, r->lane, r->counter->pushed[region][peer], peer);
 }
 DEVICE uint64_t p2p_from(const struct run *r, uint32_t transport, uint32_t region) {
-        const uint32_t peer = r->task->peer, slot = r->counter->taken[region][peer] % STAGING_SLOTS;
+        const uint32_t peer = r->task->peer;
 
-        return channel_from(r->s, transport, region, r->lane, slot, peer);
+        return channel_from(r->s, transport, region, r->lane, r->counter->taken[region][peer], peer);
 }
 
 /* Counts a chunk, and sets the flag of a bulk one, which is so long; the proxy is told of both. */
@@ -193,7 +194,7 @@ DEVICE bool p2p_arrived(const struct run *r, uint32_t transport, uint32_t region
 
         if (transport == STAGING_PACKET && !(channel_far(r->s) >> peer & 1))
                 return true;
-        flag = channel_come(r->s, transport, region, r->lane, taken % STAGING_SLOTS, peer);
+        flag = channel_come(r->s, transport, region, r->lane, taken, peer);
 
         while (word_load(flag) != taken + 1)
                 if (++spins >= r->spins)

@@ -237,13 +237,44 @@ DEVICE bool run_meets(const struct run *r, const struct plan_phase *phase, uint3
         }
 }
 
+/* One thread: has p room for a chunk? Also prepares view.to. */
+DEVICE bool run_to(const struct run *r, uint32_t region, uint32_t p) {
+        struct worker_shared *s = r->s;
+        const uint32_t transport = r->task->transport, slots = channel_slots(s, p);
+        uint32_t pushed = r->counter->pushed[region][p];
+        bool room = true;
+
+        if ((int32_t)(pushed - r->counter->room[region][p]) >= (int32_t)slots) {
+                r->counter->room[region][p] = word_load(channel_room(s, transport, region, r->lane, p));
+                if ((int32_t)(pushed - r->counter->room[region][p]) >= (int32_t)slots)
+                        room = false;
+        }
+        s->view.to[p] = channel_to(s, transport, region, r->lane, pushed, p);
+        s->view.to_flag[p] = pushed + 1;
+        return room;
+}
+
+/* One thread: prepares view.from. told: a word says whether p's chunk has come; has it? */
+DEVICE bool run_from(const struct run *r, uint32_t region, uint32_t p, bool told) {
+        struct worker_shared *s = r->s;
+        uint32_t taken = r->counter->taken[region][p], spins = 0;
+
+        s->view.from[p] = channel_from(s, r->task->transport, region, r->lane, taken, p);
+        s->view.from_flag[p] = taken + 1;
+        if (told) {
+                const uint32_t *flag = channel_come(s, r->task->transport, region, r->lane, taken, p);
+
+                while (word_load(flag) != taken + 1 && ++spins < r->spins)
+                        ;
+        }
+        return spins < r->spins;
+}
+
 /* Do all peers of the phase have room for a chunk? (An empty chunk of packets is nothing to wait for, so a peer may
  * have taken more than was pushed.) Also prepares view.to. A bit per peer in *ret_mask. */
 template <uint32_t ACCESS>
 DEVICE bool run_room(const struct run *r, const struct plan_phase *phase, uint32_t region, uint32_t part,
                      uint64_t *ret_mask) {
-        struct worker_shared *s = r->s;
-        uint32_t transport = r->task->transport;
         bool room = true, mine = false;
 
 #if TARGET_HOST
@@ -251,21 +282,12 @@ DEVICE bool run_room(const struct run *r, const struct plan_phase *phase, uint32
 #endif
         ROLLED
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
-                uint32_t pushed = r->counter->pushed[region][p];
-
                 mine = run_meets<ACCESS>(r, phase, phase->in_range, part, p);
 #if TARGET_HOST
                 *ret_mask |= (uint64_t)mine << p;
 #endif
-                if (!mine)
-                        continue;
-                if ((int32_t)(pushed - r->counter->room[region][p]) >= (int32_t)STAGING_SLOTS) {
-                        r->counter->room[region][p] = word_load(channel_room(s, transport, region, r->lane, p));
-                        if ((int32_t)(pushed - r->counter->room[region][p]) >= (int32_t)STAGING_SLOTS)
-                                room = false;
-                }
-                s->view.to[p] = channel_to(s, transport, region, r->lane, pushed % STAGING_SLOTS, p);
-                s->view.to_flag[p] = pushed + 1;
+                if (mine)
+                        room = run_to(r, region, p) && room;
         }
 #if !TARGET_HOST
         *ret_mask = warp_ballot(mine);
@@ -307,11 +329,10 @@ DEVICE void run_sizes(const struct run *r, uint32_t region, uint64_t mask, bool 
 template <uint32_t ACCESS>
 DEVICE bool run_arrived(const struct run *r, const struct plan_phase *phase, uint32_t region, uint32_t part,
                         uint64_t *ret_mask) {
-        struct worker_shared *s = r->s;
         /* of whom a word says so */
         const uint64_t told = r->task->transport == STAGING_BULK                           ? ~UINT64_C(0)
                               : phase->kind == PLAN_WAIT || region == STAGING_REGION_CHECK ? 0
-                                                                                           : channel_far(s);
+                                                                                           : channel_far(r->s);
         bool arrived = true, mine = false;
 
 #if TARGET_HOST
@@ -319,24 +340,12 @@ DEVICE bool run_arrived(const struct run *r, const struct plan_phase *phase, uin
 #endif
         ROLLED
         for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
-                uint32_t taken = r->counter->taken[region][p], slot = taken % STAGING_SLOTS;
-
                 mine = run_meets<ACCESS>(r, phase, phase->out_range, part, p);
 #if TARGET_HOST
                 *ret_mask |= (uint64_t)mine << p;
 #endif
-                if (!mine)
-                        continue;
-                s->view.from[p] = channel_from(s, r->task->transport, region, r->lane, slot, p);
-                s->view.from_flag[p] = taken + 1;
-                if (told >> p & 1) {
-                        const uint32_t *flag = channel_come(s, r->task->transport, region, r->lane, slot, p);
-                        uint32_t spins = 0;
-
-                        while (word_load(flag) != taken + 1 && ++spins < r->spins)
-                                ;
-                        arrived = arrived && spins < r->spins;
-                }
+                if (mine)
+                        arrived = run_from(r, region, p, told >> p & 1) && arrived;
         }
 #if !TARGET_HOST
         *ret_mask = warp_ballot(mine);

@@ -33,6 +33,8 @@ enum quick_mode {
         QUICK_REDUCE_SCATTER = 3,
         QUICK_ALL_GATHER = 4,
         QUICK_ALL_TO_ALL = 5,
+        QUICK_BROADCAST = 6, /* these two: quick_root.h */
+        QUICK_REDUCE = 7,
 };
 
 #define QUICK_UNITS     (STAGING_PACKET_CHUNK / 8u / WARP_THREADS) /* most of a thread in a part */
@@ -69,6 +71,10 @@ DEVICE constexpr bool quick_copies(uint32_t mode) {
 /* Is there a block for each rank on one side or on both? */
 DEVICE constexpr bool quick_blocks(uint32_t mode) {
         return mode == QUICK_REDUCE_SCATTER || mode == QUICK_ALL_GATHER || mode == QUICK_ALL_TO_ALL;
+}
+/* One piece, the same for all? */
+DEVICE constexpr bool quick_whole(uint32_t mode) {
+        return mode == QUICK_ONE_SHOT || mode == QUICK_BROADCAST || mode == QUICK_REDUCE;
 }
 /* A piece of its own for each peer? */
 DEVICE constexpr bool quick_each(uint32_t mode) {
@@ -146,14 +152,16 @@ template <bool INLINE> DEVICE void quick_deliver(const struct quick *q, uint32_t
                 output_store((void *)quick_at<INLINE>(q->out, bytes), value, 8);
 }
 
-/* Has every peer room for another chunk of the region? */
-template <uint32_t N> DEVICE bool quick_room(const struct quick *q, uint32_t region) {
+/* Has every peer room for another chunk of the region? ONE: has this one? */
+template <uint32_t N, bool ONE = false>
+DEVICE bool quick_room(const struct quick *q, uint32_t region, uint32_t one = 0) {
         bool room = true;
 
         for (uint32_t p = q->thread; p < N; p += WARP_THREADS) {
                 const uint32_t pushed = q->c->pushed[region][p];
 
-                if (p == q->me || (int32_t)(pushed - q->c->room[region][p]) < (int32_t)STAGING_SLOTS)
+                if (p == q->me || (ONE && p != one) ||
+                    (int32_t)(pushed - q->c->room[region][p]) < (int32_t)STAGING_SLOTS)
                         continue;
                 q->c->room[region][p] = word_load(
                         (const uint32_t *)(q->mine + staging_credit(&q->s->layout, STAGING_PACKET, region, q->lane)) +
@@ -163,21 +171,25 @@ template <uint32_t N> DEVICE bool quick_room(const struct quick *q, uint32_t reg
         return warp_all(room);
 }
 
-/* The chunks have been pushed, or taken and are the peers' again. */
-template <uint32_t N> DEVICE void quick_pushed(const struct quick *q, uint32_t region) {
+/* The chunks have been pushed, or taken and are the peers' again; or the one to or from this peer. */
+template <uint32_t N, bool ONE = false>
+DEVICE void quick_pushed(const struct quick *q, uint32_t region, uint32_t one = 0) {
         warp_sync();
         for (uint32_t p = q->thread; p < N; p += WARP_THREADS)
-                q->c->pushed[region][p]++;
+                if (!ONE || p == one)
+                        q->c->pushed[region][p]++;
         warp_sync();
 }
 
-template <uint32_t N> DEVICE void quick_taken(const struct quick *q, uint32_t region) {
+template <uint32_t N, bool ONE = false>
+DEVICE void quick_taken(const struct quick *q, uint32_t region, uint32_t one = 0) {
         warp_sync();
         for (uint32_t p = q->thread; p < N; p += WARP_THREADS)
-                word_store((uint32_t *)(q->s->rank.peer[p] +
-                                        staging_credit(&q->s->layout, STAGING_PACKET, region, q->lane)) +
-                                   q->me,
-                           ++q->c->taken[region][p]);
+                if (!ONE || p == one)
+                        word_store((uint32_t *)(q->s->rank.peer[p] +
+                                                staging_credit(&q->s->layout, STAGING_PACKET, region, q->lane)) +
+                                           q->me,
+                                   ++q->c->taken[region][p]);
         warp_sync();
 }
 
@@ -311,7 +323,7 @@ DEVICE bool quick_gather(const struct quick_way<N> *from, uint32_t k, uint32_t l
 template <uint32_t N, uint32_t MODE, bool INLINE, uint32_t UNITS>
 DEVICE bool quick_reduce(const struct quick *q, uint32_t part, uint32_t spins) {
         constexpr uint32_t units = UNITS ? quick_batch(UNITS, N) : 1;
-        const uint32_t mine = MODE == QUICK_ONE_SHOT ? 0 : q->me * q->stride, at = part * q->part_bytes + 8 * q->thread;
+        const uint32_t mine = quick_whole(MODE) ? 0 : q->me * q->stride, at = part * q->part_bytes + 8 * q->thread;
         struct quick_way<N> from, to;
 
         if (MODE == QUICK_TWO_SHOT && !quick_room<N>(q, 1))
@@ -387,7 +399,7 @@ DEVICE bool quick_copy(const struct quick *q, uint32_t part, uint32_t spins) {
 template <uint32_t N, uint32_t MODE> DEVICE bool quick_full(const struct quick *q, uint32_t part) {
         const uint32_t end = (part + 1) * q->part_bytes;
 
-        return end <= q->stride && (MODE == QUICK_ONE_SHOT || (N - 1) * q->stride + end <= q->total);
+        return end <= q->stride && (quick_whole(MODE) || (N - 1) * q->stride + end <= q->total);
 }
 
 /* ---- which way --------------------------------------------------------------------------------------------------- */
@@ -427,67 +439,4 @@ DEVICE uint32_t quick_plan(const struct plan *plan) {
             quick_phase(f + 1, PLAN_COPY, PLAN_PEERS_SELF, PLAN_RANGE_BLOCK_ME, PLAN_RANGE_BLOCK_ME))
                 return QUICK_ALL_TO_ALL;
         return QUICK_NONE;
-}
-
-/* ---- lane 0 ------------------------------------------------------------------------------------------------------ */
-/* As task_check() where everybody sends to everybody: a thread for each peer. */
-DEVICE bool quick_check(struct worker_shared *s, struct counter_cache *c, uint64_t call, bool *sent, uint32_t spins,
-                        uint32_t *ret_status) {
-        const uint32_t n = s->rank.n_ranks, me = s->rank.rank, region = STAGING_REGION_CHECK, thread = warp_thread();
-        const uint64_t mine = s->rank.peer[me], credit = staging_credit(&s->layout, STAGING_PACKET, region, 0);
-        uint32_t differs = n;
-        bool good = true;
-
-        if (!*sent) {
-                for (uint32_t p = thread; p < n; p += WARP_THREADS)
-                        if (p != me && (int32_t)(c->pushed[region][p] - c->room[region][p]) >= (int32_t)STAGING_SLOTS) {
-                                c->room[region][p] = word_load((const uint32_t *)(mine + credit) + p);
-                                good = good &&
-                                       (int32_t)(c->pushed[region][p] - c->room[region][p]) < (int32_t)STAGING_SLOTS;
-                        }
-                if (!warp_all(good))
-                        return false;
-                for (uint32_t p = thread; p < n; p += WARP_THREADS) {
-                        const uint32_t pushed = c->pushed[region][p];
-
-                        if (p == me)
-                                continue;
-                        packet_store((struct quad *)(s->rank.peer[p] + staging_chunk(&s->layout, STAGING_PACKET, region,
-                                                                                     0, pushed % STAGING_SLOTS, me)),
-                                     call, pushed + 1);
-                        c->pushed[region][p] = pushed + 1;
-                }
-                *sent = true;
-        }
-        for (uint32_t p = thread; p < n; p += WARP_THREADS) {
-                const uint32_t taken = c->taken[region][p];
-                const struct quad *from = (const struct quad *)(mine + staging_chunk(&s->layout, STAGING_PACKET, region,
-                                                                                     0, taken % STAGING_SLOTS, p));
-                uint32_t looks = 0;
-                struct quad packet;
-
-                if (p == me)
-                        continue;
-                do
-                        packet = quad_load(from);
-                while (!packet_is(packet, taken + 1) && ++looks < spins);
-                good = good && looks < spins;
-                if (packet_payload(packet) != call && differs == n)
-                        differs = p;
-        }
-        if (!warp_all(good))
-                return false;
-        {
-                const uint64_t who = warp_ballot(differs < n);
-
-                if (who)
-                        differs = warp_read(differs, first_bit(who));
-        }
-        warp_sync();
-        for (uint32_t p = thread; p < n; p += WARP_THREADS)
-                if (p != me)
-                        word_store((uint32_t *)(s->rank.peer[p] + credit) + me, ++c->taken[region][p]);
-        warp_sync();
-        *ret_status = differs == n ? (uint32_t)RMX_OK : status_of(RMX_E_MISMATCH, (int32_t)differs);
-        return true;
 }

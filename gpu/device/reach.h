@@ -32,41 +32,25 @@
  * have stopped. So a task that has entered and cannot be finished is kept, touches nothing any more, and is answered
  * when the communicator has been aborted and all executors have stopped (abort without freeze).
  */
-#include "gpu/device/quick.h"
-
-enum reach_mode {
-        REACH_NONE = QUICK_NONE,
-        REACH_TWO_SHOT = QUICK_TWO_SHOT,
-        REACH_REDUCE_SCATTER = QUICK_REDUCE_SCATTER,
-        REACH_ALL_GATHER = QUICK_ALL_GATHER,
-        REACH_ALL_TO_ALL = QUICK_ALL_TO_ALL,
-        /* The ranks share the parts of each lane out among them, so that no rank's links carry all of it. */
-        REACH_BROADCAST = 6,
-        REACH_REDUCE = 7,
-};
+#include "gpu/device/burst.h"
 
 enum reach_stage {
         REACH_BEGIN = 0,
         REACH_ENTERED = 1, /* the others know about this rank's memory */
         REACH_LEFT = 2,    /* this rank has done its share */
         REACH_BROKEN = 3,  /* memory is not there: the communicator will be aborted */
+        REACH_BURST = 4,   /* a burst has been posted */
 };
 
 enum reach_end {
         REACH_WAITS = 0,
         REACH_DONE = 1,
-        REACH_NOT = 2, /* somebody cannot: through staging */
+        REACH_NOT = 2,    /* somebody cannot: through staging */
+        REACH_SPARED = 3, /* lane 1 has it done: the bell is to be told, and that is all */
 };
 
 #define REACH_WORDS 5u /* packets that a rank enters with */
 #define REACH_STEP  8u /* threads that look at one peer's */
-#define REACH_UNIT  16u
-/* Loads that a thread has under way. */
-#if TARGET_HOST
-#define REACH_LOADS 16u
-#else
-#define REACH_LOADS QUICK_PACKETS
-#endif
 /* Units after which the worker looks up: 40 us of them, or 5 where others may be waiting. What was looked up has to be
  * looked up again afterwards, which takes one to two. */
 #if TARGET_HOST /* so that it happens */
@@ -76,29 +60,6 @@ enum reach_end {
 #define REACH_TURN        4096u
 #define REACH_TURN_SHARED 512u
 #endif
-
-DEVICE constexpr bool reach_adds(uint32_t mode) {
-        return mode == REACH_TWO_SHOT || mode == REACH_REDUCE_SCATTER || mode == REACH_REDUCE;
-}
-/* Do others read the input of a rank, or write its output? */
-DEVICE constexpr bool reach_reads(uint32_t mode, bool root) {
-        return reach_adds(mode) || (mode == REACH_BROADCAST && root);
-}
-DEVICE constexpr bool reach_writes(uint32_t mode, bool root) {
-        return mode == REACH_REDUCE ? root : mode != REACH_REDUCE_SCATTER;
-}
-
-/* Of plans that move the whole from or to a root, and add up in the order of ranks: their parts lie where those of this
- * way do, and the bits are the same. */
-DEVICE uint32_t reach_rooted(uint32_t operation, const struct plan *plan) {
-        if ((operation != RING_OP_BROADCAST && operation != RING_OP_REDUCE) || plan->algorithm != PLAN_DIRECT)
-                return REACH_NONE;
-        for (uint32_t f = 0; f < plan->n_phases && f < TASK_PHASES; f++)
-                if ((plan->phases[f].in_range != PLAN_RANGE_NONE && plan->phases[f].in_range != PLAN_RANGE_WHOLE) ||
-                    (plan->phases[f].out_range != PLAN_RANGE_NONE && plan->phases[f].out_range != PLAN_RANGE_WHOLE))
-                        return REACH_NONE;
-        return operation == RING_OP_BROADCAST ? REACH_BROADCAST : REACH_REDUCE;
-}
 
 struct reach {
         struct worker_shared *s;
@@ -388,176 +349,29 @@ DEVICE uint32_t reach_resolve(const struct reach *r) {
         return r->n;
 }
 
-/* ---- data -------------------------------------------------------------------------------------------------------- */
-/* A lane's units of sixteen bytes, in the order of its parts. */
-struct reach_units {
-        uint32_t n;     /* of the lane */
-        uint32_t shift; /* of a part: 1 << shift */
-        uint32_t end;   /* bytes of the piece */
-        uint32_t first; /* byte where the lane's first part begins */
-        uint32_t step;  /* bytes from part to part */
-};
-
-DEVICE void reach_units_init(const struct task *t, uint32_t n_ranks, uint32_t me, struct reach_units *u) {
-        const bool shared = t->reach == REACH_BROADCAST || t->reach == REACH_REDUCE;
-        const uint32_t parts = (t->stride + t->part_bytes - 1) / t->part_bytes, mine = me * t->stride;
-        const uint32_t first = t->lane - 1 + (shared ? STAGING_DATA_LANES * me : 0);
-        const uint32_t step = STAGING_DATA_LANES * (shared ? n_ranks : 1);
-
-        u->shift = first_bit(t->part_bytes / REACH_UNIT);
-        u->n = first >= parts ? 0 : (parts - first + step - 1) / step << u->shift;
-        u->end = t->stride;
-        if (t->reach == REACH_TWO_SHOT)
-                u->end = mine >= t->total ? 0 : t->total - mine < t->stride ? t->total - mine : t->stride;
-        u->first = first * t->part_bytes;
-        u->step = step * t->part_bytes;
-}
-
-DEVICE uint32_t reach_at(const struct reach_units *u, uint32_t i) {
-        return u->first + (i >> u->shift) * u->step + (i & ((1u << u->shift) - 1)) * REACH_UNIT;
-}
-
-template <uint32_t N, uint32_t TYPE> DEVICE struct quad reach_add(const struct quad (&from)[N]) {
-        uint64_t x[N], low, high;
-
-        UNROLL
-        for (uint32_t p = 0; p < N; p++)
-                x[p] = quad_low(from[p]);
-        low = reduce_sum<N, TYPE>(x);
-        UNROLL
-        for (uint32_t p = 0; p < N; p++)
-                x[p] = quad_high(from[p]);
-        high = reduce_sum<N, TYPE>(x);
-        return quad_of(low, high);
-}
-
-/*
- * COUNT units of each thread, WARP_THREADS apart, beginning with unit `base` in thread 0. Loads first, all of them:
- * what comes from another GPU takes 1 to 2 us, however much it is. So the last units of a lane, which are fewer
- * (!FULL), are loaded at once, too; in place of those that are not there the first one is, which is, and they are not
- * stored. TYPE: of what is added up; REACH_COPY: nothing is.
- */
-#define REACH_COPY RMX_TYPE_COUNT
-
-template <uint32_t N, uint32_t MODE, uint32_t TYPE, uint32_t COUNT, bool FULL>
-DEVICE void reach_do(const struct reach_units *u, const uint64_t (&in)[N], const uint64_t (&out)[N], uint32_t base,
-                     uint32_t until) {
-        constexpr uint32_t loads = MODE == REACH_ALL_GATHER || MODE == REACH_BROADCAST ? 1 : N;
-        constexpr uint32_t stores = MODE == REACH_REDUCE_SCATTER || MODE == REACH_REDUCE ? 1 : N;
-        struct quad value[COUNT][loads];
-        uint32_t at[COUNT], missing = 0;
-
-        UNROLL
-        for (uint32_t k = 0; k < COUNT; k++) {
-                const uint32_t i = base + k * WARP_THREADS + warp_thread();
-
-                at[k] = reach_at(u, i);
-                if (!FULL && (i >= until || at[k] >= u->end)) {
-                        missing |= 1u << k;
-                        at[k] = reach_at(u, base);
-                }
-        }
-        UNROLL
-        for (uint32_t k = 0; k < COUNT; k++)
-                UNROLL
-        for (uint32_t p = 0; p < loads; p++)
-                value[k][p] = quad_load((const struct quad *)(in[p] + at[k]));
-        warp_sync(); /* or the compiler puts sums between the loads */
-        UNROLL
-        for (uint32_t k = 0; k < COUNT; k++) {
-                if (!FULL && (missing >> k & 1))
-                        continue;
-                if constexpr (TYPE != REACH_COPY)
-                        value[k][0] = reach_add<N, TYPE>(value[k]);
-                UNROLL
-                for (uint32_t p = 0; p < stores; p++)
-                        *(struct quad *)(out[p] + at[k]) = value[k][TYPE == REACH_COPY && loads > 1 ? p : 0];
-        }
-}
-
-/* Units [from, until) of the lane. */
-template <uint32_t N, uint32_t MODE, uint32_t TYPE>
-DEVICE_OUTLINE void reach_move(struct worker_shared *s, const struct task *t, uint32_t from, uint32_t until) {
-        SHARED_POINTER(s);
-        constexpr bool one = MODE == REACH_ALL_GATHER || MODE == REACH_BROADCAST;
-        constexpr uint32_t batch = one ? REACH_LOADS : REACH_LOADS / N;
-        const uint32_t me = s->rank.rank;
-        const uint64_t mine = (uint64_t)me * t->stride;
-        struct reach_units u;
-        uint64_t in[N], out[N];
-
-        reach_units_init(t, N, me, &u);
-        UNROLL
-        for (uint32_t p = 0; p < N; p++) {
-                const uint64_t theirs = (uint64_t)p * t->stride;
-
-                in[p] = MODE == REACH_ALL_GATHER   ? t->in
-                        : MODE == REACH_BROADCAST  ? s->view.data[t->root]
-                        : MODE == REACH_ALL_TO_ALL ? t->in + theirs
-                        : MODE == REACH_REDUCE     ? s->view.data[p]
-                                                   : s->view.data[p] + mine;
-                out[p] = MODE == REACH_REDUCE_SCATTER ? t->out
-                         : MODE == REACH_REDUCE       ? s->view.to[t->root]
-                         : MODE == REACH_BROADCAST    ? s->view.to[p]
-                                                      : s->view.to[p] + mine;
-        }
-        ROLLED
-        for (uint32_t base = from; base < until && reach_at(&u, base) < u.end; base += batch * WARP_THREADS) {
-                const uint32_t last = base + batch * WARP_THREADS - 1;
-
-                if (last < until && reach_at(&u, last) + REACH_UNIT <= u.end)
-                        reach_do<N, MODE, TYPE, batch, true>(&u, in, out, base, until);
-                else
-                        reach_do<N, MODE, TYPE, batch, false>(&u, in, out, base, until);
-        }
-}
-
-template <uint32_t N, uint32_t MODE>
-DEVICE void reach_move_sum(struct worker_shared *s, const struct task *t, uint32_t from, uint32_t until) {
-        if (t->type == RMX_BFLOAT16)
-                reach_move<N, MODE, RMX_BFLOAT16>(s, t, from, until);
-        else if (t->type == RMX_FLOAT16)
-                reach_move<N, MODE, RMX_FLOAT16>(s, t, from, until);
-        else
-                reach_move<N, MODE, RMX_FLOAT32>(s, t, from, until);
-}
-
-template <uint32_t N>
-DEVICE void reach_move_mode(struct worker_shared *s, const struct task *t, uint32_t from, uint32_t until) {
-        if (t->reach == REACH_TWO_SHOT)
-                reach_move_sum<N, REACH_TWO_SHOT>(s, t, from, until);
-        else if (t->reach == REACH_REDUCE_SCATTER)
-                reach_move_sum<N, REACH_REDUCE_SCATTER>(s, t, from, until);
-        else if (t->reach == REACH_REDUCE)
-                reach_move_sum<N, REACH_REDUCE>(s, t, from, until);
-        else if (t->reach == REACH_ALL_GATHER)
-                reach_move<N, REACH_ALL_GATHER, REACH_COPY>(s, t, from, until);
-        else if (t->reach == REACH_BROADCAST)
-                reach_move<N, REACH_BROADCAST, REACH_COPY>(s, t, from, until);
-        else
-                reach_move<N, REACH_ALL_TO_ALL, REACH_COPY>(s, t, from, until);
-}
-
 /* A turn of this rank's share; then the worker looks at what else there is. True: all is done. */
 DEVICE bool reach_share(const struct reach *r) {
         const struct worker *w = &r->s->w;
         const uint32_t turn = w->n_rings > 1 || w->n_tasks > 1 ? REACH_TURN_SHARED : REACH_TURN;
         struct reach_units u;
-        uint32_t from = r->t->reached, until;
+        uint32_t from = r->t->reached, until, share, n;
 
-        reach_units_init(r->t, r->n, r->me, &u);
-        until = u.n - from > turn ? from + turn : u.n;
+        reach_units_share(r->t, r->n, r->me, &u);
+        share = u.n;
+        reach_units_own(r->t, r->n, r->me, &u);
+        n = share + u.n;
+        until = n - from > turn ? from + turn : n;
         if (r->n == 8)
-                reach_move_mode<8>(r->s, r->t, from, until);
+                reach_move_mode<8>(r->s, r->t, share, from, until);
         else if (r->n == 4)
-                reach_move_mode<4>(r->s, r->t, from, until);
+                reach_move_mode<4>(r->s, r->t, share, from, until);
         else
-                reach_move_mode<2>(r->s, r->t, from, until);
+                reach_move_mode<2>(r->s, r->t, share, from, until);
         warp_sync();
         if (r->thread == 0)
                 r->t->reached = until;
         warp_sync();
-        return until == u.n;
+        return until == n;
 }
 
 DEVICE bool reach_leave(const struct reach *r) {
@@ -611,6 +425,19 @@ DEVICE void reach_stage(const struct reach *r, uint32_t stage) {
         warp_sync();
 }
 
+/* The lane goes through staging. */
+DEVICE void reach_not(const struct reach *r) {
+        warp_sync();
+        if (r->thread == 0) {
+                r->t->reach = REACH_NONE;
+                r->t->transport = r->t->through;
+                r->t->stage = REACH_BEGIN;
+                if (r->t->spread != STAGING_DATA_LANES) /* the short way knows nothing else */
+                        r->t->quick = QUICK_NONE;
+        }
+        warp_sync();
+}
+
 /* It will not be finished, and others may be reaching this rank's memory: it waits for the communicator's abort. */
 DEVICE uint32_t reach_break(const struct reach *r, uint32_t code, uint32_t rank, uint32_t *ret_status) {
         *ret_status = status_of(code, (int32_t)rank);
@@ -628,9 +455,18 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
         uint32_t rank;
         bool all;
 
+        if (t->burst && t->lane != 1) {
+                const uint32_t verdict = burst_verdict(s, t);
+
+                if (verdict == BURST_NO)
+                        reach_not(&r);
+                return verdict == BURST_NO ? REACH_NOT : verdict ? REACH_SPARED : REACH_WAITS;
+        }
         if (t->stage == REACH_BEGIN) {
                 if (!reach_enter(&r))
                         return REACH_WAITS;
+                if (t->burst && t->reaches)
+                        (void)burst_post(s, t); /* or else when all have met */
                 reach_stage(&r, REACH_ENTERED);
         }
         if (t->stage == REACH_ENTERED) {
@@ -644,19 +480,30 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
                         return REACH_WAITS;
                 if (!all) {
                         reach_taken(&r, 0);
-                        warp_sync();
-                        if (r.thread == 0) {
-                                t->reach = REACH_NONE;
-                                t->transport = t->through;
-                                t->stage = REACH_BEGIN;
+                        if (t->burst) {
+                                (void)burst_quiet(&s->w, t);
+                                burst_tell(s, t, BURST_NO);
                         }
-                        warp_sync();
+                        reach_not(&r);
                         return REACH_NOT;
                 }
                 rank = reach_resolve(&r);
                 if (rank < r.n)
                         return reach_break(&r, RMX_E_INVALID, rank, ret_status);
-                if (!reach_share(&r) || !reach_leave(&r))
+                if (t->burst) {
+                        while (!t->reached || !burst_go(s, t))
+                                if (!burst_post(s, t))
+                                        return REACH_WAITS;
+                        burst_tell(s, t, BURST_YES);
+                        reach_stage(&r, REACH_BURST);
+                } else {
+                        if (!reach_share(&r) || !reach_leave(&r))
+                                return REACH_WAITS;
+                        reach_stage(&r, REACH_LEFT);
+                }
+        }
+        if (t->stage == REACH_BURST) {
+                if (!burst_ended(s, t, spins) || !reach_leave(&r))
                         return REACH_WAITS;
                 reach_stage(&r, REACH_LEFT);
         }

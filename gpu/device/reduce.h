@@ -162,6 +162,7 @@ template <uint32_t TYPE> struct reduce_accumulator {
         typedef reduce_element<TYPE> element;
         typedef typename element::value value;
         static constexpr uint32_t n = 64 / element::bits;
+        static constexpr uint32_t words = n * sizeof(value) / 8; /* of eight bytes, that it is */
 
         value x[n];
 };
@@ -176,11 +177,9 @@ template <uint32_t TYPE> DEVICE void reduce_begin(reduce_accumulator<TYPE> &a, u
                 a.x[i] = element::read(x >> (i * element::bits));
 }
 
-/* The next rank's. */
-template <uint32_t TYPE> DEVICE void reduce_add(reduce_accumulator<TYPE> &a, uint32_t redop, uint64_t x) {
-        reduce_accumulator<TYPE> b;
-
-        reduce_begin<TYPE>(b, redop, x);
+/* What comes behind it in the order of the plan. */
+template <uint32_t TYPE>
+DEVICE void reduce_merge(reduce_accumulator<TYPE> &a, uint32_t redop, const reduce_accumulator<TYPE> &b) {
         switch (redop) {
         case RMX_PROD:
                 UNROLL
@@ -204,6 +203,14 @@ template <uint32_t TYPE> DEVICE void reduce_add(reduce_accumulator<TYPE> &a, uin
         }
 }
 
+/* The next rank's. */
+template <uint32_t TYPE> DEVICE void reduce_add(reduce_accumulator<TYPE> &a, uint32_t redop, uint64_t x) {
+        reduce_accumulator<TYPE> b;
+
+        reduce_begin<TYPE>(b, redop, x);
+        reduce_merge<TYPE>(a, redop, b);
+}
+
 template <uint32_t TYPE>
 DEVICE uint64_t reduce_finish(const reduce_accumulator<TYPE> &a, uint32_t redop, uint32_t n_ranks) {
         typedef typename reduce_accumulator<TYPE>::element element;
@@ -214,6 +221,74 @@ DEVICE uint64_t reduce_finish(const reduce_accumulator<TYPE> &a, uint32_t redop,
                 result |= element::write(redop == RMX_AVG ? value_divide(a.x[i], n_ranks) : a.x[i])
                           << (i * element::bits);
         return result;
+}
+
+/* ---- accumulators on their way ----------------------------------------------------------------------------------- */
+DEVICE uint32_t value_bits(float v) {
+        return f32_bits(v);
+}
+DEVICE uint64_t value_bits(double v) {
+        return f64_bits(v);
+}
+DEVICE uint32_t value_bits(int32_t v) {
+        return (uint32_t)v;
+}
+DEVICE uint32_t value_bits(uint32_t v) {
+        return v;
+}
+DEVICE uint64_t value_bits(int64_t v) {
+        return (uint64_t)v;
+}
+DEVICE uint64_t value_bits(uint64_t v) {
+        return v;
+}
+
+DEVICE void value_set(float *to, uint64_t bits) {
+        *to = f32_from((uint32_t)bits);
+}
+DEVICE void value_set(double *to, uint64_t bits) {
+        *to = f64_from(bits);
+}
+template <typename VALUE> DEVICE void value_set(VALUE *to, uint64_t bits) {
+        *to = (VALUE)bits;
+}
+
+/* Word i of an accumulator, exactly. */
+template <uint32_t TYPE> DEVICE uint64_t reduce_partial_out(const reduce_accumulator<TYPE> &a, uint32_t i) {
+        if constexpr (sizeof(a.x[0]) == 8)
+                return value_bits(a.x[i]);
+        else
+                return (uint64_t)value_bits(a.x[2 * i + 1]) << 32 | value_bits(a.x[2 * i]);
+}
+
+template <uint32_t TYPE> DEVICE void reduce_partial_in(reduce_accumulator<TYPE> &a, uint32_t i, uint64_t word) {
+        if constexpr (sizeof(a.x[0]) == 8) {
+                value_set(&a.x[i], word);
+        } else {
+                value_set(&a.x[2 * i], word & 0xffffffffu);
+                value_set(&a.x[2 * i + 1], word >> 32);
+        }
+}
+
+/* log2 of how many times as long as its elements it travels. Whole numbers that are not averaged travel as elements:
+ * what is cut off is not needed any more. */
+DEVICE uint32_t reduce_widens(uint32_t type, uint32_t redop) {
+        switch (type) {
+        case RMX_FLOAT8_E4M3:
+        case RMX_FLOAT8_E5M2:
+                return 2;
+        case RMX_FLOAT16:
+        case RMX_BFLOAT16:
+                return 1;
+        case RMX_INT8:
+        case RMX_UINT8:
+                return redop == RMX_AVG ? 2 : 0;
+        case RMX_INT32:
+        case RMX_UINT32:
+                return redop == RMX_AVG;
+        default:
+                return 0;
+        }
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */

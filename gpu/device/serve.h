@@ -73,10 +73,9 @@ DEVICE_OUTLINE bool take_line(const struct worker *w, uint32_t ring, uint32_t ri
         for (uint32_t i = warp_thread(); i < RING_WORDS; i += WARP_THREADS)
                 m->line[i] = line[i];
         if (warp_thread() == 0) {
-                m->parts = 0;
-                for (uint32_t f = 0; f < TASK_PHASES; f++)
-                        if (m->parts < k.parts[f])
-                                m->parts = k.parts[f];
+                m->parts = take_parts(&k);
+                if (m->task.reach && m->parts > m->task.spread)
+                        m->parts = m->task.spread;
                 m->ring = ring;
                 m->lanes = k.lanes;
                 /* Whose answer depends on more than the line is not kept. */
@@ -251,7 +250,7 @@ DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_s
 
         if (c->home != s->rank.states || c->transport != STAGING_PACKET)
                 counter_fetch(w, c, s->rank.states, STAGING_PACKET);
-        if (quick_check(s, c, call, &sent, w->n_workers < m->parts ? 1 : PHASE_SPINS, &status))
+        if (quick_checks(s, c, &m->task, call, &sent, w->n_workers < m->parts ? 1 : PHASE_SPINS, &status))
                 (void)direct_checked(w, m, ring_sequence, broken ? broken : status);
         else
                 direct_check_later(w, m, ring_sequence, sequence, sent);
@@ -277,6 +276,8 @@ DEVICE void reach_take(struct worker *w, const struct memo *m, uint32_t ring_seq
         if (end == REACH_DONE) {
                 (void)task_finish(w, t);
                 reach_over(shared_of(w), counter_of(w, t), t);
+        } else if (end == REACH_SPARED) {
+                lane_done(t->area, t->ring_sequence, t->lane, RMX_OK);
         } else {
                 list_append(w, place, t);
         }

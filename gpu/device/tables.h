@@ -13,6 +13,7 @@
  * did no more than take out one buffer: then a worker keeps what has nothing to do with it, and memory may come and go
  * without anybody else's requests becoming slower.
  */
+#include "gpu/device/program.h"
 #include "gpu/device/staging.h"
 #include "plan/plan.h"
 
@@ -27,6 +28,8 @@
 #define TABLE_OPERATIONS  16u
 #define TABLE_CHANGES     16u    /* versions that are told of */
 #define TABLE_REACH       16384u /* hash of (session, buffer id) */
+#define TABLE_PROGRAMS    32768u /* programs and their steps; the first is none */
+#define TABLE_BURSTS      16u    /* at once; a power of two */
 
 struct table_ring {
         uint64_t area;    /* the bell area as mapped here */
@@ -61,6 +64,7 @@ struct table_rank {
         uint64_t gpus;        /* a bit for each GPU that the other ranks are on */
         uint32_t freeze;      /* 1: with `abort`, what peers may be reaching is not answered yet */
         uint32_t far;         /* a bit for each rank of another node (wire.h) */
+        uint64_t burst_bytes; /* of requests that reach, those of so many are bursts (burst.h); 0: none is */
 };
 
 struct table_handle {
@@ -114,14 +118,19 @@ struct table {
         uint32_t stop;    /* kernels end as soon as no request is under way (2: at once) */
         uint32_t n_rings; /* entries that may be in use */
         uint32_t zero;
+        uint64_t bursts; /* struct burst_queue of this GPU, which no copy of the control thread's touches */
+        uint64_t zero_too;
         struct table_change changes[TABLE_CHANGES];
         struct table_ring rings[TABLE_RINGS];
         struct table_rank ranks[TABLE_RANKS];
         struct table_handle handles[TABLE_HANDLES];
         struct table_choices choices[16];
-        struct plan plans[TABLE_PLANS]; /* verified; phases PUSH, REDUCE, COPY, SIGNAL and WAIT only */
+        struct plan
+                plans[TABLE_PLANS]; /* verified; phases PUSH, REDUCE, COPY, SIGNAL and WAIT, or with programs PASS */
         struct table_buffer buffers[TABLE_BUFFERS];
         struct table_reach reach[TABLE_REACH];
+        struct program_row rows[TABLE_PLANS]; /* of each plan */
+        union program_entry programs[TABLE_PROGRAMS];
 };
 
 static inline
@@ -146,7 +155,9 @@ static inline
 struct lane_state {
         uint32_t sequence; /* lane 0: last comm sequence it has taken */
         uint32_t broken;   /* lane 0: status of the first mismatch; nothing succeeds after it. 0: none */
-        uint32_t zero[30];
+        uint64_t
+                verdict; /* of the request whose sequence % STAGING_LANES is this lane (burst.h): sequence << 32 | .. */
+        uint32_t zero[28];
         uint32_t pushed[STAGING_TRANSPORTS][STAGING_REGIONS][STAGING_RANKS_MAX];
         uint32_t taken[STAGING_TRANSPORTS][STAGING_REGIONS][STAGING_RANKS_MAX];
 };
@@ -166,4 +177,6 @@ struct table_report {
         uint32_t kept_rings[TABLE_WORKERS_MAX]; /* whose they are: a bit for each ring */
         /* Of limited rings, with each acknowledgement: tasks of held ranks << 32 | next ring sequence to be taken. */
         uint64_t level[TABLE_WORKERS_MAX][TABLE_RINGS];
+        /* Of bursts to be launched, at [number % TABLE_BURSTS]: number << 32 | KiB of the request. */
+        uint64_t burst[TABLE_BURSTS];
 };

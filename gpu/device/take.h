@@ -131,8 +131,11 @@ DEVICE void take_cache_plan(const struct worker *w, uint32_t index) {
         warp_sync();
         for (uint32_t i = warp_thread(); i < sizeof(struct plan) / 4; i += WARP_THREADS)
                 to[i] = word_load(from + i);
-        if (warp_thread() == 0)
+        if (warp_thread() == 0) {
                 shared_of(w)->cached_plan = index;
+                shared_of(w)->pass.row = word_load(&w->table->rows[index % TABLE_PLANS].first);
+                shared_of(w)->pass.name = shared_of(w)->pass.at = 0;
+        }
         warp_sync();
 }
 

@@ -62,16 +62,20 @@ struct task {
         uint32_t quick;                 /* enum quick_mode; then also: */
         uint32_t stride, total, part_bytes;
         uint32_t reach;              /* enum reach_mode: the ranks ask each other whether they can reach (reach.h) */
-        uint32_t reaches;            /* what this rank answers: 0 or 1 */
-        uint32_t reached;            /* units of sixteen bytes that this lane has done */
+        uint16_t reaches;            /* what this rank answers: 0 or 1 */
+        uint16_t spread;             /* data lanes that the parts are dealt out to; all, unless ranks ask for reach */
+        uint32_t reached;            /* units of sixteen bytes that this lane has done; or the burst's number */
         uint32_t through;            /* enum staging_transport if they cannot */
         uint32_t part[TASK_PHASES];  /* next part of each phase */
-        uint32_t parts[TASK_PHASES]; /* of each phase; the lane does every STAGING_DATA_LANES-th */
+        uint32_t parts[TASK_PHASES]; /* of each phase; the lane does every spread-th */
         uint8_t begun;               /* the part in hand of phase `begun - 1` is partly done, see progress */
         uint8_t cache;               /* which of the counter caches */
         uint8_t stage;               /* enum reach_stage */
-        uint8_t pad;
-        uint8_t progress[TASK_THREADS_MAX]; /* units of that part that each thread has done */
+        uint8_t burst;               /* 1: if the ranks can reach, lane 1 has it all done by a burst (burst.h) */
+        union {
+                uint8_t progress[TASK_THREADS_MAX]; /* units of that part that each thread has done */
+                uint8_t step[TASK_PHASES];          /* with a program: the next step of each phase's part (pass.h) */
+        };
 };
 
 /* The rank whose requests come most; one at a time. */
@@ -130,6 +134,16 @@ struct memo {
         uint32_t parts; /* most of a phase */
 };
 
+/* Of the cached plan (program.h): places in table.programs, 0: none. */
+struct pass_cache {
+        uint32_t row;     /* its entries; 0: it has no programs */
+        uint32_t name;    /* whose program is cached: 1 + the root, and the rank above; 0: none */
+        uint32_t program; /* it, of which there is: */
+        struct program_phases phases;
+        uint32_t at; /* the step that is cached, of which there is: */
+        struct program_work step;
+};
+
 struct worker_scratch;
 
 /* What a worker is and has; the same for all of its threads, so it lies in shared memory. */
@@ -170,6 +184,7 @@ struct worker_shared {
         uint32_t waiting[TASK_MAX]; /* task_name() of each task, in the order of arrival */
         uint8_t order[TASK_MAX];    /* the task's place */
         uint32_t cached_plan;
+        struct pass_cache pass;  /* what it does where it has programs */
         uint32_t cached_choices; /* choices << 8 | operation; ~0: none */
         struct {
                 uint32_t n[3];              /* parts pushed, reduced, copied */

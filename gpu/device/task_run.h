@@ -6,6 +6,7 @@
  */
 #include "gpu/device/direct.h"
 #include "gpu/device/pairs.h"
+#include "gpu/device/quick_check.h"
 
 /* ---- counters ------------------------------------------------------------------------------------------------------
  */
@@ -45,7 +46,7 @@ DEVICE_OUTLINE void counter_fetch(const struct worker *w, struct counter_cache *
                 for (uint32_t p = warp_thread(); p < n; p += WARP_THREADS) {
                         c->pushed[region][p] = home->pushed[transport][region][p];
                         c->taken[region][p] = home->taken[transport][region][p];
-                        c->room[region][p] = c->pushed[region][p] - STAGING_SLOTS; /* look when needed */
+                        c->room[region][p] = c->pushed[region][p] - WIRE_SLOTS; /* the most: look when needed */
                 }
         warp_sync();
         if (warp_thread() == 0) {
@@ -98,9 +99,9 @@ DEVICE_OUTLINE bool task_run_n(struct worker_shared *s, struct counter_cache *c,
                                 moved = true;
                                 warp_sync();
                                 if (r.thread == 0)
-                                        t->part[f] = part + STAGING_DATA_LANES;
+                                        t->part[f] = part + t->spread;
                                 warp_sync();
-                                if (run_looks_up(&r, part, STAGING_DATA_LANES))
+                                if (run_looks_up(&r, part, t->spread))
                                         break;
                         }
                         left = left || t->part[f] < t->parts[f];
@@ -126,6 +127,16 @@ DEVICE bool task_run_access(struct worker_shared *s, struct counter_cache *c, st
         }
 }
 
+/* Also what has programs (task_fill). */
+DEVICE_OUTLINE bool task_run_any(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins) {
+        SHARED_POINTER(s);
+        SHARED_POINTER(c);
+        if (!pass_has(s))
+                return task_run_n<0, ACCESS_ANY>(s, c, t, spins);
+        pass_program(s, t->root);
+        return pass_run(s, c, t, spins);
+}
+
 /* Lane 0. False: not all have told yet. *ret_status: RMX_OK, or the mismatch. */
 DEVICE_OUTLINE bool task_check(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
                                uint32_t *ret_status) {
@@ -136,6 +147,10 @@ DEVICE_OUTLINE bool task_check(struct worker_shared *s, struct counter_cache *c,
         const uint32_t broken = state->broken;
         uint32_t differs = r.n;
 
+        if (pass_has(s)) {
+                pass_program(s, t->root);
+                return pass_check(s, c, t, spins, ret_status);
+        }
         /* After a mismatch chunks may be out of step. Until the control thread aborts the rank, its peers must not take
          * what it makes of them for results: it tells what nobody calls. */
         warp_sync();
@@ -159,7 +174,7 @@ DEVICE_OUTLINE bool task_check(struct worker_shared *s, struct counter_cache *c,
         return true;
 }
 
-/* The same where everybody sends to everybody. */
+/* The same of the usual requests. */
 DEVICE_OUTLINE bool task_check_quick(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
                                      uint32_t *ret_status) {
         SHARED_POINTER(s);
@@ -168,7 +183,7 @@ DEVICE_OUTLINE bool task_check_quick(struct worker_shared *s, struct counter_cac
         const uint32_t broken = state->broken;
         bool sent = t->part[0] != 0, done;
 
-        done = quick_check(s, c, broken ? ~UINT64_C(0) : t->call, &sent, spins, ret_status);
+        done = quick_checks(s, c, t, broken ? ~UINT64_C(0) : t->call, &sent, spins, ret_status);
         if (done && broken)
                 *ret_status = broken;
         warp_sync();
@@ -201,7 +216,7 @@ DEVICE bool task_finish(const struct worker *w, const struct task *t) {
 
 DEVICE bool task_run(struct worker *w, struct task *t) {
         /* Who has something else to do does not stand and wait: another task, or, of a long one, another phase. */
-        const uint32_t spins = w->n_tasks > 1 || (!t->quick && t->parts[0] > STAGING_DATA_LANES) ? 2u : PHASE_SPINS;
+        const uint32_t spins = w->n_tasks > 1 || (!t->quick && t->parts[0] > t->spread) ? 2u : PHASE_SPINS;
         struct worker_shared *s = shared_of(w);
         struct counter_cache *c;
         uint32_t status = RMX_OK;
@@ -210,7 +225,7 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
         if (s->rank.index != t->rank)
                 take_cache_rank(w, t->rank);
         take_cache_plan(w, t->plan);
-        c = counter_of(w, t);
+        c = t->reach && t->burst && t->lane > 1 ? s->counter : counter_of(w, t); /* those push nothing yet */
         if (s->rank.abort && (!s->rank.has_last || (!t->role && (int32_t)(t->sequence - s->rank.last) > 0))) {
                 if (reach_keeps(w, t, s->rank.abort, !s->rank.has_last, s->rank.freeze))
                         return false;
@@ -238,6 +253,10 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                         report_status(w, t->rank, status);
                 if (end == REACH_WAITS)
                         return false;
+                if (end == REACH_SPARED) {
+                        lane_done(t->area, t->ring_sequence, t->lane, RMX_OK);
+                        return true;
+                }
                 if (end == REACH_DONE) {
                         (void)task_finish(w, t);
                         reach_over(s, c, t);
@@ -252,6 +271,6 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
         else if (t->access == ACCESS_WHOLE)
                 finished = task_run_access<ACCESS_WHOLE>(s, c, t, spins);
         else
-                finished = task_run_n<0, ACCESS_ANY>(s, c, t, spins);
+                finished = task_run_any(s, c, t, spins);
         return finished && task_finish(w, t);
 }

@@ -25,9 +25,10 @@
 #define WIRE_PACKET_CHANNELS (2u * STAGING_LANES + STAGING_P2P_LANES + 1u)
 #define WIRE_CHANNELS        (WIRE_PACKET_CHANNELS + STAGING_LANES + STAGING_P2P_LANES)
 #define WIRE_WORDS           ((WIRE_CHANNELS + 15u) / 16u * 16u) /* one for each channel, in whole lines */
+#define WIRE_SLOTS           4u    /* of a channel: more than in staging, since credit is longer on its way */
 #define WIRE_CHUNK           2048u /* a chunk of packets, flags and all, or a bulk chunk */
 #define WIRE_LINE            64u   /* NET_LINE */
-#define WIRE_LINE_BYTES      56u   /* that a line has room for */
+#define WIRE_LINE_BYTES      48u   /* that a line has room for */
 
 #if defined(__cplusplus)
 static_assert(STAGING_BULK_CHUNK <= WIRE_CHUNK && 2 * STAGING_PACKET_CHUNK <= WIRE_CHUNK, "a chunk fits");
@@ -39,23 +40,29 @@ struct wire {
         /* the kernel's */
         uint32_t pushed[WIRE_WORDS];
         uint32_t given[WIRE_WORDS];
-        uint32_t bytes[WIRE_WORDS][STAGING_SLOTS];
+        uint32_t bytes[WIRE_WORDS][WIRE_SLOTS];
         /* the proxy's */
         uint32_t room[WIRE_WORDS];
-        uint32_t come[WIRE_WORDS][STAGING_SLOTS];
-        uint32_t pad[1024 - 7 * WIRE_WORDS % 1024]; /* chunks begin with a page */
+        uint32_t come[WIRE_WORDS][WIRE_SLOTS];
+        uint32_t pad[1024 - (3 + 2 * WIRE_SLOTS) * WIRE_WORDS % 1024]; /* chunks begin with a page */
 
-        unsigned char out[WIRE_CHANNELS][STAGING_SLOTS][WIRE_CHUNK]; /* the kernel's */
-        unsigned char in[WIRE_CHANNELS][STAGING_SLOTS][WIRE_CHUNK];  /* the proxy's */
+        unsigned char out[WIRE_CHANNELS][WIRE_SLOTS][WIRE_CHUNK]; /* the kernel's */
+        unsigned char in[WIRE_CHANNELS][WIRE_SLOTS][WIRE_CHUNK];  /* the proxy's */
 };
 
 /*
  * In the net area, for each ordered pair of ranks: mirror [source * n_ranks + destination]. (Of pairs on one node they
  * are not touched.) A FIFO of batches: what one look of the source's proxy found, chunks and credits alike. A batch is
- * a row of entries, each with its data behind it, padded to 8 bytes; it lies in its line if it fits there.
+ * a row of entries, each with its data behind it, padded to 8 bytes; it lies in its line if it fits there, else in one
+ * piece in the ring. The source alone deals out the ring: a batch's place is free when the destination has taken the
+ * batch. That it has it says in each batch of the other direction, and in a word of its own when there are none.
+ *
+ * Whoever changes any of this, or the entries, changes PEER_PROTOCOL_MIN (daemon/peer.h): executors of two nodes do not
+ * speak of it.
  */
-#define WIRE_BATCHES     8u     /* a power of two */
-#define WIRE_BATCH_BYTES 65536u /* most in one */
+#define WIRE_BATCHES     32u    /* a power of two */
+#define WIRE_BATCH_BYTES 34816u /* most in one: sixteen of the longest chunks, and some credits */
+#define WIRE_RING_BYTES  524288u
 #define WIRE_CREDIT      0xffffu
 
 struct wire_entry {
@@ -68,11 +75,13 @@ struct wire_mirror {
         struct wire_line {
                 uint32_t number; /* of the batch */
                 uint32_t bytes;
+                uint32_t at;    /* in the ring; of one that does not fit the line */
+                uint32_t taken; /* batches of the other direction that the source's proxy has done with */
                 unsigned char data[WIRE_LINE_BYTES];
         } line[WIRE_BATCHES];
-        uint32_t taken; /* batches that the destination's proxy has done with */
+        uint32_t taken; /* batches that the destination's proxy has done with, if it has nothing to send */
         uint32_t zero[WIRE_LINE / 4 - 1];
-        unsigned char data[WIRE_BATCHES][WIRE_BATCH_BYTES]; /* what does not fit the line */
+        unsigned char ring[WIRE_RING_BYTES];
 };
 
 /* Of the regions that there are for a transport. */
@@ -89,17 +98,17 @@ STAGING_INLINE uint64_t wire_given(uint64_t wire, uint32_t channel) {
         return wire + offsetof(struct wire, given) + channel * 4;
 }
 STAGING_INLINE uint64_t wire_bytes(uint64_t wire, uint32_t channel, uint32_t slot) {
-        return wire + offsetof(struct wire, bytes) + (channel * STAGING_SLOTS + slot) * 4;
+        return wire + offsetof(struct wire, bytes) + (channel * WIRE_SLOTS + slot) * 4;
 }
 STAGING_INLINE uint64_t wire_room(uint64_t wire, uint32_t channel) {
         return wire + offsetof(struct wire, room) + channel * 4;
 }
 STAGING_INLINE uint64_t wire_come(uint64_t wire, uint32_t channel, uint32_t slot) {
-        return wire + offsetof(struct wire, come) + (channel * STAGING_SLOTS + slot) * 4;
+        return wire + offsetof(struct wire, come) + (channel * WIRE_SLOTS + slot) * 4;
 }
 STAGING_INLINE uint64_t wire_out(uint64_t wire, uint32_t channel, uint32_t slot) {
-        return wire + offsetof(struct wire, out) + (channel * STAGING_SLOTS + slot) * WIRE_CHUNK;
+        return wire + offsetof(struct wire, out) + (channel * WIRE_SLOTS + slot) * WIRE_CHUNK;
 }
 STAGING_INLINE uint64_t wire_in(uint64_t wire, uint32_t channel, uint32_t slot) {
-        return wire + offsetof(struct wire, in) + (channel * STAGING_SLOTS + slot) * WIRE_CHUNK;
+        return wire + offsetof(struct wire, in) + (channel * WIRE_SLOTS + slot) * WIRE_CHUNK;
 }

@@ -7,14 +7,20 @@
  * some size, bulk chunks above. A class that crosses that size becomes two. All executors do the same with the same
  * numbers, which they must: both ends of a channel have to agree on the transport.
  *
+ * Hierarchical plans become programs for the ranks on this GPU (programs.c), which lie in one array of the table, those
+ * of a plan in a row. They go by packets at all sizes.
+ *
  * Plans and tables are shared by all communicators that need the same, and stay until their place is needed.
  */
 #include "gpu/hip/choices.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpu/hip/error.h"
+#include "gpu/hip/programs.h"
+#include "plan/nodes.h"
 #include "plan/verify.h"
 #include "ring/line.h"
 
@@ -25,6 +31,13 @@
  * blocks between each two ranks by code that interprets the plan, and bulk chunks mean fewer steps of that.
  */
 #define PACKET_BYTES_BLOCK (UINT64_C(128) << 10)
+
+/*
+ * What has a root has its own way too (gpu/device/quick_root.h), but there the root's links carry all of it for each of
+ * the others, and packets twice: at some 300 GB/s that costs what a fence and a flag do, about 5 us, when the others
+ * have as much as this together.
+ */
+#define PACKET_BYTES_ROOT (UINT64_C(1536) << 10)
 
 /*
  * Over several nodes none of that holds. There is no other way than the interpreter; a fence is due for packets too,
@@ -40,7 +53,13 @@ static const uint32_t chunk_bytes[STAGING_TRANSPORTS] = {
         [STAGING_PACKET] = STAGING_PACKET_CHUNK, [STAGING_BULK] = STAGING_BULK_CHUNK};
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
-static bool plan_runs_on_device(const struct plan *plan) {
+static bool plan_passes(const struct plan *plan) {
+        return plan->phases[0].kind == PLAN_PASS;
+}
+
+static bool plan_runs_on_device(const struct plan *plan, uint32_t here) {
+        if (plan_passes(plan))
+                return programs_size(plan, here) > 0;
         if (plan->partials || plan->n_phases > DEVICE_PHASES || plan->n_regions > STAGING_REGIONS)
                 return false;
         for (uint32_t p = 0; p < plan->n_phases; p++)
@@ -57,6 +76,7 @@ static bool plan_runs_on_device(const struct plan *plan) {
         return true;
 }
 
+/* A channel of kernels between nodes has more slots than others (gpu/device/wire.h): nobody gets stuck with more. */
 static int plan_verified(struct choices_plan *entry, const struct plan *plan, uint32_t transport, char *error) {
         struct plan_geometry geometry = {.part_bytes = chunk_bytes[transport], .slots = STAGING_SLOTS};
         struct plan_verdict verdict = {0};
@@ -64,7 +84,8 @@ static int plan_verified(struct choices_plan *entry, const struct plan *plan, ui
 
         if (entry->verified[transport])
                 return 0;
-        r = plan_verify_all(plan, &geometry, NULL, 0, &verdict);
+        r = plan_passes(plan) ? plan_verify_alike(plan, &geometry, &verdict)
+                              : plan_verify_all(plan, &geometry, NULL, 0, &verdict);
         if (r < 0)
                 return error_set(r, error, "verifying a plan: out of memory");
         if (r)
@@ -75,15 +96,23 @@ static int plan_verified(struct choices_plan *entry, const struct plan *plan, ui
         return 0;
 }
 
+/* Is the entry the plan's? Of those with programs also: for these ranks. */
+static bool plan_is(const struct choices_plan *entry, const struct plan *plan, uint32_t here) {
+        if (entry->operation != plan->operation || entry->algorithm != plan->algorithm ||
+            entry->n_ranks != plan->n_ranks)
+                return false;
+        return !plan_passes(plan) ||
+               (entry->here == here && memcmp(entry->node, plan->nodes->node, plan->n_ranks) == 0);
+}
+
 /* The entry of a plan that is there, or an unused one; 0 if there is neither. */
-static uint32_t plan_entry(const struct choices *choices, const struct plan *plan) {
+static uint32_t plan_entry(const struct choices *choices, const struct plan *plan, uint32_t here) {
         uint32_t fresh = 0, idle = 0;
 
         for (uint32_t i = TABLE_PLANS - 1; i > 0; i--) {
                 const struct choices_plan *entry = &choices->plans[i];
 
-                if (entry->operation == plan->operation && entry->algorithm == plan->algorithm &&
-                    entry->n_ranks == plan->n_ranks)
+                if (plan_is(entry, plan, here))
                         return i;
                 if (!entry->operation)
                         fresh = i;
@@ -93,20 +122,92 @@ static uint32_t plan_entry(const struct choices *choices, const struct plan *pla
         return fresh ? fresh : idle;
 }
 
-static int plan_take(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint32_t transport,
-                     uint32_t *ret_index, char *error) {
-        uint32_t index = plan_entry(choices, plan);
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
+/* Where there are so many entries that no plan has; 0: nowhere. */
+static uint32_t programs_place(const struct choices *choices, uint32_t n) {
+        uint32_t at = 1;
+
+        for (uint32_t i = 0; i < TABLE_PLANS && at + n <= TABLE_PROGRAMS; i++) {
+                const struct choices_plan *entry = &choices->plans[i];
+
+                if (entry->n_entries && entry->first < at + n && at < entry->first + entry->n_entries) {
+                        at = entry->first + entry->n_entries;
+                        i = UINT32_MAX; /* from the beginning */
+                }
+        }
+        return at + n <= TABLE_PROGRAMS ? at : 0;
+}
+
+/* Plans that nobody uses any more give up theirs. */
+static void programs_sweep(struct choices *choices) {
+        for (uint32_t i = 0; i < TABLE_PLANS; i++)
+                if (choices->plans[i].n_entries && !choices->plans[i].references)
+                        choices->plans[i] = (struct choices_plan){0};
+}
+
+static int programs_set(struct choices *choices, struct shadow *shadow, uint32_t index, const struct plan *plan,
+                        uint32_t here, char *error) {
+        struct choices_plan *entry = &choices->plans[index];
+        const uint32_t n = programs_size(plan, here);
+        union program_entry *entries;
+        struct program_row row;
+        uint32_t first;
+        int r;
+
+        first = programs_place(choices, n);
+        if (!first) {
+                programs_sweep(choices);
+                first = programs_place(choices, n);
+        }
+        if (!first)
+                return error_set(-ENOSPC, error, "plans over nodes take more than %u steps", TABLE_PROGRAMS - 1);
+        entries = calloc(n, sizeof(*entries));
+        if (!entries)
+                return error_set(-ENOMEM, error, "out of memory");
+        programs_fill(plan, here, first, entries, &row);
+        r = shadow_programs_set(shadow, index, &row, entries, n);
+        free(entries);
+        if (r)
+                return r;
+        entry->here = here;
+        entry->first = first;
+        entry->n_entries = n;
+        memcpy(entry->node, plan->nodes->node, plan->n_ranks);
+        return 0;
+}
+
+static int plan_set(struct choices *choices, struct shadow *shadow, uint32_t index, const struct plan *plan,
+                    uint32_t here, char *error) {
+        struct plan alone = *plan;
+
+        alone.nodes = NULL; /* kernels have no use for it */
+        if (plan_passes(plan)) {
+                int r = programs_set(choices, shadow, index, plan, here, error);
+
+                return r ? r : shadow_plan_set(shadow, index, &alone);
+        }
+        if (shadow->table->rows[index].first) {
+                int r = shadow_programs_set(shadow, index, NULL, NULL, 0);
+
+                if (r)
+                        return r;
+        }
+        return shadow_plan_set(shadow, index, &alone);
+}
+
+static int plan_take(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint32_t here,
+                     uint32_t transport, uint32_t *ret_index, char *error) {
+        uint32_t index = plan_entry(choices, plan, here);
         struct choices_plan *entry = &choices->plans[index];
         int r;
 
         if (!index)
                 return error_set(-ENOSPC, error, "more than %u plans are in use", TABLE_PLANS - 1);
-        if (entry->operation != plan->operation || entry->algorithm != plan->algorithm ||
-            entry->n_ranks != plan->n_ranks) {
+        if (!plan_is(entry, plan, here)) {
                 *entry = (struct choices_plan){0};
                 r = plan_verified(entry, plan, transport, error);
                 if (!r)
-                        r = shadow_plan_set(shadow, index, plan);
+                        r = plan_set(choices, shadow, index, plan, here, error);
                 if (r) {
                         *entry = (struct choices_plan){0};
                         return r;
@@ -152,13 +253,16 @@ static uint64_t packet_bytes(const struct plan *plan, bool far) {
             (plan->operation == RING_OP_ALL_REDUCE || plan->operation == RING_OP_REDUCE_SCATTER ||
              plan->operation == RING_OP_ALL_GATHER || plan->operation == RING_OP_ALL_TO_ALL))
                 return UINT64_MAX;
+        if ((n == 2 || n == 4 || n == 8) && plan->algorithm == PLAN_DIRECT &&
+            (plan->operation == RING_OP_BROADCAST || plan->operation == RING_OP_REDUCE))
+                return PACKET_BYTES_ROOT / (n - 1);
         return PACKET_BYTES_BLOCK;
 }
 
-static int class_add(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint64_t max_bytes,
-                     uint32_t transport, struct table_choices *table, char *error) {
+static int class_add(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint32_t here,
+                     uint64_t max_bytes, uint32_t transport, struct table_choices *table, char *error) {
         struct table_choice *classes = table->choice[plan->operation];
-        uint32_t n = 0, index;
+        uint32_t n = 0, index = 0;
         int r;
 
         while (n < TABLE_CHOICES && classes[n].plan)
@@ -166,26 +270,49 @@ static int class_add(struct choices *choices, struct shadow *shadow, const struc
         if (n == TABLE_CHOICES)
                 return error_set(-ENOSPC, error, "%s has more than %u size classes",
                                  plan_operation_name(plan->operation), TABLE_CHOICES);
-        r = plan_take(choices, shadow, plan, transport, &index, error);
+        r = plan_take(choices, shadow, plan, here, transport, &index, error);
         if (!r)
                 classes[n] = (struct table_choice){.max_bytes = max_bytes, .plan = index, .transport = transport};
         return r;
 }
 
 /* limit: of packets; above: what the class before covers; the classes of an operation ascend. */
-static int class_split(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint64_t limit,
-                       uint64_t above, bool first, uint64_t max_bytes, struct table_choices *table, char *error) {
+static int class_split(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint32_t here,
+                       uint64_t limit, uint64_t above, bool first, uint64_t max_bytes, struct table_choices *table,
+                       char *error) {
         int r = 0;
 
         if (first || above < limit)
-                r = class_add(choices, shadow, plan, max_bytes < limit ? max_bytes : limit, STAGING_PACKET, table,
+                r = class_add(choices, shadow, plan, here, max_bytes < limit ? max_bytes : limit, STAGING_PACKET, table,
                               error);
         if (!r && max_bytes > limit)
-                r = class_add(choices, shadow, plan, max_bytes, STAGING_BULK, table, error);
+                r = class_add(choices, shadow, plan, here, max_bytes, STAGING_BULK, table, error);
         return r;
 }
 
-static int table_build(struct choices *choices, struct shadow *shadow, uint32_t n_ranks, bool far,
+static bool algorithm_staged(uint32_t algorithm) {
+        return algorithm == PLAN_HIERARCHICAL_STAGED || algorithm == PLAN_HIERARCHICAL_STAGED_SCATTER;
+}
+
+/* 0, or what is wrong; *ret_fits: kernels can run it. What railmuxd has chosen for kernels over nodes they must all be
+ * able to run: another plan in its place, here only, would be no plan. */
+static int plan_make(const struct choices_where *where, const struct plan_choice *wanted, struct plan *ret_plan,
+                     bool *ret_fits, char *error) {
+        const struct plan_nodes *nodes = where->nodes;
+        const bool staged = algorithm_staged(wanted->algorithm);
+        int r = staged && nodes
+                        ? plan_build_nodes(wanted->operation, wanted->algorithm, where->n_ranks, nodes, ret_plan)
+                        : plan_build(wanted->operation, wanted->algorithm, where->n_ranks, ret_plan);
+
+        *ret_fits = !r && plan_runs_on_device(ret_plan, where->here);
+        if (!staged || *ret_fits)
+                return 0;
+        return error_set(-EINVAL, error, "%s of %s is no plan for %u ranks on %u nodes",
+                         plan_algorithm_name(wanted->algorithm), plan_operation_name(wanted->operation), where->n_ranks,
+                         nodes ? nodes->n_nodes : 1);
+}
+
+static int table_build(struct choices *choices, struct shadow *shadow, const struct choices_where *where,
                        const struct plan_choice *wanted, uint32_t n_wanted, struct table_choices *table, char *error) {
         uint64_t above[TABLE_OPERATIONS] = {0};
         bool seen[TABLE_OPERATIONS] = {false};
@@ -194,27 +321,29 @@ static int table_build(struct choices *choices, struct shadow *shadow, uint32_t 
         for (uint32_t i = 0; !r && i < n_wanted; i++) {
                 uint32_t operation = wanted[i].operation;
                 struct plan plan;
+                bool fits;
 
                 if (operation >= TABLE_OPERATIONS || (seen[operation] && wanted[i].max_bytes <= above[operation]))
                         return error_set(-EINVAL, error, "choice %u is out of order or of no operation", i);
-                if (plan_build(operation, wanted[i].algorithm, n_ranks, &plan) || !plan_runs_on_device(&plan))
+                r = plan_make(where, &wanted[i], &plan, &fits, error);
+                if (r || !fits)
                         continue; /* the class above serves these sizes, or nobody does */
-                r = class_split(choices, shadow, &plan, packet_bytes(&plan, far), above[operation], !seen[operation],
-                                wanted[i].max_bytes, table, error);
+                r = class_split(choices, shadow, &plan, where->here, packet_bytes(&plan, where->nodes != NULL),
+                                above[operation], !seen[operation], wanted[i].max_bytes, table, error);
                 above[operation] = wanted[i].max_bytes;
                 seen[operation] = true;
         }
         return r;
 }
 
-int choices_take(struct choices *choices, struct shadow *shadow, uint32_t n_ranks, bool far,
+int choices_take(struct choices *choices, struct shadow *shadow, const struct choices_where *where,
                  const struct plan_choice *wanted, uint32_t n_wanted, uint32_t *ret_index, char *error) {
         struct table_choices table;
         uint32_t unused = CHOICES_TABLES;
         int r;
 
         memset(&table, 0, sizeof(table));
-        r = table_build(choices, shadow, n_ranks, far, wanted, n_wanted, &table, error);
+        r = table_build(choices, shadow, where, wanted, n_wanted, &table, error);
         for (uint32_t i = 0; !r && i < CHOICES_TABLES; i++) {
                 if (!choices->references[i]) {
                         unused = i;

@@ -8,7 +8,9 @@
  * The end. What the proxy works on is not all ours: the net area belongs to the executor, which unmaps it when the
  * communicator has been detached. So whatever else goes wrong with a detach, or went wrong before it, it begins with
  * taking the wires away from the proxy. Requests that are finished here may have chunks in the wires that others still
- * wait for, as kernels do not wait for the proxy; so the control thread itself looks once more.
+ * wait for, as kernels do not wait for the proxy; so the control thread itself looks once more. Wires hold more than
+ * may be on its way at a time. For the rest it waits until the others have taken something, but not for long: nobody
+ * knows whether they are still there, and all other communicators wait meanwhile.
  *
  * Leaving. A rank elsewhere that has left has finished all that it had called, but what it sent last may still be on
  * its way. So receives from it are given up only after a while, the same as on the host.
@@ -16,6 +18,7 @@
 #include "gpu/hip/comm_private.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
@@ -23,6 +26,9 @@
 #include "railmux/railmux.h"
 #include "ring/line.h"
 #include "util/clock.h"
+
+#define PAUSE_NS 50000
+#define PAUSES   100u /* with what a pause takes longer than it is told to, about 10 ms */
 
 static void wires_fill(struct plane *plane, struct comm *comm, const struct plane_comm *what) {
         uint32_t n = 0;
@@ -73,8 +79,15 @@ void comm_far_rank(const struct comm *comm, uint32_t rank, struct table_rank *en
 }
 
 void comm_far_stop(struct plane *plane, const struct comm *comm) {
-        if (comm->wires && proxy_remove(&plane->proxy, comm->wires) && !plane->fault)
+        const struct timespec pause = {.tv_nsec = PAUSE_NS};
+
+        if (!comm->wires || !proxy_remove(&plane->proxy, comm->wires) || plane->fault)
+                return;
+        (void)wires_step(comm->wires);
+        for (uint32_t i = 0; i < PAUSES && wires_pending(comm->wires); i++) {
+                nanosleep(&pause, NULL);
                 (void)wires_step(comm->wires);
+        }
 }
 
 void comm_far_detach(struct plane *plane, struct comm *comm) {

@@ -29,6 +29,7 @@
 #include "gpu/hip/hold.h"
 #include "gpu/hip/reach.h"
 #include "gpu/hip/rings.h"
+#include "plan/nodes.h"
 #include "railmux/railmux.h"
 #include "ring/line.h"
 
@@ -271,6 +272,22 @@ static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_
 
 static int comm_detach(struct plane *plane, struct comm *comm);
 
+static int comm_choose(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error) {
+        struct choices_where where = {.n_ranks = what->n_ranks};
+        uint8_t node[STAGING_RANKS_MAX];
+        struct plan_nodes nodes;
+
+        for (uint32_t r = 0; r < what->n_ranks; r++) {
+                node[r] = what->members[r].node;
+                where.here |= (uint32_t)member_here(what, r) << r;
+        }
+        if (what->net && plan_nodes_init(&nodes, what->n_ranks, node))
+                return error_set(-EINVAL, error, "the communicator's nodes are not numbered without gaps");
+        where.nodes = what->net ? &nodes : NULL;
+        return choices_take(&plane->choices, &plane->tables.shadow, &where, what->choices, what->n_choices,
+                            &comm->choices, error);
+}
+
 int comms_attach(struct plane *plane, const struct plane_comm *what, char *error) {
         struct comm *comm;
         int r;
@@ -284,8 +301,7 @@ int comms_attach(struct plane *plane, const struct plane_comm *what, char *error
                 return error_set(-ENOMEM, error, "out of memory");
         comm->id = what->id;
         comm->n_ranks = what->n_ranks;
-        r = choices_take(&plane->choices, &plane->tables.shadow, what->n_ranks, what->net != NULL, what->choices,
-                         what->n_choices, &comm->choices, error);
+        r = comm_choose(plane, comm, what, error);
         if (r) {
                 free(comm);
                 return r;

@@ -6,6 +6,7 @@
 
 #include "gpu/device/bell.h"
 #include "gpu/hip/adaptive.h"
+#include "gpu/hip/burst.h"
 #include "gpu/hip/choices.h"
 #include "gpu/hip/memory.h"
 #include "gpu/hip/park.h"
@@ -89,6 +90,7 @@ struct plane {
         struct comm *comms; /* uthash by id */
         struct slabs slabs; /* what communicators with other nodes use */
         struct proxy proxy;
+        struct burst burst;
 
         /* state */
         struct adaptive adaptive;

@@ -29,6 +29,13 @@ size_t kernel_scratch_bytes(uint32_t n_blocks);
 int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arguments *arguments);
 int kernel_workers(uint32_t n_blocks); /* warps */
 int kernel_preload(uint32_t n_blocks); /* forces the module in: a first launch must not load it */
+
+/* Bursts (kernel_burst.hip): memory for the queue, zeroed before the first kernel; blocks that make so many slices of
+ * the lanes' shares; the launch of number `number`, from any thread whose current device it is. */
+size_t kernel_burst_bytes(void);
+uint32_t kernel_burst_blocks(uint32_t slices);
+int kernel_burst_preload(void);
+int kernel_burst_launch(hipStream_t stream, void *queue, uint32_t number, uint32_t n_blocks);
 #ifdef __cplusplus
 }
 #endif

@@ -65,6 +65,13 @@ static uint32_t blocks_of(const struct plane_options *options) {
         return options->policy == PLANE_LATENCY ? BLOCKS_LATENCY : BLOCKS_SHARED;
 }
 
+/* For measurements: at most so many blocks of one burst. */
+static uint32_t burst_blocks(void) {
+        const char *wish = getenv("RAILMUX_GPU_BURST_BLOCKS");
+
+        return wish ? (uint32_t)strtoul(wish, NULL, 10) : 0;
+}
+
 static int words_open(struct plane *plane, char *error) {
         void *words = NULL;
         int r = runtime_check(hipHostMalloc(&words, sizeof(*plane->words), hipHostMallocPortable),
@@ -91,6 +98,7 @@ static void hip_close(struct plane *plane) {
                         r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, STOP_MS, text);
                 plane_fault(plane, r, text);
         }
+        burst_close(&plane->burst, plane->fault != 0);
         comms_close(plane);
         proxy_deinit(&plane->proxy);
         slabs_close(plane, plane->fault != 0);
@@ -130,6 +138,8 @@ static int plane_make(struct plane *plane, const struct plane_options *options, 
         if (!r)
                 r = pool_open_staging(&plane->pool, options->pool_bytes, plane->control, error);
         if (!r)
+                r = burst_open(&plane->burst, plane, burst_blocks(), error);
+        if (!r)
                 r = park_launch(&plane->park, &plane->tables, error);
         return r;
 }
@@ -166,6 +176,7 @@ static void hip_info(struct plane *plane, struct plane_info *ret_info) {
                 .n_workers = plane->park.n_workers,
                 .parked = plane->parked,
                 .reaches = reach_able(),
+                .bursts = reach_able(),
                 .parks = plane->parks,
                 .wakes = plane->wakes,
                 .pool_bytes = plane->pool.bytes,
@@ -287,6 +298,8 @@ static int hip_tick(struct plane *plane, char *error) {
 
         if (!plane->fault) {
                 r = park_ended(&plane->park, &ended, text);
+                if (!r)
+                        r = burst_check(&plane->burst, text);
                 if (!r)
                         r = slabs_tick(plane, &busy, text);
                 if (!r && !busy)

@@ -146,6 +146,7 @@ void reach_rank(const struct plane_comm *comm, uint32_t rank, struct table_rank 
         memset(entry->session, 0, sizeof(entry->session));
         entry->gpus = 0;
         entry->reach_bytes = allowed ? comm->reach_bytes : 0;
+        entry->burst_bytes = allowed ? comm->burst_bytes : 0;
         for (uint32_t r = 0; allowed && r < comm->n_ranks; r++) {
                 entry->session[r] = comm->members[r].session;
                 if (r != rank)

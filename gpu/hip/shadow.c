@@ -184,6 +184,23 @@ int shadow_plan_set(struct shadow *shadow, uint32_t index, const struct plan *pl
         return put(shadow, &shadow->table->plans[index], sizeof(*plan));
 }
 
+int shadow_programs_set(struct shadow *shadow, uint32_t index, const struct program_row *row,
+                        const union program_entry *entries, uint32_t n) {
+        static const struct program_row none;
+        struct table *table = shadow->table;
+        int r = settle(shadow);
+
+        if (r)
+                return r;
+        shadow->change.more = true;
+        table->rows[index] = row ? *row : none;
+        if (row) {
+                memcpy(&table->programs[row->first], entries, n * sizeof(entries[0]));
+                r = put(shadow, &table->programs[row->first], n * sizeof(entries[0]));
+        }
+        return r ? r : put(shadow, &table->rows[index], sizeof(table->rows[index]));
+}
+
 /* ---- hashes ------------------------------------------------------------------------------------------------------ */
 /* One search for all tables: the words of an entry that make its name, and its key. */
 struct hash {

@@ -52,6 +52,9 @@ int shadow_rank_leave(struct shadow *shadow, uint32_t index, uint32_t last, uint
 int shadow_rank_left(struct shadow *shadow, uint32_t index, uint32_t who);
 int shadow_choices_set(struct shadow *shadow, uint32_t index, const struct table_choices *choices);
 int shadow_plan_set(struct shadow *shadow, uint32_t index, const struct plan *plan);
+/* A plan's programs, row->first and so many behind it; before shadow_plan_set. No row: it has none. */
+int shadow_programs_set(struct shadow *shadow, uint32_t index, const struct program_row *row,
+                        const union program_entry *entries, uint32_t n);
 /* -EEXIST; -ENOSPC: too many around its place. */
 int shadow_handle_add(struct shadow *shadow, uint32_t ring, uint32_t handle, uint32_t rank);
 int shadow_buffer_add(struct shadow *shadow, uint32_t ring, uint32_t id, uint64_t address, uint64_t bytes,

@@ -24,7 +24,7 @@
 
 #define STOP_MS 500u
 #define END_NS  UINT64_C(3000000000) /* then it is a fault */
-#define LEAST   16u                  /* wires that are taken at a time: 60 MiB */
+#define LEAST   8u                   /* wires that are taken at a time: 60 MiB */
 #define MOST    64u                  /* as long as nobody asks for more at once */
 
 struct slab {

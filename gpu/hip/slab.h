@@ -9,7 +9,7 @@ struct plane;
 struct slab;
 struct wire;
 
-#define SLABS_WIRES_MAX 512u /* of one executor: 1.9 GiB */
+#define SLABS_WIRES_MAX 512u /* of one executor: 3.7 GiB */
 
 struct slabs {
         struct slab *slabs; /* utlist */

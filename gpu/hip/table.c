@@ -121,6 +121,16 @@ int tables_commit(struct tables *tables, struct park *park, char *error) {
         return r;
 }
 
+int tables_bursts(struct tables *tables, const void *queue, char *error) {
+        int r;
+
+        tables->shadow.table->bursts = (uint64_t)(uintptr_t)queue;
+        r = tables_put(tables, offsetof(struct table, bursts), sizeof(uint64_t));
+        if (!r)
+                r = tables_settle(tables);
+        return tables_fault(tables, r, error);
+}
+
 int tables_stop(struct tables *tables, uint32_t stop, char *error) {
         return tables_fault(tables, shadow_stop(&tables->shadow, stop), error);
 }

@@ -21,15 +21,24 @@
  * takes longer than the look.
  *
  * Batches. All that a look finds for one peer, chunks of all channels and credits, is one message. When the network is
- * slower than the kernels more comes together in one; when it is not, nothing waits for anything. A message costs about
- * a microsecond on each side, whatever is in it, and a chunk has a kilobyte or two, so this is what the throughput
- * lives on. A pair has a FIFO of WIRE_BATCHES batches; credit for them goes back when half of them have been taken.
+ * slower than the kernels more comes together in one; when it is not, nothing waits for anything. A message costs some
+ * microseconds on each side, whatever is in it, and a chunk has a kilobyte or two, so this is what the throughput lives
+ * on. It does not live on messages that are longer than WIRE_BATCH_BYTES: from there on copies are what counts, and
+ * those of several messages go on at once, on several rails and at both ends. That is also why the first ones are half
+ * as long, when little is on its way. A pair has a FIFO of WIRE_BATCHES batches and, for their data, a ring, so that
+ * many short ones may be on their way as well as a few long ones.
+ *
+ * Credit. Nobody waits for credit as long as he has some, so none is worth a message of its own before half of a
+ * channel's slots, or a quarter of the batches or of the ring, are owed. All that is owed goes along with whatever is
+ * sent in that direction. In a request in which ranks exchange as much as they get, no message is for credit alone.
+ * (So there seem to be a slot less than there are; still as many as plans were proved with, which are those of
+ * staging.)
  *
  * Order, out: the kernel's counter is read with acquire, so the chunk is whole; copy into the batch; the descriptor's
- * number is stored with release (net_area_post). The batch's slot is free: its last batch has been taken by the other
- * side, hence carried. In: the line's number is read with acquire; copy into the wire; packets with their flags, 8
- * bytes at a time, as the kernel wants them; the chunk's number after the data, with release. The wire's slot is free:
- * the kernel has given back its last chunk, or the other side's could not have pushed this one.
+ * number is stored with release (net_area_post). The batch's place is free: all batches that lay there have been taken
+ * by the other side, hence carried. In: the line's number is read with acquire; copy into the wire; packets with their
+ * flags, as the kernel wants them (wire_packets.h); the chunk's number after the data, with release. The wire's slot is
+ * free: the kernel has given back its last chunk, or the other side's could not have pushed this one.
  *
  * Batches may arrive out of order: only the next one is looked at, when the area's count of arrivals has changed.
  *
@@ -58,11 +67,19 @@
 #include <unistd.h>
 
 #include "gpu/hip/error.h"
+#include "gpu/hip/wire_packets.h"
 #include "ring/net.h"
 
-#define PACKETS (STAGING_PACKET_CHUNK / 8u)
-#define LINE    16u /* words that are compared at once */
-#define LINES   (WIRE_WORDS / LINE)
+#define LINE         16u /* words that are compared at once */
+#define LINES        (WIRE_WORDS / LINE)
+#define ALIGN        64u /* of batches in the ring */
+#define LEAST_ROOM   (sizeof(struct wire_entry) + STAGING_BULK_CHUNK)
+#define FEW_BYTES    (2 * WIRE_BATCH_BYTES)
+#define TELL_CHUNKS  (WIRE_SLOTS / 2)
+#define TELL_BATCHES (WIRE_BATCHES / 4)
+#define TELL_BYTES   (WIRE_RING_BYTES / 4)
+_Static_assert(WIRE_SLOTS - (TELL_CHUNKS - 1) >= STAGING_SLOTS, "plans do not wait for credit that is not told");
+_Static_assert(WIRE_BATCH_BYTES / 2 >= 2 * LEAST_ROOM && WIRE_BATCH_BYTES <= UINT16_MAX, "batches have room");
 
 enum carried { CARRIED_NOTHING, CARRIED_ALL, CARRIED_SOME /* there may be more */ };
 
@@ -77,7 +94,10 @@ int wires_new(const struct plane_net *net, uint32_t n_ranks, uint32_t n_ends, st
                 return error_set(r, error, "a communicator over nodes has 2 to %u ranks on GPUs", STAGING_RANKS_MAX);
         if (!net_area_valid(area, net->bytes) || net_area_bytes(capacity, memory_bytes) > net->bytes ||
             area->capacity != capacity || area->memory_bytes != memory_bytes)
-                return error_set(-EINVAL, error, "the net area is not one for %u ranks on GPUs", n_ranks);
+                return error_set(
+                        -EINVAL, error,
+                        "the net area is not one for %u ranks on GPUs; are daemon and executor of the same version?",
+                        n_ranks);
         wires = calloc(1, sizeof(*wires) + n_ends * sizeof(wires->end[0]));
         if (!wires)
                 return error_set(-ENOMEM, error, "out of memory");
@@ -128,48 +148,47 @@ static uint64_t area_offset(const struct wires *wires, const void *place) {
         return (uint64_t)((const unsigned char *)place - (const unsigned char *)wires->area);
 }
 
-/* ---- packets ----------------------------------------------------------------------------------------------------- */
-/* The payload of a chunk's packets; its bytes. */
-static uint32_t packets_open(const unsigned char *from, uint32_t number, unsigned char *to) {
-        const uint64_t *half = (const uint64_t *)(const void *)from;
-        uint32_t n = 0;
-
-        for (; n < PACKETS; n++) {
-                /* relaxed: all of the chunk was there before the counter that was acquired */
-                uint64_t low = __atomic_load_n(&half[2 * n], __ATOMIC_RELAXED);
-                uint64_t high = __atomic_load_n(&half[2 * n + 1], __ATOMIC_RELAXED), payload;
-
-                if ((uint32_t)(low >> 32) != number || (uint32_t)(high >> 32) != number)
-                        break;
-                payload = high << 32 | (uint32_t)low;
-                memcpy(to + 8 * (size_t)n, &payload, 8);
-        }
-        return 8 * n;
-}
-
-static void packets_close(unsigned char *to, uint32_t number, const unsigned char *from, uint32_t bytes) {
-        uint64_t *half = (uint64_t *)(void *)to;
-
-        for (uint32_t n = 0; n < bytes / 8; n++) {
-                uint64_t payload;
-
-                memcpy(&payload, from + 8 * (size_t)n, 8);
-                /* relaxed: each half is whole, and says so itself; the kernel waits for both */
-                __atomic_store_n(&half[2 * n], (uint64_t)number << 32 | (uint32_t)payload, __ATOMIC_RELAXED);
-                __atomic_store_n(&half[2 * n + 1], (uint64_t)number << 32 | payload >> 32, __ATOMIC_RELAXED);
-        }
-}
-
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 /* A batch in the making. */
 struct batch {
+        uint64_t start; /* in the ring, counted as head is */
         unsigned char *data;
-        uint32_t bytes;
+        uint32_t bytes, most;
 };
+
+/* The other side has taken so many batches; false: more than there are. */
+static bool end_acked(struct wire_end *end, uint32_t taken) {
+        if ((int32_t)(taken - end->acked) <= 0)
+                return true; /* an older word */
+        if (taken - end->acked > end->sent - end->acked)
+                return false;
+        end->acked = taken;
+        end->tail = end->after[(taken - 1) % WIRE_BATCHES];
+        return true;
+}
+
+/* A place in the ring, in one piece. False: there is none at the moment. */
+static bool batch_begin(struct batch *batch, const struct wire_end *end, struct wire_mirror *mirror) {
+        const uint64_t left = WIRE_RING_BYTES - end->head % WIRE_RING_BYTES; /* to its end */
+        /* With little on its way, half of that: so several rails, and both ends, have something to do at once. */
+        const uint64_t most = end->head - end->tail < FEW_BYTES ? WIRE_BATCH_BYTES / 2 : WIRE_BATCH_BYTES;
+        uint64_t room;
+
+        if (end->sent - end->acked >= WIRE_BATCHES)
+                return false;
+        batch->start = end->head + (left < WIRE_BATCH_BYTES ? left : 0);
+        if (batch->start + LEAST_ROOM > end->tail + WIRE_RING_BYTES)
+                return false;
+        room = end->tail + WIRE_RING_BYTES - batch->start;
+        batch->data = mirror->ring + batch->start % WIRE_RING_BYTES;
+        batch->bytes = 0;
+        batch->most = (uint32_t)(room < most ? room : most);
+        return true;
+}
 
 /* Is there room for an entry with the longest chunk? */
 static bool batch_has_room(const struct batch *batch) {
-        return batch->bytes + sizeof(struct wire_entry) + STAGING_BULK_CHUNK <= WIRE_BATCH_BYTES;
+        return batch->bytes + LEAST_ROOM <= batch->most;
 }
 
 static void batch_entry(struct batch *batch, uint32_t channel, uint32_t bytes, uint32_t number) {
@@ -180,13 +199,13 @@ static void batch_entry(struct batch *batch, uint32_t channel, uint32_t bytes, u
 }
 
 static void batch_chunk(struct batch *batch, const struct wire_end *end, uint32_t channel, uint32_t number) {
-        const uint32_t slot = (number - 1) % STAGING_SLOTS;
+        const uint32_t slot = (number - 1) % WIRE_SLOTS;
         const unsigned char *from = end->wire->out[channel][slot];
         unsigned char *to = batch->data + batch->bytes + sizeof(struct wire_entry);
         uint32_t bytes;
 
         if (channel < WIRE_PACKET_CHANNELS) {
-                bytes = packets_open(from, number, to);
+                bytes = wire_packets_open(from, number, to);
         } else {
                 /* relaxed: before the counter that was acquired */
                 bytes = __atomic_load_n(&end->wire->bytes[channel][slot], __ATOMIC_RELAXED);
@@ -215,13 +234,18 @@ static bool line_moved(const uint32_t *words, const uint32_t *seen, uint32_t lin
         return words_moved(words + (size_t)line * LINE, seen + (size_t)line * LINE, LINE);
 }
 
-static void channel_credit(struct batch *batch, struct wire_end *end, uint32_t channel) {
+/* What the kernel has given back; of what has come. */
+static uint32_t channel_given(const struct wire_end *end, uint32_t channel) {
         /* relaxed: the kernel has read what it gives back, and we write nothing there until the other side has pushed
          */
-        uint32_t given = __atomic_load_n(&end->wire->given[channel], __ATOMIC_RELAXED);
+        const uint32_t given = __atomic_load_n(&end->wire->given[channel], __ATOMIC_RELAXED);
 
-        if ((int32_t)(given - end->come[channel]) > 0)
-                given = end->come[channel];
+        return (int32_t)(given - end->come[channel]) > 0 ? end->come[channel] : given;
+}
+
+static void channel_credit(struct batch *batch, struct wire_end *end, uint32_t channel) {
+        const uint32_t given = channel_given(end, channel);
+
         if (given == end->given[channel] || !batch_has_room(batch))
                 return;
         end->given[channel] = given;
@@ -233,7 +257,7 @@ static bool channel_chunks(struct wires *wires, struct batch *batch, struct wire
         /* Acquire; partner: the kernel's store after its release (channel_push). */
         const uint32_t pushed = __atomic_load_n(&end->wire->pushed[channel], __ATOMIC_ACQUIRE);
 
-        if (pushed - end->pushed[channel] > STAGING_SLOTS) {
+        if (pushed - end->pushed[channel] > WIRE_SLOTS) {
                 end_break(wires, end, "the kernel's count of chunks to it has gone wrong");
                 return true;
         }
@@ -274,47 +298,89 @@ static void batch_credits(struct batch *batch, struct wire_end *end) {
                                 channel_credit(batch, end, line * LINE + c);
 }
 
-static void batch_post(const struct wires *wires, const struct wire_end *end, const struct batch *batch) {
+/* Is there enough to give back to be worth a message of its own? */
+static bool end_owes(const struct wire_end *end) {
+        if (!words_moved(end->wire->given, end->given, WIRE_WORDS))
+                return false;
+        for (uint32_t line = 0; line < LINES; line++)
+                for (uint32_t c = 0; c < LINE && line_moved(end->wire->given, end->given, line); c++)
+                        if (channel_given(end, line * LINE + c) - end->given[line * LINE + c] >= TELL_CHUNKS)
+                                return true;
+        return false;
+}
+
+static void batch_post(struct wires *wires, struct wire_end *end, const struct batch *batch) {
         struct wire_mirror *mirror = mirror_of(wires, end->rank, end->peer);
-        struct wire_line *line = &mirror->line[(end->sent - 1) % WIRE_BATCHES];
+        struct wire_line *line = &mirror->line[end->sent % WIRE_BATCHES];
         struct net_descriptor what = {.kind = NET_CHUNK,
                                       .source = (uint8_t)end->rank,
                                       .destination = (uint8_t)end->peer,
-                                      .value = end->sent,
+                                      .value = end->sent + 1,
                                       .line_offset = area_offset(wires, line)};
 
         line->bytes = batch->bytes;
+        line->at = (uint32_t)(batch->start % WIRE_RING_BYTES);
+        line->taken = end->taken;
         if (batch->bytes <= WIRE_LINE_BYTES) {
                 memcpy(line->data, batch->data, batch->bytes);
         } else {
                 what.data_bytes = batch->bytes;
                 what.data_offset = area_offset(wires, batch->data);
+                end->head = batch->start + (batch->bytes + ALIGN - 1) / ALIGN * ALIGN;
         }
+        end->after[end->sent++ % WIRE_BATCHES] = end->head;
+        end->told = end->taken;
+        end->untold_bytes = 0;
         net_area_post(wires->area, &what);
 }
 
+/* Of batches, when there is none to send that says it, and before the other side runs out of room. */
+static enum carried end_tell(struct wires *wires, struct wire_end *end) {
+        const struct net_descriptor what = {.kind = NET_CREDIT,
+                                            .source = (uint8_t)end->rank, /* of the message */
+                                            .destination = (uint8_t)end->peer,
+                                            .value = end->taken,
+                                            .line_offset =
+                                                    area_offset(wires, &mirror_of(wires, end->peer, end->rank)->taken)};
+
+        if (end->broken || (end->taken - end->told < TELL_BATCHES && end->untold_bytes < TELL_BYTES))
+                return CARRIED_NOTHING;
+        end->told = end->taken;
+        end->untold_bytes = 0;
+        net_area_post(wires->area, &what);
+        return CARRIED_ALL;
+}
+
 /* One batch of what there is. */
-static enum carried end_out(struct wires *wires, struct wire_end *end) {
+static enum carried end_batch(struct wires *wires, struct wire_end *end) {
         struct wire_mirror *mirror = mirror_of(wires, end->rank, end->peer);
-        struct batch batch = {.data = mirror->data[end->sent % WIRE_BATCHES]};
+        struct batch batch;
         bool all;
 
         /* Acquire; partner: the fabric's store in net_area_arrive. It has read what it carried. */
-        if (end->sent - __atomic_load_n(&mirror->taken, __ATOMIC_ACQUIRE) >= WIRE_BATCHES)
+        if (!end_acked(end, __atomic_load_n(&mirror->taken, __ATOMIC_ACQUIRE)))
+                end_break(wires, end, "what came from it acknowledges more than was sent");
+        if (end->broken || !batch_begin(&batch, end, mirror) ||
+            (!words_moved(end->wire->pushed, end->pushed, WIRE_WORDS) && !end_owes(end)))
                 return CARRIED_NOTHING;
         batch_credits(&batch, end);
         all = batch_chunks(wires, &batch, end);
-        if (!batch.bytes || end->broken) /* before, or just now */
+        if (!batch.bytes || end->broken)
                 return CARRIED_NOTHING;
-        end->sent++;
         batch_post(wires, end, &batch);
         return all ? CARRIED_ALL : CARRIED_SOME;
+}
+
+static enum carried end_out(struct wires *wires, struct wire_end *end) {
+        const enum carried carried = end_batch(wires, end);
+
+        return carried == CARRIED_NOTHING ? end_tell(wires, end) : carried;
 }
 
 /* ---- in ---------------------------------------------------------------------------------------------------------- */
 /* False: no proxy has sent this. */
 static bool entry_in(struct wire_end *end, const struct wire_entry *entry, const unsigned char *from) {
-        const uint32_t c = entry->channel, slot = (entry->number - 1) % STAGING_SLOTS;
+        const uint32_t c = entry->channel, slot = (entry->number - 1) % WIRE_SLOTS;
 
         if (entry->bytes == WIRE_CREDIT) {
                 /* Release: who may push again does so after what was taken has been. */
@@ -324,7 +390,7 @@ static bool entry_in(struct wire_end *end, const struct wire_entry *entry, const
         if (entry->number != end->come[c] + 1)
                 return false;
         if (c < WIRE_PACKET_CHANNELS)
-                packets_close(end->wire->in[c][slot], entry->number, from, entry->bytes);
+                wire_packets_close(end->wire->in[c][slot], entry->number, from, entry->bytes);
         else
                 memcpy(end->wire->in[c][slot], from, entry->bytes);
         /* Release; partner: the kernel's acquire after it has seen the number (channel_come). Of packets it only says
@@ -365,29 +431,33 @@ static bool batch_in(struct wire_end *end, const unsigned char *data, uint32_t b
         return true;
 }
 
+/* The batch that the line tells of. False: no proxy has sent this. */
+static bool line_in(struct wire_end *end, const struct wire_mirror *mirror, const struct wire_line *line) {
+        /* relaxed: before the number that was acquired. Once: they may change. */
+        const uint32_t bytes = __atomic_load_n(&line->bytes, __ATOMIC_RELAXED);
+        const uint32_t at = __atomic_load_n(&line->at, __ATOMIC_RELAXED);
+
+        if (!end_acked(end, __atomic_load_n(&line->taken, __ATOMIC_RELAXED)))
+                return false;
+        if (bytes <= WIRE_LINE_BYTES)
+                return batch_in(end, line->data, bytes);
+        if (bytes > WIRE_BATCH_BYTES || at % ALIGN != 0 || at > WIRE_RING_BYTES - bytes)
+                return false;
+        end->untold_bytes += bytes;
+        return batch_in(end, mirror->ring + at, bytes);
+}
+
 /* The next batch. */
 static enum carried end_in(struct wires *wires, struct wire_end *end) {
-        struct wire_mirror *mirror = mirror_of(wires, end->peer, end->rank);
+        const struct wire_mirror *mirror = mirror_of(wires, end->peer, end->rank);
         const struct wire_line *line = &mirror->line[end->taken % WIRE_BATCHES];
-        const struct net_descriptor what = {.kind = NET_CREDIT,
-                                            .source = (uint8_t)end->rank, /* of the message */
-                                            .destination = (uint8_t)end->peer,
-                                            .value = end->taken + 1,
-                                            .line_offset = area_offset(wires, &mirror->taken)};
-        uint32_t bytes;
 
         /* Acquire; partner: the fabric's store in net_area_arrive. */
         if (end->broken || __atomic_load_n(&line->number, __ATOMIC_ACQUIRE) != end->taken + 1)
                 return CARRIED_NOTHING;
-        bytes = __atomic_load_n(&line->bytes, __ATOMIC_RELAXED); /* once: it may change */
-        if (bytes > WIRE_BATCH_BYTES ||
-            !batch_in(end, bytes <= WIRE_LINE_BYTES ? line->data : mirror->data[end->taken % WIRE_BATCHES], bytes))
+        if (!line_in(end, mirror, line))
                 end_break(wires, end, "what came from it is nothing that an executor sends");
         end->taken++;
-        if (end->taken - end->credited >= WIRE_BATCHES / 2) {
-                end->credited = end->taken;
-                net_area_post(wires->area, &what);
-        }
         return CARRIED_SOME;
 }
 
@@ -405,6 +475,13 @@ static bool wires_turns(struct wires *wires, enum carried (*carry)(struct wires 
                 }
         }
         return any;
+}
+
+bool wires_pending(const struct wires *wires) {
+        for (uint32_t i = 0; i < wires->n_ends; i++)
+                if (!wires->end[i].broken && words_moved(wires->end[i].wire->pushed, wires->end[i].pushed, WIRE_WORDS))
+                        return true;
+        return false;
 }
 
 bool wires_step(struct wires *wires) {

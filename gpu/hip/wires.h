@@ -15,9 +15,13 @@ struct wire_end {
         struct wire *wire; /* not owned */
         uint64_t device;   /* the same for the kernel; not used here */
         uint32_t rank, peer;
-        const char *broken;             /* why nothing more is carried, a sentence; NULL: it is */
-        uint32_t sent, taken, credited; /* batches handed to the fabric, taken from it, and credit given for these */
-        uint32_t first;                 /* channel that the next look for chunks begins with */
+        const char *broken;           /* why nothing more is carried, a sentence; NULL: it is */
+        uint32_t sent, acked;         /* batches handed to the fabric, and of these taken by the other side */
+        uint32_t taken, told;         /* batches taken from the fabric, and of these the other side knows of */
+        uint32_t untold_bytes;        /* in the ring, of the others */
+        uint64_t head, tail;          /* of the ring, counted on for ever */
+        uint64_t after[WIRE_BATCHES]; /* where head stood after each batch */
+        uint32_t first;               /* channel that the next look for chunks begins with */
         _Alignas(16) uint32_t pushed[WIRE_WORDS]; /* chunks handed to the fabric */
         _Alignas(16) uint32_t given[WIRE_WORDS];  /* credit handed to the fabric */
         uint32_t come[WIRE_WORDS];                /* chunks brought to the kernel */
@@ -44,5 +48,7 @@ struct wires *wires_free(struct wires *wires);
 struct wire_end *wires_end(struct wires *wires, uint32_t rank, uint32_t peer);
 /* Carries what there is, both ways, and wakes the fabric if it sleeps. Bounded. False: nothing moved. */
 bool wires_step(struct wires *wires);
+/* Have kernels pushed what is not handed to the fabric yet, and can be? */
+bool wires_pending(const struct wires *wires);
 /* Of any thread: a wire over which nothing is carried any more, and its `broken` says why; NULL: there is none. */
 const struct wire_end *wires_broken(const struct wires *wires);

@@ -114,6 +114,7 @@ struct fixture {
 
 extern unsigned int fixture_max_fds;      /* > 0: of daemons started from now on */
 extern const char *fixture_preload;       /* a library for daemons started from now on (preload.c); it looks at 0.die */
+extern uint64_t fixture_bursts;           /* ... know bursts */
 extern uint64_t fixture_reaches;          /* executors of these GPUs, started from now on, map buffers of others */
 extern const char *fixture_planes_config; /* of daemons with real executors, started from now on; NULL: none */
 /* config: text of a configuration file or NULL. managed: play the service manager. */

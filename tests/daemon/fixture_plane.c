@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-uint64_t fixture_reaches;
+uint64_t fixture_reaches, fixture_bursts;
 const char *fixture_planes_config;
 
 void plane_start(struct fixture *fixture, uint32_t gpu) {
@@ -22,6 +22,7 @@ void plane_start(struct fixture *fixture, uint32_t gpu) {
         assert_int_equal(fixture->planes[gpu], 0);
         snprintf(number, sizeof(number), "%u", gpu);
         plane_write(fixture, gpu, "reaches", fixture_reaches >> gpu & 1 ? "" : NULL);
+        plane_write(fixture, gpu, "bursts", fixture_bursts >> gpu & 1 ? "" : NULL);
         fixture->planes[gpu] = fork();
         assert_true(fixture->planes[gpu] >= 0);
         if (fixture->planes[gpu] == 0) {

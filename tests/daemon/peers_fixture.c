@@ -69,7 +69,7 @@ static void node_up(struct peer *peer, void *data) {
         assert_true(peer_is_up(peer));
         assert_non_null(peer_node_id(peer));
         assert_ptr_equal(peer_find(node->peers, peer_node_id(peer)), peer);
-        assert_int_equal(peer_version(peer), 1);
+        assert_int_equal(peer_version(peer), PEER_PROTOCOL_MAX);
         memcpy(node->token, peer_token(peer), PEER_TOKEN_BYTES);
         node->ups++;
         node->up = peer;

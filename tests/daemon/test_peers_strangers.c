@@ -26,7 +26,7 @@ struct hello {
         uint64_t boot;
         uint8_t node;
 };
-static const struct hello honest = {1, 1, "test", "127.0.0.1:9", "x", 16, 32, 5, 0x90};
+static const struct hello honest = {PEER_PROTOCOL_MIN, PEER_PROTOCOL_MAX, "test", "127.0.0.1:9", "x", 16, 32, 5, 0x90};
 
 static size_t hello_pack(const struct hello *from, uint8_t out[4096]) {
         Railmux__Peer__Hello hello = RAILMUX__PEER__HELLO__INIT;
@@ -59,23 +59,24 @@ static void refuses_hellos(void **state) {
                 int code;
                 const char *text;
         } cases[] = {
-                {{2, 9, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 1 to 1 meets protocol 2 to 9"},
-                {{0, 0, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 1 to 1 meets protocol 0 to 0"},
-                {{5, 1, "test", "", "x", 16, 32, 5, 0x90}, 1, "meets protocol 5 to 1"},
-                {{2, 9, "other", "", "", 0, 0, 0, 0x90},
+                {{3, 9, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 2 to 2 meets protocol 3 to 9"},
+                {{1, 1, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 2 to 2 meets protocol 1 to 1"},
+                {{0, 0, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 2 to 2 meets protocol 0 to 0"},
+                {{5, 2, "test", "", "x", 16, 32, 5, 0x90}, 1, "meets protocol 5 to 2"},
+                {{3, 9, "other", "", "", 0, 0, 0, 0x90},
                  1,
                  "protocol"}, /* what a later one may not change comes first */
                 {{1, 9, "other", "", "", 0, 0, 0, 0x90}, 2, "cluster test meets cluster other"},
-                {{1, 1, "te\033[31mst", "", "x", 16, 32, 5, 0x90}, 2, "cluster test meets cluster ?"},
-                {{1, 1, "", "", "x", 16, 32, 5, 0x90}, 2, "cluster test meets cluster "},
-                {{1, 1, "test", "", "x", 15, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{1, 1, "test", "", "x", 17, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{1, 1, "test", "", "x", 0, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{1, 1, "test", "", "x", 16, 31, 5, 0x90}, 7, "HELLO is malformed"},
-                {{1, 1, "test", "", "x", 16, 32, 0, 0x90}, 7, "HELLO is malformed"},
-                {{1, 1, "test", "", "a b", 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{1, 1, "test", "", long_name, 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{1, 1, "test", "nowhere", "x", 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{2, 2, "te\033[31mst", "", "x", 16, 32, 5, 0x90}, 2, "cluster test meets cluster ?"},
+                {{2, 2, "", "", "x", 16, 32, 5, 0x90}, 2, "cluster test meets cluster "},
+                {{2, 2, "test", "", "x", 15, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{2, 2, "test", "", "x", 17, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{2, 2, "test", "", "x", 0, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{2, 2, "test", "", "x", 16, 31, 5, 0x90}, 7, "HELLO is malformed"},
+                {{2, 2, "test", "", "x", 16, 32, 0, 0x90}, 7, "HELLO is malformed"},
+                {{2, 2, "test", "", "a b", 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{2, 2, "test", "", long_name, 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{2, 2, "test", "nowhere", "x", 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
         };
         struct world *world = *state;
         struct node *a = &world->node[0];

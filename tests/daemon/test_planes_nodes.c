@@ -4,9 +4,11 @@
 
 #include "gpu/plane.h"
 #include "plan/cost.h"
+#include "plan/nodes.h"
 #include "railmux/railmux.h"
 #include "ring/marks.h"
 #include "tests/executor/fake_plane.h"
+#include "util/clock.h"
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -104,20 +106,25 @@ static void leave(struct both *b, uint32_t client) {
 /* Ranks of the neighbour take nothing here, whichever GPU they are on there, and nothing of one node is settled. */
 static void made(bool first) {
         const uint64_t share = plane_staging_bytes(RANKS);
+        static const uint8_t node[RANKS] = {0, 0, 1, 1};
         struct plan_choice choices[PLAN_CHOICES_MAX];
+        struct plan_nodes nodes;
         char text[1024], members[GPUS][64], expected[1024];
         const char *far = " far far";
         struct both b;
 
+        assert_int_equal(plan_nodes_init(&nodes, RANKS, node), 0);
         fixture_reaches = 3; /* both executors could reach */
         set_up(&b, first);
         for (uint32_t i = 0; i < GPUS; i++) {
                 snprintf(members[i], sizeof(members[i]), " %s0@0 %s1@0", i == 0 ? "+" : "", i == 1 ? "+" : "");
-                snprintf(expected, sizeof(expected), " ranks=%u code=0 rank=-1 choices=%u%s%s%s lanes=0 reach=0", RANKS,
-                         first ? plan_choose_device(RANKS, choices) : 1, first ? "" : far, members[i],
+                snprintf(expected, sizeof(expected),
+                         " ranks=%u code=0 rank=-1 choices=%u%s%s%s lanes=0 reach=0 burst=0", RANKS,
+                         first ? plan_choose_device_nodes(&nodes, RANKS, choices) : 1, first ? "" : far, members[i],
                          first ? far : "");
                 last_attached(&b, i, text, sizeof(text));
                 assert_string_equal(text, expected);
+                assert_int_equal(count(&b, i, "comm_nodes", number_of(&b), " 0 0 1 1"), 1);
         }
         assert_true(staging_used(&b, share));
         assert_false(staging_used(&b, 2 * share));
@@ -376,14 +383,17 @@ static void test_executor_dies(void **state) {
 }
 
 static void test_rank_dies(void **state) {
-        uint64_t number;
+        uint64_t number, start_ns;
         struct both b;
 
         (void)state;
         set_up(&b, false);
         number = number_of(&b);
+        start_ns = clock_now_ns();
         client_close(b.clients[1]);
         assert_hears_failed(&b, RMX_E_PEER_LOST, 3);
+        /* It had nothing under way, so others were given time to finish (executor/plane_call_comm.c). */
+        assert_true(clock_now_ns() - start_ns >= UINT64_C(300000000));
         assert_failed(&b, 0, RMX_E_PEER_LOST, 3, "");
         for (uint32_t i = 0; i < GPUS; i++)
                 both_wait(&b, count(&b, i, "comm_abort", number, "") == 1);

@@ -38,6 +38,17 @@ static int setup(void **state) {
         return setup_some(state, 63);
 }
 
+static int setup_bursts(void **state) {
+        fixture_bursts = 7;
+        return setup(state);
+}
+
+/* The executor of GPU 2 reaches as the version before bursts did. */
+static int setup_bursts_older(void **state) {
+        fixture_bursts = 3;
+        return setup(state);
+}
+
 /* The executor of GPU 2 is of the version before. */
 static int setup_older(void **state) {
         return setup_some(state, 2);
@@ -47,7 +58,7 @@ static int teardown(void **state) {
         struct set *set = *state;
 
         fixture_teardown(&set->fixture);
-        fixture_reaches = 0;
+        fixture_reaches = fixture_bursts = 0;
         free(set);
         return 0;
 }
@@ -100,15 +111,30 @@ static uint64_t told(struct set *set, uint32_t whose, uint32_t buffer) {
 }
 #define wait_told(set, whose, buffer, gpus) fixture_wait(&(set)->fixture, told(set, whose, buffer) == (gpus))
 
-/* From how many bytes on the ranks of a comm reach, as the executor was told last. */
-static uint64_t reach_of(struct set *set, uint32_t gpu, const char *call, uint64_t comm) {
+static uint64_t bytes_of(struct set *set, uint32_t gpu, const char *call, uint64_t comm, const char *what) {
         char begin[64], text[1024], *at;
 
         snprintf(begin, sizeof(begin), "%s %" PRIu64 " ", call, comm);
         plane_text(&set->fixture, gpu, begin, text, sizeof(text));
-        at = strstr(text, " reach=");
+        at = strstr(text, what);
         assert_non_null(at);
-        return strtoull(at + strlen(" reach="), NULL, 10);
+        return strtoull(at + strlen(what), NULL, 10);
+}
+
+/* From how many bytes on the ranks of a comm reach, as the executor was told last. */
+static uint64_t reach_of(struct set *set, uint32_t gpu, const char *call, uint64_t comm) {
+        return bytes_of(set, gpu, call, comm, " reach=");
+}
+
+static uint64_t burst_of(struct set *set, uint32_t gpu, const char *call, uint64_t comm) {
+        return bytes_of(set, gpu, call, comm, " burst=");
+}
+
+static unsigned int comm_calls(struct set *set, uint32_t gpu, const char *call, uint64_t comm) {
+        char text[64];
+
+        snprintf(text, sizeof(text), "%s %" PRIu64, call, comm);
+        return plane_count(&set->fixture, gpu, text);
 }
 
 static void assert_reach(struct set *set, uint64_t comm, uint32_t n, uint64_t bytes) {
@@ -259,6 +285,63 @@ static void test_switched_off(void **state) {
         wait_told(set, 0, 5, 6);
 }
 
+static void configure(struct fixture *f, const char *text) {
+        const uint32_t before = f->n_reloading;
+        FILE *file = fopen(f->config, "we");
+
+        assert_non_null(file);
+        fputs(text, file);
+        fclose(file);
+        fixture_signal(f, SIGHUP);
+        fixture_wait(f, f->n_reloading == before + 1);
+}
+
+/* Bursts are as configured when the communicator is made, where all executors know them; and no others are told so. */
+static void test_bursts(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        uint64_t comm = make_comm(set->clients, GPUS, set->handles), other;
+        char move[64];
+
+        for (uint32_t i = 0; i < GPUS; i++)
+                assert_int_equal(burst_of(set, i, "comm_attach", comm), 0);
+        configure(f, "gpu: {reach: 512K, burst: 2M}\n");
+        comm = make_comm(set->clients, GPUS, set->handles);
+        assert_reach(set, comm, GPUS, BYTES);
+        for (uint32_t i = 0; i < GPUS; i++)
+                assert_int_equal(burst_of(set, i, "comm_attach", comm), 4 * BYTES);
+        configure(f, "gpu: {burst: 2M}\n");
+        other = make_comm(set->clients, GPUS, set->handles);
+        assert_reach(set, other, GPUS, 0);
+        for (uint32_t i = 0; i < GPUS; i++)
+                assert_int_equal(burst_of(set, i, "comm_attach", other), 0);
+        /* A successor of railmuxd tells a new executor the same, whatever is configured for new communicators. */
+        configure(f, "gpu: {reach: 1M, burst: 8M}\n");
+        fixture_kill(f);
+        succeed(set);
+        plane_wait_ready(f, GPUS);
+        assert_int_equal(plane_stop(f, 1), 0);
+        plane_start(f, 1);
+        snprintf(move, sizeof(move), "comm_move %" PRIu64 " ", comm);
+        fixture_wait(f, plane_count(f, 0, move) == 1 && plane_count(f, 2, move) == 1);
+        fixture_wait(f, comm_calls(set, 1, "comm_attach", comm) == 2);
+        assert_int_equal(burst_of(set, 0, "comm_move", comm), 4 * BYTES);
+        assert_int_equal(burst_of(set, 1, "comm_attach", comm), 4 * BYTES);
+}
+
+/* What each moves differs between these versions. */
+static void test_bursts_older(void **state) {
+        struct set *set = *state;
+        uint64_t comm;
+
+        configure(&set->fixture, "gpu: {reach: 512K, burst: 2M}\n");
+        comm = make_comm(set->clients, GPUS, set->handles);
+        assert_reach(set, comm, GPUS, 0);
+        comm = make_comm(set->clients, 2, set->handles);
+        assert_reach(set, comm, 2, BYTES);
+        assert_int_equal(burst_of(set, 0, "comm_attach", comm), 4 * BYTES);
+}
+
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 static bool answered(struct client *client, uint64_t id) {
         return client_find(client, id) != NULL;
@@ -365,13 +448,6 @@ static void test_session_ends(void **state) {
         make_comm(set->clients, GPUS, set->handles);
         create(set, 0, 1);
         wait_told(set, 0, 1, 6);
-}
-
-static unsigned int comm_calls(struct set *set, uint32_t gpu, const char *call, uint64_t comm) {
-        char text[64];
-
-        snprintf(text, sizeof(text), "%s %" PRIu64, call, comm);
-        return plane_count(&set->fixture, gpu, text);
 }
 
 /* Requests whose memory others reach are answered when all have stopped. */
@@ -630,6 +706,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_older_executor, setup_older, teardown),
                 cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_switched_off, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_bursts, setup_bursts, teardown),
+                cmocka_unit_test_setup_teardown(test_bursts_older, setup_bursts_older, teardown),
                 cmocka_unit_test_setup_teardown(test_destroy, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_destroy_early, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_comm_ends, setup, teardown),

@@ -90,11 +90,58 @@ void case_elements(const struct collective_case *c, uint32_t rank, uint64_t *in,
         }
 }
 
+/* The sums of each node, and then of these. */
+static void reduce_nodes(const struct collective_case *c, unsigned char *const *in, uint64_t first, void *to,
+                         const uint64_t *scalar) {
+        const size_t bytes = (c->count * type_accumulator_size(c->type, c->redop) + 63) / 64 * 64;
+        const void *source[EMULATOR_RANKS_MAX], *sum[EMULATOR_RANKS_MAX];
+        uint64_t factor[EMULATOR_RANKS_MAX];
+        struct reduce_call call = {};
+        uint32_t n_nodes = 0;
+        void *out[1];
+
+        call.out = out;
+        call.n_out = 1;
+        call.source = source;
+        call.scalar = factor;
+        call.n_ranks = c->n;
+        call.out_partial = true;
+        call.length = c->count;
+        for (; n_nodes < c->n; n_nodes++) {
+                call.n = 0;
+                for (uint32_t r = 0; r < c->n; r++)
+                        if (c->node[r] == n_nodes) {
+                                factor[call.n] = scalar[r];
+                                source[call.n++] = in[r] + first * type_size(c->type);
+                        }
+                if (!call.n)
+                        break;
+                call.scaled = c->redop == RMX_PREMUL_SUM ? (UINT64_C(1) << call.n) - 1 : 0;
+                sum[n_nodes] = out[0] = aligned_alloc(64, bytes + 64);
+                reduce_find(c->type, c->redop)(&call);
+        }
+        call.out_partial = false;
+        call.source = sum;
+        call.n = n_nodes;
+        call.partials = (UINT64_C(1) << n_nodes) - 1;
+        call.scaled = 0;
+        call.finish = true;
+        out[0] = to;
+        reduce_find(c->type, c->redop)(&call);
+        for (uint32_t i = 0; i < n_nodes; i++)
+                free((void *)(uintptr_t)sum[i]);
+}
+
 static void reduce_expected(const struct collective_case *c, unsigned char *const *in, uint64_t first, void *to,
                             const uint64_t *scalar) {
         const void *source[EMULATOR_RANKS_MAX];
         void *out[1] = {to};
         struct reduce_call call = {};
+
+        if (c->node) {
+                reduce_nodes(c, in, first, to, scalar);
+                return;
+        }
 
         for (uint32_t r = 0; r < c->n; r++)
                 source[r] = in[r] + first * type_size(c->type);

@@ -24,7 +24,8 @@ struct collective_case {
         uint32_t n, operation, type, redop, root;
         uint64_t count;
         bool in_place, inlined;
-        uint32_t shift; /* elements that the buffers begin later */
+        uint32_t shift;      /* elements that the buffers begin later */
+        const uint8_t *node; /* of each rank: sums are in node order; NULL: in rank order */
 };
 
 #define N_COLLECTIVE_OPERATIONS 9u

@@ -16,6 +16,8 @@
  * made visible with release stores of the line's cells (gpu/device/order.h says what stands against them).
  */
 extern "C" {
+#include "gpu/hip/programs.h"
+#include "plan/nodes.h"
 #include "plan/plan.h"
 }
 
@@ -28,6 +30,18 @@ extern "C" {
 
 #include "tests/device/watch.h"
 /* (the interpreter sees the watched stores) */
+/* Requests that each worker has served without looking for what else there is, by its GPU's tables. */
+static struct {
+        const void *table;
+        uint64_t n[EMULATOR_WORKERS_MAX];
+} stayed[EMULATOR_GPUS_MAX];
+
+static void count_stay(const void *table, uint32_t worker) {
+        for (uint32_t gpu = 0; gpu < EMULATOR_GPUS_MAX; gpu++)
+                stayed[gpu].n[worker] += stayed[gpu].table == table;
+}
+
+#define HOT_STAYED(w) count_stay((w)->table, (w)->index)
 #include "gpu/device/worker.h"
 #undef word_load
 #undef word_store
@@ -54,12 +68,25 @@ struct emulator_worker {
         uint32_t fiber;
 };
 
+/* The thread that launches bursts, and the blocks of the one that it launched last. */
+struct emulator_burst {
+        struct emulator_gpu *gpu;
+        struct worker_shared *shared;
+        uint32_t next, launched; /* numbers; launched 0: none is running */
+        uint32_t block;          /* of the running one */
+        uint32_t looks, patience;
+        uint32_t ended; /* so many have moved something */
+        bool begun, hold;
+};
+
 struct emulator_gpu {
         struct table *table;
         struct table_report *report;
         struct emulator_worker worker[EMULATOR_WORKERS_MAX];
-        uint32_t n_rings, n_ranks;
+        uint32_t n_rings, n_ranks, n_programs;
         uint32_t starts;
+        struct burst_queue *bursts;
+        struct emulator_burst burst;
 };
 
 struct emulator_session {
@@ -110,6 +137,10 @@ struct emulator {
 };
 
 static const uint32_t never = 0;
+
+uint64_t emulator_stayed(const struct emulator *e, uint32_t gpu, uint32_t worker) {
+        return stayed[gpu].table == e->gpu[gpu].table ? stayed[gpu].n[worker] : 0; /* the latest emulator's only */
+}
 
 /* ---- memory --------------------------------------------------------------------------------------------------------
  */
@@ -330,6 +361,29 @@ static void set_choice(struct emulator *e, uint32_t comm, uint32_t operation, ui
         }
 }
 
+/* What the GPU's ranks do; programs of former choices stay where they are. */
+static void put_programs(struct emulator *e, uint32_t comm, uint32_t gpu, uint32_t place, const struct plan *plan) {
+        const struct emulator_comm *c = &e->comm[comm];
+        struct emulator_gpu *g = &e->gpu[gpu];
+        union program_entry *entries;
+        uint32_t here = 0, n, first = 1 + g->n_programs;
+        struct program_row row = {};
+
+        for (uint32_t r = 0; r < c->n_ranks; r++)
+                here |= (uint32_t)(e->session[c->rank[r].session].gpu == gpu) << r;
+        if (!here)
+                return;
+        n = programs_size(plan, here);
+        entries = (union program_entry *)calloc(n + 1, sizeof(*entries));
+        if (!n || !entries || first + n > TABLE_PROGRAMS)
+                abort();
+        programs_fill(plan, here, first, entries, &row);
+        put(&g->table->programs[first], entries, n * sizeof(*entries));
+        put(&g->table->rows[place], &row, sizeof(row));
+        g->n_programs += n;
+        free(entries);
+}
+
 static void publish_comm(struct emulator *e, uint32_t comm) {
         for (uint32_t g = 0; g < e->n_gpus; g++)
                 for (uint32_t r = 0; r < e->comm[comm].n_ranks; r++)
@@ -341,6 +395,28 @@ static void publish_comm(struct emulator *e, uint32_t comm) {
 
 void emulator_choose(struct emulator *e, uint32_t comm, uint32_t operation, uint32_t algorithm, uint32_t transport) {
         set_choice(e, comm, operation, algorithm, transport);
+        publish_comm(e, comm);
+}
+
+void emulator_choose_nodes(struct emulator *e, uint32_t comm, uint32_t operation, uint32_t algorithm,
+                           const uint8_t *node) {
+        struct emulator_comm *c = &e->comm[comm];
+        const struct table_choice choice = {UINT64_MAX, comm * TABLE_OPERATIONS + operation, STAGING_PACKET};
+        struct plan_nodes nodes;
+        struct plan plan;
+
+        if (plan_nodes_init(&nodes, c->n_ranks, node) ||
+            plan_build_nodes(operation, algorithm, c->n_ranks, &nodes, &plan))
+                abort();
+        for (uint32_t g = 0; g < e->n_gpus; g++)
+                put_programs(e, comm, g, choice.plan, &plan);
+        plan.nodes = NULL;
+        for (uint32_t r = 0; r < c->n_ranks; r++) {
+                struct table *t = e->gpu[e->session[c->rank[r].session].gpu].table;
+
+                put(&t->plans[choice.plan], &plan, sizeof(plan));
+                put(&t->choices[comm].choice[operation][0], &choice, sizeof(choice));
+        }
         publish_comm(e, comm);
 }
 
@@ -375,8 +451,11 @@ struct emulator *emulator_new(uint32_t n_gpus, uint32_t n_workers, uint32_t flag
         fiber_init(flags & EMULATOR_JITTER ? mix(seed) | 1 : 0);
         for (uint32_t g = 0; g < n_gpus; g++) {
                 e->gpu[g].table = (struct table *)emulator_memory(e, sizeof(struct table));
+                stayed[g].table = e->gpu[g].table;
                 e->gpu[g].report = (struct table_report *)emulator_memory(e, sizeof(struct table_report) +
                                                                                      sizeof(struct table_pairs));
+                e->gpu[g].bursts = (struct burst_queue *)emulator_memory(e, sizeof(struct burst_queue));
+                e->gpu[g].table->bursts = (uint64_t)e->gpu[g].bursts;
                 for (uint32_t i = 0; i < n_workers; i++) {
                         struct emulator_worker *w = &e->gpu[g].worker[i];
 
@@ -761,6 +840,87 @@ void emulator_reach(struct emulator *e, uint32_t comm, uint64_t bytes) {
         publish_comm(e, comm);
 }
 
+/* ---- bursts ------------------------------------------------------------------------------------------------------ */
+#define BURST_BLOCKS 3u
+
+/* One step of what the host and the blocks do: they begin and end at different times. */
+static bool burst_step(void *data) {
+        struct emulator_burst *b = (struct emulator_burst *)data;
+        struct burst_queue *q = b->gpu->bursts;
+        struct burst_job *job = &q->job[b->launched % TABLE_BURSTS];
+        struct task task;
+
+        if (!b->launched) {
+                if (b->hold || cell_load(&b->gpu->report->burst[b->next % TABLE_BURSTS]) >> 32 != b->next)
+                        return false;
+                b->launched = b->next++;
+                b->block = b->looks = 0;
+                b->begun = false;
+        } else if (!b->begun) {
+                const uint32_t state = word_load(&job->state),
+                               go = burst_look(job, b->launched, ++b->looks > b->patience);
+
+                b->begun = go == BURST_YES;
+                if (go == BURST_NO)
+                        b->launched = 0; /* taken back, or given up: none of its blocks does anything */
+                return go || state != word_load(&job->state);
+        } else {
+                const uint32_t n_warps = b->launched % 2 ? BURST_BLOCKS : 2 * BURST_LANES + 30;
+
+                burst_load(job, b->shared, 0, 1);
+                burst_load_task(job, &task);
+                for (uint32_t warp = b->block; warp < n_warps; warp += BURST_BLOCKS)
+                        burst_move(b->shared, &task, b->shared->rank.n_ranks, warp, n_warps);
+                fence_release_system();
+                burst_end(job, b->launched, BURST_BLOCKS);
+                b->begun = false;
+                if (++b->block == BURST_BLOCKS) {
+                        b->launched = 0;
+                        b->ended++;
+                }
+        }
+        return true;
+}
+
+void emulator_burst(struct emulator *e, uint32_t comm, uint64_t bytes) {
+        const struct emulator_comm *c = &e->comm[comm];
+
+        for (uint32_t r = 0; r < c->n_ranks; r++) {
+                struct emulator_gpu *g = &e->gpu[e->session[c->rank[r].session].gpu];
+
+                if (!g->burst.gpu) {
+                        g->burst.gpu = g;
+                        g->burst.shared = (struct worker_shared *)emulator_memory(e, sizeof(struct worker_shared));
+                        g->burst.next = 1;
+                        g->burst.patience = UINT32_MAX;
+                        emulator_helper(e, burst_step, &g->burst);
+                }
+                cell_store(&g->table->ranks[c->rank[r].index].burst_bytes, bytes);
+        }
+        publish_comm(e, comm);
+}
+
+void emulator_burst_hold(struct emulator *e, uint32_t gpu, bool hold) {
+        e->gpu[gpu].burst.hold = hold;
+}
+
+void emulator_burst_patience(struct emulator *e, uint32_t gpu, uint32_t looks) {
+        e->gpu[gpu].burst.patience = looks;
+}
+
+bool emulator_burst_runs(const struct emulator *e, uint32_t gpu) {
+        const struct emulator_burst *b = &e->gpu[gpu].burst;
+
+        return b->launched && (b->begun || b->block);
+}
+
+uint32_t emulator_bursts(const struct emulator *e, uint32_t gpu, uint32_t *ret_posted) {
+        if (ret_posted)
+                *ret_posted = word_load(&e->gpu[gpu].bursts->posted);
+        return e->gpu[gpu].burst.ended;
+}
+
+/* ---- reaching ---------------------------------------------------------------------------------------------------- */
 static struct table_reach *search_reach(struct table *t, uint64_t session, uint32_t id) {
         uint32_t at = table_reach_hash(session, id);
 

@@ -17,7 +17,7 @@
 #define EMULATOR_WORKERS_MAX  20u
 #define EMULATOR_SESSIONS_MAX 32u
 #define EMULATOR_COMMS_MAX    16u
-#define EMULATOR_HELPERS_MAX  12u
+#define EMULATOR_HELPERS_MAX  20u
 
 struct emulator;
 
@@ -62,6 +62,10 @@ void emulator_spread(struct emulator *e, uint32_t comm, uint32_t lanes);
 /* Algorithm and transport (in two regions always packets) of an operation. Nothing may be under way on the
  * communicator. */
 void emulator_choose(struct emulator *e, uint32_t comm, uint32_t operation, uint32_t algorithm, uint32_t transport);
+/* The same with a plan over nodes: node[rank], numbered without gaps. (emulator_wire says which ranks are elsewhere.)
+ */
+void emulator_choose_nodes(struct emulator *e, uint32_t comm, uint32_t operation, uint32_t algorithm,
+                           const uint8_t *node);
 
 /* Rings; the ring sequence, or 0: the slot is not free yet. */
 uint32_t emulator_ring(struct emulator *e, uint32_t comm, uint32_t rank, const struct emulator_request *request);
@@ -106,6 +110,8 @@ uint32_t emulator_rung(struct emulator *e, uint32_t comm, uint32_t rank);
 /* How far a rank's sends to (or receives from) a peer are, as reported. */
 void emulator_pair(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t peer, bool sends, uint32_t *ret_rung,
                    uint32_t *ret_finished);
+/* Requests that a worker has served without looking for what else there is (hot.h). */
+uint64_t emulator_stayed(const struct emulator *e, uint32_t gpu, uint32_t worker);
 /* Chunks of other ranks that have been given back so far. */
 uint64_t emulator_chunks(struct emulator *e, uint32_t comm, uint32_t transport, uint32_t region);
 void emulator_abort(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status);
@@ -132,6 +138,16 @@ void emulator_reach(struct emulator *e, uint32_t comm, uint64_t bytes);
 /* The buffer is mapped on these other GPUs, a bit each, and on no others. With `lie` its own GPU still says that it is.
  */
 void emulator_map(struct emulator *e, uint32_t session, uint32_t buffer, uint32_t gpus, bool lie);
+/* Of the communicator's requests that reach, those of so many bytes are bursts; 0: none is. */
+void emulator_burst(struct emulator *e, uint32_t comm, uint64_t bytes);
+/* The GPU launches no burst until it is let. */
+void emulator_burst_hold(struct emulator *e, uint32_t gpu, bool hold);
+/* How many of the GPU's bursts have moved something, and how many were posted. */
+uint32_t emulator_bursts(const struct emulator *e, uint32_t gpu, uint32_t *ret_posted);
+/* How often the GPU's blocks look for the word to go, for ever at first. */
+void emulator_burst_patience(struct emulator *e, uint32_t gpu, uint32_t looks);
+/* Has some block of the GPU's burst begun, and has not each ended? */
+bool emulator_burst_runs(const struct emulator *e, uint32_t gpu);
 /* As emulator_abort; what peers may be reaching is not answered before emulator_settle. */
 void emulator_freeze(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status);
 void emulator_settle(struct emulator *e, uint32_t comm, uint32_t rank);

@@ -14,7 +14,7 @@ flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -DTASK_MAX=64u -DTASK_VEC
 here=$top/tests/device
 n=0
 
-for source in fiber collective_cases traffic test_hostile test_hot test_interpret test_mismatch test_nodes test_order test_reach test_tables test_wraps; do
+for source in fiber collective_cases traffic test_burst test_hostile test_hot test_interpret test_mismatch test_nodes test_order test_reach test_stages test_tables test_wraps; do
         $cxx $flags -I"$top" -I"$top/include" -c "$here/$source.cc" -o "$work/$source.o" &
         n=$((n + 1))
         [ $((n % 3)) != 0 ] || wait
@@ -51,9 +51,9 @@ try() {
         shift 5
         mkdir -p "$at/gpu/device" "$at/gpu/hip"
         cp "$top"/gpu/device/*.h "$at/gpu/device/"
-        cp "$top/gpu/hip/wires.c" "$at/gpu/hip/"
+        cp "$top/gpu/hip/wires.c" "$top/gpu/hip/programs.c" "$top/gpu/hip/programs.h" "$at/gpu/hip/"
         for one in $(echo "$file" | tr , ' '); do
-                [ "$one" = wires.c ] && one=gpu/hip/$one || one=gpu/device/$one
+                [ "${one%.c}" != "$one" ] && one=gpu/hip/$one || one=gpu/device/$one
                 sed -E -i "$@" "$at/$one"
                 if cmp -s "$at/$one" "$top/$one"; then
                         echo "$name: wrong: the mutation changes nothing; $one has moved on, so must this list"
@@ -64,13 +64,17 @@ try() {
                 echo "$name: wrong: does not compile: $(grep -m1 error "$at/out")"
                 return
         fi
-        more=
-        if [ "$test" = test_nodes ]; then
-                more="$at/wires.o $work/nodes.o $work/error.o $work/plane.o"
+        more=$at/programs.o
+        $cxx -x c ${flags#-std=* } -std=gnu17 -I"$at" -I"$top" -I"$top/include" -c "$at/gpu/hip/programs.c" -o "$more"
+        if [ "$test" = test_nodes ] || [ "$test" = test_stages ]; then
+                more="$more $at/wires.o $work/nodes.o $work/error.o $work/plane.o"
                 $cxx -x c ${flags#-std=* } -std=gnu17 -I"$at" -I"$top" -I"$top/include" -c "$at/gpu/hip/wires.c" -o "$at/wires.o"
         fi
-        $cxx "$work/$test.o" $more "$work/fiber.o" "$work/collective_cases.o" "$work/traffic.o" "$at/emulator.o" $libraries -lm \
-                -o "$at/test"
+        if ! $cxx "$work/$test.o" $more "$work/fiber.o" "$work/collective_cases.o" "$work/traffic.o" "$at/emulator.o" $libraries -lm \
+                -o "$at/test" 2>"$at/out"; then
+                echo "$name: wrong: does not link: $(grep -m1 undefined "$at/out")"
+                return
+        fi
         status=0
         # A test that hangs spins. Half of that time is enough for each; how busy the machine is must not matter.
         for seed in 1 2 3 4; do # tests draw samples; what does no harm is looked at once
@@ -86,7 +90,8 @@ try() {
 }
 
 # Bodies of functions, as ranges of sed expressions.
-room='/^DEVICE bool run_room/,/^}/'
+room='/^DEVICE bool run_to/,/^}/'
+from='/^DEVICE bool run_from/,/^}/'
 arrived='/^DEVICE bool run_arrived/,/^}/'
 pushed='/^DEVICE void run_pushed/,/^}/'
 resume='/^DEVICE uint32_t run_resume/,/^}/'
@@ -106,15 +111,15 @@ acknowledge='/^DEVICE_OUTLINE void worker_acknowledge/,/^}/'
 
 # ---- chunks and credits
 mutant "credit not looked at" part.h test_order "$room s/room = false;/room = true;/"
-mutant "one credit too many" part.h test_order "$room s/>= \(int32_t\)STAGING_SLOTS/> (int32_t)STAGING_SLOTS/"
+mutant "one credit too many" part.h test_order "$room s/>= \(int32_t\)slots/> (int32_t)slots/"
 mutant "room never looked at again" part.h test_order "$room s/r->counter->room\[region\]\[p\] = word/uint32_t unused = word/"
-mutant "room believed before it is looked at" task_run.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p];/"
+mutant "room believed before it is looked at" task_run.h test_order "s/c->pushed\[region\]\[p\] - WIRE_SLOTS;/c->pushed[region][p];/"
 # It is looked at all the same.
-equivalent "less room believed than there can be" task_run.h test_order "s/c->pushed\[region\]\[p\] - STAGING_SLOTS;/c->pushed[region][p] - STAGING_SLOTS - 1;/"
+equivalent "less room believed than there can be" task_run.h test_order "s/c->pushed\[region\]\[p\] - WIRE_SLOTS;/c->pushed[region][p] - WIRE_SLOTS - 1;/"
 mutant "packets numbered from 0" part.h test_interpret "$room s/= pushed \+ 1;/= pushed;/"
 mutant "bulk chunks numbered from 0" part.h test_interpret "$pushed s/\+\+r->counter->pushed\[region\]\[p\]\)/r->counter->pushed[region][p]++)/"
-mutant "bulk flags not waited for" part.h test_interpret "$arrived s/arrived = arrived && spins < r->spins;//"
-mutant "only one slot" part.h test_interpret "$arrived s/slot = taken % STAGING_SLOTS;/slot = 0;/"
+mutant "bulk flags not waited for" part.h test_interpret "$from s/return spins < r->spins;/return true;/"
+mutant "only one slot" part.h test_interpret "$from s/r->lane, taken, p\)/r->lane, 0, p)/"
 mutant "credit given twice" part.h test_interpret "s/\+\+r->counter->taken\[region\]\[p\]/(r->counter->taken[region][p] += 2)/"
 
 # ---- a part in pieces
@@ -137,9 +142,35 @@ mutant "staying: reduced twice" hot.h test_hot "s/done\[1\] = 1;/done[1] = 0;/"
 mutant "staying: what is left is served again" hot.h test_hot "s/^( *)\(void\)hot_next\(w, ring, m, next\);/\1;/"
 mutant "staying: memory of the request before" hot.h test_hot "s/q.in = m->task.in;/q.in = w->memo->task.in;/"
 mutant "staying: sequence not kept" hot.h test_hot "s/state->sequence = sequence;/;/"
-mutant "staying: another communicator's request" hot.h test_hot "s/m->task.rank == form->rank/true/"
-mutant "staying: a request of another length" hot.h test_hot "s/m->task.stride == form->stride/true/; s/m->task.total == form->total/true/"
-mutant "staying: other rings not looked at" hot.h test_hot "s/others = others \|\|/others = false \&\&/"
+mutant "staying: another communicator's request" hot_wait.h test_hot "s/m->task.rank == form->rank/true/"
+mutant "staying: a request of another length" hot_wait.h test_hot "s/m->task.stride == form->stride/true/; s/m->task.total == form->total/true/"
+mutant "staying: other rings not looked at" hot_wait.h test_hot "s/others = others \|\|/others = false \&\&/"
+mutant "staying: a root's request with another root" hot_root.h test_hot "s/ \|\| m->task.root != root\)/)/"
+mutant "staying: a part that is not full taken for one" hot.h test_hot "s/if \(end > k->stride \|\|/if (/"
+mutant "staying: not with a part that is not full" hot.h test_hot "s/^( *)hot_ranks<INLINE, 0>\(w\);/\1;/"
+mutant "staying: not with a root's requests" hot.h test_hot "s/else if \(quick_rooted\(.*/else if (quick_rooted(w->memo->task.quick)) {}/; s/^ *inlined \? hot_roots.*//"
+mutant "staying: a root that does not wait for room" quick.h test_hot "s/return warp_all\(room\);/return true;/"
+mutant "staying: a root's chunks kept" hot_root.h test_hot "s/quick_root_taken<N>\(\&q, MODE, root\);/;/"
+mutant "staying: a root's request left is served again" hot_root.h test_hot "s/^( *)\(void\)hot_next\(w, ring, m, next\);/\1;/"
+mutant "staying: memory of the root's request before" hot_root.h test_hot "s/q.out = m->task.out;/q.out = w->memo->task.out;/"
+mutant "a root: everybody pushes" quick_root.h test_interpret "s/return mode == QUICK_REDUCE \|\| root;/return true;/"
+mutant "a root: everybody reduces" quick_root.h test_hot "s/return mode == QUICK_BROADCAST \|\| root;/return true;/"
+mutant "a root: room at another rank" quick.h test_hot "s/\(ONE \&\& p != one\) \|\|\$/(ONE \&\& p != (one + 1) % N) ||/"
+mutant "a root: packets not waited for" quick_root.h test_interpret "s/all = warp_all\(all\);/all = true;/"
+mutant "a root: inbox not waited for" quick_root.h test_hot "/if \(!quick_inbox/,/return false;/ s/return false;/;/"
+mutant "a root: another rank's place" quick_root.h test_hot "s/pushed % STAGING_SLOTS \* N \+ q->me/pushed % STAGING_SLOTS * N + root/"
+mutant "a root: the same slot again" quick_root.h test_interpret "s/taken % STAGING_SLOTS \* N/0 * N/"
+mutant "a root: units of the part before" quick_root.h test_interpret "s/quick_deliver<INLINE>\(q, at \+ k/quick_deliver<INLINE>(q, 8 * q->thread + k/"
+mutant "a root: its chunk given back to nobody" quick_root.h test_interpret "s/quick_taken<N, true>\(q, 0, root\);/;/"
+mutant "a root: sums given back to one" quick_root.h test_hot "s/quick_taken<N>\(q, 0\);/quick_taken<N, true>(q, 0, root);/"
+mutant "a root: its own output left as it is" quick_root.h test_interpret "s/ \&\& q->in == q->out\)\$/)/"
+mutant "a root: what is left begins anew" direct.h test_order "s/resumed \? task->part\[1\] : first - 1, \&ended/first - 1, \&ended/"
+mutant "a root: one round ahead of itself too many" direct.h test_hot "s/pushed.n <= ended.n \+ d.lanes/1/"
+mutant "a root: tells nobody" quick_check.h test_mismatch "s/sent = out \? quick_tell<false>\(s, c, call, 0\)/sent = out ? true/"
+mutant "a root: is not told" quick_check.h test_mismatch "s/: quick_tell<true>\(s, c, call, root\);/: true;/"
+mutant "a root: not compared with" quick_check.h test_mismatch "s/out \? quick_hear<true>\(.*/out ? true/"
+mutant "a root: compares with nobody" quick_check.h test_mismatch "s/: quick_hear<false>\(s, c, call, 0, spins, \&status\);/: true;/"
+mutant "a root: parts of the phase that it has" fill.h test_interpret "s/quick_rooted\(t->quick\) \? take_parts\(k\) : //"
 mutant "usual requests: tail too long" quick.h test_interpret "s/return x < q->stride \&\& .*;/return x < q->stride;/"
 mutant "tail of the shards too long" part.h test_interpret "s/t->count - span.offset < t->shard \? t->count - span.offset : t->shard/t->shard/"
 mutant "factor left out" part.h test_interpret "s/return r->task->redop == RMX_PREMUL_SUM \?/return 0 ?/"
@@ -212,12 +243,18 @@ mutant "reaching: broken, and goes on" reach.h test_reach "s/return reach_break\
 mutant "reaching: another call not told" reach.h test_reach "s/return reach_break\(\&r, RMX_E_MISMATCH.*/return REACH_WAITS;/"
 mutant "reaching: workers beyond the lanes" serve.h test_reach "s/ \&\& w->index < STAGING_LANES//"
 mutant "reaching: told when a rank leaves, or memory goes" reach.h test_reach "s/ \|\| \(aborted \&\& !freeze\)/ || !freeze/"
-mutant "reaching: another rank's share" reach.h test_reach "s/\(uint64_t\)me \* t->stride;/(uint64_t)(N - 1 - me) * t->stride;/"
-mutant "reaching: the last share as long as the others" reach.h test_reach "s/: t->total - mine < t->stride \? t->total - mine : t->stride;/: t->stride;/"
-mutant "reaching: units of another part" reach.h test_reach "s/\(i >> u->shift\) \* u->step/(i >> u->shift) * (u->step + 16)/"
-mutant "reaching: everybody has the same parts" reach.h test_reach "s/shared \? STAGING_DATA_LANES \* me : 0/0/"
+mutant "reaching: another rank's share" reach_data.h test_reach "s/\(uint64_t\)me \* t->stride;/(uint64_t)(N - 1 - me) * t->stride;/"
+mutant "reaching: the last share as long as the others" reach_data.h test_reach "s/: t->total - mine < t->stride \? t->total - mine : t->stride;/: t->stride;/"
+mutant "reaching: units of another part" reach_data.h test_reach "s/\(i >> u->shift\) \* u->step/(i >> u->shift) * (u->step + 16)/"
+mutant "reaching: everybody has the same parts" reach_data.h test_reach "s/STAGING_DATA_LANES \* share, step/0 * share, step/"
+# The root's links carry more.
+equivalent "reaching: the root has a share, too" reach_data.h test_reach "s/n_ranks > 2 \? n_ranks - 1 : n_ranks;/n_ranks;/"
+mutant "reaching: the root's own output forgotten" reach_data.h test_reach "s/me != t->root \|\| t->in == t->out/1/"
+mutant "reaching: of two ranks' broadcast the root copies only its own share" reach_data.h test_reach "s/reach_units_init\(t, me, 0, n_ranks > 2 \? 1 : n_ranks, u\);/reach_units_init(t, me, n_ranks == 2, n_ranks > 2 ? 1 : n_ranks, u);/"
+mutant "reaching: what the root copies begins anew with each turn" reach_data.h test_reach "s/from > share \? from - share : 0, until - share\);/0, from > share ? 1 : until - share);/"
+mutant "reaching: what others pass on goes to the root, not to the last rank" reach_data.h test_reach "s/\+ \(first \+ p >= without\)\]/]/"
 mutant "reaching: the wrong transport afterwards" reach.h test_reach "s/t->transport = t->through;/;/"
-mutant "reaching: turns forgotten" reach.h test_reach "s/return until == u.n;/return true;/"
+mutant "reaching: turns forgotten" reach.h test_reach "s/return until == n;/return true;/"
 mutant "reaching: done twice" reach.h test_reach "s/r->t->reached = until;/;/"
 mutant "reaching: left before the others" reach.h test_reach "s/return warp_all\(alone\);/return true;/"
 mutant "reaching: chunks kept" reach.h test_reach "s/^( *)reach_taken\(\&r, 1\);/\1;/"
@@ -228,17 +265,40 @@ mutant "reaching: remembered though tables changed" reach.h test_reach "s/return
 mutant "reaching: told while others reach" update.h test_reach "s/reach_keeps\(w, t, abort/0 \&\& reach_keeps(w, t, abort/"
 mutant "reaching: told at the next turn while others reach" task_run.h test_reach "s/if \(reach_keeps.*/if (0)/"
 
+# ---- bursts
+mutant "bursts: not taken back" update.h test_burst "s/t->stage == REACH_BURST \&\& burst_quiet\(w, t\)/0/"
+mutant "bursts: kept when the kernel ends" worker.h test_burst "s/t->stage == REACH_BURST \&\& burst_quiet\(w, t\)/0/"
+mutant "bursts: a running one not waited for" burst.h test_burst "s/while \(word_load\(\&job->state\) == burst_state\(number, BURST_RUNNING\)\)/while (0)/"
+mutant "bursts: taken back, and runs" burst.h test_burst "s/return BURST_NO;/return BURST_YES;/"
+mutant "bursts: moves before all have met" burst.h test_burst "s/burst_change\(job, number, BURST_POSTED, BURST_WAITING\)/burst_change(job, number, BURST_POSTED, BURST_RUNNING)/"
+mutant "bursts: given up, and not asked for again" burst.h test_burst "s/return !gone;/return true;/"
+mutant "bursts: nobody gives up" burst.h test_burst "s/else if \(last\)/else if (0)/"
+mutant "bursts: asked for, and never taken back" reach.h test_burst "s/\(void\)burst_quiet\(\&s->w, t\);/;/"
+mutant "bursts: the first block to end ends it" burst.h test_burst "s/\+ 1 < n_blocks/+ 1 < 1/"
+mutant "bursts: another request's verdict" burst.h test_burst "s/\(uint32_t\)\(cell >> 32\) == t->sequence \? \(uint32_t\)cell : 0/(uint32_t)cell/"
+mutant "bursts: a no told as a yes" reach.h test_burst "s/burst_tell\(s, t, BURST_NO\)/burst_tell(s, t, BURST_YES)/"
+mutant "bursts: all lanes meet" reach.h test_burst "s/if \(t->burst \&\& t->lane != 1\)/if (0)/"
+mutant "bursts: left before the data has been moved" reach.h test_burst "s/!burst_ended\(s, t, spins\) \|\| !reach_leave/!reach_leave/"
+mutant "bursts: whatever the size" fill.h test_burst "s/ >= least;/ >= 0;/"
+mutant "bursts: slices overlap" burst.h test_burst "s/from = slice \* n;/from = 0;/"
+mutant "bursts: what does not divide is left" burst.h test_burst "s/share \+ u.n \+ slices - 1\)/share + u.n)/"
+mutant "reaching: few lanes, and the short way after a no" reach.h test_reach "s/if \(r->t->spread != STAGING_DATA_LANES\)/if (0)/"
+mutant "reaching: few lanes, and phases of others after a no" fill.h test_reach "s/ \&\& t->spread == STAGING_DATA_LANES \? take_parts/ ? take_parts/"
+mutant "reaching: few lanes, and the steps of many" reach_data.h test_reach "s/step = t->spread \* shares/step = STAGING_DATA_LANES * shares/"
+
 # ---- ranks on other nodes (what else the proxy does is for tests/gpu_hip/test_proxy.c)
 mutant "far: not known" take.h test_nodes "s/c->far = word_load\(&from->far\);/c->far = 0;/"
 mutant "far: usual requests go the short way" fill.h test_nodes "s/ \|\| shared_of\(w\)->rank.far\)/)/"
 mutant "far: another's room" channel.h test_nodes "s/return \(const uint32_t \*\)wire_room\(/return (const uint32_t *)wire_given(/"
+mutant "far: one credit too many" channel.h test_nodes "s/\? WIRE_SLOTS :/? WIRE_SLOTS + 1 :/"
+mutant "far: as many slots as there" channel.h test_order "s/: STAGING_SLOTS;/: WIRE_SLOTS;/"
 mutant "far: nobody is told of chunks" channel.h test_nodes "s/wire_pushed\(s->rank.peer\[p\], wire/wire_room(s->rank.peer[p], wire/"
 mutant "far: nothing given back" channel.h test_nodes "s/\(uint32_t \*\)wire_given\(/(uint32_t *)wire_room(/"
 mutant "far: no length" channel.h test_nodes "/channel_size/,/^}/ s/^( *)bytes\);/\1 0);/"
 mutant "far: length of the chunk before" part.h test_nodes "s/r->counter->pushed\[region\]\[p\] \+ 1,/r->counter->pushed[region][p],/"
 mutant "far: each piece as long as the first" part.h test_nodes "s/all \? bytes : r->s->view.bytes\[p\]/all ? bytes : r->s->view.bytes[0]/"
 mutant "far: sends without a length" p2p.h test_nodes "s/p2p_pushed\(r, transport, STAGING_REGION_P2P, bytes\);/p2p_pushed(r, transport, STAGING_REGION_P2P, 8);/"
-mutant "far: packets looked at before they are told of" part.h test_nodes "$arrived s/: channel_far\(s\);/: 0;/"
+mutant "far: packets looked at before they are told of" part.h test_nodes "$arrived s/: channel_far\(r->s\);/: 0;/"
 mutant "far: a phase stays while it goes on" task_run.h test_nodes "s/if \(run_looks_up\(.*/if (0)/"
 mutant "far: a task stays while it goes on" task_run.h test_nodes "s/if \(!moved \|\| channel_far\(s\)\)/if (!moved)/"
 mutant "far: a send stays while it goes on" p2p.h test_nodes "s/if \(run_looks_up\(/if (0 \&\& (/"
@@ -246,12 +306,40 @@ mutant "far: channels share a number" wire.h test_nodes "s/region \* STAGING_LAN
 mutant "proxy: nobody is told of packets" wires.c test_nodes "s/^( *)(__atomic_store_n\(\&end->wire->come)/\1if (c >= WIRE_PACKET_CHANNELS) \2/"
 mutant "proxy: chunks carried again" wires.c test_nodes "s/\+\+end->pushed\[channel\]\)/end->pushed[channel] + 1)/"
 mutant "proxy: looks for arrivals once" wires.c test_nodes "s/ \|\| arrivals != wires->arrivals//"
-mutant "proxy: only one slot" wires.c test_nodes "s/slot = \(entry->number - 1\) % STAGING_SLOTS/slot = 0/"
+mutant "proxy: only one slot" wires.c test_nodes "s/slot = \(entry->number - 1\) % WIRE_SLOTS/slot = 0/"
 mutant "proxy: packets with the number before" wires.c test_nodes "s/\[slot\], entry->number, from/[slot], entry->number - 1, from/"
 mutant "proxy: no credit" wires.c test_nodes "s/room\[c\], entry->number,/room[c], 0,/"
-mutant "proxy: what fits the line looked for elsewhere" wires.c test_nodes "s/bytes <= WIRE_LINE_BYTES \? line->data :/0 ? line->data :/"
-mutant "proxy: no credit for batches" wires.c test_nodes "s/>= WIRE_BATCHES \/ 2/>= 1u << 30/"
+mutant "proxy: what fits the line looked for elsewhere" wires.c test_nodes "s/batch_in\(end, line->data/batch_in(end, mirror->ring/"
+mutant "proxy: no credit for batches" wires.c test_nodes "s/line->taken = end->taken;/line->taken = 0;/; s/end->taken - end->told < TELL_BATCHES \&\& end->untold_bytes < TELL_BYTES/true/"
+mutant "proxy: what was given back forgotten" wires.c test_nodes "s/batch_entry\(batch, channel, WIRE_CREDIT, given\);//"
 mutant "proxy: one chunk at a look, and the rest forgotten" wires.c test_nodes "s/\+\+end->pushed\[channel\]\);/end->pushed[channel] = pushed);/"
+
+# ---- plans over nodes
+mutant "stages: room not looked at" pass.h test_stages "s/room = warp_all\(room\);/room = true;/"
+mutant "stages: packets not waited for" pass.h test_stages "s/ready = warp_all\(ready\);/ready = true;/"
+mutant "stages: inbox not waited for" pass.h test_stages "s/if \(\(x->flags \& PROGRAM_INPUT\) \&\& r->task->inlined\)/if (0)/"
+mutant "stages: a step done packet by packet" pass.h test_stages "s/if \(!pass_ready\(\*r, in, bytes\)\)/if (!pass_ready(*r, in, bytes > 64 ? 64 : bytes))/"
+mutant "stages: sums in the order of ranks" pass.h test_stages "s/if \(x->flags \& PROGRAM_LISTED\) \{/if (0) {/"
+mutant "stages: sums in the order of ranks, says the program" programs.c test_stages "s/source->rank < last/0/"
+mutant "stages: factor left out of what is sent" pass.h test_stages "s/own \? unit_scale<ACCESS_ANY>\(r, value\) : value/value/"
+mutant "stages: factor left out of what is added" pass.h test_stages "s/unit_scale<ACCESS_ANY>\(r, payload\)/payload/"
+mutant "stages: sums rounded on their way" pass.h test_stages "s/return \(r->s->pass.step.flags \& flag\) \&\&/return false \&\&/; s/const uint32_t widens = .*/const uint32_t widens = 0;/"
+mutant "stages: halves of sums mixed up" reduce.h test_stages "s/value_bits\(a.x\[2 \* i \+ 1\]\) << 32 \| value_bits\(a.x\[2 \* i\]\)/value_bits(a.x[2 * i]) << 32 | value_bits(a.x[2 * i + 1])/"
+mutant "stages: parts that are too long for sums" fill.h test_stages "s/plan->partials \? reduce_widens\(k->type, k->redop\) : 0/0/"
+mutant "stages: one step of each part" pass.h test_stages "s/t->part\[f\] = k \+ 1 < n \? part : part \+ STAGING_DATA_LANES;/t->part[f] = part + STAGING_DATA_LANES;/"
+mutant "stages: steps of the task before" fill.h test_stages "s/t->step\[f\] = 0;/;/"
+mutant "stages: phases of other ranks" fill.h test_stages "s/->pass.phases.n\[f\] \? k->parts\[f\] : 0;/->pass.phases.n[f] ? k->parts[f] : k->parts[f];/"
+mutant "stages: nothing given back" pass.h test_stages "s/^( *)run_taken\(r, phase->region_in, chunks\);/\1;/"
+mutant "stages: nobody is told of chunks" pass.h test_stages "s/^( *)run_pushed\(r, phase->region_out, targets\);/\1;/"
+mutant "stages: the program of another root" pass.h test_stages "s/roots > 1 \? root : 0/0/"
+mutant "stages: the program of another rank" pass.h test_stages "s/before \* roots/0 * roots/"
+mutant "stages: program not cached anew for another rank" pass.h test_stages "s/const uint32_t name = s->rank.rank << 16 \|/const uint32_t name =/"
+mutant "stages: program of the plan before" take.h test_stages "s/shared_of\(w\)->pass.name = shared_of\(w\)->pass.at = 0;/;/"
+mutant "stages: programs of the first root" programs.c test_stages "s/= shape_of\(root\);/= shape_of(0 * root);/"
+mutant "stages: what others call is not looked at" pass.h test_stages "s/\*ret_differs = differs;/;/"
+mutant "stages: what was heard is not told" pass.h test_stages "s/: differs \? PASS_DIFFERS\(differs - 1\)/: 0 ? PASS_DIFFERS(differs - 1)/"
+mutant "stages: told before it is heard" pass.h test_stages "s/\? hear \& ~tell :/? 0 :/; s/\? tell : hear \& tell;/? tell : hear;/"
+mutant "stages: heard before it is told" pass.h test_stages "s/\? hear \& ~tell :/? hear :/; s/\? tell : hear \& tell;/? tell : 0;/"
 
 # ---- kernels that end
 mutant "counters not written back" worker.h test_order "$save s/counter_flush_all\(w\);//"
@@ -261,7 +349,7 @@ mutant "looks for the first line again" worker.h test_order "$restore s/saved \?
 
 # ---- numbers that wrap
 mutant "sequence 0 used" bell.h test_wraps "s/return sequence \+ 1 \? sequence \+ 1 : 1;/return sequence + 1;/"
-mutant "room compared as if nothing wrapped" part.h test_wraps "$room s/\(int32_t\)\(pushed - r->counter->room\[region\]\[p\]\) >= \(int32_t\)STAGING_SLOTS/pushed >= r->counter->room[region][p] + STAGING_SLOTS/"
+mutant "room compared as if nothing wrapped" part.h test_wraps "$room s/\(int32_t\)\(pushed - r->counter->room\[region\]\[p\]\) >= \(int32_t\)slots/pushed >= r->counter->room[region][p] + slots/"
 mutant "last compared as if nothing wrapped" task_run.h test_wraps "s/\(int32_t\)\(t->sequence - s->rank.last\) > 0/t->sequence > s->rank.last/"
 
 wait

@@ -34,6 +34,7 @@ struct nodes {
         struct nodes_message *message;
         uint32_t n_messages, capacity;
         uint64_t random, n_chunks, n_bytes;
+        uint64_t data[NODES_RANKS_MAX], told[NODES_RANKS_MAX]; /* by the rank that sends it */
         enum nodes_fault fault;
         uint64_t fault_at;
 };
@@ -89,10 +90,30 @@ static bool take(struct nodes *n) {
         return any;
 }
 
+/* What is in a batch. */
+static void count(struct nodes *n, const struct net_descriptor *d, struct net_area *from) {
+        const struct wire_line *line = (const void *)at(from, d->line_offset);
+        const unsigned char *data = d->data_bytes ? at(from, d->data_offset) : line->data;
+        struct wire_entry entry;
+
+        for (uint32_t i = 0; i + sizeof(entry) <= line->bytes; i += sizeof(entry)) {
+                memcpy(&entry, data + i, sizeof(entry));
+                if (entry.bytes == WIRE_CREDIT)
+                        continue;
+                i += (entry.bytes + 7u) / 8 * 8;
+                if (entry.channel == WIRE_PACKET_CHANNELS - 1)
+                        n->told[d->source]++;
+                else
+                        n->data[d->source] += entry.bytes;
+        }
+}
+
 static void chunk_data(struct nodes *n, const struct net_descriptor *d, struct net_area *from, struct net_area *to,
                        enum nodes_fault fault) {
         if (fault != NODES_LATE_LINE)
                 memcpy(at(to, d->line_offset) + 4, at(from, d->line_offset) + 4, NET_LINE - 4);
+        if (fault == NODES_DROP_CREDITS)
+                ((struct wire_line *)(void *)at(to, d->line_offset))->taken = 0;
         if (d->data_bytes)
                 memcpy(at(to, d->data_offset), at(from, d->data_offset), d->data_bytes - (fault == NODES_SHORT) * 8u);
         else if (fault == NODES_SHORT)
@@ -104,9 +125,9 @@ static void chunk_data(struct nodes *n, const struct net_descriptor *d, struct n
 static enum nodes_fault fault_of(struct nodes *n, bool chunk) {
         const enum nodes_fault fault = n->fault;
 
-        if (!fault || n->n_chunks < n->fault_at || chunk == (fault == NODES_DROP_CREDITS))
+        if (!fault || n->n_chunks < n->fault_at || (!chunk && fault != NODES_DROP_CREDITS))
                 return NODES_RIGHT;
-        if (chunk)
+        if (fault != NODES_DROP_CREDITS)
                 n->fault = NODES_RIGHT;
         return fault;
 }
@@ -123,8 +144,10 @@ static bool carry(struct nodes *n, struct nodes_message *m) {
                 return true;
         }
         n->n_chunks += chunk;
+        if (chunk)
+                count(n, d, from);
         fault = fault_of(n, chunk);
-        if (fault == NODES_DROP || fault == NODES_DROP_CREDITS)
+        if (fault == NODES_DROP || (fault == NODES_DROP_CREDITS && !chunk))
                 return true;
         if (fault == NODES_FLAG_FIRST) {
                 net_area_arrive(to, d->kind, d->line_offset, d->value);
@@ -167,6 +190,11 @@ bool nodes_quiet(const struct nodes *n) {
         return n->n_messages == 0;
 }
 
+uint64_t nodes_data(const struct nodes *n, uint32_t rank, uint64_t *ret_told) {
+        *ret_told = n->told[rank];
+        return n->data[rank];
+}
+
 uint64_t nodes_chunks(const struct nodes *n, uint64_t *ret_bytes) {
         *ret_bytes = n->n_bytes;
         return n->n_chunks;
@@ -179,12 +207,12 @@ static void preset(struct wires *wires, struct wire_end *end, uint32_t chunks) {
         struct wire *w = end->wire;
 
         /* Batches wrap, too, a little later. */
-        end->sent = end->taken = end->credited = out->taken = chunks ? chunks - 2 * WIRE_BATCHES : 0;
+        end->sent = end->acked = end->taken = end->told = out->taken = chunks ? chunks - 2 * WIRE_BATCHES : 0;
         for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
                 end->pushed[c] = end->given[c] = end->come[c] = chunks;
                 w->pushed[c] = w->given[c] = w->room[c] = chunks;
-                for (uint32_t back = 0; chunks && back < STAGING_SLOTS; back++) {
-                        const uint32_t number = chunks - back, slot = (number - 1) % STAGING_SLOTS;
+                for (uint32_t back = 0; chunks && back < WIRE_SLOTS; back++) {
+                        const uint32_t number = chunks - back, slot = (number - 1) % WIRE_SLOTS;
 
                         w->come[c][slot] = number;
                         for (uint32_t i = 0; i < WIRE_CHUNK / 8; i++) {

@@ -15,7 +15,7 @@ enum nodes_fault {
         NODES_RIGHT,
         NODES_FLAG_FIRST,   /* a chunk's number before its data */
         NODES_DROP,         /* a chunk is lost */
-        NODES_DROP_CREDITS, /* all credits are, from one on */
+        NODES_DROP_CREDITS, /* no credit for batches comes any more, from one on */
         NODES_SHORT,        /* the last bytes of the data are not carried */
         NODES_LATE_LINE,    /* nothing of the line is carried but the number */
         NODES_FAULTS,
@@ -41,6 +41,8 @@ bool nodes_fabric(struct nodes *nodes);
 void nodes_break(struct nodes *nodes, enum nodes_fault fault, uint64_t at);
 /* Does nothing stand in a queue or wait to be carried? */
 bool nodes_quiet(const struct nodes *nodes);
+/* What ranks have sent to other nodes so far: bytes of data of collectives, and what lane 0 tells, in chunks. */
+uint64_t nodes_data(const struct nodes *nodes, uint32_t rank, uint64_t *ret_told);
 /* Chunks carried so far, and their bytes beyond the lines. */
 uint64_t nodes_chunks(const struct nodes *nodes, uint64_t *ret_bytes);
 #ifdef __cplusplus

@@ -7,7 +7,7 @@
  * by nothing going on any more.
  */
 #include "gpu/device/wire.h"
-#include "tests/device/nodes.h"
+#include "tests/device/node_world.h"
 #include "tests/device/traffic.h"
 
 extern "C" {
@@ -24,12 +24,7 @@ extern "C" {
 #define BYTES 20000u
 
 static uint64_t seed;
-static uint64_t n_compared, n_carried;
-
-struct placement {
-        uint32_t n;
-        uint8_t node[EMULATOR_RANKS_MAX];
-};
+static uint64_t n_compared;
 
 static const struct placement placements[] = {
         {2, {0, 1}},
@@ -41,62 +36,6 @@ static const struct placement placements[] = {
         {8, {0, 0, 1, 1, 2, 2, 3, 3}},
         {6, {1, 0, 2, 2, 2, 0}},
 };
-
-struct world;
-struct rank_proxy {
-        struct world *world;
-        uint32_t rank;
-};
-
-struct world {
-        struct emulator *e;
-        struct nodes *nodes;
-        uint32_t n, comm;
-        uint32_t session[EMULATOR_RANKS_MAX];
-        struct rank_proxy proxy[EMULATOR_RANKS_MAX];
-};
-
-static void *world_memory(void *data, uint64_t bytes) {
-        return emulator_memory((struct emulator *)data, bytes);
-}
-
-static bool proxy_step(void *data) {
-        const struct rank_proxy *p = (const struct rank_proxy *)data;
-
-        return nodes_proxy(p->world->nodes, p->rank);
-}
-
-static bool fabric_step(void *data) {
-        return nodes_fabric(((struct world *)data)->nodes);
-}
-
-static void world_init(struct world *w, const struct placement *p, uint32_t workers, uint32_t transport,
-                       uint32_t chunks, uint32_t flags, uint64_t world_seed) {
-        *w = {};
-        w->n = p->n;
-        w->e = emulator_new(p->n, workers, flags | EMULATOR_WATCH, world_seed);
-        for (uint32_t r = 0; r < p->n; r++)
-                w->session[r] = emulator_session(w->e, r, 1);
-        w->comm = emulator_comm(w->e, p->n, w->session, transport, 0, chunks);
-        w->nodes = nodes_new(p->n, p->node, chunks, world_seed, world_memory, w->e);
-        for (uint32_t r = 0; r < p->n; r++) {
-                void *wire[NODES_RANKS_MAX];
-                const uint32_t far = nodes_wires(w->nodes, r, wire);
-
-                emulator_wire(w->e, w->comm, r, far, wire);
-                w->proxy[r] = {w, r};
-                emulator_helper(w->e, proxy_step, &w->proxy[r]);
-        }
-        emulator_helper(w->e, fabric_step, w);
-}
-
-static void world_deinit(struct world *w) {
-        uint64_t bytes;
-
-        n_carried += nodes_chunks(w->nodes, &bytes);
-        emulator_free(w->e);
-        nodes_free(w->nodes);
-}
 
 /* Requests of all kinds, with kernels stopped and launched in the middle. */
 static void sweep(const struct placement *p, uint32_t workers, uint32_t transport, uint32_t all_reduce, uint32_t chunks,
@@ -315,6 +254,26 @@ static void nothing_before_it_is_told(void) {
         world_deinit(&w);
 }
 
+/* A rank that nobody takes anything from fills the slots, and writes on when it has been told of room. */
+static void no_more_than_there_is_room_for(uint32_t operation, uint32_t channel) {
+        static const struct placement two = {2, {0, 1}};
+        unsigned char *out;
+        struct wire *wire;
+        struct world w;
+
+        world_init(&w, &two, 1, STAGING_BULK, 0, 0, seed);
+        wire = wire_of(&w, 0);
+        ring_alone(&w, 0, operation, UINT64_C(2048) * 15 * 20, &out);
+        for (uint32_t room = 0; room < 3; room++) {
+                __atomic_store_n(&wire->room[channel], room, __ATOMIC_RELEASE);
+                for (uint32_t i = 0; i < 200; i++)
+                        emulator_turn(w.e, "a turn");
+                CHECK(__atomic_load_n(&wire->pushed[channel], __ATOMIC_RELAXED) == room + WIRE_SLOTS,
+                      "%u chunks with room for %u", wire->pushed[channel], room + WIRE_SLOTS);
+        }
+        world_deinit(&w);
+}
+
 /* However long there is something to do: a worker looks up now and then, for who wants to stop it. */
 static void never_for_long(uint32_t operation, uint32_t channel) {
         static const struct placement two = {2, {0, 1}};
@@ -361,7 +320,7 @@ static bool survives(enum nodes_fault fault, uint64_t fault_at) {
                 world_init(&w, &four, 2, STAGING_BULK, 0, 0, seed);
                 nodes_break(w.nodes, fault, fault_at);
                 traffic_init(&t, w.e, w.comm, 4, w.session, 3, BYTES, seed);
-                traffic_run(&t, 12);
+                traffic_run(&t, 60); /* more than there are batches */
                 _exit(0);
         }
         CHECK(pid > 0 && waitpid(pid, &status, 0) == pid, "fork");
@@ -398,6 +357,8 @@ int main(void) {
         vectors(&placements[3], STAGING_BULK);
         mismatch();
         nothing_before_it_is_told();
+        no_more_than_there_is_room_for(RING_OP_BROADCAST, wire_channel(STAGING_BULK, 0, 1));
+        no_more_than_there_is_room_for(RING_OP_SEND, wire_channel(STAGING_BULK, STAGING_REGION_P2P, 1));
         never_for_long(RING_OP_BROADCAST, wire_channel(STAGING_BULK, 0, 1));
         never_for_long(RING_OP_SEND, wire_channel(STAGING_BULK, STAGING_REGION_P2P, 1));
         faults();

@@ -4,7 +4,7 @@
  * that cannot, while buffers are mapped on other GPUs and taken away again, kernels end and start, workers stand still;
  * and what happens to them when a communicator fails, or memory is gone that was promised.
  */
-#include "tests/device/traffic.h"
+#include "tests/device/one.h"
 
 #include "gpu/device/staging.h"
 extern "C" {
@@ -12,9 +12,8 @@ extern "C" {
 }
 #include "ring/line.h"
 
-#define LEAST     UINT64_C(20000) /* bytes from which ranks try: above those of inline requests */
+#define LEAST     ONE_LEAST
 #define COMMS_MAX 2u
-#define ALL_GPUS  0xffu
 
 static const uint32_t operations[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE_SCATTER, RING_OP_ALL_GATHER,
                                       RING_OP_ALL_TO_ALL, RING_OP_BROADCAST,      RING_OP_REDUCE};
@@ -38,61 +37,6 @@ static struct collective_case choose(uint32_t n, uint64_t random, uint64_t max_b
         c.shift = mix(random + 5) % 16 == 0;
         c.in_place = c.operation != RING_OP_ALL_TO_ALL && mix(random + 6) % 2 == 0;
         return c;
-}
-
-/* ---- one request ------------------------------------------------------------------------------------------------- */
-struct one {
-        struct emulator *e;
-        struct traffic t;
-        struct collective_case c;
-        uint32_t session[EMULATOR_RANKS_MAX], comm, n;
-        uint64_t least; /* from which ranks try */
-};
-
-static struct collective_case one_case;
-
-static struct collective_case choose_one(uint32_t, uint64_t, uint64_t) {
-        return one_case;
-}
-
-static void one_init(struct one *o, uint32_t n, uint32_t workers, uint32_t operation, uint64_t bytes, bool in_place,
-                     uint32_t transport, uint64_t seed) {
-        const bool whole = operation == RING_OP_ALL_REDUCE || operation_has_root(operation);
-
-        *o = {};
-        o->n = n;
-        o->e = emulator_new(n, workers, EMULATOR_WATCH, seed);
-        for (uint32_t r = 0; r < n; r++)
-                o->session[r] = emulator_session(o->e, r, 1);
-        o->comm = emulator_comm(o->e, n, o->session, transport, 0, 0);
-        emulator_choose(o->e, o->comm, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_PACKET);
-        emulator_spread(o->e, o->comm, 0);
-        emulator_reach(o->e, o->comm, LEAST);
-        one_case = {};
-        one_case.n = n;
-        one_case.operation = operation;
-        one_case.type = RMX_FLOAT32;
-        one_case.redop = operation_has_redop(operation) ? RMX_SUM : 0;
-        one_case.root = operation_has_root(operation) ? (uint32_t)(seed >> 8) % n : 0;
-        one_case.count = bytes / (whole ? 4 : 4 * n);
-        one_case.in_place = in_place;
-        traffic_init(&o->t, o->e, o->comm, n, o->session, 1, n * bytes + 256, seed);
-        o->t.choose = choose_one;
-}
-
-static void one_deinit(struct one *o) {
-        emulator_free(o->e);
-        traffic_deinit(&o->t);
-}
-
-static void one_map(struct one *o, uint32_t rank, uint32_t gpus, bool lie) {
-        emulator_map(o->e, o->session[rank], o->t.slot[0].b[rank].in_id, gpus, lie);
-        emulator_map(o->e, o->session[rank], o->t.slot[0].b[rank].out_id, gpus, lie);
-}
-
-static void rest(struct emulator *e) {
-        while (!emulator_rests(e))
-                continue;
 }
 
 /* A request of so many bytes; did the ranks reach? What a lane leaves is counted in region 1, one chunk for each. */
@@ -126,7 +70,9 @@ static void decisions_of(uint32_t n, uint32_t workers, uint32_t operation, bool 
         CHECK(reaches(&o), "operation %u: all is mapped, and remembered", operation);
         for (uint32_t r = (uint32_t)(seed % 2); r < n; r += n / 2 + 1) {
                 const bool root = r == one_case.root, reads = adds || (operation == RING_OP_BROADCAST && root);
-                const bool writes = operation == RING_OP_REDUCE ? root : operation != RING_OP_REDUCE_SCATTER;
+                const bool writes = operation == RING_OP_REDUCE      ? root
+                                    : operation == RING_OP_BROADCAST ? !root
+                                                                     : operation != RING_OP_REDUCE_SCATTER;
                 const struct case_buffers *b = &o.t.slot[0].b[r];
                 const uint32_t without = ALL_GPUS & ~(1u << (r + 1) % n);
 
@@ -214,12 +160,6 @@ static void late(uint32_t n, uint32_t workers, uint64_t seed) {
 }
 
 /* ---- failure ----------------------------------------------------------------------------------------------------- */
-static bool answered(struct one *o, uint32_t r, uint32_t *ret_status) {
-        struct traffic_slot *s = &o->t.slot[0];
-
-        return emulator_poll(o->e, o->comm, r, s->sequence[r], &s->q[r], ret_status);
-}
-
 /* All but `missing` have entered, or all but it have done their share; then the communicator fails. */
 static void failure(uint32_t n, uint32_t workers, uint64_t seed) {
         const uint32_t status = ring_status(RMX_E_PEER_LOST, 0);
@@ -410,6 +350,8 @@ static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, u
                 t[i].forms = 5;
                 emulator_choose(e, comm[i], RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_PACKET);
                 emulator_reach(e, comm[i], LEAST);
+                if (mix(seed + i + 7) % 2)
+                        emulator_burst(e, comm[i], mix(seed + i + 8) % 3 ? LEAST : 3 * LEAST);
         }
         for (uint32_t done = 0; done < requests; done += window) {
                 const uint64_t random = mix(seed + done);
@@ -430,6 +372,9 @@ static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, u
                                 }
                 if (random % 4 == 0) /* it comes late to what the others have begun */
                         emulator_hold(e, gpu, held, true);
+                emulator_burst_hold(e, gpu, random % 8 < 3);
+                if (random % 8 > 5)
+                        emulator_burst_patience(e, (gpu + 1) % n, random >> 40 & 31);
                 for (uint32_t i = 0; i < comms; i++)
                         for (uint32_t k = 0; k < window; k++)
                                 for (uint32_t r = 0; r < n; r++)
@@ -440,6 +385,7 @@ static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, u
                 }
                 if (random % 16 < 3)
                         emulator_restart(e, gpu);
+                emulator_burst_hold(e, gpu, false);
                 for (uint32_t i = 0; i < comms; i++)
                         traffic_drain(&t[i]);
         }

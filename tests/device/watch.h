@@ -238,3 +238,4 @@ static inline void watch_pause(void) {}
 #define quad_store   watch_quad_store
 #define packet_store watch_packet_store
 #define poll_pause   watch_pause
+#define BURST_PAUSE  watch_yield

@@ -31,6 +31,7 @@ struct plane {
         uint32_t workers;
         struct fake_set rings, buffers, reached, comms, peers;
         bool reaches;
+        bool bursts;
         struct fake_comm {
                 uint64_t peers; /* mask of GPUs whose pools it uses */
                 uint64_t here;  /* mask of ranks */
@@ -185,6 +186,7 @@ static int fake_plane_open(const struct plane_options *options, struct plane **r
                 fclose(file);
         }
         plane->reaches = fake_exists(plane, "reaches");
+        plane->bursts = fake_exists(plane, "bursts");
         r = fake_fails(plane, "open", error);
         if (r) {
                 free(plane);
@@ -214,6 +216,7 @@ static void fake_info(struct plane *plane, struct plane_info *ret_info) {
                 .threads = 512,
                 .n_workers = plane->workers,
                 .reaches = plane->reaches,
+                .bursts = plane->bursts,
                 .pool_bytes = FAKE_PLANE_POOL,
         };
         fake_gpu(plane->options.device, &ret_info->gpu);
@@ -368,9 +371,16 @@ static int fake_comm_attach(struct plane *plane, const struct plane_comm *comm, 
                 if (!fake_find(&plane->peers, member->gpu, 0))
                         fake_wrong(plane, "comm_attach without a peer", comm->id);
         }
-        fake_log(plane, "comm_attach %" PRIu64 " ranks=%u code=%u rank=%d choices=%u%s lanes=%u reach=%" PRIu64,
+        fake_log(plane,
+                 "comm_attach %" PRIu64 " ranks=%u code=%u rank=%d choices=%u%s lanes=%u reach=%" PRIu64
+                 " burst=%" PRIu64,
                  comm->id, comm->n_ranks, comm->code, comm->failed_rank, comm->n_choices, members, comm->lanes,
-                 comm->reach_bytes);
+                 comm->reach_bytes, comm->burst_bytes);
+        used = 0;
+        for (uint32_t i = 0; comm->net && i < comm->n_ranks; i++)
+                used += (size_t)snprintf(members + used, sizeof(members) - used, " %u", comm->members[i].node);
+        if (comm->net)
+                fake_log(plane, "comm_nodes %" PRIu64 "%s", comm->id, members);
         if (r)
                 return r;
         if (comm->first)
@@ -431,8 +441,8 @@ static uint32_t fake_comm_level(struct plane *plane, uint64_t id, struct plane_l
 static int fake_comm_move(struct plane *plane, const struct plane_comm *what, char *error) {
         struct fake_comm *comm = fake_comm(plane, what->id);
 
-        fake_log(plane, "comm_move %" PRIu64 " first=%u lanes=%u reach=%" PRIu64, what->id, what->first, what->lanes,
-                 what->reach_bytes);
+        fake_log(plane, "comm_move %" PRIu64 " first=%u lanes=%u reach=%" PRIu64 " burst=%" PRIu64, what->id,
+                 what->first, what->lanes, what->reach_bytes, what->burst_bytes);
         if (!comm || !comm->held)
                 fake_wrong(plane, "comm_move", what->id);
         return fake_fails(plane, "comm_move", error);

@@ -15,6 +15,7 @@
  *   D.busy      exists: drain() does not come to an end
  *   D.workers   how many workers its kernels have, as it is opened; no file: 32
  *   D.reaches   exists: it can map buffers of other GPUs, as it is opened
+ *   D.bursts    exists: it knows bursts, as it is opened
  *   D.slow_buffers, D.slow_tell, D.slow_import, D.slow_reach, D.slow_detach
  *               exist: buffer_retire(), buffer_reach(), reach_import(), reach_retire(), comm_detach() do not return
  *   pool        bytes of each pool; no file: 256 MiB

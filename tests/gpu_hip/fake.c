@@ -51,8 +51,11 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret) {
 }
 
 int __wrap_nanosleep(const struct timespec *time, struct timespec *rest) {
-        if (pthread_equal(pthread_self(), control))
+        if (pthread_equal(pthread_self(), control)) {
                 clock_ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
+                if (fake.at_pause)
+                        fake.at_pause();
+        }
         return __real_nanosleep(time, rest);
 }
 
@@ -584,6 +587,33 @@ int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arg
         atomic_store(&fake.running, true);
         fake.launches++;
         return pthread_create(&stream->kernel, NULL, kernel_main, run) ? hipErrorOutOfMemory : 0;
+}
+
+/* Launched by a thread of the plane's, beside the kernel. */
+size_t kernel_burst_bytes(void) {
+        return 4096;
+}
+
+uint32_t kernel_burst_blocks(uint32_t slices) {
+        return slices * FAKE_BURST_BLOCKS;
+}
+
+int kernel_burst_preload(void) {
+        must_be_parked();
+        return 0;
+}
+
+int kernel_burst_launch(hipStream_t stream, void *queue, uint32_t number, uint32_t n_blocks) {
+        const uint32_t n = atomic_load(&fake.bursts.n);
+
+        assert_non_null(allocation_at(queue, NULL));
+        assert_false(pthread_equal(pthread_self(), control));
+        if (atomic_load(&fake.bursts.refuse))
+                return hipErrorIllegalAddress;
+        assert_in_range(n, 0, FAKE_BURSTS - 1);
+        fake.bursts.launch[n] = (struct fake_burst){number, n_blocks, stream};
+        atomic_store(&fake.bursts.n, n + 1);
+        return 0;
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */

@@ -8,7 +8,14 @@
 
 #include "gpu/plane.h"
 
-#define FAKE_WORKERS 4u /* of a block */
+#define FAKE_WORKERS      4u /* of a block */
+#define FAKE_BURSTS       64u
+#define FAKE_BURST_BLOCKS 17u /* of a slice */
+
+struct fake_burst {
+        uint32_t number, n_blocks;
+        const void *stream;
+};
 
 struct fake {
         /* for tests to set */
@@ -25,6 +32,7 @@ struct fake {
         _Atomic uint32_t kept;         /* tasks put aside by the last worker when it ends */
         _Atomic uint32_t kept_rings;   /* whose they are, a bit each; 0: of all */
         void (*at_look)(void);         /* runs at each look at a stream */
+        void (*at_pause)(void);        /* whenever the control thread pauses */
         void (*at_collision)(void);    /* runs when memory cannot be mapped in the place of other memory */
         void (*_Atomic at_stop)(void); /* runs in the kernel's thread before it ends */
         /* Runs there too: what a worker says of a limited ring. */
@@ -38,6 +46,11 @@ struct fake {
         _Atomic bool running;
         _Atomic uint32_t version;       /* that the kernel has seen */
         _Atomic unsigned long slack_ns; /* that a thread has asked for; 0: none has */
+        struct {
+                _Atomic bool refuse; /* for tests to set */
+                _Atomic uint32_t n;
+                struct fake_burst launch[FAKE_BURSTS]; /* the first n */
+        } bursts;
 };
 extern struct fake fake;
 

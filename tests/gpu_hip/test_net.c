@@ -155,12 +155,12 @@ static void wires_are_taken_by_the_dozen(void **state) {
         const uint32_t launches = fake.launches;
 
         world_attach(w);
-        for (uint32_t i = 1; i < 8; i++) /* of two wires each */
+        for (uint32_t i = 1; i < 4; i++) /* of two wires each */
                 assert_int_equal(another(w), 0);
         assert_int_equal(fake.launches, launches + 1);
         assert_int_equal(another(w), 0);
         assert_int_equal(fake.launches, launches + 2);
-        assert_int_equal(w->f.plane->slabs.n, 32);
+        assert_int_equal(w->f.plane->slabs.n, 16);
 }
 
 static void wires_have_an_end(void **state) {
@@ -203,7 +203,7 @@ static void a_kernel_in_the_middle_of_something(void **state) {
         assert_int_equal(fake.launches, launches);
         atomic_store(&fake.deaf_to_stop, false);
         fixture_tick_until(&w->f, fake.launches == launches + 1);
-        assert_int_equal(w->f.plane->slabs.n_free, 16);
+        assert_int_equal(w->f.plane->slabs.n_free, 8);
         world_attach(w);
         assert_int_equal(fake.launches, launches + 1);
 }

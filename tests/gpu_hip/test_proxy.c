@@ -32,10 +32,22 @@ static uint64_t offset_of(const struct world *w, const void *place) {
         return (uint64_t)((const unsigned char *)place - (const unsigned char *)w->net.area);
 }
 
+static void proxy_hold(struct world *w) {
+        struct proxy *proxy = &w->f.plane->proxy;
+
+        atomic_fetch_add(&proxy->waiting, 1); /* it does not look any more, */
+        pthread_mutex_lock(&proxy->lock);     /* when it has finished this look */
+        pthread_mutex_unlock(&proxy->lock);
+}
+
+static void proxy_go(struct world *w) {
+        atomic_fetch_sub(&w->f.plane->proxy.waiting, 1);
+}
+
 /* ---- the proxy --------------------------------------------------------------------------------------------------- */
 /* What a kernel does: n packets, the number, then its word. */
 static void push_packets(struct wire *wire, uint32_t channel, uint32_t number, uint32_t n) {
-        uint32_t *words = (uint32_t *)(void *)wire->out[channel][(number - 1) % STAGING_SLOTS];
+        uint32_t *words = (uint32_t *)(void *)wire->out[channel][(number - 1) % WIRE_SLOTS];
 
         for (uint32_t i = 0; i < 2 * n; i++) {
                 words[2 * i] = 100 * number + i;
@@ -113,7 +125,7 @@ static void bulk_goes_as_long_as_it_is(void **state) {
         world_attach(w);
         wire = world_wire(w, 5); /* rank 0 */
         for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-                const uint32_t slot = i % STAGING_SLOTS, bytes = sizes[i] < 2048 ? sizes[i] : 2048;
+                const uint32_t slot = i % WIRE_SLOTS, bytes = sizes[i] < 2048 ? sizes[i] : 2048;
                 const unsigned char *data;
                 struct wire_entry entry;
 
@@ -138,10 +150,12 @@ static void what_is_there_goes_together(void **state) {
 
         world_attach(w);
         wire = world_wire(w, 5);
+        proxy_hold(w);
         for (uint32_t lane = 1; lane < STAGING_LANES; lane++)
-                for (uint32_t number = 1; number <= 2; number++)
+                for (uint32_t number = 1; number <= WIRE_SLOTS; number++)
                         push_packets(wire, wire_channel(STAGING_PACKET, 0, lane), number, 128);
-        while (chunks < 2 * (STAGING_LANES - 1)) {
+        proxy_go(w);
+        while (chunks < WIRE_SLOTS * (STAGING_LANES - 1)) {
                 const unsigned char *data;
                 struct wire_line *line;
 
@@ -159,10 +173,11 @@ static void what_is_there_goes_together(void **state) {
                         assert_int_equal(entry.number, ++seen[entry.channel]);
                         chunks++;
                 }
-                if (n % WIRE_BATCHES == 0) /* the slots were full: it waited for this */
+                if (n % 8 == 0) /* the ring is smaller than all of it */
                         batches_taken(w, 0, n);
         }
-        assert_int_equal(chunks, 2 * (STAGING_LANES - 1));
+        assert_int_equal(chunks, WIRE_SLOTS * (STAGING_LANES - 1));
+        assert_true(chunks * 1032 > WIRE_RING_BYTES);
         assert_true(most > WIRE_BATCH_BYTES / 2);
 }
 
@@ -205,7 +220,9 @@ static void bring(struct world *w, uint32_t batch, uint32_t channel, uint32_t by
         unsigned char *to;
 
         mirror->line[slot].bytes = (uint32_t)sizeof(entry) + length;
-        to = mirror->line[slot].bytes <= WIRE_LINE_BYTES ? mirror->line[slot].data : mirror->data[slot];
+        mirror->line[slot].at = slot % 8 * (WIRE_RING_BYTES / 8);
+        to = mirror->line[slot].bytes <= WIRE_LINE_BYTES ? mirror->line[slot].data
+                                                         : mirror->ring + mirror->line[slot].at;
         memcpy(to, &entry, sizeof(entry));
         if (length > 0 && length <= WIRE_BATCH_BYTES - sizeof(entry))
                 memcpy(to + sizeof(entry), data, length);
@@ -280,25 +297,28 @@ static void credit_goes_both_ways(void **state) {
         struct net_descriptor d;
         struct wire_entry entry;
         struct wire *wire;
+        uint32_t n;
 
         world_attach(w);
         wire = world_wire(w, 5);
         bring(w, 1, PACK, WIRE_CREDIT, 1, NULL, 0);
         wait_until(__atomic_load_n(&wire->room[PACK], __ATOMIC_ACQUIRE) == 1);
-        /* The kernel gives back two of which one has come: the other side hears of one. */
-        __atomic_store_n(&wire->given[PACK], 2, __ATOMIC_RELEASE);
+        /* The kernel gives back three of which two have come: the other side hears of two. */
+        __atomic_store_n(&wire->given[PACK], 3, __ATOMIC_RELEASE);
         bring(w, 2, PACK, 0, 1, NULL, 0);
+        bring(w, 3, PACK, 0, 2, NULL, 0);
         entry = entry_posted(w, 0, 1, &data);
         assert_int_equal(entry.channel, PACK);
         assert_int_equal(entry.bytes, WIRE_CREDIT);
-        assert_int_equal(entry.number, 1);
-        bring(w, 3, PACK, 0, 2, NULL, 0);
-        assert_int_equal(entry_posted(w, 0, 2, &data).number, 2);
-        /* Batches themselves are given back when half of them have been taken. */
-        bring(w, 4, PACK, 0, 3, NULL, 0);
+        assert_int_equal(entry.number, 2);
+        assert_in_range(w->mirror[FAR].line[0].taken, 2, 3); /* it says how many batches have been taken, too */
+        n = w->mirror[FAR].line[0].taken;
+        /* When there is nothing to send that says so, a message of its own does. */
+        for (uint32_t batch = 4; batch <= n + WIRE_BATCHES / 4; batch++)
+                bring(w, batch, PACK, WIRE_CREDIT, 1, NULL, 0);
         d = posted(w);
         assert_int_equal(d.kind, NET_CREDIT);
-        assert_int_equal(d.value, WIRE_BATCHES / 2);
+        assert_int_equal(d.value, n + WIRE_BATCHES / 4);
         assert_int_equal(d.source, 0);
         assert_int_equal(d.destination, FAR);
         assert_int_equal(d.line_offset, offset_of(w, &w->mirror[FAR * N].taken));
@@ -326,18 +346,63 @@ static void nobody_carries_for_one_that_is_gone(void **state) {
 /* A request that is finished may have chunks that the proxy has not seen yet; others wait for them. */
 static void what_was_pushed_goes_before_the_end(void **state) {
         struct world *w = *state;
-        struct proxy *proxy = &w->f.plane->proxy;
         struct net_descriptor d;
 
         world_attach(w);
-        atomic_fetch_add(&proxy->waiting, 1); /* it does not look any more, */
-        pthread_mutex_lock(&proxy->lock);     /* when it has finished this look */
-        pthread_mutex_unlock(&proxy->lock);
+        proxy_hold(w);
         push_packets(world_wire(w, 5), PACK, 1, 1);
         w->f.ops->comm_detach(w->f.plane, 77);
         assert_true(net_area_take(w->net.area, &w->position, &d));
         assert_int_equal(d.value, 1);
-        atomic_fetch_sub(&proxy->waiting, 1);
+        proxy_go(w);
+}
+
+/* The other side takes batches, and says so, whenever the control thread pauses. */
+static struct world *taken_of;
+static uint32_t chunks_taken;
+
+static void take_batches(void) {
+        struct world *w = taken_of;
+        struct net_descriptor d;
+
+        while (net_area_take(w->net.area, &w->position, &d)) {
+                const struct wire_line *line = at(w, d.line_offset);
+
+                chunks_taken += line->bytes / (8 + 1024);
+                batches_taken(w, d.source, d.value);
+        }
+}
+
+/* More than may be on its way at a time; all of it, as long as somebody takes it. */
+static void all_that_was_pushed_goes_before_the_end(void **state) {
+        struct world *w = *state;
+
+        world_attach(w);
+        proxy_hold(w);
+        for (uint32_t lane = 1; lane < STAGING_LANES; lane++)
+                for (uint32_t number = 1; number <= WIRE_SLOTS; number++)
+                        push_packets(world_wire(w, 5), wire_channel(STAGING_PACKET, 0, lane), number, 128);
+        taken_of = w;
+        chunks_taken = 0;
+        fake.at_pause = take_batches;
+        w->f.ops->comm_detach(w->f.plane, 77);
+        fake.at_pause = NULL;
+        proxy_go(w);
+        take_batches();
+        assert_int_equal(chunks_taken, WIRE_SLOTS * (STAGING_LANES - 1));
+}
+
+/* If nobody does, the control thread has others to look after. */
+static void nobody_waits_for_one_that_takes_nothing(void **state) {
+        struct world *w = *state;
+
+        world_attach(w);
+        proxy_hold(w);
+        for (uint32_t lane = 1; lane < STAGING_LANES; lane++)
+                for (uint32_t number = 1; number <= WIRE_SLOTS; number++)
+                        push_packets(world_wire(w, 5), wire_channel(STAGING_PACKET, 0, lane), number, 128);
+        w->f.ops->comm_detach(w->f.plane, 77);
+        proxy_go(w);
 }
 
 /* The system's habit would double the proxy's naps. */
@@ -362,6 +427,8 @@ int main(void) {
                 WORLD(credit_goes_both_ways),
                 WORLD(nobody_carries_for_one_that_is_gone),
                 WORLD(what_was_pushed_goes_before_the_end),
+                WORLD(all_that_was_pushed_goes_before_the_end),
+                WORLD(nobody_waits_for_one_that_takes_nothing),
                 WORLD(naps_are_as_long_as_they_are_meant),
         };
 

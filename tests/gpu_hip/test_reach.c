@@ -246,7 +246,8 @@ static void ranks_know_whom_they_reach(void **state) {
                                   .members = members,
                                   .choices = choices,
                                   .n_choices = 1,
-                                  .reach_bytes = UINT64_C(5) << 32};
+                                  .reach_bytes = UINT64_C(5) << 32,
+                                  .burst_bytes = UINT64_C(6) << 32};
         const struct table_rank *rank;
         struct plane_memory pools[2];
         struct plane_info info;
@@ -276,6 +277,7 @@ static void ranks_know_whom_they_reach(void **state) {
                 members[2] = second;
                 rank = fixture_rank(f, 5, 30);
                 assert_int_equal(rank->reach_bytes, reaches ? UINT64_C(5) << 32 : 0);
+                assert_int_equal(rank->burst_bytes, reaches ? UINT64_C(6) << 32 : 0);
                 assert_int_equal(rank->gpus, reaches ? UINT64_C(1) << 63 | 1 << 5 : 0);
                 assert_int_equal(rank->session[0], reaches ? 8 : 0);
                 assert_int_equal(rank->session[1], reaches ? 5 : 0);

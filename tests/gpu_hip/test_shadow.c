@@ -247,7 +247,7 @@ static void one_buffer_less_is_told(void **state) {
         assert_int_equal(shadow_publish(&d->shadow), 0); /* two at once */
         assert_int_equal(changed(d), ~0u);
         assert_int_equal(shadow_buffer_add(&d->shadow, 5, 80, 4096, 100, &index), 0);
-        for (uint32_t i = 0; i < 7; i++) {
+        for (uint32_t i = 0; i < 8; i++) {
                 const struct plan plan = {0};
                 const struct table_choices choices = {0};
 
@@ -257,6 +257,7 @@ static void one_buffer_less_is_told(void **state) {
                                  : i == 3 ? shadow_rank_clear(&d->shadow, 3)
                                  : i == 4 ? shadow_ring_set(&d->shadow, 0, 4096, 1, 1)
                                  : i == 5 ? shadow_plan_set(&d->shadow, 1, &plan)
+                                 : i == 6 ? shadow_programs_set(&d->shadow, 1, NULL, NULL, 0)
                                           : shadow_choices_set(&d->shadow, 1, &choices),
                                  0);
                 if (i == 0)
@@ -266,6 +267,22 @@ static void one_buffer_less_is_told(void **state) {
         }
         assert_int_equal(shadow_publish(&d->shadow), 0);
         assert_int_equal(changed(d), TABLE_RINGS);
+}
+
+static void programs_arrive(void **state) {
+        const struct program_row row = {.first = 5, .here = 3, .roots = 2};
+        union program_entry entries[4];
+        struct device *d = *state;
+
+        memset(entries, 0x5a, sizeof(entries));
+        assert_int_equal(shadow_programs_set(&d->shadow, 7, &row, entries, 4), 0);
+        assert_int_equal(shadow_arrive(&d->shadow), 0);
+        assert_memory_equal(&d->table->rows[7], &row, sizeof(row));
+        assert_memory_equal(&d->table->programs[5], entries, sizeof(entries));
+        assert_memory_equal(&d->table->programs[9], &(union program_entry){0}, sizeof(entries[0]));
+        assert_int_equal(shadow_programs_set(&d->shadow, 7, NULL, NULL, 0), 0);
+        assert_int_equal(shadow_arrive(&d->shadow), 0);
+        assert_int_equal(d->table->rows[7].first, 0);
 }
 
 static void look_at_gpus(struct device *d) {
@@ -488,6 +505,7 @@ static void handles_around_one_place(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(programs_arrive, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_ring_appears_whole, setup, teardown),
                 cmocka_unit_test_setup_teardown(the_last_ring_bounds_the_search, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_rank_appears_whole, setup, teardown),

@@ -9,6 +9,7 @@
 
 #include "gpu/hip/wires.h"
 #include "ring/net.h"
+#include "util/clock.h"
 
 #define N    4u
 #define LAST wire_channel(STAGING_BULK, STAGING_REGION_P2P, STAGING_P2P_LANES - 1) /* the last channel of all */
@@ -63,7 +64,7 @@ static int teardown(void **state) {
 
 /* What a kernel does: another bulk chunk, or a whole one of packets. */
 static void push(struct wire *wire, uint32_t channel) {
-        const uint32_t number = wire->pushed[channel] + 1, slot = (number - 1) % STAGING_SLOTS;
+        const uint32_t number = wire->pushed[channel] + 1, slot = (number - 1) % WIRE_SLOTS;
 
         if (channel < WIRE_PACKET_CHANNELS)
                 for (uint32_t i = 0; i < WIRE_CHUNK / 8; i++)
@@ -110,17 +111,20 @@ static void every_channel_has_its_turn(void **state) {
         struct wire *wire = w->wires->end[0].wire;
         uint32_t least = UINT32_MAX, most = 0, seen[WIRE_CHANNELS] = {0};
 
-        w->mirror[2].taken = 0u - (WIRE_BATCHES - 1); /* one batch at a time */
-        for (uint32_t round = 0; round < 200; round++) {
+        for (uint32_t round = 0; round < 400; round++) {
+                struct wire_end *end = &w->wires->end[0];
                 uint32_t peer;
 
+                end->acked = end->sent;
+                end->head = 0;
+                end->tail = (uint64_t)WIRE_BATCH_BYTES - WIRE_RING_BYTES; /* room for one batch */
+
                 for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
-                        while (wire->pushed[c] - w->wires->end[0].pushed[c] < STAGING_SLOTS)
+                        while (wire->pushed[c] - w->wires->end[0].pushed[c] < WIRE_SLOTS)
                                 push(wire, c);
                 assert_true(wires_step(w->wires));
                 assert_true(batch_posted(w, &peer, seen));
                 assert_false(batch_posted(w, &peer, seen));
-                w->mirror[2].taken = w->wires->end[0].sent - (WIRE_BATCHES - 1);
         }
         for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
                 least = seen[c] < least ? seen[c] : least;
@@ -205,7 +209,7 @@ static void a_word_tells_of_each_chunk(void **state) {
                 for (uint32_t number = 1; number < 4; number++) {
                         bring(w, 3, 3 * i + number, (struct wire_entry){(uint16_t)channel, 8, number}, 8);
                         assert_true(wires_step(w->wires));
-                        assert_int_equal(wire->come[channel][(number - 1) % STAGING_SLOTS], number);
+                        assert_int_equal(wire->come[channel][(number - 1) % WIRE_SLOTS], number);
                 }
         }
         assert_null(wires_broken(w->wires));
@@ -237,7 +241,7 @@ static void a_broken_wire_says_so(void **state) {
 }
 
 static void a_kernel_that_miscounts_breaks_its_wire(void **state) {
-        static const uint32_t wrong[] = {STAGING_SLOTS + 1, 0u - 1, 0x80000000u};
+        static const uint32_t wrong[] = {WIRE_SLOTS + 1, 0u - 1, 0x80000000u};
         struct world *w = *state;
         struct net_descriptor d;
 
@@ -257,6 +261,209 @@ static void a_kernel_that_miscounts_breaks_its_wire(void **state) {
         push(w->wires->end[0].wire, 7);
         assert_true(wires_step(w->wires));
         assert_null(wires_broken(w->wires));
+}
+
+/* ---- credit ------------------------------------------------------------------------------------------------------ */
+/* The kernel of end 0 has taken one more of a channel's chunks, which had come. */
+static void give(struct world *w, uint32_t channel) {
+        struct wire_end *end = &w->wires->end[0];
+
+        end->come[channel]++;
+        __atomic_store_n(&end->wire->given[channel], end->come[channel], __ATOMIC_RELEASE);
+}
+
+/* One chunk is not worth a message, as long as others have room; half of the slots are. */
+static void credit_waits_for_company(void **state) {
+        struct world *w = *state;
+        uint32_t seen[WIRE_CHANNELS] = {0}, peer;
+
+        for (uint32_t c = 0; c < 40; c++)
+                give(w, c);
+        assert_false(wires_step(w->wires));
+        assert_false(batch_posted(w, &peer, seen));
+        push(w->wires->end[0].wire, LAST); /* with this one they go */
+        assert_true(wires_step(w->wires));
+        assert_true(batch_posted(w, &peer, seen));
+        for (uint32_t c = 0; c < 40; c++)
+                assert_int_equal(seen[c], 1);
+        assert_int_equal(seen[LAST], 1);
+        for (uint32_t i = 1; i < WIRE_SLOTS / 2; i++)
+                give(w, 7);
+        assert_false(wires_step(w->wires));
+        give(w, 7);
+        assert_true(wires_step(w->wires));
+        assert_true(batch_posted(w, &peer, seen));
+        assert_int_equal(seen[7], 2);
+        assert_false(batch_posted(w, &peer, seen));
+}
+
+/* A batch of whole chunks from the peer of end 0, at this place of the ring. */
+static void bring_chunks(struct world *w, uint32_t batch, uint32_t at, uint32_t n, uint32_t taken) {
+        struct wire_mirror *mirror = &w->mirror[2 * N];
+        struct wire_line *line = &mirror->line[(batch - 1) % WIRE_BATCHES];
+        unsigned char *to = mirror->ring + at;
+
+        for (uint32_t i = 0; i < n; i++) {
+                const uint32_t channel = WIRE_PACKET_CHANNELS + i;
+                const struct wire_entry entry = {(uint16_t)channel, STAGING_BULK_CHUNK,
+                                                 w->wires->end[0].come[channel] + 1};
+
+                memcpy(to, &entry, sizeof(entry));
+                to += sizeof(entry) + STAGING_BULK_CHUNK;
+        }
+        line->bytes = n * (uint32_t)(sizeof(struct wire_entry) + STAGING_BULK_CHUNK);
+        line->at = at;
+        line->taken = taken;
+        net_area_arrive(w->net.area, NET_CHUNK, (uint64_t)((unsigned char *)line - (unsigned char *)w->net.area),
+                        batch);
+}
+
+/* The next descriptor; it must be a word that so many batches have been taken. */
+static void told(struct world *w, uint32_t taken) {
+        struct net_descriptor d;
+
+        assert_true(net_area_take(w->net.area, &w->position, &d));
+        assert_int_equal(d.kind, NET_CREDIT);
+        assert_int_equal(d.value, taken);
+        assert_int_equal(d.source, 0);
+        assert_int_equal(d.destination, 2);
+        assert_int_equal(d.line_offset, (unsigned char *)&w->mirror[2 * N].taken - (unsigned char *)w->net.area);
+}
+
+/* Batches that have been taken: by a word of their own when there is nothing to send, early enough. */
+static void taken_batches_are_told(void **state) {
+        struct world *w = *state;
+        uint32_t batch = 0, seen[WIRE_CHANNELS] = {0}, peer;
+        struct net_descriptor d;
+
+        /* Long ones: when a quarter of the ring has been taken. */
+        for (uint32_t bytes = 0; bytes < WIRE_RING_BYTES / 4; bytes += 16 * (STAGING_BULK_CHUNK + 8)) {
+                assert_false(net_area_take(w->net.area, &w->position, &d));
+                batch++;
+                bring_chunks(w, batch, batch % 8 * (WIRE_RING_BYTES / 8), 16, 0);
+                assert_true(wires_step(w->wires));
+        }
+        assert_in_range(batch, 2, WIRE_BATCHES / 4 - 1);
+        told(w, batch);
+        /* Short ones: when a quarter of them has. */
+        for (uint32_t i = 0; i < WIRE_BATCHES / 4; i++) {
+                assert_false(net_area_take(w->net.area, &w->position, &d));
+                bring_chunks(w, ++batch, 0, 0, 0);
+                assert_true(wires_step(w->wires));
+        }
+        told(w, batch);
+        /* With something to send: that says it. */
+        for (uint32_t i = 0; i < WIRE_BATCHES / 4; i++) {
+                bring_chunks(w, ++batch, 0, 0, 0);
+                push(w->wires->end[0].wire, LAST);
+                assert_true(wires_step(w->wires));
+                assert_true(batch_posted(w, &peer, seen));
+                assert_int_equal(w->mirror[2].line[(w->wires->end[0].sent - 1) % WIRE_BATCHES].taken, batch);
+                bring_chunks(w, ++batch, 0, 0, w->wires->end[0].sent);
+                assert_true(wires_step(w->wires));
+                assert_int_equal(w->wires->end[0].acked, w->wires->end[0].sent);
+        }
+        assert_false(net_area_take(w->net.area, &w->position, &d));
+        assert_null(wires_broken(w->wires));
+}
+
+/* ---- the ring ---------------------------------------------------------------------------------------------------- */
+/* Batches of all lengths, taken late: those that have not been never meet, and lie in the ring. */
+static void batches_do_not_meet(void **state) {
+        static uint8_t used[WIRE_RING_BYTES];
+        static struct { uint32_t at, bytes; } all[4000];
+        struct world *w = *state;
+        struct wire_end *end = &w->wires->end[0];
+        const char *seed = getenv("RAILMUX_SEED");
+        uint64_t random = seed ? strtoull(seed, NULL, 0) : clock_now_ns();
+        uint32_t n = 0, acked = 0, full = 0;
+
+        end->sent = end->acked = 0u - 100; /* numbers wrap */
+        w->mirror[2].taken = 0u - 100;
+        memset(used, 0, sizeof(used));
+        print_message("RAILMUX_SEED=%llu\n", (unsigned long long)random);
+        while (n < 3000) {
+                struct net_descriptor d;
+                uint32_t channels;
+
+                random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
+                channels = 1 + (uint32_t)(random >> 40) % 60;
+                for (uint32_t i = 0; i < channels; i++) {
+                        const uint32_t c = (uint32_t)((random >> 33) + i) % WIRE_CHANNELS;
+
+                        if (end->wire->pushed[c] - end->pushed[c] < WIRE_SLOTS)
+                                push(end->wire, c);
+                }
+                full += !wires_step(w->wires);
+                while (net_area_take(w->net.area, &w->position, &d)) {
+                        const uint32_t at = (uint32_t)(d.data_offset - w->net.area->memory_offset) -
+                                            (uint32_t)((unsigned char *)w->mirror[2].ring - (unsigned char *)w->mirror);
+
+                        if (d.data_bytes > 0) {
+                                assert_in_range(at, 0, WIRE_RING_BYTES - d.data_bytes);
+                                assert_int_equal(at % 64, 0);
+                                for (uint32_t i = 0; i < d.data_bytes; i++)
+                                        assert_int_equal(used[at + i]++, 0);
+                        }
+                        all[n].at = at;
+                        all[n++].bytes = d.data_bytes;
+                        assert_in_range(n - acked, 1, WIRE_BATCHES);
+                }
+                if (random >> 62 == 0 && acked < n) { /* some have been taken */
+                        for (uint32_t k = 1 + (uint32_t)(random >> 20) % (n - acked); k > 0; k--, acked++)
+                                if (all[acked].bytes > 0)
+                                        memset(used + all[acked].at, 0, all[acked].bytes);
+                        __atomic_store_n(&w->mirror[2].taken, 0u - 100 + acked, __ATOMIC_RELEASE);
+                }
+        }
+        assert_true(full > 10); /* it has been full */
+        assert_null(wires_broken(w->wires));
+}
+
+/* What is no batch of a proxy's breaks the wire, and nothing else. */
+static void a_line_that_is_wrong(void **state) {
+        static const struct {
+                uint32_t at, bytes, taken;
+                bool fine;
+        } lines[] = {
+                {0, 2056, 0, true},
+                {WIRE_RING_BYTES - 2112, 2056, 1, true},
+                {32, 2056, 0, false},
+                {WIRE_RING_BYTES - 2048, 2056, 0, false},
+                {WIRE_RING_BYTES, 2056, 0, false},
+                {0u - 64, 2056, 0, false},
+                {0, 17 * 2056, 0, false},   /* longer than batches are */
+                {0, 0, 2, false},           /* one has been sent */
+                {0, 0, 0x70000000u, false}, /* also as a number that is later */
+        };
+        struct world *w = *state;
+
+        for (uint32_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+                struct wire_end *end = &w->wires->end[0];
+                struct wire_line *line = &w->mirror[2 * N].line[0];
+
+                end->taken = end->come[WIRE_PACKET_CHANNELS] = end->acked = 0;
+                end->sent = 1;
+                end->broken = NULL;
+                w->wires->n_broken = 0;
+                bring_chunks(w, 1, lines[i].at < WIRE_RING_BYTES - 2056 ? lines[i].at : 0, lines[i].bytes / 2056,
+                             lines[i].taken);
+                line->at = lines[i].at;
+                line->bytes = lines[i].bytes;
+                assert_true(wires_step(w->wires));
+                assert_true(lines[i].fine ? !wires_broken(w->wires) : wires_broken(w->wires) == end);
+        }
+}
+
+static void an_answer_to_what_was_not_sent(void **state) {
+        struct world *w = *state;
+
+        push(w->wires->end[0].wire, LAST);
+        assert_true(wires_step(w->wires));
+        w->mirror[2].taken = 2;
+        (void)wires_step(w->wires);
+        assert_ptr_equal(wires_broken(w->wires), &w->wires->end[0]);
+        assert_non_null(strstr(w->wires->end[0].broken, "more than was sent"));
 }
 
 static void an_area_that_is_too_short(void **state) {
@@ -280,7 +487,9 @@ int main(void) {
                 WORLD(every_channel_has_its_turn), WORLD(every_peer_has_its_turn),
                 WORLD(credits_go_first),           WORLD(a_word_tells_of_each_chunk),
                 WORLD(a_broken_wire_says_so),      WORLD(a_kernel_that_miscounts_breaks_its_wire),
-                WORLD(an_area_that_is_too_short),
+                WORLD(an_area_that_is_too_short),  WORLD(credit_waits_for_company),
+                WORLD(taken_batches_are_told),     WORLD(batches_do_not_meet),
+                WORLD(a_line_that_is_wrong),       WORLD(an_answer_to_what_was_not_sent),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

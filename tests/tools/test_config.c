@@ -71,6 +71,7 @@ static void test_defaults(void **state) {
         assert_int_equal(f->config.control_mode, 0660);
         assert_int_equal(f->config.gpus, 8);
         assert_int_equal(f->config.reach_bytes, 0);
+        assert_int_equal(f->config.burst_bytes, 0);
         assert_int_equal(f->config.stall_ms, 500);
         assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
         assert_null(f->config.file);
@@ -95,6 +96,7 @@ static void test_everything(void **state) {
                    "  backend: host\n"
                    "  host_gpus: 64\n"
                    "  reach: 1MiB\n"
+                   "  burst: 2MiB\n"
                    "  staging: 1GiB\n"
                    "executor:\n"
                    "  workers: 3\n"
@@ -130,6 +132,7 @@ static void test_everything(void **state) {
         assert_string_equal(f->config.backend, "host");
         assert_int_equal(f->config.gpus, 64);
         assert_int_equal(f->config.reach_bytes, 1 << 20);
+        assert_int_equal(f->config.burst_bytes, 2 << 20);
         assert_int_equal(f->config.staging_bytes, 1 << 30);
         assert_int_equal(f->config.workers, 3);
         assert_int_equal(f->config.stall_ms, 250);
@@ -201,6 +204,7 @@ static void test_default_file(void **state) {
         assert_string_equal(f->config.backend, defaults.backend);
         assert_int_equal(f->config.gpus, defaults.gpus);
         assert_int_equal(f->config.reach_bytes, defaults.reach_bytes);
+        assert_int_equal(f->config.burst_bytes, defaults.burst_bytes);
         assert_int_equal(f->config.workers, defaults.workers);
         assert_int_equal(f->config.stall_ms, defaults.stall_ms);
         assert_string_equal(f->config.listen, "");

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* The thread that launches bursts (gpu/device/burst.h) when workers ask for them. See burst.c. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/hip/runtime.h"
+
+struct plane;
+struct table_report;
+
+#define BURST_STREAMS 4u
+
+struct burst {
+        pthread_t thread;
+        hipStream_t streams[BURST_STREAMS];
+        void *queue; /* struct burst_queue, memory of the GPU */
+        const struct table_report *report;
+        uint32_t device;
+        uint32_t most;      /* slices */
+        uint32_t next;      /* number */
+        bool running;       /* the thread */
+        atomic_bool stop;   /* set by the control thread */
+        _Atomic int failed; /* of a launch: the runtime's error; 0: none */
+        _Atomic uint64_t launched;
+};
+
+/* Control thread only. Before the first resident kernel: memory, streams, module, thread. `most_blocks` of one burst,
+ * 0: as many as are good. */
+int burst_open(struct burst *burst, struct plane *plane, uint32_t most_blocks, char *error);
+/* No resident kernel may run. */
+void burst_close(struct burst *burst, bool lost);
+/* -EIO: a burst could not be launched, which somebody waits for for ever. */
+int burst_check(const struct burst *burst, char *error);

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* A communicator over several nodes, each rank on an emulated GPU of its own; for the tests that have one. */
+#include "tests/device/collective_cases.h"
+#include "tests/device/nodes.h"
+
+static uint64_t n_carried; /* messages between nodes, in worlds that have ended */
+
+struct placement {
+        uint32_t n;
+        uint8_t node[EMULATOR_RANKS_MAX];
+        bool crowded = false; /* two ranks on each GPU */
+};
+
+struct world;
+struct rank_proxy {
+        struct world *world;
+        uint32_t rank;
+};
+
+struct world {
+        struct emulator *e;
+        struct nodes *nodes;
+        uint32_t n, comm;
+        uint32_t session[EMULATOR_RANKS_MAX];
+        struct rank_proxy proxy[EMULATOR_RANKS_MAX];
+};
+
+static void *world_memory(void *data, uint64_t bytes) {
+        return emulator_memory((struct emulator *)data, bytes);
+}
+
+static bool proxy_step(void *data) {
+        const struct rank_proxy *p = (const struct rank_proxy *)data;
+
+        return nodes_proxy(p->world->nodes, p->rank);
+}
+
+static bool fabric_step(void *data) {
+        return nodes_fabric(((struct world *)data)->nodes);
+}
+
+static void world_init(struct world *w, const struct placement *p, uint32_t workers, uint32_t transport,
+                       uint32_t chunks, uint32_t flags, uint64_t world_seed) {
+        *w = {};
+        w->n = p->n;
+        w->e = emulator_new(p->n, workers, flags | EMULATOR_WATCH, world_seed);
+        for (uint32_t r = 0; r < p->n; r++)
+                w->session[r] = emulator_session(w->e, p->crowded ? r / 2 : r, 1);
+        w->comm = emulator_comm(w->e, p->n, w->session, transport, 0, chunks);
+        w->nodes = nodes_new(p->n, p->node, chunks, world_seed, world_memory, w->e);
+        for (uint32_t r = 0; r < p->n; r++) {
+                void *wire[NODES_RANKS_MAX];
+                const uint32_t far = nodes_wires(w->nodes, r, wire);
+
+                emulator_wire(w->e, w->comm, r, far, wire);
+                w->proxy[r] = {w, r};
+                emulator_helper(w->e, proxy_step, &w->proxy[r]);
+        }
+        emulator_helper(w->e, fabric_step, w);
+}
+
+static void world_deinit(struct world *w) {
+        uint64_t bytes;
+
+        n_carried += nodes_chunks(w->nodes, &bytes);
+        emulator_free(w->e);
+        nodes_free(w->nodes);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Bursts (gpu/device/burst.h): which requests are, who waits for what, and what becomes of one that was posted when the
+ * tables change, kernels end, memory goes or the communicator fails before it is launched. (Bursts in the midst of
+ * everything else are in test_reach.cc.)
+ */
+#include "tests/device/one.h"
+
+static const uint32_t operations[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE_SCATTER, RING_OP_ALL_GATHER,
+                                      RING_OP_ALL_TO_ALL, RING_OP_BROADCAST,      RING_OP_REDUCE};
+
+static void start(struct one *o, uint32_t n, uint32_t workers, uint32_t operation, bool in_place, uint64_t seed) {
+        one_init(o, n, workers, operation, STAGING_DATA_LANES * STAGING_PACKET_CHUNK * n, in_place, STAGING_PACKET,
+                 seed);
+        emulator_burst(o->e, o->comm, ONE_LEAST);
+        for (uint32_t r = 0; r < n; r++)
+                one_map(o, r, ALL_GPUS, false);
+}
+
+static void hold(struct one *o, bool holds) {
+        for (uint32_t g = 0; g < o->n; g++)
+                emulator_burst_hold(o->e, g, holds);
+}
+
+/* So many have been posted on each GPU, and so many have moved something. */
+static void expect(const struct one *o, uint32_t want_posted, uint32_t want_moved, const char *when) {
+        for (uint32_t g = 0; g < o->n; g++) {
+                uint32_t posted, moved = emulator_bursts(o->e, g, &posted);
+
+                CHECK(posted == want_posted && moved == want_moved, "%s: GPU %u has posted %u and moved %u", when, g,
+                      posted, moved);
+        }
+}
+
+static void ring(struct one *o) {
+        for (uint32_t r = 0; r < o->n; r++)
+                CHECK(traffic_ring(&o->t, r), "no slot");
+        rest(o->e);
+}
+
+/* Nothing was written to any output since it was poisoned. */
+static void untouched(const struct one *o, const char *when) {
+        for (uint32_t r = 0; r < o->n; r++)
+                for (uint64_t i = 0; i < one_case.count * 4; i++)
+                        CHECK(o->t.slot[0].b[r].out[i] == 0xa5, "%s: byte %llu of rank %u was written", when,
+                              (unsigned long long)i, r);
+}
+
+static void decisions(uint32_t n, uint32_t workers, uint64_t seed) {
+        for (uint32_t operation : operations)
+                for (uint32_t in_place = 0; in_place < (operation == RING_OP_ALL_TO_ALL ? 1 : 2); in_place++) {
+                        uint64_t chunks;
+                        struct one o;
+
+                        start(&o, n, workers, operation, in_place, mix(seed + operation));
+                        chunks = emulator_chunks(o.e, o.comm, STAGING_PACKET, 1);
+                        traffic_run(&o.t, 3);
+                        expect(&o, 3, 3, "three requests");
+                        /* One lane of each rank leaves. */
+                        CHECK(emulator_chunks(o.e, o.comm, STAGING_PACKET, 1) - chunks == 3 * n * (n - 1),
+                              "operation %u: more than one lane meets", operation);
+                        emulator_burst(o.e, o.comm, UINT64_C(1) << 30);
+                        traffic_run(&o.t, 1);
+                        expect(&o, 3, 3, "a request that is too small");
+                        emulator_burst(o.e, o.comm, ONE_LEAST);
+                        for (uint32_t r = 0; r < n; r++)
+                                one_map(&o, r, 0, false);
+                        traffic_run(&o.t, 2);
+                        expect(&o, 3, 3, "memory that is not mapped");
+                        for (uint32_t r = 0; r < n; r++)
+                                one_map(&o, r, ALL_GPUS, false);
+                        traffic_run(&o.t, 1);
+                        expect(&o, 4, 4, "memory that is mapped again");
+                        one_deinit(&o);
+                }
+}
+
+/* Posted, and not launched when the tables change, or kernels end and start: taken back, and posted again. */
+static void again(uint32_t n, uint32_t workers, bool restarts, uint64_t seed) {
+        struct one o;
+
+        start(&o, n, workers, RING_OP_ALL_REDUCE, false, seed);
+        hold(&o, true);
+        ring(&o);
+        expect(&o, 1, 0, "held");
+        for (uint32_t g = 0; g < n; g++) {
+                if (restarts) {
+                        emulator_restart(o.e, g);
+                } else {
+                        const uint32_t id = emulator_buffer(o.e, o.session[g], emulator_memory(o.e, 256), 256);
+
+                        emulator_retire(o.e, o.session[g], id);
+                }
+        }
+        rest(o.e);
+        expect(&o, 2, 0, "posted again");
+        hold(&o, false);
+        traffic_drain(&o.t);
+        expect(&o, 2, 1, "let");
+        traffic_run(&o.t, 2 * TABLE_BURSTS + 1); /* all places are used again */
+        expect(&o, 2 * TABLE_BURSTS + 3, 2 * TABLE_BURSTS + 2, "many more");
+        one_deinit(&o);
+}
+
+/* One rank is late. The others' blocks wait for it, or have given up, and then are asked for again. */
+static void late(uint32_t n, uint32_t workers, bool patient, uint64_t seed) {
+        const uint32_t last = (uint32_t)(seed % n);
+        struct one o;
+
+        start(&o, n, workers, RING_OP_REDUCE_SCATTER, false, seed);
+        for (uint32_t g = 0; g < n && !patient; g++)
+                emulator_burst_patience(o.e, g, 1 + g);
+        for (uint32_t r = 0; r < n; r++)
+                if (r != last)
+                        CHECK(traffic_ring(&o.t, r), "no slot");
+        rest(o.e);
+        for (uint32_t g = 0; g < n; g++)
+                emulator_burst_patience(o.e, g, UINT32_MAX);
+        traffic_run(&o.t, 1);
+        for (uint32_t g = 0; g < n; g++) {
+                uint32_t posted, moved = emulator_bursts(o.e, g, &posted);
+
+                CHECK(moved == 1 && posted == (patient || g == last ? 1 : 2), "GPU %u has posted %u and moved %u", g,
+                      posted, moved);
+        }
+        one_deinit(&o);
+}
+
+/* The others have entered and asked for their bursts; the last one cannot be reached. */
+static void unreachable(uint32_t n, uint32_t workers, uint64_t seed) {
+        struct one o;
+
+        start(&o, n, workers, RING_OP_ALL_REDUCE, false, seed);
+        one_map(&o, n - 1, 0, false);
+        traffic_run(&o.t, 2 * TABLE_BURSTS + 2); /* places do not run out */
+        for (uint32_t g = 0; g < n; g++) {
+                uint32_t posted, moved = emulator_bursts(o.e, g, &posted);
+
+                CHECK(!moved && (g == n - 1 ? !posted : posted), "GPU %u has posted %u and moved %u", g, posted, moved);
+        }
+        one_map(&o, n - 1, ALL_GPUS, false);
+        traffic_run(&o.t, 1);
+        for (uint32_t g = 0; g < n; g++)
+                CHECK(emulator_bursts(o.e, g, NULL) == 1, "GPU %u has moved %u", g, emulator_bursts(o.e, g, NULL));
+        one_deinit(&o);
+}
+
+static void settle(struct one *o, uint32_t status) {
+        uint32_t got;
+
+        for (uint32_t r = 0; r < o->n; r++)
+                emulator_settle(o->e, o->comm, r);
+        for (uint32_t r = 0; r < o->n; r++) {
+                while (!answered(o, r, &got))
+                        emulator_turn(o->e, "no answer after all have stopped");
+                CHECK(got == status, "rank %u got %x", r, got);
+        }
+}
+
+/* Posted when the communicator fails; or, first, somebody's memory has gone, which is found when it would be posted
+ * again. Nothing is moved afterwards, although the host launches what it was told. */
+static void failure(uint32_t n, uint32_t workers, bool gone, uint64_t seed) {
+        const uint32_t liar = (uint32_t)(seed % n), finder = (liar + 1) % n;
+        const uint32_t status = gone ? ring_status(RMX_E_INVALID, (int32_t)liar) : ring_status(RMX_E_PEER_LOST, 0);
+        uint32_t got;
+        struct one o;
+
+        start(&o, n, workers, RING_OP_ALL_REDUCE, false, seed);
+        hold(&o, true);
+        ring(&o);
+        if (gone) {
+                one_map(&o, liar, ALL_GPUS & ~(1u << finder), true);
+                rest(o.e);
+                CHECK(emulator_reported(o.e, o.comm, finder) == status, "reported: %x",
+                      emulator_reported(o.e, o.comm, finder));
+        }
+        for (uint32_t r = 0; r < n; r++)
+                emulator_freeze(o.e, o.comm, r, status);
+        rest(o.e);
+        for (uint32_t r = 0; r < n; r++)
+                CHECK(!answered(&o, r, &got), "rank %u is told %x", r, got);
+        expect(&o, 1, 0, "aborted");
+        settle(&o, status);
+        hold(&o, false);
+        rest(o.e);
+        expect(&o, 1, 0, "answered");
+        untouched(&o, "answered");
+        one_deinit(&o);
+}
+
+/* The communicator fails while one GPU's burst is running: what it moves is over before the worker says that it is. */
+static void failure_running(uint32_t n, uint32_t workers, uint64_t seed) {
+        const uint32_t status = ring_status(RMX_E_PEER_LOST, 0);
+        struct one o;
+
+        start(&o, n, workers, RING_OP_ALL_GATHER, false, seed);
+        hold(&o, true);
+        ring(&o);
+        emulator_burst_hold(o.e, 0, false);
+        while (!emulator_burst_runs(o.e, 0))
+                emulator_turn(o.e, "the burst does not begin");
+        for (uint32_t r = 0; r < n; r++)
+                emulator_freeze(o.e, o.comm, r, status);
+        CHECK(emulator_bursts(o.e, 0, NULL) == 1, "acknowledged while a burst is running");
+        settle(&o, status);
+        one_deinit(&o);
+}
+
+int main(void) {
+        static const uint32_t ranks[] = {2, 4, 8};
+        const uint64_t seed = test_seed();
+
+        for (uint32_t n : ranks) {
+                decisions(n, n == 4 ? 5 : 16, mix(seed + n));
+                again(n, n == 2 ? 5 : 16, false, mix(seed + n + 1));
+                again(n, n == 4 ? 3 : 16, true, mix(seed + n + 2));
+                late(n, n == 4 ? 5 : 16, true, mix(seed + n + 6));
+                late(n, n == 2 ? 5 : 16, false, mix(seed + n + 7));
+                unreachable(n, n == 8 ? 5 : 16, mix(seed + n + 8));
+                failure(n, n == 2 ? 16 : 5, false, mix(seed + n + 3));
+                failure(n, n == 2 ? 5 : 16, true, mix(seed + n + 4));
+                failure_running(n, 5, mix(seed + n + 5));
+        }
+        return 0;
+}
