@@ -228,6 +228,14 @@ static void stop_workers(struct emulator *e, uint32_t gpu) {
                 }
 }
 
+void emulator_stop(struct emulator *e, uint32_t gpu) {
+        stop_workers(e, gpu);
+}
+
+void emulator_start(struct emulator *e, uint32_t gpu) {
+        start_workers(e, gpu);
+}
+
 void emulator_restart(struct emulator *e, uint32_t gpu) {
         stop_workers(e, gpu);
         start_workers(e, gpu);

@@ -121,6 +121,9 @@ void emulator_leave(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t l
 void emulator_left(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t who);
 /* Stops the workers of a GPU and starts them again, with whatever is under way. */
 void emulator_restart(struct emulator *e, uint32_t gpu);
+/* The two halves of that. */
+void emulator_stop(struct emulator *e, uint32_t gpu);
+void emulator_start(struct emulator *e, uint32_t gpu);
 /* Did a worker of its GPU report at the last stop that it keeps tasks of the session? */
 bool emulator_kept(const struct emulator *e, uint32_t session);
 /* Lines of the session from `limit` on stay where they are, or none do; ranks of the communicator are held. */

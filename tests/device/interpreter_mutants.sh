@@ -281,7 +281,7 @@ mutant "bursts: all lanes meet" reach.h test_burst "s/if \(t->burst \&\& t->lane
 mutant "bursts: left before the data has been moved" reach.h test_burst "s/!burst_ended\(s, t, spins\) \|\| !reach_leave/!reach_leave/"
 mutant "bursts: whatever the size" fill.h test_burst "s/ >= least;/ >= 0;/"
 mutant "bursts: slices overlap" burst.h test_burst "s/from = slice \* n;/from = 0;/"
-mutant "bursts: what does not divide is left" burst.h test_burst "s/share \+ u.n \+ slices - 1\)/share + u.n)/"
+equivalent "bursts: what does not divide is left (parts have 16 units at least, and there are four slices at most)" burst.h test_burst "s/share \+ u.n \+ slices - 1\)/share + u.n)/"
 mutant "reaching: few lanes, and the short way after a no" reach.h test_reach "s/if \(r->t->spread != STAGING_DATA_LANES\)/if (0)/"
 mutant "reaching: few lanes, and phases of others after a no" fill.h test_reach "s/ \&\& t->spread == STAGING_DATA_LANES \? take_parts/ ? take_parts/"
 mutant "reaching: few lanes, and the steps of many" reach_data.h test_reach "s/step = t->spread \* shares/step = STAGING_DATA_LANES * shares/"

@@ -85,11 +85,15 @@ static void again(uint32_t n, uint32_t workers, bool restarts, uint64_t seed) {
         expect(&o, 1, 0, "held");
         for (uint32_t g = 0; g < n; g++) {
                 if (restarts) {
-                        emulator_restart(o.e, g);
+                        emulator_stop(o.e, g);
+                        emulator_burst_hold(o.e, g, false); /* nobody is there who would say what is in use */
+                        rest(o.e);
+                        CHECK(!emulator_bursts(o.e, g, NULL), "GPU %u has moved something without a kernel", g);
+                        emulator_burst_hold(o.e, g, true);
+                        emulator_start(o.e, g);
                 } else {
-                        const uint32_t id = emulator_buffer(o.e, o.session[g], emulator_memory(o.e, 256), 256);
-
-                        emulator_retire(o.e, o.session[g], id);
+                        emulator_retire(o.e, o.session[g],
+                                        emulator_buffer(o.e, o.session[g], emulator_memory(o.e, 256), 256));
                 }
         }
         rest(o.e);
