@@ -33,6 +33,26 @@ static uint64_t config_default_bytes(void) {
         return bytes > CONFIG_BYTES_MIN ? bytes : CONFIG_BYTES_MIN;
 }
 
+/* Two H200s, all_reduce (docs/benchmarks.md). With 17 blocks staging is faster up to 512 KB (11 us, in place 15), and
+ * the same blocks move what goes in place faster than a burst up to 16 MB (73 us, 78). With two blocks 64 KB take 16 us
+ * through staging and 21 in place; a burst takes 36 us from 256 KB to 1 MB, where they would take 93 and more. */
+#define REACH_LATENCY (UINT64_C(1) << 20)
+#define REACH_FEW     (UINT64_C(128) << 10)
+#define BURST_LATENCY (UINT64_C(32) << 20)
+#define BURST_FEW     (UINT64_C(512) << 10)
+
+static uint64_t config_by_policy(const struct config *config, uint64_t bytes, uint64_t latency, uint64_t few) {
+        return bytes != CONFIG_BY_POLICY ? bytes : strcmp(config->policy, "latency") == 0 ? latency : few;
+}
+
+uint64_t config_reach_bytes(const struct config *config) {
+        return config_by_policy(config, config->reach_bytes, REACH_LATENCY, REACH_FEW);
+}
+
+uint64_t config_burst_bytes(const struct config *config) {
+        return config_by_policy(config, config->burst_bytes, BURST_LATENCY, BURST_FEW);
+}
+
 void config_init(struct config *config) {
         *config = (struct config){
                 .log_level = LOG_LEVEL_INFO,
@@ -43,6 +63,8 @@ void config_init(struct config *config) {
                 .backend = strdup("auto"),
                 .gpus = 8,
                 .policy = strdup("adaptive"),
+                .reach_bytes = CONFIG_BY_POLICY,
+                .burst_bytes = CONFIG_BY_POLICY,
                 .workers = 0,
                 .stall_ms = 500,
                 .ring_depth = RING_DEPTH_DEFAULT,

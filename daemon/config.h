@@ -8,6 +8,8 @@
 
 #define CONFIG_ERROR_MAX 512u
 
+#define CONFIG_BY_POLICY UINT64_MAX
+
 struct config {
         int log_level;
         char *client_socket;                /* /run/railmux/client.sock; executors use <client_socket>.exec */
@@ -18,18 +20,18 @@ struct config {
         uint32_t hip_gpus;                  /* GPUs to serve, 0: as many as there are devices; more share devices */
         char *policy;                       /* of resident kernels: "adaptive", "shared", "latency" */
         uint32_t blocks;                    /* resident blocks, 0: as the policy says */
-        uint64_t reach_bytes;               /* requests of so much of a rank's memory go directly; 0: none do */
-        uint64_t burst_bytes;               /* of those, requests of so much are bursts; 0: none are */
-        uint64_t staging_bytes;             /* of each GPU for all communicators; 0: the executor's default */
-        uint32_t devices;                   /* not configured: devices found at the start, 0: emulated GPUs */
-        uint32_t workers;                   /* executor worker threads, 0: one per CPU, at most 16 */
-        uint32_t stall_ms;                  /* a sequence older than this is reported as stalled; default 1000 */
-        uint32_t ring_depth;                /* default RING_DEPTH_DEFAULT */
-        uint64_t limit[CHARGE_KIND_COUNT];  /* of each tenant */
-        char *tenants;                      /* as tenants.h says; "": the default one only */
-        char *listen;                       /* for daemons of other nodes, "ADDR:PORT"; "": there are none */
-        char *advertise;                    /* where they dial this one; "": follows from listen */
-        char *cluster;                      /* only daemons of one cluster talk to each other */
+        uint64_t reach_bytes; /* requests of so much of a rank's memory go directly; 0: none do, or CONFIG_BY_POLICY */
+        uint64_t burst_bytes; /* of those, requests of so much are bursts; the same */
+        uint64_t staging_bytes;            /* of each GPU for all communicators; 0: the executor's default */
+        uint32_t devices;                  /* not configured: devices found at the start, 0: emulated GPUs */
+        uint32_t workers;                  /* executor worker threads, 0: one per CPU, at most 16 */
+        uint32_t stall_ms;                 /* a sequence older than this is reported as stalled; default 1000 */
+        uint32_t ring_depth;               /* default RING_DEPTH_DEFAULT */
+        uint64_t limit[CHARGE_KIND_COUNT]; /* of each tenant */
+        char *tenants;                     /* as tenants.h says; "": the default one only */
+        char *listen;                      /* for daemons of other nodes, "ADDR:PORT"; "": there are none */
+        char *advertise;                   /* where they dial this one; "": follows from listen */
+        char *cluster;                     /* only daemons of one cluster talk to each other */
         char *peer_ca, *peer_certificate, *peer_key; /* PEM files, or names of credentials; all or none are "" */
         uint32_t peer_plain;                         /* 1: without certificates also beyond loopback */
         uint32_t peer_heartbeat_ms, peer_lost_ms;
@@ -40,7 +42,10 @@ struct config {
         char *file;                      /* main file in force, NULL if none */
 };
 
-void config_init(struct config *config); /* defaults */
+void config_init(struct config *config);
+/* gpu.reach and gpu.burst, with what they are by default under the policy. 0: off. */
+uint64_t config_reach_bytes(const struct config *config);
+uint64_t config_burst_bytes(const struct config *config); /* defaults */
 void config_deinit(struct config *config);
 /* path NULL: /etc/railmux/railmuxd.yaml if it exists. 0, or -errno and a text like
  * "/etc/railmux/railmuxd.yaml:7:3: limits.sessions: 'many' is no number; allowed: 1 .. 100000". */

@@ -162,6 +162,15 @@ static int config_key_size_or_word(const struct config_key *key, struct config *
         return config_key_size(key, config, value, why);
 }
 
+static int config_key_size_by_policy(const struct config_key *key, struct config *config, const char *value,
+                                     char why[CONFIG_WHY_MAX]) {
+        if (strcmp(value, "default") == 0) {
+                *(uint64_t *)config_key_target(key, config) = CONFIG_BY_POLICY;
+                return 0;
+        }
+        return config_key_size_or_word(key, config, value, why);
+}
+
 static int config_key_depth(const struct config_key *key, struct config *config, const char *value,
                             char why[CONFIG_WHY_MAX]) {
         uint64_t number = 0;
@@ -322,10 +331,10 @@ const struct config_key config_keys[] = {
         {"gpu.hip_gpus", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, hip_gpus), false},
         {"gpu.policy", "adaptive, shared, latency", config_key_policy, 0, 0, offsetof(struct config, policy), false},
         {"gpu.blocks", "0 .. 1024", config_key_u32, 0, 1024, offsetof(struct config, blocks), false},
-        {"gpu.reach", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_or_word, 4096,
-         1u << 30, offsetof(struct config, reach_bytes), false},
-        {"gpu.burst", "off, or 64KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_or_word, 65536,
-         1u << 30, offsetof(struct config, burst_bytes), false},
+        {"gpu.reach", "off, default, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_by_policy,
+         4096, 1u << 30, offsetof(struct config, reach_bytes), false},
+        {"gpu.burst", "off, default, or 64KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_by_policy,
+         65536, 1u << 30, offsetof(struct config, burst_bytes), false},
         {"gpu.staging", "default, or 16MiB .. 64GiB, as a number of bytes or with K, M, G", config_key_size_or_word,
          16u << 20, UINT64_C(64) << 30, offsetof(struct config, staging_bytes), false},
         {"executor.workers", "0 .. 64", config_key_u32, 0, 64, offsetof(struct config, workers), false},

@@ -107,10 +107,10 @@ static uint64_t reach_bytes(const struct comm *comm, uint64_t *ret_bursts) {
                 gpus |= reach_gpu(member->gpu);
                 bursts = link->gpus[0].bursts;
         }
-        if (comm->n_ranks < 2 || comm->code || comm->aborting || !comm->manager->config->reach_bytes)
+        if (comm->n_ranks < 2 || comm->code || comm->aborting || !config_reach_bytes(comm->manager->config))
                 return 0;
-        *ret_bursts = bursts ? comm->manager->config->burst_bytes : 0;
-        return comm->manager->config->reach_bytes;
+        *ret_bursts = bursts ? config_burst_bytes(comm->manager->config) : 0;
+        return config_reach_bytes(comm->manager->config);
 }
 
 /* All have to be told the same. So it is decided before the first is; and once more where all begin anew after one was

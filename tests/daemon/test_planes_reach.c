@@ -304,13 +304,13 @@ static void test_bursts(void **state) {
         char move[64];
 
         for (uint32_t i = 0; i < GPUS; i++)
-                assert_int_equal(burst_of(set, i, "comm_attach", comm), 0);
+                assert_int_equal(burst_of(set, i, "comm_attach", comm), 512 << 10); /* by policy */
         configure(f, "gpu: {reach: 512K, burst: 2M}\n");
         comm = make_comm(set->clients, GPUS, set->handles);
         assert_reach(set, comm, GPUS, BYTES);
         for (uint32_t i = 0; i < GPUS; i++)
                 assert_int_equal(burst_of(set, i, "comm_attach", comm), 4 * BYTES);
-        configure(f, "gpu: {burst: 2M}\n");
+        configure(f, "gpu: {reach: off, burst: 2M}\n");
         other = make_comm(set->clients, GPUS, set->handles);
         assert_reach(set, other, GPUS, 0);
         for (uint32_t i = 0; i < GPUS; i++)

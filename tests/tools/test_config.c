@@ -61,6 +61,29 @@ static int load(struct fixture *f, const char *name) {
         return config_load(&f->config, path, f->error);
 }
 
+/* gpu.reach and gpu.burst: as said, or as the policy has it. */
+static void test_by_policy(void **state) {
+        static const struct {
+                const char *text;
+                uint64_t reach, burst;
+        } cases[] = {{"gpu:\n  policy: latency\n", 1 << 20, 32 << 20},
+                     {"gpu:\n  policy: shared\n", 128 << 10, 512 << 10},
+                     {"gpu:\n  policy: latency\n  reach: off\n  burst: default\n", 0, 32 << 20},
+                     {"gpu:\n  reach: default\n  burst: off\n", 128 << 10, 0},
+                     {"gpu:\n  policy: latency\n  reach: 2M\n  burst: 64K\n", 2 << 20, 64 << 10}};
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                f->error[0] = '\0';
+                if (config_text_apply(&f->config, "text", cases[i].text, strlen(cases[i].text), f->error) != 0)
+                        fail_msg("%s in:\n%s", f->error, cases[i].text);
+                assert_int_equal(config_reach_bytes(&f->config), cases[i].reach);
+                assert_int_equal(config_burst_bytes(&f->config), cases[i].burst);
+                config_deinit(&f->config);
+                config_init(&f->config);
+        }
+}
+
 static void test_defaults(void **state) {
         struct fixture *f = *state;
 
@@ -70,8 +93,8 @@ static void test_defaults(void **state) {
         assert_int_equal(f->config.client_mode, 0660);
         assert_int_equal(f->config.control_mode, 0660);
         assert_int_equal(f->config.gpus, 8);
-        assert_int_equal(f->config.reach_bytes, 0);
-        assert_int_equal(f->config.burst_bytes, 0);
+        assert_int_equal(config_reach_bytes(&f->config), 128 << 10); /* adaptive */
+        assert_int_equal(config_burst_bytes(&f->config), 512 << 10);
         assert_int_equal(f->config.stall_ms, 500);
         assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
         assert_null(f->config.file);
@@ -263,10 +286,11 @@ static void test_refusals(void **state) {
                 {"gpu:\n  hip_gpus: 65\n", "2:13: gpu.hip_gpus: 65 is out of range; allowed: 0 .. 64"},
                 {"gpu:\n  blocks: 2000\n", "2:11: gpu.blocks: 2000 is out of range; allowed: 0 .. 1024"},
                 {"gpu:\n  reach: no\n",
-                 "2:10: gpu.reach: 'no' is no size; allowed: off, or 4KiB .. 1GiB, as a number of "
+                 "2:10: gpu.reach: 'no' is no size; allowed: off, default, or 4KiB .. 1GiB, as a number of "
                  "bytes or with K, M, G"},
-                {"gpu:\n  reach: 2G\n", "2:10: gpu.reach: 2G is out of range; allowed: off, or 4KiB .. 1GiB, as a "
-                                        "number of bytes or with K, M, G"},
+                {"gpu:\n  reach: 2G\n",
+                 "2:10: gpu.reach: 2G is out of range; allowed: off, default, or 4KiB .. 1GiB, as a "
+                 "number of bytes or with K, M, G"},
                 {"gpu:\n  staging: off\n", "2:12: gpu.staging: 'off' is no size; allowed: default, or 16MiB .. 64GiB, "
                                            "as a number of bytes or with K, M, G"},
                 {"gpu:\n  staging: 8M\n", "2:12: gpu.staging: 8M is out of range; allowed: default, or 16MiB .. 64GiB, "
@@ -454,6 +478,7 @@ static void test_missing(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_by_policy, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
