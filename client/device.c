@@ -276,6 +276,16 @@ int device_join(struct rmx_comm *comm, const char *what) {
         return r ? error_set(r, "%s: GPU %u: %s", what, comm->gpu, error) : RMX_OK;
 }
 
+uint32_t device_ranks(struct device *device) {
+        uint32_t n = 0;
+
+        pthread_mutex_lock(&device->mutex);
+        for (uint32_t i = 0; i < CLIENT_GPU_SLOTS / 64; i++)
+                n += (uint32_t)__builtin_popcountll(device->slots[i]);
+        pthread_mutex_unlock(&device->mutex);
+        return n;
+}
+
 void device_part(struct rmx_comm *comm) {
         struct device *device = comm->device;
         bool over;

@@ -39,6 +39,8 @@ struct device {
 int device_join(struct rmx_comm *comm, const char *what);
 /* Gives the place back. Comms without one are fine. */
 void device_part(struct rmx_comm *comm);
+/* Ranks that have a place on it. */
+uint32_t device_ranks(struct device *device);
 /* Have the comm's launches with a number ended? Then their stream may be gone. With device->mutex. */
 bool device_over(const struct rmx_comm *comm);
 /* Waits until nothing of the comm is on the device any more, and sets its last_sequence. False: the deadline has

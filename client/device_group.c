@@ -12,18 +12,20 @@
  *
  * Rounds. Only so many requests may be rung and not waited for on a GPU; and an executor may take fewer at a time. So a
  * large group is rung in rounds: as many starts as there is room for, their waits, the next. What counts is not only
- * what this thread has begun: kernels run when they can, and groups of other threads, on other streams, have theirs in
- * the same area. If one rank's starts fill it, another's never gets there, and the first one may be waiting for just
- * that. So with n streams in use a round has an n-th of CLIENT_GPU_ROUND; and as streams come one after another, what
- * began when there were fewer has more (24 + 12 + 8 + 6 + .. stay below the depth of 64 for eight of them). Now a rank
- * waits in one round for a peer whose half is in a later one of its own, and may do so for ever: unless all ranks come
- * to their halves in the same order. They do. A transfer's place is (k, d, sender): the k-th one of its sender and
- * receiver in this group, and how far the receiver is behind the sender. Both ranks compute the same place, no two
- * transfers of a communicator have the same one, and each rank begins its halves in the order of their places. Of all
- * that is unfinished take the transfer with the first place: both its ranks have finished all they have before it, so
- * both have rung it. (Both halves of what a rank sends to itself go into one round. d comes before the sender so that
- * in each round every rank sends and receives. Where groups of the two ranks differ, and are too large for one round,
- * order is theirs to see to.)
+ * what this thread has begun: kernels run when they can, and groups of other ranks, in other threads, have theirs in
+ * the same area, whose places are taken in turn, each when the request before in it is over. Say a rank's request waits
+ * for another rank here that has still to ring its half. Until then that one, and whoever it waits for, ring all that
+ * comes before, each as much as a round of the first rank has. If that is more than the area has places, the next place
+ * is the one of the request that waits. So with n ranks here a round has an n-th of what may be started.
+ *
+ * Now a rank waits in one round for a peer whose half is in a later one of its own, and may do so for ever: unless all
+ * ranks come to their halves in the same order. They do. A transfer's place is (k, d, sender): the k-th one of its
+ * sender and receiver in this group, and how far the receiver is behind the sender. Both ranks compute the same place,
+ * no two transfers of a communicator have the same one, and each rank begins its halves in the order of their places.
+ * Of all that is unfinished take the transfer with the first place: both its ranks have finished all they have before
+ * it, so both have rung it. (Both halves of what a rank sends to itself go into one round. d comes before the sender so
+ * that in each round every rank sends and receives. Where groups of the two ranks differ, and are too large for one
+ * round, order is theirs to see to.)
  */
 #include <stdlib.h>
 
@@ -235,8 +237,8 @@ static bool has_room(struct device *device, uint32_t n) {
  * both halves of what a rank sends to itself. */
 static bool round_goes_on(const struct device_group *group, uint32_t first, uint32_t i, uint32_t n) {
         const struct rmx_comm *comm = group->members[i].o->comm;
-        const uint32_t streams = device_streams_count(comm->device->number);
-        const uint32_t share = CLIENT_GPU_ROUND / (streams ? streams : 1), most = share > 2 ? share : 2;
+        const uint32_t ranks = device_ranks(comm->device), share = CLIENT_GPU_STARTED / (ranks ? ranks : 1);
+        const uint32_t most = share > CLIENT_GPU_ROUND ? CLIENT_GPU_ROUND : share > 2 ? share : 2;
 
         for (uint32_t k = first; k < i; k++)
                 n += group->members[k].o->comm == comm;

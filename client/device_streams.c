@@ -114,15 +114,6 @@ void device_streams_note(struct rmx_comm *comm, void *stream) {
         pthread_mutex_unlock(&lock);
 }
 
-uint32_t device_streams_count(int32_t number) {
-        uint32_t n_comms, n;
-
-        pthread_mutex_lock(&lock);
-        n = count(number, &n_comms);
-        pthread_mutex_unlock(&lock);
-        return n;
-}
-
 void device_streams_forget(struct rmx_comm *comm) {
         if (comm->streams.n == 0 || !session_is_ours(comm->session)) /* a child has the list, but no lock to trust */
                 return;

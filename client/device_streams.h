@@ -18,7 +18,5 @@ struct device_streams {
 
 /* The communicator has a kernel on this stream, or one waits there for it. With device->mutex. */
 void device_streams_note(struct rmx_comm *comm, void *stream);
-/* On how many streams communicators are used on the runtime's device, as far as noted. */
-uint32_t device_streams_count(int32_t number);
 /* The communicator goes away. Fine without a note before. */
 void device_streams_forget(struct rmx_comm *comm);

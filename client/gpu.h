@@ -18,9 +18,9 @@
 #define CLIENT_GPU_TEXT    256u
 
 /* Of the bell area (gpu/device/bell.h, which only the plug-in sees and compares). */
-#define CLIENT_GPU_SLOTS        256u /* ranks of one session on one GPU */
-#define CLIENT_GPU_STARTED      48u  /* requests rung and not waited for, well below the depth of the area */
-#define CLIENT_GPU_ROUND        24u /* of them, what groups have between their starts and waits while one stream is used */
+#define CLIENT_GPU_SLOTS        256u   /* ranks of one session on one GPU */
+#define CLIENT_GPU_STARTED      48u    /* requests rung and not waited for, well below the depth of the area */
+#define CLIENT_GPU_ROUND        20u    /* at most, what a group has of one rank between its starts and waits */
 #define CLIENT_GPU_INLINE_BYTES 16384u /* larger ones name memory in their lines */
 #define CLIENT_GPU_RANKS        32u
 #define CLIENT_GPU_ARGUMENTS    (4u * CLIENT_GPU_RANKS) /* words of an argument block */

@@ -75,6 +75,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--policy", default="latency", help="of the resident kernels (default %(default)s)")
     parser.add_argument("--rails", type=int, default=4, choices=range(1, 17), metavar="N", help="1 to 16 (default %(default)s)")
     parser.add_argument("--share", action="store_true", help="nodes share GPUs if there are too few")
+    parser.add_argument("--each", type=int, default=1, metavar="N", help="ranks on each GPU (default %(default)s)")
     parser.add_argument("--only", default="correctness,latency,nccl,delay", help="steps (default: all)")
     parser.add_argument("--time", type=float, default=540, help="seconds for all (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it works")
@@ -113,7 +114,7 @@ class Cluster:
     def __init__(self, node: Machine, options: argparse.Namespace, daemons: int, gpus: int) -> None:
         self.node = node
         self.options = options
-        self.daemons, self.gpus = daemons, gpus
+        self.daemons, self.gpus, self.each = daemons, gpus, options.each
         self.processes: list[subprocess.Popen[bytes]] = []
         self.name = f"{daemons}x{gpus}"
 
@@ -204,7 +205,7 @@ class Cluster:
         self.node.end_strays()
 
     def perf(self, name: str, arguments: list[str], timeout_s: float = COMMAND_S) -> Finished:
-        words = [*arguments, "--ranks", str(self.daemons * self.gpus), "--socket", self.sockets]
+        words = [*arguments, "--ranks", str(self.daemons * self.gpus * self.each), "--socket", self.sockets]
         finished = self.node.perf(f"{self.name}-{name}", words, timeout_s)
         if finished.status not in (0, 1):
             finished.output += "".join(f"\n--- daemon {i}\n{tail(self.log(i), 1500)}" for i in range(self.daemons))
@@ -280,8 +281,8 @@ def step_latency(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any
 def step_nccl(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
     if options.host:
         return {"left out": "there are no GPUs"}
-    if cluster.daemons * cluster.gpus > cluster.node.gpus:
-        return {"left out": "GPUs are shared"}
+    if cluster.daemons * cluster.gpus > cluster.node.gpus or cluster.each > 1:
+        return {"left out": "ranks share GPUs"}
     if not importlib.util.find_spec("torch"):
         return {"left out": "there is no torch"}
     low, high = report.parse_size(MIN), report.parse_size(MAX)
