@@ -16,7 +16,9 @@
  * the same area, whose places are taken in turn, each when the request before in it is over. Say a rank's request waits
  * for another rank here that has still to ring its half. Until then that one, and whoever it waits for, ring all that
  * comes before, each as much as a round of the first rank has. If that is more than the area has places, the next place
- * is the one of the request that waits. So with n ranks here a round has an n-th of what may be started.
+ * is the one of the request that waits. So with n ranks here a round has an n-th of what may be started. (That is
+ * enough where these ranks take part in one exchange. Ranks that have nothing to do with it, in other threads, may go
+ * on ringing meanwhile, and come round to the place of the request that waits: docs/gpu.md, "What is not there".)
  *
  * Now a rank waits in one round for a peer whose half is in a later one of its own, and may do so for ever: unless all
  * ranks come to their halves in the same order. They do. A transfer's place is (k, d, sender): the k-th one of its

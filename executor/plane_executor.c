@@ -130,6 +130,12 @@ static void plane_look_at(struct plane_executor *executor, const struct plane_ra
                 plane_comm_fail(executor, comm, ring_status_code(report->status), blamed, "%s", report->why);
                 return;
         }
+        if (rank->ended_ns) { /* its memory went with its process */
+                plane_comm_fail(executor, comm, RMX_E_PEER_LOST, (int32_t)report->rank,
+                                "%s %u: the process of rank %u ended", plan_operation_name(report->operation),
+                                report->rung, report->rank);
+                return;
+        }
         executor->invalid += ring_status_code(report->status) == RMX_E_INVALID;
         executor->mismatches += ring_status_code(report->status) == RMX_E_MISMATCH;
         plane_comm_fail(executor, comm, ring_status_code(report->status), blamed, "%s %u of rank %u: %s%s",

@@ -94,12 +94,17 @@ DEVICE void burst_tell(const struct worker_shared *s, const struct task *t, uint
 DEVICE uint32_t burst_verdict(const struct worker_shared *s, const struct task *t) {
         const uint64_t cell = cell_load(burst_cell(s, t->sequence));
 
-        return (uint32_t)(cell >> 32) == t->sequence ? (uint32_t)cell : 0;
+        return warp_read((uint32_t)(cell >> 32) == t->sequence ? (uint32_t)cell : 0, 0);
 }
 
 /* ---- lane 1 ------------------------------------------------------------------------------------------------------ */
 DEVICE uint32_t burst_state(uint32_t number, uint32_t state) {
         return number << BURST_STATE_BITS | state;
+}
+
+/* Is the place another burst's by now? Then what this number had to do is over: it was done, or given up. */
+DEVICE bool burst_other(uint32_t number, uint32_t state) {
+        return (state ^ burst_state(number, 0)) >> BURST_STATE_BITS != 0;
 }
 
 /* By one thread. False: it is no longer what it was. */
@@ -111,9 +116,9 @@ DEVICE bool burst_change(struct burst_job *job, uint32_t number, uint32_t from, 
 /* Asks for the kernel. False: all places are taken. */
 DEVICE bool burst_post(const struct worker_shared *s, struct task *t) {
         struct burst_queue *q = burst_queue_of(&s->w);
-        const uint32_t number = word_load(&q->posted) + 1, i = warp_thread();
+        const uint32_t next = warp_read(word_load(&q->posted), 0) + 1, number = next + !next, i = warp_thread();
         struct burst_job *job = burst_job_of(&s->w, number);
-        const uint32_t was = word_load(&job->state) & ((1u << BURST_STATE_BITS) - 1);
+        const uint32_t was = warp_read(word_load(&job->state), 0) & ((1u << BURST_STATE_BITS) - 1);
 
         if (was != BURST_FREE && was != BURST_DONE)
                 return false;
@@ -143,15 +148,18 @@ DEVICE bool burst_post(const struct worker_shared *s, struct task *t) {
  */
 DEVICE bool burst_go(const struct worker_shared *s, struct task *t) {
         struct burst_job *job = burst_job_of(&s->w, t->reached);
-        uint32_t gone = 0;
+        const uint32_t state = warp_read(word_load(&job->state), 0);
+        uint32_t gone =
+                state != burst_state(t->reached, BURST_POSTED) && state != burst_state(t->reached, BURST_WAITING);
 
-        for (uint32_t p = warp_thread(); p < s->rank.n_ranks; p += WARP_THREADS) {
+        /* (What has been given up may be another task's place. Only this worker makes it that.) */
+        for (uint32_t p = warp_thread(); !gone && p < s->rank.n_ranks; p += WARP_THREADS) {
                 cell_store(&job->data[p], s->view.data[p]);
                 cell_store(&job->to[p], s->view.to[p]);
         }
         fence_release_device();
         warp_sync();
-        if (warp_thread() == 0)
+        if (warp_thread() == 0 && !gone)
                 gone = !burst_change(job, t->reached, BURST_POSTED, BURST_GO) &&
                        !burst_change(job, t->reached, BURST_WAITING, BURST_GO);
         gone = warp_read(gone, 0);
@@ -164,10 +172,11 @@ DEVICE bool burst_go(const struct worker_shared *s, struct task *t) {
 
 /* Has the data been moved? */
 DEVICE bool burst_ended(const struct worker_shared *s, const struct task *t, uint32_t spins) {
-        const uint32_t *state = &burst_job_of(&s->w, t->reached)->state;
-        uint32_t looks = 0;
+        const uint32_t *at = &burst_job_of(&s->w, t->reached)->state;
+        uint32_t looks = 0, state;
 
-        while (word_load(state) != burst_state(t->reached, BURST_DONE))
+        while ((state = warp_read(word_load(at), 0)) != burst_state(t->reached, BURST_DONE) &&
+               !burst_other(t->reached, state))
                 if (++looks >= spins)
                         return false;
         fence_acquire_device();
@@ -189,7 +198,8 @@ DEVICE_OUTLINE bool burst_quiet(const struct worker *w, struct task *t) {
             !burst_change(job, number, BURST_WAITING, BURST_FREE) && !burst_change(job, number, BURST_GO, BURST_FREE)) {
                 while (word_load(&job->state) == burst_state(number, BURST_RUNNING))
                         BURST_PAUSE();
-                moved = word_load(&job->state) == burst_state(number, BURST_DONE);
+                moved = word_load(&job->state) == burst_state(number, BURST_DONE) ||
+                        burst_other(number, word_load(&job->state));
         }
         moved = warp_read(moved, 0);
         warp_sync();

@@ -140,6 +140,8 @@ DEVICE uint32_t take_plan(const struct worker *w, struct take *k) {
         if (k->inlined)
                 k->transport = STAGING_PACKET;
         take_cache_plan(w, k->plan);
+        if (s->plan.n_ranks != s->rank.n_ranks) /* the communicator is being made, and its client could not wait */
+                return RMX_E_UNSUPPORTED;
         if (k->vector)
                 take_cut_vector(w, k);
         else

@@ -510,6 +510,15 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
         return t->stage == REACH_LEFT && reach_alone(&r) ? (uint32_t)REACH_DONE : (uint32_t)REACH_WAITS;
 }
 
+/* Nothing is moved for the task any more until it is looked at again. */
+DEVICE void reach_take_back(const struct worker *w, struct task *t) {
+        if (t->stage != REACH_BURST || !burst_quiet(w, t))
+                return;
+        if (warp_thread() == 0)
+                t->stage = REACH_ENTERED;
+        warp_sync();
+}
+
 /* A request is to be answered with `status`. True: not yet, since others may be reaching the rank's memory. Only when
  * the communicator was aborted and all executors have stopped (no more freeze) it is; that a rank has left, or memory
  * is gone, is reported, which leads to that. */

@@ -24,12 +24,15 @@
 #define TABLE_PLANS       256u  /* (operation, algorithm, ranks); index 0: none */
 #define TABLE_WORKERS_MAX 1024u
 #define TABLE_PROBES      16u /* longest search in a hash */
+#define TABLE_SETS        64u /* of choices; over nodes each place of a rank among them may have its own */
 #define TABLE_CHOICES     8u  /* size classes of one operation */
 #define TABLE_OPERATIONS  16u
 #define TABLE_CHANGES     16u    /* versions that are told of */
 #define TABLE_REACH       16384u /* hash of (session, buffer id) */
 #define TABLE_PROGRAMS    32768u /* programs and their steps; the first is none */
-#define TABLE_BURSTS      16u    /* at once; a power of two */
+#ifndef TABLE_BURSTS             /* fewer where it shall happen that there are too few */
+#define TABLE_BURSTS 16u         /* at once; a power of two */
+#endif
 
 struct table_ring {
         uint64_t area;    /* the bell area as mapped here */
@@ -124,7 +127,7 @@ struct table {
         struct table_ring rings[TABLE_RINGS];
         struct table_rank ranks[TABLE_RANKS];
         struct table_handle handles[TABLE_HANDLES];
-        struct table_choices choices[16];
+        struct table_choices choices[TABLE_SETS];
         struct plan
                 plans[TABLE_PLANS]; /* verified; phases PUSH, REDUCE, COPY, SIGNAL and WAIT, or with programs PASS */
         struct table_buffer buffers[TABLE_BUFFERS];

@@ -227,6 +227,7 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
         take_cache_plan(w, t->plan);
         c = t->reach && t->burst && t->lane > 1 ? s->counter : counter_of(w, t); /* those push nothing yet */
         if (s->rank.abort && (!s->rank.has_last || (!t->role && (int32_t)(t->sequence - s->rank.last) > 0))) {
+                reach_take_back(w, t);
                 if (reach_keeps(w, t, s->rank.abort, !s->rank.has_last, s->rank.freeze))
                         return false;
                 lane_done(t->area, t->ring_sequence, t->lane, s->rank.abort);

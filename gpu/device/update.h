@@ -107,13 +107,6 @@ DEVICE bool worker_limit(struct worker *w, uint32_t ring) {
         return true;
 }
 
-DEVICE void task_stage(struct task *t, uint32_t stage) {
-        warp_sync();
-        if (warp_thread() == 0)
-                t->stage = (uint8_t)stage;
-        warp_sync();
-}
-
 /* Tasks whose rank has been aborted or taken out, or whose memory has been, are answered; then nothing of what the old
  * tables named is touched. */
 DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
@@ -123,8 +116,7 @@ DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
                 const struct table_rank *rank = &w->table->ranks[t->rank];
                 uint32_t abort = word_load(&rank->abort);
 
-                if (t->stage == REACH_BURST && burst_quiet(w, t))
-                        task_stage(t, REACH_ENTERED);
+                reach_take_back(w, t);
                 if (word_load(&rank->has_last) && (t->role || (int32_t)(t->sequence - word_load(&rank->last)) <= 0))
                         abort = 0;
 

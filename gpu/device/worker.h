@@ -67,12 +67,8 @@ DEVICE_OUTLINE void worker_save(struct worker *w) {
         struct worker_scratch *to = w->scratch;
 
         counter_flush_all(w);
-        for (uint32_t i = 0; i < w->n_tasks; i++) {
-                struct task *t = worker_task(w, s->order[i]);
-
-                if (t->stage == REACH_BURST && burst_quiet(w, t))
-                        task_stage(t, REACH_ENTERED);
-        }
+        for (uint32_t i = 0; i < w->n_tasks; i++)
+                reach_take_back(w, worker_task(w, s->order[i]));
         for (uint32_t i = warp_thread(); i < TABLE_RINGS; i += WARP_THREADS) {
                 to->next[i] = s->next[i];
                 to->key[i] = s->key[i];

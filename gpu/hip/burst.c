@@ -15,8 +15,9 @@
  * requests of a prefill, all the time; then every NAP_NS, and after IDLE_NS every DOZE_NS: the first large request
  * after a silence is late by that.
  *
- * Numbers come one after another, at most TABLE_BURSTS of them that are not done, so none can be missed. What the
- * worker has taken back meanwhile is launched all the same, and ends at once.
+ * Numbers come one after another, and at most TABLE_BURSTS of them have something to do. What the worker has taken back
+ * meanwhile is launched all the same, and ends at once; if its place has been used again before this thread looked, it
+ * is passed over.
  */
 #include "gpu/hip/burst.h"
 
@@ -52,17 +53,19 @@ static bool burst_look(struct burst *burst) {
         const uint64_t *cell = &burst->report->burst[burst->next % TABLE_BURSTS];
         /* Partner: the worker's fence before its store. The job is in memory. */
         const uint64_t word = __atomic_load_n(cell, __ATOMIC_ACQUIRE);
-        const uint32_t number = burst->next;
-        int r;
+        const uint32_t number = burst->next, seen = (uint32_t)(word >> 32);
+        int r = 0;
 
-        if ((uint32_t)(word >> 32) != number)
+        if (!seen || (int32_t)(seen - number) < 0)
                 return false;
+        burst->next = number + 1 ? number + 1 : 1;
+        if (seen != number) /* taken back and posted anew, before anybody looked */
+                return true;
         r = kernel_burst_launch(burst->streams[number % BURST_STREAMS], burst->queue, number,
                                 kernel_burst_blocks(slices_of(burst, (uint32_t)word)));
         if (r)
                 atomic_store_explicit(&burst->failed, r, memory_order_relaxed);
         atomic_fetch_add_explicit(&burst->launched, 1, memory_order_relaxed);
-        burst->next = number + 1 ? number + 1 : 1;
         return true;
 }
 

@@ -11,7 +11,7 @@
 struct plane;
 struct table_report;
 
-#define BURST_STREAMS 4u
+#define BURST_STREAMS 3u /* with the resident kernel's four of this priority, for which AMD has as many queues */
 
 struct burst {
         pthread_t thread;

@@ -72,8 +72,8 @@ struct emulator_worker {
 struct emulator_burst {
         struct emulator_gpu *gpu;
         struct worker_shared *shared;
-        uint32_t next, launched; /* numbers; launched 0: none is running */
-        uint32_t block;          /* of the running one */
+        uint32_t first, next, launched; /* numbers; launched 0: none is running */
+        uint32_t block;                 /* of the running one */
         uint32_t looks, patience;
         uint32_t ended; /* so many have moved something */
         bool begun, hold;
@@ -859,9 +859,17 @@ static bool burst_step(void *data) {
         struct task task;
 
         if (!b->launched) {
-                if (b->hold || cell_load(&b->gpu->report->burst[b->next % TABLE_BURSTS]) >> 32 != b->next)
+                const uint32_t seen = (uint32_t)(cell_load(&b->gpu->report->burst[b->next % TABLE_BURSTS]) >> 32);
+
+                if (b->hold || !seen || (int32_t)(seen - b->next) < 0)
                         return false;
+                if (seen != b->next) { /* as gpu/hip/burst.c */
+                        b->next++;
+                        b->next += !b->next;
+                        return true;
+                }
                 b->launched = b->next++;
+                b->next += !b->next;
                 b->block = b->looks = 0;
                 b->begun = false;
         } else if (!b->begun) {
@@ -899,7 +907,9 @@ void emulator_burst(struct emulator *e, uint32_t comm, uint64_t bytes) {
                 if (!g->burst.gpu) {
                         g->burst.gpu = g;
                         g->burst.shared = (struct worker_shared *)emulator_memory(e, sizeof(struct worker_shared));
-                        g->burst.next = 1;
+                        g->burst.first = e->seed & 2 ? 0u - 3 : 0; /* numbers wrap */
+                        g->bursts->posted = g->burst.first;
+                        g->burst.next = g->burst.first + 1;
                         g->burst.patience = UINT32_MAX;
                         emulator_helper(e, burst_step, &g->burst);
                 }
@@ -923,8 +933,10 @@ bool emulator_burst_runs(const struct emulator *e, uint32_t gpu) {
 }
 
 uint32_t emulator_bursts(const struct emulator *e, uint32_t gpu, uint32_t *ret_posted) {
+        const uint32_t first = e->gpu[gpu].burst.first, last = word_load(&e->gpu[gpu].bursts->posted);
+
         if (ret_posted)
-                *ret_posted = word_load(&e->gpu[gpu].bursts->posted);
+                *ret_posted = last - first - (last < first); /* there is no 0 */
         return e->gpu[gpu].burst.ended;
 }
 

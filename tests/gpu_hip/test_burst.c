@@ -87,6 +87,22 @@ static void none_is_skipped(void **state) {
         assert_int_equal(fake.bursts.launch[1].number, 2);
 }
 
+/* Places are used again, where what was posted has been taken back, before this thread has looked. */
+static void places_used_again_are_passed_over(void **state) {
+        const struct fixture *f = *state;
+
+        for (uint32_t i = 0; i < 5; i++) /* the others are there already, and later ones in the first places */
+                post(f, TABLE_BURSTS + 1 + i, 4);
+        for (uint32_t i = 5; i < TABLE_BURSTS; i++)
+                post(f, 1 + i, 4);
+        wait_until(launched() == TABLE_BURSTS);
+        for (uint32_t i = 0; i < TABLE_BURSTS; i++)
+                assert_int_equal(fake.bursts.launch[i].number, 6 + i);
+        post(f, TABLE_BURSTS + 6, 4);
+        wait_until(launched() == TABLE_BURSTS + 1);
+        assert_int_equal(fake.bursts.launch[TABLE_BURSTS].number, TABLE_BURSTS + 6);
+}
+
 static void parking_changes_nothing(void **state) {
         struct fixture *f = *state;
         char error[PLANE_TEXT];
@@ -132,6 +148,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(kernels_know_where_to_post, setup, teardown),
                 cmocka_unit_test_setup_teardown(each_is_launched, setup, teardown),
                 cmocka_unit_test_setup_teardown(none_is_skipped, setup, teardown),
+                cmocka_unit_test_setup_teardown(places_used_again_are_passed_over, setup, teardown),
                 cmocka_unit_test_setup_teardown(parking_changes_nothing, setup, teardown),
                 cmocka_unit_test(blocks_have_a_bound),
                 cmocka_unit_test_setup(a_failure_is_a_fault, setup),

@@ -445,8 +445,15 @@ static void tables_and_plans_run_out_and_come_back(void **state) {
         struct state *s = *state;
         uint32_t index[CHOICES_TABLES], more;
 
-        for (uint32_t i = 0; i < CHOICES_TABLES; i++)
-                assert_int_equal(take(s, 2 + i, false, &choice, 1, &index[i]), 0);
+        for (uint32_t i = 0; i < CHOICES_TABLES; i++) {
+                const struct plan_choice both[] = {{RING_OP_BARRIER, PLAN_DIRECT, UINT64_MAX}, choice};
+
+                assert_in_range(i / 28, 0, 2);
+                if (i / 28 == 2)
+                        assert_int_equal(take(s, 2 + i % 28, false, both, 2, &index[i]), 0);
+                else
+                        assert_int_equal(take(s, 2 + i % 28, false, both + 1 - i / 28, 1, &index[i]), 0);
+        }
         assert_int_equal(take(s, 30, false, &choice, 1, &more), -ENOSPC);
         assert_true(s->error[0]);
         choices_drop(&s->choices, &s->shadow, index[5]);
