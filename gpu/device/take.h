@@ -141,7 +141,8 @@ DEVICE void take_cache_plan(const struct worker *w, uint32_t index) {
 
 DEVICE void take_cache_choices(const struct worker *w, uint32_t choices, uint32_t operation) {
         const uint32_t name = choices << 8 | operation;
-        const uint64_t *from = (const uint64_t *)(const void *)w->table->choices[choices % TABLE_SETS].choice[operation];
+        const uint64_t *from =
+                (const uint64_t *)(const void *)w->table->choices[choices % TABLE_SETS].choice[operation];
         uint64_t *to = (uint64_t *)(void *)shared_of(w)->choice;
 
         if (shared_of(w)->cached_choices == name)
