@@ -3,8 +3,10 @@
 /* A communicator over several nodes, each rank on an emulated GPU of its own; for the tests that have one. */
 #include "tests/device/collective_cases.h"
 #include "tests/device/nodes.h"
+#include "tests/device/traffic.h"
 
-static uint64_t n_carried; /* messages between nodes, in worlds that have ended */
+static uint64_t n_compared; /* requests, the same */
+static uint64_t n_carried;  /* messages between nodes, in worlds that have ended */
 
 struct placement {
         uint32_t n;
@@ -66,4 +68,24 @@ static void world_deinit(struct world *w) {
         n_carried += nodes_chunks(w->nodes, &bytes);
         emulator_free(w->e);
         nodes_free(w->nodes);
+}
+
+/* Rounds of `each` requests, which some ranks begin before others, with a kernel stopped and launched in the middle of
+ * each; then everything must have been taken. Ends the world. */
+static void world_sweep(struct world *w, struct traffic *t, uint32_t rounds, uint32_t each, uint64_t random) {
+        for (uint32_t round = 0; round < rounds; round++) {
+                for (uint32_t i = 0; i < 5; i++)
+                        for (uint32_t r = 0; r < t->n; r++)
+                                if (mix(round * 64 + i * 8 + r + random) % 2)
+                                        traffic_ring(t, r);
+                emulator_restart(w->e, (uint32_t)mix(round + random) % t->n);
+                traffic_drain(t);
+                traffic_run(t, each);
+        }
+        while (!nodes_quiet(w->nodes))
+                emulator_turn(w->e, "the fabric keeps something");
+        CHECK(emulator_empty(w->e, w->comm), "chunks that nobody took");
+        n_compared += t->finished;
+        traffic_deinit(t);
+        world_deinit(w);
 }

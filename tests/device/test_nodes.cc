@@ -24,7 +24,6 @@ extern "C" {
 #define BYTES 20000u
 
 static uint64_t seed;
-static uint64_t n_compared;
 
 static const struct placement placements[] = {
         {2, {0, 1}},
@@ -46,21 +45,7 @@ static void sweep(const struct placement *p, uint32_t workers, uint32_t transpor
         world_init(&w, p, workers, transport, chunks, flags, mix(seed + workers * 7 + p->n * 64 + transport));
         emulator_choose(w.e, w.comm, RING_OP_ALL_REDUCE, all_reduce, transport);
         traffic_init(&t, w.e, w.comm, p->n, w.session, 3, BYTES, mix(seed + p->n + transport));
-        for (uint32_t round = 0; round < (test_full() ? 30u : 4u); round++) {
-                for (uint32_t i = 0; i < 5; i++)
-                        for (uint32_t r = 0; r < p->n; r++)
-                                if (mix(round * 64 + i * 8 + r + seed) % 2)
-                                        traffic_ring(&t, r);
-                emulator_restart(w.e, (uint32_t)mix(round + seed) % p->n);
-                traffic_drain(&t);
-                traffic_run(&t, 5);
-        }
-        while (!nodes_quiet(w.nodes))
-                emulator_turn(w.e, "the fabric keeps something");
-        CHECK(emulator_empty(w.e, w.comm), "chunks that nobody took");
-        n_compared += t.finished;
-        traffic_deinit(&t);
-        world_deinit(&w);
+        world_sweep(&w, &t, test_full() ? 30 : 4, 5, seed);
 }
 
 /* ---- sends and receives --------------------------------------------------------------------------------------------

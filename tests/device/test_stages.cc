@@ -20,7 +20,6 @@ extern "C" {
 #define BYTES 20000u
 
 static uint64_t seed;
-static uint64_t n_compared;
 
 static const struct placement placements[] = {
         {4, {0, 0, 1, 1}},
@@ -66,21 +65,7 @@ static void sweep(const struct placement *p, uint32_t workers, uint32_t all_redu
         choose(&w, p, all_reduce);
         traffic_init(&t, w.e, w.comm, p->n, w.session, 3, BYTES, mix(seed + p->n + all_reduce));
         t.choose = in_node_order;
-        for (uint32_t round = 0; round < (test_full() ? 30u : 5u); round++) {
-                for (uint32_t i = 0; i < 5; i++)
-                        for (uint32_t r = 0; r < p->n; r++)
-                                if (mix(round * 64 + i * 8 + r + seed) % 2)
-                                        traffic_ring(&t, r);
-                emulator_restart(w.e, (uint32_t)mix(round + seed) % p->n);
-                traffic_drain(&t);
-                traffic_run(&t, 6);
-        }
-        while (!nodes_quiet(w.nodes))
-                emulator_turn(w.e, "the fabric keeps something");
-        CHECK(emulator_empty(w.e, w.comm), "chunks that nobody took");
-        n_compared += t.finished;
-        traffic_deinit(&t);
-        world_deinit(&w);
+        world_sweep(&w, &t, test_full() ? 30 : 5, 6, seed);
 }
 
 /* ---- what goes to other nodes --------------------------------------------------------------------------------------

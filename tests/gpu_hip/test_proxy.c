@@ -373,15 +373,20 @@ static void take_batches(void) {
         }
 }
 
-/* More than may be on its way at a time; all of it, as long as somebody takes it. */
-static void all_that_was_pushed_goes_before_the_end(void **state) {
-        struct world *w = *state;
-
+/* All that the channels of a wire hold, before the proxy looks. */
+static void push_all(struct world *w) {
         world_attach(w);
         proxy_hold(w);
         for (uint32_t lane = 1; lane < STAGING_LANES; lane++)
                 for (uint32_t number = 1; number <= WIRE_SLOTS; number++)
                         push_packets(world_wire(w, 5), wire_channel(STAGING_PACKET, 0, lane), number, 128);
+}
+
+/* More than may be on its way at a time; all of it, as long as somebody takes it. */
+static void all_that_was_pushed_goes_before_the_end(void **state) {
+        struct world *w = *state;
+
+        push_all(w);
         taken_of = w;
         chunks_taken = 0;
         fake.at_pause = take_batches;
@@ -396,11 +401,7 @@ static void all_that_was_pushed_goes_before_the_end(void **state) {
 static void nobody_waits_for_one_that_takes_nothing(void **state) {
         struct world *w = *state;
 
-        world_attach(w);
-        proxy_hold(w);
-        for (uint32_t lane = 1; lane < STAGING_LANES; lane++)
-                for (uint32_t number = 1; number <= WIRE_SLOTS; number++)
-                        push_packets(world_wire(w, 5), wire_channel(STAGING_PACKET, 0, lane), number, 128);
+        push_all(w);
         w->f.ops->comm_detach(w->f.plane, 77);
         proxy_go(w);
 }
