@@ -125,6 +125,7 @@ struct fake {
         bool deaf;              /* does not read calls */
         bool mute;              /* does not answer calls */
         bool paused;            /* latches nothing */
+        bool estranged;         /* takes all sessions but the first for another tenant's, which may not join */
         bool cancels;           /* knows ranks that give up joining; an old daemon does not */
         uint32_t drop_body;     /* forget the next call of this kind, then say RESUMED */
         uint32_t drop_count;
@@ -160,6 +161,8 @@ uint32_t fake_calls(struct fake *fake, uint32_t body);
 /* Sends the event to every member of every comm. */
 void fake_comm_failed(struct fake *fake, uint32_t code, int32_t rank);
 void fake_epoch_changed(struct fake *fake, uint32_t epoch);
+/* Says RESUMED to all sessions, as a daemon that has taken over. */
+void fake_resume(struct fake *fake);
 
 /* Waits for that line, counted from 0; it stays as it is until fake_forget. */
 const struct fake_seen *fake_line(struct fake *fake, uint32_t i);

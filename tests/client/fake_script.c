@@ -143,3 +143,20 @@ void fake_epoch_changed(struct fake *fake, uint32_t epoch) {
         }
         pthread_mutex_unlock(&fake->mutex);
 }
+
+void fake_resume(struct fake *fake) {
+        pthread_mutex_lock(&fake->mutex);
+        for (struct fake_session *session = fake->sessions; session; session = session->next) {
+                Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+                Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
+                Railmux__Session__Resumed body = RAILMUX__SESSION__RESUMED__INIT;
+
+                body.version = 1;
+                event.body_case = RAILMUX__SESSION__EVENT__BODY_RESUMED;
+                event.resumed = &body;
+                message.body_case = BODY(EVENT);
+                message.event = &event;
+                fake_reply(fake, session, &message, 0, NULL, 0);
+        }
+        pthread_mutex_unlock(&fake->mutex);
+}
