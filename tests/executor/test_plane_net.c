@@ -416,6 +416,50 @@ static void a_process_on_another_gpu_is_given_the_same_time(void **state) {
         assert_int_equal(noted.aborted, ring_status(RMX_E_PEER_LOST, 0));
 }
 
+/* A process is killed when its next call has been rung and nobody has seen it: what kernels say of that call, that its
+ * memory is unknown, is no error of the rank's. */
+static void a_killed_process_is_lost_and_not_at_fault(void **state) {
+        struct plane_attached *comm;
+        struct world *w = *state;
+
+        w->member[2].gpu = 4;
+        comm = ended_session(w, 3, 3, 3);
+        assert_int_equal(comm->code, 0);
+        noted.report[0] = (struct plane_rank_report){.comm = 9,
+                                                     .rank = 0,
+                                                     .rung = 4,
+                                                     .finished = 3,
+                                                     .operation = RING_OP_ALL_REDUCE,
+                                                     .status = ring_status(RMX_E_INVALID, 0)};
+        plane_executor_look(&w->executor);
+        assert_int_equal(comm->code, RMX_E_PEER_LOST);
+        assert_int_equal(comm->failed_rank, 0);
+        assert_true(comm->unreported);
+        assert_string_equal(comm->text, "all_reduce 4: the process of rank 0 ended");
+        assert_int_equal(noted.aborted, ring_status(RMX_E_PEER_LOST, 0));
+        assert_int_equal(w->executor.invalid, 0);
+}
+
+/* Others that make a mistake meanwhile hear of it. */
+static void a_rank_that_lives_is_at_fault_as_ever(void **state) {
+        struct plane_attached *comm;
+        struct world *w = *state;
+
+        w->member[2].gpu = 4;
+        comm = ended_session(w, 3, 3, 3);
+        noted.report[1] = (struct plane_rank_report){.comm = 9,
+                                                     .rank = 2,
+                                                     .rung = 4,
+                                                     .finished = 3,
+                                                     .operation = RING_OP_ALL_REDUCE,
+                                                     .status = ring_status(RMX_E_INVALID, 2)};
+        plane_executor_look(&w->executor);
+        assert_int_equal(comm->code, RMX_E_INVALID);
+        assert_int_equal(comm->failed_rank, 2);
+        assert_int_equal(noted.aborted, ring_status(RMX_E_INVALID, 2));
+        assert_int_equal(w->executor.invalid, 1);
+}
+
 static void far_ranks_are_believed_as_on_the_host(void **state) {
         const struct plane_options options = {.device = 1}, other = {.left_ns = 7};
         struct plane_executor executor;
@@ -439,6 +483,8 @@ int main(void) {
                                                 teardown),
                 cmocka_unit_test_setup_teardown(a_process_that_others_need_ends_it_at_once, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_process_on_another_gpu_is_given_the_same_time, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_killed_process_is_lost_and_not_at_fault, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_rank_that_lives_is_at_fault_as_ever, setup, teardown),
                 cmocka_unit_test(far_ranks_are_believed_as_on_the_host),
         };
 
