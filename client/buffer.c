@@ -27,7 +27,8 @@
 #define ARRAY_CAPACITY_FIRST 64u
 
 /* ---- one buffer -------------------------------------------------------------------------------------------------- */
-/* Nobody waits for the answer, and the error text stays. */
+/* Nobody waits for the answer, and the error text stays. The number is never another buffer's, so it may be said twice.
+ */
 static void buffer_post_destroy(struct rmx_session *session, uint32_t id) {
         Railmux__Session__BufferDestroy body = RAILMUX__SESSION__BUFFER_DESTROY__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
@@ -36,7 +37,7 @@ static void buffer_post_destroy(struct rmx_session *session, uint32_t id) {
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_DESTROY;
         message.buffer_destroy = &body;
         pthread_mutex_lock(&session->rpc.mutex);
-        rpc_post_locked(&session->rpc, &message);
+        rpc_post_sure_locked(&session->rpc, &message);
         pthread_mutex_unlock(&session->rpc.mutex);
 }
 
@@ -65,7 +66,7 @@ static int buffer_forget_for(struct rmx_session *session, const char *what, uint
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_DESTROY;
         message.buffer_destroy = &body;
         r = buffer_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, cancel, &given_up);
-        if (given_up && !call.sent)
+        if (given_up) /* sent or not: a call that is over is not sent again when the daemon is replaced */
                 buffer_post_destroy(session, id);
         return r;
 }
@@ -90,7 +91,7 @@ int buffer_create(struct rmx_session *session, const char *what, size_t bytes, s
         r = buffer_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, cancel, &given_up);
         if (r) {
                 /* The daemon has made it, but its descriptor did not get through; or makes it when it comes to that. */
-                if (call.answer.truncated || (given_up && call.sent))
+                if (call.answer.truncated || (given_up && call.ever_sent))
                         buffer_post_destroy(session, body.buffer);
                 return r;
         }

@@ -16,7 +16,8 @@
  *
  * Messages that nobody waits for (posts) take back what was called before: they must not be lost because the socket is
  * full, or other ranks would wait. What finds no room is copied, and goes before the calls that are unsent: those are
- * younger, or given up with it.
+ * younger, or given up with it. Some are kept until they are answered, for the next daemon: the one that has read them
+ * may die before it has done what they say.
  *
  * A call may be given up from another thread. If its thread is in poll(2), an eventfd brings it back: a semaphore, from
  * which each thread that was called takes one. Others that poll see it readable as well, and look again until it is.
@@ -101,12 +102,28 @@ static void rpc_lose(struct rpc *rpc) {
         }
 }
 
+static bool rpc_has_unsent_posts(const struct rpc *rpc) {
+        const struct rpc_post *post;
+
+        DL_FOREACH(rpc->posts, post) {
+                if (!post->sent)
+                        return true;
+        }
+        return false;
+}
+
 /* False: there is no room for the next one. */
 static bool rpc_flush_posts(struct rpc *rpc) {
-        while (rpc->posts) {
-                if (frame_send(rpc->fd, &rpc->posts->message->base, NULL, 0) == FRAME_E_AGAIN)
+        struct rpc_post *post, *next;
+
+        DL_FOREACH_SAFE(rpc->posts, post, next) {
+                if (post->sent)
+                        continue;
+                if (frame_send(rpc->fd, &post->message->base, NULL, 0) == FRAME_E_AGAIN)
                         return false;
-                post_free(rpc, rpc->posts); /* if the connection is closed, whoever reads finds out */
+                post->sent = true; /* if the connection is closed, whoever reads finds out */
+                if (!post->sure)
+                        post_free(rpc, post);
         }
         return true;
 }
@@ -122,7 +139,7 @@ static void rpc_flush(struct rpc *rpc) {
                         continue;
                 r = frame_send(rpc->fd, &call->message->base, NULL, 0);
                 if (r == FRAME_OK) {
-                        call->sent = true;
+                        call->sent = call->ever_sent = true;
                         pthread_cond_signal(&call->changed);
                 } else if (r == FRAME_E_AGAIN) {
                         return;
@@ -142,7 +159,7 @@ static bool rpc_has_unsent(const struct rpc *rpc) {
                 if (!call->sent && !call->done)
                         return true;
         }
-        return rpc->posts != NULL;
+        return rpc_has_unsent_posts(rpc);
 }
 
 static void copy_text(char *to, size_t size, const char *from) {
@@ -202,13 +219,30 @@ static bool answer_decode(struct rpc_answer *answer, const Railmux__Session__Mes
 }
 
 static void rpc_resume(struct rpc *rpc) {
+        struct rpc_post *post;
         struct rpc_call *call;
 
+        DL_FOREACH(rpc->posts, post) {
+                post->sent = false;
+        }
         DL_FOREACH(rpc->calls, call) {
                 if (!call->done)
                         call->sent = false;
         }
         rpc_flush(rpc);
+}
+
+/* False: the answer is to none of those that are kept. */
+static bool rpc_answer_post(struct rpc *rpc, uint64_t id) {
+        struct rpc_post *post;
+
+        DL_FOREACH(rpc->posts, post) {
+                if (post->message->id == id)
+                        break;
+        }
+        if (post)
+                post_free(rpc, post);
+        return post != NULL;
 }
 
 /* Files one packet. Takes the descriptors. */
@@ -230,7 +264,7 @@ static void rpc_dispatch(struct rpc *rpc, const Railmux__Session__Message *m, in
         }
         if (!call) {
                 frame_close_fds(fds, n_fds);
-                if (answer_decode(&stray, m) && rpc->on_stray)
+                if (!rpc_answer_post(rpc, m->id) && answer_decode(&stray, m) && rpc->on_stray)
                         rpc->on_stray(rpc->userdata, &stray);
                 return;
         }
@@ -353,7 +387,7 @@ int rpc_call(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
         int condition;
 
         call->answer.n_fds = 0;
-        call->sent = call->done = false;
+        call->sent = call->ever_sent = call->done = false;
         call->condition = 0;
         if (rpc_lost(rpc))
                 return RPC_E_LOST;
@@ -416,19 +450,34 @@ static Railmux__Session__Message *message_copy(const Railmux__Session__Message *
         return copy;
 }
 
-void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message) {
+static void rpc_post(struct rpc *rpc, Railmux__Session__Message *message, bool sure) {
         struct rpc_post *post;
+        bool sent;
 
         message->id = rpc->next_id++;
-        if (rpc_lost(rpc) || (!rpc->posts && frame_send(rpc->fd, &message->base, NULL, 0) != FRAME_E_AGAIN))
+        if (rpc_lost(rpc))
+                return;
+        sent = !rpc_has_unsent_posts(rpc) && frame_send(rpc->fd, &message->base, NULL, 0) != FRAME_E_AGAIN;
+        if (sent && !sure)
                 return;
         post = calloc(1, sizeof(*post));
         if (post)
                 post->message = message_copy(message);
-        if (post && post->message)
+        if (post && post->message) {
+                post->sure = sure;
+                post->sent = sent;
                 DL_APPEND(rpc->posts, post);
-        else /* then only the end of the session takes back what this would have */
+        } else { /* then only the end of the session takes back what this would have */
                 free(post);
+        }
+}
+
+void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message) {
+        rpc_post(rpc, message, false);
+}
+
+void rpc_post_sure_locked(struct rpc *rpc, Railmux__Session__Message *message) {
+        rpc_post(rpc, message, true);
 }
 
 void rpc_pump(struct rpc *rpc) {

@@ -73,7 +73,8 @@ struct rpc_call {
         struct rpc_call *next, *prev;
         pthread_cond_t changed;
         uint64_t id;
-        bool sent; /* others may read it when the call is over */
+        bool sent; /* since the daemon was last replaced; others may read this and the next when the call is over */
+        bool ever_sent; /* to this one or another before it */
         bool done;
         bool polling;   /* its thread sleeps in poll(2) */
         bool called;    /* ... and finds one in wake_fd that is its own */
@@ -81,10 +82,12 @@ struct rpc_call {
         int condition;  /* RPC_E_* when done without an answer */
 };
 
-/* A message without an answer that waits for room in the socket. */
+/* A message for whose answer nobody waits: one that waits for room in the socket, or is to be sent again. */
 struct rpc_post {
         struct rpc_post *next, *prev;
         Railmux__Session__Message *message;
+        bool sure; /* kept until it is answered */
+        bool sent;
 };
 
 struct rpc {
@@ -93,7 +96,7 @@ struct rpc {
         int wake_fd; /* a semaphore: one for each thread that is called back from poll(2), taken by itself */
         uint64_t next_id;
         struct rpc_call *calls; /* unanswered, oldest first */
-        struct rpc_post *posts; /* to be sent before any call, oldest first */
+        struct rpc_post *posts; /* those that are unsent go before any call; oldest first */
         bool polling;           /* some thread sleeps in poll(2) and will read for all */
         bool initialised;
         _Atomic uint64_t lost_ns; /* when end of file, or a broken stream, was seen; 0: not */
@@ -115,6 +118,9 @@ void rpc_cancel(struct rpc *rpc, struct rpc_call *call);
 /* Sends without waiting: for tidying up what nobody waits for. If the socket has no room, a copy goes as soon as some
  * thread calls, waits or looks and finds room; before all that is called later. Caller holds mutex. */
 void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message);
+/* The same, but kept until it is answered: a daemon that takes over gets it again. For messages that may be said twice
+ * whatever was called since. Caller holds mutex. */
+void rpc_post_sure_locked(struct rpc *rpc, Railmux__Session__Message *message);
 /* Reads what is there, without blocking. */
 void rpc_pump(struct rpc *rpc);
 /* When the connection was found closed; 0: it is open as far as we know. */

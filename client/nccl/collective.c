@@ -6,6 +6,7 @@
  * On the host backend there are no streams: the argument is not looked at, and the call returns when the result is
  * there; in a group, the end of the group does. On a communicator that does not block it is only started (pending.c).
  */
+#include "client/nccl/call.h"
 #include "client/nccl/comm.h"
 #include "client/nccl/error.h"
 #include "client/nccl/export.h"
@@ -35,23 +36,42 @@ static ncclResult_t call_begin(struct ncclComm *comm, const char *what, size_t c
         return ncclSuccess;
 }
 
-/* A call of librailmux on a communicator of the daemon: result is ncclSuccess when it is done or on its stream, or
- * ncclInProgress. */
-#define CALL(result, comm, what, stream, name, ...)                                                                    \
-        do {                                                                                                           \
-                struct pending *pending_ = pending_wanted(comm) ? pending_new(what, &(comm), 1) : NULL;                \
-                int code_;                                                                                             \
-                                                                                                                       \
-                if (!pending_) {                                                                                       \
-                        code_ = name((comm)->rmx, __VA_ARGS__, comm_stream(comm, stream));                             \
-                        (result) = comm_result(comm, what, code_);                                                     \
-                        break;                                                                                         \
-                }                                                                                                      \
-                do                                                                                                     \
-                        code_ = name##_start((comm)->rmx, __VA_ARGS__, NULL, &pending_->request);                      \
-                while (code_ == RMX_E_BUSY && pending_make_room());                                                    \
-                (result) = pending_begin(pending_, code_);                                                             \
-        } while (0)
+static int start_one(const void *userdata, struct rmx_request *request) {
+        return call_issue(userdata, NULL, request);
+}
+
+/* Recorded in the thread's group, or done. */
+static ncclResult_t issue_now(const struct call *call, const char *what, ncclStream_t stream) {
+        struct ncclComm *comm = call->comm;
+        ncclResult_t result = comm_result(comm, what, call_issue(call, comm_stream(comm, stream), NULL));
+
+        return result || !group_active() || !comm->host || comm->config.blocking ? result : group_call(what, call);
+}
+
+/* On a communicator of the daemon: ncclSuccess when it is done or on its stream, or ncclInProgress. */
+static ncclResult_t issue(struct call call, struct ncclComm *comm, const char *what, ncclStream_t stream) {
+        struct pending *pending;
+        ncclResult_t result, ended;
+
+        call.comm = comm;
+        if (!pending_wanted(comm))
+                return issue_now(&call, what, stream);
+        result = pending_check(comm, what);
+        if (result)
+                return result;
+        if (!pendings_unstarted(comm)) {
+                pending = pending_new(what, comm, NULL);
+                return pending ? pending_start(pending, start_one, &call) : ncclSystemError;
+        }
+        /* Earlier calls come first: a group of one waits for them. */
+        result = ncclGroupStart();
+        if (!result)
+                result = group_note(group_enter(comm));
+        if (!result)
+                result = group_note(issue_now(&call, what, stream));
+        ended = ncclGroupEnd();
+        return result ? result : ended;
+}
 
 static ncclResult_t call_end(struct ncclComm *comm, ncclResult_t result) {
         comm_exit(comm);
@@ -71,7 +91,13 @@ ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, n
                                                comm->real, stream));
         result = redop_take(comm, __func__, op, datatype, stream, &use);
         if (!result) {
-                CALL(result, comm, __func__, stream, rmx_all_reduce, sendbuff, recvbuff, count, datatype, use.redop);
+                result = issue((struct call){.kind = CALL_ALL_REDUCE,
+                                             .in = sendbuff,
+                                             .out = recvbuff,
+                                             .count = count,
+                                             .type = datatype,
+                                             .redop = use.redop},
+                               comm, __func__, stream);
                 redop_drop(comm, &use);
         }
         return call_end(comm, result);
@@ -90,8 +116,14 @@ ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, nccl
                                                root, comm->real, stream));
         result = redop_take(comm, __func__, op, datatype, stream, &use);
         if (!result) {
-                CALL(result, comm, __func__, stream, rmx_reduce, sendbuff, recvbuff, count, datatype, use.redop,
-                     (uint32_t)root);
+                result = issue((struct call){.kind = CALL_REDUCE,
+                                             .in = sendbuff,
+                                             .out = recvbuff,
+                                             .count = count,
+                                             .type = datatype,
+                                             .redop = use.redop,
+                                             .peer = (uint32_t)root},
+                               comm, __func__, stream);
                 redop_drop(comm, &use);
         }
         return call_end(comm, result);
@@ -110,8 +142,13 @@ ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recv
                                                datatype, op, comm->real, stream));
         result = redop_take(comm, __func__, op, datatype, stream, &use);
         if (!result) {
-                CALL(result, comm, __func__, stream, rmx_reduce_scatter, sendbuff, recvbuff, recvcount, datatype,
-                     use.redop);
+                result = issue((struct call){.kind = CALL_REDUCE_SCATTER,
+                                             .in = sendbuff,
+                                             .out = recvbuff,
+                                             .count = recvcount,
+                                             .type = datatype,
+                                             .redop = use.redop},
+                               comm, __func__, stream);
                 redop_drop(comm, &use);
         }
         return call_end(comm, result);
@@ -143,7 +180,12 @@ ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcoun
                 result = FALLBACK(comm->fallback, ncclAllGather, sendbuff, recvbuff, sendcount, datatype, comm->real,
                                   stream);
         else
-                CALL(result, comm, __func__, stream, rmx_all_gather, sendbuff, recvbuff, sendcount, datatype);
+                result = issue((struct call){.kind = CALL_ALL_GATHER,
+                                             .in = sendbuff,
+                                             .out = recvbuff,
+                                             .count = sendcount,
+                                             .type = datatype},
+                               comm, __func__, stream);
         return call_end(comm, result);
 }
 TWIN(ncclAllGather);
@@ -158,7 +200,13 @@ static ncclResult_t broadcast(const char *what, const void *sendbuff, void *recv
                 result = FALLBACK(comm->fallback, ncclBroadcast, sendbuff, recvbuff, count, datatype, root, comm->real,
                                   stream);
         else
-                CALL(result, comm, what, stream, rmx_broadcast, sendbuff, recvbuff, count, datatype, (uint32_t)root);
+                result = issue((struct call){.kind = CALL_BROADCAST,
+                                             .in = sendbuff,
+                                             .out = recvbuff,
+                                             .count = count,
+                                             .type = datatype,
+                                             .peer = (uint32_t)root},
+                               comm, what, stream);
         return call_end(comm, result);
 }
 
@@ -184,7 +232,13 @@ ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, nccl
                 result = FALLBACK(comm->fallback, ncclGather, sendbuff, recvbuff, count, datatype, root, comm->real,
                                   stream);
         else
-                CALL(result, comm, __func__, stream, rmx_gather, sendbuff, recvbuff, count, datatype, (uint32_t)root);
+                result = issue((struct call){.kind = CALL_GATHER,
+                                             .in = sendbuff,
+                                             .out = recvbuff,
+                                             .count = count,
+                                             .type = datatype,
+                                             .peer = (uint32_t)root},
+                               comm, __func__, stream);
         return call_end(comm, result);
 }
 TWIN(ncclGather);
@@ -199,7 +253,13 @@ ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncc
                 result = FALLBACK(comm->fallback, ncclScatter, sendbuff, recvbuff, count, datatype, root, comm->real,
                                   stream);
         else
-                CALL(result, comm, __func__, stream, rmx_scatter, sendbuff, recvbuff, count, datatype, (uint32_t)root);
+                result = issue((struct call){.kind = CALL_SCATTER,
+                                             .in = sendbuff,
+                                             .out = recvbuff,
+                                             .count = count,
+                                             .type = datatype,
+                                             .peer = (uint32_t)root},
+                               comm, __func__, stream);
         return call_end(comm, result);
 }
 TWIN(ncclScatter);
@@ -211,7 +271,12 @@ static ncclResult_t all_to_all(const char *what, const void *sendbuff, void *rec
         if (result)
                 return result;
         if (!comm->real)
-                CALL(result, comm, what, stream, rmx_all_to_all, sendbuff, recvbuff, count, datatype);
+                result = issue((struct call){.kind = CALL_ALL_TO_ALL,
+                                             .in = sendbuff,
+                                             .out = recvbuff,
+                                             .count = count,
+                                             .type = datatype},
+                               comm, what, stream);
         else if (comm->fallback->ncclAlltoAll)
                 result =
                         FALLBACK(comm->fallback, ncclAlltoAll, sendbuff, recvbuff, count, datatype, comm->real, stream);
@@ -241,8 +306,12 @@ ncclResult_t ncclAllToAllv(const void *sendbuff, const size_t sendcounts[], cons
         if (result)
                 return result;
         if (!comm->real)
-                CALL(result, comm, __func__, stream, rmx_all_to_all_v, sendbuff, sendcounts, sdispls, recvbuff,
-                     recvcounts, rdispls, datatype);
+                result = issue((struct call){.kind = CALL_ALL_TO_ALL_V,
+                                             .in = sendbuff,
+                                             .out = recvbuff,
+                                             .type = datatype,
+                                             .vector = {sendcounts, sdispls, recvcounts, rdispls}},
+                               comm, __func__, stream);
         else if (comm->fallback->ncclAllToAllv)
                 result = FALLBACK(comm->fallback, ncclAllToAllv, sendbuff, sendcounts, sdispls, recvbuff, recvcounts,
                                   rdispls, datatype, comm->real, stream);
@@ -266,17 +335,24 @@ static ncclResult_t transfer(struct ncclComm *comm, const char *what, bool sends
                              ncclDataType_t type, int peer, ncclStream_t stream) {
         const struct transfer kept = {
                 .comm = comm, .address = address, .count = count, .type = type, .peer = (uint32_t)peer, .sends = sends};
-        ncclResult_t result;
+        ncclResult_t result, ended;
 
         if (comm->host && group_active())
                 return group_transfer(what, &kept);
-        if (pending_wanted(comm) && pendings_unstarted(&comm, 1))
-                return group_of_one(what, &kept);
-        if (sends)
-                CALL(result, comm, what, stream, rmx_send, address, count, type, (uint32_t)peer);
-        else
-                CALL(result, comm, what, stream, rmx_recv, address, count, type, (uint32_t)peer);
-        return result;
+        if (!pending_wanted(comm) || !pendings_unstarted(comm))
+                return issue((struct call){.kind = sends ? CALL_SEND : CALL_RECV,
+                                           .in = address,
+                                           .out = address,
+                                           .count = count,
+                                           .type = type,
+                                           .peer = (uint32_t)peer},
+                             comm, what, stream);
+        /* Earlier calls come first: a group of one waits for them. */
+        result = ncclGroupStart();
+        if (!result)
+                result = group_note(group_transfer(what, &kept));
+        ended = ncclGroupEnd();
+        return result ? result : ended;
 }
 
 ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,

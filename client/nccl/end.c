@@ -126,8 +126,10 @@ static ncclResult_t run_limited(ncclResult_t (*run)(struct ncclComm *comm, const
         pthread_mutex_unlock(&ending->mutex);
         if (over)
                 ending_free(ending);
-        else
-                log_line(LOG_WARN, "%s: the daemon has not answered yet; the rest happens when it does", what);
+        else /* no failure yet, but what a program that asks has to know; a failure that comes later replaces it */
+                result = error_raise(ncclSuccess,
+                                     "%s: the daemon has not answered within %u ms; the rest happens when it does",
+                                     what, limit_ms);
         return result;
 }
 
@@ -215,7 +217,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 TWIN(ncclCommAbort);
 
 static ncclResult_t run_revoke(struct ncclComm *comm, const char *what) {
-        ncclResult_t result = error_adopt(what, comm_abort(comm));
+        ncclResult_t result = comm_result(comm, what, comm_abort(comm));
 
         comm_exit(comm);
         return result;

@@ -66,10 +66,14 @@ ncclResult_t error_of_code(int code) {
         }
 }
 
-ncclResult_t error_adopt(const char *what, int code) {
+ncclResult_t error_adopt_text(const char *what, int code, const char *text) {
         if (code == RMX_OK)
                 return ncclSuccess;
-        return error_raise(error_of_code(code), "%s: %s (%s)", what, rmx_last_error(), rmx_error_name(code));
+        return error_raise(error_of_code(code), "%s: %s (%s)", what, text, rmx_error_name(code));
+}
+
+ncclResult_t error_adopt(const char *what, int code) {
+        return error_adopt_text(what, code, rmx_last_error());
 }
 
 void ncclResetDebugInit(void) {}

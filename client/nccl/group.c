@@ -7,21 +7,24 @@
  * The first error of a call in the group is the result of its end, and then nothing of the group happens, but that
  * communicators are still ended. librailmux's group is thrown away by a call that spoils it.
  *
- * On the host backend the end waits for what it issues, unless none of the communicators blocks (pending.c).
+ * On the host backend the end waits for what it issues, unless none of the communicators blocks. Then librailmux's
+ * group only checks the calls; they are kept here as well, and started from there, for each communicator by itself,
+ * when it is their turn (pending.c).
  */
 #include "client/nccl/group.h"
 
 #include <stdlib.h>
 
+#include "client/nccl/call.h"
 #include "client/nccl/comm.h"
 #include "client/nccl/create.h"
 #include "client/nccl/error.h"
 #include "client/nccl/export.h"
 #include "client/nccl/fallback.h"
 #include "client/nccl/pending.h"
+#include "client/nccl/run.h"
 #include "client/nccl/session.h"
 #include "client/nccl/transfer.h"
-#include "client/nccl/transfer_many.h"
 #include "railmux/railmux.h"
 
 struct group {
@@ -29,6 +32,7 @@ struct group {
         ncclResult_t error;
         bool issues; /* librailmux's group is open */
         const struct fallback *fallback;
+        struct calls calls; /* of communicators that do not block */
         struct transfers transfers;
         struct job *jobs;
         struct ncclComm **comms; /* entered until the end */
@@ -98,13 +102,8 @@ ncclResult_t group_transfer(const char *what, const struct transfer *transfer) {
         return result ? result : transfers_add(&group.transfers, what, transfer);
 }
 
-ncclResult_t group_of_one(const char *what, const struct transfer *transfer) {
-        ncclResult_t result, ended;
-
-        group.depth++;
-        result = group_note(group_transfer(what, transfer));
-        ended = ncclGroupEnd();
-        return result ? result : ended;
+ncclResult_t group_call(const char *what, const struct call *call) {
+        return calls_keep(&group.calls, what, call);
 }
 
 ncclResult_t group_enter_fallback(const struct fallback *fallback) {
@@ -139,44 +138,89 @@ static bool is_patient(struct group *g) {
         return g->n_comms;
 }
 
-static ncclResult_t start(struct group *g, struct pending *pending) {
-        int r, end;
+/* librailmux's group, which is open, comes to nothing. */
+static int spoil(void) {
+        (void)rmx_barrier(NULL, NULL);
+        return rmx_group_end();
+}
 
-        if (!transfers_are_few(&g->transfers) || (g->transfers.n && pendings_unstarted(g->comms, g->n_comms))) {
-                ncclResult_t result = transfer_run_new(&g->transfers, pending->what, g->issues, &pending->run);
+/* All of a group, as one request. */
+static int start_all(const void *userdata, struct rmx_request *request) {
+        const struct group *g = userdata;
+        int r = rmx_group_start(), ended;
 
-                if (!result)
-                        return pending_begin(pending, RMX_OK);
-                pending_drop(pending);
-                return result;
+        for (uint32_t i = 0; i < g->calls.n && !r; i++)
+                r = call_issue(&g->calls.list[i], NULL, NULL);
+        if (!r)
+                r = transfers_record(&g->transfers, true);
+        ended = rmx_group_end_start(request);
+        return r ? r : ended;
+}
+
+/* A group of several communicators, or behind calls that are not started: each has its run. */
+static ncclResult_t start_runs(struct group *g, const char *what) {
+        struct pending **begun = calloc(g->n_comms, sizeof(struct pending *));
+        ncclResult_t result = begun ? ncclSuccess : error_raise(ncclSystemError, "%s: out of memory", what);
+        uint32_t n = 0;
+
+        for (unsigned int i = 0; i < g->n_comms && !result; i++) {
+                struct run *run;
+
+                result = run_new(g->comms[i], what, &g->calls, &g->transfers, &run);
+                if (result)
+                        break;
+                begun[n] = pending_new(what, g->comms[i], run);
+                if (begun[n])
+                        n++;
+                else
+                        result = ncclSystemError;
         }
-        r = transfers_record(&g->transfers, g->issues);
-        end = rmx_group_end_start(&pending->request);
-        return pending_begin(pending, r ? r : end);
+        if (!result)
+                result = pendings_begin(begun, n);
+        else
+                while (n)
+                        pending_free(begun[--n]);
+        free(begun);
+        return result;
+}
+
+/* Nothing of it happens if one of its communicators has failed. */
+static ncclResult_t start(struct group *g, const char *what) {
+        ncclResult_t result = ncclSuccess;
+        struct pending *pending;
+
+        if (g->issues)
+                (void)spoil();
+        for (unsigned int i = 0; i < g->n_comms && !result; i++) {
+                result = pending_check(g->comms[i], what);
+                if (!result)
+                        result = comm_result(g->comms[i], what, rmx_comm_error(g->comms[i]->rmx));
+        }
+        if (result)
+                return result;
+        if (g->n_comms > 1 || !transfers_are_few(&g->transfers, g->comms, 1) || pendings_unstarted(g->comms[0]))
+                return start_runs(g, what);
+        pending = pending_new(what, g->comms[0], NULL);
+        return pending ? pending_start(pending, start_all, g) : ncclSystemError;
 }
 
 static ncclResult_t issue(struct group *g, const char *what, bool drop) {
-        struct pending *pending = NULL;
         ncclResult_t result = ncclSuccess;
         int r;
 
-        if (!drop && (g->issues || g->transfers.n) && is_patient(g))
-                pending = pending_new(what, g->comms, g->n_comms);
-
         if (drop && g->issues) {
-                (void)rmx_barrier(NULL, NULL);
-                r = rmx_group_end();
-                result = error_of_code(r);
-        } else if (pending) {
-                result = start(g, pending);
+                result = error_of_code(spoil());
+        } else if (!drop && (g->issues || g->transfers.n) && is_patient(g)) {
+                result = start(g, what);
         } else if (!drop && g->transfers.n) {
-                result = transfers_run(&g->transfers, what, g->issues, &r);
+                result = transfers_run(&g->transfers, g->comms, g->n_comms, what, g->issues, &r);
                 probe(g, r);
         } else if (!drop && g->issues) {
                 r = rmx_group_end();
                 probe(g, r);
                 result = error_adopt(what, r);
         }
+        calls_free(&g->calls);
         transfers_free(&g->transfers);
         return result;
 }

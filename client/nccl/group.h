@@ -5,8 +5,10 @@
 
 #include "client/nccl/nccl.h"
 
+struct call;
 struct fallback;
 struct job;
+struct transfer;
 
 /* Keeps the first error of a group; returns result. Every call that may stand in a group ends with it. */
 ncclResult_t group_note(ncclResult_t result);
@@ -14,11 +16,10 @@ ncclResult_t group_note(ncclResult_t result);
 bool group_add(struct job *job);
 /* A call on comm comes, which has been entered: opens librailmux's group, and keeps the communicator until the end. */
 ncclResult_t group_enter(struct ncclComm *comm);
-struct transfer;
-/* A send or receive on the host backend, in a group. */
 bool group_active(void);
+/* A call that librailmux's group has just taken, on a communicator of the host backend that does not block. */
+ncclResult_t group_call(const char *what, const struct call *call);
+/* A send or receive on the host backend, in a group. */
 ncclResult_t group_transfer(const char *what, const struct transfer *transfer);
-/* The same outside of a group: it is one of its own. */
-ncclResult_t group_of_one(const char *what, const struct transfer *transfer);
 /* As group_enter, for a call to another library. */
 ncclResult_t group_enter_fallback(const struct fallback *fallback);

@@ -6,112 +6,142 @@
  * under way. No thread is needed, and a program that does not ask does not get its results: it has no stream that it
  * could wait for instead. The end of a communicator waits for its calls, too.
  *
- * A call is one request of librailmux; a group is one for all of its communicators. One thread at a time has a request
- * busy. Several communicators may end at the same time in several threads: what one of them waits for stays in the list
- * until then, and each takes itself out. The last of an aborted group fetches the request, which is over by then.
+ * A pending is what one communicator has called at once: a request of librailmux, or a run (run.c). Those of a group
+ * are one for each communicator, since communicators do not share their fate: one may fail, or be aborted, and the
+ * others' calls go on and say how they ended. So a group of several is made of runs; only that of one can be a single
+ * request, as a single call is. One thread at a time has a pending busy.
  *
- * A group of many sends and receives takes several requests (transfer_many.c), of which only the first are started at
- * once. Who looks starts more as there is room, but not inside a group of its own, whose requests they would become. It
- * does so for all communicators, since two ranks may look at two of them in different order. Later sends and receives
- * of the same communicators must not overtake them, and start when all before them have.
+ * The requests of a run are started as there is room. Who looks starts more, for all communicators, since two ranks may
+ * look at two of them in different order; but not inside a group of its own, whose requests they would become. It takes
+ * turns (run.c), and looks after everything first, since what is over keeps its room until somebody does.
+ *
+ * All ranks of a communicator have to start its calls in the same order. So whatever is called while an earlier call of
+ * the communicator is not started becomes a run as well, and starts when all before it have: no call ever waits here
+ * for that, so a thread that drives several ranks comes to call for the others. For the same reason nothing is started
+ * behind a run that was given up: it would meet, on other ranks, what was called before.
+ *
+ * A run that finds no room has patience: what others have under way will end. When nothing is under way at all, nothing
+ * makes room any more, and the refusal is the run's error. One is told at a time; there may be room for the next then.
+ * What this cannot see: ranks of one process on two rings, each full of requests whose other halves are refused by the
+ * other. Runs of several threads can come to that where they outnumber the places.
  */
 #include "client/nccl/pending.h"
 
-#include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 #include <utlist.h>
 
 #include "client/nccl/comm.h"
 #include "client/nccl/error.h"
 #include "client/nccl/export.h"
 #include "client/nccl/group.h"
+#include "client/nccl/run.h"
 #include "client/nccl/session.h"
-#include "client/nccl/transfer_many.h"
 
 #define LOOK_MS 1u
+#define TURNS   4u    /* of a look: enough to start what there is room for; what comes free meanwhile is for the next */
 #define LOOKS   1000u /* without anything coming free: then this thread may be what the others wait for */
 
-static struct pending *pendings; /* of the process, oldest first; under comm_lock */
+struct pending {
+        struct pending *next, *prev;
+        struct ncclComm *comm;
+        const char *what;
+        struct rmx_request request; /* of who has it busy */
+        struct run *run;            /* NULL: it is one request. The same */
+        bool silent;                /* the failure of one before it is all that there is to tell. The same */
+        bool busy;                  /* under comm_lock, as what follows: a thread looks or starts */
+        uint64_t visited;           /* the latest visit that was here */
+};
+
+/* Of the process, under comm_lock. */
+static struct pending *pendings; /* oldest first */
+static uint32_t n_starting;      /* requests that may be under way and are not in the list yet */
+static uint64_t n_begun, n_over; /* so far: requests that were started, pendings that are over */
 
 FORKED void pendings_forked(void) {
         pendings = NULL;
+        n_starting = 0;
 }
 
 bool pending_wanted(const struct ncclComm *comm) {
         return comm->host && !comm->config.blocking && !group_active();
 }
 
-struct pending *pending_new(const char *what, struct ncclComm *const *comms, uint32_t n_comms) {
-        struct pending *pending = calloc(1, sizeof(*pending) + n_comms * sizeof(struct ncclComm *));
+struct pending *pending_new(const char *what, struct ncclComm *comm, struct run *run) {
+        struct pending *pending = calloc(1, sizeof(*pending));
 
-        if (!pending)
+        if (!pending) {
+                run_free(run);
+                (void)error_raise(ncclSystemError, "%s: out of memory", what);
                 return NULL;
+        }
         pending->what = what;
-        pending->n_comms = n_comms;
-        for (uint32_t i = 0; i < n_comms; i++)
-                pending->comms[i] = comms[i];
+        pending->comm = comm;
+        pending->run = run;
         return pending;
 }
 
-void pending_drop(struct pending *pending) {
-        transfer_run_free(pending->run);
+struct pending *pending_free(struct pending *pending) {
+        if (pending)
+                run_free(pending->run);
         free(pending);
+        return NULL;
 }
 
-static bool pending_has(const struct pending *pending, const struct ncclComm *comm) {
-        for (uint32_t i = 0; i < pending->n_comms; i++)
-                if (pending->comms[i] == comm)
-                        return true;
-        return false;
+/* ---- under comm_lock --------------------------------------------------------------------------------------------- */
+static bool pending_is_unstarted(const struct pending *pending) {
+        return pending->run && !run_is_started(pending->run);
 }
 
-/* Under comm_lock: its comms have some that are not started, among those before `end` (NULL: all). */
-static bool unstarted_before(const struct pending *end, struct ncclComm *const *comms, uint32_t n_comms) {
+/* The communicator's first that is not started wholly. */
+static const struct pending *pending_first(const struct ncclComm *comm) {
         const struct pending *pending;
 
         DL_FOREACH(pendings, pending) {
-                if (pending == end)
+                if (pending->comm == comm && pending_is_unstarted(pending))
                         break;
-                for (uint32_t i = 0; pending->run && !transfer_run_started(pending->run) && i < n_comms; i++)
-                        if (pending_has(pending, comms[i]))
-                                return true;
         }
-        return false;
+        return pending;
 }
 
-bool pendings_unstarted(struct ncclComm *const *comms, uint32_t n_comms) {
-        bool any;
+/* One of the communicator's that nobody is at. *ret_any: there are some at all. */
+static struct pending *pending_find(const struct ncclComm *comm, bool *ret_any) {
+        struct pending *pending, *found = NULL;
 
-        comm_lock();
-        any = unstarted_before(NULL, comms, n_comms);
-        comm_unlock();
-        return any;
+        *ret_any = false;
+        DL_FOREACH(pendings, pending) {
+                if (pending->comm != comm)
+                        continue;
+                *ret_any = true;
+                if (!pending->busy && !found)
+                        found = pending;
+        }
+        return found;
 }
 
-static void pending_remove(struct pending *pending, const struct ncclComm *comm) {
-        for (uint32_t i = 0; i < pending->n_comms; i++)
-                if (pending->comms[i] == comm)
-                        pending->comms[i--] = pending->comms[--pending->n_comms];
-}
-
-/* Under comm_lock, by who had it busy: it is over. */
 static void pending_over(struct pending *pending, int code) {
-        for (uint32_t i = 0; i < pending->n_comms; i++)
-                if (!pending->comms[i]->call_code)
-                        pending->comms[i]->call_code = code;
+        struct ncclComm *comm = pending->comm;
+
+        if (!comm->call_code)
+                comm->call_code = code;
+        if (pending->run && run_is_torn(pending->run))
+                comm->torn = true;
         DL_DELETE(pendings, pending);
-        pending_drop(pending);
-        comm_changed();
+        pending_free(pending);
+        n_over++;
 }
 
-/* Under comm_lock: what a look may start of it. */
-static enum transfer_start pending_start(const struct pending *pending) {
-        if (group_active() || !pending->n_comms || unstarted_before(pending, pending->comms, pending->n_comms))
-                return TRANSFER_START_NONE;
-        return pendings == pending && !pending->next ? TRANSFER_START : TRANSFER_START_PATIENTLY;
+/* Is nothing under way, or may be? */
+static bool pendings_are_idle(void) {
+        const struct pending *pending;
+
+        DL_FOREACH(pendings, pending) {
+                if (pending->busy || !pending->run || !run_is_idle(pending->run))
+                        return false;
+        }
+        return !n_starting;
 }
 
+/* ---- under comm_lock, which they give up meanwhile --------------------------------------------------------------- */
 /* A look at one request. RMX_E_TIMEOUT: it is under way. */
 static int request_look(struct rmx_request *request, uint32_t wait_ms) {
         int done = 0, r;
@@ -122,109 +152,243 @@ static int request_look(struct rmx_request *request, uint32_t wait_ms) {
         return r || done ? r : RMX_E_TIMEOUT;
 }
 
-/* Under comm_lock, which it gives up meanwhile: is it over? The text of a failure is kept, since no other call will
- * tell it. */
-static bool pending_look(struct pending *pending, uint32_t wait_ms) {
-        enum transfer_start start = pending_start(pending);
+/* True: it is over, and gone. Its failure is told here, since no other call will. */
+static bool pending_step(struct pending *pending, bool push, uint32_t wait_ms, bool *ret_pushed) {
         int r = RMX_OK;
-        bool done;
+        bool over;
 
         pending->busy = true;
         comm_unlock();
+        *ret_pushed = push && run_push(pending->run);
         if (pending->run) {
-                done = transfer_run_step(pending->run, start, wait_ms, &r);
+                over = run_look(pending->run, wait_ms, &r);
         } else {
                 r = request_look(&pending->request, wait_ms);
-                done = r != RMX_E_TIMEOUT;
+                over = r != RMX_E_TIMEOUT;
         }
-        if (done && r && r != RMX_E_ABORTED)
-                (void)error_adopt(pending->what, r);
+        if (over && r && r != RMX_E_ABORTED && !pending->silent)
+                (void)error_adopt_text(pending->what, r, pending->run ? run_text(pending->run) : rmx_last_error());
         comm_lock();
-        /* Its communicators have ended meanwhile: so it has been aborted. */
-        if (!done && !pending->n_comms) {
-                comm_unlock();
-                while (pending->run && !transfer_run_step(pending->run, TRANSFER_START_NONE, LOOK_MS, &r))
-                        ;
-                if (!pending->run)
-                        r = rmx_wait(&pending->request, NULL);
-                comm_lock();
-                done = true;
-        }
         pending->busy = false;
-        if (done)
+        n_begun += *ret_pushed;
+        if (over)
                 pending_over(pending, r);
-        else if (wait_ms && pending->run && transfer_run_idle(pending->run))
-                comm_wait(wait_ms); /* for others to make room; it may be gone then */
-        return done;
+        comm_changed();
+        return over;
 }
 
-ncclResult_t pending_begin(struct pending *pending, int code) {
+static bool pending_look(struct pending *pending, uint32_t wait_ms) {
+        bool pushed;
+
+        return pending_step(pending, false, wait_ms, &pushed);
+}
+
+/* Numbers grow, so that two threads that visit at once cannot send each other round for ever. */
+static uint64_t visit_new(void) {
+        static uint64_t last; /* under comm_lock */
+
+        return ++last;
+}
+
+/* The next that nobody is at, and that has something under way; unstarted: that may start something. */
+static struct pending *visit_next(uint64_t visit, bool unstarted) {
+        static uint64_t scans; /* under comm_lock */
+        uint64_t scan = ++scans;
+        struct pending *pending;
+
+        DL_FOREACH(pendings, pending) {
+                bool fits = !unstarted && !pending->busy && !(pending->run && run_is_idle(pending->run));
+
+                /* Only the communicator's first. */
+                if (unstarted && pending_is_unstarted(pending) && pending->comm->scan != scan) {
+                        pending->comm->scan = scan;
+                        fits = !pending->busy;
+                }
+                if (fits && pending->visited < visit)
+                        break;
+        }
+        if (pending)
+                pending->visited = visit;
+        return pending;
+}
+
+/* A look at each. */
+static void pendings_harvest(void) {
+        uint64_t visit = visit_new();
+        struct pending *pending;
+
+        while ((pending = visit_next(visit, false)))
+                (void)pending_look(pending, 0);
+}
+
+/* One more request of each run that has none under way, or of each. *ret_refused: some found no room. True: it was of
+ * use to try. */
+static bool pendings_turn_of(bool idle, bool *ret_refused) {
+        uint64_t visit = visit_new();
+        struct pending *pending;
+        bool moved = false, pushed;
+
+        while ((pending = visit_next(visit, true))) {
+                bool over;
+
+                if (idle && !run_is_idle(pending->run))
+                        continue;
+                if (pending->comm->torn) {
+                        run_stop(pending->run, pending->comm->call_code, "");
+                        pending->silent = moved = true;
+                }
+                over = pending_step(pending, true, 0, &pushed);
+                moved |= over || pushed;
+                *ret_refused |= !over && !pushed;
+        }
+        return moved;
+}
+
+/* Those that have nothing under way come first: what others have may wait for just that. */
+static bool pendings_turn(void) {
+        bool refused = false, moved = pendings_turn_of(true, &refused);
+
+        return refused ? moved : pendings_turn_of(false, &refused) || moved;
+}
+
+/* One that was refused is given up. */
+static bool pendings_give_up(void) {
+        struct pending *pending;
+
+        DL_FOREACH(pendings, pending) {
+                if (!pending->busy && run_give_up(pending->run)) {
+                        (void)pending_look(pending, 0);
+                        return true;
+                }
+        }
+        return false;
+}
+
+/* Starts what there is room for. */
+static void pendings_push(void) {
+        struct pending *pending;
+        bool idle, more = true;
+        uint64_t begun;
+
+        if (group_active())
+                return;
+        DL_FOREACH(pendings, pending) {
+                if (pending_is_unstarted(pending))
+                        break;
+        }
+        if (!pending)
+                return;
+        pendings_harvest();
+        for (uint32_t i = 0; i < TURNS && more; i++) {
+                idle = pendings_are_idle();
+                begun = n_begun;
+                more = pendings_turn();
+                /* What was refused while nothing was under way, before or since, always will be. */
+                if (!more && idle && begun == n_begun && pendings_are_idle())
+                        more = pendings_give_up();
+        }
+}
+
+/* RMX_E_BUSY: waits for some that are under way, so that it can be tried again. false: nothing comes free. */
+static bool pendings_make_room(void) {
+        uint64_t before;
         bool over;
 
-        if (code) {
-                ncclResult_t result = comm_result(pending->comms[0], pending->what, code);
+        comm_lock();
+        before = n_over + n_begun; /* what a run begins has taken what came free: there is some going on */
+        pendings_harvest();
+        for (uint32_t i = 0; pendings && n_over + n_begun == before && i < LOOKS; i++) {
+                struct pending *pending;
 
-                pending_drop(pending);
+                pendings_push(); /* others may wait for that before they end */
+                DL_FOREACH(pendings, pending) {
+                        if (!pending->busy && !(pending->run && run_is_idle(pending->run)))
+                                break;
+                }
+                if (n_over + n_begun == before && pending)
+                        (void)pending_look(pending, LOOK_MS);
+                else if (n_over + n_begun == before)
+                        comm_wait(LOOK_MS);
+                pendings_harvest();
+        }
+        over = n_over + n_begun != before;
+        comm_unlock();
+        return over;
+}
+
+/* ---- begin ------------------------------------------------------------------------------------------------------- */
+bool pendings_unstarted(const struct ncclComm *comm) {
+        bool any;
+
+        comm_lock();
+        any = pending_first(comm) != NULL;
+        comm_unlock();
+        return any;
+}
+
+ncclResult_t pending_check(struct ncclComm *comm, const char *what) {
+        bool torn;
+        int code;
+
+        comm_lock();
+        torn = comm->torn;
+        code = comm->call_code;
+        comm_unlock();
+        return torn ? error_adopt_text(what, code,
+                                       "an earlier call on this communicator was given up, and this one would come in "
+                                       "its place on other ranks; abort the communicator")
+                    : ncclSuccess;
+}
+
+static void starting(int change) {
+        comm_lock();
+        n_starting += (uint32_t)change;
+        comm_unlock();
+}
+
+ncclResult_t pending_start(struct pending *pending, int (*start)(const void *userdata, struct rmx_request *request),
+                           const void *userdata) {
+        ncclResult_t result;
+        bool over;
+        int r;
+
+        do {
+                starting(1);
+                r = start(userdata, &pending->request);
+                if (r)
+                        starting(-1);
+        } while (r == RMX_E_BUSY && pendings_make_room());
+        if (r) {
+                result = comm_result(pending->comm, pending->what, r);
+                pending_free(pending);
                 return result;
         }
         comm_lock();
+        n_starting--;
+        n_begun++;
         DL_APPEND(pendings, pending);
         over = pending_look(pending, 0);
         comm_unlock();
         return over ? ncclSuccess : ncclInProgress; /* a failure shows in the communicator's state */
 }
 
-bool pending_make_room(void) {
-        bool over = false;
+ncclResult_t pendings_begin(struct pending **begun, uint32_t n) {
+        struct pending *pending;
+        bool left = false;
 
         comm_lock();
-        for (uint32_t i = 0; pendings && !over && i < LOOKS; i++) {
-                struct pending *pending = NULL;
-
-                DL_SEARCH_SCALAR(pendings, pending, busy, false);
-                if (pending)
-                        over = pending_look(pending, LOOK_MS);
-                else
-                        comm_wait(LOOK_MS);
+        for (uint32_t i = 0; i < n; i++)
+                DL_APPEND(pendings, begun[i]);
+        pendings_push();
+        DL_FOREACH(pendings, pending) {
+                for (uint32_t i = 0; i < n; i++)
+                        left |= pending == begun[i]; /* nobody else's: memory that is free is not in the list */
         }
         comm_unlock();
-        return over;
+        return left ? ncclInProgress : ncclSuccess;
 }
 
-/* Under comm_lock: one of the communicator's that nobody is at. *ret_any: there are some at all. */
-static struct pending *pending_find(const struct ncclComm *comm, bool *ret_any) {
-        struct pending *pending, *found = NULL;
-
-        *ret_any = false;
-        DL_FOREACH(pendings, pending) {
-                if (!pending_has(pending, comm))
-                        continue;
-                *ret_any = true;
-                if (!pending->busy && !found)
-                        found = pending;
-        }
-        return found;
-}
-
-/* Under comm_lock, which it gives up meanwhile: starts of all runs what there is room for. */
-static void pendings_push(void) {
-        static uint32_t pushes; /* under comm_lock */
-        uint32_t push = ++pushes;
-        struct pending *pending;
-
-        do {
-                DL_FOREACH(pendings, pending) {
-                        if (pending->run && !pending->busy && pending->pushed != push &&
-                            !transfer_run_started(pending->run))
-                                break;
-                }
-                if (pending) {
-                        pending->pushed = push;
-                        (void)pending_look(pending, 0);
-                }
-        } while (pending);
-}
-
+/* ---- look and end ------------------------------------------------------------------------------------------------ */
 bool pendings_look(struct ncclComm *comm, int *ret_code) {
         struct pending *pending;
         bool any;
@@ -240,47 +404,38 @@ bool pendings_look(struct ncclComm *comm, int *ret_code) {
         return any;
 }
 
-/* Under comm_lock: one of the communicator's that is not started wholly. */
-static struct pending *pending_running(const struct ncclComm *comm) {
-        struct pending *pending;
+/* Under comm_lock, which it gives up: it has been aborted, so what is under way ends. Then it is gone. */
+static void pending_fetch(struct pending *pending) {
+        int r;
 
-        DL_FOREACH(pendings, pending) {
-                if (pending->run && !transfer_run_started(pending->run) && pending_has(pending, comm))
-                        return pending;
+        DL_DELETE(pendings, pending);
+        comm_unlock();
+        if (pending->run) {
+                run_stop(pending->run, RMX_E_ABORTED, "");
+                while (!run_look(pending->run, LOOK_MS, &r))
+                        ;
+        } else {
+                (void)rmx_wait(&pending->request, NULL);
         }
-        return NULL;
+        pending_free(pending);
+        comm_lock();
 }
 
 void pendings_end(struct ncclComm *comm, bool aborted) {
-        struct pending *pending, *next;
+        struct pending *pending;
         bool any = true;
 
         comm_lock();
-        while (!aborted && any) {
+        while (any) {
                 pending = pending_find(comm, &any);
-                if (pending)
+                if (pending && aborted)
+                        pending_fetch(pending);
+                else if (pending && !(pending_is_unstarted(pending) && run_is_idle(pending->run)))
                         (void)pending_look(pending, LOOK_MS * 100);
                 else if (any)
                         comm_wait(LOOK_MS);
-                pendings_push();
-        }
-        /* Its communicator may be gone when others look after the rest of a group. */
-        while ((pending = pending_running(comm)))
-                if (pending->busy)
-                        comm_wait(LOOK_MS);
-                else
-                        transfer_run_stop(pending->run);
-        DL_FOREACH_SAFE(pendings, pending, next) {
-                pending_remove(pending, comm);
-        }
-        for (;;) {
-                DL_FOREACH(pendings, pending) {
-                        if (!pending->n_comms && !pending->busy)
-                                break;
-                }
-                if (!pending)
-                        break;
-                (void)pending_look(pending, 0);
+                if (!aborted)
+                        pendings_push();
         }
         comm_unlock();
 }

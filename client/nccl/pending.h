@@ -7,36 +7,31 @@
 #include "client/nccl/nccl.h"
 #include "railmux/railmux.h"
 
-struct transfer_run;
-
-struct pending {
-        struct pending *next, *prev;
-        struct rmx_request request; /* of who has it busy */
-        struct transfer_run *run;   /* NULL: it is one request. Sends and receives that take several; the same */
-        const char *what;
-        bool busy;       /* under comm_lock, as what follows: a thread waits for it, or looks */
-        uint32_t pushed; /* the last of pendings_push that was at it */
-        uint32_t n_comms;
-        struct ncclComm *comms[]; /* it is of all of these; those that end are taken out */
-};
+struct call;
+struct pending;
+struct run;
 
 /* Does a call on it return before it is done? Not in a group: its end does. */
 bool pending_wanted(const struct ncclComm *comm);
-/* To be started. NULL: no memory, and then the call may as well block. */
-struct pending *pending_new(const char *what, struct ncclComm *const *comms, uint32_t n_comms);
-/* It will not begin. */
-void pending_drop(struct pending *pending);
-/* What it started with, RMX_OK for a run. RMX_OK: it is under way, and ncclInProgress unless it is over already. Takes
- * it. */
-ncclResult_t pending_begin(struct pending *pending, int code);
-/* Has one of them sends or receives that are not started yet? Then later ones have to be a run, lest they overtake. */
-bool pendings_unstarted(struct ncclComm *const *comms, uint32_t n_comms);
-/* RMX_E_BUSY: waits for some that are under way, so that it can be tried again. false: nothing comes free. */
-bool pending_make_room(void);
+/* Has it calls that are not started yet? Then later ones have to be runs, lest they overtake. */
+bool pendings_unstarted(const struct ncclComm *comm);
+/* May calls be begun? Not behind some that were never started. */
+ncclResult_t pending_check(struct ncclComm *comm, const char *what);
 
-/* Looks after those of a communicator. *ret_code: what the first failed one said, RMX_OK: none has. True while any is
- * under way. */
+/* Of a run, which it takes in any case, or of a request that is to be started by pending_start. NULL: no memory. */
+struct pending *pending_new(const char *what, struct ncclComm *comm, struct run *run);
+/* It will not begin. NULL is fine. Returns NULL. */
+struct pending *pending_free(struct pending *pending);
+/* Has `start` start the request. While there is no room it waits, for a while, for others to end. ncclInProgress,
+ * unless it is over already; an error: it has not begun. Takes it. */
+ncclResult_t pending_start(struct pending *pending, int (*start)(const void *userdata, struct rmx_request *request),
+                           const void *userdata);
+/* Begins the runs, each of another communicator, and takes them. What goes wrong is told by their communicators. */
+ncclResult_t pendings_begin(struct pending **pendings, uint32_t n);
+
+/* Looks after those of a communicator, and starts what can be started of any. *ret_code: what the first failed one
+ * said, RMX_OK: none has. True while any is under way. */
 bool pendings_look(struct ncclComm *comm, int *ret_code);
-/* It ends: waits for its calls, or, if they were aborted, forgets them. */
+/* It ends: waits for its calls, or, if they were aborted, forgets them. Those of others go on. */
 void pendings_end(struct ncclComm *comm, bool aborted);
 void pendings_forked(void);

@@ -3,6 +3,8 @@
  * Numbers of reductions are librailmux's, which begin well above NCCL's own five and are never given twice in a
  * process.
  *
+ * What a reduction was made of is kept, for calls that are started when the program may have destroyed it (call.c).
+ *
  * A factor that lies in memory is to be read when the collective runs. On the host backend librailmux does so itself.
  * In a GPU's memory it cannot, so there the library keeps the address, and each call waits for its stream, fetches the
  * factor and takes a reduction with that one for the time of the call.
@@ -10,6 +12,7 @@
 #include "client/nccl/redop.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <utlist.h>
 
 #include "client/nccl/comm.h"
@@ -24,7 +27,9 @@ struct scalar {
         struct scalar *next;
         uint32_t redop;
         ncclDataType_t type;
-        const void *address;
+        ncclScalarResidence_t residence;
+        const void *address; /* where the factor is to be read; NULL: here */
+        uint64_t value;
 };
 
 static struct scalar *scalar_find(struct ncclComm *comm, uint32_t redop) {
@@ -71,33 +76,55 @@ void redop_drop(struct ncclComm *comm, const struct redop_use *use) {
                 (void)rmx_redop_destroy(comm->rmx, use->redop);
 }
 
+/* Where librailmux finds a factor, if it can read it. */
+static int create_near(struct ncclComm *comm, const void *scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                       uint32_t *ret_redop) {
+        return rmx_redop_create_premul_sum(comm->rmx, scalar, type,
+                                           residence == ncclScalarDevice ? RMX_SCALAR_MEMORY : RMX_SCALAR_IMMEDIATE,
+                                           ret_redop);
+}
+
+ncclResult_t redop_copy(struct ncclComm *comm, const char *what, uint32_t redop, uint32_t *ret_redop) {
+        struct scalar scalar = {0}, *found;
+
+        comm_lock();
+        found = scalar_find(comm, redop);
+        if (found)
+                scalar = *found;
+        comm_unlock();
+        if (!found)
+                return error_raise(ncclInvalidArgument, "%s: op %u was destroyed meanwhile", what, redop);
+        return error_adopt(what, create_near(comm, scalar.address ? scalar.address : &scalar.value, scalar.type,
+                                             scalar.residence, ret_redop));
+}
+
 static ncclResult_t create(struct ncclComm *comm, const char *what, const void *scalar, ncclDataType_t type,
                            ncclScalarResidence_t residence, uint32_t *ret_redop) {
-        bool far = residence == ncclScalarDevice && !comm->host;
+        bool far = residence == ncclScalarDevice && !comm->host, here = residence != ncclScalarDevice;
         const uint64_t placeholder = 0;
         struct scalar *kept = NULL;
         int r;
 
-        if (far) {
+        if (far || comm->host) {
                 kept = malloc(sizeof(*kept));
                 if (!kept)
                         return error_raise(ncclSystemError, "%s: out of memory", what);
         }
-        r = rmx_redop_create_premul_sum(comm->rmx, far ? &placeholder : scalar, type,
-                                        far                             ? RMX_SCALAR_IMMEDIATE
-                                        : residence == ncclScalarDevice ? RMX_SCALAR_MEMORY
-                                                                        : RMX_SCALAR_IMMEDIATE,
-                                        ret_redop);
+        r = far ? create_near(comm, &placeholder, type, ncclScalarHostImmediate, ret_redop)
+                : create_near(comm, scalar, type, residence, ret_redop);
         if (!r && *ret_redop > INT_MAX) {
                 (void)rmx_redop_destroy(comm->rmx, *ret_redop);
                 free(kept);
                 return error_raise(ncclInternalError, "%s: no numbers are left for reductions", what);
         }
-        if (r || !far) {
+        if (r || !kept) {
                 free(kept);
                 return error_adopt(what, r);
         }
-        *kept = (struct scalar){.redop = *ret_redop, .type = type, .address = scalar};
+        *kept = (struct scalar){
+                .redop = *ret_redop, .type = type, .residence = residence, .address = here ? NULL : scalar};
+        if (here)
+                memcpy(&kept->value, scalar, rmx_type_size(type));
         comm_lock();
         LL_PREPEND(comm->scalars, kept);
         comm_unlock();

@@ -2,17 +2,18 @@
 /*
  * NCCL knows no limit to the sends and receives of a group; on the host backend librailmux has one for each
  * communicator. So those of a group are kept here until its end. If there are few, they go into librailmux's group,
- * behind the collectives. If there are many, each communicator's are cut into several requests (transfer_many.c).
+ * behind the collectives. If there are many, each communicator's are cut into several requests (run.c).
  *
  * On GPUs librailmux does all this by itself.
  */
 #include "client/nccl/transfer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "client/nccl/comm.h"
 #include "client/nccl/error.h"
-#include "client/nccl/transfer_many.h"
+#include "client/nccl/run.h"
 #include "railmux/railmux.h"
 
 #define FEW     512u /* what a group of librailmux takes for one communicator */
@@ -71,61 +72,148 @@ static int run_few(const struct transfers *transfers, bool grouped) {
         return r ? r : end;
 }
 
-/* ---- few or many ------------------------------------------------------------------------------------------------- */
-/* Of the same communicator, in the order of the calls. */
-static int index_compare(const void *x, const void *y) {
-        const struct transfer *a = x, *b = y;
-        int r = a->comm == b->comm ? 0 : (uintptr_t)a->comm < (uintptr_t)b->comm ? -1 : 1;
+uint32_t transfers_count(const struct transfers *transfers, const struct ncclComm *comm) {
+        uint32_t n = 0;
 
-        if (!r)
-                r = a->index < b->index ? -1 : 1; /* no two have the same */
-        return r;
+        for (uint32_t i = 0; i < transfers->n; i++)
+                n += transfers->list[i].comm == comm;
+        return n;
 }
 
-uint32_t transfers_next_comm(const struct transfers *transfers, uint32_t first) {
-        uint32_t end = first;
-
-        while (end < transfers->n && transfers->list[end].comm == transfers->list[first].comm)
-                end++;
-        return end;
+bool transfers_are_few(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms) {
+        for (uint32_t i = 0; transfers->n > FEW && i < n_comms; i++)
+                if (transfers_count(transfers, comms[i]) > FEW)
+                        return false;
+        return true;
 }
 
-/* Sorts by communicator and finds out how many one of them has. */
-static uint32_t most_of_one(struct transfers *transfers) {
-        uint32_t most = 0, end;
+/* ---- many -------------------------------------------------------------------------------------------------------- */
+/* A run for each communicator, all of this thread. */
+struct course {
+        struct run **runs; /* NULL: over */
+        uint32_t n;
+        struct rmx_request collectives;
+        bool grouped; /* ... which are under way */
+        int code;     /* RMX_*: the first failure */
+        char text[320];
+};
 
-        if (transfers->n)
-                qsort(transfers->list, transfers->n, sizeof(*transfers->list), index_compare);
-        for (uint32_t first = 0; first < transfers->n; first = end) {
-                end = transfers_next_comm(transfers, first);
-                if (end - first > most)
-                        most = end - first;
+static void course_note(struct course *course, int code, const char *text) {
+        if (!code || course->code)
+                return;
+        course->code = code;
+        snprintf(course->text, sizeof(course->text), "%s", text);
+}
+
+static ncclResult_t course_new(struct course *course, const struct transfers *transfers, struct ncclComm *const *comms,
+                               uint32_t n_comms, const char *what) {
+        ncclResult_t result = ncclSuccess;
+
+        course->runs = calloc(n_comms, sizeof(struct run *));
+        if (!course->runs)
+                return error_raise(ncclSystemError, "%s: out of memory", what);
+        course->n = n_comms;
+        for (uint32_t i = 0; i < n_comms && !result; i++)
+                if (transfers_count(transfers, comms[i]))
+                        result = run_new(comms[i], what, NULL, transfers, &course->runs[i]);
+        return result;
+}
+
+static void course_free(struct course *course) {
+        for (uint32_t i = 0; i < course->n; i++)
+                run_free(course->runs[i]);
+        free(course->runs);
+}
+
+/* One request of each that has room. True: some were started. */
+static bool course_push(struct course *course) {
+        bool started = false;
+
+        for (uint32_t i = 0; i < course->n; i++)
+                if (course->runs[i])
+                        started |= run_push(course->runs[i]);
+        return started;
+}
+
+/* True: one has something under way, for the first of which it waits so long. *ret_over: some are over. */
+static bool course_look(struct course *course, uint32_t wait_ms, bool *ret_over) {
+        bool any = false;
+
+        *ret_over = false;
+        for (uint32_t i = 0; i < course->n; i++) {
+                struct run *run = course->runs[i];
+                int r;
+
+                if (!run)
+                        continue;
+                if (!run_look(run, any ? 0 : wait_ms, &r)) {
+                        any |= !run_is_idle(run);
+                        continue;
+                }
+                course_note(course, r, run_text(run));
+                course->runs[i] = run_free(run);
+                *ret_over = true;
         }
-        return most;
+        return any;
 }
 
-static ncclResult_t run_many(struct transfers *transfers, const char *what, bool grouped, int *ret_code) {
-        struct transfer_run *run;
-        ncclResult_t result;
+/* For the collectives. If they have failed, what comes behind them is not started. */
+static void course_wait(struct course *course) {
+        course_note(course, rmx_wait(&course->collectives, NULL), rmx_last_error());
+        course->grouped = false;
+        for (uint32_t i = 0; i < course->n && course->code; i++)
+                if (course->runs[i])
+                        run_stop(course->runs[i], course->code, course->text);
+}
 
+/* Nothing but the collectives of this group can make room. */
+static void course_stuck(struct course *course) {
+        bool waited = course->grouped;
+
+        if (waited)
+                course_wait(course);
+        for (uint32_t i = 0; i < course->n && !waited; i++)
+                if (course->runs[i] && run_give_up(course->runs[i]))
+                        return;
+}
+
+static bool course_is_over(const struct course *course) {
+        for (uint32_t i = 0; i < course->n; i++)
+                if (course->runs[i])
+                        return false;
+        return true;
+}
+
+static ncclResult_t run_many(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms,
+                             const char *what, bool grouped, int *ret_code) {
+        struct course course = {0};
+        ncclResult_t result = course_new(&course, transfers, comms, n_comms, what);
+        bool started, over, begun = !result;
+
+        if (result && grouped) {
+                (void)rmx_barrier(NULL, NULL); /* spoils what is recorded */
+                (void)rmx_group_end();
+        } else if (grouped) {
+                course_note(&course, rmx_group_end_start(&course.collectives), rmx_last_error());
+                course.grouped = begun = !course.code;
+        }
+        while (begun && !course_is_over(&course)) {
+                started = course_push(&course);
+                if (!course_look(&course, started ? 0 : LOOK_MS, &over) && !started && !over)
+                        course_stuck(&course);
+        }
+        if (course.grouped)
+                course_wait(&course);
+        course_free(&course);
+        *ret_code = course.code;
+        return result ? result : error_adopt_text(what, course.code, course.text);
+}
+
+ncclResult_t transfers_run(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms,
+                           const char *what, bool grouped, int *ret_code) {
         *ret_code = RMX_OK;
-        result = transfer_run_new(transfers, what, grouped, &run);
-        if (result)
-                return result;
-        while (!transfer_run_step(run, TRANSFER_START, LOOK_MS, ret_code))
-                ;
-        transfer_run_free(run);
-        return error_adopt(what, *ret_code);
-}
-
-bool transfers_are_few(struct transfers *transfers) {
-        /* Sorting by communicator keeps the order within each, and there is none between them. */
-        return most_of_one(transfers) <= FEW;
-}
-
-ncclResult_t transfers_run(struct transfers *transfers, const char *what, bool grouped, int *ret_code) {
-        if (!transfers_are_few(transfers))
-                return run_many(transfers, what, grouped, ret_code);
+        if (!transfers_are_few(transfers, comms, n_comms))
+                return run_many(transfers, comms, n_comms, what, grouped, ret_code);
         *ret_code = run_few(transfers, grouped);
         return error_adopt(what, *ret_code);
 }

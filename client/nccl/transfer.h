@@ -26,14 +26,15 @@ struct transfers {
 
 /* Checks it, and keeps it for the end. */
 ncclResult_t transfers_add(struct transfers *transfers, const char *what, const struct transfer *transfer);
-/* The first transfer behind `first` of another communicator, where they are sorted by communicator. */
-uint32_t transfers_next_comm(const struct transfers *transfers, uint32_t first);
+/* How many are the communicator's. */
+uint32_t transfers_count(const struct transfers *transfers, const struct ncclComm *comm);
 /* Are they few enough for one group of librailmux? Then this records them in it, opening it unless it is open. RMX_*.
  */
-bool transfers_are_few(struct transfers *transfers);
+bool transfers_are_few(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms);
 int transfer_record(const struct transfer *transfer);
 int transfers_record(const struct transfers *transfers, bool grouped);
-/* Issues all and waits for them; those that are many it takes. grouped: librailmux's group is open and has the
+/* Issues those of the communicators, which are all, and waits for them. grouped: librailmux's group is open and has the
  * collectives, which come first. *ret_code is what librailmux said. */
-ncclResult_t transfers_run(struct transfers *transfers, const char *what, bool grouped, int *ret_code);
+ncclResult_t transfers_run(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms,
+                           const char *what, bool grouped, int *ret_code);
 void transfers_free(struct transfers *transfers);

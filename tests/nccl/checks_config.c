@@ -247,6 +247,59 @@ static void run_non_blocking(struct team *team) {
                 destroy(team, members);
 }
 
+#define MANY   96u /* exchanges of all with all: more sends and receives than are started at once */
+#define BEHIND 4u
+
+/* Calls one after another without waiting for any, in groups and not, on two communicators, behind what cannot be
+ * started at once: each has what it should. */
+static bool call_in_order(struct team *team, const struct member *children) {
+        static const struct call_case everyone = {.op = CALL_EVERYONE, .type = NCCL_INT32, .count = 21};
+        static const struct call_case behind[BEHIND] = {
+                {.op = CALL_ALL_REDUCE, .type = NCCL_FLOAT32, .redop = CALL_PREMUL_IMMEDIATE, .count = 333},
+                {.op = CALL_ALL_TO_ALL_V, .type = NCCL_UINT8, .count = 45},
+                {.op = CALL_RING, .type = NCCL_INT32, .count = 7},
+                {.op = CALL_ALL_GATHER, .type = NCCL_INT32, .count = 57, .in_place = true, .grouped = true}};
+        struct exchange *x[MANY + 2 * BEHIND];
+        bool good = true;
+        int result;
+
+        for (uint32_t i = 0; i < MANY + 2 * BEHIND; i++) {
+                x[i] = i % 2 ? exchange_new_on(team, team->n_ranks, children, team->n_members) : exchange_new(team);
+                good = good && exchange_prepare(x[i], i < MANY ? &everyone : &behind[(i - MANY) / 2], 500 + i);
+        }
+        good = good && team_need(team, team->api->GroupStart(), "ncclGroupStart");
+        for (uint32_t i = 0; i < MANY && good; i++)
+                good = exchange_issue(x[i]);
+        result = team->api->GroupEnd();
+        good = good && (result == NCCL_IN_PROGRESS || team_need(team, result, "ncclGroupEnd"));
+        for (uint32_t i = MANY; i < MANY + 2 * BEHIND && good; i++)
+                good = exchange_issue(x[i]);
+        good = good && team_wait(team) && team_wait_for(team, children, team->n_members);
+        for (uint32_t i = 0; i < MANY + 2 * BEHIND; i++) {
+                if (good)
+                        exchange_verify(x[i]);
+                exchange_free(x[i]);
+        }
+        return good;
+}
+
+static void run_non_blocking_order(struct team *team) {
+        struct nccl_config config = config_default(&versions[1]);
+        struct member members[WORLD_RANKS_MAX], children[WORLD_RANKS_MAX];
+
+        config.blocking = 0;
+        team->patient = true;
+        team_case(team, "two communicators, made without waiting");
+        if (!streams_new(team) || !init(team, &config, 0, NCCL_SUCCESS, members) || !settled(team, members) ||
+            !init(team, &config, 1, NCCL_SUCCESS, children) || !settled(team, children))
+                return;
+        for (uint32_t i = 0; i < team->n_members; i++)
+                team->member[i].comm = members[i].comm;
+        team_case(team, "calls that are not waited for keep their order");
+        if (call_in_order(team, children) && destroy(team, children))
+                destroy(team, members);
+}
+
 /* Bootstrap with several ids: the first one will do. */
 static void run_scalable(struct team *team) {
         struct nccl_id ids[2];
@@ -279,6 +332,7 @@ const struct check checks_config[] = {
         {"config: wrong", 2, IN_ALL_WAYS, run_wrong},
         {"config: split", 3, IN_ALL_WAYS, run_split},
         {"config: non-blocking", 3, IN_ALL_WAYS, run_non_blocking},
+        {"config: calls in order", 6, IN_ALL_WAYS, run_non_blocking_order},
         {"config: scalable", 3, IN_PROCESSES | IN_THREADS, run_scalable},
         {0},
 };

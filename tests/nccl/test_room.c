@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* More than there is room for: who waits, who is told, and that nobody waits for ever. */
+#include "tests/nccl/pair.h"
+
+#include <string.h>
+
+/* The ring is full of what others sent: that is no error, since they may end, which here an abort brings about. What
+ * never began can be aborted, too. */
+static void test_many_without_room(void **state) {
+        uint32_t left = fake_calls(&fake, BODY(COMM_DESTROY));
+        static int32_t in[MANY], out[MANY];
+        ncclComm_t comms[2], others[2], third[2];
+
+        (void)state;
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        pair_new(comms, false);
+        pair_new(others, false);
+        pair_new(third, false);
+        for (uint32_t i = 0; i < fake.depth; i++)
+                assert_int_equal(transfers(others[0], true, in, 1), ncclInProgress);
+        assert_int_equal(transfers(third[0], true, in, MANY), ncclInProgress);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclInProgress);
+        assert_int_equal(transfers(comms[1], false, out, MANY), ncclInProgress);
+        assert_int_equal(ncclCommAbort(third[0]), ncclSuccess);
+        fake_wait_calls(&fake, BODY(COMM_DESTROY), left + 1); /* it came to its end */
+        assert_int_equal(ask(comms[0]), ncclInProgress);
+        assert_int_equal(ncclCommAbort(others[0]), ncclSuccess);
+        assert_int_equal(settled(comms[1]), ncclSuccess);
+        assert_int_equal(settled(comms[0]), ncclSuccess);
+        assert_filled(out, MANY);
+        pair_destroy(comms);
+        assert_int_equal(ncclCommAbort(others[1]), ncclSuccess);
+        assert_int_equal(ncclCommAbort(third[1]), ncclSuccess);
+}
+
+/* ---- room -------------------------------------------------------------------------------------------------------- */
+/* Others' calls have ended and hold all room; nobody asks for those. */
+static void test_room_of_ended(void **state) {
+        static int32_t in[MANY], out[MANY], single[2];
+        ncclComm_t comms[2], others[2];
+
+        (void)state;
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        pair_new(comms, false);
+        pair_new(others, false);
+        for (uint32_t i = 0; i < fake.depth; i++)
+                assert_int_equal(transfers(others[0], true, in, 1), ncclInProgress);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclInProgress);
+        for (uint32_t i = 0; i < fake.depth; i++)
+                receive(others[1], single, 1);
+        receive(comms[1], out, MANY);
+        assert_int_equal(settled(comms[1]), ncclSuccess);
+        assert_int_equal(settled(comms[0]), ncclSuccess);
+        assert_filled(out, MANY);
+        pair_destroy(others);
+        pair_destroy(comms);
+}
+
+/* So does a call that is no part of a run, though the oldest, which is on another GPU, has not ended. */
+static void test_room_of_ended_for_one(void **state) {
+        ncclComm_t comms[2], others[2];
+        int32_t in = 7, out = 0;
+
+        (void)state;
+        pair_new(comms, false);
+        pair_new(others, false);
+        receive(comms[1], &out, 1); /* nobody sends it yet */
+        for (uint32_t i = 0; i < fake.depth; i++)
+                assert_int_equal(transfers(others[0], true, &in, 1), ncclInProgress);
+        for (uint32_t i = 1; i < fake.depth; i++) /* its ring has room for one less */
+                receive(others[1], &out, 1);
+        assert_int_equal(settled(others[1]), ncclSuccess);
+        assert_int_equal(transfers(others[0], true, &in, 1), ncclInProgress);
+        in_progress(transfers(comms[0], true, &in, 1));
+        assert_int_equal(settled(comms[1]), ncclSuccess);
+        for (int i = 0; i < 2; i++)
+                receive(others[1], &out, 1);
+        pair_destroy(others);
+        pair_destroy(comms);
+        assert_int_equal(out, 7);
+}
+
+static void limit_memory(uint64_t bytes) {
+        pthread_mutex_lock(&fake.mutex);
+        fake.max_bytes = bytes;
+        pthread_mutex_unlock(&fake.mutex);
+}
+
+/* Each waits for the other to make room, and neither can: both say so, and what was called behind them is not done in
+ * their place. */
+static void test_never_room(void **state) {
+        enum { PIECES = 600, PIECE = 16384 };
+        static int32_t piece[PIECE], out[3];
+        ncclComm_t comms[2], others[2], third[2];
+        int32_t in = 7, sum = 0;
+        uint32_t lines;
+
+        (void)state;
+        pair_new(comms, false);
+        pair_new(others, false);
+        pair_new(third, false);
+        assert_int_equal(transfers(third[0], true, &in, 1), ncclInProgress); /* what the runs have patience for */
+        limit_memory(1 << 20);
+        for (int i = 0; i < 2; i++) {
+                assert_int_equal(ncclGroupStart(), ncclSuccess);
+                for (int k = 0; k < PIECES; k++)
+                        assert_int_equal(ncclSend(piece, PIECE, ncclInt32, 1, i ? others[0] : comms[0], NULL),
+                                         ncclSuccess);
+                assert_int_equal(ncclGroupEnd(), ncclInProgress);
+        }
+        assert_int_equal(transfers(others[0], true, &in, 1), ncclInProgress);
+        assert_int_equal(ask(comms[0]), ncclInProgress);
+        receive(third[1], out, 1);
+        assert_int_equal(settled(third[0]), ncclSuccess);
+        lines = fake_lines(&fake);
+        assert_int_equal(settled(comms[0]), ncclSystemError);
+        assert_int_equal(settled(others[0]), ncclSystemError);
+        assert_non_null(strstr(ncclGetLastError(others[0]), "limit of bytes"));
+        limit_memory(UINT64_MAX);
+        assert_int_equal(ncclAllReduce(&in, &sum, 1, ncclInt32, ncclSum, comms[0], NULL), ncclSystemError);
+        assert_non_null(strstr(ncclGetLastError(comms[0]), "given up"));
+        assert_int_equal(transfers(others[0], true, &in, 1), ncclSystemError);
+        assert_int_equal(transfers(others[0], true, &in, 2), ncclSystemError);
+        assert_int_equal(fake_lines(&fake), lines);
+        pair_destroy(third);
+        for (int rank = 0; rank < 2; rank++) {
+                assert_int_equal(ncclCommAbort(comms[rank]), ncclSuccess);
+                assert_int_equal(ncclCommAbort(others[rank]), ncclSuccess);
+        }
+}
+
+/* ---- groups that are waited for ---------------------------------------------------------------------------------- */
+/* One of both ranks, with a collective and more transfers than one request may have. */
+static ncclResult_t whole(ncclComm_t comms[2], int32_t *in, int32_t *out, int32_t sum[2], uint32_t n_collectives) {
+        static int32_t one = 1;
+
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < 2; rank++) {
+                assert_int_equal(transfers(comms[rank], !rank, rank ? out : in, MANY), ncclSuccess);
+                for (uint32_t i = 0; i < n_collectives; i++)
+                        assert_int_equal(ncclAllReduce(&one, &sum[rank], 1, ncclInt32, ncclSum, comms[rank], NULL),
+                                         ncclSuccess);
+        }
+        return ncclGroupEnd();
+}
+
+static void test_many_waited_for(void **state) {
+        static int32_t in[MANY], out[MANY];
+        ncclComm_t comms[2];
+        int32_t sum[2] = {0};
+        uint32_t lines;
+
+        (void)state;
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        pair_new(comms, true);
+        lines = fake_lines(&fake);
+        assert_int_equal(whole(comms, in, out, sum, fake.depth + 1), ncclInvalidArgument); /* more than a ring takes */
+        assert_non_null(strstr(ncclGetLastError(comms[0]), "a group may have"));
+        assert_int_equal(fake_lines(&fake), lines); /* nothing of it has happened */
+        assert_int_equal(whole(comms, in, out, sum, 3), ncclSuccess);
+        assert_int_equal(sum[0], 2);
+        assert_int_equal(sum[1], 2);
+        assert_filled(out, MANY);
+        pair_destroy(comms);
+}
+
+/* What a collective of the group says is its result, and what stands behind it is not begun. */
+static void test_many_behind_failure(void **state) {
+        static int32_t in[MANY], out[MANY];
+        ncclComm_t comms[2];
+        int32_t sum[2] = {0};
+
+        (void)state;
+        fill(in, MANY);
+        pair_new(comms, true);
+        fake_force(&fake, RMX_E_DEVICE_LOST);
+        assert_int_equal(whole(comms, in, out, sum, 1), ncclUnhandledCudaError);
+        assert_non_null(strstr(ncclGetLastError(comms[0]), "context of GPU"));
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(ncclCommAbort(comms[rank]), ncclSuccess);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_many_without_room),     cmocka_unit_test(test_room_of_ended),
+                cmocka_unit_test(test_room_of_ended_for_one), cmocka_unit_test(test_never_room),
+                cmocka_unit_test(test_many_waited_for),       cmocka_unit_test(test_many_behind_failure),
+        };
+
+        return cmocka_run_group_tests(tests, pair_start, pair_stop);
+}
