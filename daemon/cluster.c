@@ -201,6 +201,7 @@ static void cluster_message(struct cluster *cluster, struct peer *peer, const Ra
 static void cluster_on_self(evutil_socket_t fd, short what, void *data) {
         struct cluster *cluster = data;
         struct cluster_self *self, *next, *selves = cluster->selves;
+        LOOP_HOLD(&cluster->manager->watch, "messages to itself");
 
         (void)fd;
         (void)what;
@@ -234,13 +235,17 @@ static void cluster_on_up(struct peer *peer, void *data) {
 }
 
 static void cluster_on_message(struct peer *peer, const Railmux__Peer__Message *message, void *data) {
-        cluster_message(data, peer, message);
+        struct cluster *cluster = data;
+        LOOP_HOLD(&cluster->manager->watch, "a message of another node");
+
+        cluster_message(cluster, peer, message);
 }
 
 static void cluster_on_lost(struct peer *peer, const char *text, void *data) {
         struct cluster *cluster = data;
         struct cluster_node *node = cluster_find(cluster, peer);
         struct fabric_node id;
+        LOOP_HOLD(&cluster->manager->watch, "the loss of another node");
 
         if (node) {
                 memcpy(id.id, peer_node_id(peer), sizeof(id.id));
@@ -307,8 +312,13 @@ static void cluster_on_violation(void *data, const struct fabric_node *id, uint6
                     (unsigned long long)key);
 }
 
+static void cluster_on_area(void *data, uint64_t key, int condition, const char *text) {
+        comm_heard_area(data, key, condition, text);
+}
+
 static void cluster_on_fabric(evutil_socket_t fd, short what, void *data) {
         struct cluster *cluster = data;
+        LOOP_HOLD(&cluster->manager->watch, "what the fabric has to say");
 
         (void)fd;
         (void)what;
@@ -409,7 +419,8 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
                           .unreachable = config->peer_lost_ms + UNREACHABLE_MS},
                 .callbacks = {.route = cluster_on_route,
                               .unreachable = cluster_on_unreachable,
-                              .violation = cluster_on_violation},
+                              .violation = cluster_on_violation,
+                              .area = cluster_on_area},
                 .data = cluster,
         };
         int r;

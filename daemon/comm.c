@@ -367,6 +367,11 @@ void comm_answer(struct comm *comm) {
         handover_check(comm->manager); /* an executor may be waiting for it to end */
 }
 
+bool comm_is_attached(const struct comm *comm) {
+        return attachment_complete(&comm->attachment, comm_needed(comm)) &&
+               (!comm->remote || !comm->remote->net.in_fabric || comm->remote->net.ready);
+}
+
 void comm_attached(struct comm *comm, uint64_t mask, uint32_t code, const char *message, uint32_t epoch,
                    uint32_t lost) {
         if (code && comm->state == COMM_ATTACHING) {
@@ -383,7 +388,7 @@ void comm_attached(struct comm *comm, uint64_t mask, uint32_t code, const char *
                 comm->lost += lost;
                 record_comm_status(comm);
         }
-        if (comm->state != COMM_ATTACHING || !attachment_complete(&comm->attachment, comm_needed(comm)))
+        if (comm->state != COMM_ATTACHING || !comm_is_attached(comm))
                 return;
         if (comm->split) {
                 comm_split_check(comm->split);

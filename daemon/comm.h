@@ -197,6 +197,9 @@ int comm_attach(struct comm *comm, char *text, size_t text_size);
 /* The executors have it: answers its ranks. comm_split.c does this for all comms of a split at once. */
 void comm_answer(struct comm *comm);
 uint64_t comm_needed(const struct comm *comm); /* mask of the executors that serve its GPUs */
+/* They have it, and if it is over several nodes, this one's rails can carry it. */
+bool comm_is_attached(const struct comm *comm);
+/* Executors (mask) have said so, or a failure; mask 0: something else of it may have become true. */
 void comm_attached(struct comm *comm, uint64_t mask, uint32_t code, const char *message, uint32_t epoch, uint32_t lost);
 void comm_reply(struct comm_member *member, struct session *session, uint64_t id);
 

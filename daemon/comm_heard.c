@@ -17,6 +17,7 @@
 #include "daemon/state.h"
 #include "daemon/tenant.h"
 #include "railmux/railmux.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -181,6 +182,20 @@ void comm_heard_reached(struct cluster *cluster, const struct peer *peer) {
                 if (comm->remote && comm_remote_index(comm->remote, peer) < comm->remote->n_nodes)
                         heard_check(comm);
         }
+}
+
+void comm_heard_area(struct cluster *cluster, uint64_t key, int condition, const char *text) {
+        struct comm *comm = comm_remote_of_key(cluster, key);
+
+        if (!comm || !comm->remote->net.in_fabric || comm->state != COMM_ATTACHING)
+                return;
+        if (condition) {
+                comm_join_fail(comm, RMX_E_NO_MEMORY, "the fabric refuses the communicator: %s",
+                               text[0] ? text : strerror(condition < 0 ? -condition : EIO));
+                return;
+        }
+        comm->remote->net.ready = true;
+        comm_attached(comm, 0, 0, "", comm->epoch, 0);
 }
 
 void comm_heard_go(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Go *body) {

@@ -89,6 +89,7 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
         struct fabric_area_options options = {.key = key,
                                               .nodes = nodes,
                                               .n_ranks = comm->n_ranks,
+                                              .unmap = true,
                                               .class = FABRIC_NORMAL,
                                               .tenant = comm_net_tenant(comm->tenant),
                                               .weight = comm->tenant->weight,
@@ -113,6 +114,7 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
                 return COMM_E_RESOURCE;
         }
         net->in_fabric = true;
+        net->area = NULL;
         return 0;
 }
 

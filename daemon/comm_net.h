@@ -14,10 +14,10 @@ struct net_area;
 struct plan_geometry;
 
 struct comm_net {
-        int area_fd, wake_fd; /* -1: none */
-        struct net_area *area;
+        int area_fd, wake_fd;  /* -1: none */
+        struct net_area *area; /* NULL when the fabric has taken it over */
         size_t bytes;
-        bool in_fabric;
+        bool in_fabric, ready; /* rails' adapters know it */
         struct charge charge_fds, charge_bytes;
 };
 #define COMM_NET_NULL                                                                                                  \
@@ -27,7 +27,8 @@ struct comm_net {
  * is charged but what comm_member_join charges.) */
 bool comm_net_geometry_right(const struct manager *manager, uint32_t n_ranks, uint32_t n_nodes,
                              const struct plan_geometry *geometry);
-/* The comm's geometry is known. nodes: of each rank. 0, or COMM_E_* with a text. */
+/* The comm's geometry is known. nodes: of each rank. 0, or COMM_E_* with a text. What came of making it known to the
+ * rails' adapters, comm_heard_area() hears later. */
 int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric, uint64_t key,
                  const struct fabric_node *nodes, char *text, size_t text_size);
 /* Nothing more is carried: before peers go, and at the end. */

@@ -187,7 +187,7 @@ void comm_split_check(struct comm_split *split) {
         if (!split->formed)
                 return;
         DL_FOREACH(split->children, child) {
-                if (!attachment_complete(&child->attachment, comm_needed(child)))
+                if (!comm_is_attached(child))
                         return;
         }
         if (comm_split_is_far(split->parent)) {

@@ -277,6 +277,7 @@ static void control_client_readable(evutil_socket_t fd, short what, void *data) 
         int fds[FRAME_FDS_MAX];
         ProtobufCMessage *message;
         unsigned int n_fds = 0;
+        LOOP_HOLD(&client->control->manager->watch, "an operator's request");
         int r;
 
         if (what & EV_TIMEOUT) {

@@ -300,6 +300,7 @@ static bool executor_link_message(struct executor_link *link, const Railmux__Exe
 
 static void executor_link_dispatch(evutil_socket_t socket_fd, short what, void *data) {
         struct executor_link *link = data;
+        LOOP_HOLD(&link->manager->watch, "messages of an executor");
 
         (void)socket_fd;
         (void)what;

@@ -202,6 +202,7 @@ static int manager_accept_executor(struct manager *manager, int fd, const struct
 static void manager_launch(evutil_socket_t fd, short what, void *data) {
         struct manager *manager = data;
         struct executor_link *link;
+        LOOP_HOLD(&manager->watch, "starting executors");
 
         (void)fd;
         (void)what;
@@ -249,6 +250,7 @@ static void manager_watchdog(evutil_socket_t fd, short what, void *data) {
 static void manager_signal(evutil_socket_t signal_number, short what, void *data) {
         struct manager *manager = data;
         char error[CONFIG_ERROR_MAX];
+        LOOP_HOLD(&manager->watch, "a signal");
 
         (void)what;
         if (signal_number != SIGHUP) {
@@ -449,6 +451,7 @@ int manager_new(struct config *config, const struct options *options, struct man
         manager->config = config;
         manager->options = options;
         manager->started_ns = clock_now_ns();
+        loop_watch_init(&manager->watch, config->peer_lost_ms, config->listen[0] != '\0');
         r = manager_setup(manager);
         if (r < 0) {
                 manager_free(manager);

@@ -2,6 +2,7 @@
 #pragma once
 /* The tree of everything railmuxd holds. One loop thread owns all of it. */
 #include "daemon/config.h"
+#include "daemon/loop_watch.h"
 #include <event2/event.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -82,6 +83,7 @@ struct manager {
         bool stopping;       /* an orderly stop: the fd store and the state stay as they are */
 
         struct manager_counters counters;
+        struct loop_watch watch;
 };
 
 int manager_new(struct config *config, const struct options *options, struct manager **ret_manager);

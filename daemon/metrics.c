@@ -69,6 +69,8 @@ static void metrics_daemon(struct control_answer *answer, struct manager *manage
                 {"accept_errors_total", "Connections that could not be accepted", c->accept_errors},
                 {"executor_connects_total", "Times that an executor connected", c->executor_connects},
                 {"executor_losses_total", "Unplanned deaths of executors", c->executor_losses},
+                {"loop_held_total", "Times that something held the event loop for a quarter of peer.lost_ms",
+                 manager->watch.n_held},
         };
         char version[32];
 
@@ -78,6 +80,8 @@ static void metrics_daemon(struct control_answer *answer, struct manager *manage
         metrics_add(answer, "uptime_seconds", "Age of this railmuxd process", "gauge",
                     (double)(clock_now_ns() - manager->started_ns) / 1e9, NULL);
         metrics_add(answer, "sessions", "Connected client processes", "gauge", HASH_COUNT(manager->sessions), NULL);
+        metrics_add(answer, "loop_longest_seconds", "Longest of the times that railmux_loop_held_total counts", "gauge",
+                    (double)manager->watch.longest_ns / 1e9, NULL);
         metrics_add(answer, "state_records", "Records in the state that a successor takes over", "gauge",
                     manager->state ? state_count(manager->state) : 0, NULL);
         for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)

@@ -275,6 +275,7 @@ static bool reach_serve(struct session *session, bool *ret_wait) {
 static void reach_turn(evutil_socket_t fd, short what, void *data) {
         struct manager *manager = data;
         bool progress, wait = false;
+        LOOP_HOLD(&manager->watch, "memory that GPUs are to reach");
 
         (void)fd;
         (void)what;

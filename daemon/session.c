@@ -72,6 +72,7 @@ static void session_log(const struct session *session, int level, const char *te
 
 static void session_readable(evutil_socket_t socket_fd, short what, void *data) {
         struct session *session = data;
+        LOOP_HOLD(&session->manager->watch, "a client's messages");
 
         (void)socket_fd;
         (void)what;
@@ -122,6 +123,7 @@ static void session_writable(evutil_socket_t socket_fd, short what, void *data) 
 
 static void session_process_ended(evutil_socket_t socket_fd, short what, void *data) {
         struct session *session = data;
+        LOOP_HOLD(&session->manager->watch, "the end of a client");
 
         (void)socket_fd;
         (void)what;

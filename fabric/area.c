@@ -3,7 +3,9 @@
  * An area's memory is touched under the lock, or without it by a thread that is counted in n_users. Such a thread is in
  * one call that does not wait (sendmsg, readv, SSL_write, SSL_read, a checksum), so fabric_area_remove() waits for as
  * long as that takes. The taker touches all queues all the time, without being counted; it goes by a version of the
- * table, and removal waits until it has seen the version without the area.
+ * table, and removal waits until it has seen the version without the area. Adapters, too, must not be told of memory
+ * that has gone: removal waits for a registration under way (registrar.c), unless the memory is the fabric's own to
+ * unmap, for then it stays until that has ended.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,35 +22,17 @@ struct fabric_area *area_ref(struct fabric_area *area) {
 }
 
 void area_unref(struct fabric_area *area) {
+        bool takes_long;
+
         if (!area || --area->n_refs > 0)
                 return;
-        for (size_t i = 0; i < FABRIC_RAILS_MAX; i++) {
-                if (!area->regions[i])
-                        continue;
-                LL_PREPEND2(area->fabric->dead_areas, area, next_dead);
-                rail_wake(area->fabric->rails[0]); /* it has the time */
-                return;
-        }
-        close(area->wake_fd);
-        free(area);
-}
-
-static void area_free_regions(struct fabric *fabric, struct fabric_area *area) {
-        for (size_t i = 0; i < FABRIC_RAILS_MAX; i++) {
-                if (area->regions[i])
-                        fabric->rails[i]->transport->area_free(fabric->rails[i], area->regions[i]);
-                area->regions[i] = NULL;
-        }
-}
-
-void areas_bury(struct fabric *fabric, struct fabric_area *dead) {
-        struct fabric_area *area, *tmp;
-
-        LL_FOREACH_SAFE2(dead, area, tmp, next_dead) {
-                area_free_regions(fabric, area);
-                close(area->wake_fd);
-                free(area);
-        }
+        takes_long = area->mapping != NULL;
+        for (size_t i = 0; i < FABRIC_RAILS_MAX; i++)
+                takes_long |= area->regions[i] != NULL;
+        if (takes_long)
+                registrar_take(area->fabric, area);
+        else
+                area_free(area);
 }
 
 void area_leave(struct fabric *fabric, struct fabric_area *area) {
@@ -90,14 +74,21 @@ static void area_set_rails(const struct fabric *fabric, struct fabric_area *area
         }
 }
 
-/* The taker is to look at the table. */
-static void areas_changed(struct fabric *fabric) {
+void areas_changed(struct fabric *fabric) {
         /* relaxed: the lock orders it, the taker only wants to see it soon */
         atomic_fetch_add_explicit(&fabric->areas_version, 1, memory_order_relaxed);
         fabric_ring(fabric->taker_fd);
         for (size_t i = 0; i < fabric->n_rails; i++)
                 if (fabric->rails[i]->transport->conn_work)
                         rail_wake(fabric->rails[i]);
+}
+
+static bool fabric_registers(const struct fabric *fabric) {
+        bool registers = false;
+
+        for (size_t i = 0; i < fabric->n_rails; i++)
+                registers |= fabric->rails[i]->transport->area_add != NULL;
+        return registers;
 }
 
 int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *options) {
@@ -137,13 +128,6 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         /* What is unacknowledged on dying connections comes on top of what can be posted at all. */
         area->max_items = 8 * options->memory->capacity;
         area->fabric = fabric;
-        for (size_t i = 0; r == 0 && i < fabric->n_rails; i++)
-                if (fabric->rails[i]->transport->area_add)
-                        r = fabric->rails[i]->transport->area_add(fabric->rails[i], area);
-        if (r) {
-                areas_bury(fabric, area);
-                return r;
-        }
 
         pthread_mutex_lock(&fabric->lock);
         HASH_FIND(hh, fabric->areas, &area->key, sizeof(area->key), old);
@@ -151,17 +135,23 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
                 HASH_ADD(hh, fabric->areas, key, sizeof(area->key), area);
                 if (!area->hh.tbl)
                         r = -ENOMEM;
+        }
+        if (!old && !r) {
+                area->mapping = options->unmap ? options->memory : NULL;
+                areas_changed(fabric);
+                area_ref(area);
+                if (fabric_registers(fabric))
+                        registrar_take(fabric, area);
                 else
-                        areas_changed(fabric);
+                        registrar_tell(fabric, area, 0);
         }
         pthread_mutex_unlock(&fabric->lock);
-        if (old || r) {
-                areas_bury(fabric, area);
-                return old ? fabric_refuse(fabric, FABRIC_E_EXISTS, "area %llx is there already",
-                                           (unsigned long long)options->key)
-                           : r;
-        }
-        return 0;
+        if (!old && !r)
+                return 0;
+        area_free(area);
+        return old ? fabric_refuse(fabric, FABRIC_E_EXISTS, "area %llx is there already",
+                                   (unsigned long long)options->key)
+                   : r;
 }
 
 int fabric_area_remove(struct fabric *fabric, uint64_t key) {
@@ -178,7 +168,8 @@ int fabric_area_remove(struct fabric *fabric, uint64_t key) {
         area->gone = true;
         areas_changed(fabric);
         version = atomic_load_explicit(&fabric->areas_version, memory_order_relaxed); /* under the lock */
-        while (area->n_users > 0 || (fabric->taker_running && fabric->taker_version < version))
+        while (area->n_users > 0 || (area->registering && !area->mapping) ||
+               (fabric->taker_running && fabric->taker_version < version))
                 pthread_cond_wait(&fabric->quiet, &fabric->lock);
         area->memory = NULL;
         area_unref(area);
@@ -194,6 +185,5 @@ void areas_free(struct fabric *fabric) {
                 area->gone = true;
                 area_unref(area);
         }
-        areas_bury(fabric, fabric->dead_areas);
-        fabric->dead_areas = NULL;
+        registrar_free(fabric);
 }

@@ -8,7 +8,7 @@
  * sendmsg() costs.
  *
  * The ways of a message: taker.c takes it out of an area, place.c chooses a rail, schedule.c says when, tcp/ or verbs/
- * carry it, recover.c sees to it when a connection dies.
+ * carry it, recover.c sees to it when a connection dies. What takes long about areas is registrar.c's.
  *
  * The owner's callbacks are not called by the fabric's threads: what they have to say waits in a list until
  * fabric_dispatch(). The list has a bound; when the owner does not come, what is new is left out, as the rows and
@@ -125,13 +125,17 @@ void fabric_dispatch(struct fabric *fabric) {
         const struct fabric_callbacks *callbacks = &fabric->options.callbacks;
         void *data = fabric->options.data;
         struct fabric_event *events, *event, *tmp;
+        struct fabric_area *told;
 
         pthread_mutex_lock(&fabric->lock);
         events = fabric->events;
         fabric->events = NULL;
         fabric->n_events = 0;
+        told = fabric->told;
+        fabric->told = NULL;
         fabric_unring(fabric->event_fd);
         pthread_mutex_unlock(&fabric->lock);
+        registrar_dispatch(fabric, told);
         LL_FOREACH_SAFE(events, event, tmp) {
                 switch (event->kind) {
                 case EVENT_ROUTE:
@@ -214,6 +218,7 @@ int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric)
         pthread_mutex_init(&fabric->lock, &attributes);
         pthread_mutexattr_destroy(&attributes);
         pthread_cond_init(&fabric->quiet, NULL);
+        pthread_cond_init(&fabric->jobs_wait, NULL);
         fabric->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         fabric->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         fabric->taker_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -228,6 +233,10 @@ int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric)
                 goto fail;
         }
         fabric->taker_joinable = true;
+        r = fabric_thread(&fabric->registrar, registrar_run, fabric, "fabric-areas");
+        if (r)
+                goto fail;
+        fabric->registrar_joinable = true;
         *ret_fabric = fabric;
         return 0;
 fail:
@@ -249,7 +258,10 @@ struct fabric *fabric_free(struct fabric *fabric) {
                 fabric_ring(fabric->taker_fd);
         for (size_t i = 0; i < fabric->n_rails; i++)
                 rail_wake(fabric->rails[i]);
+        pthread_cond_signal(&fabric->jobs_wait);
         pthread_mutex_unlock(&fabric->lock);
+        if (fabric->registrar_joinable)
+                pthread_join(fabric->registrar, NULL);
         if (fabric->taker_joinable)
                 pthread_join(fabric->taker, NULL);
         for (size_t i = 0; i < fabric->n_rails; i++)
@@ -273,6 +285,7 @@ struct fabric *fabric_free(struct fabric *fabric) {
                 close(fabric->doorbell_fd);
         if (fabric->taker_fd >= 0)
                 close(fabric->taker_fd);
+        pthread_cond_destroy(&fabric->jobs_wait);
         pthread_cond_destroy(&fabric->quiet);
         pthread_mutex_destroy(&fabric->lock);
         SSL_CTX_free(fabric->options.tls);

@@ -7,7 +7,8 @@
  * and the peer's rail of the same name) and areas. It knows nothing of communicators.
  *
  * Threads. All functions here belong to one thread, the owner's loop. They wait for no network. The fabric has threads
- * of its own: one for each rail, and one that takes descriptors out of the areas. What they have to say is kept until
+ * of its own: one for each rail, one that takes descriptors out of the areas, and one that makes areas known to
+ * adapters and unmaps them, so nothing here takes the time that memory takes. What they have to say is kept until
  * fabric_dispatch() is called; fabric_event_fd() becomes readable then. Callbacks run inside of fabric_dispatch() only
  * and may call everything but fabric_dispatch() and fabric_free().
  *
@@ -36,8 +37,8 @@ enum {
         FABRIC_E_ARGUMENT, /* cannot be right on any machine */
         FABRIC_E_ADDRESS,  /* this machine has no such address or device, or the port is taken */
         FABRIC_E_PLAIN,    /* a rail without TLS on an address that is not loopback, and not allowed */
-        FABRIC_E_FULL,     /* FABRIC_RAILS_MAX */
-        FABRIC_E_MEMORY,   /* an area cannot be registered with a rail's adapter */
+        FABRIC_E_FULL,     /* FABRIC_RAILS_MAX; of areas, what an adapter takes */
+        FABRIC_E_MEMORY,   /* an area cannot be registered with a rail's adapter: callbacks.area says so */
 };
 
 /* Latency goes before the others, within a bound. The others share by weight. Each has its own connections. */
@@ -79,6 +80,12 @@ struct fabric_callbacks {
          * once a second for each peer; the counters have all. What an area's executor posted wrong is lost.
          */
         void (*violation)(void *data, const struct fabric_node *peer, uint64_t key, const char *text);
+        /*
+         * What came of fabric_area_add(), once for each area unless it is removed before. 0: all rails' adapters know
+         * it. FABRIC_E_MEMORY, FABRIC_E_FULL or -errno, with a text (it may be empty with -errno): it is of no use, and
+         * is there until it is removed.
+         */
+        void (*area)(void *data, uint64_t key, int condition, const char *text);
 };
 
 struct fabric_options {
@@ -202,6 +209,11 @@ struct fabric_area_options {
         uint64_t key;            /* equal on all nodes, never used again */
         struct net_area *memory; /* mapped, initialised; ours to use until fabric_area_remove() returns */
         uint64_t size;
+        /*
+         * From success on the mapping is the fabric's: it unmaps it, after fabric_area_remove() or in fabric_free(), on
+         * a thread of its own. Removal then does not wait for adapters.
+         */
+        bool unmap;
         int wake_fd;                     /* the executor's eventfd, EFD_NONBLOCK; duplicated */
         const struct fabric_node *nodes; /* of each rank; copied */
         uint32_t n_ranks;                /* 1 .. FABRIC_RANKS_MAX */
@@ -212,11 +224,16 @@ struct fabric_area_options {
         uint32_t stripe_bytes; /* chunks of this size or more may take any rail; 0: as fabric_options says */
 };
 
-/* Peers need not be known yet, but what is posted for a node that is unknown then is lost, and reported. */
+/*
+ * Peers need not be known yet, but what is posted for a node that is unknown then is lost, and reported. The area may
+ * be used at once; what adapters have to be told of it is done meanwhile, data wait for that, and callbacks.area says
+ * when it is done. Not on failure.
+ */
 int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *options);
 /* By rail, in the order of fabric_rails(); those that are not there are zero. */
 int fabric_area_traffic(struct fabric *fabric, uint64_t key, struct fabric_traffic ret_traffic[FABRIC_RAILS_MAX]);
-/* After this no thread touches the memory. Waits for threads, not for the network. What was under way is dropped. */
+/* After this no thread touches the memory, but to unmap it if that is its own. Waits for threads, not for the network;
+ * unless the mapping is the fabric's, for a registration under way, too. What was under way is dropped. */
 int fabric_area_remove(struct fabric *fabric, uint64_t key);
 
 /* -------------------------------------------------------------------------------------------------------- operators */

@@ -43,7 +43,7 @@ struct fabric_item {
 struct fabric_area {
         UT_hash_handle hh;
         struct fabric *fabric;
-        struct fabric_area *next_dead;
+        struct fabric_area *prev, *next; /* of fabric->jobs or fabric->told */
         uint64_t key;
         struct net_area *memory;
         uint64_t size, memory_offset, memory_bytes; /* private copies of what was validated */
@@ -60,6 +60,10 @@ struct fabric_area {
         _Atomic uint32_t n_items; /* relaxed; written under the lock, the taker looks without */
         uint32_t max_items;
         bool gone;
+        bool registering; /* the registrar is at it, without the lock */
+        void *mapping;    /* to be unmapped with it; NULL: it is the owner's */
+        int condition;    /* what came of registering it, for the owner, with a text */
+        char text[FABRIC_TEXT];
         uint32_t position;               /* taker's: in the queue */
         void *regions[FABRIC_RAILS_MAX]; /* what rails' transports have made of it, by the rail's index */
 };
@@ -167,7 +171,6 @@ struct fabric {
         size_t n_rails;
         struct fabric_peer *peers;
         struct fabric_area *areas;
-        struct fabric_area *dead_areas; /* without references, with regions */
         uint64_t next_number;
         struct schedule_item *spare;
         uint32_t n_spare;
@@ -178,9 +181,15 @@ struct fabric {
         _Atomic uint64_t areas_version; /* of the table; relaxed: a hint, the lock has the truth */
         uint64_t taker_version;         /* that the taker goes by */
         bool throttled;
+        /* The registering thread. */
+        pthread_t registrar;
+        bool registrar_joinable;
+        pthread_cond_t jobs_wait;
+        struct fabric_area *jobs; /* utlist: to be made known (with a reference), or without references to be freed */
         /* For the owner. */
         int event_fd;
-        uint64_t violation_ns; /* told last, of no peer */
+        struct fabric_area *told; /* utlist, with references: what came of registering them is to be said */
+        uint64_t violation_ns;    /* told last, of no peer */
         struct fabric_event *events;
         uint32_t n_events;
         struct fabric_counters counters;
@@ -272,9 +281,16 @@ void socket_class(const struct fabric_rail *rail, int fd, enum fabric_class clas
 struct fabric_area *area_ref(struct fabric_area *area);
 void area_unref(struct fabric_area *area);
 void area_leave(struct fabric *fabric, struct fabric_area *area); /* after n_users++ */
-/* Those of fabric->dead_areas, after they were taken out of it; without the lock. */
-void areas_bury(struct fabric *fabric, struct fabric_area *dead);
-void areas_free(struct fabric *fabric);
+void areas_changed(struct fabric *fabric);                        /* the taker and rails are to look at the table */
+void areas_free(struct fabric *fabric);                           /* when all threads have ended */
+/* registrar.c; with the lock unless it is said */
+void *registrar_run(void *data);
+void registrar_take(struct fabric *fabric, struct fabric_area *area);                /* see fabric->jobs */
+void registrar_tell(struct fabric *fabric, struct fabric_area *area, int condition); /* takes a reference over */
+/* Without the lock; `told` was fabric->told. */
+void registrar_dispatch(struct fabric *fabric, struct fabric_area *told);
+void registrar_free(struct fabric *fabric);
+void area_free(struct fabric_area *area); /* without the lock; takes long */
 /* taker.c */
 void *taker_run(void *data);
 

@@ -261,7 +261,6 @@ void *rail_run(void *data) {
         struct fabric *fabric = rail->fabric;
         struct epoll_event events[RAIL_EVENTS];
         uint64_t interval_ns = fabric->heartbeat_ns / 8, now_ns = clock_now_ns(), next_ns, busy_ns = 0, carried = 0;
-        struct fabric_area *dead;
 
         interval_ns = interval_ns > TICK_MAX_NS ? TICK_MAX_NS : interval_ns < TICK_MIN_NS ? TICK_MIN_NS : interval_ns;
         pthread_mutex_lock(&fabric->lock);
@@ -290,16 +289,8 @@ void *rail_run(void *data) {
                 if (timeout != 0 && rail->transport->rail_sleep && !rail->transport->rail_sleep(rail, now_ns))
                         timeout = 0;
                 rail->asleep = timeout != 0;
-                dead = rail->index == 0 ? fabric->dead_areas : NULL;
-                if (dead) { /* one at a time: others wait for us, and it may take a while */
-                        fabric->dead_areas = dead->next_dead;
-                        dead->next_dead = NULL;
-                        timeout = 0;
-                        rail->asleep = false;
-                }
                 pthread_mutex_unlock(&fabric->lock);
-                areas_bury(fabric, dead);
-                if (looks && !dead && !rail->transport->rail_poll)
+                if (looks && !rail->transport->rail_poll)
                         n = rail_look_on(rail, events, until_ns);
                 else
                         n = epoll_wait(rail->epoll_fd, events, RAIL_EVENTS, timeout);

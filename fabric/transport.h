@@ -39,8 +39,10 @@ struct transport {
         /* NULL. FRAME_OFFER, FRAME_REVOKE, FRAME_REVOKED. */
         void (*conn_heard)(struct fabric_conn *conn, const struct frame *frame);
 
-        /* NULL. By the owner, without the lock: area->regions[rail->index]; as fabric_area_add(). */
-        int (*area_add)(struct fabric_rail *rail, struct fabric_area *area);
+        /* NULL. By the registrar, without the lock, and may take long. staging: memory_bytes of it. What is to be
+         * area->regions[rail->index] (NULL if nothing is needed), or -errno or FABRIC_E_* with a text. */
+        int (*area_add)(struct fabric_rail *rail, const struct fabric_area *area, void *staging, void **ret_region,
+                        char ret_text[FABRIC_TEXT]);
         /* NULL. By any thread, without the lock: what area_add() has made. */
         void (*area_free)(struct fabric_rail *rail, void *region);
 };

@@ -242,31 +242,34 @@ void nic_close(struct fabric_rail *rail) {
         free(nic);
 }
 
-int nic_region_add(struct fabric_rail *rail, struct fabric_area *area) {
+int nic_region_add(struct fabric_rail *rail, const struct fabric_area *area, void *staging, void **ret_region,
+                   char ret_text[FABRIC_TEXT]) {
+        struct fabric *fabric = rail->fabric;
         struct verbs_nic *nic = nic_of(rail);
         struct ibv_mr *mr;
-        bool fatal;
+        bool fatal, full;
 
-        pthread_mutex_lock(&rail->fabric->lock);
+        pthread_mutex_lock(&fabric->lock);
         fatal = nic->fatal; /* then this rail has no connections, and others may be well */
-        pthread_mutex_unlock(&rail->fabric->lock);
+        full = HASH_COUNT(fabric->areas) > LINK_PLACES / 2;
+        pthread_mutex_unlock(&fabric->lock);
         if (area->memory_bytes == 0 || fatal)
                 return 0;
-        if (HASH_COUNT(rail->fabric->areas) >= LINK_PLACES / 2)
-                return fabric_refuse(rail->fabric, FABRIC_E_FULL,
-                                     "area %llx: there are %u already, rail %s takes no more",
-                                     (unsigned long long)area->key, LINK_PLACES / 2, rail->name);
+        if (full) {
+                snprintf(ret_text, FABRIC_TEXT, "area %llx: there are %u already, rail %s takes no more",
+                         (unsigned long long)area->key, LINK_PLACES / 2, rail->name);
+                return FABRIC_E_FULL;
+        }
         /* Staging only: the area's queue is nobody else's. Data may be written in any order before their immediate. */
-        mr = nic->api->reg_mr(nic->pd, (uint8_t *)area->memory + area->memory_offset, area->memory_bytes,
+        mr = nic->api->reg_mr(nic->pd, staging, area->memory_bytes,
                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
-        if (!mr)
-                return fabric_refuse(
-                        rail->fabric, FABRIC_E_MEMORY,
-                        "area %llx: rail %s (%s) cannot register %llu bytes: %s; railmuxd may need a higher "
-                        "limit of locked memory (LimitMEMLOCK=)",
-                        (unsigned long long)area->key, rail->name, nic->device, (unsigned long long)area->memory_bytes,
-                        strerror(errno));
-        area->regions[rail->index] = mr;
+        if (!mr) {
+                snprintf(ret_text, FABRIC_TEXT,
+                         "rail %s cannot register %llu bytes: %.38s; is LimitMEMLOCK= of railmuxd too low?", rail->name,
+                         (unsigned long long)area->memory_bytes, strerror(errno));
+                return FABRIC_E_MEMORY;
+        }
+        *ret_region = mr;
         return 0;
 }
 

@@ -3,11 +3,12 @@
  * Which memory a peer may write to, connection by connection.
  *
  * Each end offers its part of every area that the peer has a part of and that goes over this class of connections: key,
- * address, rkey. Chunks with data wait until their area has been offered. When an area is removed here, the peer must
- * have stopped before the registration ends, or its next write would break the connection for all who use it: so it is
- * told (REVOKE), writes no more to it, and says so (REVOKED), behind all that it had written. Until then, or until the
- * connection is buried, a reference keeps the registration, and the registration keeps the pages; they are nobody's any
- * more, so what is still written there harms nobody. A peer that does not answer for long loses the connection.
+ * address, rkey. Chunks with data wait until their area has been offered, and until the adapter here knows it. When an
+ * area is removed here, the peer must have stopped before the registration ends, or its next write would break the
+ * connection for all who use it: so it is told (REVOKE), writes no more to it, and says so (REVOKED), behind all that
+ * it had written. Until then, or until the connection is buried, a reference keeps the registration, and the
+ * registration keeps the pages; they are nobody's any more, so what is still written there harms nobody. A peer that
+ * does not answer for long loses the connection.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -137,6 +138,8 @@ void link_work(struct fabric_conn *conn) {
                         return;
         }
         link_drop_parked(link);
+        if (link->areas_version != version)
+                conn_unpark(conn); /* an adapter may have got to know what they wait for */
         link->work = false;
         link->areas_version = version;
 }

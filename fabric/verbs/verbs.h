@@ -99,7 +99,9 @@ int nic_open(struct fabric_rail *rail, const struct fabric_rail_options *options
 void nic_close(struct fabric_rail *rail);
 /* Port and GID as they are now. Without the lock. */
 void nic_look(struct verbs_nic *nic);
-int nic_region_add(struct fabric_rail *rail, struct fabric_area *area);
+/* Of the registrar's thread, without the lock. */
+int nic_region_add(struct fabric_rail *rail, const struct fabric_area *area, void *staging, void **ret_region,
+                   char ret_text[FABRIC_TEXT]);
 void nic_region_free(struct fabric_rail *rail, void *region);
 /* nic_event.c */
 void nic_event(struct fabric_rail *rail, uint64_t now_ns);

@@ -314,6 +314,17 @@ static void rig_on_violation(void *data, const struct fabric_node *peer, uint64_
         snprintf(node->text, sizeof(node->text), "%s", text);
 }
 
+static void rig_on_area(void *data, uint64_t key, int condition, const char *text) {
+        struct rig_node *node = data;
+
+        (void)key;
+        node->areas++;
+        if (!condition)
+                return;
+        node->refused_areas++;
+        snprintf(node->text, sizeof(node->text), "%s", text);
+}
+
 void rig_dispatch(struct rig *rig) {
         for (uint32_t i = 0; i < rig->options.n_nodes; i++)
                 fabric_dispatch(rig->nodes[i].fabric);
@@ -358,16 +369,18 @@ static void rig_layout(struct rig *rig) {
 void rig_fabric(struct rig *rig, uint32_t i) {
         const struct rig_options *options = &rig->options;
         struct rig_node *node = &rig->nodes[i];
-        struct fabric_options fabric_options = {
-                .self = node->id,
-                .boot_epoch = node->epoch,
-                .cluster = "test",
-                .tls = options->tls,
-                .verbs = rig_verbs,
-                .allow_plain = options->where == RIG_SOFT,
-                .times = options->times,
-                .callbacks = {.route = rig_on_route, .unreachable = rig_on_unreachable, .violation = rig_on_violation},
-                .data = node};
+        struct fabric_options fabric_options = {.self = node->id,
+                                                .boot_epoch = node->epoch,
+                                                .cluster = "test",
+                                                .tls = options->tls,
+                                                .verbs = rig_verbs,
+                                                .allow_plain = options->where == RIG_SOFT,
+                                                .times = options->times,
+                                                .callbacks = {.route = rig_on_route,
+                                                              .unreachable = rig_on_unreachable,
+                                                              .violation = rig_on_violation,
+                                                              .area = rig_on_area},
+                                                .data = node};
 
         assert_int_equal(fabric_new(&fabric_options, &node->fabric), 0);
         for (uint32_t rail = 0; rail < options->n_rails; rail++) {
@@ -462,6 +475,9 @@ void rig_new(struct rig *rig, const struct rig_options *options) {
                                 rig_peer(rig, a, b, NULL);
         for (uint32_t a = 0; a < options->n_nodes; a++)
                 rig_area(rig, a);
+        for (uint32_t a = 0; a < options->n_nodes; a++)
+                while (rig->nodes[a].areas == 0)
+                        fabric_dispatch(rig->nodes[a].fabric);
 }
 
 void rig_join(struct rig *rig, const struct rig_options *options, struct rig *host) {

@@ -61,6 +61,7 @@ struct rig_node {
         uint64_t size;
         int wake_fd;
         uint32_t unreachable, violations, routes_changed;
+        uint32_t areas, refused_areas; /* that rig_dispatch() has been told of; of these, with an error */
         char text[160];
 };
 
@@ -86,6 +87,7 @@ int rig_end(void **state);
 #define rig_end   NULL
 #endif
 
+/* Returns when the adapters know the areas. */
 void rig_new(struct rig *rig, const struct rig_options *options);
 void rig_free(struct rig *rig);
 /* The parts of rig_new(), for tests that put something between: fabrics with rails; then who knows whom; then areas. */

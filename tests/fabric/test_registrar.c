@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Adapters that take their time to register an area, and those that refuse: nobody but the area waits for them. The
+ * adapters are those of fake_verbs.h behind a gate, which stops registrations of areas, and not those of connections.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/fabric/fake_rig.h"
+#include "tests/fabric/rig.h"
+#include "util/clock.h"
+
+#define AREA_LEAST 65536u /* staging of this size or more is an area's; a connection's rings have less */
+#define LIMIT_NS   UINT64_C(30000000000)
+
+static struct {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        bool closed;
+        uint32_t waiting;   /* registrations that are held up */
+        uint32_t n_refuse;  /* so many of the next ones pass, and one after them is refused; 0: none */
+        _Atomic bool taken; /* the memory was taken away; written by the test, read by the registering thread */
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static struct ibv_mr *gate_reg_mr(struct ibv_pd *pd, void *address, size_t bytes, int access) {
+        bool refuse;
+
+        if (bytes < AREA_LEAST)
+                return fake_verbs()->reg_mr(pd, address, bytes, access);
+        pthread_mutex_lock(&gate.lock);
+        gate.waiting++;
+        pthread_cond_broadcast(&gate.changed);
+        while (gate.closed)
+                pthread_cond_wait(&gate.changed, &gate.lock);
+        gate.waiting--;
+        refuse = gate.n_refuse > 0 && --gate.n_refuse == 0;
+        pthread_mutex_unlock(&gate.lock);
+        assert_false(gate.taken);
+        (void)*(volatile uint8_t *)address; /* as the kernel would, and ends the process if it has gone */
+        if (refuse) {
+                errno = ENOMEM;
+                return NULL;
+        }
+        return fake_verbs()->reg_mr(pd, address, bytes, access);
+}
+
+static void gate_set(bool closed) {
+        pthread_mutex_lock(&gate.lock);
+        gate.closed = closed;
+        pthread_cond_broadcast(&gate.changed);
+        pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_await(uint32_t waiting) {
+        pthread_mutex_lock(&gate.lock);
+        while (gate.waiting < waiting)
+                pthread_cond_wait(&gate.changed, &gate.lock);
+        pthread_mutex_unlock(&gate.lock);
+}
+
+static int begin(void **state) {
+        static struct verbs_api api;
+
+        (void)state;
+        fake_rig_begin(NULL);
+        api = *fake_verbs();
+        api.reg_mr = gate_reg_mr;
+        rig_verbs = &api;
+        gate.taken = false;
+        return 0;
+}
+
+/* Whatever was registered is not any more, or the adapters count it. */
+static int end(void **state) {
+        (void)state;
+        fake_rig_end();
+        return 0;
+}
+
+static const struct rig_options usual = {
+        .n_nodes = 2, .n_rails = 2, .ranks = {1, 1}, .slot_bytes = 60000, .least_data = 1, .key = 1, .chunks = 1000000};
+
+/* Until so many areas of the rig's nodes have been told of, together. */
+static void await_told(struct rig *rig, uint32_t told) {
+        uint64_t end_ns = clock_now_ns() + LIMIT_NS;
+
+        while (rig->nodes[0].areas + rig->nodes[1].areas < told) {
+                rig_dispatch(rig);
+                assert_true(clock_now_ns() < end_ns);
+        }
+}
+
+static void go(struct rig *rig, struct rig *other, uint32_t chunks) {
+        uint64_t end_ns = clock_now_ns() + LIMIT_NS;
+        uint32_t until = rig->channels[0].received + chunks;
+
+        while (rig->channels[0].received < until) {
+                rig_step(rig);
+                if (other)
+                        rig_step(other);
+                assert_true(clock_now_ns() < end_ns);
+        }
+}
+
+static void leave(struct rig *passing) {
+        for (uint32_t i = 0; i < passing->options.n_nodes; i++) {
+                struct rig_node *node = &passing->nodes[i];
+
+                assert_int_equal(fabric_area_remove(node->fabric, passing->options.key), 0);
+                munmap(node->area, node->size);
+                close(node->wake_fd);
+        }
+}
+
+/* Others' chunks go on, its own wait, and all of them arrive. */
+static void test_slow(void **state) {
+        struct rig_options options = usual;
+        static struct rig steady, slow;
+
+        (void)state;
+        rig_new(&steady, &usual);
+        go(&steady, NULL, 20);
+        gate_set(true);
+        options.key = 2;
+        options.chunks = 100;
+        rig_join(&slow, &options, &steady); /* returns */
+        gate_await(2);
+        go(&steady, &slow, 100);
+        rig_dispatch(&steady);
+        assert_int_equal(steady.nodes[0].areas + steady.nodes[1].areas, 2);
+        for (uint32_t i = 0; i < slow.n_channels; i++) {
+                assert_true(slow.channels[i].pushed > 0);
+                assert_int_equal(slow.channels[i].received, 0);
+        }
+        gate_set(false);
+        rig_run(&slow, 30);
+        await_told(&steady, 4);
+        assert_int_equal(steady.nodes[0].refused_areas + steady.nodes[1].refused_areas, 0);
+        leave(&slow);
+        rig_free(&steady);
+}
+
+/* One end is ready long before the other: what it has been offered it uses, and what it offers waits. */
+static void test_one_end(void **state) {
+        struct rig_options options = usual;
+        static struct rig rig;
+
+        (void)state;
+        options.chunks = 100;
+        options.n_rails = 1;
+        rig_start(&rig, &options);
+        rig_peer(&rig, 0, 1, NULL);
+        rig_peer(&rig, 1, 0, NULL);
+        rig_area(&rig, 0);
+        await_told(&rig, 1);
+        gate_set(true);
+        rig_area(&rig, 1);
+        gate_await(1);
+        for (uint32_t i = 0; i < 1000; i++)
+                rig_step(&rig);
+        for (uint32_t i = 0; i < rig.n_channels; i++)
+                assert_int_equal(rig.channels[i].received, 0);
+        gate_set(false);
+        rig_run(&rig, 30);
+        rig_free(&rig);
+}
+
+struct opener {
+        pthread_t thread;
+        struct rig *rig;
+};
+
+/* When the area has gone from the table, which is what fabric_area_remove() begins with. */
+static void *open_later(void *data) {
+        struct opener *opener = data;
+        struct fabric_traffic traffic[FABRIC_RAILS_MAX];
+
+        while (fabric_area_traffic(opener->rig->nodes[0].fabric, opener->rig->options.key, traffic) == 0)
+                ;
+        gate_set(false);
+        return NULL;
+}
+
+/* The memory is the owner's: it gets it back when no adapter is at it. */
+static void test_removed_meanwhile(void **state) {
+        static struct rig rig;
+        struct opener opener = {.rig = &rig};
+
+        (void)state;
+        for (uint32_t round = 0; round < 20; round++) {
+                gate_set(true);
+                gate.taken = false;
+                rig_start(&rig, &usual);
+                rig_area(&rig, 0);
+                gate_await(1);
+                assert_int_equal(pthread_create(&opener.thread, NULL, open_later, &opener), 0);
+                assert_int_equal(fabric_area_remove(rig.nodes[0].fabric, usual.key), 0);
+                gate.taken = true;
+                assert_int_equal(mprotect(rig.nodes[0].area, rig.nodes[0].size, PROT_NONE), 0);
+                pthread_join(opener.thread, NULL);
+                rig_dispatch(&rig);
+                assert_int_equal(rig.nodes[0].areas, 0);
+                rig_free(&rig);
+        }
+}
+
+static bool is_mapped(void *address) {
+        return msync(address, 4096, MS_ASYNC) == 0;
+}
+
+/* The memory is the fabric's: removal waits for nothing, and it stays until no adapter is at it. */
+static void test_unmapped_later(void **state) {
+        const uint64_t bytes = net_area_bytes(64, 4 * AREA_LEAST);
+        uint64_t end_ns = clock_now_ns() + LIMIT_NS;
+        struct fabric_area_options area;
+        static struct rig rig;
+
+        (void)state;
+        rig_start(&rig, &usual);
+        area = (struct fabric_area_options){.key = 7,
+                                            .size = bytes,
+                                            .unmap = true,
+                                            .wake_fd = rig.nodes[0].wake_fd,
+                                            .nodes = rig.rank_nodes,
+                                            .n_ranks = rig.n_ranks,
+                                            .weight = 1};
+        area.memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(area.memory, MAP_FAILED);
+        net_area_init(area.memory, 64, 4 * AREA_LEAST);
+        gate_set(true);
+        assert_int_equal(fabric_area_add(rig.nodes[0].fabric, &area), 0);
+        assert_int_equal(fabric_area_add(rig.nodes[0].fabric, &area), FABRIC_E_EXISTS); /* and it stays the caller's */
+        gate_await(1);
+        assert_int_equal(fabric_area_remove(rig.nodes[0].fabric, area.key), 0);
+        assert_true(is_mapped(area.memory));
+        gate_set(false);
+        while (is_mapped(area.memory))
+                assert_true(clock_now_ns() < end_ns);
+        rig_dispatch(&rig);
+        assert_int_equal(rig.nodes[0].areas, 0);
+        rig_free(&rig);
+}
+
+/* The second rail's adapter refuses: the owner hears why, nothing of the first one's stays, others do not notice. */
+static void test_refused(void **state) {
+        struct rig_options options = usual;
+        static struct rig steady, refused;
+
+        (void)state;
+        rig_new(&steady, &usual);
+        gate.n_refuse = 2;
+        options.key = 2;
+        rig_join(&refused, &options, &steady);
+        await_told(&steady, 4);
+        assert_int_equal(steady.nodes[0].refused_areas + steady.nodes[1].refused_areas, 1);
+        for (uint32_t i = 0; i < 2; i++)
+                if (steady.nodes[i].refused_areas)
+                        assert_non_null(strstr(steady.nodes[i].text, "cannot register"));
+        go(&steady, NULL, 20);
+        leave(&refused);
+        rig_free(&steady);
+}
+
+/* Rails that register nothing say so as well. */
+static void test_nothing_to_do(void **state) {
+        struct rig_options options = usual;
+        static struct rig rig;
+
+        (void)state;
+        options.kind = "tcp";
+        options.chunks = 10;
+        rig_new(&rig, &options);
+        await_told(&rig, 2);
+        assert_int_equal(rig.nodes[0].refused_areas + rig.nodes[1].refused_areas, 0);
+        rig_run(&rig, 30);
+        rig_free(&rig);
+        /* Removed before anybody has asked: nobody is told of what has gone. */
+        rig_start(&rig, &options);
+        rig_area(&rig, 0);
+        assert_int_equal(fabric_area_remove(rig.nodes[0].fabric, options.key), 0);
+        rig_dispatch(&rig);
+        assert_int_equal(rig.nodes[0].areas, 0);
+        rig_free(&rig);
+}
+
+/* The end of a fabric while its adapter is at it, and while others wait. */
+static void test_end_meanwhile(void **state) {
+        struct rig_options options = usual;
+        static struct rig first, second;
+        struct opener opener = {.rig = &first};
+
+        (void)state;
+        gate_set(true);
+        rig_start(&first, &options);
+        rig_area(&first, 0);
+        gate_await(1);
+        options.key = 2;
+        rig_join(&second, &options, &first);
+        assert_int_equal(pthread_create(&opener.thread, NULL, open_later, &opener), 0);
+        assert_int_equal(fabric_area_remove(first.nodes[0].fabric, 1), 0);
+        rig_free(&first);
+        pthread_join(opener.thread, NULL);
+        for (uint32_t i = 0; i < 2; i++) {
+                munmap(second.nodes[i].area, second.nodes[i].size);
+                close(second.nodes[i].wake_fd);
+        }
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_slow, begin, end),
+                cmocka_unit_test_setup_teardown(test_one_end, begin, end),
+                cmocka_unit_test_setup_teardown(test_removed_meanwhile, begin, end),
+                cmocka_unit_test_setup_teardown(test_unmapped_later, begin, end),
+                cmocka_unit_test_setup_teardown(test_refused, begin, end),
+                cmocka_unit_test_setup_teardown(test_nothing_to_do, begin, end),
+                cmocka_unit_test_setup_teardown(test_end_meanwhile, begin, end),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
