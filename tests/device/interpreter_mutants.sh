@@ -35,15 +35,18 @@ equivalent() {
         start kept "$@"
 }
 
-# Two at a time.
+# Two at a time: who begins takes a line out of the pipe, and puts it back when it ends, however it does.
+mkfifo "$work/places"
+exec 3<>"$work/places"
+printf '\n\n' >&3
 start() {
+        read -r _ <&3
         n=$((n + 1))
         mkdir "$work/$n"
         (
-                trap - EXIT
+                trap 'echo >&3' EXIT
                 try "$work/$n" "$@" >"$work/$n.report" 2>&1 || echo "$3: failed itself" >>"$work/$n.report"
         ) &
-        [ $((n % 2)) != 0 ] || wait
 }
 
 try() {
@@ -80,7 +83,7 @@ try() {
         for seed in 1 2 3 4; do # tests draw samples; what does no harm is looked at once
                 (ulimit -c 0 && ulimit -t 30 && RAILMUX_SEED=$seed RAILMUX_FULL=0 timeout -s KILL 150 "$at/test") >"$at/out" 2>&1 || status=$?
                 [ "$status" = 0 ] && [ "$expected" = found ] || break
-        done
+        done 2>/dev/null # where the shell says that a test was aborted
         case $expected-$status in
         found-0 | kept-[1-9]*) echo "$name: wrong: should be $expected, $test ended with status $status" ;;
         found-*) echo "$name: found by $test ($(grep -v RAILMUX_SEED "$at/out" | sed -n 1p))" ;;
@@ -135,7 +138,7 @@ mutant "usual requests: packets not waited for" quick.h test_interpret "s/all = 
 mutant "usual requests: inbox not waited for" quick.h test_interpret "s/ready = warp_all\(ready\);/ready = true;/"
 mutant "usual requests: the same slot again" quick.h test_interpret "s/\+ pushed % STAGING_SLOTS \*/+ 0 */"
 mutant "usual requests: tails taken for full parts" quick.h test_interpret "s/return end <= q->stride \&\& .*/return true;/"
-mutant "usual requests: the last piece taken for as long as the others" quick.h test_interpret "s/ \&\& \(MODE == QUICK_ONE_SHOT \|\| .*;/;/"
+mutant "usual requests: the last piece taken for as long as the others" quick.h test_interpret "s/ \&\& \(quick_whole\(MODE\) \|\| .*;/;/"
 mutant "usual requests: what is left begins anew" serve.h test_order "s/STAGING_DATA_LANES \* direct_done\(.*\);/0;/"
 mutant "staying: no credit" hot.h test_hot "s/^( *)quick_taken<N>\(\&q, quick_last\(mode\)\);/\1;/"
 mutant "staying: reduced twice" hot.h test_hot "s/done\[1\] = 1;/done[1] = 0;/"
@@ -170,7 +173,7 @@ mutant "a root: tells nobody" quick_check.h test_mismatch "s/sent = out \? quick
 mutant "a root: is not told" quick_check.h test_mismatch "s/: quick_tell<true>\(s, c, call, root\);/: true;/"
 mutant "a root: not compared with" quick_check.h test_mismatch "s/out \? quick_hear<true>\(.*/out ? true/"
 mutant "a root: compares with nobody" quick_check.h test_mismatch "s/: quick_hear<false>\(s, c, call, 0, spins, \&status\);/: true;/"
-mutant "a root: parts of the phase that it has" fill.h test_interpret "s/quick_rooted\(t->quick\) \? take_parts\(k\) : //"
+mutant "a root: parts of the phase that it has" fill.h test_interpret "s/quick_rooted\(t->quick\) \&\& .* \? take_parts\(k\) : //"
 mutant "usual requests: tail too long" quick.h test_interpret "s/return x < q->stride \&\& .*;/return x < q->stride;/"
 mutant "tail of the shards too long" part.h test_interpret "s/t->count - span.offset < t->shard \? t->count - span.offset : t->shard/t->shard/"
 mutant "factor left out" part.h test_interpret "s/return r->task->redop == RMX_PREMUL_SUM \?/return 0 ?/"
@@ -241,19 +244,20 @@ mutant "reaching: memory that was taken out" reach.h test_reach "s/key != 2 \|\|
 mutant "reaching: beyond the end" reach.h test_reach "s/ \|\| bytes > have - offset//"
 mutant "reaching: broken, and goes on" reach.h test_reach "s/return reach_break\(\&r, RMX_E_INVALID.*/;/"
 mutant "reaching: another call not told" reach.h test_reach "s/return reach_break\(\&r, RMX_E_MISMATCH.*/return REACH_WAITS;/"
-mutant "reaching: workers beyond the lanes" serve.h test_reach "s/ \&\& w->index < STAGING_LANES//"
+mutant "reaching: workers beyond the lanes" serve.h test_reach "s/ \&\& w->index < STAGING_LANES//; s/m->task.reach \&\& m->parts >/m->task.spread < STAGING_DATA_LANES \&\& &/"
+equivalent "reaching: workers beyond the lanes, but not beyond the parts (of which there are as many as lanes at most)" serve.h test_reach "s/ \&\& w->index < STAGING_LANES//"
 mutant "reaching: told when a rank leaves, or memory goes" reach.h test_reach "s/ \|\| \(aborted \&\& !freeze\)/ || !freeze/"
 mutant "reaching: another rank's share" reach_data.h test_reach "s/\(uint64_t\)me \* t->stride;/(uint64_t)(N - 1 - me) * t->stride;/"
 mutant "reaching: the last share as long as the others" reach_data.h test_reach "s/: t->total - mine < t->stride \? t->total - mine : t->stride;/: t->stride;/"
 mutant "reaching: units of another part" reach_data.h test_reach "s/\(i >> u->shift\) \* u->step/(i >> u->shift) * (u->step + 16)/"
-mutant "reaching: everybody has the same parts" reach_data.h test_reach "s/STAGING_DATA_LANES \* share, step/0 * share, step/"
+mutant "reaching: everybody has the same parts" reach_data.h test_reach "s/t->spread \* share, step/0 * share, step/"
 # The root's links carry more.
 equivalent "reaching: the root has a share, too" reach_data.h test_reach "s/n_ranks > 2 \? n_ranks - 1 : n_ranks;/n_ranks;/"
 mutant "reaching: the root's own output forgotten" reach_data.h test_reach "s/me != t->root \|\| t->in == t->out/1/"
 mutant "reaching: of two ranks' broadcast the root copies only its own share" reach_data.h test_reach "s/reach_units_init\(t, me, 0, n_ranks > 2 \? 1 : n_ranks, u\);/reach_units_init(t, me, n_ranks == 2, n_ranks > 2 ? 1 : n_ranks, u);/"
 mutant "reaching: what the root copies begins anew with each turn" reach_data.h test_reach "s/from > share \? from - share : 0, until - share\);/0, from > share ? 1 : until - share);/"
 mutant "reaching: what others pass on goes to the root, not to the last rank" reach_data.h test_reach "s/\+ \(first \+ p >= without\)\]/]/"
-mutant "reaching: the wrong transport afterwards" reach.h test_reach "s/t->transport = t->through;/;/"
+mutant "reaching: the wrong transport afterwards" reach.h test_reach "s/r->t->transport = r->t->through;/;/"
 mutant "reaching: turns forgotten" reach.h test_reach "s/return until == n;/return true;/"
 mutant "reaching: done twice" reach.h test_reach "s/r->t->reached = until;/;/"
 mutant "reaching: left before the others" reach.h test_reach "s/return warp_all\(alone\);/return true;/"
@@ -282,6 +286,7 @@ mutant "bursts: left before the data has been moved" reach.h test_burst "s/!burs
 mutant "bursts: whatever the size" fill.h test_burst "s/ >= least;/ >= 0;/"
 mutant "bursts: slices overlap" burst.h test_burst "s/from = slice \* n;/from = 0;/"
 equivalent "bursts: what does not divide is left (parts have 16 units at least, and there are four slices at most)" burst.h test_burst "s/share \+ u.n \+ slices - 1\)/share + u.n)/"
+mutant "reaching: few lanes, and workers for the others" serve.h test_reach "s/if \(m->task.reach \&\& m->parts > .*/if (0)/"
 mutant "reaching: few lanes, and the short way after a no" reach.h test_reach "s/if \(r->t->spread != STAGING_DATA_LANES\)/if (0)/"
 mutant "reaching: few lanes, and phases of others after a no" fill.h test_reach "s/ \&\& t->spread == STAGING_DATA_LANES \? take_parts/ ? take_parts/"
 mutant "reaching: few lanes, and the steps of many" reach_data.h test_reach "s/step = t->spread \* shares/step = STAGING_DATA_LANES * shares/"
