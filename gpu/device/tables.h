@@ -34,6 +34,8 @@
 #define TABLE_BURSTS 16u         /* at once; a power of two */
 #endif
 
+#define TABLE_STOP_SERVED 3u /* table.stop; the control thread's others are in gpu/hip/park.h */
+
 struct table_ring {
         uint64_t area;    /* the bell area as mapped here */
         uint64_t session; /* for the control thread's reports */
@@ -118,7 +120,7 @@ struct table_change {
 
 struct table {
         uint32_t version; /* polled by every worker */
-        uint32_t stop;    /* kernels end as soon as no request is under way (2: at once) */
+        uint32_t stop;    /* TABLE_STOP_SERVED: each worker ends when it has nothing to do; others than 0: at once */
         uint32_t n_rings; /* entries that may be in use */
         uint32_t zero;
         uint64_t bursts; /* struct burst_queue of this GPU, which no copy of the control thread's touches */
@@ -168,8 +170,7 @@ struct lane_state {
 /* Host memory that the GPU writes and the control thread polls. */
 struct table_report {
         uint32_t acknowledged[TABLE_WORKERS_MAX]; /* version, by worker */
-        uint32_t running;                         /* workers inside the kernel */
-        uint32_t zero[15];
+        uint32_t zero[16];
         struct {
                 uint32_t rung;     /* comm sequence that lane 0 has begun */
                 uint32_t finished; /* ... and finished */
@@ -180,6 +181,8 @@ struct table_report {
         uint32_t kept_rings[TABLE_WORKERS_MAX]; /* whose they are: a bit for each ring */
         /* Of limited rings, with each acknowledgement: tasks of held ranks << 32 | next ring sequence to be taken. */
         uint64_t level[TABLE_WORKERS_MAX][TABLE_RINGS];
+        /* Of each ring, when its kernel ended: the next ring sequence that a worker would have looked for. */
+        uint32_t next[TABLE_WORKERS_MAX][TABLE_RINGS];
         /* Of bursts to be launched, at [number % TABLE_BURSTS]: number << 32 | KiB of the request. */
         uint64_t burst[TABLE_BURSTS];
 };

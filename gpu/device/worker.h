@@ -11,6 +11,10 @@
  *
  * A worker may miss lines: a lane with no share in a request is not waited for, and the line may be overwritten before
  * it looks. It then goes on with what is there.
+ *
+ * Ending. As a rule at once, whatever there is to do; the next kernel goes on with it. With TABLE_STOP_SERVED, when no
+ * task is left and no ring has had a line for so many looks that each has been looked at. Each says how far it has
+ * looked in every ring; so the control thread knows whether there are lines that nobody will see.
  */
 #include "gpu/device/hot.h"
 
@@ -72,6 +76,7 @@ DEVICE_OUTLINE void worker_save(struct worker *w) {
         for (uint32_t i = warp_thread(); i < TABLE_RINGS; i += WARP_THREADS) {
                 to->next[i] = s->next[i];
                 to->key[i] = s->key[i];
+                word_store(&w->report->next[w->index][i], s->next[i]);
         }
         for (uint32_t i = warp_thread(); i < TASK_MAX; i += WARP_THREADS) {
                 to->waiting[i] = s->waiting[i];
@@ -139,10 +144,18 @@ void worker_tasks(struct worker *w) {
         list_run(w);
 }
 
+/* Looks in which each ring has its turn, one for what the last of them found, and one that took in new tables. */
+#if TARGET_HOST
+#define WORKER_QUIET 3u
+#else
+#define WORKER_QUIET (2 + (TABLE_RINGS + POLL_OTHERS - 1) / POLL_OTHERS)
+#endif
+
 DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scratch, struct table *table,
                         struct table_report *report, uint32_t index, uint32_t n_workers) {
         struct worker *w = &shared->w;
         uint32_t lanes, streak = 0; /* lines of one ring after another */
+        uint32_t quiet = 0;         /* looks that found nothing, and no task */
 
         if (warp_thread() == 0) {
                 w->scratch = scratch;
@@ -182,7 +195,8 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
                 }
                 found = worker_poll(w, &g, cell, &ring, &sequence, &known, streak >= POLL_STREAK);
 #endif
-                if (w->stop)
+                quiet = found || w->n_tasks ? 0 : quiet + 1;
+                if (w->stop && (w->stop != TABLE_STOP_SERVED || quiet >= WORKER_QUIET))
                         break; /* tasks that wait are kept; the next kernel goes on with them */
                 streak = found && streak < POLL_STREAK ? streak + 1 : 0;
                 if (found && !(shared->limited && worker_limit(w, ring))) {

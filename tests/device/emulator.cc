@@ -65,7 +65,7 @@ struct emulator_worker {
         struct worker_shared *shared;
         struct worker_scratch *scratch;
         struct watch_thread watch;
-        uint32_t fiber;
+        bool ended;
 };
 
 /* The thread that launches bursts, and the blocks of the one that it launched last. */
@@ -203,6 +203,7 @@ static void worker_fiber(void *data) {
         w->watch.stop = &g->table->stop;
         watch.self = &w->watch;
         worker_main(w->shared, w->scratch, g->table, g->report, w->index, w->emulator->n_workers);
+        w->ended = true;
 }
 
 static void start_workers(struct emulator *e, uint32_t gpu) {
@@ -210,8 +211,10 @@ static void start_workers(struct emulator *e, uint32_t gpu) {
 
         word_store(&g->table->stop, 0);
         g->starts++;
-        for (uint32_t i = 0; i < e->n_workers; i++)
-                g->worker[i].fiber = fiber_new(worker_fiber, &g->worker[i]);
+        for (uint32_t i = 0; i < e->n_workers; i++) {
+                g->worker[i].ended = false;
+                fiber_new(worker_fiber, &g->worker[i]);
+        }
 }
 
 static void stop_workers(struct emulator *e, uint32_t gpu) {
@@ -219,7 +222,7 @@ static void stop_workers(struct emulator *e, uint32_t gpu) {
 
         word_store(&g->table->stop, 1);
         for (uint32_t i = 0; i < e->n_workers; i++)
-                for (uint64_t turns = 0; !fiber_finished(g->worker[i].fiber); turns++) {
+                for (uint64_t turns = 0; !g->worker[i].ended; turns++) {
                         if (turns > STUCK_TURNS) {
                                 fprintf(stderr, "worker %u of GPU %u does not stop\n", i, gpu);
                                 _Exit(1);
@@ -239,6 +242,26 @@ void emulator_start(struct emulator *e, uint32_t gpu) {
 void emulator_restart(struct emulator *e, uint32_t gpu) {
         stop_workers(e, gpu);
         start_workers(e, gpu);
+}
+
+void emulator_finish(struct emulator *e, uint32_t gpu) {
+        word_store(&e->gpu[gpu].table->stop, TABLE_STOP_SERVED);
+}
+
+bool emulator_ended(const struct emulator *e, uint32_t gpu) {
+        for (uint32_t i = 0; i < e->n_workers; i++)
+                if (!e->gpu[gpu].worker[i].ended)
+                        return false;
+        return true;
+}
+
+bool emulator_seen(const struct emulator *e, uint32_t session) {
+        const struct emulator_session *s = &e->session[session];
+
+        for (uint32_t i = 0; i < e->n_workers; i++)
+                if (e->gpu[s->gpu].report->next[i][s->ring] != s->next)
+                        return false;
+        return true;
 }
 
 bool emulator_kept(const struct emulator *e, uint32_t session) {

@@ -124,6 +124,13 @@ void emulator_restart(struct emulator *e, uint32_t gpu);
 /* The two halves of that. */
 void emulator_stop(struct emulator *e, uint32_t gpu);
 void emulator_start(struct emulator *e, uint32_t gpu);
+/* Tells the workers of a GPU to end when they have nothing to do (TABLE_STOP_SERVED). Afterwards emulator_stop, which
+ * does nothing to those that have ended, or emulator_restart. */
+void emulator_finish(struct emulator *e, uint32_t gpu);
+/* Have all ended? */
+bool emulator_ended(const struct emulator *e, uint32_t gpu);
+/* Did all workers of its GPU report, when they ended, that they had seen all lines of the session? */
+bool emulator_seen(const struct emulator *e, uint32_t session);
 /* Did a worker of its GPU report at the last stop that it keeps tasks of the session? */
 bool emulator_kept(const struct emulator *e, uint32_t session);
 /* Lines of the session from `limit` on stay where they are, or none do; ranks of the communicator are held. */
