@@ -89,6 +89,10 @@ struct rmx_bell_shared {
 
 /* ---- now and then ------------------------------------------------------------------------------------------------ */
 #define RMX_BELL_ROUNDS 64u /* of polling between two looks */
+/* Before the first one, where an answer is waited for: small requests have been answered by then, and a parked executor
+ * hears of this one some 5 us after the line. */
+#define RMX_BELL_FIRST 8u
+#define RMX_BELL_AGAIN (16u * RMX_BELL_ROUNDS) /* between two words to a parked executor */
 
 /* What a look finds. */
 #define RMX_BELL_OVER  0 /* nobody serves this area any more, or the rank has failed and nobody will answer it */
@@ -99,9 +103,9 @@ RMX_BELL_FUNCTION uint32_t *rmx_bell_area_word(const struct rmx_device_handle *h
         return (uint32_t *)(void *)((char *)h->area + offset);
 }
 
-/* before: what the look before has found. If no kernel polls, thread 0 wakes the executor, once: the line stands
- * already, so whoever is woken by anybody's word finds it. Two kernels that count up at once may count one: it is a
- * change all the same. */
+/* before: what the look before has found. If no kernel polls, thread 0 wakes the executor, if it has not: the line
+ * stands already, so whoever is woken by anybody's word finds it. Two kernels that count up at once may count one: it
+ * is a change all the same, but for one that was held up in between. */
 RMX_BELL_ASIDE int rmx_bell_look(const struct rmx_device_handle *h, uint32_t thread, int before) {
         uint32_t *wake = (uint32_t *)(void *)((char *)h->host + RMX_BELL_HOST_WAKE);
         uint32_t closed = rmx_bell_word_load(rmx_bell_area_word(h, RMX_BELL_CLOSED));
@@ -293,10 +297,12 @@ RMX_BELL_FUNCTION void rmx_bell_await(const struct rmx_device_handle *h, uint32_
                 lane += answered ? threads : 0;
                 done += answered ? threads : 0;
                 round++;
-                if (RMX_BELL_RARELY((round % RMX_BELL_ROUNDS == 0) | (answered & (word >> 32 != 0)))) {
+                if (RMX_BELL_RARELY((round % RMX_BELL_ROUNDS == RMX_BELL_FIRST) | (answered & (word >> 32 != 0)))) {
                         if (answered && word >> 32)
                                 rmx_bell_shared_store(&s->status, (uint32_t)(word >> 32));
-                        found = rmx_bell_look(h, thread, found);
+                        /* Words that two kernels count up at once may come to nothing: so it is told again. */
+                        found = rmx_bell_look(h, thread,
+                                              round % RMX_BELL_AGAIN == RMX_BELL_FIRST ? RMX_BELL_AWAKE : found);
                         if (found == RMX_BELL_OVER) {
                                 rmx_bell_shared_store(&s->status, RMX_E_DEVICE_LOST);
                                 break;
