@@ -11,14 +11,14 @@
  *
  * Nobody is forgotten: a client that rings before it can see `parked` has raised its counter, which is read once more
  * after the kernel's end; a client that rings later sees `parked` while it waits, and raises its wake word, which tick
- * looks at. (The bell kernel looks at `parked` in every round of its wait, not once.) If workers ended with tasks in
- * hand, the kernel is launched again at once: those wait for other ranks, whose bells are not ours.
+ * and watch.c look at. (The bell kernel looks at `parked` now and then for as long as it waits.) If workers ended with
+ * tasks in hand, the kernel is launched again at once: those wait for other ranks, whose bells are not ours.
  *
  * Windows. Memory that clients have given back can be unmapped only while no kernel is resident. When it is parked
- * anyway this costs nothing. Otherwise the kernel is stopped for a moment: in a short silence, or when the oldest has
- * waited for long, or at once for somebody who needs the place (buffers.c). What the sessions with tasks in hand have
- * used stays (memory.c); since a request may wait for ever for a rank that never rings, the next try is a while later
- * when there was nothing else to close.
+ * after a silence this costs nothing. Otherwise the kernel is stopped for a moment: in a short silence, or when the
+ * oldest has waited for long, or at once for somebody who needs the place (buffers.c). What the sessions with tasks in
+ * hand have used stays (memory.c); since a request may wait for ever for a rank that never rings, the next try is a
+ * while later when there was nothing else to close.
  */
 #include "gpu/hip/adaptive.h"
 
@@ -45,9 +45,8 @@ uint64_t adaptive_silence(struct adaptive *adaptive, uint64_t now_ns, uint64_t f
         return now_ns - adaptive->since_ns;
 }
 
-/* All that ranks on this GPU have begun and finished; *ret_busy: some more begun than finished. */
-static uint64_t fingerprint(const struct plane *plane, bool *ret_busy) {
-        uint64_t value = 1469598103934665603u;
+uint64_t adaptive_fingerprint(const struct plane *plane, bool *ret_busy, uint64_t *ret_finished) {
+        uint64_t value = 1469598103934665603u, sum = 0;
         bool busy = false;
 
         for (uint32_t i = 0; i < TABLE_RANKS; i++) {
@@ -60,8 +59,10 @@ static uint64_t fingerprint(const struct plane *plane, bool *ret_busy) {
                 busy = busy || (rung != finished && !plane->tables.shadow.table->ranks[i].abort);
                 value = (value ^ rung) * 1099511628211u;
                 value = (value ^ finished) * 1099511628211u;
+                sum += finished;
         }
         *ret_busy = busy;
+        *ret_finished = sum;
         return value;
 }
 
@@ -70,7 +71,7 @@ static void begin_anew(struct plane *plane) {
 }
 
 /* ---- parking ----------------------------------------------------------------------------------------------------- */
-int adaptive_wake(struct plane *plane, char *error) {
+int adaptive_launch(struct plane *plane, char *error) {
         int r;
 
         begin_anew(plane);
@@ -80,8 +81,16 @@ int adaptive_wake(struct plane *plane, char *error) {
         if (r)
                 return r;
         plane->parked = false;
+        plane->leave.left = false;
         plane->wakes++;
-        return rings_tell_parked(plane, error);
+        return 0;
+}
+
+int adaptive_wake(struct plane *plane, char *error) {
+        const bool parked = plane->parked;
+        int r = adaptive_launch(plane, error);
+
+        return r || plane->parked == parked ? r : rings_tell_parked(plane, error);
 }
 
 static int park_now(struct plane *plane, char *error) {
@@ -143,8 +152,9 @@ static int window_tick(struct plane *plane, uint64_t now, uint64_t silence, char
 
         if (!plane->memory.n_retired)
                 return 0;
-        if (running && (now < plane->window_ns || (silence < QUIET_NS && memory_oldest(&plane->memory, now) < OLD_NS &&
-                                                   plane->memory.n_retired < MANY)))
+        if ((running || plane->leave.left) &&
+            (now < plane->window_ns ||
+             (silence < QUIET_NS && memory_oldest(&plane->memory, now) < OLD_NS && plane->memory.n_retired < MANY)))
                 return 0;
         r = adaptive_window(plane, &closed, error);
         if (!r && running && (!closed || silence < QUIET_NS))
@@ -153,11 +163,19 @@ static int window_tick(struct plane *plane, uint64_t now, uint64_t silence, char
 }
 
 int adaptive_tick(struct plane *plane, char *error) {
-        uint64_t now = clock_now_ns(), silence, print;
+        uint64_t now = clock_now_ns(), silence, print, finished;
         bool busy;
         int r;
 
-        print = fingerprint(plane, &busy);
+        if (plane->leave.asked_ns) /* watch.c sees to it */
+                return 0;
+        if (plane->leave.untold) {
+                plane->leave.untold = false;
+                r = rings_tell_parked(plane, error);
+                if (r)
+                        return r;
+        }
+        print = adaptive_fingerprint(plane, &busy, &finished);
         silence = adaptive_silence(&plane->adaptive, now, print, busy);
         r = policy_tick(plane, silence, error);
         return r ? r : window_tick(plane, now, silence, error);

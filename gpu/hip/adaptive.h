@@ -16,10 +16,15 @@ struct adaptive {
 /* Returns for how long the fingerprint has been the same; 0 while busy. */
 uint64_t adaptive_silence(struct adaptive *adaptive, uint64_t now_ns, uint64_t fingerprint, bool busy);
 
+/* All that ranks on this GPU have begun and finished; *ret_busy: some more begun than finished. *ret_finished: their
+ * number, which counts on as long as ranks stay. Sends and receives are left out. */
+uint64_t adaptive_fingerprint(const struct plane *plane, bool *ret_busy, uint64_t *ret_finished);
 /* Of tick: all three policies. 0, or a fault. */
 int adaptive_tick(struct plane *plane, char *error);
 /* Closes retired mappings now, stopping the kernel for a moment if it runs; for a few milliseconds at most.
  * *ret_closed: one was. 0, or a fault. */
 int adaptive_window(struct plane *plane, bool *ret_closed, char *error);
-/* Ends the parking, if it is on: something new has come. */
+/* Ends the parking, if it is on: something new has come. 0, or a fault. */
 int adaptive_wake(struct plane *plane, char *error);
+/* The same, but areas are not told yet (rings_tell_parked): who rings raises wake words in vain. */
+int adaptive_launch(struct plane *plane, char *error);

@@ -2,41 +2,26 @@
 /*
  * Launching bursts
  *
- * A worker writes a burst's number into a word of host memory (table_report.burst); this thread sees it and launches
- * the kernel. It does nothing else, since what it needs from word to first instruction (9 us measured on an H200) is
- * what the request waits for. Launches do not wait for the resident kernel: the module is loaded beforehand, and what
+ * A worker writes a burst's number into a word of host memory (table_report.burst); a thread (watch.c) sees it and
+ * launches the kernel, at once, since what it needs from word to first instruction (9 us measured on an H200) is what
+ * the request waits for. Launches do not wait for the resident kernel: the module is loaded beforehand, and what
  * streams need has been allocated.
  *
  * Streams. Bursts of different communicators may run side by side, so they go on several streams in turn; all of the
  * highest priority, so that their blocks go before those of other kernels of this process, and, where the system
  * honours that between processes, before clients'.
  *
- * When to look. As long as there are bursts, and for SPIN_NS after the last one, which covers the gaps between the
- * requests of a prefill, all the time; then every NAP_NS, and after IDLE_NS every DOZE_NS: the first large request
- * after a silence is late by that.
- *
  * Numbers come one after another, and at most TABLE_BURSTS of them have something to do. What the worker has taken back
- * meanwhile is launched all the same, and ends at once; if its place has been used again before this thread looked, it
+ * meanwhile is launched all the same, and ends at once; if its place has been used again before the thread looked, it
  * is passed over.
  */
 #include "gpu/hip/burst.h"
 
 #include <errno.h>
-#include <sched.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <time.h>
 
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
-#include "util/clock.h"
-
-#define SPIN_NS UINT64_C(2000000)
-#define IDLE_NS UINT64_C(1000000000)
-#define NAP_NS  20000
-#define DOZE_NS 1000000
-#define LATE_NS 1000ul /* that a nap may be longer */
 
 #define SLICES_MAX 4u
 
@@ -48,8 +33,7 @@ static uint32_t slices_of(const struct burst *burst, uint32_t kib) {
         return slices < burst->most ? slices : burst->most;
 }
 
-/* Launches what there is. True: there was something. */
-static bool burst_look(struct burst *burst) {
+bool burst_look(struct burst *burst, uint32_t *ret_kib) {
         const uint64_t *cell = &burst->report->burst[burst->next % TABLE_BURSTS];
         /* Partner: the worker's fence before its store. The job is in memory. */
         const uint64_t word = __atomic_load_n(cell, __ATOMIC_ACQUIRE);
@@ -66,51 +50,14 @@ static bool burst_look(struct burst *burst) {
         if (r)
                 atomic_store_explicit(&burst->failed, r, memory_order_relaxed);
         atomic_fetch_add_explicit(&burst->launched, 1, memory_order_relaxed);
+        *ret_kib = (uint32_t)word;
         return true;
-}
-
-static void burst_rest(uint64_t silence_ns) {
-        const struct timespec nap = {.tv_nsec = silence_ns < IDLE_NS ? NAP_NS : DOZE_NS};
-
-        if (silence_ns >= SPIN_NS)
-                nanosleep(&nap, NULL);
-}
-
-static void *burst_main(void *data) {
-        struct burst *burst = data;
-        uint64_t last_ns = 0, now_ns;
-
-        (void)prctl(PR_SET_NAME, "rmx-burst");
-        (void)prctl(PR_SET_TIMERSLACK, LATE_NS); /* else naps are longer, and all is right */
-        if (hipSetDevice((int)burst->device) != hipSuccess)
-                atomic_store_explicit(&burst->failed, -1, memory_order_relaxed);
-        while (!atomic_load_explicit(&burst->stop, memory_order_relaxed)) {
-                now_ns = clock_now_ns();
-                if (burst_look(burst))
-                        last_ns = now_ns;
-                else
-                        burst_rest(now_ns - last_ns);
-        }
-        return NULL;
-}
-
-static int burst_start(struct burst *burst, char *error) {
-        sigset_t all, before;
-        int r;
-
-        sigfillset(&all); /* signals are the control thread's */
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = -pthread_create(&burst->thread, NULL, burst_main, burst);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        burst->running = !r;
-        return r ? error_set(r, error, "making a thread for bursts: %s", strerror(-r)) : 0;
 }
 
 int burst_open(struct burst *burst, struct plane *plane, uint32_t most_blocks, char *error) {
         int least = 0, greatest = 0, r;
 
         burst->report = plane->tables.report;
-        burst->device = plane->device;
         burst->next = 1;
         burst->most = most_blocks ? most_blocks / kernel_burst_blocks(1) : SLICES_MAX;
         burst->most = burst->most ? burst->most : 1;
@@ -128,15 +75,10 @@ int burst_open(struct burst *burst, struct plane *plane, uint32_t most_blocks, c
                 r = tables_bursts(&plane->tables, burst->queue, error);
         if (!r)
                 r = runtime_check(hipDeviceSynchronize(), "clearing bursts", error);
-        return r ? r : burst_start(burst, error);
+        return r;
 }
 
 void burst_close(struct burst *burst, bool lost) {
-        if (burst->running) {
-                atomic_store_explicit(&burst->stop, true, memory_order_relaxed);
-                pthread_join(burst->thread, NULL);
-                burst->running = false;
-        }
         if (lost)
                 return;
         for (uint32_t i = 0; i < BURST_STREAMS; i++)
@@ -151,7 +93,5 @@ void burst_close(struct burst *burst, bool lost) {
 int burst_check(const struct burst *burst, char *error) {
         const int failed = atomic_load_explicit(&burst->failed, memory_order_relaxed);
 
-        return failed ? error_set(-EIO, error, "launching a burst: %s",
-                                  failed < 0 ? "no such device" : hipGetErrorString((hipError_t)failed))
-                      : 0;
+        return failed ? error_set(-EIO, error, "launching a burst: %s", hipGetErrorString((hipError_t)failed)) : 0;
 }

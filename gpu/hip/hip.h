@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* The plane: one GPU with its resident kernel. Control thread only; the device writes nothing but tables.report. */
+/* The plane: one GPU with its resident kernel. The device writes nothing but tables.report. Two threads, with the lock:
+ * the control thread, and that of watch.c, which launches the kernel and tells it to end (and bursts, without the
+ * lock). */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -8,12 +12,14 @@
 #include "gpu/hip/adaptive.h"
 #include "gpu/hip/burst.h"
 #include "gpu/hip/choices.h"
+#include "gpu/hip/leave.h"
 #include "gpu/hip/memory.h"
 #include "gpu/hip/park.h"
 #include "gpu/hip/pool.h"
 #include "gpu/hip/proxy.h"
 #include "gpu/hip/slab.h"
 #include "gpu/hip/table.h"
+#include "gpu/hip/watch.h"
 #include "gpu/plane.h"
 
 struct comm;
@@ -91,9 +97,14 @@ struct plane {
         struct slabs slabs; /* what communicators with other nodes use */
         struct proxy proxy;
         struct burst burst;
+        struct watch watch;
+
+        pthread_mutex_t lock;
+        _Atomic uint32_t n_wanting; /* of it: threads that wait for it, or are about to */
 
         /* state */
         struct adaptive adaptive;
+        struct leave leave;
         uint64_t parks, wakes;
         uint32_t n_held;    /* ranks that stand still */
         uint64_t window_ns; /* not before: the next try to close mappings */
@@ -102,6 +113,12 @@ struct plane {
         int fault; /* negative errno: the context is lost or no longer trusted */
         char fault_text[PLANE_TEXT];
 };
+
+/* The control thread's; whoever calls the plane from elsewhere must not hold it. */
+void plane_lock(struct plane *plane);
+void plane_unlock(struct plane *plane);
+/* False: somebody has it, or waits for it. */
+bool plane_try_lock(struct plane *plane);
 
 /* Remembers the first fault, which tick reports. Returns r. */
 int plane_fault(struct plane *plane, int r, const char *text);

@@ -92,7 +92,7 @@ int hold_begin(struct plane *plane, uint64_t id, bool has_upto, uint32_t upto, c
                 rank->upto = upto;
                 plane->rings[rank->ring].settled = false; /* until it has been looked at again */
         }
-        return r ? r : adaptive_wake(plane, error);
+        return r ? r : plane_fault(plane, adaptive_wake(plane, error), error);
 }
 
 static int ring_limit(struct plane *plane, uint32_t index, bool limited, uint32_t limit, char *error) {

@@ -18,9 +18,12 @@
 
 #include <errno.h>
 
+#include "gpu/device/bell.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/table.h"
 #include "util/clock.h"
+
+_Static_assert((uint32_t)PARK_WHEN_SERVED == TABLE_STOP_SERVED, "what workers know");
 
 int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tables *tables, char *error) {
         int least = 0, greatest = 0, n_workers, r;
@@ -68,13 +71,17 @@ void park_close(struct park *park) {
         *park = (struct park){0};
 }
 
+int park_ready(struct park *park, struct tables *tables, char *error) {
+        return park->running || tables->shadow.table->stop == PARK_RUN ? 0 : tables_stop(tables, PARK_RUN, error);
+}
+
 int park_launch(struct park *park, struct tables *tables, char *error) {
         int r;
 
         if (park->running)
                 return 0;
         tables_forget(tables);
-        r = tables_stop(tables, PARK_RUN, error);
+        r = park_ready(park, tables, error);
         if (!r)
                 r = runtime_check((hipError_t)kernel_launch(park->stream, park->n_blocks, &park->arguments),
                                   "launching the kernel", error);
@@ -136,6 +143,20 @@ uint64_t park_kept(const struct park *park, const struct tables *tables) {
         for (uint32_t i = 0; i < park->n_workers; i++)
                 kept += __atomic_load_n(&tables->report->kept[i], __ATOMIC_RELAXED); /* the kernel's end orders it */
         return kept;
+}
+
+bool park_saw(const struct park *park, const struct tables *tables, uint32_t ring, uint32_t counter) {
+        const uint32_t next = bell_sequence_next(counter);
+
+        for (uint32_t i = 0; i < park->n_workers; i++) /* relaxed as above */
+                if (__atomic_load_n(&tables->report->next[i][ring], __ATOMIC_RELAXED) != next)
+                        return false;
+        return true;
+}
+
+void park_forget_ring(const struct park *park, const struct tables *tables, uint32_t ring) {
+        for (uint32_t i = 0; i < park->n_workers; i++) /* workers write it only when they end, and then what is true */
+                __atomic_store_n(&tables->report->next[i][ring], 0, __ATOMIC_RELAXED);
 }
 
 uint32_t park_kept_rings(const struct park *park, const struct tables *tables) {

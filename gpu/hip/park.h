@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* The resident kernel's life: launch, stop, launch again. Control thread only. See park.c. */
+/* The resident kernel's life: launch, stop, launch again. With the plane's lock (hip.h). See park.c. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -9,7 +9,13 @@
 
 struct tables;
 
-enum park_stop { PARK_RUN = 0, PARK_WHEN_IDLE = 1, PARK_AT_ONCE = 2 }; /* table.stop */
+/* table.stop */
+enum park_stop {
+        PARK_RUN = 0,
+        PARK_WHEN_IDLE = 1,
+        PARK_AT_ONCE = 2,
+        PARK_WHEN_SERVED = 3, /* each worker by itself, when it has nothing to do (gpu/device/worker.h) */
+};
 
 struct park {
         hipStream_t stream; /* the kernel's */
@@ -26,6 +32,8 @@ int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tabl
 /* No kernel may be resident (park_stop). */
 void park_close(struct park *park);
 
+/* None is running: what can be done beforehand, so that the next launch is quick. */
+int park_ready(struct park *park, struct tables *tables, char *error);
 int park_launch(struct park *park, struct tables *tables, char *error);
 /* Asks the kernel to end; it goes on for a while. */
 int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error);
@@ -35,5 +43,9 @@ int park_ended(struct park *park, bool *ret_ended, char *error);
 int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error);
 /* Tasks that the workers of the kernel that ended put aside. */
 uint64_t park_kept(const struct park *park, const struct tables *tables);
+/* Had every worker seen all lines of the ring, up to the one that `counter` is the number of, when the kernel ended? */
+bool park_saw(const struct park *park, const struct tables *tables, uint32_t ring, uint32_t counter);
+/* Another session's ring has the entry from now on: no worker has seen a line of it. */
+void park_forget_ring(const struct park *park, const struct tables *tables, uint32_t ring);
 /* The rings that these tasks came from, a bit each. */
 uint32_t park_kept_rings(const struct park *park, const struct tables *tables);

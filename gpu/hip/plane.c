@@ -36,6 +36,20 @@ int plane_fault(struct plane *plane, int r, const char *text) {
         return r;
 }
 
+void plane_lock(struct plane *plane) {
+        atomic_fetch_add_explicit(&plane->n_wanting, 1, memory_order_relaxed); /* a hint */
+        pthread_mutex_lock(&plane->lock);
+        atomic_fetch_sub_explicit(&plane->n_wanting, 1, memory_order_relaxed);
+}
+
+void plane_unlock(struct plane *plane) {
+        pthread_mutex_unlock(&plane->lock);
+}
+
+bool plane_try_lock(struct plane *plane) {
+        return !atomic_load_explicit(&plane->n_wanting, memory_order_relaxed) && !pthread_mutex_trylock(&plane->lock);
+}
+
 int plane_check(const struct plane *plane, char *error) {
         return plane->fault ? error_set(plane->fault, error, "%s", plane->fault_text) : 0;
 }
@@ -91,7 +105,8 @@ static void hip_close(struct plane *plane) {
 
         if (!plane)
                 return;
-        if (plane->park.running && !plane->fault) {
+        watch_close(&plane->watch);
+        if ((plane->park.running || plane->leave.asked_ns) && !plane->fault) {
                 plane->parked = true; /* a successor may serve the areas; until then, wake words tell who waits */
                 r = rings_tell_parked(plane, text);
                 if (!r)
@@ -117,6 +132,7 @@ static void hip_close(struct plane *plane) {
                 if (plane->control)
                         (void)hipStreamDestroy(plane->control);
         }
+        pthread_mutex_destroy(&plane->lock);
         free(plane);
 }
 
@@ -141,7 +157,7 @@ static int plane_make(struct plane *plane, const struct plane_options *options, 
                 r = burst_open(&plane->burst, plane, burst_blocks(), error);
         if (!r)
                 r = park_launch(&plane->park, &plane->tables, error);
-        return r;
+        return r ? r : watch_open(&plane->watch, plane, error);
 }
 
 static int hip_open(const struct plane_options *options, struct plane **ret_plane, char *error) {
@@ -153,6 +169,8 @@ static int hip_open(const struct plane_options *options, struct plane **ret_plan
         plane = calloc(1, sizeof(*plane));
         if (!plane)
                 return error_set(-ENOMEM, error, "out of memory");
+        pthread_mutex_init(&plane->lock, NULL);
+        leave_init(&plane->leave);
         plane->device = options->device;
         plane->policy = options->policy;
         plane->left_ns = options->left_ns ? options->left_ns : LEFT_NS;
@@ -168,6 +186,7 @@ static int hip_open(const struct plane_options *options, struct plane **ret_plan
 }
 
 static void hip_info(struct plane *plane, struct plane_info *ret_info) {
+        plane_lock(plane);
         *ret_info = (struct plane_info){
                 .gpu = plane->gpu,
                 .policy = plane->policy,
@@ -183,111 +202,160 @@ static void hip_info(struct plane *plane, struct plane_info *ret_info) {
                 .table_bytes = sizeof(struct table) + plane->states.bytes + kernel_scratch_bytes(plane->park.n_blocks),
                 .pool = plane->pool.exported,
         };
+        plane_unlock(plane);
+}
+
+/* What all calls that return something begin and end with. */
+static int enter(struct plane *plane, char *error) {
+        plane_lock(plane);
+        return plane_check(plane, error);
+}
+
+static int leave(struct plane *plane, int r) {
+        plane_unlock(plane);
+        return r;
 }
 
 /* ---- the table's calls ------------------------------------------------------------------------------------------- */
 static int hip_peer_add(struct plane *plane, uint32_t gpu, uint64_t instance, const struct plane_memory *pool,
                         char *error) {
-        int r = plane_check(plane, error);
+        int r = enter(plane, error);
 
-        return r ? r : comms_peer_add(plane, gpu, instance, pool, error);
+        return leave(plane, r ? r : comms_peer_add(plane, gpu, instance, pool, error));
+}
+
+static void hip_peer_remove(struct plane *plane, uint32_t gpu) {
+        plane_lock(plane);
+        comms_peer_remove(plane, gpu);
+        plane_unlock(plane);
 }
 
 static int hip_ring_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
                            char *error) {
-        int r = plane_check(plane, error);
+        int r = enter(plane, error);
 
-        return r ? r : rings_attach(plane, session, area, host, error);
+        return leave(plane, r ? r : rings_attach(plane, session, area, host, error));
 }
 
 static void hip_ring_detach(struct plane *plane, uint64_t session) {
+        plane_lock(plane);
         if (!plane->fault)
                 rings_detach(plane, session);
+        plane_unlock(plane);
 }
 
 static int hip_buffer_import(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
                              char *error) {
-        int r = plane_check(plane, error);
+        int r = enter(plane, error);
 
-        return r ? r : buffers_import(plane, session, id, memory, error);
+        return leave(plane, r ? r : buffers_import(plane, session, id, memory, error));
 }
 
 static void hip_buffer_retire(struct plane *plane, uint64_t session, uint32_t id) {
+        plane_lock(plane);
         if (!plane->fault)
                 buffers_retire(plane, session, id);
+        plane_unlock(plane);
 }
 
 static int hip_buffer_reach(struct plane *plane, uint64_t session, uint32_t id, uint64_t gpus, char *error) {
-        int r = plane_check(plane, error);
+        int r = enter(plane, error);
 
-        return r ? r : reach_tell(plane, session, id, gpus, error);
+        return leave(plane, r ? r : reach_tell(plane, session, id, gpus, error));
 }
 
 static int hip_reach_import(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
                             char *error) {
-        int r = plane_check(plane, error);
+        int r = enter(plane, error);
 
-        return r ? r : reach_import(plane, session, id, memory, error);
+        return leave(plane, r ? r : reach_import(plane, session, id, memory, error));
 }
 
 static void hip_reach_retire(struct plane *plane, uint64_t session, uint32_t id) {
+        plane_lock(plane);
         if (!plane->fault)
                 reach_retire(plane, session, id);
+        plane_unlock(plane);
 }
 
 static int hip_comm_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
-        int r = plane_check(plane, error);
+        int r = enter(plane, error);
 
-        return r ? r : comms_attach(plane, comm, error);
+        return leave(plane, r ? r : comms_attach(plane, comm, error));
 }
 
 static void hip_comm_abort(struct plane *plane, uint64_t comm, uint32_t status) {
+        plane_lock(plane);
         if (!plane->fault)
                 comms_abort(plane, comm, status);
+        plane_unlock(plane);
 }
 
 static void hip_comm_thaw(struct plane *plane, uint64_t comm) {
+        plane_lock(plane);
         if (!plane->fault)
                 comms_thaw(plane, comm);
+        plane_unlock(plane);
 }
 
 /* After a fault, too: the caller is about to unmap what the proxy works on. */
 static void hip_comm_detach(struct plane *plane, uint64_t comm) {
+        plane_lock(plane);
         comms_detach(plane, comm);
+        plane_unlock(plane);
 }
 
 static void hip_rank_leave(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last) {
+        plane_lock(plane);
         if (!plane->fault)
                 comms_leave(plane, comm, rank, last);
+        plane_unlock(plane);
 }
 
 static int hip_comm_hold(struct plane *plane, uint64_t comm, bool has_upto, uint32_t upto, char *error) {
-        int r = plane_check(plane, error);
+        int r = enter(plane, error);
 
-        return r ? r : hold_begin(plane, comm, has_upto, upto, error);
+        return leave(plane, r ? r : hold_begin(plane, comm, has_upto, upto, error));
 }
 
 static uint32_t hip_comm_level(struct plane *plane, uint64_t comm, struct plane_level *levels, uint32_t max) {
-        return hold_level(plane, comm, levels, max);
+        uint32_t n;
+
+        plane_lock(plane);
+        n = hold_level(plane, comm, levels, max);
+        plane_unlock(plane);
+        return n;
 }
 
 static int hip_comm_move(struct plane *plane, const struct plane_comm *comm, char *error) {
-        int r = plane_check(plane, error);
+        int r = enter(plane, error);
 
-        return r ? r : comms_move(plane, comm, error);
+        return leave(plane, r ? r : comms_move(plane, comm, error));
 }
 
 static void hip_comm_release(struct plane *plane, uint64_t comm) {
+        plane_lock(plane);
         if (!plane->fault)
                 (void)hold_end(plane, comm, NULL); /* a failure is a fault, which tick reports */
+        plane_unlock(plane);
 }
 
 static uint32_t hip_pairs(struct plane *plane, struct plane_pair_report *reports, uint32_t max) {
-        return comms_pairs(plane, reports, max);
+        uint32_t n;
+
+        plane_lock(plane);
+        n = comms_pairs(plane, reports, max);
+        plane_unlock(plane);
+        return n;
 }
 
 static uint32_t hip_report(struct plane *plane, struct plane_rank_report *reports, uint32_t max) {
-        return comms_report(plane, reports, max);
+        uint32_t n;
+
+        plane_lock(plane);
+        n = comms_report(plane, reports, max);
+        plane_unlock(plane);
+        return n;
 }
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
@@ -296,10 +364,13 @@ static int hip_tick(struct plane *plane, char *error) {
         bool ended, busy = false;
         int r;
 
+        plane_lock(plane);
         if (!plane->fault) {
                 r = park_ended(&plane->park, &ended, text);
                 if (!r)
                         r = burst_check(&plane->burst, text);
+                if (!r)
+                        r = watch_check(&plane->watch, text);
                 if (!r)
                         r = slabs_tick(plane, &busy, text);
                 if (!r && !busy)
@@ -310,19 +381,19 @@ static int hip_tick(struct plane *plane, char *error) {
                         r = adaptive_tick(plane, text);
                 plane_fault(plane, r, text);
         }
-        return plane_check(plane, error);
+        return leave(plane, plane_check(plane, error));
 }
 
 /* Ends the kernels when they find nothing more to do; if some tasks were left, which wait for other ranks, they get
  * another round until the next call. */
-static bool hip_drain(struct plane *plane) {
+static bool drain(struct plane *plane) {
         char text[PLANE_TEXT];
         bool ended = false;
         int r;
 
         if (plane->fault)
                 return true;
-        if (!plane->draining && !plane->park.running && !plane->slabs.n_wanted) {
+        if (!plane->draining && !plane->park.running && !plane->leave.asked_ns && !plane->slabs.n_wanted) {
                 plane->draining = true;
                 return true;
         }
@@ -342,6 +413,15 @@ static bool hip_drain(struct plane *plane) {
         return ended || plane->fault;
 }
 
+static bool hip_drain(struct plane *plane) {
+        bool ended;
+
+        plane_lock(plane);
+        ended = drain(plane);
+        plane_unlock(plane);
+        return ended;
+}
+
 __attribute__((visibility("default"))) extern const struct plane_ops railmux_gpu_plane;
 const struct plane_ops railmux_gpu_plane = {
         .version = PLANE_VERSION,
@@ -351,7 +431,7 @@ const struct plane_ops railmux_gpu_plane = {
         .close = hip_close,
         .info = hip_info,
         .peer_add = hip_peer_add,
-        .peer_remove = comms_peer_remove,
+        .peer_remove = hip_peer_remove,
         .ring_attach = hip_ring_attach,
         .ring_detach = hip_ring_detach,
         .buffer_import = hip_buffer_import,

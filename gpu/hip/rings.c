@@ -99,6 +99,13 @@ int rings_counters(struct plane *plane, bool *ret_rang, char *error) {
         return r;
 }
 
+bool rings_seen(const struct plane *plane) {
+        for (uint32_t i = 0; i < TABLE_RINGS; i++)
+                if (plane->rings[i].mapping && !park_saw(&plane->park, &plane->tables, i, plane->words->counter[i]))
+                        return false;
+        return true;
+}
+
 bool rings_wakes(struct plane *plane) {
         bool woken = false;
 
@@ -192,6 +199,7 @@ int rings_attach(struct plane *plane, uint64_t session, const struct plane_memor
         if (!r) {
                 ring->host = host;
                 ring->wake = host ? __atomic_load_n(&ring->host->wake, __ATOMIC_RELAXED) : 0;
+                park_forget_ring(&plane->park, &plane->tables, index);
                 plane->words->counter[index] = plane->words->area.header.counter;
                 r = plane_changed(plane, shadow_ring_set(&plane->tables.shadow, index, ring->area, session, first),
                                   "a ring", error);
@@ -199,7 +207,7 @@ int rings_attach(struct plane *plane, uint64_t session, const struct plane_memor
         if (!r)
                 r = plane_commit(plane, error);
         if (!r)
-                return adaptive_wake(plane, error);
+                return plane_fault(plane, adaptive_wake(plane, error), error);
         memory_release(&plane->memory, ring->mapping);
         ring->mapping = NULL;
         ring->host = NULL;

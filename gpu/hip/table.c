@@ -106,6 +106,8 @@ int tables_commit(struct tables *tables, struct park *park, char *error) {
         bool ended = !park->running;
         int r = tables_fault(tables, shadow_publish(&tables->shadow), error);
 
+        if (!r && park->asked == PARK_WHEN_SERVED) /* some workers have ended, and others may wait for them */
+                r = park_ask(park, tables, PARK_AT_ONCE, error);
         start = now = clock_now_ns();
         for (uint32_t k = 0; !r && !ended; k++) {
                 if (all_acknowledged(tables, park->n_workers, tables->shadow.table->version, now - start > BEGIN_NS))

@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gpu/device/bell.h"
 #include "gpu/device/tables.h"
 #include "gpu/hip/kernel.h"
 
@@ -528,8 +529,10 @@ int kernel_preload(uint32_t n_blocks) {
 static void acknowledge(const struct kernel_run *run, uint32_t version) {
         const struct table *table = run->arguments.table;
         uint32_t n = atomic_load(&fake.not_begun) ? FAKE_WORKERS : run->n_blocks * FAKE_WORKERS;
+        /* Of the others one has work, and the first has ended. */
+        const bool ended = __atomic_load_n(&table->stop, __ATOMIC_RELAXED) == TABLE_STOP_SERVED;
 
-        for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t i = ended; i < n; i++) {
                 if (fake.at_level)
                         for (uint32_t ring = 0; ring < TABLE_RINGS; ring++)
                                 if (__atomic_load_n(&table->rings[ring].limited, __ATOMIC_RELAXED))
@@ -540,6 +543,28 @@ static void acknowledge(const struct kernel_run *run, uint32_t version) {
                                                          __ATOMIC_RELAXED);
                 __atomic_store_n(&run->arguments.report->acknowledged[i], version, __ATOMIC_RELEASE);
         }
+}
+
+/* What ends it when it has nothing to do has seen all lines that there are. */
+static void tell_seen(const struct kernel_run *run) {
+        const struct table *table = run->arguments.table;
+        const uint32_t n_rings = __atomic_load_n(&table->n_rings, __ATOMIC_RELAXED);
+
+        for (uint32_t ring = 0; ring < n_rings; ring++) {
+                const char *area = (const char *)(uintptr_t)__atomic_load_n(&table->rings[ring].area, __ATOMIC_RELAXED);
+                const struct bell_header *header = (const void *)(area + BELL_OFFSET_HEADER);
+
+                if (!__atomic_load_n(&table->rings[ring].key, __ATOMIC_RELAXED))
+                        continue;
+                for (uint32_t i = 0; i < run->n_blocks * FAKE_WORKERS; i++)
+                        __atomic_store_n(&run->arguments.report->next[i][ring],
+                                         bell_sequence_next(__atomic_load_n(&header->counter, __ATOMIC_RELAXED)),
+                                         __ATOMIC_RELAXED);
+        }
+}
+
+static bool stops(uint32_t stop) {
+        return stop && !atomic_load(&fake.deaf_to_stop) && !(stop == TABLE_STOP_SERVED && atomic_load(&fake.has_work));
 }
 
 static void *kernel_main(void *argument) {
@@ -555,10 +580,12 @@ static void *kernel_main(void *argument) {
                 atomic_store(&fake.version, version);
                 if (!atomic_load(&fake.deaf))
                         acknowledge(run, version);
-                if (__atomic_load_n(&table->stop, __ATOMIC_ACQUIRE) && !atomic_load(&fake.deaf_to_stop))
+                if (stops(__atomic_load_n(&table->stop, __ATOMIC_ACQUIRE)))
                         break;
                 sched_yield();
         }
+        if (!atomic_load(&fake.dies))
+                tell_seen(run);
         at_stop = atomic_load(&fake.at_stop);
         if (at_stop)
                 at_stop();
@@ -567,6 +594,7 @@ static void *kernel_main(void *argument) {
         __atomic_store_n(&run->arguments.report->kept_rings[last], kept_rings ? kept_rings : UINT32_MAX,
                          __ATOMIC_RELAXED);
         atomic_store(&run->stream->ended, true);
+        atomic_store(&fake.ended, true);
         free(run);
         return NULL;
 }
@@ -574,7 +602,7 @@ static void *kernel_main(void *argument) {
 int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arguments *arguments) {
         struct kernel_run *run;
 
-        if (fake.refuse_launch)
+        if (atomic_load(&fake.refuse_launch))
                 return hipErrorIllegalAddress;
         run = calloc(1, sizeof(*run));
         assert_non_null(run);
@@ -583,6 +611,7 @@ int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arg
         assert_false(stream->launched);
         *run = (struct kernel_run){*arguments, n_blocks, stream};
         atomic_store(&stream->ended, false);
+        atomic_store(&fake.ended, false);
         stream->launched = true;
         atomic_store(&fake.running, true);
         fake.launches++;

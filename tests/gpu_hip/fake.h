@@ -23,11 +23,12 @@ struct fake {
         size_t free_bytes;             /* of GPU memory */
         size_t refuse_above;           /* larger allocations fail; 0: none does */
         bool refuse_host;              /* pinned memory cannot be had */
-        bool refuse_launch;            /* kernels cannot be launched */
+        _Atomic bool refuse_launch;    /* kernels cannot be launched */
         bool lost;                     /* the context is */
         _Atomic bool deaf;             /* workers do not acknowledge */
         _Atomic bool not_begun;        /* the first block is there, the others wait for room */
         _Atomic bool deaf_to_stop;     /* the kernel does not end */
+        _Atomic bool has_work;         /* it does not end when it is to do so after its work */
         _Atomic bool dies;             /* the kernel ends by itself */
         _Atomic uint32_t kept;         /* tasks put aside by the last worker when it ends */
         _Atomic uint32_t kept_rings;   /* whose they are, a bit each; 0: of all */
@@ -44,6 +45,7 @@ struct fake {
         uint32_t opens, closes, launches, collisions;
         uint32_t n_allocations;
         _Atomic bool running;
+        _Atomic bool ended;             /* its thread has, and nobody has looked at its stream yet */
         _Atomic uint32_t version;       /* that the kernel has seen */
         _Atomic unsigned long slack_ns; /* that a thread has asked for; 0: none has */
         struct {

@@ -324,7 +324,7 @@ static void who_cannot_be_woken_is_not_attached(void **state) {
         while (!w->f.ops->drain(w->f.plane)) {
         }
         w->f.plane->draining = false;
-        fake.refuse_launch = true;
+        atomic_store(&fake.refuse_launch, true);
         assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EIO);
         assert_int_equal(w->f.plane->proxy.n_wires, 0);
         assert_null(w->f.plane->comms);

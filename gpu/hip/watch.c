@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What cannot wait for a tick
+ *
+ * The control thread looks at a plane every two milliseconds. Some things are waited for by requests: a burst that is
+ * to be launched (burst.c), a client that has rung a parked plane, a kernel that ends because large requests come with
+ * long pauses (adaptive.c). A thread of their own looks at the words in host memory that tell of them.
+ *
+ * Locks. All that the control thread does has the plane's lock (hip.h), and so has this thread, but for bursts: those
+ * are launched without, because the control thread may be waiting for a worker that waits for a burst. This thread only
+ * tries to get the lock, and not at all while the control thread wants it, since whoever tries all the time would get
+ * it most of the time.
+ *
+ * When to look. All the time as long as there are bursts and for SPIN_NS after the last one, which covers the pauses
+ * within a prefill's layers; for longer when the plane is parked between two of them, since the next will be waited
+ * for. Then every NAP_NS; and after IDLE_NS without any every DOZE_NS, or, while parked, PARKED_NS: some 3,000 looks in
+ * a second cost less than a hundredth of a processor, and the first request after a silence is late by half of that.
+ */
+#include "gpu/hip/watch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "gpu/hip/error.h"
+#include "gpu/hip/hip.h"
+#include "util/clock.h"
+
+#define SPIN_NS      UINT64_C(2000000)
+#define SPIN_LEFT_NS UINT64_C(20000000)
+#define IDLE_NS      UINT64_C(1000000000)
+#define NAP_NS       20000
+#define PARKED_NS    320000
+#define DOZE_NS      1000000
+#define LATE_NS      1000ul /* that a nap may be longer */
+
+/* What needs the lock. True: there is more to come. *ret_large: large requests make the kernel come and go. */
+static bool watch_look(struct watch *watch, bool *ret_large) {
+        struct plane *plane = watch->plane;
+        bool again;
+
+        if (!plane_try_lock(plane))
+                return false;
+        again = leave_watch(plane, watch->kib);
+        watch->kib = 0;
+        *ret_large = plane->leave.asked_ns || plane->leave.left != watch->left;
+        watch->left = plane->leave.left;
+        watch->parked = plane->parked;
+        plane_unlock(plane);
+        return again;
+}
+
+static void watch_rest(const struct watch *watch, uint64_t silence_ns) {
+        const uint64_t spin = watch->left ? SPIN_LEFT_NS : SPIN_NS;
+        const struct timespec nap = {.tv_nsec = silence_ns < IDLE_NS ? NAP_NS : watch->parked ? PARKED_NS : DOZE_NS};
+
+        if (silence_ns >= spin)
+                nanosleep(&nap, NULL);
+}
+
+static void *watch_main(void *data) {
+        struct watch *watch = data;
+        uint64_t last_ns = 0;
+
+        (void)prctl(PR_SET_NAME, "rmx-watch");
+        (void)prctl(PR_SET_TIMERSLACK, LATE_NS); /* else naps are longer, and all is right */
+        if (hipSetDevice((int)watch->plane->device) != hipSuccess)
+                atomic_store_explicit(&watch->failed, -EIO, memory_order_relaxed);
+        while (!atomic_load_explicit(&watch->stop, memory_order_relaxed)) {
+                const uint64_t now_ns = clock_now_ns();
+                uint32_t kib = 0;
+                bool burst = burst_look(&watch->plane->burst, &kib), large = false, again;
+
+                watch->kib = kib > watch->kib ? kib : watch->kib;
+                again = watch_look(watch, &large);
+                if (burst || large)
+                        last_ns = now_ns;
+                else if (!again)
+                        watch_rest(watch, now_ns - last_ns);
+        }
+        return NULL;
+}
+
+int watch_open(struct watch *watch, struct plane *plane, char *error) {
+        sigset_t all, before;
+        int r;
+
+        watch->plane = plane;
+        sigfillset(&all); /* signals are the control thread's */
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = -pthread_create(&watch->thread, NULL, watch_main, watch);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        watch->running = !r;
+        return r ? error_set(r, error, "making a thread that watches the kernels: %s", strerror(-r)) : 0;
+}
+
+void watch_close(struct watch *watch) {
+        if (!watch->running)
+                return;
+        atomic_store_explicit(&watch->stop, true, memory_order_relaxed);
+        pthread_join(watch->thread, NULL);
+        watch->running = false;
+}
+
+int watch_check(const struct watch *watch, char *error) {
+        const int failed = atomic_load_explicit(&watch->failed, memory_order_relaxed);
+
+        return failed ? error_set(failed, error, "a thread that watches the kernels: no such device") : 0;
+}
