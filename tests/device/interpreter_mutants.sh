@@ -14,7 +14,7 @@ flags="-std=gnu++17 -O0 -D_GNU_SOURCE -DBELL_LANES=16u -DTASK_MAX=64u -DTASK_VEC
 here=$top/tests/device
 n=0
 
-for source in fiber collective_cases traffic test_burst test_hostile test_hot test_interpret test_mismatch test_nodes test_order test_reach test_stages test_tables test_wraps; do
+for source in fiber collective_cases traffic test_burst test_hostile test_hot test_interpret test_mismatch test_nodes test_order test_reach test_served test_stages test_tables test_wraps; do
         $cxx $flags -I"$top" -I"$top/include" -c "$here/$source.cc" -o "$work/$source.o" &
         n=$((n + 1))
         [ $((n % 3)) != 0 ] || wait
@@ -351,6 +351,12 @@ mutant "counters not written back" worker.h test_order "$save s/counter_flush_al
 mutant "tasks forgotten" worker.h test_order "$restore s/saved \? from->n_tasks : 0/0/"
 mutant "places forgotten" worker.h test_order "$restore s/saved \? from->taken\[i\] : 0/0/"
 mutant "looks for the first line again" worker.h test_order "$restore s/saved \? from->key\[i\] : 0/0/"
+
+mutant "served: ends with tasks in hand" worker.h test_served "s/found \|\| w->n_tasks \? 0 : quiet/found ? 0 : quiet/"
+mutant "served: ends though lines come" worker.h test_served "s/quiet = found \|\| w->n_tasks \?/quiet = w->n_tasks ?/"
+mutant "served: ends at once" worker.h test_served "s/w->stop != TABLE_STOP_SERVED \|\| quiet/true || quiet/"
+mutant "served: one look is enough" worker.h test_served "s/#define WORKER_QUIET 3u/#define WORKER_QUIET 1u/"
+mutant "served: does not say how far it has looked" worker.h test_served "s/word_store\(\&w->report->next.*/;/"
 
 # ---- numbers that wrap
 mutant "sequence 0 used" bell.h test_wraps "s/return sequence \+ 1 \? sequence \+ 1 : 1;/return sequence + 1;/"
