@@ -8,7 +8,8 @@
  *
  * Threads. All functions here belong to one thread, the owner's loop. They wait for no network. The fabric has threads
  * of its own: one for each rail, one that takes descriptors out of the areas, and one that makes areas known to
- * adapters and unmaps them, so nothing here takes the time that memory takes. What they have to say is kept until
+ * adapters and unmaps them, so only fabric_free(), and fabric_area_remove() of a mapping that is not the
+ * fabric's, take the time that memory takes. What they have to say is kept until
  * fabric_dispatch() is called; fabric_event_fd() becomes readable then. Callbacks run inside of fabric_dispatch() only
  * and may call everything but fabric_dispatch() and fabric_free().
  *
@@ -82,8 +83,8 @@ struct fabric_callbacks {
         void (*violation)(void *data, const struct fabric_node *peer, uint64_t key, const char *text);
         /*
          * What came of fabric_area_add(), once for each area unless it is removed before. 0: all rails' adapters know
-         * it. FABRIC_E_MEMORY, FABRIC_E_FULL or -errno, with a text (it may be empty with -errno): it is of no use, and
-         * is there until it is removed.
+         * it, but for those that have failed. FABRIC_E_MEMORY, FABRIC_E_FULL or -errno, with a text (it may be empty
+         * with -errno): it is of no use, and is there until it is removed.
          */
         void (*area)(void *data, uint64_t key, int condition, const char *text);
 };
@@ -210,8 +211,8 @@ struct fabric_area_options {
         struct net_area *memory; /* mapped, initialised; ours to use until fabric_area_remove() returns */
         uint64_t size;
         /*
-         * From success on the mapping is the fabric's: it unmaps it, after fabric_area_remove() or in fabric_free(), on
-         * a thread of its own. Removal then does not wait for adapters.
+         * From success on the mapping is the fabric's: it unmaps it, after fabric_area_remove() on a thread of its own,
+         * or in fabric_free(). Removal then does not wait for adapters.
          */
         bool unmap;
         int wake_fd;                     /* the executor's eventfd, EFD_NONBLOCK; duplicated */

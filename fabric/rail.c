@@ -110,18 +110,32 @@ static bool rail_needs_ticks(const struct fabric_rail *rail) {
         return false;
 }
 
+/* Of the time since a tick was due, what is not the others' silence, for this thread was not running. A quarter of what
+ * is borne counts all the same: so a silent rail is found after a few ticks, however late each of them is. */
+static uint64_t rail_missed(const struct fabric_rail *rail, uint64_t now_ns, uint64_t interval_ns) {
+        const uint64_t late_ns = now_ns - rail->tick_ns, borne_ns = interval_ns + rail->fabric->deadline_ns / 4;
+
+        return late_ns > borne_ns ? late_ns - borne_ns : 0;
+}
+
+static void conn_excuse(struct fabric_conn *conn, uint64_t missed_ns, uint64_t now_ns) {
+        conn->heard_ns = now_ns - conn->heard_ns > missed_ns ? conn->heard_ns + missed_ns : now_ns;
+        /* Not added there, or each connection and each rail's thread would add it once more. */
+        if (conn->peer && conn->peer->heard_ns < conn->heard_ns)
+                conn->peer->heard_ns = conn->heard_ns;
+}
+
 static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interval_ns) {
         struct fabric *fabric = rail->fabric;
-        /* If this thread was not running for long, it is not the others who were silent. */
-        bool overslept = now_ns - rail->tick_ns > interval_ns + fabric->deadline_ns / 4;
+        const uint64_t missed_ns = rail_missed(rail, now_ns, interval_ns);
         struct fabric_peer *peer, *tmp;
         struct fabric_route *route;
         struct fabric_conn *conn;
 
         rail->tick_ns = now_ns + interval_ns;
         DL_FOREACH(rail->conns, conn) {
-                if (overslept && conn->state == CONN_UP)
-                        conn_heard_at(conn, now_ns);
+                if (missed_ns && conn->state == CONN_UP)
+                        conn_excuse(conn, missed_ns, now_ns);
                 conn_tick(conn, now_ns);
         }
         DL_FOREACH(rail->routes, route) {
@@ -272,10 +286,10 @@ void *rail_run(void *data) {
 
                 rail->again = false;
                 atomic_store_explicit(&rail->called, false, memory_order_relaxed); /* set under the lock only */
+                if (rail->transport->rail_poll) /* first: what has come was no silence */
+                        rail->transport->rail_poll(rail, now_ns);
                 if (now_ns >= rail->tick_ns)
                         rail_tick(rail, now_ns, interval_ns);
-                if (rail->transport->rail_poll)
-                        rail->transport->rail_poll(rail, now_ns);
                 rail_work(rail, now_ns, &next_ns);
                 timeout = rail_timeout(rail, now_ns, next_ns);
                 if (rail->bytes_sent + rail->bytes_received != carried) {

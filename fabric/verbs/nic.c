@@ -264,9 +264,8 @@ int nic_region_add(struct fabric_rail *rail, const struct fabric_area *area, voi
         mr = nic->api->reg_mr(nic->pd, staging, area->memory_bytes,
                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
         if (!mr) {
-                snprintf(ret_text, FABRIC_TEXT,
-                         "rail %s cannot register %llu bytes: %.38s; is LimitMEMLOCK= of railmuxd too low?", rail->name,
-                         (unsigned long long)area->memory_bytes, strerror(errno));
+                snprintf(ret_text, FABRIC_TEXT, "rail %s cannot register %llu bytes (is LimitMEMLOCK= too low?): %.38s",
+                         rail->name, (unsigned long long)area->memory_bytes, strerror(errno));
                 return FABRIC_E_MEMORY;
         }
         *ret_region = mr;
