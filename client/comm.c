@@ -284,26 +284,6 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         return RMX_OK;
 }
 
-/* The same for COMM_CREATE. On GPUs ranks of one communicator do not share a bell area if it can be had otherwise. */
-static int comm_join_shared(struct rmx_session *session, const char *what, const struct rmx_id *id,
-                            Railmux__Session__Message *message, const struct rmx_comm_options *options,
-                            struct rmx_comm **ret_comm) {
-        uint32_t gpu = options->gpu < 0 ? message->comm_create->rank % session->n_gpus : (uint32_t)options->gpu;
-        struct rmx_session *where;
-        struct device_share share;
-        int r;
-
-        if (!session_on_gpus(session))
-                return comm_join(session, what, message, options, ret_comm);
-        where = device_share_enter(session, id, gpu, options->cancel, &share);
-        r = comm_join(where, what, message, options, ret_comm);
-        /* After a reload the daemon may have taken the other session for another tenant's. */
-        if (r == RMX_E_DENIED && where != session)
-                r = comm_join(session, what, message, options, ret_comm);
-        device_share_leave(session, &share);
-        return r;
-}
-
 static int comm_options(const char *what, const struct rmx_session *session, const struct rmx_comm_options *opt,
                         struct rmx_comm_options *options) {
         int r;
@@ -384,7 +364,7 @@ int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32
                 body.name = (char *)options.name;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE;
         message.comm_create = &body;
-        r = comm_join_shared(session, __func__, id, &message, &options, &comm);
+        r = comm_join(session, __func__, &message, &options, &comm);
         if (r)
                 return r;
         if (!comm)

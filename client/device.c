@@ -15,9 +15,6 @@
  * on; the runtime then crashes on the handle. So no stream of an earlier call is ever asked how far it is: kernels tell
  * (see device_call.c).
  *
- * Ranks of one comm on one GPU have areas of their own (device_share.c). To each of those a struct device belongs, in a
- * session of its own; nothing here knows of it but the registration of memory.
- *
  * A comm has a slot in the area for its counters. When it is gone and its kernels are not known to have ended, the slot
  * and what else it had on the device are not used again.
  */
@@ -36,7 +33,6 @@
 #include "client/device.h"
 #include "client/device_bounce.h"
 #include "client/device_request.h"
-#include "client/device_share.h"
 #include "client/device_streams.h"
 #include "client/error.h"
 #include "client/session.h"
@@ -119,8 +115,7 @@ struct device *device_free(struct device *device) {
 }
 
 /* Hands the area to the daemon. fds of the answer: host memory, what the executor writes (nothing on GPUs), eventfd. */
-static int device_announce(struct device *device, const char *what, const struct client_gpu_export *area,
-                           struct rmx_cancel *cancel) {
+static int device_announce(struct device *device, const char *what, const struct client_gpu_export *area) {
         Railmux__Session__DeviceMemory memory = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
         Railmux__Session__RingOpen body = RAILMUX__SESSION__RING_OPEN__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
@@ -134,8 +129,7 @@ static int device_announce(struct device *device, const char *what, const struct
         body.area = &memory;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN;
         message.ring_open = &body;
-        r = session_call_cancel(device->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY,
-                                RPC_NO_DEADLINE, cancel);
+        r = session_call(device->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY, RPC_NO_DEADLINE);
         if (r)
                 return r;
         if (call.answer.ring.gpu != device->gpu || fstat(call.answer.fds[0], &status) < 0 || status.st_size <= 0) {
@@ -154,8 +148,7 @@ static int device_announce(struct device *device, const char *what, const struct
         return r ? error_set(r, "%s: %s", what, error) : RMX_OK;
 }
 
-static int device_new(struct rmx_session *session, const char *what, uint32_t gpu, struct rmx_cancel *cancel,
-                      struct device **ret_device) {
+static int device_new(struct rmx_session *session, const char *what, uint32_t gpu, struct device **ret_device) {
         const char *pci = session->gpu_pci[gpu];
         char error[CLIENT_GPU_TEXT] = "";
         struct client_gpu_export area;
@@ -181,7 +174,7 @@ static int device_new(struct rmx_session *session, const char *what, uint32_t gp
                         r = error_set(r, "%s: GPU %u: %s", what, gpu, error);
         }
         if (!r)
-                r = device_announce(device, what, &area, cancel);
+                r = device_announce(device, what, &area);
         if (r) {
                 device_free(device);
                 return r;
@@ -190,8 +183,7 @@ static int device_new(struct rmx_session *session, const char *what, uint32_t gp
         return RMX_OK;
 }
 
-int device_get(struct rmx_session *session, const char *what, uint32_t gpu, struct rmx_cancel *cancel,
-               struct device **ret_device) {
+static int device_get(struct rmx_session *session, const char *what, uint32_t gpu, struct device **ret_device) {
         struct device *device;
         int r = RMX_OK;
 
@@ -203,8 +195,8 @@ int device_get(struct rmx_session *session, const char *what, uint32_t gpu, stru
         /* relaxed; partner: the store below, under the same mutex. */
         device = atomic_load_explicit(&session->devices[gpu], memory_order_relaxed);
         if (!device) {
-                r = device_new(session, what, gpu, cancel, &device);
-                if (!r) /* release; partners: the acquires in devices_lose and annex_device. */
+                r = device_new(session, what, gpu, &device);
+                if (!r) /* release; partner: the acquire in devices_lose. */
                         atomic_store_explicit(&session->devices[gpu], device, memory_order_release);
         }
         pthread_mutex_unlock(&session->devices_mutex);
@@ -221,7 +213,7 @@ static int device_of_number(struct rmx_session *session, const char *what, const
                 int32_t found;
 
                 if (!ops->find(session->gpu_pci[gpu], &found, error) && found == number)
-                        return device_get(session, what, gpu, NULL, ret_device);
+                        return device_get(session, what, gpu, ret_device);
         }
         return error_set(RMX_E_INVALID, "%s: this memory is on a GPU that the daemon does not serve", what);
 }
@@ -253,17 +245,8 @@ int device_register(struct rmx_session *session, const char *what, const void *a
         if (!r)
                 r = device_memory_name(device, what, &memory, &buffer);
         if (!r)
-                r = device_shares_name(device, what, &memory);
-        if (!r)
                 *ret_device = device;
         return r;
-}
-
-int device_unregister(struct device *device, const char *what, const void *address) {
-        int r = device_memory_forget(device, what, address);
-        int others = device_shares_forget(device, what, address);
-
-        return r ? r : others;
 }
 
 /* ---- comms ------------------------------------------------------------------------------------------------------- */
@@ -273,7 +256,7 @@ int device_join(struct rmx_comm *comm, const char *what) {
         uint32_t slot = CLIENT_GPU_SLOTS;
         int r;
 
-        r = device_get(comm->session, what, comm->gpu, NULL, &device);
+        r = device_get(comm->session, what, comm->gpu, &device);
         if (r)
                 return r;
         pthread_mutex_lock(&device->mutex);

@@ -12,7 +12,6 @@
 
 struct device_region;
 struct device_request;
-struct rmx_cancel;
 struct rmx_comm;
 struct rmx_session;
 
@@ -36,14 +35,11 @@ struct device {
         uint32_t n_started;                    /* requests that were rung and have no kernel that waits */
 };
 
-/* The session's device, opened if it is not. A cancel ends the waiting for the daemon; NULL: none. RMX_*; text set. */
-int device_get(struct rmx_session *session, const char *what, uint32_t gpu, struct rmx_cancel *cancel,
-               struct device **ret_device);
 /* Gives a comm that has just been joined its place on its GPU. RMX_*; text set. */
 int device_join(struct rmx_comm *comm, const char *what);
 /* Gives the place back. Comms without one are fine. */
 void device_part(struct rmx_comm *comm);
-/* Ranks that have a place on it: those that share its bell area. */
+/* Ranks that have a place on it. */
 uint32_t device_ranks(struct device *device);
 /* Have the comm's launches with a number ended? Then their stream may be gone. With device->mutex. */
 bool device_over(const struct rmx_comm *comm);
@@ -63,7 +59,6 @@ struct device *device_free(struct device *device); /* returns NULL; after the co
 /* Makes GPU memory known to the daemon. *ret_device is NULL if it is none. RMX_*; text set. */
 int device_register(struct rmx_session *session, const char *what, const void *address, size_t bytes,
                     struct device **ret_device);
-int device_unregister(struct device *device, const char *what, const void *address);
 /* Looks now and then whether the GPU's context is there, which a waiting thread hears in no other way. looked_ns: when
  * it has looked last. */
 bool device_alive(struct device *device, uint64_t *looked_ns);

@@ -12,15 +12,13 @@
  *
  * Rounds. Only so many requests may be rung and not waited for on a GPU; and an executor may take fewer at a time. So a
  * large group is rung in rounds: as many starts as there is room for, their waits, the next. What counts is not only
- * what this thread has begun: kernels run when they can, and other ranks that share the bell area, in other threads,
- * have their groups in the same places, which are taken in turn, each when the request before in it is over. (Ranks of
- * one communicator have areas of their own, device_share.c; unless there are too many, or they were split off one whose
- * ranks were elsewhere.) Say a rank's request waits for another rank with this area that has still to ring its half.
- * Until then that one, and whoever it waits for, ring all that comes before, each as much as a round of the first rank
- * has. If that is more than the area has places, the next place is the one of the request that waits. So with n ranks
- * in the area a round has an n-th of what may be started. (That is enough where these ranks take part in one exchange.
- * Ranks that have nothing to do with it may go on ringing meanwhile, and come round to the place of the request that
- * waits: docs/gpu.md, "What is not there".)
+ * what this thread has begun: kernels run when they can, and groups of other ranks, in other threads, have theirs in
+ * the same area, whose places are taken in turn, each when the request before in it is over. Say a rank's request waits
+ * for another rank here that has still to ring its half. Until then that one, and whoever it waits for, ring all that
+ * comes before, each as much as a round of the first rank has. If that is more than the area has places, the next place
+ * is the one of the request that waits. So with n ranks here a round has an n-th of what may be started. (That is
+ * enough where these ranks take part in one exchange. Ranks that have nothing to do with it, in other threads, may go
+ * on ringing meanwhile, and come round to the place of the request that waits: docs/gpu.md, "What is not there".)
  *
  * Now a rank waits in one round for a peer whose half is in a later one of its own, and may do so for ever: unless all
  * ranks come to their halves in the same order. They do. A transfer's place is (k, d, sender): the k-th one of its

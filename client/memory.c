@@ -113,7 +113,7 @@ int rmx_buffer_unregister(struct rmx_session *session, void *ptr) {
                 return error_set(RMX_E_INVALID, "%s: %p is not registered", __func__, ptr);
         if (registration->reserved)
                 bounce_unreserve(&session->bounce, registration->reserved);
-        r = registration->device ? device_unregister(registration->device, __func__, ptr) : RMX_OK;
+        r = registration->device ? device_memory_forget(registration->device, __func__, ptr) : RMX_OK;
         free(registration);
         return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A session is one connection. railmuxd knows it by the connection alone, so closing it gives everything back, also
- * when the process just dies. (What the program calls a session may be several of them: device_share.c.)
+ * when the process just dies.
  *
  * fork() copies this object into a child that must not use it: both would write lines into the same ring. Asking
  * getpid() at every call would put a syscall on the fast path, so the object has a page of its own marked
@@ -16,7 +16,6 @@
 #include <sys/mman.h>
 #include <utlist.h>
 
-#include "client/cancel.h"
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/device_streams.h"
@@ -33,6 +32,7 @@
 #define OPEN_TIMEOUT_MS  5000u
 #define CLOSE_TIMEOUT_MS 1000u
 #define CONNECT_RETRY_MS 5
+#define NAME_BYTES_MAX   63u
 #define GPUS_MAX         4096u
 #define ALIVE_BYTES      4096u
 #define PROBE_NS         (10 * SESSION_LOOK_NS) /* how long an executor may take to answer that it is there */
@@ -77,8 +77,8 @@ int session_options_copy(const char *what, void *to, size_t size, const void *fr
 }
 
 int session_name_check(const char *what, const char *name) {
-        if (name && strnlen(name, SESSION_NAME_MAX + 1) > SESSION_NAME_MAX)
-                return error_set(RMX_E_INVALID, "%s: opt->name is longer than %u bytes", what, SESSION_NAME_MAX);
+        if (name && strnlen(name, NAME_BYTES_MAX + 1) > NAME_BYTES_MAX)
+                return error_set(RMX_E_INVALID, "%s: opt->name is longer than %u bytes", what, NAME_BYTES_MAX);
         return RMX_OK;
 }
 
@@ -111,18 +111,6 @@ int session_call(struct rmx_session *session, const char *what, struct rpc_call 
                                  call->answer.text[0] ? call->answer.text : rmx_error_name((int)call->answer.code));
         return error_set(RMX_E_INTERNAL, "%s: the daemon gave an answer of another kind (%u with %u descriptors)", what,
                          call->answer.body, call->answer.n_fds);
-}
-
-int session_call_cancel(struct rmx_session *session, const char *what, struct rpc_call *call, uint32_t body,
-                        uint64_t deadline_ns, struct rmx_cancel *cancel) {
-        struct cancel_entry entry;
-        int r;
-
-        if (!cancel_enter(cancel, &entry, &session->rpc, call))
-                return error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", what);
-        r = session_call(session, what, call, body, deadline_ns);
-        cancel_exit(cancel, &entry);
-        return r;
 }
 
 static void session_on_event(void *userdata, const Railmux__Session__Event *event) {
@@ -223,20 +211,20 @@ static int session_connect(struct rmx_session *session, uint64_t deadline_ns, in
         }
 }
 
-static int session_hello(struct rmx_session *session, uint32_t timeout_ms, uint64_t deadline_ns,
-                         struct rmx_cancel *cancel) {
+static int session_hello(struct rmx_session *session, const char *name, uint32_t timeout_ms, uint64_t deadline_ns) {
         Railmux__Session__Hello body = RAILMUX__SESSION__HELLO__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message};
+        char short_name[NAME_BYTES_MAX + 1];
         int r;
 
+        snprintf(short_name, sizeof(short_name), "%s", name ? name : program_invocation_short_name);
         body.version_min = SESSION_PROTOCOL_MIN;
         body.version_max = SESSION_PROTOCOL_MAX;
-        body.name = session->name;
+        body.name = short_name;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_HELLO;
         message.hello = &body;
-        r = session_call_cancel(session, "rmx_session_open", &call, RAILMUX__SESSION__MESSAGE__BODY_HELLO_REPLY,
-                                deadline_ns, cancel);
+        r = session_call(session, "rmx_session_open", &call, RAILMUX__SESSION__MESSAGE__BODY_HELLO_REPLY, deadline_ns);
         if (r == RMX_E_TIMEOUT)
                 return error_set(RMX_E_NO_DAEMON, "rmx_session_open: the daemon at %s did not answer within %u ms",
                                  session->path, timeout_ms);
@@ -265,47 +253,12 @@ static int session_hello(struct rmx_session *session, uint32_t timeout_ms, uint6
                        : error_set(RMX_E_NO_MEMORY, "rmx_session_open: out of memory");
 }
 
-static struct rmx_session *session_free(struct rmx_session *session);
-
-/* Ends what waits on the session's devices, if it has any. */
-static void session_release(struct rmx_session *session) {
-        for (uint32_t i = 0; session->devices && i < session->n_gpus; i++) {
-                /* relaxed: no other thread is about */
-                struct device *device = atomic_load_explicit(&session->devices[i], memory_order_relaxed);
-
-                if (device)
-                        device->ops->release(device->handle);
-        }
-}
-
-/* Giving an area back waits for all kernels of the process, so those that wait for an answer in any of the areas are
- * ended before. Their connections go first, as that of the session has. */
-static void annexes_free(struct rmx_session *session) {
-        bool any = false;
-
-        for (uint32_t i = 0; i < DEVICE_SHARES - 1; i++) {
-                if (session->shares.annex[i])
-                        rpc_deinit(&session->shares.annex[i]->rpc);
-                any |= session->shares.annex[i] != NULL;
-        }
-        if (any && session_is_ours(session)) {
-                session_release(session);
-                for (uint32_t i = 0; i < DEVICE_SHARES - 1; i++)
-                        if (session->shares.annex[i])
-                                session_release(session->shares.annex[i]);
-        }
-        for (uint32_t i = 0; i < DEVICE_SHARES - 1; i++)
-                (void)session_free(session->shares.annex[i]);
-        device_shares_deinit(&session->shares);
-}
-
 static struct rmx_session *session_free(struct rmx_session *session) {
         uint32_t i;
 
         if (!session)
                 return NULL;
         rpc_deinit(&session->rpc); /* first: from here on nobody reads */
-        annexes_free(session);
         while (session->comms) {
                 struct rmx_comm *comm = session->comms;
 
@@ -340,7 +293,7 @@ static struct rmx_session *session_free(struct rmx_session *session) {
         return NULL;
 }
 
-static struct rmx_session *session_new(const char *path, const char *name) {
+static struct rmx_session *session_new(const char *path) {
         struct rmx_session *session;
         void *page;
 
@@ -351,8 +304,6 @@ static struct rmx_session *session_new(const char *path, const char *name) {
         pthread_mutex_init(&session->sets_mutex, NULL);
         pthread_mutex_init(&session->devices_mutex, NULL);
         pthread_mutex_init(&session->probe_mutex, NULL);
-        device_shares_init(&session->shares);
-        snprintf(session->name, sizeof(session->name), "%s", name ? name : program_invocation_short_name);
         session->path = strdup(path);
         page = mmap(NULL, ALIVE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (page != MAP_FAILED) {
@@ -366,57 +317,12 @@ static struct rmx_session *session_new(const char *path, const char *name) {
         return session;
 }
 
-static int session_open(const char *path, const char *name, uint32_t timeout_ms, struct rmx_cancel *cancel,
-                        struct rmx_session **ret_session) {
-        struct rmx_session *session;
-        uint64_t deadline_ns;
-        int r, fd = -1;
-
-        session = session_new(path, name);
-        if (!session)
-                return error_set(RMX_E_NO_MEMORY, "rmx_session_open: out of memory");
-        deadline_ns = session_deadline(timeout_ms);
-        r = session_connect(session, deadline_ns, &fd);
-        if (r) {
-                session_free(session);
-                return r;
-        }
-        r = rpc_init(&session->rpc, fd);
-        if (r) {
-                close(fd);
-                session_free(session);
-                return error_set(RMX_E_NO_MEMORY, "rmx_session_open: out of memory");
-        }
-        session->rpc.on_event = session_on_event;
-        session->rpc.on_stray = session_on_stray;
-        session->rpc.userdata = session;
-        r = session_hello(session, timeout_ms, deadline_ns, cancel);
-        if (r) {
-                session_free(session);
-                return r;
-        }
-        *ret_session = session;
-        return RMX_OK;
-}
-
-int session_open_annex(struct rmx_session *session, struct rmx_cancel *cancel, struct rmx_session **ret_annex) {
-        struct rmx_session *annex;
-        int r = session_open(session->path, session->name, OPEN_TIMEOUT_MS, cancel, &annex);
-
-        if (r)
-                return r;
-        if (annex->n_gpus != session->n_gpus || strcmp(annex->backend, session->backend) != 0) {
-                session_free(annex);
-                return error_set(RMX_E_DAEMON_LOST, "the daemon at %s serves other GPUs than it did", session->path);
-        }
-        *ret_annex = annex;
-        return RMX_OK;
-}
-
 int rmx_session_open(const struct rmx_session_options *opt, struct rmx_session **ret_session) {
         struct rmx_session_options options = {.size = sizeof(options)};
+        struct rmx_session *session;
         const char *path;
-        int r;
+        uint64_t deadline_ns;
+        int r, fd = -1;
 
         if (!ret_session)
                 return error_set(RMX_E_INVALID, "%s: ret_session is NULL", __func__);
@@ -430,11 +336,37 @@ int rmx_session_open(const struct rmx_session_options *opt, struct rmx_session *
                 if (r)
                         return r;
         }
+        if (!options.timeout_ms)
+                options.timeout_ms = OPEN_TIMEOUT_MS;
         path = options.socket ? options.socket : getenv("RAILMUX_SOCKET");
         if (!path || !*path)
                 path = SOCKET_DEFAULT;
-        return session_open(path, options.name, options.timeout_ms ? options.timeout_ms : OPEN_TIMEOUT_MS, NULL,
-                            ret_session);
+
+        session = session_new(path);
+        if (!session)
+                return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
+        deadline_ns = session_deadline(options.timeout_ms);
+        r = session_connect(session, deadline_ns, &fd);
+        if (r) {
+                session_free(session);
+                return r;
+        }
+        r = rpc_init(&session->rpc, fd);
+        if (r) {
+                close(fd);
+                session_free(session);
+                return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
+        }
+        session->rpc.on_event = session_on_event;
+        session->rpc.on_stray = session_on_stray;
+        session->rpc.userdata = session;
+        r = session_hello(session, options.name, options.timeout_ms, deadline_ns);
+        if (r) {
+                session_free(session);
+                return r;
+        }
+        *ret_session = session;
+        return RMX_OK;
 }
 
 uint32_t rmx_session_gpu_count(const struct rmx_session *session) {
@@ -451,47 +383,29 @@ const char *rmx_session_gpu_pci(const struct rmx_session *session, uint32_t gpu)
 
 /* ---- close ---------------------------------------------------------------------------------------------------------
  */
-/* Ranks that have nothing outstanding leave in good order, if the daemon is there to hear it. The end of the connection
- * takes the others away: what they left outstanding ends with RMX_E_PEER_LOST elsewhere. */
-static void session_leave(struct rmx_session *session, uint64_t deadline_ns) {
-        struct rmx_comm *comm;
-        uint32_t sequence;
-
-        DL_FOREACH(session->comms, comm) {
-                if (comm->device ? !device_finish(comm, deadline_ns) : session_ring_oldest(comm->ring, comm, &sequence))
-                        continue;
-                if (comm_leave(comm, "rmx_session_close", deadline_ns) == RMX_E_TIMEOUT)
-                        break;
-        }
-}
-
-/* In a child of fork(): the parent's threads do not exist here, so a mutex may be locked for ever and a call may seem
- * to wait; neither is touched. */
-static void session_disown(struct rmx_session *session) {
-        session->rpc.calls = NULL;
-        for (uint32_t i = 0; i < DEVICE_SHARES - 1; i++)
-                if (session->shares.annex[i])
-                        session->shares.annex[i]->rpc.calls = NULL;
-}
-
 void rmx_session_close(struct rmx_session *session) {
         uint64_t deadline_ns;
+        struct rmx_comm *comm;
+        uint32_t sequence;
 
         if (!session)
                 return;
         group_forget(session);
-        for (uint32_t i = 0; i < DEVICE_SHARES - 1; i++)
-                if (session->shares.annex[i])
-                        group_forget(session->shares.annex[i]);
         if (!session_is_ours(session)) {
-                session_disown(session);
+                /* In a child of fork(): drop the copies. The parent's threads do not exist here, so a mutex may be
+                 * locked for ever and a call may seem to wait; neither is touched. */
+                session->rpc.calls = NULL;
                 session_free(session);
                 return;
         }
+        /* Ranks that have nothing outstanding leave in good order, if the daemon is there to hear it. The end of the
+         * connection takes the others away: what they left outstanding ends with RMX_E_PEER_LOST elsewhere. */
         deadline_ns = session_deadline(CLOSE_TIMEOUT_MS);
-        session_leave(session, deadline_ns);
-        for (uint32_t i = 0; i < DEVICE_SHARES - 1; i++)
-                if (session->shares.annex[i])
-                        session_leave(session->shares.annex[i], deadline_ns);
+        DL_FOREACH(session->comms, comm) {
+                if (comm->device ? !device_finish(comm, deadline_ns) : session_ring_oldest(comm->ring, comm, &sequence))
+                        continue;
+                if (comm_leave(comm, __func__, deadline_ns) == RMX_E_TIMEOUT)
+                        break;
+        }
         session_free(session);
 }

@@ -7,23 +7,18 @@
 
 #include "client/bounce.h"
 #include "client/buffer.h"
-#include "client/device_share.h"
 #include "client/rpc.h"
 #include "railmux/railmux.h"
 
 struct device;
 struct request_set;
-struct rmx_cancel;
 struct rmx_comm;
 struct session_ring;
 
 #define SESSION_LOOK_NS 100000000u /* how often a waiting thread looks at the socket */
 
-#define SESSION_NAME_MAX 63u
-
 struct rmx_session {
         char *path;
-        char name[SESSION_NAME_MAX + 1]; /* what operators are shown */
         uint64_t number;
         uint32_t n_gpus;
         char backend[16];               /* "host", "hip" */
@@ -36,7 +31,6 @@ struct rmx_session {
         struct rmx_comm *comms;      /* under rpc.mutex */
         pthread_mutex_t devices_mutex;
         _Atomic(struct device *) *devices; /* [n_gpus], opened on demand under devices_mutex, then constant */
-        struct device_shares shares; /* sessions that go with this one, for ranks that need a bell area of their own */
         struct buffer_table buffers;
         struct bounce_pool bounce;
 
@@ -55,8 +49,6 @@ struct rmx_session {
 
 /* RMX_E_INVALID if session is NULL or this is a child of fork(). `what` is the public function's name. */
 int session_check(const struct rmx_session *session, const char *what);
-/* Another connection of the same kind, which ends with `session`, whose device_shares keeps it. RMX_*; text set. */
-int session_open_annex(struct rmx_session *session, struct rmx_cancel *cancel, struct rmx_session **ret_annex);
 /* Are its collectives ordered on streams of GPUs? */
 bool session_on_gpus(const struct rmx_session *session);
 static inline bool session_is_ours(const struct rmx_session *session) {
@@ -66,9 +58,6 @@ static inline bool session_is_ours(const struct rmx_session *session) {
  * text is set and no descriptor is left open. */
 int session_call(struct rmx_session *session, const char *what, struct rpc_call *call, uint32_t body,
                  uint64_t deadline_ns);
-/* The same; a cancel ends it with RMX_E_ABORTED, NULL: none. */
-int session_call_cancel(struct rmx_session *session, const char *what, struct rpc_call *call, uint32_t body,
-                        uint64_t deadline_ns, struct rmx_cancel *cancel);
 /* The deadline of a timeout in milliseconds; 0: none. */
 uint64_t session_deadline(uint32_t timeout_ms);
 /* Reads events. Never blocks. */

@@ -125,7 +125,6 @@ struct fake {
         bool deaf;              /* does not read calls */
         bool mute;              /* does not answer calls */
         bool paused;            /* latches nothing */
-        bool estranged;         /* takes all sessions but the first for another tenant's, which may not join */
         bool cancels;           /* knows ranks that give up joining; an old daemon does not */
         uint32_t drop_body;     /* forget the next call of this kind, then say RESUMED */
         uint32_t drop_count;

@@ -42,17 +42,12 @@ static int gpu_find(const char *pci, int32_t *ret_device, char *error) {
 }
 
 static int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_export *ret_area, char *error) {
-        if (fake_gpu.fail_open) {
-                snprintf(error, CLIENT_GPU_TEXT, "no room for an area");
-                return fake_gpu.fail_open;
-        }
+        (void)error;
         *ret_gpu = calloc(1, sizeof(**ret_gpu));
         *ret_area = (struct client_gpu_export){
                 .kind = 1, .n_handle = 8, .handle = "area", .allocation_bytes = AREA_BYTES, .bytes = AREA_BYTES};
         ret_area->handle[7] = (unsigned char)device;
-        pthread_mutex_lock(&fake_gpu.mutex);
         fake_gpu.opened++;
-        pthread_mutex_unlock(&fake_gpu.mutex);
         return RMX_OK;
 }
 
@@ -64,10 +59,6 @@ static int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, char *er
 }
 
 static void gpu_close(struct client_gpu *gpu) {
-        if (fake_gpu.close_waits && fake_gpu.released < fake_gpu.opened) {
-                fprintf(stderr, "an area is closed while kernels of others wait\n");
-                abort();
-        }
         free(gpu);
         fake_gpu.closed++;
 }

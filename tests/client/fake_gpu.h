@@ -68,11 +68,9 @@ struct fake_gpu {
         bool hold;        /* waits do not end */
         bool stuck;       /* calls, starts and marks do not end */
         bool stuck_marks; /* marks, and what is behind them */
-        int fail_open;    /* what opening returns */
         int fail_mark;    /* what the next mark returns */
         int fail;         /* what the next launch returns */
         bool lost;        /* the context is */
-        bool close_waits; /* closing an area before all have been released ends the process: it would wait for ever */
 };
 
 /* In the tests: the plug-in that $RAILMUX_CLIENT_PLUGIN names, as at first. */

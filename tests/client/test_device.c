@@ -19,12 +19,12 @@ static void test_open(void **state) {
         assert_string_equal(rmx_session_gpu_pci(rig.crew.session, 4), "");
         assert_string_equal(rmx_session_gpu_pci(NULL, 0), "");
         assert_string_equal(rmx_session_backend(NULL), "");
-        assert_int_equal(rig.gpu->opened, 3); /* three ranks of one communicator, each with an area */
-        assert_int_equal(rig.crew.fake.areas, 3);
+        assert_int_equal(rig.gpu->opened, 1); /* three ranks, one device */
+        assert_int_equal(rig.crew.fake.areas, 1);
         options.gpu = 2;
         assert_int_equal(rmx_get_id(rig.crew.session, &id), RMX_OK);
         assert_int_equal(rmx_comm_create(rig.crew.session, &id, 1, 0, &options, &more), RMX_OK);
-        assert_int_equal(rig.gpu->opened, 4);
+        assert_int_equal(rig.gpu->opened, 2);
         assert_int_equal(rmx_comm_destroy(more), RMX_OK);
 
         rig.gpu->hidden_device = 1;
@@ -39,7 +39,7 @@ static void test_open(void **state) {
         assert_int_equal(rmx_comm_create(rig.crew.session, &id, 1, 0, &options, &more), RMX_OK);
         assert_int_equal(rmx_comm_destroy(more), RMX_OK);
         rig_stop(&rig);
-        assert_int_equal(rig.gpu->closed, 5);
+        assert_int_equal(rig.gpu->closed, 3);
 }
 
 /* The counters of a rank begin at 0 also where another one was before. */

@@ -209,25 +209,18 @@ static void test_rounds(void **state) {
         rig_stop(&rig);
 }
 
-/* Ranks that share an area share its room: a round is smaller the more there are, but never too small for what a rank
- * sends to itself. (Ranks of one communicator share one only if there are many: these are of several.) */
+/* Ranks of one process share the room: a round is smaller the more there are, but never too small for what a rank sends
+ * to itself. */
 static void test_rounds_shared(void **state) {
         static const uint32_t ranks[] = {1, 2, 3, 4, 8};
 
         (void)state;
         for (uint32_t k = 0; k < 5; k++) {
-                struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
                 const uint32_t n = ranks[k], share = CLIENT_GPU_STARTED / n;
                 uint32_t waiting = 0, most = 0;
-                struct rmx_comm *others[8];
-                struct rmx_id id;
                 struct rig rig;
 
-                rig_start(&rig, 1);
-                for (uint32_t i = 1; i < n; i++) {
-                        assert_int_equal(rmx_get_id(rig.crew.session, &id), RMX_OK);
-                        assert_int_equal(rmx_comm_create(rig.crew.session, &id, 1, 0, &options, &others[i]), RMX_OK);
-                }
+                rig_start(&rig, n);
                 assert_int_equal(device_ranks(rig.comm->device), n);
                 assert_int_equal(rmx_group_start(), RMX_OK);
                 for (uint32_t i = 0; i < 30; i++) {

@@ -397,7 +397,7 @@ static void test_close(void **state) {
         rig_start(&rig, 2);
         assert_int_equal(call(rig.comm, STREAM(1)), RMX_OK);
         rmx_session_close(rig.crew.session);
-        assert_int_equal(rig.gpu->closed, 2);
+        assert_int_equal(rig.gpu->closed, 1);
         assert_int_equal(fake_calls(&rig.crew.fake, BODY(COMM_DESTROY)), 2);
         fake_stop(&rig.crew.fake);
 }
