@@ -52,14 +52,15 @@ static ncclResult_t issue_now(const struct call *call, const char *what, ncclStr
 static ncclResult_t issue(struct call call, struct ncclComm *comm, const char *what, ncclStream_t stream) {
         struct pending *pending;
         ncclResult_t result, ended;
+        bool behind;
 
         call.comm = comm;
         if (!pending_wanted(comm))
                 return issue_now(&call, what, stream);
-        result = pending_check(comm, what);
+        result = pending_check(comm, what, &behind);
         if (result)
                 return result;
-        if (!pendings_unstarted(comm)) {
+        if (!behind) {
                 pending = pending_new(what, comm, NULL);
                 return pending ? pending_start(pending, start_one, &call) : ncclSystemError;
         }

@@ -188,29 +188,55 @@ static ncclResult_t start_runs(struct group *g, const char *what) {
 static ncclResult_t start(struct group *g, const char *what) {
         ncclResult_t result = ncclSuccess;
         struct pending *pending;
+        bool behind = false;
 
         if (g->issues)
                 (void)spoil();
         for (unsigned int i = 0; i < g->n_comms && !result; i++) {
-                result = pending_check(g->comms[i], what);
+                result = pending_check(g->comms[i], what, &behind);
                 if (!result)
                         result = comm_result(g->comms[i], what, rmx_comm_error(g->comms[i]->rmx));
         }
         if (result)
                 return result;
-        if (g->n_comms > 1 || !transfers_are_few(&g->transfers, g->comms, 1) || pendings_unstarted(g->comms[0]))
+        if (g->n_comms > 1 || !transfers_are_few(&g->transfers, g->comms, 1) || behind)
                 return start_runs(g, what);
         pending = pending_new(what, g->comms[0], NULL);
         return pending ? pending_start(pending, start_all, g) : ncclSystemError;
 }
 
+/* Some of its communicators block, so its end is to wait, and issues all at once. Nothing may stand before that. */
+static ncclResult_t check_mixed(const struct group *g, const char *what) {
+        ncclResult_t result = ncclSuccess;
+        bool behind;
+
+        for (unsigned int i = 0; i < g->n_comms && !result; i++) {
+                if (!pending_wanted(g->comms[i]))
+                        continue;
+                result = pending_check(g->comms[i], what, &behind);
+                if (!result && behind)
+                        result = error_raise(ncclInvalidUsage,
+                                             "%s: some communicators of the group block, and one that does not has "
+                                             "earlier calls that are not started; ask ncclCommGetAsyncError until it "
+                                             "is no longer ncclInProgress first, or give them groups of their own",
+                                             what);
+        }
+        return result;
+}
+
 static ncclResult_t issue(struct group *g, const char *what, bool drop) {
+        const bool patient = is_patient(g);
         ncclResult_t result = ncclSuccess;
         int r;
 
+        if (!drop && !patient && (g->issues || g->transfers.n)) {
+                result = check_mixed(g, what);
+                drop = result != ncclSuccess;
+        }
         if (drop && g->issues) {
-                result = error_of_code(spoil());
-        } else if (!drop && (g->issues || g->transfers.n) && is_patient(g)) {
+                r = spoil();
+                result = result ? result : error_of_code(r);
+        } else if (!drop && (g->issues || g->transfers.n) && patient) {
                 result = start(g, what);
         } else if (!drop && g->transfers.n) {
                 result = transfers_run(&g->transfers, g->comms, g->n_comms, what, g->issues, &r);

@@ -88,8 +88,9 @@ struct pending *pending_free(struct pending *pending) {
 }
 
 /* ---- under comm_lock --------------------------------------------------------------------------------------------- */
+/* Nothing may be started behind it: also while what a run began ends whose rest was given up. */
 static bool pending_is_unstarted(const struct pending *pending) {
-        return pending->run && !run_is_started(pending->run);
+        return pending->run && (!run_is_started(pending->run) || run_is_torn(pending->run));
 }
 
 /* The communicator's first that is not started wholly. */
@@ -326,11 +327,12 @@ bool pendings_unstarted(const struct ncclComm *comm) {
         return any;
 }
 
-ncclResult_t pending_check(struct ncclComm *comm, const char *what) {
+ncclResult_t pending_check(struct ncclComm *comm, const char *what, bool *ret_behind) {
         bool torn;
         int code;
 
         comm_lock();
+        *ret_behind = pending_first(comm);
         torn = comm->torn;
         code = comm->call_code;
         comm_unlock();
@@ -409,6 +411,7 @@ static void pending_fetch(struct pending *pending) {
         int r;
 
         DL_DELETE(pendings, pending);
+        n_starting++; /* it keeps its room until then */
         comm_unlock();
         if (pending->run) {
                 run_stop(pending->run, RMX_E_ABORTED, "");
@@ -419,6 +422,9 @@ static void pending_fetch(struct pending *pending) {
         }
         pending_free(pending);
         comm_lock();
+        n_starting--;
+        n_over++;
+        comm_changed();
 }
 
 void pendings_end(struct ncclComm *comm, bool aborted) {

@@ -15,8 +15,8 @@ struct run;
 bool pending_wanted(const struct ncclComm *comm);
 /* Has it calls that are not started yet? Then later ones have to be runs, lest they overtake. */
 bool pendings_unstarted(const struct ncclComm *comm);
-/* May calls be begun? Not behind some that were never started. */
-ncclResult_t pending_check(struct ncclComm *comm, const char *what);
+/* May calls be begun? Not behind some that were never started. *ret_behind: pendings_unstarted(). */
+ncclResult_t pending_check(struct ncclComm *comm, const char *what, bool *ret_behind);
 
 /* Of a run, which it takes in any case, or of a request that is to be started by pending_start. NULL: no memory. */
 struct pending *pending_new(const char *what, struct ncclComm *comm, struct run *run);

@@ -44,8 +44,9 @@ struct run {
         uint32_t n_running; /* of those, oldest first */
         int code, refused;  /* RMX_*: the first failure; no room, at the last attempt */
         char text[TEXT_BYTES];
-        bool torn;
-        _Atomic bool started; /* nothing is left to be started; partner: run_is_started in other threads */
+        /* Of other threads, which ask run_is_started and run_is_torn: nothing is left to be started; and something
+         * never will be, which is said first. */
+        _Atomic bool started, torn;
 };
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -129,8 +130,8 @@ static bool run_has_rest(const struct run *run) {
 }
 
 void run_stop(struct run *run, int code, const char *text) {
-        if (run_has_rest(run) && !run->torn) {
-                run->torn = true;
+        if (run_has_rest(run) && !run_is_torn(run)) {
+                atomic_store(&run->torn, true);
                 if (!run->code)
                         snprintf(run->text, sizeof(run->text), "%s", text);
                 run->code = run->code ? run->code : code;
@@ -249,7 +250,7 @@ bool run_is_idle(const struct run *run) {
 }
 
 bool run_is_torn(const struct run *run) {
-        return run->torn;
+        return atomic_load(&run->torn);
 }
 
 const char *run_text(const struct run *run) {

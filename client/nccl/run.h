@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* What is to be started on one communicator of the host backend, by and by. One thread at a time, but for
- * run_is_started. See run.c. */
+ * run_is_started and run_is_torn. See run.c. */
 #include <stdbool.h>
 #include <stdint.h>
 

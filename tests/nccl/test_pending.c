@@ -173,6 +173,69 @@ static void collective_behind(bool grouped, bool two) {
         pair_destroy(comms);
 }
 
+/* A run fails in its middle while what it began is under way: nothing comes in the place of the rest. */
+static void test_nothing_behind_a_failure(void **state) {
+        static int32_t in[MANY], out[MANY];
+        ncclComm_t comms[2], others[2];
+        int32_t one = 1, sum[2] = {0}, more = 0;
+        void *memory = NULL;
+        uint32_t lines;
+
+        (void)state;
+        pair_new(comms, false);
+        pair_new(others, false);
+        assert_int_equal(ncclMemAlloc(&memory, 4096), ncclSuccess);
+        lines = fake_lines(&fake);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        in_progress(ncclAllReduce(&one, &sum[0], 1, ncclInt32, ncclSum, comms[0], NULL));
+        /* Its output ends behind the memory that it begins in. */
+        in_progress(ncclAllReduce(in, (char *)memory + 4092, 2, ncclInt32, ncclSum, comms[0], NULL));
+        in_progress(ncclAllReduce(&one, &more, 1, ncclInt32, ncclSum, others[0], NULL));
+        in_progress(ncclGroupEnd());
+        await_lines(comms[0], lines + 2);
+        in_progress(ncclAllReduce(&one, out, 1, ncclInt32, ncclSum, comms[0], NULL));
+        for (int rank = 1; rank >= 0; rank--) /* behind that in rank 0's ring, if it were there */
+                in_progress(ncclAllReduce(&one, &more, 1, ncclInt32, ncclSum, others[!rank], NULL));
+        in_progress(ncclAllReduce(&one, &sum[1], 1, ncclInt32, ncclSum, others[1], NULL));
+        assert_int_equal(settled(others[1]), ncclSuccess);
+        assert_int_equal(settled(others[0]), ncclSuccess);
+        assert_int_equal(fake_lines(&fake), lines + 5);
+        in_progress(ncclAllReduce(&one, &sum[1], 1, ncclInt32, ncclSum, comms[1], NULL));
+        assert_int_equal(settled(comms[0]), ncclInvalidArgument);
+        assert_int_equal(ncclAllReduce(&one, out, 1, ncclInt32, ncclSum, comms[0], NULL), ncclInvalidArgument);
+        assert_int_equal(settled(comms[1]), ncclSuccess);
+        assert_int_equal(sum[0], 2);
+        assert_int_equal(ncclMemFree(memory), ncclSuccess);
+        assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+        assert_int_equal(ncclCommDestroy(comms[1]), ncclSuccess);
+        pair_destroy(others);
+}
+
+/* Its end would wait, and issue all at once. */
+static void test_mixed_group_behind(void **state) {
+        static int32_t in[MANY], out[MANY];
+        ncclComm_t comms[2], others[2];
+        int32_t one = 1, sum = 0;
+
+        (void)state;
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        pair_new(comms, false);
+        pair_new(others, true);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclInProgress);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        in_progress(ncclAllReduce(&one, &sum, 1, ncclInt32, ncclSum, others[0], NULL));
+        in_progress(ncclAllReduce(&one, &sum, 1, ncclInt32, ncclSum, comms[0], NULL));
+        assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
+        assert_non_null(strstr(ncclGetLastError(NULL), "groups of their own"));
+        receive(comms[1], out, MANY);
+        assert_int_equal(settled(comms[1]), ncclSuccess);
+        assert_int_equal(settled(comms[0]), ncclSuccess);
+        assert_filled(out, MANY);
+        pair_destroy(others);
+        pair_destroy(comms);
+}
+
 static void test_collective_behind(void **state) {
         (void)state;
         collective_behind(false, false);
@@ -307,6 +370,8 @@ int main(void) {
                 cmocka_unit_test(test_many_end),
                 cmocka_unit_test(test_abort_of_one),
                 cmocka_unit_test(test_collective_behind),
+                cmocka_unit_test(test_nothing_behind_a_failure),
+                cmocka_unit_test(test_mixed_group_behind),
                 cmocka_unit_test(test_arguments_kept),
                 cmocka_unit_test(test_wrong_behind),
                 cmocka_unit_test(test_threads),
