@@ -123,7 +123,9 @@ static const struct metrics_counter {
          1},
         {"executor_mismatches_total", "Requests on which the ranks did not agree",
          offsetof(struct executor_counters, mismatches), 1},
-        {"executor_parks_total", "Times that the resident kernels of a GPU ended for want of requests",
+        {"executor_parks_total",
+         "Times that the resident kernels of a GPU ended for want of requests, or between large ones, including those "
+         "that came back at once",
          offsetof(struct executor_counters, parks), 1},
         {"executor_cpu_seconds_total", "Processor time used", offsetof(struct executor_counters, cpu_ns), 1e9},
 };
