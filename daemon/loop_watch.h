@@ -11,9 +11,15 @@
 struct loop_watch {
         uint64_t bound_ns; /* longer than this is too long */
         uint64_t lost_ns;  /* for the text: when other nodes give this one up; 0: there are none */
-        uint64_t n_held;   /* callbacks that were */
+        uint64_t n_held;   /* callbacks, or turns, that were */
         uint64_t longest_ns;
         uint64_t told_ns, n_untold; /* of the log, which has one line in a second */
+        /* Of this turn of the loop: callbacks that were not too long, each by itself. */
+        struct {
+                uint64_t held_ns, cpu_ns, longest_ns;
+                uint32_t n;
+                const char *longest;
+        } turn;
 };
 
 /* peer_lost_ms: of the configuration; a callback may take a quarter of that. */
@@ -29,6 +35,8 @@ struct loop_hold {
 /* what: for people, as in "held for 300 ms by ..."; it must outlive the hold. */
 struct loop_hold loop_hold_begin(struct loop_watch *watch, const char *what);
 void loop_hold_end(struct loop_hold *hold);
+/* After each turn of the loop: were its callbacks too long together? Those that are not measured do not count. */
+void loop_watch_turn(struct loop_watch *watch);
 
 /* At the beginning of a callback: until it returns, on whichever way. The watch must outlive that. */
 #define LOOP_HOLD(watch, what)                                                                                         \

@@ -532,6 +532,7 @@ int manager_run(struct manager *manager) {
         while (!manager->stopping) {
                 if (event_base_loop(manager->base, EVLOOP_ONCE) < 0)
                         return -EIO;
+                loop_watch_turn(&manager->watch);
         }
         sd_notify(0, "STOPPING=1");
         return 0;

@@ -89,6 +89,29 @@ static void test_held(void **state) {
         assert_non_null(strstr(text, " (and 1 times before)"));
         assert_true(cpu_ms(text) < 30);
 
+        /* Short ones together; those of another turn do not count. */
+        watch.told_ns = 0;
+        loop_watch_turn(&watch);
+        logged(fd, text);
+        watch.bound_ns = UINT64_C(3600000000000);
+        for (int i = 0; i < 3; i++)
+                compute(&watch, i == 1 ? "the longest" : "a short one", i == 1 ? 9000000 : 1000000);
+        assert_int_equal(watch.turn.n, 3);
+        loop_watch_turn(&watch);
+        compute(&watch, "one of another turn", 1000);
+        watch.bound_ns = watch.turn.held_ns;
+        loop_watch_turn(&watch);
+        assert_string_equal(logged(fd, text), "");
+        assert_int_equal(watch.n_held, 3);
+        watch.bound_ns = UINT64_C(3600000000000);
+        for (int i = 0; i < 3; i++)
+                compute(&watch, i == 1 ? "the longest" : "a short one", i == 1 ? 90000000 : 1000);
+        watch.bound_ns = 80000000;
+        loop_watch_turn(&watch);
+        logged(fd, text);
+        assert_non_null(strstr(text, " ms by 3 callbacks together, of which "));
+        assert_int_equal(watch.n_held, 4);
+
         loop_watch_init(&alone, 4 * BOUND_MS, false);
         compute(&alone, "a node that is alone", 50000000);
         assert_null(strstr(logged(fd, text), "give this one up"));
