@@ -49,7 +49,7 @@ uint64_t adaptive_fingerprint(const struct plane *plane, bool *ret_busy, uint64_
         uint64_t value = 1469598103934665603u, sum = 0;
         bool busy = false;
 
-        for (uint32_t i = 0; i < TABLE_RANKS; i++) {
+        for (uint32_t i = 0; i < plane->ranks_end; i++) {
                 uint32_t rung, finished;
 
                 if (!plane->ranks[i].comm)

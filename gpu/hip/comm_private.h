@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* A communicator with ranks on this GPU: for comms.c and comm_far.c alone. Control thread only. */
+/* A communicator with ranks on this GPU: for comms.c, comm_far.c and comm_report.c alone. Control thread only. */
 #include <stdbool.h>
 #include <stdint.h>
 

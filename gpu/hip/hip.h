@@ -89,6 +89,7 @@ struct plane {
         struct choices choices;
         struct ring rings[TABLE_RINGS];
         struct plane_rank ranks[TABLE_RANKS];
+        uint32_t ranks_end;                            /* those from here on have never been used */
         struct memory_mapping *buffers[TABLE_BUFFERS]; /* at the index of the tables' entry */
         struct memory_mapping *reached[TABLE_REACH];   /* the same for table.reach, */
         uint32_t n_reached;                            /* of which so many are in use */

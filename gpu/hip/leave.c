@@ -25,8 +25,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "gpu/device/pairs.h"
-#include "gpu/hip/comm_private.h"
+#include "gpu/hip/comms.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
 #include "gpu/hip/hold.h"
@@ -51,21 +50,12 @@ void leave_init(struct leave *leave) {
 
 /* Of all kinds, sends and receives too; *ret_busy: some are under way. */
 static uint64_t finished_of(const struct plane *plane, bool *ret_busy) {
-        const struct table_pairs *pairs = table_pairs(plane->tables.report);
         uint64_t sum;
+        bool waits;
 
         (void)adaptive_fingerprint(plane, ret_busy, &sum);
-        for (uint32_t i = 0; i < TABLE_RANKS; i++) {
-                const struct plane_rank *rank = &plane->ranks[i];
-
-                for (uint32_t k = 0; rank->comm && k < 2 * rank->comm->n_ranks; k++) {
-                        const struct table_pair *pair = &pairs->pair[i][k % 2][k / 2];
-                        const uint32_t finished = __atomic_load_n(&pair->finished, __ATOMIC_RELAXED);
-
-                        *ret_busy = *ret_busy || __atomic_load_n(&pair->rung, __ATOMIC_RELAXED) != finished;
-                        sum += finished;
-                }
-        }
+        sum += comms_pairs_finished(plane, &waits);
+        *ret_busy |= waits;
         return sum;
 }
 
