@@ -13,6 +13,7 @@ struct watch {
         pthread_t thread;
         bool running;       /* the thread */
         bool parked, left;  /* the plane, when last looked at */
+        uint64_t parked_ns; /* since when */
         atomic_bool stop;   /* set by the control thread */
         _Atomic int failed; /* negative errno: the device cannot be used from the thread */
         uint32_t kib;       /* of the largest burst that adaptive.c has not heard of; 0: none */
