@@ -4,7 +4,7 @@
  *
  * The control thread looks at a plane every two milliseconds. Some things are waited for by requests: a burst that is
  * to be launched (burst.c), a client that has rung a parked plane, a kernel that ends because large requests come with
- * long pauses (adaptive.c). A thread of their own looks at the words in host memory that tell of them.
+ * long pauses (leave.c). A thread of their own looks at the words in host memory that tell of them.
  *
  * Locks. All that the control thread does has the plane's lock (hip.h), and so has this thread, but for bursts: those
  * are launched without, because the control thread may be waiting for a worker that waits for a burst. This thread only
