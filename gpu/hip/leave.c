@@ -33,7 +33,7 @@
 #include "util/clock.h"
 
 #define MS        UINT64_C(1000000)
-#define LARGE_KIB 4096u            /* products of so many rows keep all processors busy */
+#define LARGE_KIB 16384u           /* products of so many rows keep all processors busy; 8 MB lost */
 #define PAUSE_NS  UINT64_C(300000) /* worth it: a tenth of it is lost otherwise */
 #define PAUSES_NS (100 * MS)       /* no pause, but something new */
 #define OTHERS    2u               /* requests between two large ones */

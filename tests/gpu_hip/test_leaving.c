@@ -13,7 +13,7 @@
 #include "gpu/hip/rings.h"
 #include "ring/line.h"
 
-#define LARGE 4096u /* KiB */
+#define LARGE 16384u /* KiB */
 #define GPU   3u
 
 #define wait_until(condition)                                                                                          \
