@@ -223,8 +223,20 @@ static const struct metrics_column fabric_columns[] = {
         FABRIC_COLUMN("sleeps", "Times that the thread which takes messages went to sleep", sleeps),
 };
 
+#define REGISTRATION_COLUMN(name, help, member, divisor)                                                               \
+        { "fabric_" name, help, "gauge", offsetof(struct fabric_registrations, member), divisor }
+
+static const struct metrics_column registration_columns[] = {
+        REGISTRATION_COLUMN("registrations_queued", "Areas that wait to be made known to adapters, or to be taken back",
+                            queued, 1),
+        REGISTRATION_COLUMN("registrations_running", "Areas that are being made known or taken back, 0 or 1", running,
+                            1),
+        REGISTRATION_COLUMN("registration_seconds", "For how long that one has taken so far", running_ns, 1e9),
+};
+
 void metrics_fabric(struct control_answer *answer, struct manager *manager) {
         const struct cluster *cluster = manager->cluster;
+        struct fabric_registrations registrations;
         struct fabric_counters counters;
 
         if (!cluster)
@@ -236,4 +248,9 @@ void metrics_fabric(struct control_answer *answer, struct manager *manager) {
         for (size_t i = 0; i < COUNT_OF(fabric_columns); i++)
                 metrics_add(answer, fabric_columns[i].name, fabric_columns[i].help, fabric_columns[i].kind,
                             metrics_value(&counters, &fabric_columns[i]), NULL);
+        fabric_registrations(cluster->fabric, &registrations);
+        for (size_t i = 0; i < COUNT_OF(registration_columns); i++)
+                metrics_add(answer, registration_columns[i].name, registration_columns[i].help,
+                            registration_columns[i].kind, metrics_value(&registrations, &registration_columns[i]),
+                            NULL);
 }

@@ -138,6 +138,7 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         }
         if (!old && !r) {
                 area->mapping = options->unmap ? options->memory : NULL;
+                area->nth = HASH_COUNT(fabric->areas);
                 areas_changed(fabric);
                 area_ref(area);
                 if (fabric_registers(fabric))

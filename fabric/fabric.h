@@ -279,5 +279,15 @@ struct fabric_counters {
 
 void fabric_counters(struct fabric *fabric, struct fabric_counters *ret_counters);
 
+/* What there is to be done by the thread that makes areas known to adapters and takes them back. Data of an area wait
+ * for that, so one at which it hangs shows here. */
+struct fabric_registrations {
+        uint64_t queued;     /* areas that wait for it */
+        uint64_t running;    /* 1: it is at one, 0: at none */
+        uint64_t running_ns; /* for how long */
+};
+
+void fabric_registrations(struct fabric *fabric, struct fabric_registrations *ret_registrations);
+
 const char *fabric_route_state_name(enum fabric_route_state state); /* "up" */
 const char *fabric_class_name(enum fabric_class class);             /* "latency" */

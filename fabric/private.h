@@ -61,6 +61,7 @@ struct fabric_area {
         uint32_t max_items;
         bool gone;
         bool registering; /* the registrar is at it, without the lock */
+        uint32_t nth;     /* so many areas there were with it, when it was added */
         void *mapping;    /* to be unmapped with it; NULL: it is the owner's */
         int condition;    /* what came of registering it, for the owner, with a text */
         char text[FABRIC_TEXT];
@@ -186,6 +187,7 @@ struct fabric {
         bool registrar_joinable;
         pthread_cond_t jobs_wait;
         struct fabric_area *jobs; /* utlist: to be made known (with a reference), or without references to be freed */
+        uint64_t job_ns;          /* since when it has been at the one that it took off last; 0: at none */
         /* For the owner. */
         int event_fd;
         struct fabric_area *told; /* utlist, with references: what came of registering them is to be said */

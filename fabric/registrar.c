@@ -18,6 +18,7 @@
 
 #include "fabric/private.h"
 #include "fabric/transport.h"
+#include "util/clock.h"
 
 static void regions_free(struct fabric *fabric, void *regions[FABRIC_RAILS_MAX]) {
         for (size_t i = 0; i < FABRIC_RAILS_MAX; i++) {
@@ -89,16 +90,32 @@ void *registrar_run(void *data) {
                         continue;
                 }
                 DL_DELETE(fabric->jobs, area);
+                fabric->job_ns = clock_now_ns();
                 if (area->n_refs > 0) {
                         registrar_add(fabric, area);
-                        continue;
+                } else {
+                        pthread_mutex_unlock(&fabric->lock);
+                        area_free(area);
+                        pthread_mutex_lock(&fabric->lock);
                 }
-                pthread_mutex_unlock(&fabric->lock);
-                area_free(area);
-                pthread_mutex_lock(&fabric->lock);
+                fabric->job_ns = 0;
         }
         pthread_mutex_unlock(&fabric->lock);
         return NULL;
+}
+
+void fabric_registrations(struct fabric *fabric, struct fabric_registrations *ret_registrations) {
+        struct fabric_registrations now = {0};
+        const struct fabric_area *area;
+
+        pthread_mutex_lock(&fabric->lock);
+        DL_FOREACH(fabric->jobs, area) {
+                now.queued++;
+        }
+        now.running = fabric->job_ns != 0;
+        now.running_ns = now.running ? clock_now_ns() - fabric->job_ns : 0;
+        pthread_mutex_unlock(&fabric->lock);
+        *ret_registrations = now;
 }
 
 void registrar_dispatch(struct fabric *fabric, struct fabric_area *told) {

@@ -247,15 +247,15 @@ int nic_region_add(struct fabric_rail *rail, const struct fabric_area *area, voi
         struct fabric *fabric = rail->fabric;
         struct verbs_nic *nic = nic_of(rail);
         struct ibv_mr *mr;
-        bool fatal, full;
+        bool fatal;
 
         pthread_mutex_lock(&fabric->lock);
         fatal = nic->fatal; /* then this rail has no connections, and others may be well */
-        full = HASH_COUNT(fabric->areas) > LINK_PLACES / 2;
         pthread_mutex_unlock(&fabric->lock);
         if (area->memory_bytes == 0 || fatal)
                 return 0;
-        if (full) {
+        /* Of when it was added: what comes while it waits here takes nobody's place but its own. */
+        if (area->nth > LINK_PLACES / 2) {
                 snprintf(ret_text, FABRIC_TEXT, "area %llx: there are %u already, rail %s takes no more",
                          (unsigned long long)area->key, LINK_PLACES / 2, rail->name);
                 return FABRIC_E_FULL;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/fabric/fake_rig.h"
@@ -94,6 +95,13 @@ static void await_told(struct rig *rig, uint32_t told) {
                 rig_dispatch(rig);
                 assert_true(clock_now_ns() < end_ns);
         }
+}
+
+static struct fabric_registrations registrations(const struct rig *rig, uint32_t node) {
+        struct fabric_registrations now;
+
+        fabric_registrations(rig->nodes[node].fabric, &now);
+        return now;
 }
 
 static void go(struct rig *rig, struct rig *other, uint32_t chunks) {
@@ -312,6 +320,84 @@ static void test_end_meanwhile(void **state) {
         }
 }
 
+/* What is held up shows: how many wait, and for how long the one has been under way. */
+static void test_shows(void **state) {
+        static struct rig first, second;
+        struct rig_options options = usual;
+        uint64_t began_ns, end_ns, before_ns;
+        struct fabric_registrations now;
+
+        (void)state;
+        rig_start(&first, &options);
+        now = registrations(&first, 0);
+        assert_true(now.queued == 0 && now.running == 0 && now.running_ns == 0);
+        gate_set(true);
+        before_ns = clock_now_ns();
+        rig_area(&first, 0);
+        gate_await(1);
+        began_ns = clock_now_ns();
+        now = registrations(&first, 0);
+        assert_true(now.queued == 0 && now.running == 1);
+        options.key = 2;
+        rig_join(&second, &options, &first);
+        gate_await(2); /* that of the other node */
+        now = registrations(&first, 0);
+        assert_true(now.queued == 1 && now.running == 1);
+        for (end_ns = began_ns + 20000000; clock_now_ns() < end_ns;)
+                rig_step(&second);
+        now = registrations(&first, 0);
+        assert_true(now.running_ns >= end_ns - began_ns && now.running_ns <= clock_now_ns() - before_ns);
+        gate_set(false);
+        await_told(&first, 3);
+        for (end_ns = clock_now_ns() + LIMIT_NS; registrations(&first, 0).running;)
+                assert_true(clock_now_ns() < end_ns);
+        now = registrations(&first, 0);
+        assert_true(now.queued == 0 && now.running_ns == 0);
+        leave(&second);
+        rig_free(&first);
+}
+
+#define MOST 2048u /* areas that a rail takes */
+
+/* Areas that come while another one waits take none of its room: only those beyond what a rail takes are refused. */
+static void test_full(void **state) {
+        const uint64_t bytes = net_area_bytes(64, 4096);
+        struct fabric_area_options area;
+        struct rlimit files;
+        struct net_area *memory;
+        static struct rig rig;
+
+        (void)state;
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+        files.rlim_cur = files.rlim_max;
+        assert_true(files.rlim_max > MOST + 256); /* each area has one */
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+        rig_start(&rig, &usual);
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(memory, MAP_FAILED);
+        net_area_init(memory, 64, 4096);
+        area = (struct fabric_area_options){.size = bytes,
+                                            .memory = memory, /* nothing is posted in it */
+                                            .wake_fd = rig.nodes[0].wake_fd,
+                                            .nodes = rig.rank_nodes,
+                                            .n_ranks = rig.n_ranks,
+                                            .weight = 1};
+        gate_set(true);
+        rig_area(&rig, 0);
+        gate_await(1);
+        for (area.key = 10; area.key < 10 + MOST + 2; area.key++)
+                assert_int_equal(fabric_area_add(rig.nodes[0].fabric, &area), 0);
+        assert_true(registrations(&rig, 0).queued == MOST + 2);
+        gate_set(false);
+        await_told(&rig, 1 + MOST + 2);
+        assert_int_equal(rig.nodes[0].refused_areas, 3);
+        assert_non_null(strstr(rig.nodes[0].text, "there are 2048 already"));
+        for (area.key = 10; area.key < 10 + MOST + 2; area.key++)
+                assert_int_equal(fabric_area_remove(rig.nodes[0].fabric, area.key), 0);
+        rig_free(&rig);
+        munmap(memory, bytes);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_slow, begin, end),
@@ -321,6 +407,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_refused, begin, end),
                 cmocka_unit_test_setup_teardown(test_nothing_to_do, begin, end),
                 cmocka_unit_test_setup_teardown(test_end_meanwhile, begin, end),
+                cmocka_unit_test_setup_teardown(test_shows, begin, end),
+                cmocka_unit_test_setup_teardown(test_full, begin, end),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
