@@ -212,6 +212,8 @@ static bool answer_decode(struct rpc_answer *answer, const Railmux__Session__Mes
                 answer->comm.rank = m->comm_reply->rank;
                 answer->comm.gpu = m->comm_reply->gpu;
                 answer->comm.epoch = m->comm_reply->epoch;
+                answer->comm.exchange_min = m->comm_reply->exchange_min;
+                answer->comm.exchange_max = m->comm_reply->exchange_max;
                 return true;
         default:
                 return false;

@@ -45,6 +45,7 @@ struct rpc_answer {
                         uint32_t rank;
                         uint32_t gpu;
                         uint32_t epoch;
+                        uint64_t exchange_min, exchange_max; /* bytes; 0, 0: none */
                 } comm;
         };
         int fds[FRAME_FDS_MAX]; /* the call's owner closes them */

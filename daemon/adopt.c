@@ -218,6 +218,8 @@ static void adopt_comm(struct manager *manager, uint32_t slot, struct adopt_summ
         comm->lanes = from->lanes;
         comm->reach_bytes = from->reach_bytes;
         comm->burst_bytes = from->burst_bytes;
+        comm->exchange_min = from->exchange_min;
+        comm->exchange_max = from->exchange_max;
         /* Partner of the five: the stores in record.c of the predecessor. */
         status = atomic_load_explicit(&from->status, memory_order_acquire);
         comm->epoch = (uint32_t)atomic_load_explicit(&from->epoch, memory_order_acquire);

@@ -24,6 +24,7 @@
 #include "daemon/comm_remote_id.h"
 #include "daemon/comm_split.h"
 #include "daemon/comm_split_root.h"
+#include "daemon/exchange.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
 #include "daemon/manager.h"
@@ -313,6 +314,7 @@ int comm_attach(struct comm *comm, char *text, size_t text_size) {
                 if (r)
                         return r;
         }
+        exchange_settle(comm);
         comm->state = COMM_ATTACHING;
         if (comm->manager->on_device) {
                 r = comm_device_place(comm, text, text_size);
@@ -345,6 +347,8 @@ void comm_reply(struct comm_member *member, struct session *session, uint64_t id
         reply.rank = member->rank;
         reply.gpu = member->gpu;
         reply.epoch = member->comm->epoch;
+        reply.exchange_min = member->comm->exchange_min;
+        reply.exchange_max = member->comm->exchange_max;
         message.id = id;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY;
         message.comm_reply = &reply;

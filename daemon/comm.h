@@ -150,6 +150,8 @@ struct comm {
         uint32_t lanes;       /* data lanes that its requests are spread over; 0: all. Never changed */
         uint64_t reach_bytes; /* on GPUs: requests that read or write so much of a rank do it in place; 0: none */
         uint64_t burst_bytes; /* of those, requests of so much are bursts; 0: none */
+        /* Bytes of requests that the ranks' own kernels exchange; 0, 0: none. Never changed, see exchange.c */
+        uint64_t exchange_min, exchange_max;
         struct handover handover;
         struct plan_geometry geometry;
         uint32_t ring_depth; /* of its ranks' rings: bounds how far one can run ahead */

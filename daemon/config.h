@@ -22,6 +22,8 @@ struct config {
         uint32_t blocks;                    /* resident blocks, 0: as the policy says */
         uint64_t reach_bytes; /* requests of so much of a rank's memory go directly; 0: none do, or CONFIG_BY_POLICY */
         uint64_t burst_bytes; /* of those, requests of so much are bursts; the same */
+        /* Requests of so much are exchanged by the ranks' own kernels; 0: none are. */
+        uint64_t exchange_bytes;
         uint64_t staging_bytes;            /* of each GPU for all communicators; 0: the executor's default */
         uint32_t devices;                  /* not configured: devices found at the start, 0: emulated GPUs */
         uint32_t workers;                  /* executor worker threads, 0: one per CPU, at most 16 */

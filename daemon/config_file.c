@@ -38,9 +38,11 @@ static const cyaml_schema_field_t socket_fields_schema[] = {
         CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t gpu_fields_schema[] = {
-        TEXT(config_texts_gpu, backend), TEXT(config_texts_gpu, host_gpus), TEXT(config_texts_gpu, hip_gpus),
-        TEXT(config_texts_gpu, policy),  TEXT(config_texts_gpu, blocks),    TEXT(config_texts_gpu, reach),
-        TEXT(config_texts_gpu, staging), TEXT(config_texts_gpu, burst),     CYAML_FIELD_END,
+        TEXT(config_texts_gpu, backend),  TEXT(config_texts_gpu, host_gpus),
+        TEXT(config_texts_gpu, hip_gpus), TEXT(config_texts_gpu, policy),
+        TEXT(config_texts_gpu, blocks),   TEXT(config_texts_gpu, reach),
+        TEXT(config_texts_gpu, staging),  TEXT(config_texts_gpu, burst),
+        TEXT(config_texts_gpu, exchange), CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t executor_fields_schema[] = {
         TEXT(config_texts_executor, workers),

@@ -17,7 +17,7 @@ struct config_texts {
                 char *socket, *mode;
         } * client, *control;
         struct config_texts_gpu {
-                char *backend, *host_gpus, *hip_gpus, *policy, *blocks, *reach, *burst, *staging;
+                char *backend, *host_gpus, *hip_gpus, *policy, *blocks, *reach, *burst, *exchange, *staging;
         } * gpu;
         struct config_texts_executor {
                 char *workers, *stall_ms;

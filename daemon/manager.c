@@ -287,6 +287,7 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 manager->config->stall_ms = fresh.stall_ms;
                 manager->config->reach_bytes = fresh.reach_bytes;
                 manager->config->burst_bytes = fresh.burst_bytes;
+                manager->config->exchange_bytes = fresh.exchange_bytes;
                 memcpy(manager->config->limit, fresh.limit, sizeof(fresh.limit));
                 manager_swap(&manager->config->constants_file, &fresh.constants_file);
                 manager->config->constants = fresh.constants;

@@ -191,6 +191,8 @@ int record_comm(struct comm *comm) {
         record.comm.lanes = comm->lanes;
         record.comm.reach_bytes = (uint32_t)comm->reach_bytes;
         record.comm.burst_bytes = (uint32_t)comm->burst_bytes;
+        record.comm.exchange_min = (uint32_t)comm->exchange_min;
+        record.comm.exchange_max = (uint32_t)comm->exchange_max;
         record.comm.n_nodes = comm->remote ? comm->remote->n_nodes : 1;
         memcpy(record.comm.id, comm->id, sizeof(record.comm.id));
         memcpy(record.comm.name, comm->name, sizeof(record.comm.name));

@@ -77,6 +77,8 @@ struct state_comm {
         uint32_t n_nodes;       /* version 5, as the next: that its ranks are on; 0: not known */
         uint32_t burst_bytes;   /* as reach_bytes (version 5 had a zero here at first) */
         _Atomic uint64_t splits_failed; /* which of those that are over have failed, see comm_split.c */
+        uint32_t exchange_min;          /* as the next, 0 where version 5 did not know it yet */
+        uint32_t exchange_max;
 };
 #define STATE_STANDS (UINT64_C(1) << 32)
 struct state_member {

@@ -169,7 +169,7 @@ void neighbour_stop(struct both *b) {
 
 /* ---- a communicator over both ------------------------------------------------------------------------------------ */
 void begin(struct both *b, uint8_t node, uint64_t boot) {
-        fixture_planes_config = CONFIG "gpu: {reach: 512K}\n";
+        fixture_planes_config = CONFIG "gpu: {reach: 512K, exchange: 64K}\n";
         if (both_gpus)
                 fixture_setup_planes(&b->f, both_gpus, both_managed);
         else

@@ -90,7 +90,7 @@ struct store_entry {
         int fd;
 };
 
-#define FIXTURE_PLANES 8
+#define FIXTURE_PLANES 9
 
 struct fixture {
         char directory[64];
@@ -213,6 +213,7 @@ struct comm_answer {
         char text[256];
         uint32_t handle, n_ranks, rank, gpu, epoch;
         uint64_t comm;
+        uint64_t exchange_min, exchange_max;
 };
 struct comm_answer take_comm(struct client *client, uint64_t id);
 /* Code of an answer that is an Ack or a Failure. */

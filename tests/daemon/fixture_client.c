@@ -390,6 +390,8 @@ struct comm_answer take_comm(struct client *client, uint64_t id) {
                 taken.gpu = reply->gpu;
                 taken.epoch = reply->epoch;
                 taken.comm = reply->comm;
+                taken.exchange_min = reply->exchange_min;
+                taken.exchange_max = reply->exchange_max;
         }
         client_drop(client, answer);
         return taken;

@@ -95,6 +95,7 @@ static void test_defaults(void **state) {
         assert_int_equal(f->config.gpus, 8);
         assert_int_equal(config_reach_bytes(&f->config), 128 << 10); /* adaptive */
         assert_int_equal(config_burst_bytes(&f->config), 512 << 10);
+        assert_int_equal(f->config.exchange_bytes, 0);
         assert_int_equal(f->config.stall_ms, 500);
         assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
         assert_null(f->config.file);
@@ -120,6 +121,7 @@ static void test_everything(void **state) {
                    "  host_gpus: 64\n"
                    "  reach: 1MiB\n"
                    "  burst: 2MiB\n"
+                   "  exchange: 4MiB\n"
                    "  staging: 1GiB\n"
                    "executor:\n"
                    "  workers: 3\n"
@@ -156,6 +158,7 @@ static void test_everything(void **state) {
         assert_int_equal(f->config.gpus, 64);
         assert_int_equal(f->config.reach_bytes, 1 << 20);
         assert_int_equal(f->config.burst_bytes, 2 << 20);
+        assert_int_equal(f->config.exchange_bytes, 4 << 20);
         assert_int_equal(f->config.staging_bytes, 1 << 30);
         assert_int_equal(f->config.workers, 3);
         assert_int_equal(f->config.stall_ms, 250);
@@ -228,6 +231,7 @@ static void test_default_file(void **state) {
         assert_int_equal(f->config.gpus, defaults.gpus);
         assert_int_equal(f->config.reach_bytes, defaults.reach_bytes);
         assert_int_equal(f->config.burst_bytes, defaults.burst_bytes);
+        assert_int_equal(f->config.exchange_bytes, defaults.exchange_bytes);
         assert_int_equal(f->config.workers, defaults.workers);
         assert_int_equal(f->config.stall_ms, defaults.stall_ms);
         assert_string_equal(f->config.listen, "");
@@ -291,6 +295,14 @@ static void test_refusals(void **state) {
                 {"gpu:\n  reach: 2G\n",
                  "2:10: gpu.reach: 2G is out of range; allowed: off, default, or 4KiB .. 1GiB, as a "
                  "number of bytes or with K, M, G"},
+                {"gpu:\n  exchange: default\n",
+                 "2:13: gpu.exchange: 'default' is no size; allowed: off, or 4KiB .. 4MiB, "
+                 "as a number of bytes or with K, M"},
+                {"gpu:\n  exchange: 4095\n", "2:13: gpu.exchange: 4095 is out of range; allowed: off, or 4KiB .. 4MiB, "
+                                             "as a number of bytes or with K, M"},
+                {"gpu:\n  exchange: 5M\n",
+                 "2:13: gpu.exchange: 5M is out of range; allowed: off, or 4KiB .. 4MiB, as a "
+                 "number of bytes or with K, M"},
                 {"gpu:\n  staging: off\n", "2:12: gpu.staging: 'off' is no size; allowed: default, or 16MiB .. 64GiB, "
                                            "as a number of bytes or with K, M, G"},
                 {"gpu:\n  staging: 8M\n", "2:12: gpu.staging: 8M is out of range; allowed: default, or 16MiB .. 64GiB, "
