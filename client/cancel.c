@@ -67,6 +67,18 @@ bool cancel_enter(struct rmx_cancel *cancel, struct cancel_entry *entry, struct 
         return !set;
 }
 
+bool cancel_is_set(const struct rmx_cancel *cancel) {
+        struct rmx_cancel *locked = (struct rmx_cancel *)cancel; /* for its mutex */
+        bool set;
+
+        if (!cancel)
+                return false;
+        pthread_mutex_lock(&locked->mutex);
+        set = cancel->set;
+        pthread_mutex_unlock(&locked->mutex);
+        return set;
+}
+
 void cancel_exit(struct rmx_cancel *cancel, struct cancel_entry *entry) {
         if (!cancel)
                 return;

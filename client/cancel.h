@@ -16,5 +16,7 @@ struct cancel_entry {
 
 /* The call is about to be made: from here on the cancel ends it. false: it has been set already. cancel may be NULL. */
 bool cancel_enter(struct rmx_cancel *cancel, struct cancel_entry *entry, struct rpc *rpc, struct rpc_call *call);
+/* Has it been set? cancel may be NULL: no. */
+bool cancel_is_set(const struct rmx_cancel *cancel);
 /* The call has returned. */
 void cancel_exit(struct rmx_cancel *cancel, struct cancel_entry *entry);

@@ -25,6 +25,7 @@
 #include "client/cancel.h"
 #include "client/comm.h"
 #include "client/device.h"
+#include "client/device_exchange.h"
 #include "client/error.h"
 #include "client/group.h"
 #include "client/redop.h"
@@ -132,6 +133,7 @@ void comm_on_event(struct rmx_session *session, const Railmux__Session__Event *e
                 comm_fail(comm, ring_status((uint32_t)error_sanitise(event->comm_failed->code),
                                             event->comm_failed->rank < 0 ? -1 : event->comm_failed->rank));
                 device_may_end(comm);
+                device_exchange_stop(comm);
                 break;
         case RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED:
                 comm = comm_find(session, event->epoch_changed->handle);
@@ -177,6 +179,8 @@ static void comm_on_answer(struct rpc_call *call) {
         comm->n_ranks = answer->comm.n_ranks;
         comm->rank = answer->comm.rank;
         comm->gpu = answer->comm.gpu;
+        comm->exchange_min = answer->comm.exchange_min;
+        comm->exchange_max = answer->comm.exchange_max;
         atomic_init(&comm->epoch, answer->comm.epoch);
         DL_APPEND(comm->session->comms, comm);
 }
@@ -224,13 +228,12 @@ static void join_take_back(struct rmx_session *session, const struct rpc_call *j
 
 /* The call of a join, until it is answered, its time is over, or it is given up. */
 static int join_call(struct rmx_session *session, const char *what, struct rpc_call *call,
-                     const struct rmx_comm_options *options) {
+                     const struct rmx_comm_options *options, uint64_t deadline_ns) {
         struct cancel_entry entry;
         int r;
 
         if (cancel_enter(options->cancel, &entry, &session->rpc, call)) {
-                r = session_call(session, what, call, RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY,
-                                 session_deadline(options->timeout_ms));
+                r = session_call(session, what, call, RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY, deadline_ns);
                 cancel_exit(options->cancel, &entry);
         } else {
                 r = error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", what);
@@ -242,10 +245,39 @@ static int join_call(struct rmx_session *session, const char *what, struct rpc_c
                        : r;
 }
 
+static int abort_call(struct rmx_comm *comm, const char *what, uint64_t deadline_ns) {
+        Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call call = {.message = &message};
+
+        body.handle = comm->handle;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
+        message.comm_abort = &body;
+        return session_call(comm->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, deadline_ns);
+}
+
+/* A comm that the daemon has made and this rank cannot have. Returns the code; its text stays. */
+static int join_undo(struct rmx_comm *comm, const char *what, const struct rmx_comm_options *options, int code) {
+        char text[ERROR_TEXT_BYTES];
+
+        snprintf(text, sizeof(text), "%s", rmx_last_error());
+        /* A request of the join's own may be under way; an abort ends it, here and at the other ranks. */
+        if (comm->device && comm->number && !device_finish(comm, 0)) {
+                if (!comm_status(comm) && !abort_call(comm, what, clock_now_ns() + ABORT_ANSWER_NS))
+                        comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));
+                if (comm_status(comm)) /* and so for a moment only */
+                        (void)device_finish(comm, RPC_NO_DEADLINE);
+        }
+        (void)comm_leave(comm, what, session_deadline(options->timeout_ms));
+        comm_free(comm);
+        return error_set(code, "%s", text);
+}
+
 /* Makes the call (COMM_CREATE or COMM_SPLIT) and the comm. *ret_comm is NULL if the daemon gave no handle. */
 static int comm_join(struct rmx_session *session, const char *what, Railmux__Session__Message *message,
                      const struct rmx_comm_options *options, struct rmx_comm **ret_comm) {
         struct rpc_call call = {.message = message, .on_answer = comm_on_answer};
+        const uint64_t deadline_ns = session_deadline(options->timeout_ms);
         struct rmx_comm *comm;
         int r;
 
@@ -257,7 +289,7 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         comm->session = session;
         pthread_mutex_init(&comm->redop_mutex, NULL);
         call.userdata = comm;
-        r = join_call(session, what, &call, options);
+        r = join_call(session, what, &call, options, deadline_ns);
         if (r) {
                 comm_free(comm);
                 return r;
@@ -272,14 +304,10 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         if (!r && (!comm->n_ranks || comm->n_ranks > COMM_RANKS_MAX || comm->rank >= comm->n_ranks))
                 r = error_set(RMX_E_INTERNAL, "%s: the daemon made this rank %u of %u", what, comm->rank,
                               comm->n_ranks);
-        if (r) {
-                char text[256];
-
-                snprintf(text, sizeof(text), "%s", rmx_last_error());
-                (void)comm_leave(comm, what, session_deadline(options->timeout_ms));
-                comm_free(comm);
-                return error_set(r, "%s", text);
-        }
+        if (!r)
+                r = device_exchange_join(comm, what, deadline_ns, options->cancel);
+        if (r)
+                return join_undo(comm, what, options, r);
         *ret_comm = comm;
         return RMX_OK;
 }
@@ -436,17 +464,6 @@ int rmx_comm_destroy(struct rmx_comm *comm) {
         r = comm_leave(comm, __func__, RPC_NO_DEADLINE);
         comm_free(comm);
         return r;
-}
-
-static int abort_call(struct rmx_comm *comm, const char *what, uint64_t deadline_ns) {
-        Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
-        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
-        struct rpc_call call = {.message = &message};
-
-        body.handle = comm->handle;
-        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
-        message.comm_abort = &body;
-        return session_call(comm->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, deadline_ns);
 }
 
 int rmx_comm_abort(struct rmx_comm *comm) {

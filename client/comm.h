@@ -11,6 +11,7 @@
 
 #define COMM_RANKS_MAX 64u
 
+struct client_gpu_exchange;
 struct device;
 struct device_region;
 struct redop;
@@ -31,6 +32,8 @@ struct rmx_comm {
         struct device_streams streams;   /* (from `stream` to here: under device->mutex) */
         struct device_region *bounce[2]; /* the largest regions so far, by direction; under device->regions_mutex */
         bool finished;                   /* and nothing of this rank is on the device any more */
+        uint64_t exchange_min, exchange_max;  /* bytes of requests that the ranks' own kernels carry out; 0, 0: none */
+        struct client_gpu_exchange *exchange; /* set at the end of the join; NULL: there is none */
 
         uint32_t handle;
         uint32_t n_ranks;

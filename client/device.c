@@ -32,6 +32,7 @@
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/device_bounce.h"
+#include "client/device_exchange.h"
 #include "client/device_request.h"
 #include "client/device_streams.h"
 #include "client/error.h"
@@ -299,6 +300,7 @@ void device_part(struct rmx_comm *comm) {
                 device->slots[comm->slot / 64] &= ~(UINT64_C(1) << (comm->slot % 64));
         device_requests_orphan(device, comm);
         pthread_mutex_unlock(&device->mutex);
+        device_exchange_part(comm, over);
         if (over)
                 device_bounce_give(comm);
 }
@@ -380,6 +382,9 @@ uint32_t device_status(struct rmx_comm *comm, bool take) {
         status = device->ops->comm_status(device->handle, comm->slot, false);
         if (!status)
                 return 0;
+        /* A kernel that was told to give up knows less than the comm does. */
+        if (ring_status_code(status) == RMX_E_DEVICE_LOST && comm_status(comm))
+                return comm_status(comm);
         if (comm_code_is_sticky(ring_status_code(status)))
                 comm_fail(comm, status);
         else if (!take)

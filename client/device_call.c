@@ -7,6 +7,9 @@
  * may be anything that the device reaches, and need not be known to the daemon. The rule is part of the executor's
  * protocol: up to CLIENT_GPU_INLINE_BYTES each way, and pieces of whole packets where an operation has several.
  *
+ * Those that are exchanged (device_exchange.c) are a kernel each, too, and in the same order; a start puts all of it on
+ * the stream.
+ *
  * Requests of one communicator are in the order of the calls. On one stream they are by themselves; when another stream
  * comes, it first waits for what is on the last one. That is not possible with streams that are being captured; there
  * the caller orders.
@@ -28,6 +31,7 @@
 #include "client/device.h"
 #include "client/device_bounce.h"
 #include "client/device_call.h"
+#include "client/device_exchange.h"
 #include "client/device_streams.h"
 #include "client/error.h"
 #include "client/operation.h"
@@ -95,12 +99,15 @@ static int place(const struct operation *o, struct device_launch *launch, uint32
 
         if (!bytes)
                 return RMX_OK;
-        r = locate(o, name, address, bytes, launch->bell.inlined, &memory);
+        /* Host memory will do for what is small, whichever way it goes. */
+        r = locate(o, name, address, bytes, can_inline(o), &memory);
         if (r || launch->bell.inlined)
                 return r;
         if ((uintptr_t)address % size)
                 return error_set(RMX_E_INVALID, "%s: %s: %p is not aligned to the %zu bytes of type %u", o->what, name,
                                  address, size, o->type);
+        if (launch->exchanged)
+                return RMX_OK;
         if (memory.residence == CLIENT_GPU_DEVICE)
                 r = device_memory_name(o->comm->device, o->what, &memory, &buffer);
         if (r)
@@ -124,6 +131,7 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
         struct client_gpu_bell *bell = &launch->bell;
         struct rmx_comm *comm = o->comm;
         struct ring_request line = {0};
+        bool exchanged;
         int r;
 
         (void)device_status(comm, false);
@@ -137,9 +145,11 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
         ring_request_set_u64(&line, RING_W_COUNT_LO, o->count);
         line.word[RING_W_PEER] = o->peer;
         line.word[RING_W_EPOCH] = comm_epoch(comm);
-        *launch = (struct device_launch){.bell = {.slot = comm->slot,
+        exchanged = device_exchange_takes(o);
+        *launch = (struct device_launch){.exchanged = exchanged,
+                                         .bell = {.slot = comm->slot,
                                                   .captured = capturing,
-                                                  .inlined = can_inline(o),
+                                                  .inlined = !exchanged && can_inline(o),
                                                   .in = o->in,
                                                   .out = o->out,
                                                   .in_bytes = o->in_bytes,
@@ -209,23 +219,31 @@ static void mark(struct rmx_comm *comm, void *stream) {
                 launched(comm, number, stream);
 }
 
+/* With device->mutex: puts it on the stream whole, in its order. */
+static int put(const struct operation *o, struct device_launch *launch, void *stream) {
+        struct device *device = o->comm->device;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        r = launch->exchanged ? device->ops->exchange_call(o->comm->exchange, &launch->bell, stream, error)
+                              : device->ops->call(device->handle, &launch->bell, stream, error);
+        if (r)
+                return error_set(r, "%s: %s", o->what, error);
+        launched(o->comm, launch->bell.number, stream);
+        return RMX_OK;
+}
+
 int device_call(const struct operation *o, struct device_launch *launch, void *stream) {
         struct device_region *in = launch->region[DEVICE_BOUNCE_IN], *out = launch->region[DEVICE_BOUNCE_OUT];
         struct device *device = o->comm->device;
-        char error[CLIENT_GPU_TEXT] = "";
         int r, ordered;
 
         pthread_mutex_lock(&device->mutex);
         r = ordered = order(o, &launch->bell, stream);
         if (!r)
                 r = device_bounce_copy_in(o, in, stream);
-        if (!r) {
-                r = device->ops->call(device->handle, &launch->bell, stream, error);
-                if (r)
-                        r = error_set(r, "%s: %s", o->what, error);
-                else
-                        launched(o->comm, launch->bell.number, stream);
-        }
+        if (!r)
+                r = put(o, launch, stream);
         if (!r)
                 r = device_bounce_copy_out(o, out, stream);
         if (!ordered && (in || out) && !launch->bell.captured) /* also if only some of the copies are there */
@@ -250,10 +268,15 @@ int device_start(const struct operation *o, struct device_launch *launch, void *
         int r;
 
         pthread_mutex_lock(&device->mutex);
-        r = device_request_take(device, o->comm, o->what, launch->bell.captured, &launch->bell, stream, ret_handle);
+        r = device_request_take(device, o->comm, o->what,
+                                launch->exchanged ? DEVICE_REQUEST_WHOLE : DEVICE_REQUEST_STARTED, &launch->bell,
+                                stream, ret_handle);
         if (!r) {
                 r = order(o, &launch->bell, stream);
-                if (!r) {
+                if (!r && launch->exchanged) {
+                        r = put(o, launch, stream);
+                        device_request_number(device, ret_handle, launch->bell.number);
+                } else if (!r) {
                         r = device->ops->start(device->handle, &launch->bell, stream, error);
                         if (r)
                                 r = error_set(r, "%s: %s", o->what, error);

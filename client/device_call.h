@@ -8,7 +8,7 @@ struct operation;
 
 /* Puts the request on the stream: it is done, and its result there, when the stream has come past it. */
 int device_run(const struct operation *o, void *stream);
-/* Puts only its ringing on the stream. */
+/* Puts only its ringing on the stream; one that is exchanged, as a whole. */
 int device_begin(const struct operation *o, void *stream, struct device_handle *ret_handle);
 
 /* The same in two steps. A request with all that it needs on the device; it must not move. */
@@ -16,6 +16,7 @@ struct device_launch {
         struct client_gpu_bell bell;
         uint64_t factor;
         struct device_region *region[DEVICE_BOUNCES]; /* NULL: the memory is used where it is */
+        bool exchanged;                               /* the ranks' kernels carry it out, see device_exchange.c */
 };
 
 int device_prepare(const struct operation *o, bool capturing, struct device_launch *launch);

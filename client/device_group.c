@@ -6,6 +6,10 @@
  * stream. The executor keeps sends and receives of different pairs apart, so all that is rung makes progress together.
  * The last request needs no two kernels: it is rung and waited for in one.
  *
+ * One that the ranks' own kernels carry out (device_exchange.c) is a whole call at its place: what comes after it on
+ * the stream waits for it. So collectives keep the order that all ranks have them in, and transfers come behind them
+ * anyway.
+ *
  * Streams. The requests of one communicator go on the stream of its first call in the group. The other streams that the
  * calls name come before it, and after it, so that each call is behind what its stream had to do, and before what
  * comes. Under capture they have to be the same one.
@@ -174,7 +178,7 @@ int device_group_room(const struct device_group *group) {
                 uint32_t n = 0, started;
 
                 for (uint32_t k = 0; k < group->n_members; k++)
-                        n += group->members[k].o->comm->device == device;
+                        n += group->members[k].o->comm->device == device && !group->members[k].launch.exchanged;
                 pthread_mutex_lock(&device->mutex);
                 started = device->n_started;
                 pthread_mutex_unlock(&device->mutex);
@@ -243,7 +247,7 @@ static bool round_goes_on(const struct device_group *group, uint32_t first, uint
         const uint32_t most = share > CLIENT_GPU_ROUND ? CLIENT_GPU_ROUND : share > 2 ? share : 2;
 
         for (uint32_t k = first; k < i; k++)
-                n += group->members[k].o->comm == comm;
+                n += group->members[k].o->comm == comm && !group->members[k].launch.exchanged;
         return n <= most;
 }
 
@@ -257,6 +261,10 @@ static int round_start(struct device_group *group, uint32_t first, uint32_t *ret
                 struct device_member *m = &group->members[i];
                 const bool both = has_other_half(group, i);
 
+                if (m->launch.exchanged) {
+                        r = device_call(m->o, &m->launch, m->stream);
+                        continue;
+                }
                 if (!round_goes_on(group, first, i, both ? 2 : 1) || (both && !has_room(m->o->comm->device, 2)))
                         break;
                 r = device_start(m->o, &m->launch, m->stream, &m->handle);
@@ -284,7 +292,8 @@ int device_group_run(struct device_group *group) {
                 r = round_start(group, first, &end, &waits);
                 for (uint32_t i = first; i < waits; i++) {
                         struct device_member *m = &group->members[i];
-                        int waited = device_request_enqueue(&m->handle, group->what, m->stream);
+                        int waited = m->launch.exchanged ? RMX_OK
+                                                         : device_request_enqueue(&m->handle, group->what, m->stream);
 
                         r = r ? r : waited;
                 }

@@ -32,12 +32,12 @@ static bool request_ended(struct device *device, uint32_t cell, uint32_t *ret_st
         return true;
 }
 
-int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, bool captured,
+int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, uint32_t state,
                         struct client_gpu_bell *bell, void *stream, struct device_handle *ret_handle) {
         struct device_request *request = NULL;
         uint32_t cell = device->next_cell, status;
 
-        if (device->n_started == CLIENT_GPU_STARTED)
+        if (state == DEVICE_REQUEST_STARTED && device->n_started == CLIENT_GPU_STARTED)
                 return error_set(RMX_E_BUSY,
                                  "%s: %u requests on GPU %u were started and not waited for; rmx_wait for the oldest "
                                  "ones first",
@@ -53,22 +53,28 @@ int device_request_take(struct device *device, struct rmx_comm *comm, const char
                 return error_set(RMX_E_BUSY, "%s: captured graphs and outstanding requests hold all %u cells of GPU %u",
                                  what, CLIENT_GPU_CELLS, device->gpu);
         device->next_cell = (cell + 1) % CLIENT_GPU_CELLS;
-        device->n_started++;
+        device->n_started += state == DEVICE_REQUEST_STARTED;
         bell->cell = cell;
         *request = (struct device_request){.comm = comm,
                                            .what = what,
                                            .stream = stream,
                                            .bell = *bell,
-                                           .state = DEVICE_REQUEST_STARTED,
+                                           .state = state,
                                            .turn = request->turn + 1 ? request->turn + 1 : 1,
-                                           .captured = captured};
+                                           .captured = bell->captured};
         *ret_handle = (struct device_handle){.device = device, .cell = cell, .turn = request->turn};
         return RMX_OK;
 }
 
 void device_request_drop(struct device *device, const struct device_handle *handle) {
-        device->requests[handle->cell].state = DEVICE_REQUEST_FREE;
-        device->n_started--;
+        struct device_request *request = &device->requests[handle->cell];
+
+        device->n_started -= request->state == DEVICE_REQUEST_STARTED;
+        request->state = DEVICE_REQUEST_FREE;
+}
+
+void device_request_number(struct device *device, const struct device_handle *handle, uint32_t number) {
+        device->requests[handle->cell].number = number;
 }
 
 /* NULL: it is over. With device->mutex. */
@@ -76,7 +82,8 @@ static struct device_request *request_find(const struct device_handle *handle) {
         struct device_request *request = &handle->device->requests[handle->cell];
 
         return request->turn == handle->turn && request->comm &&
-                               (request->state == DEVICE_REQUEST_STARTED || request->state == DEVICE_REQUEST_WAITING)
+                               (request->state == DEVICE_REQUEST_STARTED || request->state == DEVICE_REQUEST_WHOLE ||
+                                request->state == DEVICE_REQUEST_WAITING)
                        ? request
                        : NULL;
 }
@@ -106,6 +113,41 @@ static int request_launch(struct device *device, struct device_request *request,
         return RMX_OK;
 }
 
+/* Has the kernel of a WHOLE request ended? With device->mutex. */
+static bool request_passed(struct device *device, const struct device_request *request) {
+        const struct rmx_comm *comm = request->comm;
+        const uint32_t told = device->ops->comm_finished(device->handle, comm->slot);
+
+        /* Numbers are told in their order, and go round: what counts is how far each is behind the last. */
+        return comm->number - told <= comm->number - request->number;
+}
+
+/* With device->mutex: what is put on the stream from now on comes after a WHOLE request. */
+static int request_order(struct device *device, struct device_request *request, const char *what, void *stream) {
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        /* Its stream may be gone if it has ended. (What is captured has a number that tells nothing.) */
+        if (stream == request->stream || (!request->captured && request_passed(device, request))) {
+                request->state = DEVICE_REQUEST_FREE;
+                return RMX_OK;
+        }
+        if (device->ops->capturing(device->handle, request->stream) != request->captured)
+                return error_set(RMX_E_INVALID,
+                                 request->captured
+                                         ? "%s: the stream that the request was captured on is not being captured any "
+                                           "more; wait in the same capture"
+                                         : "%s: the stream that the request was started on is being captured, so no "
+                                           "other one can be put behind it; wait before, or with rmx_wait",
+                                 what);
+        device_streams_note(request->comm, stream);
+        r = device->ops->order(device->handle, request->stream, stream, error);
+        if (r)
+                return error_set(r, "%s: %s", what, error);
+        request->state = DEVICE_REQUEST_FREE;
+        return RMX_OK;
+}
+
 bool device_request_tail(struct device *device, const struct rmx_comm *comm) {
         uint32_t status;
 
@@ -131,6 +173,8 @@ int device_request_enqueue(const struct device_handle *handle, const char *what,
                               "%s: the request was %s, and the stream is %s; both belong in the same capture", what,
                               request->captured ? "captured" : "started at once",
                               capturing ? "being captured" : "not being captured");
+        else if (request->state == DEVICE_REQUEST_WHOLE)
+                r = request_order(device, request, what, stream);
         else
                 r = request_launch(device, request, what, stream, DEVICE_REQUEST_ENDING);
         pthread_mutex_unlock(&device->mutex);
@@ -148,9 +192,19 @@ static int request_attend(const struct device_handle *handle, const char *what, 
         if (request->captured)
                 return error_set(RMX_E_INVALID, "%s: a captured request is waited for in its graph: rmx_wait_stream",
                                  what);
-        if (request->state == DEVICE_REQUEST_WAITING)
+        if (request->state != DEVICE_REQUEST_STARTED)
                 return RMX_OK;
         return request_launch(handle->device, request, what, stream ? stream : request->stream, DEVICE_REQUEST_WAITING);
+}
+
+/* The same of a WHOLE one, whose status is among those of calls: the first that went wrong has left it. */
+static bool request_whole_ended(struct device *device, const struct device_request *request, uint32_t *ret_status) {
+        if (!request_passed(device, request))
+                return false;
+        *ret_status = device->ops->comm_status(device->handle, request->comm->slot, false);
+        if (!comm_code_is_sticky(ring_status_code(*ret_status)))
+                *ret_status = RMX_OK;
+        return true;
 }
 
 /* The result of a request whose kernel has ended. With device->mutex. */
@@ -182,7 +236,9 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
 
                 pthread_mutex_lock(&device->mutex);
                 r = request_attend(handle, what, stream, &request);
-                if (!r)
+                if (!r && request->state == DEVICE_REQUEST_WHOLE)
+                        ended = request_whole_ended(device, request, &status);
+                else if (!r)
                         ended = request_ended(device, handle->cell, &status);
                 if (ended) {
                         *ret_done = true;
@@ -223,7 +279,7 @@ bool device_requests_any(struct device *device, const struct rmx_comm *comm) {
                 struct device_request *request = &device->requests[i];
 
                 if (request->state != DEVICE_REQUEST_FREE && request->state != DEVICE_REQUEST_KEPT &&
-                    request->comm == comm && !request->captured)
+                    request->state != DEVICE_REQUEST_WHOLE && request->comm == comm && !request->captured)
                         any |= !request_ended(device, i, &status);
         }
         return any;
@@ -238,6 +294,8 @@ void device_requests_orphan(struct device *device, const struct rmx_comm *comm) 
                 request->comm = NULL;
                 if (request->state == DEVICE_REQUEST_WAITING)
                         request->state = DEVICE_REQUEST_ENDING;
+                if (request->state == DEVICE_REQUEST_WHOLE)
+                        request->state = DEVICE_REQUEST_FREE;
                 if (request->state == DEVICE_REQUEST_STARTED)
                         device->n_started--;
                 if (request->state == DEVICE_REQUEST_STARTED)

@@ -13,6 +13,7 @@ struct rmx_comm;
 enum device_request_state {
         DEVICE_REQUEST_FREE,
         DEVICE_REQUEST_STARTED, /* rung; no kernel waits */
+        DEVICE_REQUEST_WHOLE,   /* on its stream as a whole: ends with its number, and no kernel will wait */
         DEVICE_REQUEST_WAITING, /* a kernel waits, and the user may ask for its result */
         DEVICE_REQUEST_ENDING,  /* a kernel waits, nobody will ask */
         DEVICE_REQUEST_KEPT,    /* in a captured graph, for ever */
@@ -24,6 +25,7 @@ struct device_request {
         const char *what;
         void *stream;                /* of the start; not touched after the wait is on one */
         struct client_gpu_bell bell; /* for the wait */
+        uint32_t number;             /* WHOLE: of the launch */
         uint32_t state;
         uint32_t turn; /* counts the requests of this cell */
         bool captured;
@@ -36,9 +38,11 @@ struct device_handle {
         uint32_t turn;
 };
 
-/* Takes a cell for a request that is about to be started. With device->mutex. RMX_*; text set. */
-int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, bool captured,
+/* Takes a cell for a request that is about to be started: STARTED, or WHOLE. With device->mutex. RMX_*; text set. */
+int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, uint32_t state,
                         struct client_gpu_bell *bell, void *stream, struct device_handle *ret_handle);
+/* The number of a WHOLE one's launch; 0: captured. With device->mutex. */
+void device_request_number(struct device *device, const struct device_handle *handle, uint32_t number);
 /* It was not started after all. With device->mutex. */
 void device_request_drop(struct device *device, const struct device_handle *handle);
 
@@ -46,7 +50,8 @@ void device_request_drop(struct device *device, const struct device_handle *hand
  * *ret_done: the request is over, and what is returned is its result. RMX_*; text set. */
 int device_request_wait(const struct device_handle *handle, const char *what, void *stream, uint64_t deadline_ns,
                         bool *ret_done);
-/* Puts the waiting kernel on this stream and forgets the request. RMX_*; text set. */
+/* Puts the waiting kernel on this stream, or the stream behind a WHOLE one, and forgets the request. RMX_*; text set.
+ */
 int device_request_enqueue(const struct device_handle *handle, const char *what, void *stream);
 
 /* Puts waiting kernels behind all that the comm has started. */

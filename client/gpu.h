@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 5u
+#define CLIENT_GPU_VERSION 6u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 
@@ -27,7 +27,13 @@
 #define CLIENT_GPU_CELLS        4096u                   /* that starts and waits may use */
 #define CLIENT_GPU_HANDLE_BYTES 64u
 
-struct client_gpu; /* a device in a session's use: its bell area */
+/* Exchange: collectives that the ranks' own kernels execute, see device_exchange.c and client/hip/exchange.c. */
+#define CLIENT_GPU_EXCHANGE_RANKS 8u
+#define CLIENT_GPU_OFFER_BYTES    192u  /* what a rank tells the others of its area */
+#define CLIENT_GPU_OWN_BYTES      2048u /* own_memory, of each slot */
+
+struct client_gpu;          /* a device in a session's use: its bell area */
+struct client_gpu_exchange; /* one rank's part in a communicator's exchange */
 struct rmx_device_handle;
 
 /* An allocation for other processes, as in DeviceMemory of proto/session.proto. */
@@ -137,4 +143,32 @@ struct client_gpu_ops {
         /* What a kernel of the caller's needs to make this call, which has no argument block. */
         void (*handle)(struct client_gpu *gpu, const struct client_gpu_bell *bell,
                        struct rmx_device_handle *ret_handle);
+
+        /* An exchange area for the rank of this slot, zeroed, and what the others need to map it:
+         * CLIENT_GPU_OFFER_BYTES at ret_offer. RMX_E_UNSUPPORTED: not for so many ranks. */
+        int (*exchange_open)(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, uint32_t rank,
+                             struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error);
+        /* Maps the others'. offers: n_ranks * CLIENT_GPU_OFFER_BYTES, by rank, the own one included, zeros of a rank
+         * that has none. An error means that there will be no exchange, and nothing worse. Once, and not after an
+         * error. Several slots may be opened and connected at a time, each by a thread of its own. */
+        int (*exchange_connect)(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error);
+        /* Ends the kernels of this rank's exchanges, now and later, with RMX_E_DEVICE_LOST. Never blocks, and calls
+         * nothing of the runtime. */
+        void (*exchange_stop)(struct client_gpu_exchange *exchange);
+        /* over: no kernel of the communicator is on the device any more, here, and none was given up; so the area may
+         * serve another one. Else it is kept until the device is closed. NULL is allowed. Waits for no kernel, and
+         * touches no stream. */
+        void (*exchange_close)(struct client_gpu_exchange *exchange, bool over);
+        /* Puts the kernel of a request on the stream, whole: it ends when the result is there. Of `bell`: word
+         * (operation, type, reduction, count), in, out, in_bytes, out_bytes, argument (the factor), captured, number
+         * and after, as for `call`. Its status is told by comm_status, and comm_end and release end it, as with a bell.
+         * The memory is any that the device reaches, aligned to the type. */
+        int (*exchange_call)(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
+                             char *error);
+        /* A stream, and pinned memory of CLIENT_GPU_OWN_BYTES that the device reaches at this address, aligned to 8
+         * bytes: for setting up what is in this slot, the same each time. No two slots share one, and nothing of the
+         * plug-in's own goes on the stream: kernels wait on it for other ranks, which may set up their slots in another
+         * order, and comm_end and comm_reset must get through meanwhile. NULL: there is none. Any thread. */
+        void *(*own_stream)(struct client_gpu *gpu, uint32_t slot);
+        void *(*own_memory)(struct client_gpu *gpu, uint32_t slot);
 };

@@ -18,6 +18,7 @@
 
 #include "client/comm.h"
 #include "client/device.h"
+#include "client/device_exchange.h"
 #include "client/device_streams.h"
 #include "client/error.h"
 #include "client/group.h"
@@ -263,6 +264,8 @@ static struct rmx_session *session_free(struct rmx_session *session) {
                 struct rmx_comm *comm = session->comms;
 
                 DL_DELETE(session->comms, comm);
+                if (session_is_ours(session))
+                        device_exchange_part(comm, false);
                 device_streams_forget(comm);
                 redops_free(comm);
                 rmx_cancel_free(comm->cancel);
@@ -284,6 +287,7 @@ static struct rmx_session *session_free(struct rmx_session *session) {
         free(session->gpu_pci);
         pthread_mutex_destroy(&session->devices_mutex);
         pthread_mutex_destroy(&session->probe_mutex);
+        watch_deinit(&session->watch);
         bounce_pool_deinit(&session->bounce);
         buffer_table_deinit(&session->buffers);
         if (session->alive)
@@ -301,6 +305,7 @@ static struct rmx_session *session_new(const char *path) {
         if (!session)
                 return NULL;
         session->rpc = (struct rpc)RPC_INIT;
+        watch_init(&session->watch);
         pthread_mutex_init(&session->sets_mutex, NULL);
         pthread_mutex_init(&session->devices_mutex, NULL);
         pthread_mutex_init(&session->probe_mutex, NULL);
@@ -407,5 +412,6 @@ void rmx_session_close(struct rmx_session *session) {
                 if (comm_leave(comm, __func__, deadline_ns) == RMX_E_TIMEOUT)
                         break;
         }
+        watch_stop(session); /* until then it may end what was waited for */
         session_free(session);
 }

@@ -8,6 +8,7 @@
 #include "client/bounce.h"
 #include "client/buffer.h"
 #include "client/rpc.h"
+#include "client/watch.h"
 #include "railmux/railmux.h"
 
 struct device;
@@ -27,6 +28,7 @@ struct rmx_session {
         uint32_t *alive;
 
         struct rpc rpc;
+        struct watch watch;
         struct session_ring **rings; /* [n_gpus], opened on demand; written under rpc.mutex, then constant */
         struct rmx_comm *comms;      /* under rpc.mutex */
         pthread_mutex_t devices_mutex;

@@ -101,6 +101,7 @@ static void gpu_destroy(struct client_gpu *gpu) {
                                      sizeof(uint32_t), hipMemcpyHostToDevice, gpu->stream);
                 (void)hipStreamSynchronize(gpu->stream);
         }
+        gpu_exchanges_free(gpu);
         if (gpu->area)
                 (void)hipFree(gpu->area);
         if (gpu->cells)
@@ -114,6 +115,7 @@ static void gpu_destroy(struct client_gpu *gpu) {
         if (gpu->stream)
                 (void)hipStreamDestroy(gpu->stream);
         (void)hipGetLastError();
+        pthread_mutex_destroy(&gpu->exchanges_mutex);
         pthread_mutex_destroy(&gpu->copies);
         free(gpu);
 }
@@ -132,6 +134,7 @@ int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_expo
                 return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
         gpu->device = device;
         pthread_mutex_init(&gpu->copies, NULL);
+        pthread_mutex_init(&gpu->exchanges_mutex, NULL);
         r = scope_enter(&scope, device);
         if (r == hipSuccess)
                 r = gpu_make(gpu, &handle, &call);

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "client/hip/exchange_kernel.h"
 #include "client/hip/private.h"
 #include "ring/line.h"
 
@@ -61,11 +62,12 @@ void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, stru
  * processors by then, waiting for the bell, there would be no room for it, and nobody would ever go on. What is left
  * after the answer are some twenty instructions. And a kernel that was launched so, but does not wait itself, is right
  * today, if only by luck. */
-static hipError_t launch_kernel(const void *kernel, uint32_t threads, void **parameters, bool captured, void *stream) {
+static hipError_t launch_kernel(const void *kernel, uint32_t blocks, uint32_t threads, void **parameters, bool captured,
+                                void *stream) {
 #ifdef RAILMUX_CUDA
         cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
                                      .val = {.programmaticStreamSerializationAllowed = 1}};
-        cudaLaunchConfig_t config = {.gridDim = {1, 1, 1},
+        cudaLaunchConfig_t config = {.gridDim = {blocks, 1, 1},
                                      .blockDim = {threads, 1, 1},
                                      .stream = stream,
                                      .attrs = &early,
@@ -74,7 +76,7 @@ static hipError_t launch_kernel(const void *kernel, uint32_t threads, void **par
         return cudaLaunchKernelExC(&config, kernel, parameters);
 #else
         (void)captured;
-        return hipLaunchKernel(kernel, (dim3){1, 1, 1}, (dim3){threads, 1, 1}, parameters, 0, stream);
+        return hipLaunchKernel(kernel, (dim3){blocks, 1, 1}, (dim3){threads, 1, 1}, parameters, 0, stream);
 #endif
 }
 
@@ -85,7 +87,7 @@ static hipError_t launch_number(struct client_gpu *gpu, uint32_t kernel, uint32_
                                            .number = number};
         void *parameters[] = {&arguments};
 
-        return launch_kernel(bell_kernel(kernel), bell_threads(&arguments, kernel), parameters, captured, stream);
+        return launch_kernel(bell_kernel(kernel), 1, bell_threads(&arguments, kernel), parameters, captured, stream);
 }
 
 static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, uint32_t kernel, void *stream,
@@ -114,7 +116,7 @@ static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, ui
         if (r == hipSuccess && bell->after)
                 r = launch_number(gpu, BELL_AWAIT, bell->slot, bell->after, bell->captured, stream);
         if (r == hipSuccess)
-                r = launch_kernel(bell_kernel(kernel), bell_threads(&arguments, kernel), parameters, bell->captured,
+                r = launch_kernel(bell_kernel(kernel), 1, bell_threads(&arguments, kernel), parameters, bell->captured,
                                   stream);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the bell kernel", error);
@@ -144,4 +146,19 @@ int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *strea
                 r = launch_number(gpu, BELL_MARK, slot, number, true, stream);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel behind a copy", error);
+}
+
+int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct exchange_arguments *arguments,
+                        const struct client_gpu_bell *bell, void *stream, char *error) {
+        void *parameters[] = {arguments};
+        struct scope scope;
+        hipError_t r;
+
+        r = scope_device(&scope, gpu->device);
+        if (r == hipSuccess && bell->after)
+                r = launch_number(gpu, BELL_AWAIT, bell->slot, bell->after, bell->captured, stream);
+        if (r == hipSuccess)
+                r = launch_kernel(kernel, arguments->blocks, EXCHANGE_THREADS, parameters, bell->captured, stream);
+        scope_leave(&scope);
+        return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching an exchange kernel", error);
 }

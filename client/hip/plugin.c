@@ -157,4 +157,11 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .mark = gpu_mark,
         .poll = gpu_poll,
         .handle = gpu_handle,
+        .exchange_open = gpu_exchange_open,
+        .exchange_connect = gpu_exchange_connect,
+        .exchange_stop = gpu_exchange_stop,
+        .exchange_close = gpu_exchange_close,
+        .exchange_call = gpu_exchange_call,
+        .own_stream = gpu_own_stream,
+        .own_memory = gpu_own_memory,
 };

@@ -32,7 +32,12 @@ struct pinned {
         uint32_t sequence;
         struct bell_header header;
         uint32_t released[BELL_DEPTH];
+        uint32_t stop[CLIENT_GPU_SLOTS]; /* exchange kernels of this slot give up */
 };
+
+struct exchange_area;
+struct exchange_arguments;
+struct exchange_mapping;
 
 struct client_gpu {
         int device;
@@ -42,7 +47,12 @@ struct client_gpu {
         struct bell_host *host, *host_there;
         hipStream_t stream;
         hipEvent_t event;
-        pthread_mutex_t copies; /* the stream and the copied words of `pinned` */
+        pthread_mutex_t copies;          /* the stream and the copied words of `pinned` */
+        pthread_mutex_t exchanges_mutex; /* what follows, see exchange.c */
+        hipStream_t own_stream[CLIENT_GPU_SLOTS];
+        char *own_memory; /* CLIENT_GPU_OWN_BYTES for each slot */
+        struct exchange_area *areas;
+        struct exchange_mapping *mappings; /* of other processes' areas */
 };
 
 /* Sets the sentence and returns the code. */
@@ -87,3 +97,18 @@ int gpu_start(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *
 int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
 int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
 void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, struct rmx_device_handle *ret_handle);
+/* Puts an exchange kernel there, behind what bell->after names. */
+int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct exchange_arguments *arguments,
+                        const struct client_gpu_bell *bell, void *stream, char *error);
+/* exchange.c: */
+int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, uint32_t rank,
+                      struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error);
+int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error);
+void gpu_exchange_stop(struct client_gpu_exchange *exchange);
+void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over);
+int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
+                      char *error);
+void *gpu_own_stream(struct client_gpu *gpu, uint32_t slot);
+void *gpu_own_memory(struct client_gpu *gpu, uint32_t slot);
+/* Gives areas, mappings, streams and memory back, with the device current; no kernel is about any more. */
+void gpu_exchanges_free(struct client_gpu *gpu);

@@ -35,15 +35,16 @@ typedef cudaError_t hipError_t;
 
 /* ---- devices ----------------------------------------------------------------------------------------------------- */
 typedef struct cudaDeviceProp hipDeviceProp_t;
-#define hipRuntimeGetVersion      cudaRuntimeGetVersion
-#define hipGetDeviceCount         cudaGetDeviceCount
-#define hipGetDevice              cudaGetDevice
-#define hipSetDevice              cudaSetDevice
-#define hipGetDeviceProperties    cudaGetDeviceProperties
-#define hipDeviceSynchronize      cudaDeviceSynchronize
-#define hipDeviceCanAccessPeer    cudaDeviceCanAccessPeer
-#define hipDeviceEnablePeerAccess cudaDeviceEnablePeerAccess
-#define hipDeviceGetByPCIBusId    cudaDeviceGetByPCIBusId
+#define hipRuntimeGetVersion             cudaRuntimeGetVersion
+#define hipGetDeviceCount                cudaGetDeviceCount
+#define hipGetDevice                     cudaGetDevice
+#define hipSetDevice                     cudaSetDevice
+#define hipGetDeviceProperties           cudaGetDeviceProperties
+#define hipDeviceSynchronize             cudaDeviceSynchronize
+#define hipDeviceCanAccessPeer           cudaDeviceCanAccessPeer
+#define hipDeviceEnablePeerAccess        cudaDeviceEnablePeerAccess
+#define hipErrorPeerAccessAlreadyEnabled cudaErrorPeerAccessAlreadyEnabled
+#define hipDeviceGetByPCIBusId           cudaDeviceGetByPCIBusId
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 #define hipMalloc               cudaMalloc

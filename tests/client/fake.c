@@ -59,6 +59,8 @@ static void reply_comm(struct fake *fake, struct fake_comm *comm, uint32_t rank,
         body.rank = rank;
         body.gpu = member->gpu;
         body.epoch = 1;
+        body.exchange_min = fake->exchange_min;
+        body.exchange_max = fake->exchange_max;
         message.body_case = BODY(COMM_REPLY);
         message.comm_reply = &body;
         fake_reply(fake, member->session, &message, id, NULL, 0);

@@ -128,11 +128,12 @@ struct fake {
         bool cancels;           /* knows ranks that give up joining; an old daemon does not */
         uint32_t drop_body;     /* forget the next call of this kind, then say RESUMED */
         uint32_t drop_count;
-        uint32_t force_status;  /* give this status instead of running, once for each rank of one request */
-        uint32_t force_later;   /* the next force_status */
-        uint64_t max_bytes;     /* of all buffers of one session */
-        const char *backend;    /* NULL: the host's; else GPUs with PCI addresses "0000:0N:00.0" */
-        uint32_t refuse_memory; /* code to answer the next BUFFER_CREATE of GPU memory with, 0: none */
+        uint32_t force_status; /* give this status instead of running, once for each rank of one request */
+        uint32_t force_later;  /* the next force_status */
+        uint64_t max_bytes;    /* of all buffers of one session */
+        const char *backend;   /* NULL: the host's; else GPUs with PCI addresses "0000:0N:00.0" */
+        uint64_t exchange_min, exchange_max; /* of communicators */
+        uint32_t refuse_memory;              /* code to answer the next BUFFER_CREATE of GPU memory with, 0: none */
 
         /* what was seen */
         uint32_t calls[FAKE_BODIES];

@@ -21,7 +21,27 @@ struct client_gpu {
         uint32_t stuck_mark[CLIENT_GPU_SLOTS];                           /* the first one */
         uint64_t ended[CLIENT_GPU_CELLS];
         void *host;
+        bool gathering[CLIENT_GPU_SLOTS];  /* a bootstrap's request waits for other ranks */
+        bool exchanging[CLIENT_GPU_SLOTS]; /* an exchange does not end */
+        uint64_t own[CLIENT_GPU_SLOTS][CLIENT_GPU_OWN_BYTES / sizeof(uint64_t)];
+        bool own_known; /* as a block */
 };
+
+struct client_gpu_exchange {
+        struct client_gpu *gpu;
+        uint32_t slot, n_ranks, rank;
+};
+
+/* The request of the one bootstrap that is under way: who has come. */
+struct gather {
+        uint32_t n, here; /* bits */
+        struct {
+                struct client_gpu *gpu;
+                uint32_t slot;
+                unsigned char *out;
+        } part[CLIENT_GPU_EXCHANGE_RANKS];
+};
+static struct gather gather;
 
 extern struct fake_gpu fake_gpu;
 __attribute__((visibility("default"))) struct fake_gpu fake_gpu = {
@@ -59,14 +79,34 @@ static int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, char *er
 }
 
 static void gpu_close(struct client_gpu *gpu) {
+        for (uint32_t i = 0; i < fake_gpu.n_blocks; i++)
+                if (fake_gpu.block[i].base == (uintptr_t)gpu->own)
+                        fake_gpu.block[i].bytes = 0;
+        gather.here = 0;
         free(gpu);
         fake_gpu.closed++;
+}
+
+/* With the mutex: a kernel that waits for other ranks gives up. */
+static void kernel_give_up(struct client_gpu *gpu, uint32_t slot) {
+        if (gpu->exchanging[slot] && !gpu->status[slot])
+                gpu->status[slot] = RMX_E_DEVICE_LOST;
+        gpu->exchanging[slot] = false;
+        if (!gpu->gathering[slot])
+                return;
+        gpu->gathering[slot] = false;
+        gpu->status[slot] = gpu->status[slot] ? gpu->status[slot] : RMX_E_DEVICE_LOST;
+        for (uint32_t i = 0; i < CLIENT_GPU_EXCHANGE_RANKS; i++)
+                if (gather.part[i].gpu == gpu && gather.part[i].slot == slot)
+                        gather.here &= ~(1u << i);
 }
 
 static void gpu_release(struct client_gpu *gpu) {
         (void)gpu;
         pthread_mutex_lock(&fake_gpu.mutex);
         fake_gpu.released++;
+        for (uint32_t i = 0; i < CLIENT_GPU_SLOTS; i++)
+                kernel_give_up(gpu, i);
         fake_gpu.stuck = fake_gpu.hold = false;
         fake_gpu.status = RMX_E_DEVICE_LOST;
         pthread_mutex_unlock(&fake_gpu.mutex);
@@ -76,9 +116,9 @@ static void gpu_release(struct client_gpu *gpu) {
 }
 
 static void gpu_comm_end(struct client_gpu *gpu, uint32_t slot) {
-        (void)slot;
         pthread_mutex_lock(&fake_gpu.mutex);
         fake_gpu.ended++;
+        kernel_give_up(gpu, slot);
         fake_gpu.stuck = fake_gpu.hold = false;
         pthread_mutex_unlock(&fake_gpu.mutex);
         for (uint32_t i = 0; i < CLIENT_GPU_CELLS; i++)
@@ -112,7 +152,7 @@ static uint32_t gpu_comm_status(const struct client_gpu *gpu, uint32_t slot, boo
 
 /* With the mutex: what is not stuck has ended. */
 static void settle(struct client_gpu *gpu, uint32_t slot) {
-        if (fake_gpu.stuck)
+        if (fake_gpu.stuck || gpu->gathering[slot])
                 return;
         gpu->finished[slot] =
                 fake_gpu.stuck_marks && gpu->stuck_mark[slot] ? gpu->stuck_mark[slot] - 1 : gpu->launched[slot];
@@ -270,6 +310,32 @@ static bool is_p2p(const struct client_gpu_bell *bell) {
         return operation == RING_OP_SEND || operation == RING_OP_RECV;
 }
 
+/* With the mutex: the part of a rank in an all_gather, in place, of a bootstrap. */
+static void gather_join(struct client_gpu *gpu, const struct client_gpu_bell *bell) {
+        const size_t bytes = bell->in_bytes;
+        unsigned char *out = bell->out;
+        const uint32_t rank = (uint32_t)(((const unsigned char *)bell->in - out) / (ptrdiff_t)bytes);
+
+        gather.n = (uint32_t)(bell->out_bytes / bytes);
+        if (gather.n > CLIENT_GPU_EXCHANGE_RANKS || rank >= gather.n || gather.here >> rank & 1 || !bell->inlined)
+                abort();
+        gather.part[rank].gpu = gpu;
+        gather.part[rank].slot = bell->slot;
+        gather.part[rank].out = out;
+        gather.here |= 1u << rank;
+        gpu->gathering[bell->slot] = true;
+        if (gather.here != (1u << gather.n) - 1 || fake_gpu.gathers + 1 == fake_gpu.stuck_gather)
+                return;
+        for (uint32_t to = 0; to < gather.n; to++) {
+                for (uint32_t from = 0; from < gather.n; from++)
+                        if (to != from)
+                                memcpy(gather.part[to].out + from * bytes, gather.part[from].out + from * bytes, bytes);
+                gather.part[to].gpu->gathering[gather.part[to].slot] = false;
+        }
+        gather.here = 0;
+        fake_gpu.gathers++;
+}
+
 static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_bell *bell, void *stream, char *error) {
         bool captured = stream && stream == fake_gpu.capturing, held;
         uint32_t status = 0;
@@ -285,11 +351,15 @@ static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_be
         }
         (void)note(kind, bell, stream);
         held = fake_gpu.hold;
+        if (stream == &gpu->own[bell->slot])
+                gather_join(gpu, bell);
+        if (kind == FAKE_GPU_EXCHANGE && bell->number)
+                gpu->exchanging[bell->slot] = fake_gpu.stuck;
         if (kind != FAKE_GPU_WAIT && bell->number) {
                 gpu->launched[bell->slot] = bell->number;
                 settle(gpu, bell->slot);
         }
-        if (!captured && kind != FAKE_GPU_WAIT && !is_p2p(bell))
+        if (!captured && kind != FAKE_GPU_WAIT && kind != FAKE_GPU_EXCHANGE && !is_p2p(bell))
                 gpu->sequence[bell->slot]++;
         if (!captured && kind != FAKE_GPU_START && !held) {
                 status = fake_gpu.status;
@@ -362,6 +432,87 @@ static void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bel
         memcpy(ret_handle->word, bell->word, sizeof(ret_handle->word));
 }
 
+/* ---- exchange ---------------------------------------------------------------------------------------------------- */
+static void offer_write(unsigned char *offer, uint32_t rank) {
+        for (uint32_t i = 0; i < CLIENT_GPU_OFFER_BYTES; i++)
+                offer[i] = (unsigned char)(1 + rank + i);
+}
+
+static int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, uint32_t rank,
+                             struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error) {
+        bool can;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        can = !(fake_gpu.cannot_open >> rank & 1);
+        fake_gpu.exchanges += can;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        offer_write(ret_offer, rank); /* also if there is nothing */
+        if (!can) {
+                snprintf(error, CLIENT_GPU_TEXT, "no exchange here");
+                return RMX_E_UNSUPPORTED;
+        }
+        *ret_exchange = calloc(1, sizeof(**ret_exchange));
+        **ret_exchange = (struct client_gpu_exchange){.gpu = gpu, .slot = slot, .n_ranks = n_ranks, .rank = rank};
+        return RMX_OK;
+}
+
+static int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error) {
+        bool can;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        can = !(fake_gpu.cannot_connect >> exchange->rank & 1);
+        for (uint32_t rank = 0; rank < exchange->n_ranks; rank++) {
+                unsigned char offer[CLIENT_GPU_OFFER_BYTES];
+
+                offer_write(offer, rank);
+                can &= !memcmp(offer, offers + (size_t)rank * sizeof(offer), sizeof(offer));
+        }
+        fake_gpu.connected += can;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        if (!can)
+                snprintf(error, CLIENT_GPU_TEXT, "an area cannot be mapped");
+        return can ? RMX_OK : RMX_E_UNSUPPORTED;
+}
+
+static void gpu_exchange_stop(struct client_gpu_exchange *exchange) {
+        (void)exchange;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        fake_gpu.stopped++;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+}
+
+static void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over) {
+        if (!exchange)
+                return;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        fake_gpu.reusable += over;
+        fake_gpu.kept += !over;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        free(exchange);
+}
+
+static int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
+                             char *error) {
+        if (bell->slot != exchange->slot)
+                abort();
+        return put(exchange->gpu, FAKE_GPU_EXCHANGE, bell, stream, error);
+}
+
+static void *gpu_own_memory(struct client_gpu *gpu, uint32_t slot) {
+        pthread_mutex_lock(&fake_gpu.mutex);
+        if (!gpu->own_known && fake_gpu.n_blocks < FAKE_GPU_BLOCKS)
+                fake_gpu.block[fake_gpu.n_blocks++] = (struct fake_gpu_block){
+                        .base = (uintptr_t)gpu->own, .bytes = sizeof(gpu->own), .residence = CLIENT_GPU_HOST};
+        gpu->own_known = true;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return gpu->own[slot];
+}
+
+/* Any value that is no other stream. */
+static void *gpu_own_stream(struct client_gpu *gpu, uint32_t slot) {
+        return fake_gpu.no_streams ? NULL : &gpu->own[slot];
+}
+
 extern const struct client_gpu_ops railmux_client_gpu;
 __attribute__((visibility("default"))) const struct client_gpu_ops railmux_client_gpu = {
         .version = CLIENT_GPU_VERSION,
@@ -391,4 +542,11 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .mark = gpu_mark,
         .poll = gpu_poll,
         .handle = gpu_handle,
+        .exchange_open = gpu_exchange_open,
+        .exchange_connect = gpu_exchange_connect,
+        .exchange_stop = gpu_exchange_stop,
+        .exchange_close = gpu_exchange_close,
+        .exchange_call = gpu_exchange_call,
+        .own_stream = gpu_own_stream,
+        .own_memory = gpu_own_memory,
 };

@@ -22,7 +22,8 @@ enum fake_gpu_kind {
         FAKE_GPU_ORDER,
         FAKE_GPU_COPY,
         FAKE_GPU_MARK,
-        FAKE_GPU_HANDLE, /* of no stream */
+        FAKE_GPU_HANDLE,   /* of no stream */
+        FAKE_GPU_EXCHANGE, /* exchange_call */
 };
 
 /* Memory that the plug-in says is there. */
@@ -60,17 +61,26 @@ struct fake_gpu {
         uint32_t allocated, freed;
         void *gone[FAKE_GPU_GONE]; /* streams; see fake_gpu_stream_destroy */
         uint32_t n_gone;
-        uint32_t asked; /* how often it was asked how far a communicator has come */
+        uint32_t asked;     /* how often it was asked how far a communicator has come */
+        uint32_t exchanges; /* opened */
+        uint32_t connected; /* and all areas mapped */
+        uint32_t stopped;   /* calls of exchange_stop */
+        uint32_t reusable;  /* closed with `over` */
+        uint32_t kept;      /* closed without */
+        uint32_t gathers;   /* of bootstraps, that have ended */
 
         /* script */
-        void *capturing;  /* this stream is */
-        uint32_t status;  /* of the next request that is waited for */
-        bool hold;        /* waits do not end */
-        bool stuck;       /* calls, starts and marks do not end */
-        bool stuck_marks; /* marks, and what is behind them */
-        int fail_mark;    /* what the next mark returns */
-        int fail;         /* what the next launch returns */
-        bool lost;        /* the context is */
+        void *capturing;                      /* this stream is */
+        uint32_t status;                      /* of the next request that is waited for */
+        bool hold;                            /* waits do not end */
+        bool stuck;                           /* calls, starts and marks do not end */
+        bool stuck_marks;                     /* marks, and what is behind them */
+        int fail_mark;                        /* what the next mark returns */
+        int fail;                             /* what the next launch returns */
+        bool lost;                            /* the context is */
+        uint32_t cannot_open, cannot_connect; /* a bit for each rank: an exchange */
+        uint32_t stuck_gather;                /* the bootstrap's gather, counted from 1, that does not end; 0: none */
+        bool no_streams;                      /* own_stream has none */
 };
 
 /* In the tests: the plug-in that $RAILMUX_CLIENT_PLUGIN names, as at first. */

@@ -318,12 +318,17 @@ PROPERTIES = {
 }
 
 
+def exception_keys(kernel):
+    """Exceptions are for one kernel, or for all that are made of one template."""
+    return [(kernel.name, kernel.target), (kernel.name.split("<", 1)[0], kernel.target)]
+
+
 def check_scratch(kernel, exceptions):
     used = kernel.resources
     if used is None:
         yield "the compiler says nothing of its registers"
         return
-    allowed = exceptions.get((kernel.name, kernel.target), 0)
+    allowed = next((exceptions[key] for key in exception_keys(kernel) if key in exceptions), 0)
     if used["dynamic"]:
         yield "uses a stack of unknown size"
     if used["stack"] > allowed or used["spills"] > allowed:
@@ -424,7 +429,7 @@ def check_tree(options):
                     f"{r.get('stack', 0):6} {r.get('spills', 0):6} {r.get('waves', 0) or '-':>5}"
                 )
                 if r.get("stack") or r.get("spills"):
-                    used.add((kernel.name, target))
+                    used.update(exception_keys(kernel))
                     lines[-1] += "".join(f"\n        {n:6} {what}" for n, what in where_it_spills(kernel))
                 problems += [
                     f"{source}: {target}: {kernel.name}: {rule}: {sentence}"

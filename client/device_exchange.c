@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Exchange: a request of medium size may cost more when executors carry it out, with the few blocks that they keep
+ * resident, than when each rank's own kernel does, with as many as it likes. So where the daemon grants it the ranks of
+ * a communicator map areas of each other's memory, and such a request is one kernel on the caller's stream. No executor
+ * takes part, nothing is rung, no memory is registered.
+ *
+ * Which requests these are must be the same on all ranks, or some would ring while others exchange, and all wait for
+ * ever. So it depends on the operation, its size and what the daemon said, which every rank has alike; not on where the
+ * memory lies, on streams, or on how the call is made. Calls that kernels make by themselves (railmux_device.h) cannot
+ * go this way, and are refused where they would have to.
+ *
+ * For the order of a communicator's requests an exchange is a launch with a number like a call (device_call.c). One
+ * that is started is on the stream as a whole: a later wait finds it under way, or done.
+ *
+ * No executor answers an exchange whose peer has died: it is stopped by whoever reads the daemon's event, a thread of
+ * the library if nobody else (watch.c). A rank that leaves in good order is no event; if others exchange once more with
+ * it, which no right program does, they wait until they are aborted.
+ *
+ * Whether all ranks can is settled at the end of the join, by two small requests of the communicator itself, which go
+ * through the executors as ever: each rank's offer, then each one's word whether it has mapped all others. A rank that
+ * cannot still takes part in both. They go on a stream of their own, for each communicator another one: ranks may join
+ * several at a time, in different orders.
+ */
+#include "client/device_exchange.h"
+
+#include <string.h>
+
+#include "client/cancel.h"
+#include "client/comm.h"
+#include "client/device.h"
+#include "client/device_call.h"
+#include "client/device_streams.h"
+#include "client/error.h"
+#include "client/operation.h"
+#include "client/session.h"
+#include "ring/line.h"
+#include "util/clock.h"
+
+#define WORD_OK UINT64_C(1)
+
+/* What the device writes and reads, in pinned memory. */
+struct board {
+        unsigned char offer[CLIENT_GPU_EXCHANGE_RANKS][CLIENT_GPU_OFFER_BYTES];
+        uint64_t word[CLIENT_GPU_EXCHANGE_RANKS];
+};
+_Static_assert(sizeof(struct board) <= CLIENT_GPU_OWN_BYTES, "the board fits");
+
+struct bootstrap {
+        struct rmx_comm *comm;
+        const char *what;
+        uint64_t deadline_ns;
+        const struct rmx_cancel *cancel;
+        void *stream;
+        struct board *board;
+};
+
+/* ---- bootstrap --------------------------------------------------------------------------------------------------- */
+/* Until what was launched has ended, and well. */
+static int bootstrap_wait(const struct bootstrap *b) {
+        struct rmx_comm *comm = b->comm;
+        struct device *device = comm->device;
+        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns;
+
+        for (;;) {
+                uint32_t status;
+                bool over;
+
+                pthread_mutex_lock(&device->mutex);
+                over = device_over(comm);
+                pthread_mutex_unlock(&device->mutex);
+                status = device_status(comm, true); /* which a kernel leaves before it tells its number */
+                if (comm_status(comm))
+                        status = comm_status(comm);
+                if (status)
+                        return comm_report(comm, b->what, status);
+                if (over)
+                        return RMX_OK;
+                if (cancel_is_set(b->cancel))
+                        return error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", b->what);
+                if (clock_now_ns() >= b->deadline_ns)
+                        return error_set(RMX_E_TIMEOUT, "%s: not all ranks have joined in time", b->what);
+                if (!device_alive(device, &looked_ns))
+                        return error_set(RMX_E_DEVICE_LOST, "%s: the context of GPU %u is lost", b->what, device->gpu);
+                device_pause(device, started_ns);
+        }
+}
+
+/* Gives every rank what each has at its place of `all`. */
+static int bootstrap_gather(const struct bootstrap *b, void *all, size_t bytes) {
+        struct operation o = {.what = b->what,
+                              .comm = b->comm,
+                              .op = RING_OP_ALL_GATHER,
+                              .type = RMX_UINT8,
+                              .in = (char *)all + b->comm->rank * bytes,
+                              .out = all,
+                              .count = bytes};
+        int r;
+
+        r = operation_check(&o, b->stream);
+        if (!r)
+                r = device_run(&o, b->stream);
+        return r ? r : bootstrap_wait(b);
+}
+
+/* *ret_agreed: all ranks can. What this rank cannot do is no error. */
+static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange **exchange, bool *ret_agreed) {
+        const struct client_gpu_ops *ops = b->comm->device->ops;
+        struct rmx_comm *comm = b->comm;
+        char error[CLIENT_GPU_TEXT];
+        int r;
+
+        memset(b->board, 0, sizeof(*b->board));
+        if (ops->exchange_open(comm->device->handle, comm->slot, comm->n_ranks, comm->rank, exchange,
+                               b->board->offer[comm->rank], error)) {
+                memset(b->board->offer[comm->rank], 0, CLIENT_GPU_OFFER_BYTES);
+                *exchange = NULL;
+        }
+        r = bootstrap_gather(b, b->board->offer, CLIENT_GPU_OFFER_BYTES);
+        if (r)
+                return r;
+        if (*exchange && !ops->exchange_connect(*exchange, b->board->offer[0], error))
+                b->board->word[comm->rank] = WORD_OK;
+        r = bootstrap_gather(b, b->board->word, sizeof(b->board->word[0]));
+        if (r)
+                return r;
+        *ret_agreed = true;
+        for (uint32_t rank = 0; rank < comm->n_ranks; rank++)
+                *ret_agreed &= b->board->word[rank] == WORD_OK;
+        return RMX_OK;
+}
+
+int device_exchange_join(struct rmx_comm *comm, const char *what, uint64_t deadline_ns,
+                         const struct rmx_cancel *cancel) {
+        struct bootstrap b = {.comm = comm, .what = what, .deadline_ns = deadline_ns, .cancel = cancel};
+        struct client_gpu_exchange *exchange = NULL;
+        const struct client_gpu_ops *ops;
+        bool agreed = false;
+        int r;
+
+        if (!comm->exchange_max || !comm->device)
+                return RMX_OK;
+        ops = comm->device->ops;
+        if (comm->n_ranks < 2 || comm->n_ranks > CLIENT_GPU_EXCHANGE_RANKS)
+                return error_set(RMX_E_INTERNAL, "%s: the daemon grants exchange to %u ranks; it is for 2 to %u", what,
+                                 comm->n_ranks, CLIENT_GPU_EXCHANGE_RANKS);
+        b.stream = ops->own_stream(comm->device->handle, comm->slot);
+        b.board = ops->own_memory(comm->device->handle, comm->slot);
+        if (!b.stream || !b.board)
+                return error_set(RMX_E_NO_MEMORY, "%s: GPU %u has no stream or pinned memory for the join", what,
+                                 comm->device->gpu);
+        r = bootstrap_run(&b, &exchange, &agreed);
+        device_streams_forget(comm); /* nothing will go on that one again */
+        if (!r && agreed)
+                r = watch_start(comm->session, what);
+        if (!r && agreed) {
+                pthread_mutex_lock(&comm->session->rpc.mutex);
+                comm->exchange = exchange;
+                if (comm_status(comm)) /* the event has been read already */
+                        ops->exchange_stop(exchange);
+                pthread_mutex_unlock(&comm->session->rpc.mutex);
+                return RMX_OK;
+        }
+        comm->exchange_min = comm->exchange_max = 0;
+        /* After an error other ranks may be about to write to the area. */
+        ops->exchange_close(exchange, !r);
+        return r;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+/* A root sends, or gets, all at once from all: up to so much that this takes no longer than executors do. */
+#define ROOT_BYTES (2u << 20)
+
+bool device_exchange_takes(const struct operation *o) {
+        const size_t bytes = o->in_bytes > o->out_bytes ? o->in_bytes : o->out_bytes;
+
+        if (!o->comm->exchange || bytes < o->comm->exchange_min || bytes > o->comm->exchange_max)
+                return false;
+        switch (o->op) {
+        case RING_OP_ALL_REDUCE:
+        case RING_OP_ALL_GATHER:
+        case RING_OP_REDUCE_SCATTER:
+        case RING_OP_ALL_TO_ALL:
+                return true;
+        case RING_OP_BROADCAST:
+        case RING_OP_REDUCE:
+                return bytes * (o->comm->n_ranks - 1) <= ROOT_BYTES;
+        default:
+                return false;
+        }
+}
+
+void device_exchange_stop(struct rmx_comm *comm) {
+        if (comm->exchange)
+                comm->device->ops->exchange_stop(comm->exchange);
+}
+
+void device_exchange_part(struct rmx_comm *comm, bool over) {
+        if (!comm->exchange)
+                return;
+        /* Of a communicator that has failed, other ranks may still write what this one did not wait for. */
+        comm->device->ops->exchange_close(comm->exchange, over && !comm_status(comm));
+        comm->exchange = NULL;
+}

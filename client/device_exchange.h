@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Requests of medium size that the ranks' own kernels carry out. See device_exchange.c. */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct operation;
+struct rmx_cancel;
+struct rmx_comm;
+
+/* The end of a join, on all ranks or on none: maps the ranks' exchange areas, if the daemon has granted it
+ * (comm->exchange_min and exchange_max, which are 0 afterwards if some rank cannot). Waits for the other ranks, until
+ * the deadline, or until the cancel is set (NULL is allowed). RMX_*; text set; on an error kernels of the comm may be
+ * left on the device. */
+int device_exchange_join(struct rmx_comm *comm, const char *what, uint64_t deadline_ns,
+                         const struct rmx_cancel *cancel);
+/* Does this checked operation go that way? The same on all ranks. */
+bool device_exchange_takes(const struct operation *o);
+/* The comm has failed: its exchanges give up. In a thread that reads events, with rpc.mutex. */
+void device_exchange_stop(struct rmx_comm *comm);
+/* The comm goes away. over: nothing of this rank is on the device any more. Fine without an exchange. */
+void device_exchange_part(struct rmx_comm *comm, bool over);

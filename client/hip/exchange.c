@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Exchange areas: a rank's own memory, which the ranks of one communicator map from each other, and the kernels that
+ * use it (exchange_run.h says how).
+ *
+ * An area belongs to the device in the session's use and serves one communicator at a time. It is kept until the device
+ * is closed, since others may still have it mapped: to free memory that somebody has mapped is not defined. Nobody
+ * writes to it when its communicator is over, so it may then serve the next one; if a kernel was given up, it may not,
+ * because others' kernels may still write what that one would have waited for.
+ *
+ * Mappings are kept as well, and used again when the same area comes back with another communicator: closing one waits
+ * for all kernels of the process, which may be waiting for ranks that wait for this thread. An area has a number that
+ * nothing else has (handles are used again by the runtime), so a mapping is never taken for another one.
+ *
+ * A program that is wrong may have a rank call once more in a communicator that another rank has left, and then write
+ * to an area that serves another one by now. So rounds and calls are not numbered from 0 but from a random number,
+ * which is that of rank 0's area: packets that come astray have the wrong flag, but for one chance in 2^32.
+ *
+ * Ranks of the same process use the area's own address: a handle cannot be opened where it was made.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "client/hip/exchange_kernel.h"
+#include "client/hip/private.h"
+
+#define OFFER_MAGIC 0x31584552u /* "REX1" */
+
+/* What another rank needs to map an area. */
+struct offer {
+        uint32_t magic;
+        int32_t device; /* of the runtime, in its process */
+        uint64_t process[2];
+        uint64_t number; /* of the area */
+        uint64_t first;  /* of rounds and calls, if it is rank 0's */
+        uint64_t address;
+        uint64_t bytes;
+        hipIpcMemHandle_t handle;
+};
+_Static_assert(sizeof(struct offer) <= CLIENT_GPU_OFFER_BYTES, "an offer fits");
+
+struct exchange_area {
+        struct exchange_area *next;
+        char *address;
+        size_t bytes;
+        uint64_t number;
+        hipIpcMemHandle_t handle;
+        bool taken; /* or not to be used again */
+};
+
+struct exchange_mapping {
+        struct exchange_mapping *next;
+        uint64_t number;
+        hipIpcMemHandle_t handle;
+        char *address;
+};
+
+struct client_gpu_exchange {
+        struct client_gpu *gpu;
+        struct exchange_area *area;
+        uint32_t slot, n_ranks, rank;
+        char *address[EXCHANGE_RANKS]; /* by rank */
+};
+
+/* ---- areas ------------------------------------------------------------------------------------------------------- */
+/* Random, and the process's own: a child of fork() has the same bytes, but another number. */
+static int process_name(uint64_t ret_name[static 2]) {
+        static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+        static uint64_t random;
+        int r = 0;
+
+        pthread_mutex_lock(&mutex);
+        if (!random && getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+                r = -1;
+        ret_name[0] = random;
+        ret_name[1] = (uint64_t)getpid();
+        pthread_mutex_unlock(&mutex);
+        return r;
+}
+
+static hipError_t area_alloc(size_t bytes, void **ret_address) {
+#if defined(RAILMUX_CUDA)
+        return hipMalloc(ret_address, bytes);
+#elif defined(hipDeviceMallocUncached) /* ordinary memory may stay in the caches of one GPU while others look at it */
+        return hipExtMallocWithFlags(ret_address, bytes, hipDeviceMallocUncached);
+#else
+        return hipExtMallocWithFlags(ret_address, bytes, hipDeviceMallocFinegrained);
+#endif
+}
+
+/* With gpu->exchanges_mutex, and the device current. */
+static int area_new(struct client_gpu *gpu, size_t bytes, struct exchange_area **ret_area, char *error) {
+        struct exchange_area *area;
+        void *address = NULL;
+        hipError_t r;
+
+        area = calloc(1, sizeof(*area));
+        if (!area || getrandom(&area->number, sizeof(area->number), 0) != (ssize_t)sizeof(area->number)) {
+                free(area);
+                return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
+        }
+        r = area_alloc(bytes, &address);
+        if (r == hipSuccess)
+                r = hipIpcGetMemHandle(&area->handle, address);
+        if (r != hipSuccess) {
+                int code = gpu_fail(r, "making an exchange area", error);
+
+                if (address)
+                        (void)hipFree(address);
+                free(area);
+                return code;
+        }
+        area->address = address;
+        area->bytes = bytes;
+        area->next = gpu->areas;
+        gpu->areas = area;
+        *ret_area = area;
+        return RMX_OK;
+}
+
+static int area_take(struct client_gpu *gpu, size_t bytes, struct exchange_area **ret_area, char *error) {
+        struct exchange_area *area = NULL;
+        struct scope scope;
+        hipError_t r;
+        int code = RMX_OK;
+
+        pthread_mutex_lock(&gpu->exchanges_mutex);
+        r = scope_enter(&scope, gpu->device);
+        for (area = gpu->areas; area && (area->taken || area->bytes != bytes);)
+                area = area->next;
+        if (r != hipSuccess)
+                code = gpu_fail(r, "hipSetDevice", error);
+        else if (!area)
+                code = area_new(gpu, bytes, &area, error);
+        if (!code)
+                area->taken = true;
+        pthread_mutex_unlock(&gpu->exchanges_mutex);
+        if (!code) {
+                pthread_mutex_lock(&gpu->copies);
+                r = hipMemsetAsync(area->address, 0, bytes, gpu->stream);
+                if (r == hipSuccess)
+                        r = hipStreamSynchronize(gpu->stream);
+                pthread_mutex_unlock(&gpu->copies);
+                if (r != hipSuccess)
+                        code = gpu_fail(r, "clearing an exchange area", error);
+        }
+        scope_leave(&scope);
+        if (!code)
+                *ret_area = area;
+        return code;
+}
+
+/* A kernel that is loaded at its first launch waits until no other one runs in the process. */
+static int kernels_load(const struct client_gpu *gpu, uint32_t n_ranks, char *error) {
+        hipFuncAttributes attributes;
+        struct scope scope;
+        hipError_t r;
+
+        r = scope_enter(&scope, gpu->device);
+        for (uint32_t kind = 0; kind < EXCHANGE_KINDS && r == hipSuccess; kind++)
+                r = hipFuncGetAttributes(&attributes, exchange_kernel(n_ranks, kind));
+        scope_leave(&scope);
+        return r == hipSuccess ? RMX_OK : gpu_fail(r, "loading the exchange kernels", error);
+}
+
+/* ---- opening, connecting, closing -------------------------------------------------------------------------------- */
+int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, uint32_t rank,
+                      struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error) {
+        struct offer offer = {.magic = OFFER_MAGIC, .device = gpu->device};
+        struct client_gpu_exchange *exchange;
+        int r;
+
+        if (n_ranks < 2 || n_ranks > EXCHANGE_RANKS || rank >= n_ranks)
+                return gpu_say(RMX_E_UNSUPPORTED, error, "rank %u of %u: exchange is for 2 to %u ranks", rank, n_ranks,
+                               EXCHANGE_RANKS);
+        exchange = calloc(1, sizeof(*exchange));
+        if (!exchange || process_name(offer.process) ||
+            getrandom(&offer.first, sizeof(offer.first), 0) != (ssize_t)sizeof(offer.first)) {
+                free(exchange);
+                return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
+        }
+        *exchange = (struct client_gpu_exchange){.gpu = gpu, .slot = slot, .n_ranks = n_ranks, .rank = rank};
+        r = kernels_load(gpu, n_ranks, error);
+        if (!r)
+                r = area_take(gpu, EXCHANGE_AREA_BYTES(n_ranks), &exchange->area, error);
+        if (r) {
+                free(exchange);
+                return r;
+        }
+        offer.number = exchange->area->number;
+        offer.address = (uintptr_t)exchange->area->address;
+        offer.bytes = exchange->area->bytes;
+        offer.handle = exchange->area->handle;
+        memset(ret_offer, 0, CLIENT_GPU_OFFER_BYTES);
+        memcpy(ret_offer, &offer, sizeof(offer));
+        /* relaxed; no kernel of this slot is about. */
+        __atomic_store_n(&gpu->pinned->stop[slot], 0, __ATOMIC_RELAXED);
+        *ret_exchange = exchange;
+        return RMX_OK;
+}
+
+/* Of this process, perhaps on another device. With the device current. */
+static int connect_here(const struct client_gpu *gpu, const struct offer *offer, char **ret_address, char *error) {
+        int can = 1;
+        hipError_t r = hipSuccess;
+
+        if (offer->device != gpu->device)
+                r = hipDeviceCanAccessPeer(&can, gpu->device, offer->device);
+        if (r == hipSuccess && !can)
+                return gpu_say(RMX_E_UNSUPPORTED, error, "device %d cannot reach device %d", gpu->device,
+                               offer->device);
+        if (r == hipSuccess && offer->device != gpu->device) {
+                r = hipDeviceEnablePeerAccess(offer->device, 0);
+                if (r == hipErrorPeerAccessAlreadyEnabled) {
+                        (void)hipGetLastError();
+                        r = hipSuccess;
+                }
+        }
+        if (r != hipSuccess)
+                return gpu_fail(r, "enabling access to another device", error);
+        *ret_address = (char *)(uintptr_t)offer->address;
+        return RMX_OK;
+}
+
+/* Of another process. With the device current. */
+static int connect_there(struct client_gpu *gpu, const struct offer *offer, char **ret_address, char *error) {
+        struct exchange_mapping *mapping;
+        void *address;
+        hipError_t r;
+
+        for (mapping = gpu->mappings; mapping; mapping = mapping->next) {
+                if (mapping->number == offer->number &&
+                    !memcmp(&mapping->handle, &offer->handle, sizeof(offer->handle))) {
+                        *ret_address = mapping->address;
+                        return RMX_OK;
+                }
+        }
+        mapping = calloc(1, sizeof(*mapping));
+        if (!mapping)
+                return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
+        r = hipIpcOpenMemHandle(&address, offer->handle, hipIpcMemLazyEnablePeerAccess);
+        if (r != hipSuccess) {
+                free(mapping);
+                return gpu_fail(r, "hipIpcOpenMemHandle of an exchange area", error);
+        }
+        *mapping = (struct exchange_mapping){
+                .next = gpu->mappings, .number = offer->number, .handle = offer->handle, .address = address};
+        gpu->mappings = mapping;
+        *ret_address = address;
+        return RMX_OK;
+}
+
+/* The first numbers of rounds and calls; even, so that the next ones are odd on all ranks. */
+static int connect_number(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error) {
+        struct client_gpu *gpu = exchange->gpu;
+        struct exchange_header header = {0};
+        struct offer first;
+        hipError_t r;
+
+        memcpy(&first, offers, sizeof(first));
+        header.calls = (uint32_t)first.first & ~UINT32_C(1);
+        for (uint32_t block = 0; block < EXCHANGE_BLOCKS; block++)
+                header.sequence[block] = header.calls;
+        pthread_mutex_lock(&gpu->copies);
+        r = hipMemcpyAsync(exchange->area->address, &header, sizeof(header), hipMemcpyHostToDevice, gpu->stream);
+        if (r == hipSuccess)
+                r = hipStreamSynchronize(gpu->stream);
+        pthread_mutex_unlock(&gpu->copies);
+        return r == hipSuccess ? RMX_OK : gpu_fail(r, "numbering an exchange area", error);
+}
+
+int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error) {
+        struct client_gpu *gpu = exchange->gpu;
+        uint64_t process[2];
+        struct scope scope;
+        hipError_t r;
+        int code = RMX_OK;
+
+        if (process_name(process))
+                return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
+        pthread_mutex_lock(&gpu->exchanges_mutex);
+        r = scope_enter(&scope, gpu->device);
+        if (r != hipSuccess)
+                code = gpu_fail(r, "hipSetDevice", error);
+        for (uint32_t rank = 0; rank < exchange->n_ranks && !code; rank++) {
+                char **address = &exchange->address[rank];
+                struct offer offer;
+
+                memcpy(&offer, offers + (size_t)rank * CLIENT_GPU_OFFER_BYTES, sizeof(offer));
+                if (rank == exchange->rank)
+                        *address = exchange->area->address;
+                else if (offer.magic != OFFER_MAGIC || offer.bytes != exchange->area->bytes)
+                        code = gpu_say(RMX_E_UNSUPPORTED, error, "rank %u has no exchange area of this version", rank);
+                else if (!memcmp(offer.process, process, sizeof(process)))
+                        code = connect_here(gpu, &offer, address, error);
+                else
+                        code = connect_there(gpu, &offer, address, error);
+        }
+        if (!code)
+                code = connect_number(exchange, offers, error);
+        scope_leave(&scope);
+        pthread_mutex_unlock(&gpu->exchanges_mutex);
+        return code;
+}
+
+void gpu_exchange_stop(struct client_gpu_exchange *exchange) {
+        /* relaxed; partner: exchange_over() in the kernels. The word says all there is. */
+        __atomic_store_n(&exchange->gpu->pinned->stop[exchange->slot], 1, __ATOMIC_RELAXED);
+}
+
+void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over) {
+        if (!exchange)
+                return;
+        pthread_mutex_lock(&exchange->gpu->exchanges_mutex);
+        if (over)
+                exchange->area->taken = false;
+        pthread_mutex_unlock(&exchange->gpu->exchanges_mutex);
+        free(exchange);
+}
+
+/* ---- setting up -------------------------------------------------------------------------------------------------- */
+void *gpu_own_stream(struct client_gpu *gpu, uint32_t slot) {
+        hipStream_t *stream = &gpu->own_stream[slot];
+        struct scope scope;
+
+        pthread_mutex_lock(&gpu->exchanges_mutex);
+        if (!*stream) {
+                hipError_t r = scope_enter(&scope, gpu->device);
+
+                if (r == hipSuccess)
+                        r = hipStreamCreateWithFlags(stream, hipStreamNonBlocking);
+                if (r != hipSuccess) {
+                        (void)hipGetLastError();
+                        *stream = NULL;
+                }
+                scope_leave(&scope);
+        }
+        pthread_mutex_unlock(&gpu->exchanges_mutex);
+        return *stream;
+}
+
+/* (Device and host know it by the same address wherever host memory is mapped at all, but for old systems.) */
+void *gpu_own_memory(struct client_gpu *gpu, uint32_t slot) {
+        char *memory = NULL;
+
+        pthread_mutex_lock(&gpu->exchanges_mutex);
+        if (!gpu->own_memory) {
+                const size_t bytes = (size_t)CLIENT_GPU_SLOTS * CLIENT_GPU_OWN_BYTES;
+                struct scope scope;
+                void *there = NULL;
+                hipError_t r;
+
+                r = scope_enter(&scope, gpu->device);
+                if (r == hipSuccess)
+                        r = hipHostMalloc((void **)&gpu->own_memory, bytes, hipHostMallocMapped);
+                if (r == hipSuccess)
+                        r = hipHostGetDevicePointer(&there, gpu->own_memory, 0);
+                if (gpu->own_memory && (r != hipSuccess || there != gpu->own_memory)) {
+                        (void)hipHostFree(gpu->own_memory);
+                        gpu->own_memory = NULL;
+                }
+                if (r != hipSuccess) {
+                        (void)hipGetLastError();
+                        gpu->own_memory = NULL;
+                }
+                scope_leave(&scope);
+                if (gpu->own_memory)
+                        memset(gpu->own_memory, 0, bytes);
+        }
+        if (gpu->own_memory)
+                memory = gpu->own_memory + (size_t)slot * CLIENT_GPU_OWN_BYTES;
+        pthread_mutex_unlock(&gpu->exchanges_mutex);
+        return memory;
+}
+
+void gpu_exchanges_free(struct client_gpu *gpu) {
+        for (uint32_t slot = 0; slot < CLIENT_GPU_SLOTS; slot++)
+                if (gpu->own_stream[slot])
+                        (void)hipStreamDestroy(gpu->own_stream[slot]);
+        if (gpu->own_memory)
+                (void)hipHostFree(gpu->own_memory);
+        while (gpu->mappings) {
+                struct exchange_mapping *mapping = gpu->mappings;
+
+                gpu->mappings = mapping->next;
+                (void)hipIpcCloseMemHandle(mapping->address);
+                free(mapping);
+        }
+        while (gpu->areas) {
+                struct exchange_area *area = gpu->areas;
+
+                gpu->areas = area->next;
+                (void)hipFree(area->address);
+                free(area);
+        }
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
+                      char *error) {
+        struct client_gpu *gpu = exchange->gpu;
+        struct exchange_arguments a;
+        uint32_t kind;
+
+        if (!exchange_cut(&a, bell, exchange->n_ranks, exchange->rank, &kind))
+                return gpu_say(RMX_E_INTERNAL, error, "no exchange for this operation");
+        memcpy(a.area, exchange->address, sizeof(a.area));
+        a.bell_area = gpu->area;
+        a.host = gpu->host_there;
+        a.stop = &gpu->pinned_there->stop[exchange->slot];
+        a.slot = exchange->slot;
+        return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind), &a, bell, stream, error);
+}

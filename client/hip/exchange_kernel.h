@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * Exchange kernels (exchange.hip): what the host part gives them, and what lies in an exchange area. C and device code.
+ *
+ * An area is a rank's own memory, for one communicator. The other ranks write packets (gpu/device/order.h) into it and
+ * read nothing; the rank itself reads. Packet places: [EXCHANGE_STAGES][EXCHANGE_BLOCKS][n_ranks][capacity], of which
+ * the third index is who writes. A place is EXCHANGE_THREADS packets times what one thread has under way, its depth.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/gpu.h"
+
+#ifndef EXCHANGE_THREADS /* only tests on the host have fewer, and fewer blocks */
+#define EXCHANGE_THREADS 512u
+#endif
+#define EXCHANGE_RANKS CLIENT_GPU_EXCHANGE_RANKS
+#ifndef EXCHANGE_BLOCKS
+#define EXCHANGE_BLOCKS 32u
+#endif
+#define EXCHANGE_STAGES 4u /* sums there, sums back; copies, of odd and even rounds */
+/* Packets that a thread has under way to each rank. */
+#define EXCHANGE_DEPTH(n_ranks) ((n_ranks) <= 2 ? 4u : (n_ranks) <= 4 ? 2u : 1u)
+
+struct exchange_header {
+        uint32_t failed;                    /* 1: a kernel of this rank has given up */
+        uint32_t calls;                     /* number of the last one */
+        uint32_t over;                      /* blocks of the present call that are */
+        uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last round of each block */
+        /* {call, signature} of each rank, of odd and even calls: they must be the same. */
+        uint64_t signature[2][EXCHANGE_RANKS];
+};
+
+#define EXCHANGE_NO_ROOT        UINT32_MAX
+#define EXCHANGE_OFFSET_PACKETS 4096u
+#define EXCHANGE_PLACES(n_ranks)                                                                                       \
+        ((size_t)EXCHANGE_STAGES * EXCHANGE_BLOCKS * (n_ranks)*EXCHANGE_DEPTH(n_ranks) * EXCHANGE_THREADS)
+#define EXCHANGE_AREA_BYTES(n_ranks) (EXCHANGE_OFFSET_PACKETS + EXCHANGE_PLACES(n_ranks) * 16)
+
+/* Which types have code of their own; all others share one. */
+enum exchange_kind {
+        EXCHANGE_COPY, /* all_gather, all_to_all */
+        EXCHANGE_FLOAT32,
+        EXCHANGE_FLOAT16,
+        EXCHANGE_BFLOAT16,
+        EXCHANGE_OTHER,
+        EXCHANGE_KINDS,
+};
+
+/* A collective as pieces of the same length, one for each rank: what this rank has for rank r is at in + r * in_step,
+ * what it gets from rank r goes to out + r * out_step. */
+struct exchange_arguments {
+        char *area[EXCHANGE_RANKS]; /* by rank */
+        const char *bell_area;      /* which says when to give up, */
+        const uint32_t *stop;       /* and so does this word of the host's */
+        void *host;                 /* struct bell_host */
+        const char *in;
+        char *out;
+        uint64_t in_step, out_step;
+        uint64_t piece_bytes;
+        uint64_t in_bytes; /* behind which there is nothing, in the last pieces of an all_reduce */
+        uint64_t scalar;   /* of a premultiplied sum */
+        uint32_t n_ranks, rank;
+        uint32_t slot;
+        uint32_t number; /* for host->finished when it ends, 0: none */
+        uint32_t type, redop, element_bytes;
+        uint32_t
+                back; /* sums: 1: they go in two stages, and everybody gets all of them; 0: in one, each gets its own */
+        uint32_t root;    /* only what it sends (copies), or gets (sums), is of interest; EXCHANGE_NO_ROOT: all is */
+        uint32_t aligned; /* every piece begins at a multiple of 8, here and there, and consists of whole packets */
+        uint32_t blocks;
+        uint32_t tiles; /* of EXCHANGE_THREADS packets, that each block has of each piece */
+        uint32_t signature;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* What a request says, cut for the ranks and blocks; areas and what belongs to the device are the caller's. *ret_kind:
+ * enum exchange_kind. False: an operation that is not exchanged. See exchange_cut.c. */
+bool exchange_cut(struct exchange_arguments *arguments, const struct client_gpu_bell *bell, uint32_t n_ranks,
+                  uint32_t rank, uint32_t *ret_kind);
+/* The function for the runtime's launch call; NULL: there is none. */
+const void *exchange_kernel(uint32_t n_ranks, uint32_t kind);
+#ifdef __cplusplus
+}
+#endif

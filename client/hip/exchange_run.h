@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * What a thread of an exchange kernel does. Also compiled for the host, where tests run it.
+ *
+ * Every rank has cut each piece in the same way, so the thread with the same number in the same block of each rank has
+ * the same packets: those threads exchange with one another, and with nobody else. There is no barrier between blocks
+ * or threads, and the data carries its flag, so nothing is fenced.
+ *
+ * A sum goes in two stages: a rank sends to each other the piece that is that one's to add up; it adds up its own, in
+ * the order of ranks, and sends the result to all. A copy takes one, and so does a sum of which everybody sends all to
+ * all, or to its root. A round is as much of each piece as a thread can
+ * have under way (EXCHANGE_DEPTH); each has a number of its own, which is the flag of its packets.
+ *
+ * Why nobody overwrites what has not been read. All threads of a block take part in each of its rounds, with packets of
+ * nothing where a piece has ended, or one such packet for each other rank where there is a root and neither is it; and
+ * rounds of different calls follow each other as the calls do. Let A be about to
+ * send in round m.
+ * - The first stage of a sum. If round m - 1 was a sum, A has had the other's result of it, which that one sent after
+ * it had read all of that stage. If it was a copy, A has had a packet of it, and the other had then finished the rounds
+ *   before.
+ * - The second stage. A has had what the other sent in round m, so the other has finished round m - 1.
+ * - A copy. Its places take turns. What was there is of round m - 2 or earlier, and A has had the other's packets of
+ *   round m - 1, which that one sends when it has finished those before. The sums' places are others.
+ * Where a sum has one stage, it takes the places of copies.
+ *
+ * What each rank has called is compared: thread r of block 0 tells rank r what its own has, and looks what that rank
+ * has. If they differ, the rounds would not go together, and both ranks give up with RMX_E_MISMATCH. Such words take
+ * turns like copies.
+ *
+ * A thread that waits looks now and then whether it should give up: because the bell area is closed, the rank has
+ * ended, the library has heard that its communicator has failed, or another thread has found a mismatch.
+ */
+#include "client/hip/exchange_kernel.h"
+#include "gpu/device/bell.h"
+#include "gpu/device/order.h"
+#include "gpu/device/reduce.h"
+#include "ring/line.h"
+
+static_assert(EXCHANGE_THREADS >= EXCHANGE_RANKS, "a thread for each rank's word");
+
+#if TARGET_HOST
+#define EXCHANGE_ROUNDS 16u
+#else
+#define EXCHANGE_ROUNDS 256u /* of polling between two looks */
+#endif
+
+#ifndef EXCHANGE_STEP /* tests let others go on here */
+#define EXCHANGE_STEP() ((void)0)
+#endif
+
+/* Numbers of rounds and calls leave out 0, which new areas hold, and take turns in being odd. */
+DEVICE uint32_t exchange_next(uint32_t number) {
+        return number + 1 ? number + 1 : 2;
+}
+
+/* ---- giving up --------------------------------------------------------------------------------------------------- */
+DEVICE struct exchange_header *exchange_header_of(const struct exchange_arguments *a, uint32_t rank) {
+        return (struct exchange_header *)(void *)a->area[rank];
+}
+
+DEVICE uint32_t *exchange_status_of(const struct exchange_arguments *a) {
+        return &((struct bell_host *)a->host)->status[a->slot];
+}
+
+/* (These two take no pointer to the arguments: AMD's compiler would copy them into each thread's memory.) The first
+ * status is kept for the host. */
+DEVICE_OUTLINE void exchange_fail(struct exchange_header *own, uint32_t *kept, uint32_t status) {
+        word_store(&own->failed, 1);
+        if (!word_load(kept))
+                word_store(kept, status);
+}
+
+DEVICE_OUTLINE bool exchange_over(struct exchange_header *own, const char *bell_area, const uint32_t *stop,
+                                  uint32_t slot, uint32_t *kept) {
+        const struct bell_header *bell = (const struct bell_header *)(const void *)bell_area;
+        const uint32_t *ended = (const uint32_t *)(const void *)(bell_area + BELL_OFFSET_ENDED) + slot;
+
+        if (word_load(&own->failed))
+                return true;
+        if (!(word_load(&bell->closed) | word_load(ended) | word_load(stop)))
+                return false;
+        exchange_fail(own, kept, RMX_E_DEVICE_LOST);
+        return true;
+}
+
+/* ---- the caller's memory ----------------------------------------------------------------------------------------- */
+/* Byte offset, in each piece, of the packet of this thread in its block's tile, and from one of its tiles to the next.
+ */
+DEVICE uint64_t exchange_at(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t tile) {
+        return ((uint64_t)(tile * a->blocks + block) * EXCHANGE_THREADS + thread) * PACKET_BYTES;
+}
+
+DEVICE uint64_t exchange_step(const struct exchange_arguments *a) {
+        return (uint64_t)a->blocks * EXCHANGE_THREADS * PACKET_BYTES;
+}
+
+/* Up to eight bytes, element by element: what lies behind the end is 0. */
+DEVICE_OUTLINE uint64_t exchange_load_part(const char *from, uint64_t left, uint32_t element_bytes) {
+        uint64_t value = 0;
+
+        ROLLED
+        for (uint32_t i = 0; i < 8 && i < left; i += element_bytes)
+                value |= input_load(from + i, element_bytes) << (8 * i);
+        return value;
+}
+
+DEVICE_OUTLINE void exchange_store_part(char *to, uint64_t left, uint64_t value, uint32_t element_bytes) {
+        ROLLED
+        for (uint32_t i = 0; i < 8 && i < left; i += element_bytes)
+                output_store(to + i, value >> (8 * i), element_bytes);
+}
+
+/* Bytes of the piece for rank r, or from it. */
+DEVICE uint64_t exchange_piece(const struct exchange_arguments *a, uint32_t r) {
+        const uint64_t begin = a->in_step * r;
+
+        if (!a->in_bytes)
+                return a->piece_bytes;
+        return begin >= a->in_bytes ? 0 : a->in_bytes - begin < a->piece_bytes ? a->in_bytes - begin : a->piece_bytes;
+}
+
+/* Piece of rank r, packets `at`, at + 1 tile, ..: 0 where it has ended. What is usual has no call in it, so that all
+ * loads are under way at once. */
+template <uint32_t D>
+DEVICE void exchange_load(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t depth,
+                          uint64_t (&x)[D]) {
+        const char *piece = a->in + a->in_step * r;
+        const uint64_t bytes = exchange_piece(a, r), step = exchange_step(a);
+
+        UNROLL
+        for (uint32_t k = 0; k < D; k++)
+                x[k] = 0;
+        EXCHANGE_STEP();
+        if (a->aligned) {
+                UNROLL
+                for (uint32_t k = 0; k < D; k++)
+                        if (k < depth && at + k * step < bytes)
+                                x[k] = *(const uint64_t *)(const void *)(piece + at + k * step);
+                return;
+        }
+        UNROLL
+        for (uint32_t k = 0; k < D; k++)
+                if (k < depth && at + k * step < bytes)
+                        x[k] = exchange_load_part(piece + at + k * step, bytes - at - k * step, a->element_bytes);
+}
+
+/* The other way, to `piece` of the output, which has as many bytes as rank r's of the input. */
+template <uint32_t D>
+DEVICE void exchange_store(const struct exchange_arguments *a, char *piece, uint32_t r, uint64_t at, uint32_t depth,
+                           const uint64_t (&x)[D]) {
+        const uint64_t bytes = exchange_piece(a, r), step = exchange_step(a);
+
+        UNROLL
+        for (uint32_t k = 0; k < D; k++) {
+                if (k >= depth || at + k * step >= bytes)
+                        continue;
+                if (a->aligned)
+                        *(uint64_t *)(void *)(piece + at + k * step) = x[k];
+                else
+                        exchange_store_part(piece + at + k * step, bytes - at - k * step, x[k], a->element_bytes);
+        }
+}
+
+/* ---- packets ----------------------------------------------------------------------------------------------------- */
+/* Where rank `from` writes in the area of rank `at`. */
+template <uint32_t N>
+DEVICE struct quad *exchange_place(const struct exchange_arguments *a, uint32_t at, uint32_t stage, uint32_t block,
+                                   uint32_t from, uint32_t thread) {
+        const size_t index = ((stage * EXCHANGE_BLOCKS + block) * N + from) * EXCHANGE_DEPTH(N) * EXCHANGE_THREADS;
+
+        return (struct quad *)(void *)(a->area[at] + EXCHANGE_OFFSET_PACKETS) + index + thread;
+}
+
+/* Packets of a thread that go from one rank to another in a round: one at least, so that each knows how far the other
+ * is. */
+template <uint32_t KIND>
+DEVICE uint32_t exchange_packets(const struct exchange_arguments *a, uint32_t from, uint32_t to, uint32_t depth) {
+        return a->root == EXCHANGE_NO_ROOT || a->root == (KIND == EXCHANGE_COPY ? from : to) ? depth : 1;
+}
+
+/* Sends `x` of each other rank, x[i] to rank me + i, x[0] to nobody. */
+template <uint32_t N, uint32_t KIND, uint32_t D>
+DEVICE void exchange_send(const struct exchange_arguments *a, uint32_t stage, uint32_t block, uint32_t thread,
+                          uint32_t depth, uint32_t flag, const uint64_t (&x)[N][D]) {
+        UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+                const uint32_t to = a->rank + i < N ? a->rank + i : a->rank + i - N;
+                const uint32_t packets = exchange_packets<KIND>(a, a->rank, to, depth);
+                struct quad *place = exchange_place<N>(a, to, stage, block, a->rank, thread);
+
+                UNROLL
+                for (uint32_t k = 0; k < D; k++)
+                        if (k < packets)
+                                packet_store(place + k * EXCHANGE_THREADS, x[i][k], flag);
+                EXCHANGE_STEP();
+        }
+}
+
+/* What has come from each other rank, x[r] from rank r; x[me] stays. call: this thread also waits for what rank
+ * `thread` has called, 0: it does not. False: nothing will come. */
+template <uint32_t N, uint32_t KIND, uint32_t D>
+DEVICE bool exchange_take(const struct exchange_arguments *a, uint32_t stage, uint32_t block, uint32_t thread,
+                          uint32_t depth, uint32_t flag, uint32_t call, uint64_t (&x)[N][D]) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+        const uint64_t *told = &own->signature[call & 1][call ? thread : 0];
+
+        for (uint32_t round = 1;; round++) {
+                const uint64_t cell = cell_load(told);
+                struct quad v[N][D];
+                bool all = true;
+
+                UNROLL
+                for (uint32_t r = 0; r < N; r++) { /* the own place too, which nobody writes: no load is conditional */
+                        const struct quad *place = exchange_place<N>(a, a->rank, stage, block, r, thread);
+
+                        UNROLL
+                        for (uint32_t k = 0; k < D; k++)
+                                v[r][k] = quad_load(place + k * EXCHANGE_THREADS);
+                }
+                UNROLL
+                for (uint32_t r = 0; r < N; r++) {
+                        const uint32_t packets = exchange_packets<KIND>(a, r, a->rank, depth);
+
+                        UNROLL
+                        for (uint32_t k = 0; k < D; k++) {
+                                all &= packet_is(v[r][k], flag) | (r == a->rank) | (k >= packets);
+                                x[r][k] = r == a->rank ? x[r][k] : packet_payload(v[r][k]);
+                        }
+                }
+                if (call) {
+                        const bool there = (uint32_t)(cell >> 32) == call;
+
+                        if (there && (uint32_t)cell != a->signature) {
+                                exchange_fail(own, exchange_status_of(a), ring_status(RMX_E_MISMATCH, (int32_t)thread));
+                                return false;
+                        }
+                        all &= there;
+                }
+                if (all)
+                        return true;
+                if (round % EXCHANGE_ROUNDS == 0 &&
+                    exchange_over(own, a->bell_area, a->stop, a->slot, exchange_status_of(a)))
+                        return false;
+#if TARGET_HOST
+                poll_pause();
+#endif
+        }
+}
+
+/* Thread r of block 0 tells rank r what this one has called. */
+DEVICE void exchange_tell(const struct exchange_arguments *a, uint32_t r, uint32_t call) {
+        cell_store(&exchange_header_of(a, r)->signature[call & 1][a->rank], (uint64_t)call << 32 | a->signature);
+}
+
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
+template <uint32_t N, uint32_t TYPE> DEVICE uint64_t exchange_reduce_type(uint32_t redop, const uint64_t *x) {
+        reduce_accumulator<TYPE> sum;
+
+        reduce_begin<TYPE>(sum, redop, x[0]);
+        ROLLED
+        for (uint32_t r = 1; r < N; r++)
+                reduce_add<TYPE>(sum, redop, x[r]);
+        return reduce_finish<TYPE>(sum, redop, N);
+}
+
+template <uint32_t N> DEVICE_OUTLINE uint64_t exchange_reduce_any(uint32_t type, uint32_t redop, const uint64_t *x) {
+        switch (type) {
+        case RMX_INT8:
+                return exchange_reduce_type<N, RMX_INT8>(redop, x);
+        case RMX_UINT8:
+                return exchange_reduce_type<N, RMX_UINT8>(redop, x);
+        case RMX_INT32:
+                return exchange_reduce_type<N, RMX_INT32>(redop, x);
+        case RMX_UINT32:
+                return exchange_reduce_type<N, RMX_UINT32>(redop, x);
+        case RMX_INT64:
+                return exchange_reduce_type<N, RMX_INT64>(redop, x);
+        case RMX_UINT64:
+                return exchange_reduce_type<N, RMX_UINT64>(redop, x);
+        case RMX_FLOAT16:
+                return exchange_reduce_type<N, RMX_FLOAT16>(redop, x);
+        case RMX_FLOAT32:
+                return exchange_reduce_type<N, RMX_FLOAT32>(redop, x);
+        case RMX_FLOAT64:
+                return exchange_reduce_type<N, RMX_FLOAT64>(redop, x);
+        case RMX_BFLOAT16:
+                return exchange_reduce_type<N, RMX_BFLOAT16>(redop, x);
+        case RMX_FLOAT8_E4M3:
+                return exchange_reduce_type<N, RMX_FLOAT8_E4M3>(redop, x);
+        default:
+                return exchange_reduce_type<N, RMX_FLOAT8_E5M2>(redop, x);
+        }
+}
+
+/* The k-th packets of all ranks, in rank order. */
+template <uint32_t N, uint32_t KIND, uint32_t D>
+DEVICE uint64_t exchange_reduce(const struct exchange_arguments *a, const uint64_t (&x)[N][D], uint32_t k) {
+        uint64_t y[N];
+
+        UNROLL
+        for (uint32_t r = 0; r < N; r++)
+                y[r] = x[r][k];
+        if constexpr (KIND == EXCHANGE_FLOAT32)
+                return reduce_sum<N, RMX_FLOAT32>(y);
+        else if constexpr (KIND == EXCHANGE_FLOAT16)
+                return reduce_sum<N, RMX_FLOAT16>(y);
+        else if constexpr (KIND == EXCHANGE_BFLOAT16)
+                return reduce_sum<N, RMX_BFLOAT16>(y);
+        else
+                return exchange_reduce_any<N>(a->type, a->redop, y);
+}
+
+/* ---- a round ----------------------------------------------------------------------------------------------------- */
+template <uint32_t N, uint32_t D> DEVICE void exchange_spread(uint64_t (&x)[N][D], const uint64_t (&own)[D]) {
+        UNROLL
+        for (uint32_t r = 0; r < N; r++) {
+                UNROLL
+                for (uint32_t k = 0; k < D; k++)
+                        x[r][k] = own[k];
+        }
+}
+
+/* What this rank has for the others, x[i] for rank me + i. */
+template <uint32_t N, uint32_t KIND, uint32_t D>
+DEVICE void exchange_gather(const struct exchange_arguments *a, uint64_t at, uint32_t depth, uint64_t (&x)[N][D]) {
+        const uint32_t n = a->in_step ? N : 1; /* the same for all */
+
+        if (KIND == EXCHANGE_COPY && a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
+                depth = 0; /* nothing */
+        UNROLL
+        for (uint32_t i = 0; i < N; i++)
+                if (i < n)
+                        exchange_load<D>(a, a->rank + i < N ? a->rank + i : a->rank + i - N, at, depth, x[i]);
+        if constexpr (KIND == EXCHANGE_OTHER) {
+                UNROLL
+                for (uint32_t i = 0; i < N; i++) {
+                        UNROLL
+                        for (uint32_t k = 0; k < D; k++)
+                                if (i < n && a->redop == RMX_PREMUL_SUM)
+                                        x[i][k] = reduce_scale(a->type, a->scalar, x[i][k]);
+                }
+        }
+        UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+                UNROLL
+                for (uint32_t k = 0; k < D; k++)
+                        x[i][k] = i < n ? x[i][k] : x[0][k];
+        }
+}
+
+/* Tiles `first` .. `first` + depth - 1. */
+template <uint32_t N, uint32_t KIND>
+DEVICE bool exchange_round(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t first,
+                           uint32_t depth, uint32_t flag, uint32_t call) {
+        constexpr uint32_t D = EXCHANGE_DEPTH(N);
+        const uint64_t at = exchange_at(a, block, thread, first);
+        const uint32_t stage = KIND == EXCHANGE_COPY || !a->back ? 2 + (flag & 1) : 0;
+        uint64_t x[N][D], y[N][D];
+
+        exchange_gather<N, KIND, D>(a, at, depth, x);
+        exchange_send<N, KIND, D>(a, stage, block, thread, depth, flag, x);
+        exchange_spread<N, D>(y, x[0]);
+        if (!exchange_take<N, KIND, D>(a, stage, block, thread, depth, flag, call, y))
+                return false;
+        if constexpr (KIND != EXCHANGE_COPY) {
+                uint64_t sum[D];
+
+                if (a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
+                        return true;
+                UNROLL
+                for (uint32_t k = 0; k < D; k++)
+                        sum[k] = exchange_reduce<N, KIND, D>(a, y, k);
+                if (!a->back) {
+                        exchange_store<D>(a, a->out, a->rank, at, depth, sum);
+                        return true;
+                }
+                exchange_spread<N, D>(x, sum);
+                exchange_send<N, KIND, D>(a, 1, block, thread, depth, flag, x);
+                exchange_spread<N, D>(y, sum);
+                if (!exchange_take<N, KIND, D>(a, 1, block, thread, depth, flag, 0, y))
+                        return false;
+        }
+        UNROLL
+        for (uint32_t r = 0; r < N; r++) {
+                if (a->root == EXCHANGE_NO_ROOT || a->root == r || KIND != EXCHANGE_COPY)
+                        exchange_store<D>(a, a->out + a->out_step * r, r, at, depth, y[r]);
+                EXCHANGE_STEP();
+        }
+        return true;
+}
+
+/* Rounds of this thread, the first with number `flag`. Returns the number of the last. */
+template <uint32_t N, uint32_t KIND>
+DEVICE uint32_t exchange_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+        uint32_t flag = word_load(&own->sequence[block]), call = exchange_next(word_load(&own->calls));
+        const bool compares = block == 0 && thread < N && thread != a->rank;
+
+        if (compares)
+                exchange_tell(a, thread, call);
+        for (uint32_t tile = 0; tile < a->tiles; tile += EXCHANGE_DEPTH(N)) {
+                const uint32_t left = a->tiles - tile, depth = left < EXCHANGE_DEPTH(N) ? left : EXCHANGE_DEPTH(N);
+
+                flag = exchange_next(flag);
+                if (!exchange_round<N, KIND>(a, block, thread, tile, depth, flag, compares && !tile ? call : 0))
+                        break;
+        }
+        return flag;
+}
+
+/* Thread 0, when all threads of its block are through. */
+DEVICE void exchange_end(const struct exchange_arguments *a, uint32_t block, uint32_t flag) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+
+        word_store(&own->sequence[block], flag);
+        if (a->number)
+                fence_release_system(); /* for the block's threads, which have met: whoever sees the number may read on
+                                         */
+        if (counter_next(&own->over) != a->blocks)
+                return;
+        /* The last one; nobody else is about until the next kernel. */
+        word_store(&own->over, 0);
+        word_store(&own->calls, exchange_next(word_load(&own->calls)));
+        if (a->number)
+                word_store(&((struct bell_host *)a->host)->finished[a->slot], a->number);
+}
