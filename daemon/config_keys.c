@@ -335,7 +335,7 @@ const struct config_key config_keys[] = {
          4096, 1u << 30, offsetof(struct config, reach_bytes), false},
         {"gpu.burst", "off, default, or 64KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_by_policy,
          65536, 1u << 30, offsetof(struct config, burst_bytes), false},
-        {"gpu.exchange", "off, or 4KiB .. 4MiB, as a number of bytes or with K, M", config_key_size_or_word, 4096,
+        {"gpu.exchange", "off, or 1KiB .. 4MiB, as a number of bytes or with K, M", config_key_size_or_word, 1024,
          4u << 20, offsetof(struct config, exchange_bytes), false},
         {"gpu.staging", "default, or 16MiB .. 64GiB, as a number of bytes or with K, M, G", config_key_size_or_word,
          16u << 20, UINT64_C(64) << 30, offsetof(struct config, staging_bytes), false},

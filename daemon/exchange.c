@@ -23,7 +23,7 @@
 #include "daemon/config.h"
 #include "daemon/manager.h"
 
-/* Of the key's range, 4KiB .. 4MiB, the largest request is still well below this. Beyond, what counts is bandwidth:
+/* Of the key's range, 1KiB .. 4MiB, the largest request is still well below this. Beyond, what counts is bandwidth:
  * each packet carries its flag in the data and costs twice the bytes on the wire, while executors move such requests in
  * place by as many processors as that takes (gpu.reach, gpu.burst). */
 #define EXCHANGE_MAX (UINT64_C(8) << 20)

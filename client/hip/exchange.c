@@ -159,8 +159,8 @@ static int kernels_load(const struct client_gpu *gpu, uint32_t n_ranks, char *er
         hipError_t r;
 
         r = scope_enter(&scope, gpu->device);
-        for (uint32_t kind = 0; kind < EXCHANGE_KINDS && r == hipSuccess; kind++)
-                r = hipFuncGetAttributes(&attributes, exchange_kernel(n_ranks, kind));
+        for (uint32_t i = 0; i < 2 * EXCHANGE_KINDS && r == hipSuccess; i++)
+                r = hipFuncGetAttributes(&attributes, exchange_kernel(n_ranks, i / 2, i % 2));
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "loading the exchange kernels", error);
 }
@@ -411,5 +411,5 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
         a.host = gpu->host_there;
         a.stop = &gpu->pinned_there->stop[exchange->slot];
         a.slot = exchange->slot;
-        return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind), &a, bell, stream, error);
+        return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, a.tiles > 1), &a, bell, stream, error);
 }

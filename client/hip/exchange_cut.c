@@ -4,8 +4,8 @@
  * numbers, since nothing goes into them that is a rank's own: threads of the same number have the same packets.
  *
  * Pieces of an all_reduce are whole packets long, whatever its element; the last ones may be shorter, or nothing. There
- * are as few tiles in a block as EXCHANGE_BLOCKS blocks allow, and as few blocks as those tiles allow: blocks without a
- * tile would be of no use, tiles without data cost as much as others.
+ * are as few tiles in a block as EXCHANGE_BLOCKS_OF blocks allow, and as few blocks as those tiles allow: blocks
+ * without a tile would be of no use, tiles without data cost as much as others.
  */
 #include "client/hip/exchange_kernel.h"
 #include "ring/line.h"
@@ -88,7 +88,9 @@ static bool pieces(struct exchange_arguments *a, uint32_t operation, const struc
 static void deal(struct exchange_arguments *a) {
         const uint64_t packets = (a->piece_bytes + 7) / 8, tiles = (packets + EXCHANGE_THREADS - 1) / EXCHANGE_THREADS;
 
-        a->tiles = (uint32_t)((tiles + EXCHANGE_BLOCKS - 1) / EXCHANGE_BLOCKS);
+        const uint32_t blocks = EXCHANGE_BLOCKS_OF(a->n_ranks);
+
+        a->tiles = (uint32_t)((tiles + blocks - 1) / blocks);
         a->tiles = a->tiles ? a->tiles : 1;
         a->blocks = (uint32_t)((tiles + a->tiles - 1) / a->tiles);
         a->blocks = a->blocks ? a->blocks : 1;

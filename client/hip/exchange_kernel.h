@@ -4,7 +4,7 @@
  * Exchange kernels (exchange.hip): what the host part gives them, and what lies in an exchange area. C and device code.
  *
  * An area is a rank's own memory, for one communicator. The other ranks write packets (gpu/device/order.h) into it and
- * read nothing; the rank itself reads. Packet places: [EXCHANGE_STAGES][EXCHANGE_BLOCKS][n_ranks][capacity], of which
+ * read nothing; the rank itself reads. Packet places: [EXCHANGE_STAGES][blocks][n_ranks][capacity], of which
  * the third index is who writes. A place is EXCHANGE_THREADS packets times what one thread has under way, its depth.
  */
 #include <stddef.h>
@@ -17,11 +17,13 @@
 #endif
 #define EXCHANGE_RANKS CLIENT_GPU_EXCHANGE_RANKS
 #ifndef EXCHANGE_BLOCKS
-#define EXCHANGE_BLOCKS 32u
+#define EXCHANGE_BLOCKS 64u /* at most */
 #endif
 #define EXCHANGE_STAGES 4u /* sums there, sums back; copies, of odd and even rounds */
-/* Packets that a thread has under way to each rank. */
-#define EXCHANGE_DEPTH(n_ranks) ((n_ranks) <= 2 ? 4u : (n_ranks) <= 4 ? 2u : 1u)
+/* Of so many ranks; and packets that a thread may have under way to each of them. So areas take the same 8 MiB for two,
+ * four and eight ranks. */
+#define EXCHANGE_BLOCKS_OF(n_ranks) ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
+#define EXCHANGE_DEPTH(n_ranks)     ((n_ranks) <= 2 ? 2u : 1u)
 
 struct exchange_header {
         uint32_t failed;                    /* 1: a kernel of this rank has given up */
@@ -35,7 +37,7 @@ struct exchange_header {
 #define EXCHANGE_NO_ROOT        UINT32_MAX
 #define EXCHANGE_OFFSET_PACKETS 4096u
 #define EXCHANGE_PLACES(n_ranks)                                                                                       \
-        ((size_t)EXCHANGE_STAGES * EXCHANGE_BLOCKS * (n_ranks)*EXCHANGE_DEPTH(n_ranks) * EXCHANGE_THREADS)
+        ((size_t)EXCHANGE_STAGES * EXCHANGE_BLOCKS_OF(n_ranks) * (n_ranks)*EXCHANGE_DEPTH(n_ranks) * EXCHANGE_THREADS)
 #define EXCHANGE_AREA_BYTES(n_ranks) (EXCHANGE_OFFSET_PACKETS + EXCHANGE_PLACES(n_ranks) * 16)
 
 /* Which types have code of their own; all others share one. */
@@ -81,8 +83,8 @@ extern "C" {
  * enum exchange_kind. False: an operation that is not exchanged. See exchange_cut.c. */
 bool exchange_cut(struct exchange_arguments *arguments, const struct client_gpu_bell *bell, uint32_t n_ranks,
                   uint32_t rank, uint32_t *ret_kind);
-/* The function for the runtime's launch call; NULL: there is none. */
-const void *exchange_kernel(uint32_t n_ranks, uint32_t kind);
+/* The function for the runtime's launch call; NULL: there is none. deep: blocks have several tiles. */
+const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, bool deep);
 #ifdef __cplusplus
 }
 #endif

@@ -167,7 +167,8 @@ DEVICE void exchange_store(const struct exchange_arguments *a, char *piece, uint
 template <uint32_t N>
 DEVICE struct quad *exchange_place(const struct exchange_arguments *a, uint32_t at, uint32_t stage, uint32_t block,
                                    uint32_t from, uint32_t thread) {
-        const size_t index = ((stage * EXCHANGE_BLOCKS + block) * N + from) * EXCHANGE_DEPTH(N) * EXCHANGE_THREADS;
+        const size_t index =
+                ((stage * EXCHANGE_BLOCKS_OF(N) + block) * N + from) * EXCHANGE_DEPTH(N) * EXCHANGE_THREADS;
 
         return (struct quad *)(void *)(a->area[at] + EXCHANGE_OFFSET_PACKETS) + index + thread;
 }
@@ -350,10 +351,9 @@ DEVICE void exchange_gather(const struct exchange_arguments *a, uint64_t at, uin
 }
 
 /* Tiles `first` .. `first` + depth - 1. */
-template <uint32_t N, uint32_t KIND>
+template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE bool exchange_round(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t first,
                            uint32_t depth, uint32_t flag, uint32_t call) {
-        constexpr uint32_t D = EXCHANGE_DEPTH(N);
         const uint64_t at = exchange_at(a, block, thread, first);
         const uint32_t stage = KIND == EXCHANGE_COPY || !a->back ? 2 + (flag & 1) : 0;
         uint64_t x[N][D], y[N][D];
@@ -390,20 +390,21 @@ DEVICE bool exchange_round(const struct exchange_arguments *a, uint32_t block, u
         return true;
 }
 
-/* Rounds of this thread, the first with number `flag`. Returns the number of the last. */
-template <uint32_t N, uint32_t KIND>
+/* Rounds of this thread, of up to D tiles. Returns the number of the last. */
+template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE uint32_t exchange_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
         uint32_t flag = word_load(&own->sequence[block]), call = exchange_next(word_load(&own->calls));
         const bool compares = block == 0 && thread < N && thread != a->rank;
 
+        static_assert(D <= EXCHANGE_DEPTH(N), "places for so many");
         if (compares)
                 exchange_tell(a, thread, call);
-        for (uint32_t tile = 0; tile < a->tiles; tile += EXCHANGE_DEPTH(N)) {
-                const uint32_t left = a->tiles - tile, depth = left < EXCHANGE_DEPTH(N) ? left : EXCHANGE_DEPTH(N);
+        for (uint32_t tile = 0; tile < a->tiles; tile += D) {
+                const uint32_t left = a->tiles - tile, depth = left < D ? left : D;
 
                 flag = exchange_next(flag);
-                if (!exchange_round<N, KIND>(a, block, thread, tile, depth, flag, compares && !tile ? call : 0))
+                if (!exchange_round<N, KIND, D>(a, block, thread, tile, depth, flag, compares && !tile ? call : 0))
                         break;
         }
         return flag;

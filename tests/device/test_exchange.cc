@@ -36,6 +36,7 @@ struct call {
 struct rank {
         char *area, *bell;
         struct bell_host host;
+        uint32_t stop;
         unsigned char *in[CALLS], *out[CALLS], *copy[CALLS];
         struct call call[CALLS];
         uint32_t n_calls, next, under_way; /* threads of the present kernel */
@@ -53,38 +54,38 @@ static struct thread threads[RANKS * EXCHANGE_BLOCKS * EXCHANGE_THREADS];
 static uint32_t n_ranks;
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
-template <uint32_t N>
+template <uint32_t N, uint32_t D>
 static uint32_t run_kind(const struct exchange_arguments *a, uint32_t kind, uint32_t b, uint32_t t) {
         switch (kind) {
         case EXCHANGE_COPY:
-                return exchange_run<N, EXCHANGE_COPY>(a, b, t);
+                return exchange_run<N, EXCHANGE_COPY, D>(a, b, t);
         case EXCHANGE_FLOAT32:
-                return exchange_run<N, EXCHANGE_FLOAT32>(a, b, t);
+                return exchange_run<N, EXCHANGE_FLOAT32, D>(a, b, t);
         case EXCHANGE_FLOAT16:
-                return exchange_run<N, EXCHANGE_FLOAT16>(a, b, t);
+                return exchange_run<N, EXCHANGE_FLOAT16, D>(a, b, t);
         case EXCHANGE_BFLOAT16:
-                return exchange_run<N, EXCHANGE_BFLOAT16>(a, b, t);
+                return exchange_run<N, EXCHANGE_BFLOAT16, D>(a, b, t);
         default:
-                return exchange_run<N, EXCHANGE_OTHER>(a, b, t);
+                return exchange_run<N, EXCHANGE_OTHER, D>(a, b, t);
         }
 }
 
 static uint32_t run(const struct exchange_arguments *a, uint32_t kind, uint32_t b, uint32_t t) {
         switch (a->n_ranks) {
         case 2:
-                return run_kind<2>(a, kind, b, t);
+                return a->tiles > 1 ? run_kind<2, EXCHANGE_DEPTH(2)>(a, kind, b, t) : run_kind<2, 1>(a, kind, b, t);
         case 3:
-                return run_kind<3>(a, kind, b, t);
+                return run_kind<3, 1>(a, kind, b, t);
         case 4:
-                return run_kind<4>(a, kind, b, t);
+                return run_kind<4, 1>(a, kind, b, t);
         case 5:
-                return run_kind<5>(a, kind, b, t);
+                return run_kind<5, 1>(a, kind, b, t);
         case 6:
-                return run_kind<6>(a, kind, b, t);
+                return run_kind<6, 1>(a, kind, b, t);
         case 7:
-                return run_kind<7>(a, kind, b, t);
+                return run_kind<7, 1>(a, kind, b, t);
         default:
-                return run_kind<8>(a, kind, b, t);
+                return run_kind<8, 1>(a, kind, b, t);
         }
 }
 
@@ -194,6 +195,7 @@ static void ask(const struct collective_case *c, uint32_t r, uint32_t k, uint64_
                 call->a.area[i] = ranks[i].area;
         call->a.bell_area = rank->bell;
         call->a.host = &rank->host;
+        call->a.stop = &rank->stop;
         call->a.slot = SLOT;
 }
 
@@ -328,13 +330,13 @@ static void test_mismatch(uint64_t seed) {
         }
 }
 
-/* A rank waits for one that never comes, until its area is closed, or the rank is ended. */
+/* A rank waits for one that never comes, until it is stopped, its area is closed, or the rank is ended. */
 static void test_ended(uint64_t seed) {
-        for (uint32_t i = 0; i < 2 * N_OPERATIONS; i++) {
+        for (uint32_t i = 0; i < 3 * N_OPERATIONS; i++) {
                 struct collective_case c = draw(3, mix(seed + i));
 
                 world_new(3, mix(seed + i) | 1);
-                c.operation = operations[i % N_OPERATIONS];
+                c.operation = operations[i / 3];
                 for (uint32_t r = 0; r < 2; r++) {
                         ranks[r].n_calls = 1;
                         ask(&c, r, 0, seed, 1);
@@ -344,7 +346,9 @@ static void test_ended(uint64_t seed) {
                         fiber_yield();
                 CHECK(ranks[0].under_way && ranks[1].under_way, "a kernel has ended without rank 2");
                 for (uint32_t r = 0; r < 2; r++) {
-                        if (i & 1)
+                        if (i % 3 == 0)
+                                ranks[r].stop = 1;
+                        else if (i % 3 == 1)
                                 ((struct bell_header *)(void *)ranks[r].bell)->closed = 1;
                         else
                                 ((uint32_t *)(void *)(ranks[r].bell + BELL_OFFSET_ENDED))[SLOT] = 1;

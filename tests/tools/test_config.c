@@ -296,12 +296,12 @@ static void test_refusals(void **state) {
                  "2:10: gpu.reach: 2G is out of range; allowed: off, default, or 4KiB .. 1GiB, as a "
                  "number of bytes or with K, M, G"},
                 {"gpu:\n  exchange: default\n",
-                 "2:13: gpu.exchange: 'default' is no size; allowed: off, or 4KiB .. 4MiB, "
+                 "2:13: gpu.exchange: 'default' is no size; allowed: off, or 1KiB .. 4MiB, "
                  "as a number of bytes or with K, M"},
-                {"gpu:\n  exchange: 4095\n", "2:13: gpu.exchange: 4095 is out of range; allowed: off, or 4KiB .. 4MiB, "
+                {"gpu:\n  exchange: 1023\n", "2:13: gpu.exchange: 1023 is out of range; allowed: off, or 1KiB .. 4MiB, "
                                              "as a number of bytes or with K, M"},
                 {"gpu:\n  exchange: 5M\n",
-                 "2:13: gpu.exchange: 5M is out of range; allowed: off, or 4KiB .. 4MiB, as a "
+                 "2:13: gpu.exchange: 5M is out of range; allowed: off, or 1KiB .. 4MiB, as a "
                  "number of bytes or with K, M"},
                 {"gpu:\n  staging: off\n", "2:12: gpu.staging: 'off' is no size; allowed: default, or 16MiB .. 64GiB, "
                                            "as a number of bytes or with K, M, G"},
