@@ -177,7 +177,8 @@ bool device_exchange_takes(const struct operation *o) {
         if (!o->comm->exchange || bytes < o->comm->exchange_min || bytes > o->comm->exchange_max)
                 return false;
         switch (o->op) {
-        case RING_OP_ALL_REDUCE:
+        case RING_OP_ALL_REDUCE: /* sends as much as an all_gather of twice the bytes */
+                return bytes <= o->comm->exchange_max / 2;
         case RING_OP_ALL_GATHER:
         case RING_OP_REDUCE_SCATTER:
         case RING_OP_ALL_TO_ALL:
