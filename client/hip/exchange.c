@@ -16,7 +16,9 @@
  * to an area that serves another one by now. So rounds and calls are not numbered from 0 but from a random number,
  * which is that of rank 0's area: packets that come astray have the wrong flag, but for one chance in 2^32.
  *
- * Ranks of the same process use the area's own address: a handle cannot be opened where it was made.
+ * Ranks of the same process use the area's own address: a handle cannot be opened where it was made. An offer is
+ * another rank's word, so such an address is used only if there is an area of that number there: all areas of the
+ * process are in one list.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -41,15 +43,6 @@ struct offer {
 };
 _Static_assert(sizeof(struct offer) <= CLIENT_GPU_OFFER_BYTES, "an offer fits");
 
-struct exchange_area {
-        struct exchange_area *next;
-        char *address;
-        size_t bytes;
-        uint64_t number;
-        hipIpcMemHandle_t handle;
-        bool taken; /* or not to be used again */
-};
-
 struct exchange_mapping {
         struct exchange_mapping *next;
         uint64_t number;
@@ -63,6 +56,11 @@ struct client_gpu_exchange {
         uint32_t slot, n_ranks, rank;
         char *address[EXCHANGE_RANKS]; /* by rank */
 };
+
+static struct {
+        pthread_mutex_t mutex;
+        struct exchange_area *areas;
+} process = {PTHREAD_MUTEX_INITIALIZER, NULL};
 
 /* ---- areas ------------------------------------------------------------------------------------------------------- */
 /* Random, and the process's own: a child of fork() has the same bytes, but another number. */
@@ -116,8 +114,39 @@ static int area_new(struct client_gpu *gpu, size_t bytes, struct exchange_area *
         area->bytes = bytes;
         area->next = gpu->areas;
         gpu->areas = area;
+        pthread_mutex_lock(&process.mutex);
+        area->other = process.areas;
+        process.areas = area;
+        pthread_mutex_unlock(&process.mutex);
         *ret_area = area;
         return RMX_OK;
+}
+
+static bool area_is_here(uint64_t number, uint64_t address) {
+        const struct exchange_area *area;
+
+        pthread_mutex_lock(&process.mutex);
+        for (area = process.areas; area && (area->number != number || (uintptr_t)area->address != address);)
+                area = area->other;
+        pthread_mutex_unlock(&process.mutex);
+        return area;
+}
+
+static void area_forget(const struct exchange_area *area) {
+        pthread_mutex_lock(&process.mutex);
+        for (struct exchange_area **at = &process.areas; *at; at = &(*at)->other) {
+                if (*at == area) {
+                        *at = area->other;
+                        break;
+                }
+        }
+        pthread_mutex_unlock(&process.mutex);
+}
+
+static void area_give(struct client_gpu *gpu, struct exchange_area *area) {
+        pthread_mutex_lock(&gpu->exchanges_mutex);
+        area->taken = false;
+        pthread_mutex_unlock(&gpu->exchanges_mutex);
 }
 
 static int area_take(struct client_gpu *gpu, size_t bytes, struct exchange_area **ret_area, char *error) {
@@ -143,8 +172,10 @@ static int area_take(struct client_gpu *gpu, size_t bytes, struct exchange_area 
                 if (r == hipSuccess)
                         r = hipStreamSynchronize(gpu->stream);
                 pthread_mutex_unlock(&gpu->copies);
-                if (r != hipSuccess)
+                if (r != hipSuccess) {
                         code = gpu_fail(r, "clearing an exchange area", error);
+                        area_give(gpu, area);
+                }
         }
         scope_leave(&scope);
         if (!code)
@@ -206,6 +237,8 @@ static int connect_here(const struct client_gpu *gpu, const struct offer *offer,
         int can = 1;
         hipError_t r = hipSuccess;
 
+        if (!area_is_here(offer->number, offer->address))
+                return gpu_say(RMX_E_UNSUPPORTED, error, "another rank offers an area that is not there");
         if (offer->device != gpu->device)
                 r = hipDeviceCanAccessPeer(&can, gpu->device, offer->device);
         if (r == hipSuccess && !can)
@@ -273,12 +306,12 @@ static int connect_number(struct client_gpu_exchange *exchange, const unsigned c
 
 int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error) {
         struct client_gpu *gpu = exchange->gpu;
-        uint64_t process[2];
+        uint64_t name[2];
         struct scope scope;
         hipError_t r;
         int code = RMX_OK;
 
-        if (process_name(process))
+        if (process_name(name))
                 return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
         pthread_mutex_lock(&gpu->exchanges_mutex);
         r = scope_enter(&scope, gpu->device);
@@ -293,7 +326,7 @@ int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned ch
                         *address = exchange->area->address;
                 else if (offer.magic != OFFER_MAGIC || offer.bytes != exchange->area->bytes)
                         code = gpu_say(RMX_E_UNSUPPORTED, error, "rank %u has no exchange area of this version", rank);
-                else if (!memcmp(offer.process, process, sizeof(process)))
+                else if (!memcmp(offer.process, name, sizeof(name)))
                         code = connect_here(gpu, &offer, address, error);
                 else
                         code = connect_there(gpu, &offer, address, error);
@@ -313,10 +346,8 @@ void gpu_exchange_stop(struct client_gpu_exchange *exchange) {
 void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over) {
         if (!exchange)
                 return;
-        pthread_mutex_lock(&exchange->gpu->exchanges_mutex);
         if (over)
-                exchange->area->taken = false;
-        pthread_mutex_unlock(&exchange->gpu->exchanges_mutex);
+                area_give(exchange->gpu, exchange->area);
         free(exchange);
 }
 
@@ -392,6 +423,7 @@ void gpu_exchanges_free(struct client_gpu *gpu) {
                 struct exchange_area *area = gpu->areas;
 
                 gpu->areas = area->next;
+                area_forget(area);
                 (void)hipFree(area->address);
                 free(area);
         }

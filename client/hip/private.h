@@ -35,7 +35,17 @@ struct pinned {
         uint32_t stop[CLIENT_GPU_SLOTS]; /* exchange kernels of this slot give up */
 };
 
-struct exchange_area;
+/* See exchange.c. */
+struct exchange_area {
+        struct exchange_area *next;  /* of this device */
+        struct exchange_area *other; /* of this process */
+        char *address;
+        size_t bytes;
+        uint64_t number;
+        hipIpcMemHandle_t handle;
+        bool taken; /* or not to be used again */
+};
+
 struct exchange_arguments;
 struct exchange_mapping;
 

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* What client/hip/exchange.c calls of a GPU runtime, in the process's own memory. See test_exchange_areas.c. */
+#include <stddef.h>
+
+typedef enum hipError_t {
+        hipSuccess = 0,
+        hipErrorInvalidValue = 1,
+        hipErrorOutOfMemory = 2,
+        hipErrorPeerAccessAlreadyEnabled = 704,
+} hipError_t;
+
+typedef struct fake_stream *hipStream_t;
+typedef struct fake_event *hipEvent_t;
+typedef enum hipStreamCaptureMode { hipStreamCaptureModeRelaxed = 2 } hipStreamCaptureMode;
+typedef enum hipMemcpyKind { hipMemcpyHostToDevice = 1 } hipMemcpyKind;
+typedef struct hipIpcMemHandle_t {
+        char reserved[64];
+} hipIpcMemHandle_t;
+typedef struct hipFuncAttributes {
+        int registers;
+} hipFuncAttributes;
+#define hipHostMallocMapped           2u
+#define hipStreamNonBlocking          1u
+#define hipIpcMemLazyEnablePeerAccess 1u
+#define hipDeviceMallocFinegrained    1u
+
+hipError_t hipGetLastError(void);
+hipError_t hipDeviceCanAccessPeer(int *can, int device, int peer);
+hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags);
+hipError_t hipExtMallocWithFlags(void **address, size_t bytes, unsigned int flags);
+hipError_t hipFree(void *address);
+hipError_t hipHostMalloc(void **address, size_t bytes, unsigned int flags);
+hipError_t hipHostFree(void *address);
+hipError_t hipHostGetDevicePointer(void **there, void *address, unsigned int flags);
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *handle, void *address);
+hipError_t hipIpcOpenMemHandle(void **address, hipIpcMemHandle_t handle, unsigned int flags);
+hipError_t hipIpcCloseMemHandle(void *address);
+hipError_t hipMemsetAsync(void *to, int value, size_t bytes, hipStream_t stream);
+hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
+hipError_t hipStreamCreateWithFlags(hipStream_t *stream, unsigned int flags);
+hipError_t hipStreamDestroy(hipStream_t stream);
+hipError_t hipStreamSynchronize(hipStream_t stream);
+hipError_t hipFuncGetAttributes(hipFuncAttributes *attributes, const void *function);

@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: MIT */
+/* Exchange areas (client/hip/exchange.c) against a runtime of this file's, without a GPU. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/hip/exchange_kernel.h"
+#include "client/hip/private.h"
+#include "ring/line.h"
+
+#define MAX_CALLS 64u
+
+/* The offset of what an offer says first of all of its process, see struct offer. */
+#define OFFER_PROCESS 8u
+#define OFFER_NUMBER  24u
+#define OFFER_ADDRESS 40u
+
+static struct {
+        uint32_t allocations, opens, closes, streams, host, loaded, peers; /* now, or so often */
+        uint32_t fail_at;                                                  /* the n-th call that can fail; 0: none */
+        uint32_t calls;
+        bool no_peer, peer_enabled, elsewhere;
+        int device;
+        struct exchange_arguments launched;
+        const void *kernel;
+        uint32_t launches;
+} fake;
+
+static hipError_t may_fail(void) {
+        return ++fake.calls == fake.fail_at ? hipErrorOutOfMemory : hipSuccess;
+}
+
+/* ---- the runtime ------------------------------------------------------------------------------------------------- */
+hipError_t hipGetLastError(void) {
+        return hipSuccess;
+}
+
+hipError_t hipDeviceCanAccessPeer(int *can, int device, int peer) {
+        assert_int_not_equal(device, peer);
+        *can = !fake.no_peer;
+        return may_fail();
+}
+
+hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
+        (void)peer;
+        assert_int_equal(flags, 0);
+        fake.peers++;
+        return fake.peer_enabled ? hipErrorPeerAccessAlreadyEnabled : may_fail();
+}
+
+hipError_t hipExtMallocWithFlags(void **address, size_t bytes, unsigned int flags) {
+        hipError_t r = may_fail();
+
+        (void)flags;
+        if (r != hipSuccess)
+                return r;
+        *address = malloc(bytes);
+        assert_non_null(*address);
+        memset(*address, 0xa5, bytes);
+        fake.allocations++;
+        return hipSuccess;
+}
+
+hipError_t hipFree(void *address) {
+        free(address);
+        fake.allocations--;
+        return hipSuccess;
+}
+
+hipError_t hipHostMalloc(void **address, size_t bytes, unsigned int flags) {
+        hipError_t r = may_fail();
+
+        assert_int_equal(flags, hipHostMallocMapped);
+        if (r != hipSuccess)
+                return r;
+        *address = malloc(bytes);
+        memset(*address, 0xa5, bytes);
+        fake.host++;
+        return hipSuccess;
+}
+
+hipError_t hipHostFree(void *address) {
+        free(address);
+        fake.host--;
+        return hipSuccess;
+}
+
+hipError_t hipHostGetDevicePointer(void **there, void *address, unsigned int flags) {
+        (void)flags;
+        *there = fake.elsewhere ? (char *)address + 64 : address;
+        return may_fail();
+}
+
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *handle, void *address) {
+        memset(handle, 0, sizeof(*handle));
+        memcpy(handle, &address, sizeof(address));
+        return may_fail();
+}
+
+/* The mapping is the memory itself. */
+hipError_t hipIpcOpenMemHandle(void **address, hipIpcMemHandle_t handle, unsigned int flags) {
+        hipError_t r = may_fail();
+
+        assert_int_equal(flags, hipIpcMemLazyEnablePeerAccess);
+        if (r != hipSuccess)
+                return r;
+        memcpy(address, &handle, sizeof(*address));
+        fake.opens++;
+        return hipSuccess;
+}
+
+hipError_t hipIpcCloseMemHandle(void *address) {
+        (void)address;
+        fake.closes++;
+        return hipSuccess;
+}
+
+hipError_t hipMemsetAsync(void *to, int value, size_t bytes, hipStream_t stream) {
+        (void)stream;
+        memset(to, value, bytes);
+        return may_fail();
+}
+
+hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t stream) {
+        (void)kind;
+        (void)stream;
+        memcpy(to, from, bytes);
+        return may_fail();
+}
+
+hipError_t hipStreamCreateWithFlags(hipStream_t *stream, unsigned int flags) {
+        hipError_t r = may_fail();
+
+        assert_int_equal(flags, hipStreamNonBlocking);
+        if (r == hipSuccess)
+                *stream = (hipStream_t)(uintptr_t)(0x100 + 16 * ++fake.streams);
+        return r;
+}
+
+hipError_t hipStreamDestroy(hipStream_t stream) {
+        assert_non_null(stream);
+        fake.streams--;
+        return hipSuccess;
+}
+
+hipError_t hipStreamSynchronize(hipStream_t stream) {
+        (void)stream;
+        return may_fail();
+}
+
+hipError_t hipFuncGetAttributes(hipFuncAttributes *attributes, const void *function) {
+        attributes->registers = 64;
+        assert_non_null(function);
+        fake.loaded++;
+        return may_fail();
+}
+
+/* ---- what other files of the plug-in have ------------------------------------------------------------------------ */
+int gpu_say(int code, char *error, const char *format, ...) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(error, CLIENT_GPU_TEXT, format, arguments);
+        va_end(arguments);
+        return code;
+}
+
+int gpu_fail(hipError_t r, const char *call, char *error) {
+        return gpu_say(r == hipErrorOutOfMemory ? RMX_E_NO_MEMORY : RMX_E_INTERNAL, error, "%s: %d", call, r);
+}
+
+hipError_t scope_enter(struct scope *scope, int device) {
+        *scope = (struct scope){.device = fake.device, .moved = true};
+        fake.device = device;
+        return hipSuccess;
+}
+
+void scope_leave(struct scope *scope) {
+        if (scope->moved)
+                fake.device = scope->device;
+}
+
+const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, bool deep) {
+        static const char kernels[EXCHANGE_RANKS + 1][EXCHANGE_KINDS][2];
+
+        return &kernels[n_ranks][kind][deep];
+}
+
+int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct exchange_arguments *arguments,
+                        const struct client_gpu_bell *bell, void *stream, char *error) {
+        (void)gpu;
+        (void)bell;
+        (void)stream;
+        (void)error;
+        fake.launched = *arguments;
+        fake.kernel = kernel;
+        fake.launches++;
+        return RMX_OK;
+}
+
+/* ---- a process --------------------------------------------------------------------------------------------------- */
+static struct client_gpu *gpu_new(int device) {
+        struct client_gpu *gpu = calloc(1, sizeof(*gpu));
+
+        gpu->device = device;
+        gpu->pinned = gpu->pinned_there = calloc(1, sizeof(*gpu->pinned));
+        gpu->host_there = (struct bell_host *)(uintptr_t)0x7000;
+        gpu->area = (char *)(uintptr_t)0x9000;
+        pthread_mutex_init(&gpu->copies, NULL);
+        pthread_mutex_init(&gpu->exchanges_mutex, NULL);
+        return gpu;
+}
+
+static void gpu_end(struct client_gpu *gpu) {
+        gpu_exchanges_free(gpu);
+        pthread_mutex_destroy(&gpu->copies);
+        pthread_mutex_destroy(&gpu->exchanges_mutex);
+        free(gpu->pinned);
+        free(gpu);
+}
+
+static char error[CLIENT_GPU_TEXT];
+
+static struct client_gpu_exchange *open_rank(struct client_gpu *gpu, uint32_t slot, uint32_t n, uint32_t rank,
+                                             unsigned char *offers) {
+        struct client_gpu_exchange *exchange = NULL;
+
+        assert_int_equal(
+                gpu_exchange_open(gpu, slot, n, rank, &exchange, offers + (size_t)rank * CLIENT_GPU_OFFER_BYTES, error),
+                RMX_OK);
+        return exchange;
+}
+
+/* Makes an offer that of another process. */
+static void far(unsigned char *offers, uint32_t rank) {
+        offers[(size_t)rank * CLIENT_GPU_OFFER_BYTES + OFFER_PROCESS] ^= 0xff;
+}
+
+static void launch(struct client_gpu_exchange *exchange, size_t bytes) {
+        static char in[8], out[8];
+        struct client_gpu_bell bell = {.in = in, .out = out, .in_bytes = bytes, .out_bytes = bytes};
+
+        bell.word[RING_W_HEAD] = RING_ABI << 24 | RING_OP_ALL_REDUCE << 16 | RMX_BFLOAT16 << 8 | RMX_SUM;
+        bell.word[RING_W_COUNT_LO] = (uint32_t)(bytes / 2);
+        assert_int_equal(gpu_exchange_call(exchange, &bell, NULL, error), RMX_OK);
+}
+
+static int setup(void **state) {
+        (void)state;
+        memset(&fake, 0, sizeof(fake));
+        return 0;
+}
+
+/* Everything was given back. */
+static int teardown(void **state) {
+        (void)state;
+        assert_int_equal(fake.allocations, 0);
+        assert_int_equal(fake.host, 0);
+        assert_int_equal(fake.streams, 0);
+        assert_int_equal(fake.opens, fake.closes);
+        assert_int_equal(fake.device, 0);
+        return 0;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+/* Two ranks of one process on two devices: no handle is opened. */
+static void test_here(void **state) {
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
+        struct client_gpu_exchange *x[2];
+
+        (void)state;
+        for (uint32_t r = 0; r < 2; r++)
+                x[r] = open_rank(gpu[r], 5 + r, 2, r, offers);
+        for (uint32_t r = 0; r < 2; r++)
+                assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
+        assert_int_equal(fake.opens, 0);
+        assert_int_equal(fake.peers, 2);
+        launch(x[1], 4096);
+        assert_ptr_equal(fake.launched.area[0], gpu[0]->areas->address);
+        assert_ptr_equal(fake.launched.area[1], gpu[1]->areas->address);
+        assert_ptr_equal(fake.launched.bell_area, gpu[1]->area);
+        assert_ptr_equal(fake.launched.host, gpu[1]->host_there);
+        assert_ptr_equal(fake.launched.stop, &gpu[1]->pinned->stop[6]);
+        assert_int_equal(fake.launched.slot, 6);
+        assert_int_equal(fake.launched.rank, 1);
+        assert_ptr_equal(fake.kernel, exchange_kernel(2, EXCHANGE_BFLOAT16, false));
+        launch(x[1], 1 << 20);
+        assert_ptr_equal(fake.kernel, exchange_kernel(2, EXCHANGE_BFLOAT16, true));
+        assert_true(fake.launched.blocks <= EXCHANGE_BLOCKS_OF(2));
+
+        gpu_exchange_stop(x[0]);
+        assert_int_equal(gpu[0]->pinned->stop[5], 1);
+        assert_int_equal(gpu[1]->pinned->stop[6], 0);
+        for (uint32_t r = 0; r < 2; r++) {
+                gpu_exchange_close(x[r], true);
+                gpu_end(gpu[r]);
+        }
+}
+
+/* Areas are zeroes but for their first numbers, which are the same on all ranks and others in the next communicator. */
+static void test_numbers(void **state) {
+        unsigned char offers[3 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[3] = {gpu_new(0), gpu_new(0), gpu_new(0)};
+        uint32_t first[2];
+
+        (void)state;
+        for (uint32_t round = 0; round < 2; round++) {
+                struct client_gpu_exchange *x[3];
+
+                for (uint32_t r = 0; r < 3; r++)
+                        x[r] = open_rank(gpu[r], 0, 3, r, offers);
+                for (uint32_t r = 0; r < 3; r++) {
+                        const char *area = gpu[r]->areas->address;
+                        const struct exchange_header *header = (const struct exchange_header *)(const void *)area;
+
+                        assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
+                        if (r == 0)
+                                first[round] = header->calls;
+                        assert_int_equal(header->calls, first[round]);
+                        assert_int_equal(header->calls % 2, 0);
+                        for (uint32_t b = 0; b < EXCHANGE_BLOCKS; b++)
+                                assert_int_equal(header->sequence[b], first[round]);
+                        for (size_t i = sizeof(*header); i < EXCHANGE_AREA_BYTES(3); i++)
+                                if (area[i])
+                                        fail_msg("byte %zu of an area is not 0", i);
+                        memset(gpu[r]->areas->address, 0x77, EXCHANGE_AREA_BYTES(3)); /* used */
+                        assert_null(gpu[r]->areas->next);
+                        gpu_exchange_close(x[r], true);
+                }
+        }
+        assert_int_not_equal(first[0], first[1]);
+        for (uint32_t r = 0; r < 3; r++)
+                gpu_end(gpu[r]);
+}
+
+/* Another process's area is mapped once, however many communicators it serves in turn. */
+static void test_there(void **state) {
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu = gpu_new(0), *other = gpu_new(0);
+        struct client_gpu_exchange *x, *y;
+
+        (void)state;
+        for (uint32_t i = 0; i < 3; i++) {
+                x = open_rank(gpu, 0, 2, 0, offers);
+                y = open_rank(other, 0, 2, 1, offers);
+                far(offers, 1);
+                assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_OK);
+                assert_int_equal(fake.opens, 1);
+                launch(x, 4096);
+                assert_ptr_equal(fake.launched.area[1], other->areas->address);
+                gpu_exchange_close(x, true);
+                gpu_exchange_close(y, true);
+        }
+        /* The same handle of another area: memory was given back, and came again at its place. */
+        x = open_rank(gpu, 0, 2, 0, offers);
+        y = open_rank(other, 0, 2, 1, offers);
+        far(offers, 1);
+        offers[CLIENT_GPU_OFFER_BYTES + OFFER_NUMBER] ^= 1;
+        assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_OK);
+        assert_int_equal(fake.opens, 2);
+        gpu_exchange_close(x, true);
+        gpu_exchange_close(y, true);
+        assert_int_equal(fake.closes, 0);
+        gpu_end(gpu);
+        gpu_end(other);
+}
+
+/* One whose kernels were given up is not used again before the end. */
+static void test_kept(void **state) {
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu = gpu_new(0);
+        struct client_gpu_exchange *x = open_rank(gpu, 0, 2, 0, offers);
+        const char *first = gpu->areas->address;
+
+        (void)state;
+        gpu_exchange_close(x, false);
+        x = open_rank(gpu, 0, 2, 0, offers);
+        assert_int_equal(fake.allocations, 2);
+        assert_ptr_not_equal(gpu->areas->address, first);
+        gpu_exchange_close(x, true);
+        x = open_rank(gpu, 0, 2, 0, offers);
+        assert_int_equal(fake.allocations, 2);
+        gpu_exchange_stop(x);
+        gpu_exchange_close(x, true);
+        gpu_exchange_close(NULL, true);
+        x = open_rank(gpu, 0, 2, 0, offers); /* the word of the one before does not stop it */
+        assert_int_equal(gpu->pinned->stop[0], 0);
+        gpu_exchange_close(x, true);
+        gpu_end(gpu);
+}
+
+/* Offers are the other ranks' words. */
+static void test_wrong(void **state) {
+        static const struct { uint32_t at, rank; } spoilt[] = {{0, 1}, {48, 1}, {OFFER_NUMBER, 1}, {OFFER_ADDRESS, 1}};
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
+        struct client_gpu_exchange *x[2];
+
+        (void)state;
+        for (uint32_t r = 0; r < 2; r++)
+                x[r] = open_rank(gpu[r], 0, 2, r, offers);
+        for (uint32_t i = 0; i < sizeof(spoilt) / sizeof(spoilt[0]); i++) {
+                unsigned char *byte = offers + spoilt[i].rank * CLIENT_GPU_OFFER_BYTES + spoilt[i].at;
+
+                *byte ^= 0x10;
+                assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED);
+                *byte ^= 0x10;
+        }
+        memset(offers + CLIENT_GPU_OFFER_BYTES, 0, CLIENT_GPU_OFFER_BYTES); /* a rank that has none */
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED);
+        assert_int_equal(fake.opens, 0);
+        for (uint32_t r = 0; r < 2; r++) {
+                gpu_exchange_close(x[r], true);
+                gpu_end(gpu[r]);
+        }
+}
+
+static void test_peer(void **state) {
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
+        struct client_gpu_exchange *x[2];
+
+        (void)state;
+        for (uint32_t r = 0; r < 2; r++)
+                x[r] = open_rank(gpu[r], 0, 2, r, offers);
+        fake.no_peer = true;
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED);
+        fake.no_peer = false;
+        fake.peer_enabled = true;
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_OK);
+        for (uint32_t r = 0; r < 2; r++) {
+                gpu_exchange_close(x[r], true);
+                gpu_end(gpu[r]);
+        }
+}
+
+/* Whichever call of the runtime fails, nothing is lost, and the next one goes. */
+static void test_failures(void **state) {
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu = gpu_new(0), *other = gpu_new(0);
+        bool failed = true;
+        uint32_t n = 0;
+
+        (void)state;
+        for (uint32_t at = 1; failed; at++) {
+                struct client_gpu_exchange *x = NULL, *y = open_rank(other, 0, 2, 1, offers);
+                int r;
+
+                fake.calls = 0;
+                fake.fail_at = at;
+                r = gpu_exchange_open(gpu, 0, 2, 0, &x, offers, error);
+                far(offers, 1);
+                offers[CLIENT_GPU_OFFER_BYTES + OFFER_NUMBER] = (unsigned char)at; /* another one each time */
+                if (!r)
+                        r = gpu_exchange_connect(x, offers, error);
+                fake.fail_at = 0;
+                failed = r != RMX_OK;
+                n += failed;
+                gpu_exchange_close(x, true);
+                gpu_exchange_close(y, true);
+                assert_true(at < MAX_CALLS);
+        }
+        assert_true(n > 2 * EXCHANGE_KINDS); /* kernels, and more */
+        assert_true(fake.allocations <= 3);  /* one each, and one that could not be cleared */
+        gpu_end(gpu);
+        gpu_end(other);
+}
+
+static void test_limits(void **state) {
+        unsigned char offer[CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu = gpu_new(0);
+        struct client_gpu_exchange *x;
+
+        (void)state;
+        assert_int_equal(gpu_exchange_open(gpu, 0, 1, 0, &x, offer, error), RMX_E_UNSUPPORTED);
+        assert_int_equal(gpu_exchange_open(gpu, 0, EXCHANGE_RANKS + 1, 0, &x, offer, error), RMX_E_UNSUPPORTED);
+        assert_int_equal(gpu_exchange_open(gpu, 0, 4, 4, &x, offer, error), RMX_E_UNSUPPORTED);
+        for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
+                assert_true(EXCHANGE_AREA_BYTES(n) <= (12u << 20));
+        gpu_end(gpu);
+}
+
+/* For setting up: each slot has a stream and memory of its own, the same each time. */
+static void test_own(void **state) {
+        struct client_gpu *gpu = gpu_new(0);
+        void *stream = gpu_own_stream(gpu, 3), *memory = gpu_own_memory(gpu, 3);
+
+        (void)state;
+        assert_non_null(stream);
+        assert_non_null(memory);
+        for (uint32_t i = 0; i < CLIENT_GPU_OWN_BYTES; i++)
+                assert_int_equal(((char *)memory)[i], 0);
+        assert_ptr_equal(gpu_own_stream(gpu, 3), stream);
+        assert_ptr_equal(gpu_own_memory(gpu, 3), memory);
+        assert_ptr_not_equal(gpu_own_stream(gpu, 4), stream);
+        assert_int_equal((char *)gpu_own_memory(gpu, 4) - (char *)memory, CLIENT_GPU_OWN_BYTES);
+        gpu_end(gpu);
+
+        gpu = gpu_new(0);
+        fake.elsewhere = true; /* the device knows it by another address */
+        assert_null(gpu_own_memory(gpu, 0));
+        fake.elsewhere = false;
+        fake.calls = 0;
+        fake.fail_at = 1;
+        assert_null(gpu_own_memory(gpu, 0));
+        fake.calls = 0;
+        assert_null(gpu_own_stream(gpu, 0));
+        fake.fail_at = 0;
+        assert_non_null(gpu_own_stream(gpu, 0));
+        assert_non_null(gpu_own_memory(gpu, 0));
+        gpu_end(gpu);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_here, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_there, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_own, setup, teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
