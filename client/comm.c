@@ -257,12 +257,14 @@ static int abort_call(struct rmx_comm *comm, const char *what, uint64_t deadline
 }
 
 /* A comm that the daemon has made and this rank cannot have. Returns the code; its text stays. */
-static int join_undo(struct rmx_comm *comm, const char *what, const struct rmx_comm_options *options, int code) {
+static int join_undo(struct rmx_comm *comm, const char *what, const struct rmx_comm_options *options, bool granted,
+                     int code) {
         char text[ERROR_TEXT_BYTES];
 
         snprintf(text, sizeof(text), "%s", rmx_last_error());
-        /* A request of the join's own may be under way; an abort ends it, here and at the other ranks. */
-        if (comm->device && comm->number && !device_finish(comm, 0)) {
+        /* A request of the join's own may be under way, or the others may be about to exchange; an abort ends that,
+         * here and at the other ranks. */
+        if (comm->device && (granted || (comm->number && !device_finish(comm, 0)))) {
                 if (!comm_status(comm) && !abort_call(comm, what, clock_now_ns() + ABORT_ANSWER_NS))
                         comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));
                 if (comm_status(comm)) /* and so for a moment only */
@@ -279,6 +281,7 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         struct rpc_call call = {.message = message, .on_answer = comm_on_answer};
         const uint64_t deadline_ns = session_deadline(options->timeout_ms);
         struct rmx_comm *comm;
+        bool granted;
         int r;
 
         comm = calloc(1, sizeof(*comm));
@@ -304,10 +307,11 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         if (!r && (!comm->n_ranks || comm->n_ranks > COMM_RANKS_MAX || comm->rank >= comm->n_ranks))
                 r = error_set(RMX_E_INTERNAL, "%s: the daemon made this rank %u of %u", what, comm->rank,
                               comm->n_ranks);
+        granted = comm->exchange_max;
         if (!r)
                 r = device_exchange_join(comm, what, deadline_ns, options->cancel);
         if (r)
-                return join_undo(comm, what, options, r);
+                return join_undo(comm, what, options, granted, r);
         *ret_comm = comm;
         return RMX_OK;
 }

@@ -119,7 +119,8 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
         r = bootstrap_gather(b, b->board->offer, CLIENT_GPU_OFFER_BYTES);
         if (r)
                 return r;
-        if (*exchange && !ops->exchange_connect(*exchange, b->board->offer[0], error))
+        if (*exchange && !ops->exchange_connect(*exchange, b->board->offer[0], error) &&
+            !watch_start(comm->session, b->what))
                 b->board->word[comm->rank] = WORD_OK;
         r = bootstrap_gather(b, b->board->word, sizeof(b->board->word[0]));
         if (r)
@@ -151,8 +152,6 @@ int device_exchange_join(struct rmx_comm *comm, const char *what, uint64_t deadl
                                  comm->device->gpu);
         r = bootstrap_run(&b, &exchange, &agreed);
         device_streams_forget(comm); /* nothing will go on that one again */
-        if (!r && agreed)
-                r = watch_start(comm->session, what);
         if (!r && agreed) {
                 pthread_mutex_lock(&comm->session->rpc.mutex);
                 comm->exchange = exchange;
@@ -200,6 +199,6 @@ void device_exchange_part(struct rmx_comm *comm, bool over) {
         if (!comm->exchange)
                 return;
         /* Of a communicator that has failed, other ranks may still write what this one did not wait for. */
-        comm->device->ops->exchange_close(comm->exchange, over && !comm_status(comm));
+        comm->device->ops->exchange_close(comm->exchange, over && !device_status(comm, false) && !comm_status(comm));
         comm->exchange = NULL;
 }

@@ -29,16 +29,20 @@
 #include "client/hip/private.h"
 
 #define OFFER_MAGIC 0x31584552u /* "REX1" */
+/* Ranks whose libraries differ in these would not exchange with one another. */
+#define OFFER_LAYOUT(n_ranks)                                                                                          \
+        (EXCHANGE_VERSION << 24 | EXCHANGE_BLOCKS_OF(n_ranks) << 16 | EXCHANGE_DEPTH(n_ranks) << 12 | EXCHANGE_THREADS)
 
 /* What another rank needs to map an area. */
 struct offer {
         uint32_t magic;
-        int32_t device; /* of the runtime, in its process */
+        uint32_t layout;
         uint64_t process[2];
         uint64_t number; /* of the area */
         uint64_t first;  /* of rounds and calls, if it is rank 0's */
         uint64_t address;
         uint64_t bytes;
+        int64_t device; /* of the runtime, in its process */
         hipIpcMemHandle_t handle;
 };
 _Static_assert(sizeof(struct offer) <= CLIENT_GPU_OFFER_BYTES, "an offer fits");
@@ -199,7 +203,7 @@ static int kernels_load(const struct client_gpu *gpu, uint32_t n_ranks, char *er
 /* ---- opening, connecting, closing -------------------------------------------------------------------------------- */
 int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, uint32_t rank,
                       struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error) {
-        struct offer offer = {.magic = OFFER_MAGIC, .device = gpu->device};
+        struct offer offer = {.magic = OFFER_MAGIC, .layout = OFFER_LAYOUT(n_ranks), .device = gpu->device};
         struct client_gpu_exchange *exchange;
         int r;
 
@@ -240,12 +244,12 @@ static int connect_here(const struct client_gpu *gpu, const struct offer *offer,
         if (!area_is_here(offer->number, offer->address))
                 return gpu_say(RMX_E_UNSUPPORTED, error, "another rank offers an area that is not there");
         if (offer->device != gpu->device)
-                r = hipDeviceCanAccessPeer(&can, gpu->device, offer->device);
+                r = hipDeviceCanAccessPeer(&can, gpu->device, (int)offer->device);
         if (r == hipSuccess && !can)
                 return gpu_say(RMX_E_UNSUPPORTED, error, "device %d cannot reach device %d", gpu->device,
-                               offer->device);
+                               (int)offer->device);
         if (r == hipSuccess && offer->device != gpu->device) {
-                r = hipDeviceEnablePeerAccess(offer->device, 0);
+                r = hipDeviceEnablePeerAccess((int)offer->device, 0);
                 if (r == hipErrorPeerAccessAlreadyEnabled) {
                         (void)hipGetLastError();
                         r = hipSuccess;
@@ -260,7 +264,8 @@ static int connect_here(const struct client_gpu *gpu, const struct offer *offer,
 /* Of another process. With the device current. */
 static int connect_there(struct client_gpu *gpu, const struct offer *offer, char **ret_address, char *error) {
         struct exchange_mapping *mapping;
-        void *address;
+        void *address, *base = NULL;
+        size_t bytes = 0;
         hipError_t r;
 
         for (mapping = gpu->mappings; mapping; mapping = mapping->next) {
@@ -277,6 +282,14 @@ static int connect_there(struct client_gpu *gpu, const struct offer *offer, char
         if (r != hipSuccess) {
                 free(mapping);
                 return gpu_fail(r, "hipIpcOpenMemHandle of an exchange area", error);
+        }
+        /* What its owner says of its length is its word only. */
+        r = hipMemGetAddressRange((hipDeviceptr_t *)&base, &bytes, address);
+        if (r != hipSuccess || base != address || bytes < offer->bytes) {
+                (void)hipIpcCloseMemHandle(address);
+                free(mapping);
+                return r != hipSuccess ? gpu_fail(r, "asking for the size of an exchange area", error)
+                                       : gpu_say(RMX_E_UNSUPPORTED, error, "another rank offers an area too short");
         }
         *mapping = (struct exchange_mapping){
                 .next = gpu->mappings, .number = offer->number, .handle = offer->handle, .address = address};
@@ -324,7 +337,8 @@ int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned ch
                 memcpy(&offer, offers + (size_t)rank * CLIENT_GPU_OFFER_BYTES, sizeof(offer));
                 if (rank == exchange->rank)
                         *address = exchange->area->address;
-                else if (offer.magic != OFFER_MAGIC || offer.bytes != exchange->area->bytes)
+                else if (offer.magic != OFFER_MAGIC || offer.layout != OFFER_LAYOUT(exchange->n_ranks) ||
+                         offer.bytes != exchange->area->bytes)
                         code = gpu_say(RMX_E_UNSUPPORTED, error, "rank %u has no exchange area of this version", rank);
                 else if (!memcmp(offer.process, name, sizeof(name)))
                         code = connect_here(gpu, &offer, address, error);

@@ -113,9 +113,11 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                                          .signature = signature_of(bell)};
         if (!pieces(a, operation, bell))
                 return false;
-        a->element_bytes = (uint32_t)type_size(a->type);
         odd = (uintptr_t)a->in | (uintptr_t)a->out | a->in_step | a->out_step | a->piece_bytes | a->in_bytes;
         a->aligned = odd % 8 == 0;
+        a->element_bytes = (uint32_t)type_size(a->type);
+        if (((uintptr_t)a->in | (uintptr_t)a->out) % a->element_bytes)
+                a->element_bytes = 1; /* small requests may lie anywhere */
         deal(a);
         *ret_kind = kind_of(operation, a->type, a->redop);
         return true;

@@ -16,6 +16,8 @@
 #define EXCHANGE_THREADS 512u
 #endif
 #define EXCHANGE_RANKS CLIENT_GPU_EXCHANGE_RANKS
+#define EXCHANGE_VERSION                                                                                               \
+        1u /* goes up with the layout of areas, the kernels' rounds, and which requests take which way */
 #ifndef EXCHANGE_BLOCKS
 #define EXCHANGE_BLOCKS 64u /* at most */
 #endif
@@ -26,7 +28,7 @@
 #define EXCHANGE_DEPTH(n_ranks)     ((n_ranks) <= 2 ? 2u : 1u)
 
 struct exchange_header {
-        uint32_t failed;                    /* 1: a kernel of this rank has given up */
+        uint32_t failed;                    /* the status with which a kernel of this rank has given up, 0: none has */
         uint32_t calls;                     /* number of the last one */
         uint32_t over;                      /* blocks of the present call that are */
         uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last round of each block */

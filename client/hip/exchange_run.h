@@ -63,12 +63,31 @@ DEVICE uint32_t *exchange_status_of(const struct exchange_arguments *a) {
         return &((struct bell_host *)a->host)->status[a->slot];
 }
 
-/* (These two take no pointer to the arguments: AMD's compiler would copy them into each thread's memory.) The first
- * status is kept for the host. */
+/* Does the library keep such a status for good? (As comm_code_is_sticky does.) */
+DEVICE bool exchange_keeps(uint32_t status) {
+        switch (ring_status_code(status)) {
+        case RMX_E_PEER_LOST:
+        case RMX_E_ABORTED:
+        case RMX_E_MISMATCH:
+        case RMX_E_INVALID:
+        case RMX_E_DEVICE_LOST:
+        case RMX_E_UNSUPPORTED:
+                return true;
+        default:
+                return false;
+        }
+}
+
+/* (These two take no pointer to the arguments: AMD's compiler would copy them into each thread's memory.) A rank that
+ * has given up once never exchanges again, and every kernel says so: what the host has not read yet may be an error
+ * that passes, of a request before. The first status is the one that stays. */
 DEVICE_OUTLINE void exchange_fail(struct exchange_header *own, uint32_t *kept, uint32_t status) {
-        word_store(&own->failed, 1);
-        if (!word_load(kept))
-                word_store(kept, status);
+        const uint32_t first = word_load(&own->failed);
+
+        if (!first)
+                word_store(&own->failed, status);
+        if (!exchange_keeps(word_load(kept)))
+                word_store(kept, first ? first : status);
 }
 
 DEVICE_OUTLINE bool exchange_over(struct exchange_header *own, const char *bell_area, const uint32_t *stop,
@@ -76,9 +95,7 @@ DEVICE_OUTLINE bool exchange_over(struct exchange_header *own, const char *bell_
         const struct bell_header *bell = (const struct bell_header *)(const void *)bell_area;
         const uint32_t *ended = (const uint32_t *)(const void *)(bell_area + BELL_OFFSET_ENDED) + slot;
 
-        if (word_load(&own->failed))
-                return true;
-        if (!(word_load(&bell->closed) | word_load(ended) | word_load(stop)))
+        if (!(word_load(&own->failed) | word_load(&bell->closed) | word_load(ended) | word_load(stop)))
                 return false;
         exchange_fail(own, kept, RMX_E_DEVICE_LOST);
         return true;
@@ -423,6 +440,8 @@ DEVICE void exchange_end(const struct exchange_arguments *a, uint32_t block, uin
         /* The last one; nobody else is about until the next kernel. */
         word_store(&own->over, 0);
         word_store(&own->calls, exchange_next(word_load(&own->calls)));
-        if (a->number)
-                word_store(&((struct bell_host *)a->host)->finished[a->slot], a->number);
+        if (!a->number)
+                return;
+        fence_full_system(); /* a kernel on another stream may begin when it sees the number */
+        word_store(&((struct bell_host *)a->host)->finished[a->slot], a->number);
 }

@@ -137,7 +137,7 @@ static void test_memory(void **state) {
 
         assert_int_equal(rmx_all_reduce(rig.comm, strange, memory(), MIN, RMX_UINT8, RMX_SUM, NULL), RMX_E_INVALID);
         assert_error_says("in:");
-        assert_int_equal(rmx_all_reduce(rig.comm, memory(), memory() + 2, MIN / 4, RMX_INT32, RMX_SUM, NULL),
+        assert_int_equal(rmx_all_reduce(rig.comm, memory(), memory() + 2, MAX / 8, RMX_INT32, RMX_SUM, NULL),
                          RMX_E_INVALID);
         assert_error_says("not aligned to the 4 bytes");
         assert_int_equal(rmx_all_reduce(rig.comm, memory(), memory() + 4 * MAX - 8, MIN, RMX_UINT8, RMX_SUM, NULL),
@@ -146,9 +146,14 @@ static void test_memory(void **state) {
         /* Host memory as without: where the request would be inlined. */
         assert_int_equal(rmx_all_reduce(rig.comm, host, host, MIN, RMX_UINT8, RMX_SUM, NULL), RMX_OK);
         launched(1, FAKE_GPU_EXCHANGE, NULL);
+        /* And so may it lie anywhere. */
+        assert_int_equal(
+                rmx_all_reduce(rig.comm, memory() + 1, memory() + 2 * MAX + 2, MIN / 4, RMX_INT32, RMX_SUM, NULL),
+                RMX_OK);
+        launched(2, FAKE_GPU_EXCHANGE, NULL);
         assert_int_equal(rmx_all_reduce(rig.comm, host, host, MAX, RMX_UINT8, RMX_SUM, NULL), RMX_E_INVALID);
         assert_error_says("is host memory");
-        assert_int_equal(launches(), 2);
+        assert_int_equal(launches(), 3);
         crew_stop(&rig.crew);
 }
 

@@ -26,6 +26,7 @@ static struct {
         uint32_t fail_at;                                                  /* the n-th call that can fail; 0: none */
         uint32_t calls;
         bool no_peer, peer_enabled, elsewhere;
+        size_t short_by, inside; /* what is mapped is shorter, or begins before */
         int device;
         struct exchange_arguments launched;
         const void *kernel;
@@ -71,6 +72,12 @@ hipError_t hipFree(void *address) {
         free(address);
         fake.allocations--;
         return hipSuccess;
+}
+
+hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *bytes, hipDeviceptr_t at) {
+        *base = (char *)at - fake.inside;
+        *bytes = fake.short_by > EXCHANGE_AREA_BYTES(2) ? 0 : EXCHANGE_AREA_BYTES(2) - fake.short_by;
+        return may_fail();
 }
 
 hipError_t hipHostMalloc(void **address, size_t bytes, unsigned int flags) {
@@ -398,7 +405,9 @@ static void test_kept(void **state) {
 
 /* Offers are the other ranks' words. */
 static void test_wrong(void **state) {
-        static const struct { uint32_t at, rank; } spoilt[] = {{0, 1}, {48, 1}, {OFFER_NUMBER, 1}, {OFFER_ADDRESS, 1}};
+        static const struct {
+                uint32_t at, rank;
+        } spoilt[] = {{0, 1}, {4, 1}, {48, 1}, {OFFER_NUMBER, 1}, {OFFER_ADDRESS, 1}};
         unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
         struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
         struct client_gpu_exchange *x[2];
@@ -420,6 +429,29 @@ static void test_wrong(void **state) {
                 gpu_exchange_close(x[r], true);
                 gpu_end(gpu[r]);
         }
+}
+
+/* Mapped memory that is not all of it: nothing stays open. */
+static void test_short(void **state) {
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu = gpu_new(0), *other = gpu_new(0);
+        struct client_gpu_exchange *x = open_rank(gpu, 0, 2, 0, offers), *y = open_rank(other, 0, 2, 1, offers);
+
+        (void)state;
+        far(offers, 1);
+        fake.short_by = 1;
+        assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_E_UNSUPPORTED);
+        fake.short_by = 0;
+        fake.inside = 4096;
+        assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_E_UNSUPPORTED);
+        fake.inside = 0;
+        assert_int_equal(fake.opens, 2);
+        assert_int_equal(fake.closes, 2);
+        assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_OK);
+        gpu_exchange_close(x, true);
+        gpu_exchange_close(y, true);
+        gpu_end(gpu);
+        gpu_end(other);
 }
 
 static void test_peer(void **state) {
@@ -525,6 +557,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_there, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_short, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_limits, setup, teardown),

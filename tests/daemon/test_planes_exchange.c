@@ -255,7 +255,7 @@ static void test_reload(void **state) {
         assert_still(set, &made, 64 << 10);
         split(set, &made, 3, colours, none);
         join(set, 2, 0);
-        configure(set, "gpu: {exchange: 2K}\n"); /* cannot be */
+        configure(set, "gpu: {exchange: 512}\n"); /* cannot be */
         join(set, 2, 0);
 }
 

@@ -316,6 +316,7 @@ static void test_mismatch(uint64_t seed) {
                         else if (r == odd)
                                 c.type = RMX_INT32;
                         ranks[r].n_calls = 1;
+                        ranks[r].host.status[SLOT] = r == odd ? RMX_E_LOST : 0; /* of a request before, and unread */
                         ask(&c, r, 0, seed, 1);
                 }
                 run_calls("mismatch");
@@ -326,6 +327,15 @@ static void test_mismatch(uint64_t seed) {
                         CHECK(r == odd || ring_status_rank(status) == (int32_t)odd, "rank %u blames %d", r,
                               ring_status_rank(status));
                 }
+                /* The rank never exchanges again, and says so. */
+                for (uint32_t r = 0; r < n; r++) {
+                        ranks[r].host.status[SLOT] = 0;
+                        ranks[r].next = 0;
+                }
+                run_calls("after a mismatch");
+                for (uint32_t r = 0; r < n; r++)
+                        CHECK(ring_status_code(ranks[r].host.status[SLOT]) == RMX_E_MISMATCH, "later: status %u",
+                              ranks[r].host.status[SLOT]);
                 world_free();
         }
 }

@@ -17,6 +17,7 @@ typedef enum hipMemcpyKind { hipMemcpyHostToDevice = 1 } hipMemcpyKind;
 typedef struct hipIpcMemHandle_t {
         char reserved[64];
 } hipIpcMemHandle_t;
+typedef void *hipDeviceptr_t;
 typedef struct hipFuncAttributes {
         int registers;
 } hipFuncAttributes;
@@ -30,6 +31,7 @@ hipError_t hipDeviceCanAccessPeer(int *can, int device, int peer);
 hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags);
 hipError_t hipExtMallocWithFlags(void **address, size_t bytes, unsigned int flags);
 hipError_t hipFree(void *address);
+hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *bytes, hipDeviceptr_t at);
 hipError_t hipHostMalloc(void **address, size_t bytes, unsigned int flags);
 hipError_t hipHostFree(void *address);
 hipError_t hipHostGetDevicePointer(void **there, void *address, unsigned int flags);
