@@ -103,8 +103,8 @@ static int place(const struct operation *o, struct device_launch *launch, uint32
         r = locate(o, name, address, bytes, can_inline(o), &memory);
         if (r || launch->bell.inlined)
                 return r;
-        if ((uintptr_t)address % size &&
-            !can_inline(o)) /* (what could be inlined may lie anywhere, whichever way it goes) */
+        /* (What could be inlined may lie anywhere, whichever way it goes.) */
+        if ((uintptr_t)address % size && !can_inline(o))
                 return error_set(RMX_E_INVALID, "%s: %s: %p is not aligned to the %zu bytes of type %u", o->what, name,
                                  address, size, o->type);
         if (launch->exchanged)
