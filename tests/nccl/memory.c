@@ -5,10 +5,15 @@
  * The GPU runtime is found by name at run time, CUDA's or else HIP's, so that this program links neither and is built
  * everywhere. The few calls that it needs have the same arguments in both; so have the numbers. Streams are
  * made without the implicit order with the default stream: a library that silently worked on that one would be seen.
+ *
+ * A GPU's memory is not given back to the runtime while ranks run, but kept and used again, as frameworks' allocators
+ * do: to free it waits for all that runs on the GPU, and where two ranks of a process share one, that may be the call
+ * of the other, which waits for this one.
  */
 #include "tests/nccl/memory.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +27,20 @@ struct runtime {
         int (*GetDeviceCount)(int *);
         int (*SetDevice)(int);
         int (*Malloc)(void **, size_t);
-        int (*Free)(void *);
         int (*Memcpy)(void *, const void *, size_t, int);
         int (*StreamCreateWithFlags)(void **, unsigned int);
         int (*StreamDestroy)(void *);
         int (*StreamQuery)(void *);
         int (*StreamSynchronize)(void *);
+};
+
+/* Of a GPU, in one list with all others. */
+struct block {
+        struct block *next;
+        void *address;
+        size_t bytes;
+        uint32_t device;
+        int is_used;
 };
 
 /* One for the process: the runtime itself is. */
@@ -36,7 +49,10 @@ static struct {
         const struct nccl_api *api;
         struct runtime runtime;
         int devices;
-} memory;
+        pthread_mutex_t mutex; /* of the list */
+        struct block *blocks;
+} memory = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+static _Thread_local uint32_t device_in_use; /* what memory_use said */
 
 static const char *const names[MEMORY_KINDS] = {"host", "alloc", "device"};
 
@@ -89,7 +105,6 @@ static int runtime_load(void) {
         FIND(GetDeviceCount)
         FIND(SetDevice)
         FIND(Malloc)
-        FIND(Free)
         FIND(Memcpy)
         FIND(StreamCreateWithFlags)
         FIND(StreamDestroy)
@@ -117,7 +132,52 @@ int memory_devices(void) {
 int memory_use(uint32_t device) {
         if (memory.kind != MEMORY_DEVICE)
                 return 0;
-        return check(memory.runtime.SetDevice((int)(device % (uint32_t)memory.devices)), "SetDevice");
+        device_in_use = device % (uint32_t)memory.devices;
+        return check(memory.runtime.SetDevice((int)device_in_use), "SetDevice");
+}
+
+/* One that nobody uses and is not much too large, or a new one. */
+static int block_take(size_t bytes, void **ret_address) {
+        struct block *block;
+        int r = 0;
+
+        pthread_mutex_lock(&memory.mutex);
+        for (block = memory.blocks; block; block = block->next)
+                if (!block->is_used && block->device == device_in_use && block->bytes >= bytes &&
+                    block->bytes / 2 <= bytes)
+                        break;
+        if (block)
+                block->is_used = 1;
+        pthread_mutex_unlock(&memory.mutex);
+        if (!block) {
+                block = calloc(1, sizeof(*block));
+                if (!block)
+                        return check(-1, "out of memory");
+                *block = (struct block){.bytes = bytes, .device = device_in_use, .is_used = 1};
+                r = check(memory.runtime.Malloc(&block->address, bytes), "Malloc");
+                if (r) {
+                        free(block);
+                        return r;
+                }
+                pthread_mutex_lock(&memory.mutex);
+                block->next = memory.blocks;
+                memory.blocks = block;
+                pthread_mutex_unlock(&memory.mutex);
+        }
+        *ret_address = block->address;
+        return 0;
+}
+
+static int block_give(const void *address) {
+        struct block *block;
+
+        pthread_mutex_lock(&memory.mutex);
+        for (block = memory.blocks; block && (block->address != address || !block->is_used);)
+                block = block->next;
+        if (block)
+                block->is_used = 0;
+        pthread_mutex_unlock(&memory.mutex);
+        return block ? 0 : check(-1, "memory that is not in use");
 }
 
 int memory_new(size_t bytes, void **ret_address) {
@@ -125,7 +185,7 @@ int memory_new(size_t bytes, void **ret_address) {
         case MEMORY_ALLOC:
                 return check(memory.api->MemAlloc(ret_address, bytes), "ncclMemAlloc");
         case MEMORY_DEVICE:
-                return check(memory.runtime.Malloc(ret_address, bytes), "Malloc");
+                return block_take(bytes, ret_address);
         default:
                 return check(posix_memalign(ret_address, 4096, bytes), "posix_memalign");
         }
@@ -136,7 +196,7 @@ int memory_free(void *address) {
         case MEMORY_ALLOC:
                 return check(memory.api->MemFree(address), "ncclMemFree");
         case MEMORY_DEVICE:
-                return check(memory.runtime.Free(address), "Free");
+                return block_give(address);
         default:
                 free(address);
                 return 0;
