@@ -167,7 +167,8 @@ int device_exchange_join(struct rmx_comm *comm, const char *what, uint64_t deadl
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
-/* A root sends, or gets, all at once from all: up to so much that this takes no longer than executors do. */
+/* A root sends to all, or gets from all, over its own links: up to so much that this takes no longer than executors do,
+ * which share it out. It makes no difference to two ranks. */
 #define ROOT_BYTES (2u << 20)
 
 bool device_exchange_takes(const struct operation *o) {
@@ -176,15 +177,14 @@ bool device_exchange_takes(const struct operation *o) {
         if (!o->comm->exchange || bytes < o->comm->exchange_min || bytes > o->comm->exchange_max)
                 return false;
         switch (o->op) {
-        case RING_OP_ALL_REDUCE: /* sends as much as an all_gather of twice the bytes */
-                return bytes <= o->comm->exchange_max / 2;
+        case RING_OP_ALL_REDUCE:
         case RING_OP_ALL_GATHER:
         case RING_OP_REDUCE_SCATTER:
         case RING_OP_ALL_TO_ALL:
                 return true;
         case RING_OP_BROADCAST:
         case RING_OP_REDUCE:
-                return bytes * (o->comm->n_ranks - 1) <= ROOT_BYTES;
+                return o->comm->n_ranks == 2 || bytes * (o->comm->n_ranks - 1) <= ROOT_BYTES;
         default:
                 return false;
         }

@@ -2,7 +2,7 @@
 /*
  * Exchange
  *
- * Requests of medium size may do without the executors: each rank's own kernel, on its caller's stream, pushes packets
+ * Requests from some size on may do without the executors: each rank's own kernel, on its caller's stream, pushes data
  * into memory of the others and takes what they push. What that takes of the GPU is the caller's, and it bypasses what
  * executors share out among all; so it is the operator who allows it (gpu.exchange), and railmuxd that says where. The
  * ranks are told in CommReply, as bytes of the larger of a rank's input and output: exchange_min .. exchange_max, both
@@ -23,10 +23,8 @@
 #include "daemon/config.h"
 #include "daemon/manager.h"
 
-/* Of the key's range, 1KiB .. 4MiB, the largest request is still well below this. Beyond, what counts is bandwidth:
- * each packet carries its flag in the data and costs twice the bytes on the wire, while executors move such requests in
- * place by as many processors as that takes (gpu.reach, gpu.burst). */
-#define EXCHANGE_MAX (UINT64_C(8) << 20)
+/* Beyond, it does not matter who moves the data; a communicator's record has 32 bits for it. */
+#define EXCHANGE_MAX (UINT64_C(1) << 30)
 
 static bool exchange_possible(const struct comm *comm) {
         _Static_assert(MANAGER_LINKS_MAX <= 64, "a bit for each GPU");

@@ -194,8 +194,9 @@ static int kernels_load(const struct client_gpu *gpu, uint32_t n_ranks, char *er
         hipError_t r;
 
         r = scope_enter(&scope, gpu->device);
-        for (uint32_t i = 0; i < 2 * EXCHANGE_KINDS && r == hipSuccess; i++)
-                r = hipFuncGetAttributes(&attributes, exchange_kernel(n_ranks, i / 2, i % 2));
+        for (uint32_t i = 0; i < EXCHANGE_WAYS * EXCHANGE_KINDS && r == hipSuccess; i++)
+                r = hipFuncGetAttributes(&attributes, exchange_kernel(n_ranks, i / EXCHANGE_WAYS,
+                                                                      (enum exchange_way)(i % EXCHANGE_WAYS)));
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "loading the exchange kernels", error);
 }
@@ -308,7 +309,7 @@ static int connect_number(struct client_gpu_exchange *exchange, const unsigned c
         memcpy(&first, offers, sizeof(first));
         header.calls = (uint32_t)first.first & ~UINT32_C(1);
         for (uint32_t block = 0; block < EXCHANGE_BLOCKS; block++)
-                header.sequence[block] = header.calls;
+                header.sequence[block] = header.chunks[block] = header.calls;
         pthread_mutex_lock(&gpu->copies);
         r = hipMemcpyAsync(exchange->area->address, &header, sizeof(header), hipMemcpyHostToDevice, gpu->stream);
         if (r == hipSuccess)
@@ -457,5 +458,5 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
         a.host = gpu->host_there;
         a.stop = &gpu->pinned_there->stop[exchange->slot];
         a.slot = exchange->slot;
-        return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, a.tiles > 1), &a, bell, stream, error);
+        return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, exchange_way_of(&a)), &a, bell, stream, error);
 }

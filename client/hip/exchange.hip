@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The exchange kernels: collectives of medium size that the ranks' own kernels execute (exchange_run.h). One for each
- * number of ranks, and each of the kinds of data that have code of their own; two ranks have two, since they have the
- * most tiles.
+ * The exchange kernels: collectives that the ranks' own kernels execute, in packets (exchange_run.h) or in chunks
+ * (exchange_bulk.h). One of each for each number of ranks, and each of the kinds of data that have code of their own;
+ * two ranks have two for packets, since they have the most tiles.
  */
 #if defined(__HIP__)
 #include <hip/hip_runtime_api.h> /* the launch stubs of kernels call the runtime */
 #endif
 
-#include "client/hip/exchange_run.h"
+#include "client/hip/exchange_bulk.h"
 
 /* Kernels read their parameters where they are: nothing is copied, whatever the index. */
 #if TARGET_NVIDIA
@@ -17,17 +17,21 @@
 #define PARAMETER
 #endif
 
+/* D: packets that a thread may have under way; 0: it goes in chunks. */
 template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_all(const struct exchange_arguments *a) {
         const uint32_t block = block_index(), thread = block_thread();
-        uint32_t flag;
+        uint32_t last;
 
 #if TARGET_NVIDIA
         asm volatile("griddepcontrol.wait;" ::: "memory"); /* see launch_kernel in launch.c */
 #endif
-        flag = exchange_run<N, KIND, D>(a, block, thread);
+        if constexpr (D)
+                last = exchange_run<N, KIND, D>(a, block, thread);
+        else
+                last = chunk_run<N, KIND>(a, block, thread);
         block_sync(); /* all have loaded the block's number, and stored their results */
         if (thread == 0)
-                exchange_end(a, block, flag);
+                exchange_end(a, block, last);
 }
 
 template <uint32_t N, uint32_t KIND, uint32_t D>
@@ -58,22 +62,33 @@ template <uint32_t N, uint32_t D> static const void *exchange_of(uint32_t kind) 
         }
 }
 
-extern "C" const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, bool deep) {
+template <uint32_t N> static const void *exchange_by(uint32_t kind, enum exchange_way way) {
+        switch (way) {
+        case EXCHANGE_SHALLOW: /* half of the loads in each look */
+                return exchange_of<N, 1>(kind);
+        case EXCHANGE_DEEP:
+                return exchange_of<N, EXCHANGE_DEPTH(N)>(kind);
+        default:
+                return exchange_of<N, 0>(kind);
+        }
+}
+
+extern "C" const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, enum exchange_way way) {
         switch (n_ranks) {
-        case 2: /* what is not deep has half of the loads in each look */
-                return deep ? exchange_of<2, EXCHANGE_DEPTH(2)>(kind) : exchange_of<2, 1>(kind);
+        case 2:
+                return exchange_by<2>(kind, way);
         case 3:
-                return exchange_of<3, 1>(kind);
+                return exchange_by<3>(kind, way);
         case 4:
-                return exchange_of<4, 1>(kind);
+                return exchange_by<4>(kind, way);
         case 5:
-                return exchange_of<5, 1>(kind);
+                return exchange_by<5>(kind, way);
         case 6:
-                return exchange_of<6, 1>(kind);
+                return exchange_by<6>(kind, way);
         case 7:
-                return exchange_of<7, 1>(kind);
+                return exchange_by<7>(kind, way);
         case 8:
-                return exchange_of<8, 1>(kind);
+                return exchange_by<8>(kind, way);
         default:
                 return nullptr;
         }

@@ -3,9 +3,9 @@
  * A collective as pieces, one for each rank, of tiles, which are dealt out to blocks. Every rank comes to the same
  * numbers, since nothing goes into them that is a rank's own: threads of the same number have the same packets.
  *
- * Pieces of an all_reduce are whole packets long, whatever its element; the last ones may be shorter, or nothing. There
- * are as few tiles in a block as EXCHANGE_BLOCKS_OF blocks allow, and as few blocks as those tiles allow: blocks
- * without a tile would be of no use, tiles without data cost as much as others.
+ * Pieces of an all_reduce are whole units of 16 bytes long, whatever its element; the last ones may be shorter, or
+ * nothing. There are as few tiles in a block as EXCHANGE_BLOCKS_OF blocks allow, and as few blocks as those tiles
+ * allow: blocks without a tile would be of no use, tiles without data cost as much as others.
  */
 #include "client/hip/exchange_kernel.h"
 #include "ring/line.h"
@@ -43,8 +43,7 @@ static uint32_t kind_of(uint32_t operation, uint32_t type, uint32_t redop) {
  * are twice the data: two ranks always, four up to 256 KB, eight up to 64 KB, at 400 GB/s. */
 static bool at_once(uint32_t n_ranks, uint64_t bytes) {
 #ifdef EXCHANGE_AT_ONCE /* tests */
-        (void)n_ranks;
-        return bytes <= EXCHANGE_AT_ONCE;
+        return n_ranks == 2 || bytes <= EXCHANGE_AT_ONCE;
 #else
         return n_ranks == 2 || bytes <= (n_ranks <= 4 ? 256u << 10 : 64u << 10);
 #endif
@@ -57,7 +56,7 @@ static bool pieces(struct exchange_arguments *a, uint32_t operation, const struc
                 a->piece_bytes = bell->in_bytes;
                 if (at_once(a->n_ranks, bell->in_bytes))
                         return true;
-                a->piece_bytes = ((bell->in_bytes + 7) / 8 + a->n_ranks - 1) / a->n_ranks * 8;
+                a->piece_bytes = ((bell->in_bytes + 15) / 16 + a->n_ranks - 1) / a->n_ranks * 16;
                 a->in_step = a->out_step = a->piece_bytes;
                 a->in_bytes = bell->in_bytes;
                 a->back = 1;
@@ -84,8 +83,29 @@ static bool pieces(struct exchange_arguments *a, uint32_t operation, const struc
         }
 }
 
+/* Chunks carry nothing but data, but are behind a fence: worth it from so many bytes on that a rank sends to all. */
+static bool in_chunks(const struct exchange_arguments *a) {
+#ifdef EXCHANGE_CHUNKED /* tests */
+        const uint64_t from = EXCHANGE_CHUNKED;
+#else
+        const uint64_t from = 768u << 10;
+#endif
+
+        return a->piece_bytes * (a->n_ranks - 1) >= from;
+}
+
+/* As few rounds as places allow, and as much in each of them. */
+static void deal_chunks(struct exchange_arguments *a) {
+        const uint64_t threads = (uint64_t)EXCHANGE_BLOCKS_OF(a->n_ranks) * EXCHANGE_THREADS;
+        const uint64_t units = ((a->piece_bytes + 15) / 16 + threads - 1) / threads;
+
+        a->blocks = EXCHANGE_BLOCKS_OF(a->n_ranks);
+        a->tiles = (uint32_t)((units + EXCHANGE_UNITS(a->n_ranks) - 1) / EXCHANGE_UNITS(a->n_ranks));
+        a->units = (uint32_t)((units + a->tiles - 1) / a->tiles);
+}
+
 /* Every rank must come to the same numbers. */
-static void deal(struct exchange_arguments *a) {
+static void deal_packets(struct exchange_arguments *a) {
         const uint64_t packets = (a->piece_bytes + 7) / 8, tiles = (packets + EXCHANGE_THREADS - 1) / EXCHANGE_THREADS;
 
         const uint32_t blocks = EXCHANGE_BLOCKS_OF(a->n_ranks);
@@ -113,12 +133,21 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                                          .signature = signature_of(bell)};
         if (!pieces(a, operation, bell))
                 return false;
-        odd = (uintptr_t)a->in | (uintptr_t)a->out | a->in_step | a->out_step | a->piece_bytes | a->in_bytes;
-        a->aligned = odd % 8 == 0;
+        odd = (uintptr_t)a->in | (uintptr_t)a->out | a->in_step | a->out_step;
+        if (in_chunks(a)) {
+                deal_chunks(a);
+                a->aligned = odd % 16 == 0;
+        } else {
+                deal_packets(a);
+                a->aligned = (odd | a->piece_bytes | a->in_bytes) % 8 == 0;
+        }
         a->element_bytes = (uint32_t)type_size(a->type);
         if (((uintptr_t)a->in | (uintptr_t)a->out) % a->element_bytes)
                 a->element_bytes = 1; /* small requests may lie anywhere */
-        deal(a);
         *ret_kind = kind_of(operation, a->type, a->redop);
         return true;
+}
+
+enum exchange_way exchange_way_of(const struct exchange_arguments *a) {
+        return a->units ? EXCHANGE_BULK : a->tiles > 1 ? EXCHANGE_DEEP : EXCHANGE_SHALLOW;
 }

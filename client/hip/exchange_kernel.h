@@ -4,8 +4,10 @@
  * Exchange kernels (exchange.hip): what the host part gives them, and what lies in an exchange area. C and device code.
  *
  * An area is a rank's own memory, for one communicator. The other ranks write packets (gpu/device/order.h) into it and
- * read nothing; the rank itself reads. Packet places: [EXCHANGE_STAGES][blocks][n_ranks][capacity], of which
- * the third index is who writes. A place is EXCHANGE_THREADS packets times what one thread has under way, its depth.
+ * read nothing; the rank itself reads. Packet places: [2][blocks][n_ranks][capacity], of which the first index takes
+ * turns, and the third is who writes. A place is EXCHANGE_THREADS packets times what one thread has under way, its
+ * depth. Behind them are chunks (exchange_bulk.h): flags [blocks][lanes][n_ranks], then places [4][blocks][n_ranks - 1]
+ * [EXCHANGE_THREADS * units] of 16 bytes; nobody writes to itself.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -17,30 +19,45 @@
 #endif
 #define EXCHANGE_RANKS CLIENT_GPU_EXCHANGE_RANKS
 #define EXCHANGE_VERSION                                                                                               \
-        1u /* goes up with the layout of areas, the kernels' rounds, and which requests take which way */
+        2u /* goes up with the layout of areas, the kernels' rounds, and which requests take which way */
 #ifndef EXCHANGE_BLOCKS
 #define EXCHANGE_BLOCKS 64u /* at most */
 #endif
-#define EXCHANGE_STAGES 4u /* sums there, sums back; copies, of odd and even rounds */
-/* Of so many ranks; and packets that a thread may have under way to each of them. So areas take the same 8 MiB for two,
- * four and eight ranks. */
+#define EXCHANGE_TURNS       2u /* places that packets of a step take in turn, */
+#define EXCHANGE_CHUNK_TURNS 4u /* and chunks; powers of two */
+/* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. So areas take 12,
+ * 10 and 11 MiB for two, four and eight ranks. */
 #define EXCHANGE_BLOCKS_OF(n_ranks) ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
 #define EXCHANGE_DEPTH(n_ranks)     ((n_ranks) <= 2 ? 2u : 1u)
+#ifndef EXCHANGE_UNITS
+#define EXCHANGE_UNITS(n_ranks) ((n_ranks) <= 2 ? 4u : 1u)
+#endif
+#ifndef EXCHANGE_LANES
+#define EXCHANGE_LANES (EXCHANGE_THREADS / 32u) /* warps of a block, at most */
+#endif
 
 struct exchange_header {
         uint32_t failed;                    /* the status with which a kernel of this rank has given up, 0: none has */
         uint32_t calls;                     /* number of the last one */
         uint32_t over;                      /* blocks of the present call that are */
-        uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last round of each block */
+        uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last packets of each block, */
+        uint32_t chunks[EXCHANGE_BLOCKS];   /* and of its last chunks */
         /* {call, signature} of each rank, of odd and even calls: they must be the same. */
         uint64_t signature[2][EXCHANGE_RANKS];
 };
 
 #define EXCHANGE_NO_ROOT        UINT32_MAX
 #define EXCHANGE_OFFSET_PACKETS 4096u
-#define EXCHANGE_PLACES(n_ranks)                                                                                       \
-        ((size_t)EXCHANGE_STAGES * EXCHANGE_BLOCKS_OF(n_ranks) * (n_ranks)*EXCHANGE_DEPTH(n_ranks) * EXCHANGE_THREADS)
-#define EXCHANGE_AREA_BYTES(n_ranks) (EXCHANGE_OFFSET_PACKETS + EXCHANGE_PLACES(n_ranks) * 16)
+#define EXCHANGE_PACKETS(n_ranks)                                                                                      \
+        ((size_t)EXCHANGE_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * (n_ranks)*EXCHANGE_DEPTH(n_ranks) * EXCHANGE_THREADS)
+#define EXCHANGE_OFFSET_FLAGS(n_ranks) (EXCHANGE_OFFSET_PACKETS + EXCHANGE_PACKETS(n_ranks) * 16)
+#define EXCHANGE_FLAGS(n_ranks)        ((size_t)EXCHANGE_BLOCKS_OF(n_ranks) * EXCHANGE_LANES * (n_ranks))
+#define EXCHANGE_OFFSET_CHUNKS(n_ranks)                                                                                \
+        (EXCHANGE_OFFSET_FLAGS(n_ranks) + (EXCHANGE_FLAGS(n_ranks) * 4 + 4095) / 4096 * 4096)
+#define EXCHANGE_CHUNKS(n_ranks)                                                                                       \
+        ((size_t)EXCHANGE_CHUNK_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * ((n_ranks)-1) * EXCHANGE_THREADS *               \
+         EXCHANGE_UNITS(n_ranks))
+#define EXCHANGE_AREA_BYTES(n_ranks) (EXCHANGE_OFFSET_CHUNKS(n_ranks) + EXCHANGE_CHUNKS(n_ranks) * 16)
 
 /* Which types have code of their own; all others share one. */
 enum exchange_kind {
@@ -72,9 +89,11 @@ struct exchange_arguments {
         uint32_t
                 back; /* sums: 1: they go in two stages, and everybody gets all of them; 0: in one, each gets its own */
         uint32_t root;    /* only what it sends (copies), or gets (sums), is of interest; EXCHANGE_NO_ROOT: all is */
-        uint32_t aligned; /* every piece begins at a multiple of 8, here and there, and consists of whole packets */
+        uint32_t aligned; /* every piece begins at a multiple of 8, here and there, and consists of whole packets;
+                           * chunks: begins at a multiple of 16 */
         uint32_t blocks;
-        uint32_t tiles; /* of EXCHANGE_THREADS packets, that each block has of each piece */
+        uint32_t tiles; /* of EXCHANGE_THREADS packets, or of that times `units`, that each block has of each piece */
+        uint32_t units; /* of 16 bytes, that a thread has of each tile; 0: it goes in packets */
         uint32_t signature;
 };
 
@@ -85,8 +104,15 @@ extern "C" {
  * enum exchange_kind. False: an operation that is not exchanged. See exchange_cut.c. */
 bool exchange_cut(struct exchange_arguments *arguments, const struct client_gpu_bell *bell, uint32_t n_ranks,
                   uint32_t rank, uint32_t *ret_kind);
-/* The function for the runtime's launch call; NULL: there is none. deep: blocks have several tiles. */
-const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, bool deep);
+/* The function for the runtime's launch call; NULL: there is none. */
+enum exchange_way {
+        EXCHANGE_SHALLOW, /* packets, of which blocks have one tile */
+        EXCHANGE_DEEP,    /* packets, of which they have several */
+        EXCHANGE_BULK,    /* chunks */
+        EXCHANGE_WAYS,
+};
+const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, enum exchange_way way);
+enum exchange_way exchange_way_of(const struct exchange_arguments *arguments);
 #ifdef __cplusplus
 }
 #endif

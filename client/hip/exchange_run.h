@@ -7,29 +7,25 @@
  * the same packets: those threads exchange with one another, and with nobody else. There is no barrier between blocks
  * or threads, and the data carries its flag, so nothing is fenced.
  *
- * A sum goes in two stages: a rank sends to each other the piece that is that one's to add up; it adds up its own, in
+ * A sum goes in two steps: a rank sends to each other the piece that is that one's to add up; it adds up its own, in
  * the order of ranks, and sends the result to all. A copy takes one, and so does a sum of which everybody sends all to
- * all, or to its root. A round is as much of each piece as a thread can
- * have under way (EXCHANGE_DEPTH); each has a number of its own, which is the flag of its packets.
+ * all, or to its root. A round is as much of each piece as a thread can have under way (EXCHANGE_DEPTH).
  *
- * Why nobody overwrites what has not been read. All threads of a block take part in each of its rounds, with packets of
- * nothing where a piece has ended, or one such packet for each other rank where there is a root and neither is it; and
- * rounds of different calls follow each other as the calls do. Let A be about to
- * send in round m.
- * - The first stage of a sum. If round m - 1 was a sum, A has had the other's result of it, which that one sent after
- * it had read all of that stage. If it was a copy, A has had a packet of it, and the other had then finished the rounds
- *   before.
- * - The second stage. A has had what the other sent in round m, so the other has finished round m - 1.
- * - A copy. Its places take turns. What was there is of round m - 2 or earlier, and A has had the other's packets of
- *   round m - 1, which that one sends when it has finished those before. The sums' places are others.
- * Where a sum has one stage, it takes the places of copies.
+ * Why nobody overwrites what has not been read. Each step of each round has a number, the flag of its packets, and the
+ * places of odd and even numbers take turns. All threads of a block take part in each step, with packets of nothing
+ * where a piece has ended, or one such packet for each other rank where there is a root and neither is it; and the
+ * steps of different calls follow each other as the calls do. Who is about to send number m has taken m - 1 from each
+ * other rank. That one has sent m - 1 after it had taken m - 2, which was at the places of m.
  *
  * What each rank has called is compared: thread r of block 0 tells rank r what its own has, and looks what that rank
  * has. If they differ, the rounds would not go together, and both ranks give up with RMX_E_MISMATCH. Such words take
  * turns like copies.
  *
  * A thread that waits looks now and then whether it should give up: because the bell area is closed, the rank has
- * ended, the library has heard that its communicator has failed, or another thread has found a mismatch.
+ * ended, the library has heard that its communicator has failed, or another thread has found a mismatch. The library's
+ * word is in the host's memory, and such loads go one after another, 0.6 us for each warp, so few warps look at it at a
+ * time. (When all did, a thousand of them took 0.6 ms. Then the rank was late for the next call, in which therefore the
+ * other one's threads looked, and so on: now and then all calls of a graph took a hundred times as long.)
  */
 #include "client/hip/exchange_kernel.h"
 #include "gpu/device/bell.h"
@@ -41,17 +37,20 @@ static_assert(EXCHANGE_THREADS >= EXCHANGE_RANKS, "a thread for each rank's word
 
 #if TARGET_HOST
 #define EXCHANGE_ROUNDS 16u
+#define EXCHANGE_LOOKS  4u
 #else
-#define EXCHANGE_ROUNDS 256u /* of polling between two looks */
+#define EXCHANGE_ROUNDS 256u /* of polling between two looks, a quarter of a millisecond, */
+#define EXCHANGE_LOOKS  64u  /* one of which includes the host's word: each time other warps' */
 #endif
 
 #ifndef EXCHANGE_STEP /* tests let others go on here */
 #define EXCHANGE_STEP() ((void)0)
 #endif
 
-/* Numbers of rounds and calls leave out 0, which new areas hold, and take turns in being odd. */
+/* Numbers of steps and calls leave out 0, which new areas hold, and all up to EXCHANGE_CHUNK_TURNS when they come
+ * round, since places go by them. */
 DEVICE uint32_t exchange_next(uint32_t number) {
-        return number + 1 ? number + 1 : 2;
+        return number + 1 ? number + 1 : EXCHANGE_CHUNK_TURNS;
 }
 
 /* ---- giving up --------------------------------------------------------------------------------------------------- */
@@ -90,15 +89,25 @@ DEVICE_OUTLINE void exchange_fail(struct exchange_header *own, uint32_t *kept, u
                 word_store(kept, first ? first : status);
 }
 
+/* stop: NULL: do not look at it. */
 DEVICE_OUTLINE bool exchange_over(struct exchange_header *own, const char *bell_area, const uint32_t *stop,
                                   uint32_t slot, uint32_t *kept) {
         const struct bell_header *bell = (const struct bell_header *)(const void *)bell_area;
         const uint32_t *ended = (const uint32_t *)(const void *)(bell_area + BELL_OFFSET_ENDED) + slot;
 
-        if (!(word_load(&own->failed) | word_load(&bell->closed) | word_load(ended) | word_load(stop)))
+        if (!(word_load(&own->failed) | word_load(&bell->closed) | word_load(ended)) && !(stop && word_load(stop)))
                 return false;
         exchange_fail(own, kept, RMX_E_DEVICE_LOST);
         return true;
+}
+
+/* In round 1, 2, .. of polling: is it time to look, and should it give up? */
+DEVICE bool exchange_gives_up(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t round) {
+        if (round % EXCHANGE_ROUNDS)
+                return false;
+        return exchange_over(exchange_header_of(a, a->rank), a->bell_area,
+                             (round / EXCHANGE_ROUNDS + block + thread / 32u) % EXCHANGE_LOOKS ? NULL : a->stop,
+                             a->slot, exchange_status_of(a));
 }
 
 /* ---- the caller's memory ----------------------------------------------------------------------------------------- */
@@ -180,12 +189,12 @@ DEVICE void exchange_store(const struct exchange_arguments *a, char *piece, uint
 }
 
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
-/* Where rank `from` writes in the area of rank `at`. */
+/* Where rank `from` writes packets of number `flag` in the area of rank `at`. */
 template <uint32_t N>
-DEVICE struct quad *exchange_place(const struct exchange_arguments *a, uint32_t at, uint32_t stage, uint32_t block,
+DEVICE struct quad *exchange_place(const struct exchange_arguments *a, uint32_t at, uint32_t flag, uint32_t block,
                                    uint32_t from, uint32_t thread) {
         const size_t index =
-                ((stage * EXCHANGE_BLOCKS_OF(N) + block) * N + from) * EXCHANGE_DEPTH(N) * EXCHANGE_THREADS;
+                (((flag & 1) * EXCHANGE_BLOCKS_OF(N) + block) * N + from) * EXCHANGE_DEPTH(N) * EXCHANGE_THREADS;
 
         return (struct quad *)(void *)(a->area[at] + EXCHANGE_OFFSET_PACKETS) + index + thread;
 }
@@ -199,13 +208,13 @@ DEVICE uint32_t exchange_packets(const struct exchange_arguments *a, uint32_t fr
 
 /* Sends `x` of each other rank, x[i] to rank me + i, x[0] to nobody. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
-DEVICE void exchange_send(const struct exchange_arguments *a, uint32_t stage, uint32_t block, uint32_t thread,
-                          uint32_t depth, uint32_t flag, const uint64_t (&x)[N][D]) {
+DEVICE void exchange_send(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t depth,
+                          uint32_t flag, const uint64_t (&x)[N][D]) {
         UNROLL
         for (uint32_t i = 1; i < N; i++) {
                 const uint32_t to = a->rank + i < N ? a->rank + i : a->rank + i - N;
                 const uint32_t packets = exchange_packets<KIND>(a, a->rank, to, depth);
-                struct quad *place = exchange_place<N>(a, to, stage, block, a->rank, thread);
+                struct quad *place = exchange_place<N>(a, to, flag, block, a->rank, thread);
 
                 UNROLL
                 for (uint32_t k = 0; k < D; k++)
@@ -218,8 +227,8 @@ DEVICE void exchange_send(const struct exchange_arguments *a, uint32_t stage, ui
 /* What has come from each other rank, x[r] from rank r; x[me] stays. call: this thread also waits for what rank
  * `thread` has called, 0: it does not. False: nothing will come. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
-DEVICE bool exchange_take(const struct exchange_arguments *a, uint32_t stage, uint32_t block, uint32_t thread,
-                          uint32_t depth, uint32_t flag, uint32_t call, uint64_t (&x)[N][D]) {
+DEVICE bool exchange_take(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t depth,
+                          uint32_t flag, uint32_t call, uint64_t (&x)[N][D]) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
         const uint64_t *told = &own->signature[call & 1][call ? thread : 0];
 
@@ -230,7 +239,7 @@ DEVICE bool exchange_take(const struct exchange_arguments *a, uint32_t stage, ui
 
                 UNROLL
                 for (uint32_t r = 0; r < N; r++) { /* the own place too, which nobody writes: no load is conditional */
-                        const struct quad *place = exchange_place<N>(a, a->rank, stage, block, r, thread);
+                        const struct quad *place = exchange_place<N>(a, a->rank, flag, block, r, thread);
 
                         UNROLL
                         for (uint32_t k = 0; k < D; k++)
@@ -257,8 +266,7 @@ DEVICE bool exchange_take(const struct exchange_arguments *a, uint32_t stage, ui
                 }
                 if (all)
                         return true;
-                if (round % EXCHANGE_ROUNDS == 0 &&
-                    exchange_over(own, a->bell_area, a->stop, a->slot, exchange_status_of(a)))
+                if (exchange_gives_up(a, block, thread, round))
                         return false;
 #if TARGET_HOST
                 poll_pause();
@@ -311,14 +319,9 @@ template <uint32_t N> DEVICE_OUTLINE uint64_t exchange_reduce_any(uint32_t type,
         }
 }
 
-/* The k-th packets of all ranks, in rank order. */
-template <uint32_t N, uint32_t KIND, uint32_t D>
-DEVICE uint64_t exchange_reduce(const struct exchange_arguments *a, const uint64_t (&x)[N][D], uint32_t k) {
-        uint64_t y[N];
-
-        UNROLL
-        for (uint32_t r = 0; r < N; r++)
-                y[r] = x[r][k];
+/* Of what all ranks have, in rank order. */
+template <uint32_t N, uint32_t KIND>
+DEVICE uint64_t exchange_sum(const struct exchange_arguments *a, const uint64_t (&y)[N]) {
         if constexpr (KIND == EXCHANGE_FLOAT32)
                 return reduce_sum<N, RMX_FLOAT32>(y);
         else if constexpr (KIND == EXCHANGE_FLOAT16)
@@ -327,6 +330,17 @@ DEVICE uint64_t exchange_reduce(const struct exchange_arguments *a, const uint64
                 return reduce_sum<N, RMX_BFLOAT16>(y);
         else
                 return exchange_reduce_any<N>(a->type, a->redop, y);
+}
+
+/* Of the k-th packets. */
+template <uint32_t N, uint32_t KIND, uint32_t D>
+DEVICE uint64_t exchange_reduce(const struct exchange_arguments *a, const uint64_t (&x)[N][D], uint32_t k) {
+        uint64_t y[N];
+
+        UNROLL
+        for (uint32_t r = 0; r < N; r++)
+                y[r] = x[r][k];
+        return exchange_sum<N, KIND>(a, y);
 }
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
@@ -367,18 +381,18 @@ DEVICE void exchange_gather(const struct exchange_arguments *a, uint64_t at, uin
         }
 }
 
-/* Tiles `first` .. `first` + depth - 1. */
+/* Tiles `first` .. `first` + depth - 1, after number *flag, which becomes that of the last step. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE bool exchange_round(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t first,
-                           uint32_t depth, uint32_t flag, uint32_t call) {
+                           uint32_t depth, uint32_t *flag, uint32_t call) {
         const uint64_t at = exchange_at(a, block, thread, first);
-        const uint32_t stage = KIND == EXCHANGE_COPY || !a->back ? 2 + (flag & 1) : 0;
         uint64_t x[N][D], y[N][D];
 
+        *flag = exchange_next(*flag);
         exchange_gather<N, KIND, D>(a, at, depth, x);
-        exchange_send<N, KIND, D>(a, stage, block, thread, depth, flag, x);
+        exchange_send<N, KIND, D>(a, block, thread, depth, *flag, x);
         exchange_spread<N, D>(y, x[0]);
-        if (!exchange_take<N, KIND, D>(a, stage, block, thread, depth, flag, call, y))
+        if (!exchange_take<N, KIND, D>(a, block, thread, depth, *flag, call, y))
                 return false;
         if constexpr (KIND != EXCHANGE_COPY) {
                 uint64_t sum[D];
@@ -392,10 +406,11 @@ DEVICE bool exchange_round(const struct exchange_arguments *a, uint32_t block, u
                         exchange_store<D>(a, a->out, a->rank, at, depth, sum);
                         return true;
                 }
+                *flag = exchange_next(*flag);
                 exchange_spread<N, D>(x, sum);
-                exchange_send<N, KIND, D>(a, 1, block, thread, depth, flag, x);
+                exchange_send<N, KIND, D>(a, block, thread, depth, *flag, x);
                 exchange_spread<N, D>(y, sum);
-                if (!exchange_take<N, KIND, D>(a, 1, block, thread, depth, flag, 0, y))
+                if (!exchange_take<N, KIND, D>(a, block, thread, depth, *flag, 0, y))
                         return false;
         }
         UNROLL
@@ -407,12 +422,17 @@ DEVICE bool exchange_round(const struct exchange_arguments *a, uint32_t block, u
         return true;
 }
 
-/* Rounds of this thread, of up to D tiles. Returns the number of the last. */
+/* Does this thread tell another rank what has been called, and look what that one has? */
+DEVICE bool exchange_compares(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
+        return block == 0 && thread < a->n_ranks && thread != a->rank;
+}
+
+/* Rounds of this thread, of up to D tiles. Returns the number of the last step. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE uint32_t exchange_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
         uint32_t flag = word_load(&own->sequence[block]), call = exchange_next(word_load(&own->calls));
-        const bool compares = block == 0 && thread < N && thread != a->rank;
+        const bool compares = exchange_compares(a, block, thread);
 
         static_assert(D <= EXCHANGE_DEPTH(N), "places for so many");
         if (compares)
@@ -420,18 +440,17 @@ DEVICE uint32_t exchange_run(const struct exchange_arguments *a, uint32_t block,
         for (uint32_t tile = 0; tile < a->tiles; tile += D) {
                 const uint32_t left = a->tiles - tile, depth = left < D ? left : D;
 
-                flag = exchange_next(flag);
-                if (!exchange_round<N, KIND, D>(a, block, thread, tile, depth, flag, compares && !tile ? call : 0))
+                if (!exchange_round<N, KIND, D>(a, block, thread, tile, depth, &flag, compares && !tile ? call : 0))
                         break;
         }
         return flag;
 }
 
-/* Thread 0, when all threads of its block are through. */
+/* Thread 0, when all threads of its block are through. flag: the last number, of packets or of chunks. */
 DEVICE void exchange_end(const struct exchange_arguments *a, uint32_t block, uint32_t flag) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
 
-        word_store(&own->sequence[block], flag);
+        word_store(a->units ? &own->chunks[block] : &own->sequence[block], flag);
         if (a->number)
                 fence_release_system(); /* for the block's threads, which have met: whoever sees the number may read on
                                          */

@@ -103,6 +103,13 @@ DEVICE void block_sync(void) {
 #define SHARED_POINTER(p) ((void)0)
 #endif
 
+/* What the compiler has derived from a thread's value so far it derives again. */
+#if TARGET_AMD
+#define VALUE_FORGET(value) asm volatile("" : "+v"(value))
+#else
+#define VALUE_FORGET(value) asm volatile("" : "+r"(value))
+#endif
+
 /* ---- the warp ---------------------------------------------------------------------------------------------------- */
 DEVICE uint32_t warp_thread(void) {
 #if TARGET_HOST

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define GPUS    9u /* one more than there may be ranks */
-#define MOST    (UINT64_C(8) << 20)
+#define MOST    (UINT64_C(1) << 30)
 #define RESUMED RAILMUX__SESSION__EVENT__BODY_RESUMED
 
 _Static_assert(GPUS == EXCHANGE_RANKS_MAX + 1 && GPUS <= FIXTURE_PLANES, "with a GPU for each rank");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Exchange kernels (client/hip/exchange_run.h), as coroutines: every operation, type, reduction and number of ranks,
- * odd counts, addresses that are not aligned, in place; request after request without anybody waiting for the others;
- * ranks that call different things, and ranks that are ended.
+ * Exchange kernels (client/hip/exchange_run.h, exchange_bulk.h), as coroutines: every operation, type, reduction and
+ * number of ranks, odd counts, addresses that are not aligned, in place; request after request without anybody waiting
+ * for the others; ranks that call different things, and ranks that are ended.
  */
 #include <sched.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static void others(void) {
 }
 #define sched_yield()   others() /* poll_pause() */
 #define EXCHANGE_STEP() others()
-#include "client/hip/exchange_run.h"
+#include "client/hip/exchange_bulk.h"
 
 #include "ring/line.h"
 #include "tests/device/collective_cases.h"
@@ -54,38 +54,50 @@ static struct thread threads[RANKS * EXCHANGE_BLOCKS * EXCHANGE_THREADS];
 static uint32_t n_ranks;
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
-template <uint32_t N, uint32_t D>
+template <uint32_t N, uint32_t KIND>
+static uint32_t run_way(const struct exchange_arguments *a, uint32_t b, uint32_t t) {
+        switch (exchange_way_of(a)) {
+        case EXCHANGE_SHALLOW:
+                return exchange_run<N, KIND, 1>(a, b, t);
+        case EXCHANGE_DEEP:
+                return exchange_run<N, KIND, EXCHANGE_DEPTH(N)>(a, b, t);
+        default:
+                return chunk_run<N, KIND>(a, b, t);
+        }
+}
+
+template <uint32_t N>
 static uint32_t run_kind(const struct exchange_arguments *a, uint32_t kind, uint32_t b, uint32_t t) {
         switch (kind) {
         case EXCHANGE_COPY:
-                return exchange_run<N, EXCHANGE_COPY, D>(a, b, t);
+                return run_way<N, EXCHANGE_COPY>(a, b, t);
         case EXCHANGE_FLOAT32:
-                return exchange_run<N, EXCHANGE_FLOAT32, D>(a, b, t);
+                return run_way<N, EXCHANGE_FLOAT32>(a, b, t);
         case EXCHANGE_FLOAT16:
-                return exchange_run<N, EXCHANGE_FLOAT16, D>(a, b, t);
+                return run_way<N, EXCHANGE_FLOAT16>(a, b, t);
         case EXCHANGE_BFLOAT16:
-                return exchange_run<N, EXCHANGE_BFLOAT16, D>(a, b, t);
+                return run_way<N, EXCHANGE_BFLOAT16>(a, b, t);
         default:
-                return exchange_run<N, EXCHANGE_OTHER, D>(a, b, t);
+                return run_way<N, EXCHANGE_OTHER>(a, b, t);
         }
 }
 
 static uint32_t run(const struct exchange_arguments *a, uint32_t kind, uint32_t b, uint32_t t) {
         switch (a->n_ranks) {
         case 2:
-                return a->tiles > 1 ? run_kind<2, EXCHANGE_DEPTH(2)>(a, kind, b, t) : run_kind<2, 1>(a, kind, b, t);
+                return run_kind<2>(a, kind, b, t);
         case 3:
-                return run_kind<3, 1>(a, kind, b, t);
+                return run_kind<3>(a, kind, b, t);
         case 4:
-                return run_kind<4, 1>(a, kind, b, t);
+                return run_kind<4>(a, kind, b, t);
         case 5:
-                return run_kind<5, 1>(a, kind, b, t);
+                return run_kind<5>(a, kind, b, t);
         case 6:
-                return run_kind<6, 1>(a, kind, b, t);
+                return run_kind<6>(a, kind, b, t);
         case 7:
-                return run_kind<7, 1>(a, kind, b, t);
+                return run_kind<7>(a, kind, b, t);
         default:
-                return run_kind<8, 1>(a, kind, b, t);
+                return run_kind<8>(a, kind, b, t);
         }
 }
 
@@ -269,13 +281,13 @@ static void test_right(uint64_t seed) {
         }
 }
 
-/* Numbers leave out 0, and come round. */
-static void test_wrap(uint64_t seed) {
+/* Numbers leave out 0, and come round: those of packets, and of chunks. */
+static void test_wrap(uint64_t seed, uint32_t count) {
         struct collective_case c = draw(4, mix(seed));
 
         world_new(4, mix(seed) | 1);
         c.operation = RING_OP_ALL_REDUCE;
-        c.count = 100;
+        c.count = count;
         c.type = RMX_FLOAT32;
         c.redop = RMX_SUM;
         for (uint32_t r = 0; r < 4; r++) {
@@ -283,7 +295,7 @@ static void test_wrap(uint64_t seed) {
 
                 h->calls = UINT32_MAX - 2;
                 for (uint32_t b = 0; b < EXCHANGE_BLOCKS; b++)
-                        h->sequence[b] = UINT32_MAX - 5 + b;
+                        h->sequence[b] = h->chunks[b] = UINT32_MAX - 5 + b;
                 ranks[r].n_calls = CALLS;
                 for (uint32_t k = 0; k < CALLS; k++)
                         ask(&c, r, k, seed + k, k + 1);
@@ -386,7 +398,8 @@ int main(void) {
 
         test_cut();
         test_right(seed);
-        test_wrap(seed);
+        test_wrap(seed, 50);
+        test_wrap(seed, 500);
         test_mismatch(seed);
         test_ended(seed);
         return 0;

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * What a warp of an exchange kernel does with large pieces. Also compiled for the host, where warps have one thread.
+ *
+ * As exchange_run.h, but for how data travels: not in packets, which are twice as many bytes, but as it is, in units of
+ * 16 bytes, and behind it, when it has arrived, one flag. So it is for what is large enough that a fence and a trip
+ * more, some 3 us, are less than half of the time on the links. The unit that exchanges is the warp: those of the same
+ * number in the same block of each rank have the same chunks (a warp's part of a tile), each with a flag of its own, so
+ * while one waits for its fence the others of its processor send.
+ *
+ * Steps are numbered as there, apart from those of packets; the flag is the number. Every warp takes part in each step,
+ * with a flag alone if it has nothing to send. But a warp sends what belongs to the next tile before it takes what has
+ * come of this one, and tells it afterwards: then the fence, which waits until all that the warp has sent has arrived,
+ * has less to wait for. So places take turns of four. A tile has the numbers m and, if it takes two steps, m + 1; the
+ * next one is sent to the places of m + 2. Who does so has taken m - 1 from each other rank, which that one told after
+ * it had taken m - 2, which was there. That holds for the first tiles of a call, too, since all of the call before it
+ * has been taken. A rank that waits for m may find m + 1, and no more: for that the other one has to take its m + 1.
+ *
+ * Threads read back their own piece where they need it once more: it is in the cache.
+ */
+#include "client/hip/exchange_run.h"
+
+static_assert(EXCHANGE_LANES * WARP_THREADS >= EXCHANGE_THREADS, "a flag for each warp");
+
+/* Does a tile take two steps? Those of two ranks never do. */
+template <uint32_t N> DEVICE bool chunk_goes_back(const struct exchange_arguments *a) {
+        return N > 2 && a->back;
+}
+
+/* Byte offset, in each piece, of this thread's first unit of a tile; the next ones are CHUNK_STEP further. */
+#define CHUNK_STEP (WARP_THREADS * 16u)
+
+DEVICE uint64_t chunk_at(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t tile) {
+        const uint64_t lane =
+                (uint64_t)(tile * a->blocks + block) * (EXCHANGE_THREADS / WARP_THREADS) + thread / WARP_THREADS;
+
+        return lane * a->units * CHUNK_STEP + thread % WARP_THREADS * 16u;
+}
+
+/* Of warp thread / WARP_THREADS, for what rank `from` writes in the area of rank `at`. */
+template <uint32_t N>
+DEVICE uint32_t *chunk_flag(const struct exchange_arguments *a, uint32_t at, uint32_t block, uint32_t from,
+                            uint32_t thread) {
+        return (uint32_t *)(void *)(a->area[at] + EXCHANGE_OFFSET_FLAGS(N)) +
+               ((size_t)block * EXCHANGE_LANES + thread / WARP_THREADS) * N + from;
+}
+
+template <uint32_t N>
+DEVICE struct quad *chunk_place(const struct exchange_arguments *a, uint32_t at, uint32_t number, uint32_t block,
+                                uint32_t from, uint32_t thread) {
+        const size_t writer = from < at ? from : from - 1;
+        const size_t turn = number % EXCHANGE_CHUNK_TURNS;
+        const size_t chunk = (turn * EXCHANGE_BLOCKS_OF(N) + block) * (N - 1) + writer;
+
+        return (struct quad *)(void *)(a->area[at] + EXCHANGE_OFFSET_CHUNKS(N)) +
+               (chunk * EXCHANGE_THREADS + thread / WARP_THREADS * WARP_THREADS) * EXCHANGE_UNITS(N) +
+               thread % WARP_THREADS;
+}
+
+/* ---- the caller's memory ----------------------------------------------------------------------------------------- */
+DEVICE_OUTLINE struct quad chunk_load_part(const char *from, uint64_t left, uint32_t element_bytes) {
+        const uint64_t low = exchange_load_part(from, left, element_bytes);
+        const uint64_t high = left > 8 ? exchange_load_part(from + 8, left - 8, element_bytes) : 0;
+
+        return {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
+}
+
+DEVICE_OUTLINE void chunk_store_part(char *to, uint64_t left, struct quad v, uint32_t element_bytes) {
+        exchange_store_part(to, left, (uint64_t)v.y << 32 | v.x, element_bytes);
+        if (left > 8)
+                exchange_store_part(to + 8, left - 8, (uint64_t)v.w << 32 | v.z, element_bytes);
+}
+
+/* Does the thread have nothing but whole units, where they can be taken as such? */
+DEVICE bool chunk_is_whole(const struct exchange_arguments *a, uint64_t at, uint64_t bytes) {
+        return a->aligned && at + (uint64_t)(a->units - 1) * CHUNK_STEP + 16 <= bytes;
+}
+
+/* This thread's units from number `first` on of the piece for rank r; 0 behind its end. */
+template <uint32_t N, uint32_t KIND, uint32_t U>
+DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t first,
+                       struct quad (&x)[U]) {
+        const char *piece = a->in + a->in_step * r + at + first * CHUNK_STEP;
+        const uint64_t bytes = exchange_piece(a, r), left = bytes - at - first * CHUNK_STEP; /* or less than 0 */
+
+        EXCHANGE_STEP();
+        UNROLL
+        for (uint32_t u = 0; u < U; u++)
+                x[u] = {0, 0, 0, 0};
+        if (chunk_is_whole(a, at, bytes)) {
+                UNROLL
+                for (uint32_t u = 0; u < U; u++)
+                        if (first + u < a->units)
+                                x[u] = *(const struct quad *)(const void *)(piece + u * CHUNK_STEP);
+        } else {
+                UNROLL
+                for (uint32_t u = 0; u < U; u++)
+                        if (first + u < a->units && (int64_t)(left - u * CHUNK_STEP) > 0)
+                                x[u] = chunk_load_part(piece + u * CHUNK_STEP, left - u * CHUNK_STEP, a->element_bytes);
+        }
+        if constexpr (KIND == EXCHANGE_OTHER) {
+                if (a->redop != RMX_PREMUL_SUM)
+                        return;
+                UNROLL
+                for (uint32_t u = 0; u < U; u++) {
+                        const uint64_t low = reduce_scale(a->type, a->scalar, (uint64_t)x[u].y << 32 | x[u].x);
+                        const uint64_t high = reduce_scale(a->type, a->scalar, (uint64_t)x[u].w << 32 | x[u].z);
+
+                        x[u] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
+                }
+        }
+}
+
+/* To a piece of the output, which has as many bytes as rank r's of the input. */
+template <uint32_t U>
+DEVICE void chunk_store(const struct exchange_arguments *a, char *piece, uint32_t r, uint64_t at, uint32_t first,
+                        const struct quad (&x)[U]) {
+        const uint64_t bytes = exchange_piece(a, r), left = bytes - at - first * CHUNK_STEP; /* or less than 0 */
+
+        piece += at + first * CHUNK_STEP;
+        if (chunk_is_whole(a, at, bytes)) {
+                UNROLL
+                for (uint32_t u = 0; u < U; u++)
+                        if (first + u < a->units)
+                                *(struct quad *)(void *)(piece + u * CHUNK_STEP) = x[u];
+        } else {
+                UNROLL
+                for (uint32_t u = 0; u < U; u++)
+                        if (first + u < a->units && (int64_t)(left - u * CHUNK_STEP) > 0)
+                                chunk_store_part(piece + u * CHUNK_STEP, left - u * CHUNK_STEP, x[u], a->element_bytes);
+        }
+        EXCHANGE_STEP();
+}
+
+/* ---- from rank to rank ------------------------------------------------------------------------------------------- */
+/* Units of the piece of rank r, as many as there are. */
+template <uint32_t N, uint32_t U>
+DEVICE void chunk_send(const struct exchange_arguments *a, uint32_t to, uint32_t r, uint32_t block, uint32_t thread,
+                       uint64_t at, uint32_t first, uint32_t number, const struct quad (&x)[U]) {
+        struct quad *place = chunk_place<N>(a, to, number, block, a->rank, thread) + first * WARP_THREADS;
+        const uint64_t bytes = exchange_piece(a, r);
+
+        UNROLL
+        for (uint32_t u = 0; u < U; u++)
+                if (first + u < a->units && at + (first + u) * CHUNK_STEP < bytes)
+                        quad_store(place + u * WARP_THREADS, x[u]);
+        EXCHANGE_STEP();
+}
+
+/* What the warp has sent is there: to every other rank. */
+template <uint32_t N>
+DEVICE void chunk_tell(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t number) {
+        fence_release_system();
+        warp_sync();
+        for (uint32_t r = thread % WARP_THREADS; r < N; r += WARP_THREADS) {
+                if (r != a->rank)
+                        word_store(chunk_flag<N>(a, r, block, a->rank, thread), number);
+                EXCHANGE_STEP();
+        }
+}
+
+DEVICE bool chunk_is_there(uint32_t seen, uint32_t number) {
+        return seen == number || seen == exchange_next(number);
+}
+
+/* Until every other rank has told the warp this number; the warp's threads look at one rank each. call: as in
+ * exchange_take. False: they will not. */
+template <uint32_t N>
+DEVICE bool chunk_wait(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t number,
+                       uint32_t call) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+
+        for (uint32_t round = 1;; round++) {
+                bool all = true, over = exchange_gives_up(a, block, thread, round);
+
+                for (uint32_t r = thread % WARP_THREADS; r < N; r += WARP_THREADS)
+                        all &= r == a->rank ||
+                               chunk_is_there(word_load(chunk_flag<N>(a, a->rank, block, r, thread)), number);
+                if (call) {
+                        const uint64_t cell = cell_load(&own->signature[call & 1][thread]);
+                        const bool there = (uint32_t)(cell >> 32) == call;
+
+                        if (there && (uint32_t)cell != a->signature) {
+                                exchange_fail(own, exchange_status_of(a), ring_status(RMX_E_MISMATCH, (int32_t)thread));
+                                over = true;
+                        }
+                        all &= there;
+                }
+                if (warp_any(over))
+                        return false;
+                if (warp_all(all))
+                        break;
+#if TARGET_HOST
+                poll_pause();
+#endif
+        }
+        for (uint32_t r = thread % WARP_THREADS; r < N; r += WARP_THREADS)
+                flag_acquire(chunk_flag<N>(a, a->rank, block, r, thread));
+        warp_sync();
+        return true;
+}
+
+/* What rank r has sent. */
+template <uint32_t N, uint32_t U>
+DEVICE void chunk_take(const struct exchange_arguments *a, uint32_t r, uint32_t block, uint32_t thread, uint32_t first,
+                       uint32_t number, struct quad (&x)[U]) {
+        const struct quad *place = chunk_place<N>(a, a->rank, number, block, r, thread) + first * WARP_THREADS;
+
+        EXCHANGE_STEP();
+        UNROLL
+        for (uint32_t u = 0; u < U; u++)
+                if (first + u < a->units)
+                        x[u] = quad_load(place + u * WARP_THREADS);
+}
+
+/* ---- a round ----------------------------------------------------------------------------------------------------- */
+/* The first step's sending. */
+template <uint32_t N, uint32_t KIND>
+DEVICE void chunk_scatter(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t tile,
+                          uint32_t number) {
+        constexpr uint32_t U = EXCHANGE_UNITS(N);
+        const uint64_t at = chunk_at(a, block, thread, tile);
+        struct quad x[U];
+
+        if (KIND == EXCHANGE_COPY && a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
+                return; /* nothing to send */
+        UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+                const uint32_t to = a->rank + i < N ? a->rank + i : a->rank + i - N;
+
+                if (i == 1 || a->in_step)
+                        chunk_load<N, KIND, U>(a, to, at, 0, x);
+                if (KIND == EXCHANGE_COPY || a->root == EXCHANGE_NO_ROOT || a->root == to)
+                        chunk_send<N, U>(a, to, to, block, thread, at, 0, number, x);
+        }
+}
+
+/* What all have sent, added up in rank order: units from `first` on. */
+template <uint32_t N, uint32_t KIND, uint32_t U>
+DEVICE void chunk_reduce(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                         uint32_t first, uint32_t number, struct quad (&sum)[U]) {
+        struct quad x[N][U];
+
+        UNROLL
+        for (uint32_t r = 0; r < N; r++) {
+                if (r == a->rank)
+                        chunk_load<N, KIND, U>(a, r, at, first, x[r]);
+                else
+                        chunk_take<N, U>(a, r, block, thread, first, number, x[r]);
+        }
+        UNROLL
+        for (uint32_t u = 0; u < U; u++) {
+                uint64_t y[N], low, high;
+
+                if (first + u >= a->units)
+                        continue;
+                UNROLL
+                for (uint32_t r = 0; r < N; r++)
+                        y[r] = (uint64_t)x[r][u].y << 32 | x[r][u].x;
+                low = exchange_sum<N, KIND>(a, y);
+                UNROLL
+                for (uint32_t r = 0; r < N; r++)
+                        y[r] = (uint64_t)x[r][u].w << 32 | x[r][u].z;
+                high = exchange_sum<N, KIND>(a, y);
+                sum[u] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
+        }
+}
+
+/* What the others have sent, to its places in the output. */
+template <uint32_t N, uint32_t KIND>
+DEVICE void chunk_gather(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                         uint32_t number) {
+        constexpr uint32_t U = EXCHANGE_UNITS(N);
+
+        UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+                const uint32_t r = a->rank + i < N ? a->rank + i : a->rank + i - N;
+                struct quad x[U];
+
+                if (KIND == EXCHANGE_COPY && a->root != EXCHANGE_NO_ROOT && a->root != r)
+                        continue;
+                chunk_take<N, U>(a, r, block, thread, 0, number, x);
+                chunk_store<U>(a, a->out + a->out_step * r, r, at, 0, x);
+        }
+}
+
+/* Of a tile's first step: it is there; and while it is on its way, the own piece of a copy. */
+template <uint32_t N, uint32_t KIND>
+DEVICE void chunk_told(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t tile,
+                       uint32_t number) {
+        chunk_tell<N>(a, block, thread, number);
+        if constexpr (KIND == EXCHANGE_COPY) {
+                constexpr uint32_t U = EXCHANGE_UNITS(N);
+                const uint64_t at = chunk_at(a, block, thread, tile);
+                char *own = a->out + a->out_step * a->rank;
+                struct quad x[U];
+
+                if ((a->root != EXCHANGE_NO_ROOT && a->root != a->rank) || own == a->in + a->in_step * a->rank)
+                        return;
+                chunk_load<N, KIND, U>(a, a->rank, at, 0, x);
+                chunk_store<U>(a, own, a->rank, at, 0, x);
+        }
+}
+
+/* What is left of a tile when what the others have sent has come; a second step has the next number. False: something
+ * will not come. */
+template <uint32_t N, uint32_t KIND>
+DEVICE bool chunk_end(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t tile,
+                      uint32_t number) {
+        const uint64_t at = chunk_at(a, block, thread, tile);
+
+        if constexpr (KIND != EXCHANGE_COPY) {
+                constexpr uint32_t AT_ONCE = EXCHANGE_UNITS(N) < 2 ? 1 : 2; /* so that registers are few enough */
+                const uint32_t first_step = number;
+
+                if (a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
+                        return true;
+                number = exchange_next(number);
+                ROLLED
+                for (uint32_t first = 0; first < a->units; first += AT_ONCE) {
+                        struct quad x[AT_ONCE];
+
+                        chunk_reduce<N, KIND, AT_ONCE>(a, block, thread, at, first, first_step, x);
+                        chunk_store<AT_ONCE>(a, a->out + a->out_step * a->rank, a->rank, at, first, x);
+                        UNROLL
+                        for (uint32_t i = 1; i < N; i++)
+                                if (chunk_goes_back<N>(a))
+                                        chunk_send<N, AT_ONCE>(a, a->rank + i < N ? a->rank + i : a->rank + i - N,
+                                                               a->rank, block, thread, at, first, number, x);
+                }
+                if (!chunk_goes_back<N>(a))
+                        return true;
+                chunk_tell<N>(a, block, thread, number);
+                if (!chunk_wait<N>(a, block, thread, number, 0))
+                        return false;
+        }
+        chunk_gather<N, KIND>(a, block, thread, at, number);
+        return true;
+}
+
+/* All rounds of this thread, with its warp. Returns the number of the last step. */
+template <uint32_t N, uint32_t KIND>
+DEVICE uint32_t chunk_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+        const bool compares = exchange_compares(a, block, thread);
+        uint32_t call = exchange_next(word_load(&own->calls));
+        uint32_t number = word_load(&own->chunks[block]);
+
+        if (compares)
+                exchange_tell(a, thread, call);
+        else
+                call = 0;
+        ROLLED
+        for (uint32_t tile = 0;; tile++) { /* sends this one, takes the one before */
+                VALUE_FORGET(thread);      /* or all places of all ranks wait in registers */
+                const uint32_t next = exchange_next(chunk_goes_back<N>(a) && tile ? exchange_next(number) : number);
+
+                if (tile < a->tiles)
+                        chunk_scatter<N, KIND>(a, block, thread, tile, next);
+                if (tile) {
+                        if (!chunk_wait<N>(a, block, thread, number, call) ||
+                            !chunk_end<N, KIND>(a, block, thread, tile - 1, number))
+                                return number;
+                        call = 0;
+                }
+                if (tile == a->tiles)
+                        return chunk_goes_back<N>(a) ? exchange_next(number) : number;
+                number = next;
+                chunk_told<N, KIND>(a, block, thread, tile, number);
+        }
+}
