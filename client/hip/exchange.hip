@@ -34,14 +34,19 @@ template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_all(const 
                 exchange_end(a, block, last);
 }
 
+/* Blocks that a processor has room for: chunks of two ranks have more blocks than others. */
+#define BLOCKS_TOGETHER(n_ranks, depth) ((n_ranks) == 2 && !(depth) ? 2 : 1)
+
 template <uint32_t N, uint32_t KIND, uint32_t D>
-KERNEL void LAUNCH_BOUNDS(EXCHANGE_THREADS) exchange(const PARAMETER struct exchange_arguments a) {
+KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N, D))
+        exchange(const PARAMETER struct exchange_arguments a) {
         exchange_all<N, KIND, D>(&a);
 }
 
 /* By another name, since it needs a stack. */
 template <uint32_t N, uint32_t D>
-KERNEL void LAUNCH_BOUNDS(EXCHANGE_THREADS) exchange_any(const PARAMETER struct exchange_arguments a) {
+KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N, D))
+        exchange_any(const PARAMETER struct exchange_arguments a) {
         exchange_all<N, EXCHANGE_OTHER, D>(&a);
 }
 

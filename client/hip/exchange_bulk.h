@@ -14,8 +14,9 @@
  * come of this one, and tells it afterwards: then the fence, which waits until all that the warp has sent has arrived,
  * has less to wait for. So places take turns of four. A tile has the numbers m and, if it takes two steps, m + 1; the
  * next one is sent to the places of m + 2. Who does so has taken m - 1 from each other rank, which that one told after
- * it had taken m - 2, which was there. That holds for the first tiles of a call, too, since all of the call before it
- * has been taken. A rank that waits for m may find m + 1, and no more: for that the other one has to take its m + 1.
+ * it had taken m - 2, which was there. (For two ranks, whose tiles take one step, three turns will do.) That holds for
+ * the first tiles of a call, too, since all of the call before it has been taken. A rank that waits for m may find m +
+ * 1, and no more: for that the other one has to take its m + 1.
  *
  * Threads read back their own piece where they need it once more: it is in the cache.
  */
@@ -50,8 +51,8 @@ template <uint32_t N>
 DEVICE struct quad *chunk_place(const struct exchange_arguments *a, uint32_t at, uint32_t number, uint32_t block,
                                 uint32_t from, uint32_t thread) {
         const size_t writer = from < at ? from : from - 1;
-        const size_t turn = number % EXCHANGE_CHUNK_TURNS;
-        const size_t chunk = (turn * EXCHANGE_BLOCKS_OF(N) + block) * (N - 1) + writer;
+        const size_t turn = number % EXCHANGE_CHUNK_TURNS(N);
+        const size_t chunk = (turn * EXCHANGE_CHUNK_BLOCKS(N) + block) * (N - 1) + writer;
 
         return (struct quad *)(void *)(a->area[at] + EXCHANGE_OFFSET_CHUNKS(N)) +
                (chunk * EXCHANGE_THREADS + thread / WARP_THREADS * WARP_THREADS) * EXCHANGE_UNITS(N) +
@@ -72,32 +73,30 @@ DEVICE_OUTLINE void chunk_store_part(char *to, uint64_t left, struct quad v, uin
                 exchange_store_part(to + 8, left - 8, (uint64_t)v.w << 32 | v.z, element_bytes);
 }
 
-/* Does the thread have nothing but whole units, where they can be taken as such? */
-DEVICE bool chunk_is_whole(const struct exchange_arguments *a, uint64_t at, uint64_t bytes) {
-        return a->aligned && at + (uint64_t)(a->units - 1) * CHUNK_STEP + 16 <= bytes;
+/* Does the thread have nothing but whole units of a tile, in each piece, where they can be taken as such? If it does it
+ * takes all at once, without a call in between; else one after another. */
+template <uint32_t N> DEVICE bool chunk_is_whole(const struct exchange_arguments *a, uint64_t at) {
+        const uint64_t shortest = exchange_piece(a, N - 1);
+
+        return a->aligned && at + (uint64_t)(a->units - 1) * CHUNK_STEP + 16 <= shortest;
 }
 
-/* This thread's units from number `first` on of the piece for rank r; 0 behind its end. */
-template <uint32_t N, uint32_t KIND, uint32_t U>
+/* Units `first`, first + 1, .. of this thread, of the piece for rank r; 0 behind its end. */
+template <uint32_t KIND, uint32_t U, bool WHOLE>
 DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t first,
                        struct quad (&x)[U]) {
-        const char *piece = a->in + a->in_step * r + at + first * CHUNK_STEP;
-        const uint64_t bytes = exchange_piece(a, r), left = bytes - at - first * CHUNK_STEP; /* or less than 0 */
+        const uint64_t begin = at + first * CHUNK_STEP, bytes = exchange_piece(a, r);
+        const char *piece = a->in + a->in_step * r + begin;
 
+        static_assert(WHOLE || U == 1, "one after another");
         EXCHANGE_STEP();
         UNROLL
-        for (uint32_t u = 0; u < U; u++)
+        for (uint32_t u = 0; u < U; u++) {
                 x[u] = {0, 0, 0, 0};
-        if (chunk_is_whole(a, at, bytes)) {
-                UNROLL
-                for (uint32_t u = 0; u < U; u++)
-                        if (first + u < a->units)
-                                x[u] = *(const struct quad *)(const void *)(piece + u * CHUNK_STEP);
-        } else {
-                UNROLL
-                for (uint32_t u = 0; u < U; u++)
-                        if (first + u < a->units && (int64_t)(left - u * CHUNK_STEP) > 0)
-                                x[u] = chunk_load_part(piece + u * CHUNK_STEP, left - u * CHUNK_STEP, a->element_bytes);
+                if (WHOLE && first + u < a->units)
+                        x[u] = *(const struct quad *)(const void *)(piece + u * CHUNK_STEP);
+                else if (!WHOLE && begin < bytes)
+                        x[u] = chunk_load_part(piece, bytes - begin, a->element_bytes);
         }
         if constexpr (KIND == EXCHANGE_OTHER) {
                 if (a->redop != RMX_PREMUL_SUM)
@@ -113,37 +112,31 @@ DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t 
 }
 
 /* To a piece of the output, which has as many bytes as rank r's of the input. */
-template <uint32_t U>
+template <uint32_t U, bool WHOLE>
 DEVICE void chunk_store(const struct exchange_arguments *a, char *piece, uint32_t r, uint64_t at, uint32_t first,
                         const struct quad (&x)[U]) {
-        const uint64_t bytes = exchange_piece(a, r), left = bytes - at - first * CHUNK_STEP; /* or less than 0 */
+        const uint64_t begin = at + first * CHUNK_STEP, bytes = exchange_piece(a, r);
 
-        piece += at + first * CHUNK_STEP;
-        if (chunk_is_whole(a, at, bytes)) {
-                UNROLL
-                for (uint32_t u = 0; u < U; u++)
-                        if (first + u < a->units)
-                                *(struct quad *)(void *)(piece + u * CHUNK_STEP) = x[u];
-        } else {
-                UNROLL
-                for (uint32_t u = 0; u < U; u++)
-                        if (first + u < a->units && (int64_t)(left - u * CHUNK_STEP) > 0)
-                                chunk_store_part(piece + u * CHUNK_STEP, left - u * CHUNK_STEP, x[u], a->element_bytes);
+        UNROLL
+        for (uint32_t u = 0; u < U; u++) {
+                if (WHOLE && first + u < a->units)
+                        *(struct quad *)(void *)(piece + begin + u * CHUNK_STEP) = x[u];
+                else if (!WHOLE && begin < bytes)
+                        chunk_store_part(piece + begin, bytes - begin, x[u], a->element_bytes);
         }
         EXCHANGE_STEP();
 }
 
 /* ---- from rank to rank ------------------------------------------------------------------------------------------- */
-/* Units of the piece of rank r, as many as there are. */
+/* Units `first`, first + 1, ... */
 template <uint32_t N, uint32_t U>
-DEVICE void chunk_send(const struct exchange_arguments *a, uint32_t to, uint32_t r, uint32_t block, uint32_t thread,
-                       uint64_t at, uint32_t first, uint32_t number, const struct quad (&x)[U]) {
+DEVICE void chunk_send(const struct exchange_arguments *a, uint32_t to, uint32_t block, uint32_t thread, uint32_t first,
+                       uint32_t number, const struct quad (&x)[U]) {
         struct quad *place = chunk_place<N>(a, to, number, block, a->rank, thread) + first * WARP_THREADS;
-        const uint64_t bytes = exchange_piece(a, r);
 
         UNROLL
         for (uint32_t u = 0; u < U; u++)
-                if (first + u < a->units && at + (first + u) * CHUNK_STEP < bytes)
+                if (first + u < a->units)
                         quad_store(place + u * WARP_THREADS, x[u]);
         EXCHANGE_STEP();
 }
@@ -214,38 +207,52 @@ DEVICE void chunk_take(const struct exchange_arguments *a, uint32_t r, uint32_t 
                         x[u] = quad_load(place + u * WARP_THREADS);
 }
 
-/* ---- a round ----------------------------------------------------------------------------------------------------- */
+/* ---- a tile ------------------------------------------------------------------------------------------------------ */
+DEVICE uint32_t chunk_other(const struct exchange_arguments *a, uint32_t n_ranks, uint32_t i) {
+        return a->rank + i < n_ranks ? a->rank + i : a->rank + i - n_ranks;
+}
+
 /* The first step's sending. */
-template <uint32_t N, uint32_t KIND>
-DEVICE void chunk_scatter(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t tile,
-                          uint32_t number) {
-        constexpr uint32_t U = EXCHANGE_UNITS(N);
-        const uint64_t at = chunk_at(a, block, thread, tile);
+template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                                uint32_t first, uint32_t number) {
         struct quad x[U];
 
-        if (KIND == EXCHANGE_COPY && a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
-                return; /* nothing to send */
         UNROLL
         for (uint32_t i = 1; i < N; i++) {
-                const uint32_t to = a->rank + i < N ? a->rank + i : a->rank + i - N;
+                const uint32_t to = chunk_other(a, N, i);
 
                 if (i == 1 || a->in_step)
-                        chunk_load<N, KIND, U>(a, to, at, 0, x);
+                        chunk_load<KIND, U, WHOLE>(a, to, at, first, x);
                 if (KIND == EXCHANGE_COPY || a->root == EXCHANGE_NO_ROOT || a->root == to)
-                        chunk_send<N, U>(a, to, to, block, thread, at, 0, number, x);
+                        chunk_send<N, U>(a, to, block, thread, first, number, x);
         }
 }
 
-/* What all have sent, added up in rank order: units from `first` on. */
-template <uint32_t N, uint32_t KIND, uint32_t U>
-DEVICE void chunk_reduce(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
-                         uint32_t first, uint32_t number, struct quad (&sum)[U]) {
-        struct quad x[N][U];
+template <uint32_t N, uint32_t KIND>
+DEVICE void chunk_scatter(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                          uint32_t number) {
+        if (KIND == EXCHANGE_COPY && a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
+                return; /* nothing to send */
+        if (chunk_is_whole<N>(a, at)) {
+                chunk_scatter_units<N, KIND, EXCHANGE_UNITS(N), true>(a, block, thread, at, 0, number);
+                return;
+        }
+        ROLLED
+        for (uint32_t u = 0; u < a->units; u++)
+                chunk_scatter_units<N, KIND, 1, false>(a, block, thread, at, u, number);
+}
+
+/* What all have sent, added up in rank order; to the own piece of the output, and in the next step to all others. */
+template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+DEVICE void chunk_reduce_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                               uint32_t first, uint32_t number) {
+        struct quad x[N][U], sum[U];
 
         UNROLL
         for (uint32_t r = 0; r < N; r++) {
                 if (r == a->rank)
-                        chunk_load<N, KIND, U>(a, r, at, first, x[r]);
+                        chunk_load<KIND, U, WHOLE>(a, r, at, first, x[r]);
                 else
                         chunk_take<N, U>(a, r, block, thread, first, number, x[r]);
         }
@@ -253,8 +260,6 @@ DEVICE void chunk_reduce(const struct exchange_arguments *a, uint32_t block, uin
         for (uint32_t u = 0; u < U; u++) {
                 uint64_t y[N], low, high;
 
-                if (first + u >= a->units)
-                        continue;
                 UNROLL
                 for (uint32_t r = 0; r < N; r++)
                         y[r] = (uint64_t)x[r][u].y << 32 | x[r][u].x;
@@ -265,72 +270,89 @@ DEVICE void chunk_reduce(const struct exchange_arguments *a, uint32_t block, uin
                 high = exchange_sum<N, KIND>(a, y);
                 sum[u] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
         }
+        chunk_store<U, WHOLE>(a, a->out + a->out_step * a->rank, a->rank, at, first, sum);
+        UNROLL
+        for (uint32_t i = 1; i < N; i++)
+                if (chunk_goes_back<N>(a))
+                        chunk_send<N, U>(a, chunk_other(a, N, i), block, thread, first, exchange_next(number), sum);
+}
+
+template <uint32_t N, uint32_t KIND>
+DEVICE void chunk_reduce(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                         uint32_t number) {
+        constexpr uint32_t AT_ONCE = EXCHANGE_UNITS(N) < 2 ? 1 : 2; /* registers are few */
+
+        if (chunk_is_whole<N>(a, at)) {
+                ROLLED
+                for (uint32_t u = 0; u < a->units; u += AT_ONCE)
+                        chunk_reduce_units<N, KIND, AT_ONCE, true>(a, block, thread, at, u, number);
+                return;
+        }
+        ROLLED
+        for (uint32_t u = 0; u < a->units; u++)
+                chunk_reduce_units<N, KIND, 1, false>(a, block, thread, at, u, number);
 }
 
 /* What the others have sent, to its places in the output. */
-template <uint32_t N, uint32_t KIND>
-DEVICE void chunk_gather(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
-                         uint32_t number) {
-        constexpr uint32_t U = EXCHANGE_UNITS(N);
-
+template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+DEVICE void chunk_gather_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                               uint32_t first, uint32_t number) {
         UNROLL
         for (uint32_t i = 1; i < N; i++) {
-                const uint32_t r = a->rank + i < N ? a->rank + i : a->rank + i - N;
+                const uint32_t r = chunk_other(a, N, i);
                 struct quad x[U];
 
                 if (KIND == EXCHANGE_COPY && a->root != EXCHANGE_NO_ROOT && a->root != r)
                         continue;
-                chunk_take<N, U>(a, r, block, thread, 0, number, x);
-                chunk_store<U>(a, a->out + a->out_step * r, r, at, 0, x);
+                chunk_take<N, U>(a, r, block, thread, first, number, x);
+                chunk_store<U, WHOLE>(a, a->out + a->out_step * r, r, at, first, x);
         }
 }
 
-/* Of a tile's first step: it is there; and while it is on its way, the own piece of a copy. */
 template <uint32_t N, uint32_t KIND>
-DEVICE void chunk_told(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t tile,
-                       uint32_t number) {
-        chunk_tell<N>(a, block, thread, number);
-        if constexpr (KIND == EXCHANGE_COPY) {
-                constexpr uint32_t U = EXCHANGE_UNITS(N);
-                const uint64_t at = chunk_at(a, block, thread, tile);
-                char *own = a->out + a->out_step * a->rank;
-                struct quad x[U];
+DEVICE void chunk_gather(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                         uint32_t number) {
+        if (chunk_is_whole<N>(a, at)) {
+                chunk_gather_units<N, KIND, EXCHANGE_UNITS(N), true>(a, block, thread, at, 0, number);
+                return;
+        }
+        ROLLED
+        for (uint32_t u = 0; u < a->units; u++)
+                chunk_gather_units<N, KIND, 1, false>(a, block, thread, at, u, number);
+}
 
-                if ((a->root != EXCHANGE_NO_ROOT && a->root != a->rank) || own == a->in + a->in_step * a->rank)
-                        return;
-                chunk_load<N, KIND, U>(a, a->rank, at, 0, x);
-                chunk_store<U>(a, own, a->rank, at, 0, x);
+/* The own piece of a copy. */
+template <uint32_t N> DEVICE void chunk_keep(const struct exchange_arguments *a, uint64_t at) {
+        constexpr uint32_t U = EXCHANGE_UNITS(N);
+        char *own = a->out + a->out_step * a->rank;
+        struct quad x[U], part[1];
+
+        if ((a->root != EXCHANGE_NO_ROOT && a->root != a->rank) || own == a->in + a->in_step * a->rank)
+                return;
+        if (chunk_is_whole<N>(a, at)) {
+                chunk_load<EXCHANGE_COPY, U, true>(a, a->rank, at, 0, x);
+                chunk_store<U, true>(a, own, a->rank, at, 0, x);
+                return;
+        }
+        ROLLED
+        for (uint32_t u = 0; u < a->units; u++) {
+                chunk_load<EXCHANGE_COPY, 1, false>(a, a->rank, at, u, part);
+                chunk_store<1, false>(a, own, a->rank, at, u, part);
         }
 }
 
 /* What is left of a tile when what the others have sent has come; a second step has the next number. False: something
  * will not come. */
 template <uint32_t N, uint32_t KIND>
-DEVICE bool chunk_end(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t tile,
+DEVICE bool chunk_end(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                       uint32_t number) {
-        const uint64_t at = chunk_at(a, block, thread, tile);
-
         if constexpr (KIND != EXCHANGE_COPY) {
-                constexpr uint32_t AT_ONCE = EXCHANGE_UNITS(N) < 2 ? 1 : 2; /* so that registers are few enough */
-                const uint32_t first_step = number;
-
                 if (a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
                         return true;
-                number = exchange_next(number);
-                ROLLED
-                for (uint32_t first = 0; first < a->units; first += AT_ONCE) {
-                        struct quad x[AT_ONCE];
-
-                        chunk_reduce<N, KIND, AT_ONCE>(a, block, thread, at, first, first_step, x);
-                        chunk_store<AT_ONCE>(a, a->out + a->out_step * a->rank, a->rank, at, first, x);
-                        UNROLL
-                        for (uint32_t i = 1; i < N; i++)
-                                if (chunk_goes_back<N>(a))
-                                        chunk_send<N, AT_ONCE>(a, a->rank + i < N ? a->rank + i : a->rank + i - N,
-                                                               a->rank, block, thread, at, first, number, x);
-                }
+                chunk_reduce<N, KIND>(a, block, thread, at, number);
                 if (!chunk_goes_back<N>(a))
                         return true;
+                number = exchange_next(number);
                 chunk_tell<N>(a, block, thread, number);
                 if (!chunk_wait<N>(a, block, thread, number, 0))
                         return false;
@@ -354,19 +376,22 @@ DEVICE uint32_t chunk_run(const struct exchange_arguments *a, uint32_t block, ui
         ROLLED
         for (uint32_t tile = 0;; tile++) { /* sends this one, takes the one before */
                 VALUE_FORGET(thread);      /* or all places of all ranks wait in registers */
+                const uint64_t at = chunk_at(a, block, thread, tile);
                 const uint32_t next = exchange_next(chunk_goes_back<N>(a) && tile ? exchange_next(number) : number);
 
                 if (tile < a->tiles)
-                        chunk_scatter<N, KIND>(a, block, thread, tile, next);
+                        chunk_scatter<N, KIND>(a, block, thread, at, next);
                 if (tile) {
                         if (!chunk_wait<N>(a, block, thread, number, call) ||
-                            !chunk_end<N, KIND>(a, block, thread, tile - 1, number))
+                            !chunk_end<N, KIND>(a, block, thread, chunk_at(a, block, thread, tile - 1), number))
                                 return number;
                         call = 0;
                 }
                 if (tile == a->tiles)
                         return chunk_goes_back<N>(a) ? exchange_next(number) : number;
                 number = next;
-                chunk_told<N, KIND>(a, block, thread, tile, number);
+                chunk_tell<N>(a, block, thread, number);
+                if (KIND == EXCHANGE_COPY) /* while it is on its way */
+                        chunk_keep<N>(a, at);
         }
 }

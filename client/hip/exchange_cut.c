@@ -94,12 +94,21 @@ static bool in_chunks(const struct exchange_arguments *a) {
         return a->piece_bytes * (a->n_ranks - 1) >= from;
 }
 
-/* As few rounds as places allow, and as much in each of them. */
+#ifdef EXCHANGE_LARGE /* tests */
+#define LARGE EXCHANGE_LARGE
+#else
+#define LARGE (4u << 20)
+#endif
+
+/* As few rounds as places allow, and as much in each of them. From LARGE on that a rank sends, links are only kept busy
+ * by more bytes under way than the blocks of smaller requests have. */
 static void deal_chunks(struct exchange_arguments *a) {
-        const uint64_t threads = (uint64_t)EXCHANGE_BLOCKS_OF(a->n_ranks) * EXCHANGE_THREADS;
+        const bool large = a->piece_bytes * (a->n_ranks - 1) >= LARGE;
+        const uint32_t blocks = large ? EXCHANGE_CHUNK_BLOCKS(a->n_ranks) : EXCHANGE_BLOCKS_OF(a->n_ranks);
+        const uint64_t threads = (uint64_t)blocks * EXCHANGE_THREADS;
         const uint64_t units = ((a->piece_bytes + 15) / 16 + threads - 1) / threads;
 
-        a->blocks = EXCHANGE_BLOCKS_OF(a->n_ranks);
+        a->blocks = blocks;
         a->tiles = (uint32_t)((units + EXCHANGE_UNITS(a->n_ranks) - 1) / EXCHANGE_UNITS(a->n_ranks));
         a->units = (uint32_t)((units + a->tiles - 1) / a->tiles);
 }

@@ -6,8 +6,8 @@
  * An area is a rank's own memory, for one communicator. The other ranks write packets (gpu/device/order.h) into it and
  * read nothing; the rank itself reads. Packet places: [2][blocks][n_ranks][capacity], of which the first index takes
  * turns, and the third is who writes. A place is EXCHANGE_THREADS packets times what one thread has under way, its
- * depth. Behind them are chunks (exchange_bulk.h): flags [blocks][lanes][n_ranks], then places [4][blocks][n_ranks - 1]
- * [EXCHANGE_THREADS * units] of 16 bytes; nobody writes to itself.
+ * depth. Behind them are chunks (exchange_bulk.h): flags [blocks][lanes][n_ranks], then places [turns][blocks][n_ranks
+ * - 1] [EXCHANGE_THREADS * units] of 16 bytes; nobody writes to itself.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -23,12 +23,16 @@
 #ifndef EXCHANGE_BLOCKS
 #define EXCHANGE_BLOCKS 64u /* at most */
 #endif
-#define EXCHANGE_TURNS       2u /* places that packets of a step take in turn, */
-#define EXCHANGE_CHUNK_TURNS 4u /* and chunks; powers of two */
-/* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. So areas take 12,
- * 10 and 11 MiB for two, four and eight ranks. */
-#define EXCHANGE_BLOCKS_OF(n_ranks) ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
-#define EXCHANGE_DEPTH(n_ranks)     ((n_ranks) <= 2 ? 2u : 1u)
+/* Places that packets of a step take in turn, and chunks; and the number behind the last one, which is the next place's
+ * whatever the turns. */
+#define EXCHANGE_TURNS                2u
+#define EXCHANGE_CHUNK_TURNS(n_ranks) ((n_ranks) <= 2 ? 3u : 4u)
+#define EXCHANGE_FIRST                4u
+/* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. So areas take 16,
+ * 10 and 11 MiB for two, four and eight ranks. Large chunks of two ranks have twice the blocks. */
+#define EXCHANGE_BLOCKS_OF(n_ranks)    ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
+#define EXCHANGE_CHUNK_BLOCKS(n_ranks) ((n_ranks) <= 2 ? 2 * EXCHANGE_BLOCKS : EXCHANGE_BLOCKS_OF(n_ranks))
+#define EXCHANGE_DEPTH(n_ranks)        ((n_ranks) <= 2 ? 2u : 1u)
 #ifndef EXCHANGE_UNITS
 #define EXCHANGE_UNITS(n_ranks) ((n_ranks) <= 2 ? 4u : 1u)
 #endif
@@ -41,7 +45,7 @@ struct exchange_header {
         uint32_t calls;                     /* number of the last one */
         uint32_t over;                      /* blocks of the present call that are */
         uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last packets of each block, */
-        uint32_t chunks[EXCHANGE_BLOCKS];   /* and of its last chunks */
+        uint32_t chunks[2 * EXCHANGE_BLOCKS]; /* and of its last chunks */
         /* {call, signature} of each rank, of odd and even calls: they must be the same. */
         uint64_t signature[2][EXCHANGE_RANKS];
 };
@@ -51,11 +55,11 @@ struct exchange_header {
 #define EXCHANGE_PACKETS(n_ranks)                                                                                      \
         ((size_t)EXCHANGE_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * (n_ranks)*EXCHANGE_DEPTH(n_ranks) * EXCHANGE_THREADS)
 #define EXCHANGE_OFFSET_FLAGS(n_ranks) (EXCHANGE_OFFSET_PACKETS + EXCHANGE_PACKETS(n_ranks) * 16)
-#define EXCHANGE_FLAGS(n_ranks)        ((size_t)EXCHANGE_BLOCKS_OF(n_ranks) * EXCHANGE_LANES * (n_ranks))
+#define EXCHANGE_FLAGS(n_ranks)        ((size_t)EXCHANGE_CHUNK_BLOCKS(n_ranks) * EXCHANGE_LANES * (n_ranks))
 #define EXCHANGE_OFFSET_CHUNKS(n_ranks)                                                                                \
         (EXCHANGE_OFFSET_FLAGS(n_ranks) + (EXCHANGE_FLAGS(n_ranks) * 4 + 4095) / 4096 * 4096)
 #define EXCHANGE_CHUNKS(n_ranks)                                                                                       \
-        ((size_t)EXCHANGE_CHUNK_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * ((n_ranks)-1) * EXCHANGE_THREADS *               \
+        ((size_t)EXCHANGE_CHUNK_TURNS(n_ranks) * EXCHANGE_CHUNK_BLOCKS(n_ranks) * ((n_ranks)-1) * EXCHANGE_THREADS *   \
          EXCHANGE_UNITS(n_ranks))
 #define EXCHANGE_AREA_BYTES(n_ranks) (EXCHANGE_OFFSET_CHUNKS(n_ranks) + EXCHANGE_CHUNKS(n_ranks) * 16)
 

@@ -47,10 +47,10 @@ static_assert(EXCHANGE_THREADS >= EXCHANGE_RANKS, "a thread for each rank's word
 #define EXCHANGE_STEP() ((void)0)
 #endif
 
-/* Numbers of steps and calls leave out 0, which new areas hold, and all up to EXCHANGE_CHUNK_TURNS when they come
- * round, since places go by them. */
+/* Numbers of steps and calls leave out 0, which new areas hold, and some more when they come round, since
+ * places go by them. */
 DEVICE uint32_t exchange_next(uint32_t number) {
-        return number + 1 ? number + 1 : EXCHANGE_CHUNK_TURNS;
+        return number + 1 ? number + 1 : EXCHANGE_FIRST;
 }
 
 /* ---- giving up --------------------------------------------------------------------------------------------------- */

@@ -44,9 +44,11 @@
 #endif
 
 #if TARGET_AMD
-#define LAUNCH_BOUNDS(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#define LAUNCH_BOUNDS(threads)            __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#define LAUNCH_BOUNDS_OF(threads, blocks) LAUNCH_BOUNDS(threads) /* there are registers enough */
 #elif TARGET_NVIDIA
-#define LAUNCH_BOUNDS(threads) __attribute__((launch_bounds(threads, 1)))
+#define LAUNCH_BOUNDS(threads)            LAUNCH_BOUNDS_OF(threads, 1)
+#define LAUNCH_BOUNDS_OF(threads, blocks) __attribute__((launch_bounds(threads, blocks)))
 #endif
 
 /* ---- the grid ---------------------------------------------------------------------------------------------------- */

@@ -40,7 +40,7 @@ struct rank {
         unsigned char *in[CALLS], *out[CALLS], *copy[CALLS];
         struct call call[CALLS];
         uint32_t n_calls, next, under_way; /* threads of the present kernel */
-        uint32_t left[EXCHANGE_BLOCKS];
+        uint32_t left[2 * EXCHANGE_BLOCKS];
 };
 
 struct thread {
@@ -50,7 +50,7 @@ struct thread {
 };
 
 static struct rank ranks[RANKS];
-static struct thread threads[RANKS * EXCHANGE_BLOCKS * EXCHANGE_THREADS];
+static struct thread threads[RANKS * 2 * EXCHANGE_BLOCKS * EXCHANGE_THREADS];
 static uint32_t n_ranks;
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
@@ -118,7 +118,7 @@ static void launch(struct rank *rank) {
                 rank->left[b] = EXCHANGE_THREADS;
                 for (uint32_t t = 0; t < EXCHANGE_THREADS; t++) {
                         struct thread *thread =
-                                &threads[((size_t)(rank - ranks) * EXCHANGE_BLOCKS + b) * EXCHANGE_THREADS + t];
+                                &threads[((size_t)(rank - ranks) * 2 * EXCHANGE_BLOCKS + b) * EXCHANGE_THREADS + t];
 
                         *thread = {rank, call, b, t};
                         rank->under_way++;
@@ -282,20 +282,22 @@ static void test_right(uint64_t seed) {
 }
 
 /* Numbers leave out 0, and come round: those of packets, and of chunks. */
-static void test_wrap(uint64_t seed, uint32_t count) {
-        struct collective_case c = draw(4, mix(seed));
+static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
+        struct collective_case c = draw(n, mix(seed));
 
-        world_new(4, mix(seed) | 1);
+        world_new(n, mix(seed) | 1);
         c.operation = RING_OP_ALL_REDUCE;
         c.count = count;
         c.type = RMX_FLOAT32;
         c.redop = RMX_SUM;
-        for (uint32_t r = 0; r < 4; r++) {
+        for (uint32_t r = 0; r < n; r++) {
                 struct exchange_header *h = (struct exchange_header *)(void *)ranks[r].area;
 
                 h->calls = UINT32_MAX - 2;
                 for (uint32_t b = 0; b < EXCHANGE_BLOCKS; b++)
-                        h->sequence[b] = h->chunks[b] = UINT32_MAX - 5 + b;
+                        h->sequence[b] = UINT32_MAX - 5 + b;
+                for (uint32_t b = 0; b < 2 * EXCHANGE_BLOCKS; b++)
+                        h->chunks[b] = UINT32_MAX - 5 + b;
                 ranks[r].n_calls = CALLS;
                 for (uint32_t k = 0; k < CALLS; k++)
                         ask(&c, r, k, seed + k, k + 1);
@@ -398,8 +400,10 @@ int main(void) {
 
         test_cut();
         test_right(seed);
-        test_wrap(seed, 50);
-        test_wrap(seed, 500);
+        for (uint32_t n = 2; n <= RANKS; n += 2) {
+                test_wrap(seed, n, 50);
+                test_wrap(seed, n, 500);
+        }
         test_mismatch(seed);
         test_ended(seed);
         return 0;
