@@ -33,9 +33,10 @@
 #define EXCHANGE_BLOCKS_OF(n_ranks)    ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
 #define EXCHANGE_CHUNK_BLOCKS(n_ranks) ((n_ranks) <= 2 ? 2 * EXCHANGE_BLOCKS : EXCHANGE_BLOCKS_OF(n_ranks))
 #define EXCHANGE_DEPTH(n_ranks)        ((n_ranks) <= 2 ? 2u : 1u)
-#ifndef EXCHANGE_UNITS
-#define EXCHANGE_UNITS(n_ranks) ((n_ranks) <= 2 ? 4u : 1u)
+#ifndef EXCHANGE_UNITS_OF_TWO
+#define EXCHANGE_UNITS_OF_TWO 4u
 #endif
+#define EXCHANGE_UNITS(n_ranks) ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : 1u)
 #ifndef EXCHANGE_LANES
 #define EXCHANGE_LANES (EXCHANGE_THREADS / 32u) /* warps of a block, at most */
 #endif

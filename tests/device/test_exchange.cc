@@ -232,8 +232,14 @@ static const uint32_t operations[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE_SCATTER
                                       RING_OP_ALL_TO_ALL, RING_OP_BROADCAST,      RING_OP_REDUCE};
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
+/* Has it a part for each rank? */
+static bool parts(uint32_t operation) {
+        return operation == RING_OP_REDUCE_SCATTER || operation == RING_OP_ALL_GATHER ||
+               operation == RING_OP_ALL_TO_ALL;
+}
+
 static struct collective_case draw(uint32_t n, uint64_t random) {
-        struct collective_case c = case_random(n, random, BYTES_MAX / 2);
+        struct collective_case c = case_random(n, random, n * (BYTES_MAX - 64));
 
         c.operation = operations[(random >> 40 & 0xffff) % N_OPERATIONS];
         c.inlined = false;
@@ -243,7 +249,7 @@ static struct collective_case draw(uint32_t n, uint64_t random) {
         else if (c.operation == RING_OP_ALL_REDUCE || c.redop == RMX_SUM) /* what has code of its own, more often */
                 c.type = random >> 50 & 1 ? c.type
                                           : (uint32_t[]){RMX_FLOAT32, RMX_FLOAT16, RMX_BFLOAT16}[random >> 51 & 1];
-        while (c.count * type_size(c.type) * n > BYTES_MAX - 64)
+        while (c.count * type_size(c.type) * (parts(c.operation) ? n : 1) > BYTES_MAX - 64)
                 c.count /= 2;
         return c;
 }
@@ -310,7 +316,7 @@ static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
 
 /* One rank calls something else: all that meet it say so, and all kernels end. */
 static void test_mismatch(uint64_t seed) {
-        for (uint32_t i = 0; i < 24; i++) {
+        for (uint32_t i = 0; i < 48; i++) {
                 const uint32_t n = 2 + i % 3, odd = i / 3 % n;
                 struct collective_case c = {};
 
@@ -320,7 +326,7 @@ static void test_mismatch(uint64_t seed) {
                         c.operation = RING_OP_ALL_REDUCE;
                         c.type = RMX_FLOAT32;
                         c.redop = RMX_SUM;
-                        c.count = 150;
+                        c.count = i < 24 ? 150 : 400; /* in packets, in chunks */
                         if (r == odd && i % 4 == 0)
                                 c.count = 3;
                         else if (r == odd && i % 4 == 1)
