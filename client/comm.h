@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/device_aside.h"
 #include "client/device_streams.h"
 #include "client/rpc.h"
 #include "railmux/railmux.h"
@@ -29,6 +30,7 @@ struct rmx_comm {
         uint32_t number;                 /* of the last launch, see device_call.c; 0: there was none */
         uint32_t tail_cell, tail_turn;   /* the last wait on that stream; turn 0: there is none */
         bool adrift;                     /* copies are on a stream, and nothing tells their end */
+        struct device_aside aside;       /* where started exchanges are */
         struct device_streams streams;   /* (from `stream` to here: under device->mutex) */
         struct device_region *bounce[2]; /* the largest regions so far, by direction; under device->regions_mutex */
         bool finished;                   /* and nothing of this rank is on the device any more */

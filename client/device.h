@@ -33,6 +33,7 @@ struct device {
         struct device_request *requests;       /* [CLIENT_GPU_CELLS], see device_request.c */
         uint32_t next_cell;                    /* where to look for a free one */
         uint32_t n_started;                    /* requests that were rung and have no kernel that waits */
+        uint64_t flags;                        /* taken, see device_aside.c */
 };
 
 /* Gives a comm that has just been joined its place on its GPU. RMX_*; text set. */

@@ -8,7 +8,7 @@
  * protocol: up to CLIENT_GPU_INLINE_BYTES each way, and pieces of whole packets where an operation has several.
  *
  * Those that are exchanged (device_exchange.c) are a kernel each, too, and in the same order; a start puts all of it on
- * the stream.
+ * a stream of the communicator's own (device_aside.c).
  *
  * Requests of one communicator are in the order of the calls. On one stream they are by themselves; when another stream
  * comes, it first waits for what is on the last one. That is not possible with streams that are being captured; there
@@ -29,6 +29,7 @@
 
 #include "client/comm.h"
 #include "client/device.h"
+#include "client/device_aside.h"
 #include "client/device_bounce.h"
 #include "client/device_call.h"
 #include "client/device_exchange.h"
@@ -173,39 +174,58 @@ static uint32_t number_next(const struct rmx_comm *comm) {
         return comm->number + 1 ? comm->number + 1 : 1;
 }
 
-/* With device->mutex: what is launched next comes after the comm's requests before. */
-static int order(const struct operation *o, struct client_gpu_bell *bell, void *stream) {
+/* With device->mutex: the kernel on `to` comes after what is on `from`, the last launch included unless it is over. */
+static int follow(const struct operation *o, struct client_gpu_bell *bell, void *from, void *to, bool over) {
+        struct device *device = o->comm->device;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        if (device->ops->capturing(device->handle, from)) {
+                if (!over)
+                        bell->after = o->comm->number;
+                return RMX_OK;
+        }
+        r = device->ops->order(device->handle, from, to, error);
+        return r ? error_set(r, "%s: %s", o->what, error) : RMX_OK;
+}
+
+/* With device->mutex: what is launched next, on this stream, comes after the comm's requests before. It comes after all
+ * that is on `caller` already, the stream of the call or start. */
+static int order(const struct operation *o, struct client_gpu_bell *bell, void *stream, void *caller) {
         struct device *device = o->comm->device;
         struct rmx_comm *comm = o->comm;
         char error[CLIENT_GPU_TEXT] = "";
         bool over;
-        int r;
+        int r = RMX_OK;
 
         device_streams_note(comm, stream);
-        if (bell->captured)
-                return RMX_OK;
+        if (bell->captured) {
+                r = device_aside_close(comm, stream, error);
+                return r ? error_set(r, "%s: %s", o->what, error) : RMX_OK;
+        }
         bell->number = number_next(comm);
-        if (!comm->number || comm->stream == stream)
+        if (!comm->number || (comm->stream == stream && !comm->aside.last))
                 return RMX_OK;
         over = device_over(comm);
-        if (over && !device_request_tail(device, comm))
-                return RMX_OK;
-        if (device->ops->capturing(device->handle, comm->stream)) {
-                bell->after = over ? 0 : comm->number;
-                return RMX_OK;
+        if (comm->aside.last) { /* behind all launches before */
+                if (!over && stream != comm->aside.stream)
+                        r = follow(o, bell, comm->aside.stream, stream, over);
+                over = true;
         }
-        r = device->ops->order(device->handle, comm->stream, stream, error);
-        return r ? error_set(r, "%s: %s", o->what, error) : RMX_OK;
+        if (r || comm->stream == stream || comm->stream == caller || (over && !device_request_tail(device, comm)))
+                return r;
+        return follow(o, bell, comm->stream, stream, over);
 }
 
-/* With device->mutex: something with this number is on the stream, 0: without one. */
-static void launched(struct rmx_comm *comm, uint32_t number, void *stream) {
+/* With device->mutex: something with this number is on the stream of the call or start, or aside; 0: without one. */
+static void launched(struct rmx_comm *comm, uint32_t number, void *stream, bool aside) {
         if (!number)
                 return;
         comm->number = number;
         if (comm->stream != stream)
                 comm->tail_turn = 0;
         comm->stream = stream;
+        comm->aside.last = aside;
 }
 
 /* With device->mutex: the end of the copies that are on the stream will be told. */
@@ -217,11 +237,11 @@ static void mark(struct rmx_comm *comm, void *stream) {
         if (device->ops->mark(device->handle, comm->slot, number, stream, error))
                 comm->adrift = true;
         else
-                launched(comm, number, stream);
+                launched(comm, number, stream, false);
 }
 
-/* With device->mutex: puts it on the stream whole, in its order. */
-static int put(const struct operation *o, struct device_launch *launch, void *stream) {
+/* With device->mutex: puts it on the stream whole, in its order, for a call or start on `caller`. */
+static int put(const struct operation *o, struct device_launch *launch, void *stream, void *caller) {
         struct device *device = o->comm->device;
         char error[CLIENT_GPU_TEXT] = "";
         int r;
@@ -230,7 +250,7 @@ static int put(const struct operation *o, struct device_launch *launch, void *st
                               : device->ops->call(device->handle, &launch->bell, stream, error);
         if (r)
                 return error_set(r, "%s: %s", o->what, error);
-        launched(o->comm, launch->bell.number, stream);
+        launched(o->comm, launch->bell.number, caller, stream != caller);
         return RMX_OK;
 }
 
@@ -240,11 +260,11 @@ int device_call(const struct operation *o, struct device_launch *launch, void *s
         int r, ordered;
 
         pthread_mutex_lock(&device->mutex);
-        r = ordered = order(o, &launch->bell, stream);
+        r = ordered = order(o, &launch->bell, stream, stream);
         if (!r)
                 r = device_bounce_copy_in(o, in, stream);
         if (!r)
-                r = put(o, launch, stream);
+                r = put(o, launch, stream, stream);
         if (!r)
                 r = device_bounce_copy_out(o, out, stream);
         if (!ordered && (in || out) && !launch->bell.captured) /* also if only some of the copies are there */
@@ -262,10 +282,60 @@ int device_run(const struct operation *o, void *stream) {
         return r ? r : device_call(o, &launch, stream);
 }
 
+/* With device->mutex: a start on this stream that is carried out beside it. The capture that the own stream comes into
+ * has to be joined even if the request is not there. */
+static int start_aside(const struct operation *o, struct device_launch *launch, void *stream, uint32_t flag) {
+        struct device *device = o->comm->device;
+        char error[CLIENT_GPU_TEXT] = "", ignored[CLIENT_GPU_TEXT];
+        void *own = o->comm->aside.stream;
+        int r;
+
+        r = device->ops->order(device->handle, stream, own, error);
+        if (r)
+                return error_set(r, "%s: %s", o->what, error);
+        r = order(o, &launch->bell, own, stream);
+        if (!r)
+                r = put(o, launch, own, stream);
+        if (!r) {
+                r = device->ops->set(device->handle, flag, own, error);
+                if (r)
+                        r = error_set(r, "%s: %s", o->what, error);
+        }
+        if (!r && launch->bell.captured)
+                device_aside_open(o->comm, launch->bell.cell, stream);
+        if (r && launch->bell.captured)
+                (void)device->ops->order(device->handle, own, stream, ignored);
+        return r;
+}
+
+/* With device->mutex: puts the ringing, or a whole exchange, where it belongs. */
+static int start(const struct operation *o, struct device_launch *launch, void *stream,
+                 const struct device_handle *handle) {
+        struct device *device = o->comm->device;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        if (launch->exchanged && device_request_aside(device, handle)) {
+                r = start_aside(o, launch, stream, device->requests[handle->cell].flag);
+        } else {
+                r = order(o, &launch->bell, stream, stream);
+                if (!r && launch->exchanged) {
+                        r = put(o, launch, stream, stream);
+                } else if (!r) {
+                        r = device->ops->start(device->handle, &launch->bell, stream, error);
+                        if (r)
+                                return error_set(r, "%s: %s", o->what, error);
+                        launched(o->comm, launch->bell.number, stream, false);
+                }
+        }
+        if (!r && launch->exchanged)
+                device_request_number(device, handle, launch->bell.number);
+        return r;
+}
+
 int device_start(const struct operation *o, struct device_launch *launch, void *stream,
                  struct device_handle *ret_handle) {
         struct device *device = o->comm->device;
-        char error[CLIENT_GPU_TEXT] = "";
         int r;
 
         pthread_mutex_lock(&device->mutex);
@@ -273,17 +343,7 @@ int device_start(const struct operation *o, struct device_launch *launch, void *
                                 launch->exchanged ? DEVICE_REQUEST_WHOLE : DEVICE_REQUEST_STARTED, &launch->bell,
                                 stream, ret_handle);
         if (!r) {
-                r = order(o, &launch->bell, stream);
-                if (!r && launch->exchanged) {
-                        r = put(o, launch, stream);
-                        device_request_number(device, ret_handle, launch->bell.number);
-                } else if (!r) {
-                        r = device->ops->start(device->handle, &launch->bell, stream, error);
-                        if (r)
-                                r = error_set(r, "%s: %s", o->what, error);
-                        else
-                                launched(o->comm, launch->bell.number, stream);
-                }
+                r = start(o, launch, stream, ret_handle);
                 if (r)
                         device_request_drop(device, ret_handle);
         }

@@ -8,7 +8,7 @@ struct operation;
 
 /* Puts the request on the stream: it is done, and its result there, when the stream has come past it. */
 int device_run(const struct operation *o, void *stream);
-/* Puts only its ringing on the stream; one that is exchanged, as a whole. */
+/* Puts only its ringing on the stream; one that is exchanged, as a whole, beside the stream if there is a way. */
 int device_begin(const struct operation *o, void *stream, struct device_handle *ret_handle);
 
 /* The same in two steps. A request with all that it needs on the device; it must not move. */

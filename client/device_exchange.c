@@ -11,7 +11,8 @@
  * go this way, and are refused where they would have to.
  *
  * For the order of a communicator's requests an exchange is a launch with a number like a call (device_call.c). One
- * that is started is on the stream as a whole: a later wait finds it under way, or done.
+ * that is started is a whole kernel as well, on a stream of the communicator's own (device_aside.c): a later wait finds
+ * it under way, or done.
  *
  * No executor answers an exchange whose peer has died: it is stopped by whoever reads the daemon's event, a thread of
  * the library if nobody else (watch.c). A rank that leaves in good order is no event; if others exchange once more with
@@ -19,8 +20,8 @@
  *
  * Whether all ranks can is settled at the end of the join, by two small requests of the communicator itself, which go
  * through the executors as ever: each rank's offer, then each one's word whether it has mapped all others. A rank that
- * cannot still takes part in both. They go on a stream of their own, for each communicator another one: ranks may join
- * several at a time, in different orders.
+ * cannot still takes part in both. They go on the communicator's own stream: ranks may join several at a time, in
+ * different orders.
  */
 #include "client/device_exchange.h"
 
@@ -150,11 +151,17 @@ int device_exchange_join(struct rmx_comm *comm, const char *what, uint64_t deadl
         if (!b.stream || !b.board)
                 return error_set(RMX_E_NO_MEMORY, "%s: GPU %u has no stream or pinned memory for the join", what,
                                  comm->device->gpu);
+        if (ops->capturing(comm->device->handle, b.stream))
+                return error_set(RMX_E_INVALID,
+                                 "%s: a request of an earlier communicator was started in a capture that is not over; "
+                                 "end that first",
+                                 what);
         r = bootstrap_run(&b, &exchange, &agreed);
-        device_streams_forget(comm); /* nothing will go on that one again */
+        device_streams_forget(comm); /* perhaps nothing will go on that one again */
         if (!r && agreed) {
                 pthread_mutex_lock(&comm->session->rpc.mutex);
                 comm->exchange = exchange;
+                comm->aside.stream = b.stream;
                 if (comm_status(comm)) /* the event has been read already */
                         ops->exchange_stop(exchange);
                 pthread_mutex_unlock(&comm->session->rpc.mutex);

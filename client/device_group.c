@@ -7,12 +7,16 @@
  * The last request needs no two kernels: it is rung and waited for in one.
  *
  * One that the ranks' own kernels carry out (device_exchange.c) is a whole call at its place: what comes after it on
- * the stream waits for it. So collectives keep the order that all ranks have them in, and transfers come behind them
- * anyway.
+ * the stream waits for it. So the collectives of a communicator keep the order that all ranks have them in, and its
+ * transfers come behind them anyway. Other communicators must not wait for it, for other ranks may have them in another
+ * order. So where several have one stream, those with such requests have all of the group on their own streams
+ * (device_aside.c) instead, if these can be had: nothing of one is then behind anything of another. In a group that is
+ * started each such request goes there by itself, and what its communicator rings after it comes behind it on the
+ * stream of the call, with what follows there.
  *
- * Streams. The requests of one communicator go on the stream of its first call in the group. The other streams that the
- * calls name come before it, and after it, so that each call is behind what its stream had to do, and before what
- * comes. Under capture they have to be the same one.
+ * Streams. The requests of one communicator go on the stream of its first call in the group, or on its own one. The
+ * other streams that the calls name come before it, and after it, so that each call is behind what its stream had to
+ * do, and before what comes. Under capture they have to be the same one.
  *
  * Rounds. Only so many requests may be rung and not waited for on a GPU; and an executor may take fewer at a time. So a
  * large group is rung in rounds: as many starts as there is room for, their waits, the next. What counts is not only
@@ -37,6 +41,7 @@
 
 #include "client/comm.h"
 #include "client/device.h"
+#include "client/device_aside.h"
 #include "client/device_call.h"
 #include "client/device_group.h"
 #include "client/device_streams.h"
@@ -47,7 +52,7 @@ struct device_member {
         struct operation *o;
         struct device_launch launch;
         struct device_handle handle;
-        void *stream; /* the communicator's */
+        void *stream; /* the communicator's in this group */
         /* Its place. */
         uint32_t p2p;  /* 0: a collective; those come first, as they were called */
         uint32_t turn; /* k */
@@ -221,6 +226,64 @@ static int group_order(const struct device_group *group, bool before) {
         return RMX_OK;
 }
 
+/* Does a communicator of which a request is exchanged share its stream with another one? */
+static bool stream_is_crowded(const struct device_group *group, const struct device_member *m) {
+        bool exchanged = false, crowded = false;
+
+        for (const struct device_member *other = group->members; other < group->members + group->n_members; other++) {
+                exchanged |= other->o->comm == m->o->comm && other->launch.exchanged;
+                crowded |= other->o->comm != m->o->comm && other->o->comm->device == m->o->comm->device &&
+                           other->stream == m->stream;
+        }
+        return exchanged && crowded;
+}
+
+/* Moves all of a communicator's. */
+static void stream_move(const struct device_group *group, const struct device_member *first) {
+        struct rmx_comm *comm = first->o->comm;
+        bool can;
+
+        pthread_mutex_lock(&comm->device->mutex);
+        can = device_aside_can(comm, first->launch.bell.captured, first->stream);
+        comm->aside.taken |= can;
+        pthread_mutex_unlock(&comm->device->mutex);
+        for (uint32_t i = 0; i < group->n_members && can; i++)
+                if (group->members[i].o->comm == comm)
+                        group->members[i].stream = comm->aside.stream;
+}
+
+/* Gives communicators their own streams where they are in each other's way. (Who has moved is in nobody's.) */
+static void streams_part(const struct device_group *group) {
+        bool exchanged = false, several = false;
+
+        for (uint32_t i = 0; i < group->n_members; i++) {
+                exchanged |= group->members[i].launch.exchanged;
+                several |= group->members[i].o->comm != group->members[0].o->comm;
+        }
+        for (uint32_t i = 0; i < group->n_members && exchanged && several; i++)
+                if (first_of(group, group->members[i].o->comm) == &group->members[i] &&
+                    stream_is_crowded(group, &group->members[i]))
+                        stream_move(group, &group->members[i]);
+}
+
+/* Gives the streams back. failed: they are not joined yet, and what is there has to be, if only for a capture. */
+static void streams_give(const struct device_group *group, bool failed) {
+        for (uint32_t i = 0; i < group->n_members; i++) {
+                const struct device_member *m = &group->members[i];
+                struct rmx_comm *comm = m->o->comm;
+                struct device *device = comm->device;
+                char ignored[CLIENT_GPU_TEXT];
+
+                if (m->stream == m->o->stream || m->stream != comm->aside.stream || first_of(group, comm) != m)
+                        continue;
+                pthread_mutex_lock(&device->mutex);
+                if (failed && device->ops->capturing(device->handle, m->stream) == m->launch.bell.captured)
+                        (void)device->ops->order(device->handle, m->stream, m->o->stream, ignored);
+                comm->aside.taken = false;
+                pthread_mutex_unlock(&device->mutex);
+        }
+}
+
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 /* Is the next member the other half of this one, which a rank sends to itself? Then both go into one round. */
 static bool has_other_half(const struct device_group *group, uint32_t i) {
@@ -286,7 +349,10 @@ static int round_start(struct device_group *group, uint32_t first, uint32_t *ret
 
 int device_group_run(struct device_group *group) {
         uint32_t first = 0, end, waits;
-        int r = group_order(group, true);
+        int r;
+
+        streams_part(group);
+        r = group_order(group, true);
 
         while (first < group->n_members && !r) {
                 r = round_start(group, first, &end, &waits);
@@ -299,7 +365,10 @@ int device_group_run(struct device_group *group) {
                 }
                 first = end;
         }
-        return r ? r : group_order(group, false);
+        if (!r)
+                r = group_order(group, false);
+        streams_give(group, r);
+        return r;
 }
 
 int device_group_begin(struct device_group *group, struct device_handle *ret_handles) {

@@ -14,12 +14,21 @@
 
 #include "client/comm.h"
 #include "client/device.h"
+#include "client/device_aside.h"
 #include "client/device_request.h"
 #include "client/device_streams.h"
 #include "client/error.h"
 #include "client/session.h"
 #include "ring/line.h"
 #include "util/clock.h"
+
+/* Nobody will ask for it, and nothing of it is to come. */
+static void request_free(struct device *device, struct device_request *request) {
+        if (request->aside)
+                device_flag_give(device, request->flag);
+        request->aside = false;
+        request->state = DEVICE_REQUEST_FREE;
+}
 
 /* Has the kernel that waits for this request ended? Then the cell is free, if nobody will ask. */
 static bool request_ended(struct device *device, uint32_t cell, uint32_t *ret_status) {
@@ -70,7 +79,18 @@ void device_request_drop(struct device *device, const struct device_handle *hand
         struct device_request *request = &device->requests[handle->cell];
 
         device->n_started -= request->state == DEVICE_REQUEST_STARTED;
-        request->state = DEVICE_REQUEST_FREE;
+        request_free(device, request);
+}
+
+bool device_request_aside(struct device *device, const struct device_handle *handle) {
+        struct device_request *request = &device->requests[handle->cell];
+        struct rmx_comm *comm = request->comm;
+
+        if (!device_aside_can(comm, request->captured, request->stream) || !device_flag_take(device, &request->flag))
+                return false;
+        request->aside = true;
+        request->capture = request->captured ? device->ops->capture(device->handle, request->stream) : 0;
+        return true;
 }
 
 void device_request_number(struct device *device, const struct device_handle *handle, uint32_t number) {
@@ -122,11 +142,41 @@ static bool request_passed(struct device *device, const struct device_request *r
         return comm->number - told <= comm->number - request->number;
 }
 
+/* The same of one aside: the stream is put behind its flag. */
+static int request_join(struct device *device, struct device_request *request, const char *what, void *stream) {
+        struct rmx_comm *comm = request->comm;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        if (!request->captured && request_passed(device, request)) {
+                request_free(device, request);
+                return RMX_OK;
+        }
+        if (request->captured && device->ops->capture(device->handle, stream) != request->capture)
+                return error_set(RMX_E_INVALID,
+                                 "%s: the request was captured, and the stream is in another capture; wait in the same "
+                                 "capture",
+                                 what);
+        device_streams_note(comm, stream);
+        r = device->ops->await(device->handle, request->flag, stream, error);
+        if (r)
+                return error_set(r, "%s: %s", what, error);
+        /* What comes there next need not be put behind the own stream once more. */
+        if (request->captured)
+                device_aside_joined(comm, request->bell.cell, stream);
+        else
+                comm->aside.last &= comm->number != request->number || comm->stream != stream;
+        request_free(device, request);
+        return RMX_OK;
+}
+
 /* With device->mutex: what is put on the stream from now on comes after a WHOLE request. */
 static int request_order(struct device *device, struct device_request *request, const char *what, void *stream) {
         char error[CLIENT_GPU_TEXT] = "";
         int r;
 
+        if (request->aside)
+                return request_join(device, request, what, stream);
         /* Its stream may be gone if it has ended. (What is captured has a number that tells nothing.) */
         if (stream == request->stream || (!request->captured && request_passed(device, request))) {
                 request->state = DEVICE_REQUEST_FREE;
@@ -208,11 +258,11 @@ static bool request_whole_ended(struct device *device, const struct device_reque
 }
 
 /* The result of a request whose kernel has ended. With device->mutex. */
-static int request_harvest(struct device_request *request, uint32_t status) {
+static int request_harvest(struct device *device, struct device_request *request, uint32_t status) {
         uint32_t code = ring_status_code(status);
         struct rmx_comm *comm = request->comm;
 
-        request->state = DEVICE_REQUEST_FREE;
+        request_free(device, request);
         if (code == RMX_OK)
                 return RMX_OK;
         if (comm_code_is_sticky(code))
@@ -242,7 +292,7 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                         ended = request_ended(device, handle->cell, &status);
                 if (ended) {
                         *ret_done = true;
-                        r = request_harvest(request, status);
+                        r = request_harvest(device, request, status);
                 }
                 pthread_mutex_unlock(&device->mutex);
                 if (r || ended || clock_now_ns() >= deadline_ns)
@@ -295,7 +345,7 @@ void device_requests_orphan(struct device *device, const struct rmx_comm *comm) 
                 if (request->state == DEVICE_REQUEST_WAITING)
                         request->state = DEVICE_REQUEST_ENDING;
                 if (request->state == DEVICE_REQUEST_WHOLE)
-                        request->state = DEVICE_REQUEST_FREE;
+                        request_free(device, request);
                 if (request->state == DEVICE_REQUEST_STARTED)
                         device->n_started--;
                 if (request->state == DEVICE_REQUEST_STARTED)

@@ -13,7 +13,7 @@ struct rmx_comm;
 enum device_request_state {
         DEVICE_REQUEST_FREE,
         DEVICE_REQUEST_STARTED, /* rung; no kernel waits */
-        DEVICE_REQUEST_WHOLE,   /* on its stream as a whole: ends with its number, and no kernel will wait */
+        DEVICE_REQUEST_WHOLE,   /* on a stream as a whole: ends with its number, and no kernel will wait */
         DEVICE_REQUEST_WAITING, /* a kernel waits, and the user may ask for its result */
         DEVICE_REQUEST_ENDING,  /* a kernel waits, nobody will ask */
         DEVICE_REQUEST_KEPT,    /* in a captured graph, for ever */
@@ -23,12 +23,15 @@ enum device_request_state {
 struct device_request {
         struct rmx_comm *comm; /* NULL: destroyed */
         const char *what;
-        void *stream;                /* of the start; not touched after the wait is on one */
+        void *stream;                /* of the start, the caller's; not touched after the wait is on one */
         struct client_gpu_bell bell; /* for the wait */
         uint32_t number;             /* WHOLE: of the launch */
+        uint32_t flag;               /* aside: set behind it */
+        uint64_t capture;            /* aside: that it is in, 0: none */
         uint32_t state;
         uint32_t turn; /* counts the requests of this cell */
         bool captured;
+        bool aside; /* WHOLE, and on the communicator's own stream: see device_aside.c */
 };
 
 /* What the user's struct rmx_request holds. */
@@ -41,6 +44,9 @@ struct device_handle {
 /* Takes a cell for a request that is about to be started: STARTED, or WHOLE. With device->mutex. RMX_*; text set. */
 int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, uint32_t state,
                         struct client_gpu_bell *bell, void *stream, struct device_handle *ret_handle);
+/* A WHOLE one, not launched yet, goes on its comm's own stream, if that can be had: its flag is to be set behind it.
+ * With device->mutex. */
+bool device_request_aside(struct device *device, const struct device_handle *handle);
 /* The number of a WHOLE one's launch; 0: captured. With device->mutex. */
 void device_request_number(struct device *device, const struct device_handle *handle, uint32_t number);
 /* It was not started after all. With device->mutex. */

@@ -4,16 +4,16 @@
  * What the library needs of a GPU runtime, so that it links none: a table that a plug-in (client/hip/) exports under
  * CLIENT_GPU_SYMBOL. The library decides what is asked for; the plug-in knows the bell area and its kernels.
  *
- * Threads: any; calls on one struct client_gpu that change it (comm_reset, order, close) come one at a time.
- * Errors: RMX_*, with a sentence in `error` (CLIENT_GPU_TEXT bytes). A call leaves the thread's current device and the
- * runtime's last error as they were. No call is a stream operation, or is refused while some stream is being captured,
- * but those that take a stream.
+ * Threads: any; calls on one struct client_gpu that change it (comm_reset, order, set, await, close) come one at a
+ * time. Errors: RMX_*, with a sentence in `error` (CLIENT_GPU_TEXT bytes). A call leaves the thread's current device
+ * and the runtime's last error as they were. No call is a stream operation, or is refused while some stream is being
+ * captured, but those that take a stream.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 6u
+#define CLIENT_GPU_VERSION 7u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 
@@ -25,6 +25,7 @@
 #define CLIENT_GPU_RANKS        32u
 #define CLIENT_GPU_ARGUMENTS    (4u * CLIENT_GPU_RANKS) /* words of an argument block */
 #define CLIENT_GPU_CELLS        4096u                   /* that starts and waits may use */
+#define CLIENT_GPU_FLAGS        64u                     /* that streams may be put behind */
 #define CLIENT_GPU_HANDLE_BYTES 64u
 
 /* Exchange: collectives that the ranks' own kernels execute, see device_exchange.c and client/hip/exchange.c. */
@@ -126,8 +127,14 @@ struct client_gpu_ops {
         int (*copy)(struct client_gpu *gpu, void *to, const void *from, size_t bytes, void *stream, char *error);
 
         bool (*capturing)(struct client_gpu *gpu, void *stream);
+        /* Which capture the stream is in, 0: none. No two captures of a process have the same number. */
+        uint64_t (*capture)(struct client_gpu *gpu, void *stream);
         /* What is put on `to` from now on comes after what is on `from` now. */
         int (*order)(struct client_gpu *gpu, void *from, void *to, char *error);
+        /* The same in two steps, with what is on the stream at the first: a flag may be awaited on several streams, and
+         * set anew at once. Both in one capture, or neither in any. Nothing is allocated. */
+        int (*set)(struct client_gpu *gpu, uint32_t flag, void *stream, char *error);
+        int (*await)(struct client_gpu *gpu, uint32_t flag, void *stream, char *error);
         /* False: the context is lost. Never blocks, and touches no stream of the caller. */
         bool (*alive)(struct client_gpu *gpu);
 
@@ -166,9 +173,10 @@ struct client_gpu_ops {
         int (*exchange_call)(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
                              char *error);
         /* A stream, and pinned memory of CLIENT_GPU_OWN_BYTES that the device reaches at this address, aligned to 8
-         * bytes: for setting up what is in this slot, the same each time. No two slots share one, and nothing of the
-         * plug-in's own goes on the stream: kernels wait on it for other ranks, which may set up their slots in another
-         * order, and comm_end and comm_reset must get through meanwhile. NULL: there is none. Any thread. */
+         * bytes: for setting up what is in this slot, the same each time; and for its started exchanges. No two slots
+         * share one, and nothing of the plug-in's own goes on the stream: kernels wait on it for other ranks, which may
+         * set up their slots in another order, and comm_end and comm_reset must get through meanwhile. NULL: there is
+         * none. Any thread. */
         void *(*own_stream)(struct client_gpu *gpu, uint32_t slot);
         void *(*own_memory)(struct client_gpu *gpu, uint32_t slot);
 };

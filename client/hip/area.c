@@ -69,6 +69,8 @@ static hipError_t gpu_make(struct client_gpu *gpu, hipIpcMemHandle_t *ret_handle
                 *ret_call = "hipEventCreateWithFlags";
                 r = hipEventCreateWithFlags(&gpu->event, hipEventDisableTiming);
         }
+        for (uint32_t i = 0; i < CLIENT_GPU_FLAGS && r == hipSuccess; i++)
+                r = hipEventCreateWithFlags(&gpu->flag[i], hipEventDisableTiming);
         if (r == hipSuccess) {
                 *ret_call = "hipHostMalloc";
                 r = hipHostMalloc((void **)&gpu->pinned, sizeof(*gpu->pinned), hipHostMallocMapped);
@@ -110,6 +112,9 @@ static void gpu_destroy(struct client_gpu *gpu) {
                 (void)hipHostUnregister(gpu->host);
         if (gpu->pinned)
                 (void)hipHostFree(gpu->pinned);
+        for (uint32_t i = 0; i < CLIENT_GPU_FLAGS; i++)
+                if (gpu->flag[i])
+                        (void)hipEventDestroy(gpu->flag[i]);
         if (gpu->event)
                 (void)hipEventDestroy(gpu->event);
         if (gpu->stream)

@@ -104,6 +104,47 @@ static int gpu_order(struct client_gpu *gpu, void *from, void *to, char *error) 
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "ordering two streams", error);
 }
 
+/* (One that cannot be asked is in none: calls on it say what is wrong. A capture that has become invalid has no id any
+ * more, and is still one.) */
+static uint64_t gpu_capture(struct client_gpu *gpu, void *stream) {
+        hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+        unsigned long long id = 0;
+        struct scope scope;
+        hipError_t r;
+
+        r = scope_device(&scope, gpu->device);
+        if (r == hipSuccess)
+                r = hipStreamGetCaptureInfo(stream, &status, &id);
+        if (r != hipSuccess)
+                (void)hipGetLastError();
+        scope_leave(&scope);
+        if (r != hipSuccess || status == hipStreamCaptureStatusNone)
+                return 0;
+        return id ? id : UINT64_MAX;
+}
+
+static int gpu_set(struct client_gpu *gpu, uint32_t flag, void *stream, char *error) {
+        struct scope scope;
+        hipError_t r;
+
+        r = scope_device(&scope, gpu->device);
+        if (r == hipSuccess)
+                r = hipEventRecord(gpu->flag[flag], stream);
+        scope_leave(&scope);
+        return r == hipSuccess ? RMX_OK : gpu_fail(r, "recording an event", error);
+}
+
+static int gpu_await(struct client_gpu *gpu, uint32_t flag, void *stream, char *error) {
+        struct scope scope;
+        hipError_t r;
+
+        r = scope_device(&scope, gpu->device);
+        if (r == hipSuccess)
+                r = hipStreamWaitEvent(stream, gpu->flag[flag], 0);
+        scope_leave(&scope);
+        return r == hipSuccess ? RMX_OK : gpu_fail(r, "putting a stream behind an event", error);
+}
+
 /* Whatever the own stream is doing. */
 static bool gpu_alive(struct client_gpu *gpu) {
         struct scope scope;
@@ -149,7 +190,10 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .free = gpu_free,
         .copy = gpu_copy,
         .capturing = gpu_capturing,
+        .capture = gpu_capture,
         .order = gpu_order,
+        .set = gpu_set,
+        .await = gpu_await,
         .alive = gpu_alive,
         .call = gpu_call,
         .start = gpu_start,

@@ -57,6 +57,7 @@ struct client_gpu {
         struct bell_host *host, *host_there;
         hipStream_t stream;
         hipEvent_t event;
+        hipEvent_t flag[CLIENT_GPU_FLAGS];
         pthread_mutex_t copies;          /* the stream and the copied words of `pinned` */
         pthread_mutex_t exchanges_mutex; /* what follows, see exchange.c */
         hipStream_t own_stream[CLIENT_GPU_SLOTS];

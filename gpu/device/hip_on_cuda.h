@@ -110,6 +110,14 @@ typedef enum cudaStreamCaptureMode hipStreamCaptureMode;
 #define hipThreadExchangeStreamCaptureMode         cudaThreadExchangeStreamCaptureMode
 #define hipStreamBeginCapture                      cudaStreamBeginCapture
 #define hipStreamEndCapture                        cudaStreamEndCapture
+static inline hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCaptureStatus *status,
+                                                 unsigned long long *id) {
+#if CUDART_VERSION >= 13000
+        return cudaStreamGetCaptureInfo(stream, status, id, NULL, NULL, NULL, NULL);
+#else
+        return cudaStreamGetCaptureInfo_v2(stream, status, id, NULL, NULL, NULL);
+#endif
+}
 typedef cudaGraph_t hipGraph_t;
 typedef cudaGraphExec_t hipGraphExec_t;
 #define hipGraphInstantiateWithFlags cudaGraphInstantiateWithFlags

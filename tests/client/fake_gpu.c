@@ -13,6 +13,7 @@
 #include "tests/client/fake_gpu.h"
 
 #define AREA_BYTES 12288u
+#define NOT_SET    UINT64_MAX
 
 struct client_gpu {
         uint32_t sequence[CLIENT_GPU_SLOTS];
@@ -20,6 +21,7 @@ struct client_gpu {
         uint32_t launched[CLIENT_GPU_SLOTS], finished[CLIENT_GPU_SLOTS]; /* numbers */
         uint32_t stuck_mark[CLIENT_GPU_SLOTS];                           /* the first one */
         uint64_t ended[CLIENT_GPU_CELLS];
+        uint64_t flag[CLIENT_GPU_FLAGS]; /* the capture it was set in, NOT_SET, 0: none */
         void *host;
         bool gathering[CLIENT_GPU_SLOTS];  /* a bootstrap's request waits for other ranks */
         bool exchanging[CLIENT_GPU_SLOTS]; /* an exchange does not end */
@@ -64,6 +66,7 @@ static int gpu_find(const char *pci, int32_t *ret_device, char *error) {
 static int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_export *ret_area, char *error) {
         (void)error;
         *ret_gpu = calloc(1, sizeof(**ret_gpu));
+        memset((*ret_gpu)->flag, 0xff, sizeof((*ret_gpu)->flag));
         *ret_area = (struct client_gpu_export){
                 .kind = 1, .n_handle = 8, .handle = "area", .allocation_bytes = AREA_BYTES, .bytes = AREA_BYTES};
         ret_area->handle[7] = (unsigned char)device;
@@ -246,12 +249,53 @@ static void touch(const void *stream) {
         }
 }
 
+/* With the mutex: the stream whose capture it is in. */
+static void *origin_of(const void *stream) {
+        if (stream && (stream == fake_gpu.capturing || stream == fake_gpu.capturing_too))
+                return (void *)(uintptr_t)stream;
+        for (uint32_t i = 0; i < fake_gpu.n_pulled; i++) {
+                const struct fake_gpu_pulled *pulled = &fake_gpu.pulled[i];
+
+                if (pulled->stream == stream &&
+                    (pulled->origin == fake_gpu.capturing || pulled->origin == fake_gpu.capturing_too))
+                        return pulled->origin;
+        }
+        return NULL;
+}
+
+/* With the mutex: and its number. */
+static uint64_t capture_of(const void *stream) {
+        const void *origin = origin_of(stream);
+
+        return !origin ? 0 : UINT64_C(2) * fake_gpu.captures + (origin == fake_gpu.capturing ? 1 : 2);
+}
+
 static bool gpu_capturing(struct client_gpu *gpu, void *stream) {
+        bool capturing;
+
         (void)gpu;
         pthread_mutex_lock(&fake_gpu.mutex);
         touch(stream);
+        capturing = origin_of(stream);
         pthread_mutex_unlock(&fake_gpu.mutex);
-        return stream && stream == fake_gpu.capturing;
+        return capturing;
+}
+
+static uint64_t gpu_capture(struct client_gpu *gpu, void *stream) {
+        uint64_t capture;
+
+        (void)gpu;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        touch(stream);
+        capture = capture_of(stream);
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return capture;
+}
+
+/* With the mutex. */
+static void capture_mixed(const void *stream) {
+        fprintf(stderr, "stream %p: a capture is mixed with what is not in it\n", stream);
+        abort();
 }
 
 /* With the mutex. */
@@ -275,8 +319,45 @@ static int gpu_order(struct client_gpu *gpu, void *from, void *to, char *error) 
         pthread_mutex_lock(&fake_gpu.mutex);
         touch(from);
         note(FAKE_GPU_ORDER, NULL, to)->from = from;
+        if (origin_of(from) && !origin_of(to) && fake_gpu.n_pulled < FAKE_GPU_PULLED)
+                fake_gpu.pulled[fake_gpu.n_pulled++] = (struct fake_gpu_pulled){to, origin_of(from)};
+        if (origin_of(from) != origin_of(to))
+                capture_mixed(to);
         pthread_mutex_unlock(&fake_gpu.mutex);
         return RMX_OK;
+}
+
+static int gpu_set(struct client_gpu *gpu, uint32_t flag, void *stream, char *error) {
+        int r;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        r = fake_gpu.fail_set;
+        fake_gpu.fail_set = 0;
+        if (!r) {
+                note(FAKE_GPU_SET, NULL, stream)->flag = flag;
+                gpu->flag[flag] = capture_of(stream);
+        }
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        if (r)
+                snprintf(error, CLIENT_GPU_TEXT, "setting failed");
+        return r;
+}
+
+static int gpu_await(struct client_gpu *gpu, uint32_t flag, void *stream, char *error) {
+        int r;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        r = fake_gpu.fail_await;
+        fake_gpu.fail_await = 0;
+        if (!r) {
+                note(FAKE_GPU_AWAIT, NULL, stream)->flag = flag;
+                if (gpu->flag[flag] != capture_of(stream))
+                        capture_mixed(stream);
+        }
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        if (r)
+                snprintf(error, CLIENT_GPU_TEXT, "awaiting failed");
+        return r;
 }
 
 static int gpu_copy(struct client_gpu *gpu, void *to, const void *from, size_t bytes, void *stream, char *error) {
@@ -336,12 +417,18 @@ static void gather_join(struct client_gpu *gpu, const struct client_gpu_bell *be
         fake_gpu.gathers++;
 }
 
+/* Is it a request of a bootstrap? */
+static bool is_bootstrap(const struct client_gpu *gpu, const struct client_gpu_bell *bell) {
+        return (uintptr_t)bell->in - (uintptr_t)gpu->own[bell->slot] < sizeof(gpu->own[bell->slot]);
+}
+
 static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_bell *bell, void *stream, char *error) {
-        bool captured = stream && stream == fake_gpu.capturing, held;
+        bool captured, held;
         uint32_t status = 0;
         int r;
 
         pthread_mutex_lock(&fake_gpu.mutex);
+        captured = origin_of(stream);
         r = fake_gpu.fail;
         fake_gpu.fail = 0;
         if (r) {
@@ -350,8 +437,10 @@ static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_be
                 return r;
         }
         (void)note(kind, bell, stream);
+        if (captured != bell->captured)
+                capture_mixed(stream);
         held = fake_gpu.hold;
-        if (stream == &gpu->own[bell->slot])
+        if (is_bootstrap(gpu, bell))
                 gather_join(gpu, bell);
         if (kind == FAKE_GPU_EXCHANGE && bell->number)
                 gpu->exchanging[bell->slot] = fake_gpu.stuck;
@@ -534,7 +623,10 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .free = gpu_free,
         .copy = gpu_copy,
         .capturing = gpu_capturing,
+        .capture = gpu_capture,
         .order = gpu_order,
+        .set = gpu_set,
+        .await = gpu_await,
         .alive = gpu_alive,
         .call = gpu_call,
         .start = gpu_start,

@@ -13,6 +13,7 @@
 #define FAKE_GPU_BLOCKS   32u
 #define FAKE_GPU_LAUNCHES 512u
 #define FAKE_GPU_GONE     64u
+#define FAKE_GPU_PULLED   8u
 #define FAKE_GPU_DEVICES  4u /* PCI "0000:0N:00.0", N from 0; their numbers are 3 - N */
 
 enum fake_gpu_kind {
@@ -24,6 +25,8 @@ enum fake_gpu_kind {
         FAKE_GPU_MARK,
         FAKE_GPU_HANDLE,   /* of no stream */
         FAKE_GPU_EXCHANGE, /* exchange_call */
+        FAKE_GPU_SET,      /* a flag */
+        FAKE_GPU_AWAIT,
 };
 
 /* Memory that the plug-in says is there. */
@@ -41,6 +44,7 @@ struct fake_gpu_launch {
         const void *from; /* order, copy */
         void *to;         /* copy */
         size_t bytes;
+        uint32_t flag;               /* set, await */
         struct client_gpu_bell bell; /* argument points to the next member; of a mark: slot and number */
         uint64_t argument[CLIENT_GPU_ARGUMENTS];
 };
@@ -69,8 +73,15 @@ struct fake_gpu {
         uint32_t kept;      /* closed without */
         uint32_t gathers;   /* of bootstraps, that have ended */
 
+        uint32_t captures; /* begun with fake_gpu_capture */
+        struct fake_gpu_pulled {
+                void *stream, *origin;
+        } pulled[FAKE_GPU_PULLED]; /* streams that came into the captures of others, by order */
+        uint32_t n_pulled;
+
         /* script */
-        void *capturing;                      /* this stream is */
+        void *capturing, *capturing_too;      /* these streams are; see fake_gpu_capture */
+        int fail_set, fail_await;             /* what the next one returns */
         uint32_t status;                      /* of the next request that is waited for */
         bool hold;                            /* waits do not end */
         bool stuck;                           /* calls, starts and marks do not end */
@@ -87,6 +98,9 @@ struct fake_gpu {
 struct fake_gpu *fake_gpu_load(void);
 /* Says that there is memory at this address. */
 struct fake_gpu_block *fake_gpu_add(struct fake_gpu *gpu, const void *base, size_t bytes, uint64_t id);
+/* From now on these streams are being captured, NULL: none. As with a runtime, what is behind a captured stream is in
+ * the same capture; and the process dies if one capture is mixed with another one, or with what runs at once. */
+void fake_gpu_capture(struct fake_gpu *gpu, void *stream, void *too);
 /* From now on the process dies if the stream is touched, as with a runtime. */
 void fake_gpu_stream_destroy(struct fake_gpu *gpu, void *stream);
 /* Launch i, counted from 0. */

@@ -28,6 +28,15 @@ struct fake_gpu_block *fake_gpu_add(struct fake_gpu *gpu, const void *base, size
         return block;
 }
 
+void fake_gpu_capture(struct fake_gpu *gpu, void *stream, void *too) {
+        pthread_mutex_lock(&gpu->mutex);
+        gpu->capturing = stream;
+        gpu->capturing_too = too;
+        gpu->n_pulled = 0;
+        gpu->captures++;
+        pthread_mutex_unlock(&gpu->mutex);
+}
+
 void fake_gpu_stream_destroy(struct fake_gpu *gpu, void *stream) {
         pthread_mutex_lock(&gpu->mutex);
         must(gpu->n_gone < FAKE_GPU_GONE);

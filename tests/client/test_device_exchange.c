@@ -212,6 +212,8 @@ static void test_launch_fails(void **state) {
                         RMX_E_NO_MEMORY);
         }
         assert_int_equal(rig.comm->device->n_started, 0);
+        assert_int_equal(rig.comm->device->flags, 0);
+        rig.gpu->n_launches = rig.first;
         assert_int_equal(reduce(MIN, NULL), RMX_OK);
         assert_int_equal(launched(0, FAKE_GPU_EXCHANGE, NULL)->bell.number, 3);
         crew_stop(&rig.crew);
@@ -231,7 +233,7 @@ static void test_wait(void **state) {
         rig.gpu->stuck = true;
         assert_int_equal(start(MIN, STREAM(1), &request), RMX_OK);
         assert_int_equal(start(MIN, STREAM(1), &later), RMX_OK);
-        assert_int_equal(launched(0, FAKE_GPU_EXCHANGE, STREAM(1))->bell.number, 3);
+        assert_int_equal(launched(1, FAKE_GPU_EXCHANGE, rig.comm->aside.stream)->bell.number, 3);
         assert_int_equal(rmx_test(&request, &done), RMX_OK);
         assert_int_equal(done, 0);
         assert_int_equal(rmx_wait_for(&request, 1), RMX_E_TIMEOUT);
@@ -243,7 +245,7 @@ static void test_wait(void **state) {
         assert_int_equal(rmx_wait(&later, STREAM(2)), RMX_OK);
         assert_int_equal(rmx_wait(&later, NULL), RMX_E_INVALID);
         assert_int_equal(rmx_wait(&copy, NULL), RMX_E_INVALID);
-        assert_int_equal(launches(), 2); /* no kernel waits */
+        assert_int_equal(launches(), 6); /* no kernel waits */
 
         /* A later one that is stuck does not hold up an earlier one. */
         assert_int_equal(start(MIN, STREAM(2), &request), RMX_OK);
@@ -254,62 +256,6 @@ static void test_wait(void **state) {
         assert_int_equal(done, 0);
         rig.gpu->stuck = false;
         assert_int_equal(rmx_wait(&later, NULL), RMX_OK);
-        crew_stop(&rig.crew);
-}
-
-static void test_wait_stream(void **state) {
-        struct rmx_request request, copy;
-
-        (void)state;
-        rig_start();
-        rig.gpu->stuck = true;
-        assert_int_equal(start(MIN, STREAM(1), &request), RMX_OK);
-        copy = request;
-        assert_int_equal(rmx_wait_stream(&request, STREAM(2)), RMX_OK);
-        assert_int_equal(launches(), 2);
-        assert_ptr_equal(launched(1, FAKE_GPU_ORDER, STREAM(2))->from, STREAM(1));
-        assert_int_equal(rmx_wait_stream(&copy, STREAM(2)), RMX_E_INVALID);
-
-        assert_int_equal(start(MIN, STREAM(1), &request), RMX_OK);
-        assert_int_equal(rmx_wait_stream(&request, STREAM(1)), RMX_OK); /* by itself */
-        assert_int_equal(launches(), 3);
-
-        /* Nothing can be put behind a stream that is being captured. */
-        assert_int_equal(start(MIN, STREAM(1), &request), RMX_OK);
-        rig.gpu->capturing = STREAM(1);
-        assert_int_equal(rmx_wait_stream(&request, STREAM(2)), RMX_E_INVALID);
-        assert_error_says("is being captured, so no other one can be put behind it");
-        rig.gpu->capturing = NULL;
-        assert_int_equal(launches(), 4);
-        rig.gpu->stuck = false;
-        fake_gpu_stream_destroy(rig.gpu, STREAM(1));
-        assert_int_equal(rmx_wait_stream(&request, STREAM(2)), RMX_OK);
-        assert_int_equal(launches(), 4);
-        crew_stop(&rig.crew);
-}
-
-static void test_captured(void **state) {
-        struct rmx_request request;
-
-        (void)state;
-        rig_start();
-        rig.gpu->capturing = STREAM(1);
-        for (uint32_t i = 0; i < CLIENT_GPU_CELLS + 1; i++) { /* a graph keeps nothing of the library's */
-                rig.gpu->n_launches = rig.first;
-                assert_int_equal(start(MIN, STREAM(1), &request), RMX_OK);
-                assert_int_equal(rmx_wait_stream(&request, STREAM(1)), RMX_OK);
-        }
-        assert_int_equal(launches(), 1);
-        assert_int_equal(launched(0, FAKE_GPU_EXCHANGE, STREAM(1))->bell.number, 0);
-        assert_int_equal(start(MIN, STREAM(1), &request), RMX_OK);
-        assert_int_equal(rmx_wait(&request, NULL), RMX_E_INVALID);
-        assert_error_says("waited for in its graph");
-        assert_int_equal(rmx_wait_stream(&request, STREAM(2)), RMX_E_INVALID);
-        assert_error_says("belong in the same capture");
-        rig.gpu->capturing = STREAM(2);
-        assert_int_equal(rmx_wait_stream(&request, STREAM(2)), RMX_E_INVALID);
-        assert_error_says("is not being captured any more");
-        rig.gpu->capturing = NULL;
         crew_stop(&rig.crew);
 }
 
@@ -364,11 +310,14 @@ static void test_group(void **state) {
         rig.first = rig.gpu->n_launches;
         group(STREAM(1));
         assert_int_equal(rmx_group_end_start(&request), RMX_OK);
-        assert_int_equal(launches(), 5);
-        launched(1, FAKE_GPU_EXCHANGE, STREAM(1));
+        launched(0, FAKE_GPU_START, STREAM(1));
+        launched(2, FAKE_GPU_EXCHANGE, rig.comm->aside.stream);
+        for (uint32_t i = 4; i < 7; i++)
+                launched(i, FAKE_GPU_START, STREAM(1));
+        assert_int_equal(launches(), 7);
         assert_int_equal(rmx_wait_stream(&request, STREAM(1)), RMX_OK);
-        assert_int_equal(launches(), 9);
-        for (uint32_t i = 5; i < 9; i++)
+        assert_int_equal(launches(), 11); /* the exchange is over */
+        for (uint32_t i = 7; i < 11; i++)
                 launched(i, FAKE_GPU_WAIT, STREAM(1));
         group(STREAM(1));
         assert_int_equal(rmx_group_end_start(&request), RMX_OK);
@@ -514,12 +463,11 @@ static void test_stopped(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_which),  cmocka_unit_test(test_others),      cmocka_unit_test(test_reductions),
-                cmocka_unit_test(test_memory), cmocka_unit_test(test_order),       cmocka_unit_test(test_launch_fails),
-                cmocka_unit_test(test_wait),   cmocka_unit_test(test_wait_stream), cmocka_unit_test(test_captured),
-                cmocka_unit_test(test_many),   cmocka_unit_test(test_group),       cmocka_unit_test(test_group_room),
-                cmocka_unit_test(test_error),  cmocka_unit_test(test_peer_lost),   cmocka_unit_test(test_destroy),
-                cmocka_unit_test(test_handle), cmocka_unit_test(test_stopped),
+                cmocka_unit_test(test_which),      cmocka_unit_test(test_others), cmocka_unit_test(test_reductions),
+                cmocka_unit_test(test_memory),     cmocka_unit_test(test_order),  cmocka_unit_test(test_launch_fails),
+                cmocka_unit_test(test_wait),       cmocka_unit_test(test_many),   cmocka_unit_test(test_group),
+                cmocka_unit_test(test_group_room), cmocka_unit_test(test_error),  cmocka_unit_test(test_peer_lost),
+                cmocka_unit_test(test_destroy),    cmocka_unit_test(test_handle), cmocka_unit_test(test_stopped),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
