@@ -42,20 +42,6 @@ int comm_check(const struct rmx_comm *comm, const char *what) {
         return session_check(comm->session, what);
 }
 
-bool comm_code_is_sticky(uint32_t code) {
-        switch (code) {
-        case RMX_E_PEER_LOST:
-        case RMX_E_ABORTED:
-        case RMX_E_MISMATCH:
-        case RMX_E_INVALID:
-        case RMX_E_DEVICE_LOST:
-        case RMX_E_UNSUPPORTED:
-                return true;
-        default:
-                return false;
-        }
-}
-
 void comm_fail(struct rmx_comm *comm, uint32_t status) {
         uint32_t none = 0;
 

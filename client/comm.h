@@ -73,8 +73,6 @@ static inline uint32_t comm_epoch(const struct rmx_comm *comm) {
 }
 /* Sets the sticky error unless there is one. */
 void comm_fail(struct rmx_comm *comm, uint32_t status);
-/* Does this completion code end the comm for good? */
-bool comm_code_is_sticky(uint32_t code);
 /* Sets the error text for a status and returns its code. */
 int comm_report(const struct rmx_comm *comm, const char *what, uint32_t status);
 /* RMX_E_INVALID unless comm is one and this is its process. */

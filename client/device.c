@@ -385,7 +385,7 @@ uint32_t device_status(struct rmx_comm *comm, bool take) {
         /* A kernel that was told to give up knows less than the comm does. */
         if (ring_status_code(status) == RMX_E_DEVICE_LOST && comm_status(comm))
                 return comm_status(comm);
-        if (comm_code_is_sticky(ring_status_code(status)))
+        if (ring_status_is_kept(status))
                 comm_fail(comm, status);
         else if (!take)
                 return 0;

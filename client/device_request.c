@@ -252,7 +252,7 @@ static bool request_whole_ended(struct device *device, const struct device_reque
         if (!request_passed(device, request))
                 return false;
         *ret_status = device->ops->comm_status(device->handle, request->comm->slot, false);
-        if (!comm_code_is_sticky(ring_status_code(*ret_status)))
+        if (!ring_status_is_kept(*ret_status))
                 *ret_status = RMX_OK;
         return true;
 }
@@ -265,7 +265,7 @@ static int request_harvest(struct device *device, struct device_request *request
         request_free(device, request);
         if (code == RMX_OK)
                 return RMX_OK;
-        if (comm_code_is_sticky(code))
+        if (ring_status_is_kept(code))
                 comm_fail(comm, status);
         /* A kernel that was told to give up knows less than the comm does. */
         return comm_report(comm, request->what,

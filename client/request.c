@@ -24,6 +24,7 @@
 #include "client/error.h"
 #include "client/request.h"
 #include "client/session.h"
+#include "ring/line.h"
 #include "util/clock.h"
 
 enum {
@@ -119,7 +120,7 @@ static int request_finish(const struct request *request, uint32_t status) {
         session_slot_drop(ring->session, &slot);
         if (code == RMX_OK)
                 return RMX_OK;
-        if (comm_code_is_sticky(code))
+        if (ring_status_is_kept(code))
                 comm_fail(slot.comm, status);
         return comm_report(slot.comm, slot.what, status);
 }

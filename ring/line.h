@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "railmux/railmux.h"
+
 #if defined(__HIP__) || defined(__CUDACC__)
 #define RING_INLINE static inline __attribute__((host)) __attribute__((device))
 #else
@@ -153,6 +155,20 @@ RING_INLINE uint32_t ring_status_mismatch(uint32_t code, uint32_t detail, int32_
 }
 RING_INLINE uint32_t ring_status_code(uint32_t status) {
         return status & 0xff;
+}
+/* Is it an error that its communicator keeps, after which nothing is carried out on it any more? */
+RING_INLINE bool ring_status_is_kept(uint32_t status) {
+        switch (ring_status_code(status)) {
+        case RMX_E_PEER_LOST:
+        case RMX_E_ABORTED:
+        case RMX_E_MISMATCH:
+        case RMX_E_INVALID:
+        case RMX_E_DEVICE_LOST:
+        case RMX_E_UNSUPPORTED:
+                return true;
+        default:
+                return false;
+        }
 }
 RING_INLINE uint32_t ring_status_detail(uint32_t status) {
         return (status >> 8) & 0xff;

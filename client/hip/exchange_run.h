@@ -62,21 +62,6 @@ DEVICE uint32_t *exchange_status_of(const struct exchange_arguments *a) {
         return &((struct bell_host *)a->host)->status[a->slot];
 }
 
-/* Does the library keep such a status for good? (As comm_code_is_sticky does.) */
-DEVICE bool exchange_keeps(uint32_t status) {
-        switch (ring_status_code(status)) {
-        case RMX_E_PEER_LOST:
-        case RMX_E_ABORTED:
-        case RMX_E_MISMATCH:
-        case RMX_E_INVALID:
-        case RMX_E_DEVICE_LOST:
-        case RMX_E_UNSUPPORTED:
-                return true;
-        default:
-                return false;
-        }
-}
-
 /* (These two take no pointer to the arguments: AMD's compiler would copy them into each thread's memory.) A rank that
  * has given up once never exchanges again, and every kernel says so: what the host has not read yet may be an error
  * that passes, of a request before. The first status is the one that stays. */
@@ -85,7 +70,7 @@ DEVICE_OUTLINE void exchange_fail(struct exchange_header *own, uint32_t *kept, u
 
         if (!first)
                 word_store(&own->failed, status);
-        if (!exchange_keeps(word_load(kept)))
+        if (!ring_status_is_kept(word_load(kept)))
                 word_store(kept, first ? first : status);
 }
 
