@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Exchange: a request of medium size may cost more when executors carry it out, with the few blocks that they keep
- * resident, than when each rank's own kernel does, with as many as it likes. So where the daemon grants it the ranks of
+ * Exchange: a request may cost more when executors carry it out, with the few blocks that they keep resident, than when
+ * each rank's own kernel does, with as many as it likes. So where the daemon grants it the ranks of
  * a communicator map areas of each other's memory, and such a request is one kernel on the caller's stream. No executor
  * takes part, nothing is rung, no memory is registered.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* Requests of medium size that the ranks' own kernels carry out. See device_exchange.c. */
+/* Requests from some size on that the ranks' own kernels carry out. See device_exchange.c. */
 #include <stdbool.h>
 #include <stdint.h>
 
