@@ -7,7 +7,7 @@ cc=$1
 top=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-flags="-std=gnu17 -O2 -D_GNU_SOURCE -DRING_WORDS=3 -DRING_WAIT_YIELDS=0 -w"
+flags="-std=gnu17 -O2 -D_GNU_SOURCE -DRING_WORDS=3 -DRING_WAIT_YIELDS=0 -w -I$top/include"
 model="-include $top/tests/ring/model_atomics.h"
 $cc $flags -I"$top" -c "$top/tests/ring/model.c" -o "$work/model.o"
 $cc $flags -I"$top" -c "$top/tests/ring/model_state.c" -o "$work/model_state.o"
