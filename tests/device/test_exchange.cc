@@ -238,20 +238,26 @@ static bool parts(uint32_t operation) {
                operation == RING_OP_ALL_TO_ALL;
 }
 
-static struct collective_case draw(uint32_t n, uint64_t random) {
+/* A case of an operation; how many elements fit depends on it. */
+static struct collective_case draw_of(uint32_t operation, uint32_t n, uint64_t random) {
         struct collective_case c = case_random(n, random, n * (BYTES_MAX - 64));
 
-        c.operation = operations[(random >> 40 & 0xffff) % N_OPERATIONS];
+        c.operation = operation;
         c.inlined = false;
         c.shift = random >> 44 & 1 ? (uint32_t)(random >> 45 & 3) : 0;
         if (!operation_has_redop(c.operation))
                 c.redop = RMX_SUM;
         else if (c.operation == RING_OP_ALL_REDUCE || c.redop == RMX_SUM) /* what has code of its own, more often */
-                c.type = random >> 50 & 1 ? c.type
-                                          : (uint32_t[]){RMX_FLOAT32, RMX_FLOAT16, RMX_BFLOAT16}[random >> 51 & 1];
+                c.type = random >> 50 & 1
+                                 ? c.type
+                                 : (uint32_t[]){RMX_FLOAT32, RMX_FLOAT16, RMX_BFLOAT16}[(random >> 51 & 0xff) % 3];
         while (c.count * type_size(c.type) * (parts(c.operation) ? n : 1) > BYTES_MAX - 64)
                 c.count /= 2;
         return c;
+}
+
+static struct collective_case draw(uint32_t n, uint64_t random) {
+        return draw_of(operations[(random >> 40 & 0xffff) % N_OPERATIONS], n, random);
 }
 
 static void test_right(uint64_t seed) {
@@ -363,10 +369,9 @@ static void test_mismatch(uint64_t seed) {
 /* A rank waits for one that never comes, until it is stopped, its area is closed, or the rank is ended. */
 static void test_ended(uint64_t seed) {
         for (uint32_t i = 0; i < 3 * N_OPERATIONS; i++) {
-                struct collective_case c = draw(3, mix(seed + i));
+                const struct collective_case c = draw_of(operations[i / 3], 3, mix(seed + i));
 
                 world_new(3, mix(seed + i) | 1);
-                c.operation = operations[i / 3];
                 for (uint32_t r = 0; r < 2; r++) {
                         ranks[r].n_calls = 1;
                         ask(&c, r, 0, seed, 1);
