@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Choosing plans costs more than all the rest of making a communicator, up to a tenth of a second for 64 ranks, in
- * which railmuxd does nothing else. The choice follows from the number of ranks, where they are and how many workers
- * execute them, or that they are on GPUs; so those of the last COMM_PLANS_MAX such cases are kept, until the constants
- * of the cost model change. A split of 64 ranks makes 32 communicators at most, and then all of them are alike.
+ * which railmuxd does nothing else. The choice follows from the number of ranks, where they are, how many workers
+ * execute them, or that they are on GPUs, and how many rails there are between nodes; so those of the last
+ * COMM_PLANS_MAX such cases are kept, until the constants of the cost model change. A split of 64 ranks makes 32
+ * communicators at most, and then all of them are alike.
+ *
+ * Rails are those of this node. Others may have more or fewer; then a table is not as good as it could be, but all have
+ * the same, since only one asks. For the same reason nothing is wrong with a table whose rail has failed meanwhile.
  */
 #include "daemon/comm_plan.h"
 
+#include "daemon/cluster.h"
 #include "daemon/manager.h"
 #include "plan/constants.h"
 #include "plan/nodes.h"
@@ -17,8 +22,13 @@
 #include <string.h>
 #include <uthash.h>
 
+/* Longest peer.stripe with which GPUs use all rails: an eighth of it counts (comm_net.c), and 16 KB is what they send
+ * at a time (WIRE_BATCH_BYTES). */
+#define DEVICE_STRIPE_MAX (128u << 10)
+
 struct comm_plan_case {
         uint32_t n_ranks, workers; /* workers 0: on GPUs */
+        uint32_t n_rails;          /* in use; 0: all ranks are on one node */
         uint8_t node[MANAGER_RANKS_MAX];
 };
 
@@ -29,19 +39,41 @@ struct comm_plan {
         struct plan_choice choices[];
 };
 
+/* Those that take something from now on; if they are none, whichever will. */
+static uint32_t comm_plan_rails(const struct manager *manager) {
+        struct fabric_rail_row *rows = NULL;
+        uint32_t n_used = 0;
+        size_t n = 0;
+
+        if (manager->cluster && fabric_rails(manager->cluster->fabric, &rows, &n) < 0)
+                n = 0;
+        for (size_t i = 0; i < n; i++)
+                n_used += rows[i].enabled && !rows[i].drained;
+        free(rows);
+        return n_used ? n_used : 1;
+}
+
 static uint32_t comm_plan_choose(const struct manager *manager, const struct plan_nodes *nodes,
-                                 const struct comm_plan_case *of, struct plan_choice choices[PLAN_CHOICES_MAX]) {
+                                 const struct comm_plan_case *of, uint32_t part_bytes,
+                                 struct plan_choice choices[PLAN_CHOICES_MAX]) {
         struct plan_constants constants;
+        const uint64_t stripe = manager->config->stripe_bytes;
         struct plan_over over = {0};
         struct plan_net net;
 
-        if (!of->workers)
-                return plan_choose_device_nodes(nodes, of->n_ranks, choices);
+        if (!of->workers) {
+                plan_net_device(&net);
+                net.n_rails = of->n_rails;
+                net.any_rail = stripe > 0 && stripe <= DEVICE_STRIPE_MAX;
+                return plan_choose_device_nodes(nodes, of->n_ranks, &net, choices);
+        }
         plan_constants_host(&constants, of->workers);
         constants_merge(&constants, &manager->config->constants);
         if (nodes->n_nodes == 1)
                 return plan_choose(&constants, of->n_ranks, choices);
         plan_net_host(&net);
+        net.n_rails = of->n_rails;
+        net.any_rail = stripe > 0 && stripe <= part_bytes;
         over.constants = &constants;
         over.net = &net;
         over.nodes = nodes;
@@ -96,6 +128,8 @@ int comm_plan_nodes(struct manager *manager, bool device, uint32_t n_ranks, cons
                 *ret_n = plan_choose_device(n_ranks, ret_choices);
                 return *ret_n ? 0 : -EINVAL;
         }
+        if (nodes.n_nodes > 1)
+                of.n_rails = comm_plan_rails(manager);
         if (node)
                 memcpy(of.node, node, n_ranks);
         HASH_FIND(hh, manager->plans, &of, sizeof(of), kept);
@@ -108,7 +142,7 @@ int comm_plan_nodes(struct manager *manager, bool device, uint32_t n_ranks, cons
                         free(kept);
                 return 0;
         }
-        *ret_n = comm_plan_choose(manager, &nodes, &of, ret_choices);
+        *ret_n = comm_plan_choose(manager, &nodes, &of, ret_geometry->part_bytes, ret_choices);
         if (*ret_n == 0)
                 return -ENOMEM;
         manager->counters.plans_chosen++;

@@ -228,19 +228,17 @@ uint32_t plan_choose_nodes(const struct plan_over *over, struct plan_choice choi
         return choose_all(&asked, over->operation, over->algorithm, choices);
 }
 
-uint32_t plan_choose_device_nodes(const struct plan_nodes *nodes, uint32_t n_ranks,
+uint32_t plan_choose_device_nodes(const struct plan_nodes *nodes, uint32_t n_ranks, const struct plan_net *net,
                                   struct plan_choice choices[PLAN_CHOICES_MAX]) {
         struct plan_constants constants;
-        struct plan_net net;
-        const struct plan_over over = {.constants = &constants, .net = &net, .nodes = nodes, .n_ranks = n_ranks};
+        const struct plan_over over = {.constants = &constants, .net = net, .nodes = nodes, .n_ranks = n_ranks};
         const struct asked asked = {.constants = &constants, .n_ranks = n_ranks, .over = &over, .device = true};
 
-        if (!plan_nodes_valid(nodes, n_ranks))
+        if (!plan_nodes_valid(nodes, n_ranks) || net->n_rails < 1)
                 return 0;
         if (nodes->n_nodes < 2 || plan_nodes_largest(nodes) == 1)
                 return plan_choose_device(n_ranks, choices); /* there is nothing to add up inside a node */
         plan_constants_device(&constants);
-        plan_net_device(&net);
         return choose_all(&asked, RING_OP_NONE, PLAN_ALGORITHM_NONE, choices);
 }
 

@@ -99,10 +99,10 @@ uint32_t plan_choose_restricted(const struct plan_constants *constants, uint32_t
 /* For ranks on GPUs, whose kernels move data through staging only: one exchange while that is small, else as little
  * data as can be. Operations without such a plan are left out. */
 uint32_t plan_choose_device(uint32_t n_ranks, struct plan_choice choices[PLAN_CHOICES_MAX]);
-/* The same for ranks on GPUs of several nodes: hierarchical plans by channels, and others where they are cheaper.
- * Reductions have one tree for all sizes, node_order, or rank_order if no node has two ranks. 0 if the nodes are not
- * for so many ranks. */
-uint32_t plan_choose_device_nodes(const struct plan_nodes *nodes, uint32_t n_ranks,
+/* The same for ranks on GPUs of several nodes (net: plan_net_device, with their rails): hierarchical plans by channels,
+ * and others where they are cheaper. Reductions have one tree for all sizes, node_order, or rank_order if no node has
+ * two ranks. 0 if the nodes are not for so many ranks. */
+uint32_t plan_choose_device_nodes(const struct plan_nodes *nodes, uint32_t n_ranks, const struct plan_net *net,
                                   struct plan_choice choices[PLAN_CHOICES_MAX]);
 /*
  * For ranks on several nodes (nodes->n_nodes >= 2): hierarchical plans, and those of one node that need channels only.

@@ -178,24 +178,31 @@ static int compile_step(struct machine *m, const struct plan_phase *phase, uint3
         return r;
 }
 
+/* Where the rail that a rank's messages take is counted; ret_share: how much of them it carries. */
+static uint32_t rail_of(const struct machine *m, uint32_t rank, double *ret_share) {
+        const struct plan_nodes *nodes = m->plan->nodes;
+        uint32_t n_rails = m->net->n_rails, first = 0;
+
+        *ret_share = m->net->any_rail ? 1.0 / n_rails : 1; /* all rails of the node are alike, so one is enough */
+        if (!m->net->any_rail)
+                first = n_rails < m->plan->n_ranks ? nodes->local[rank] % n_rails : nodes->local[rank];
+        return plan_nodes_rank(nodes, nodes->node[rank], first);
+}
+
 /* The rails of both ends. */
 static void rail_price(const struct machine *m, uint32_t me, const struct plan_step *from, bool parts,
                        struct plan_model *model) {
-        uint32_t n_rails = m->net->n_rails;
         double bytes = from->data ? from->partial_out ? m->shape.partial_bytes : m->shape.element_bytes : 0;
 
         for (uint32_t i = 0; i < from->n_targets; i++) {
-                const struct plan_nodes *nodes = m->plan->nodes;
                 uint32_t ends[2] = {me, from->target[i]};
 
                 for (uint32_t k = 0; k < 2 && !machine_together(m, ends[0], ends[1]); k++) {
-                        uint32_t first =
-                                n_rails < m->plan->n_ranks ? nodes->local[ends[k]] % n_rails : nodes->local[ends[k]];
-                        struct plan_work *work =
-                                &model->rail[2 * plan_nodes_rank(nodes, nodes->node[ends[k]], first) + k];
+                        double share;
+                        struct plan_work *work = &model->rail[2 * rail_of(m, ends[k], &share) + k];
 
-                        *(parts ? &work->part : &work->fixed) += m->net->ns_per_chunk;
-                        work->element += bytes * m->net->ns_per_byte;
+                        *(parts ? &work->part : &work->fixed) += share * m->net->ns_per_chunk;
+                        work->element += share * bytes * m->net->ns_per_byte;
                 }
         }
 }

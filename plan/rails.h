@@ -3,8 +3,10 @@
 /*
  * What a plan puts on the wires between nodes. A message takes the rail of the rank that it comes from, at both ends:
  * rank i of a node (plan_nodes.local) has rail i modulo the number of rails. The fabric does so with all that it does
- * not stripe. See rails.c.
+ * not stripe; the rest takes the rail that has least to do. See rails.c.
  */
+#include <stdbool.h>
+
 #include "plan/nodes.h"
 #include "plan/plan.h"
 
@@ -14,6 +16,7 @@ struct plan_net {
         double ns_per_chunk; /* a chunk or signal on a rail, in either direction: how soon the next one can follow */
         double ns_per_byte;  /* of a rail, in either direction */
         uint32_t n_rails;    /* of each node, >= 1 */
+        bool any_rail;       /* what is long is striped: a node's rails share what there is */
 };
 /* TCP on a host; nothing is known of the wires, so these are those of a loopback interface with TLS. */
 void plan_net_host(struct plan_net *net);

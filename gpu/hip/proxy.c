@@ -57,7 +57,7 @@ static void proxy_rest(uint64_t silence_ns) {
 }
 
 /* One look at everything. False: the thread is to end. */
-static bool proxy_look(struct proxy *proxy, bool *ret_moved) {
+static bool proxy_look(struct proxy *proxy, uint64_t *ret_now_ns, bool *ret_moved) {
         bool stop;
 
         while (atomic_load_explicit(&proxy->waiting, memory_order_relaxed))
@@ -67,8 +67,9 @@ static bool proxy_look(struct proxy *proxy, bool *ret_moved) {
         while (!proxy->stop && !proxy->n_wires)
                 pthread_cond_wait(&proxy->some, &proxy->lock);
         stop = proxy->stop;
+        *ret_now_ns = clock_now_ns();
         for (uint32_t i = 0; !stop && i < proxy->n_wires; i++)
-                *ret_moved = wires_step(proxy->wires[(proxy->turn + i) % proxy->n_wires]) || *ret_moved;
+                *ret_moved = wires_step_at(proxy->wires[(proxy->turn + i) % proxy->n_wires], *ret_now_ns) || *ret_moved;
         proxy->turn++;
         pthread_mutex_unlock(&proxy->lock);
         return !stop;
@@ -76,14 +77,12 @@ static bool proxy_look(struct proxy *proxy, bool *ret_moved) {
 
 static void *proxy_main(void *data) {
         struct proxy *proxy = data;
-        uint64_t last_ns = clock_now_ns();
+        uint64_t last_ns = clock_now_ns(), now_ns;
         bool moved;
 
         (void)prctl(PR_SET_NAME, "rmx-proxy");
         (void)prctl(PR_SET_TIMERSLACK, LATE_NS); /* else naps are longer, and all is right */
-        while (proxy_look(proxy, &moved)) {
-                const uint64_t now_ns = clock_now_ns();
-
+        while (proxy_look(proxy, &now_ns, &moved)) {
                 if (moved)
                         last_ns = now_ns;
                 else

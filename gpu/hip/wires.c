@@ -28,6 +28,12 @@
  * as long, when little is on its way. A pair has a FIFO of WIRE_BATCHES batches and, for their data, a ring, so that
  * many short ones may be on their way as well as a few long ones.
  *
+ * Pace. A look takes less than a message does, so when a kernel's chunks come one after another each look finds a few,
+ * and all messages are short. So an end has a measure of looks that send all there is: three at once, and then no more
+ * than one each PACE_NS, in which the next one grows. What is alone, or goes to and fro, is never late; what comes in
+ * dozens is by PACE_NS at most, where a message is on its way for ten times that. (To wait until there is enough for a
+ * long batch would need somebody to know that there will be.)
+ *
  * Credit. Nobody waits for credit as long as he has some, so none is worth a message of its own before half of a
  * channel's slots, or a quarter of the batches or of the ring, are owed. All that is owed goes along with whatever is
  * sent in that direction. In a request in which ranks exchange as much as they get, no message is for credit alone.
@@ -75,6 +81,9 @@
 #define ALIGN        64u /* of batches in the ring */
 #define LEAST_ROOM   (sizeof(struct wire_entry) + STAGING_BULK_CHUNK)
 #define FEW_BYTES    (2 * WIRE_BATCH_BYTES)
+#define PACE_NS      UINT64_C(3000)
+#define AT_ONCE      UINT64_MAX    /* a time at which nothing is too early */
+#define PACE_AHEAD   (2 * PACE_NS) /* so three go at once */
 #define TELL_CHUNKS  (WIRE_SLOTS / 2)
 #define TELL_BATCHES (WIRE_BATCHES / 4)
 #define TELL_BYTES   (WIRE_RING_BYTES / 4)
@@ -351,6 +360,16 @@ static enum carried end_tell(struct wires *wires, struct wire_end *end) {
         return CARRIED_ALL;
 }
 
+/* Has it had its measure of looks? */
+static bool end_early(const struct wire_end *end, uint64_t now_ns) {
+        return end->paced_ns > now_ns && end->paced_ns - now_ns > PACE_AHEAD;
+}
+
+static void end_pace(struct wire_end *end, uint64_t now_ns) {
+        if (now_ns != AT_ONCE)
+                end->paced_ns = (end->paced_ns > now_ns ? end->paced_ns : now_ns) + PACE_NS;
+}
+
 /* One batch of what there is. */
 static enum carried end_batch(struct wires *wires, struct wire_end *end) {
         struct wire_mirror *mirror = mirror_of(wires, end->rank, end->peer);
@@ -363,11 +382,17 @@ static enum carried end_batch(struct wires *wires, struct wire_end *end) {
         if (end->broken || !batch_begin(&batch, end, mirror) ||
             (!words_moved(end->wire->pushed, end->pushed, WIRE_WORDS) && !end_owes(end)))
                 return CARRIED_NOTHING;
+        if (end_early(end, wires->now_ns)) {
+                wires->waits = true;
+                return CARRIED_NOTHING;
+        }
         batch_credits(&batch, end);
         all = batch_chunks(wires, &batch, end);
         if (!batch.bytes || end->broken)
                 return CARRIED_NOTHING;
         batch_post(wires, end, &batch);
+        if (all)
+                end_pace(end, wires->now_ns);
         return all ? CARRIED_ALL : CARRIED_SOME;
 }
 
@@ -484,12 +509,14 @@ bool wires_pending(const struct wires *wires) {
         return false;
 }
 
-bool wires_step(struct wires *wires) {
+bool wires_step_at(struct wires *wires, uint64_t now_ns) {
         const uint64_t one = 1;
         bool moved = false;
         uint32_t arrivals;
 
         wires->turn++;
+        wires->now_ns = now_ns;
+        wires->waits = false;
         /* Acquire; partner: the release in net_area_arrive, after the word that arrived. */
         arrivals = atomic_load_explicit(&wires->area->arrivals, memory_order_acquire);
         if (!wires->looked || arrivals != wires->arrivals) {
@@ -500,5 +527,9 @@ bool wires_step(struct wires *wires) {
         moved = wires_turns(wires, end_out) || moved;
         if (moved && net_area_wake_fabric(wires->area) && wires->doorbell_fd >= 0)
                 (void)!write(wires->doorbell_fd, &one, sizeof(one)); /* EAGAIN: it is being woken anyway */
-        return moved;
+        return moved || wires->waits;
+}
+
+bool wires_step(struct wires *wires) {
+        return wires_step_at(wires, AT_ONCE);
 }

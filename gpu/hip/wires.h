@@ -19,6 +19,7 @@ struct wire_end {
         uint32_t sent, acked;         /* batches handed to the fabric, and of these taken by the other side */
         uint32_t taken, told;         /* batches taken from the fabric, and of these the other side knows of */
         uint32_t untold_bytes;        /* in the ring, of the others */
+        uint64_t paced_ns;            /* what has been sent was due until then */
         uint64_t head, tail;          /* of the ring, counted on for ever */
         uint64_t after[WIRE_BATCHES]; /* where head stood after each batch */
         uint32_t first;               /* channel that the next look for chunks begins with */
@@ -34,6 +35,8 @@ struct wires {
         uint32_t n_ranks;
         uint32_t arrivals;         /* the area's, when its mirrors were looked at */
         bool looked;               /* they have been */
+        uint64_t now_ns;           /* of the look */
+        bool waits;                /* something, for its time */
         uint32_t turn;             /* the end that the next look begins with */
         _Atomic uint32_t n_broken; /* the first broken end's number, from 1; 0: none is. Any thread may look. */
         uint32_t n_ends;
@@ -48,6 +51,9 @@ struct wires *wires_free(struct wires *wires);
 struct wire_end *wires_end(struct wires *wires, uint32_t rank, uint32_t peer);
 /* Carries what there is, both ways, and wakes the fabric if it sleeps. Bounded. False: nothing moved. */
 bool wires_step(struct wires *wires);
+/* The same, but of what is little at a time some waits for more (see wires.c), by a clock that does not go backwards.
+ * False: nothing moved, and nothing waits. */
+bool wires_step_at(struct wires *wires, uint64_t now_ns);
 /* Have kernels pushed what is not handed to the fabric yet, and can be? */
 bool wires_pending(const struct wires *wires);
 /* Of any thread: a wire over which nothing is carried any more, and its `broken` says why; NULL: there is none. */

@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG BOTH_CONFIG
-
 uint32_t both_gpus;
 bool both_managed;
+const char *both_rails;
 
 /* ---- the neighbour ----------------------------------------------------------------------------------------------- */
 static void on_up(struct peer *peer, void *data) {
@@ -169,11 +168,15 @@ void neighbour_stop(struct both *b) {
 
 /* ---- a communicator over both ------------------------------------------------------------------------------------ */
 void begin(struct both *b, uint8_t node, uint64_t boot) {
-        fixture_planes_config = CONFIG "gpu: {reach: 512K, exchange: 64K}\n";
+        static char config[512], planes_config[640];
+
+        snprintf(config, sizeof(config), "%s  rails: '%s'\n", BOTH_CONFIG, both_rails ? both_rails : "");
+        snprintf(planes_config, sizeof(planes_config), "%sgpu: {reach: 512K, exchange: 64K}\n", config);
+        fixture_planes_config = planes_config;
         if (both_gpus)
                 fixture_setup_planes(&b->f, both_gpus, both_managed);
         else
-                fixture_setup(&b->f, CONFIG, both_managed);
+                fixture_setup(&b->f, config, both_managed);
         for (uint32_t i = 0; i < 2; i++)
                 b->clients[i] = client_open(&b->f);
         b->third = (struct neighbour){0};

@@ -48,6 +48,7 @@ struct both {
 extern uint32_t both_gpus; /* of railmuxd started from now on, with real executors (fixture_setup_planes), and of the
                               neighbour; 0: emulated ones */
 extern bool both_managed;  /* ... and the service manager is played */
+extern const char *both_rails; /* ... its peer.rails; NULL: tcp0 alone */
 
 #define both_wait(b, condition)                                                                                        \
         do {                                                                                                           \

@@ -308,32 +308,36 @@ static void test_late_over_nodes(void **unused) {
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
+/* As many communicators as there may be of four ranks: two, each over both nodes. Returns the tables made up to now. */
+static double split_in_two(struct both *b, uint32_t number) {
+        uint64_t calls[2];
+
+        for (uint32_t i = 0; i < 2; i++)
+                calls[i] = send_comm_split(b->clients[i], b->handles[i], number, (int32_t)i, 0);
+        for (uint32_t r = 2; r < RANKS; r++) {
+                Railmux__Peer__SplitJoin body = wish(b, number, r, (int32_t)r - 2);
+
+                split_join(b, &body);
+        }
+        assert_int_equal(take(b, SAYS(SPLIT_FORM))->split_form->n_children, 2);
+        say_split_ready(b, number);
+        for (uint32_t i = 0; i < 2; i++)
+                assert_int_equal(take_split(b, i, calls[i]).n_ranks, 2);
+        return fixture_metric(&b->f, "railmux_plans_chosen_total");
+}
+
 /* Communicators that lie on nodes alike have plans alike, and nobody works them out twice. */
 static void test_plans_are_kept(void **unused) {
-        double chosen = 0;
+        double chosen;
         uint64_t calls[2];
         struct both b;
 
         (void)unused;
         setup_first(&b);
-        for (uint32_t number = 1; number <= 3; number++) {
-                /* As many communicators as there may be of four ranks: two, each over both nodes. */
-                for (uint32_t i = 0; i < 2; i++)
-                        calls[i] = send_comm_split(b.clients[i], b.handles[i], number, (int32_t)i, 0);
-                for (uint32_t r = 2; r < RANKS; r++) {
-                        Railmux__Peer__SplitJoin body = wish(&b, number, r, (int32_t)r - 2);
-
-                        split_join(&b, &body);
-                }
-                assert_int_equal(take(&b, SAYS(SPLIT_FORM))->split_form->n_children, 2);
-                say_split_ready(&b, number);
-                for (uint32_t i = 0; i < 2; i++)
-                        assert_int_equal(take_split(&b, i, calls[i]).n_ranks, 2);
-                if (number == 1)
-                        chosen = fixture_metric(&b.f, "railmux_plans_chosen_total");
-        }
+        chosen = split_in_two(&b, 1);
         assert_true(chosen == 2); /* the first communicator's, and the children's */
-        assert_true(fixture_metric(&b.f, "railmux_plans_chosen_total") == chosen);
+        for (uint32_t number = 2; number <= 3; number++)
+                assert_true(split_in_two(&b, number) == chosen);
         fixture_configure(&b.f, BOTH_CONFIG, true); /* the constants may be others now */
         client_splits(&b, 4, 0, calls);
         for (uint32_t r = 2; r < RANKS; r++) {
@@ -346,12 +350,29 @@ static void test_plans_are_kept(void **unused) {
         finish(&b);
 }
 
+/* With another number of rails they are others, and the old ones are there when it is as before. */
+static void test_plans_go_by_rails(void **unused) {
+        struct both b;
+
+        (void)unused;
+        both_rails = "tcp0=127.0.0.1 tcp1=127.0.0.1";
+        setup_first(&b);
+        assert_true(split_in_two(&b, 1) == 2);
+        assert_true(fixture_ctl_says(&b.f, "drain-rail", "tcp1", ""));
+        assert_true(split_in_two(&b, 2) == 3);
+        assert_true(fixture_ctl_says(&b.f, "undrain-rail", "tcp1", ""));
+        assert_true(split_in_two(&b, 3) == 3);
+        finish(&b);
+        both_rails = NULL;
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_wrong_joins),         cmocka_unit_test(test_charged),
-                cmocka_unit_test(test_charged_on_one_node), cmocka_unit_test(test_late_without_colour),
-                cmocka_unit_test(test_late_over_nodes),     cmocka_unit_test(test_plans_are_kept),
-                cmocka_unit_test(test_wrong_gpu),           cmocka_unit_test(test_wrong_gpu_over_nodes),
+                cmocka_unit_test(test_wrong_joins),          cmocka_unit_test(test_charged),
+                cmocka_unit_test(test_charged_on_one_node),  cmocka_unit_test(test_late_without_colour),
+                cmocka_unit_test(test_late_over_nodes),      cmocka_unit_test(test_plans_are_kept),
+                cmocka_unit_test(test_plans_go_by_rails),    cmocka_unit_test(test_wrong_gpu),
+                cmocka_unit_test(test_wrong_gpu_over_nodes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

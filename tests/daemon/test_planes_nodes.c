@@ -5,6 +5,7 @@
 #include "gpu/plane.h"
 #include "plan/cost.h"
 #include "plan/nodes.h"
+#include "plan/rails.h"
 #include "railmux/railmux.h"
 #include "ring/marks.h"
 #include "tests/executor/fake_plane.h"
@@ -93,6 +94,7 @@ static void set_up(struct both *b, bool first) {
 static int tear_down(void **state) {
         (void)state;
         both_managed = false;
+        both_rails = NULL;
         fixture_reaches = 0;
         return 0;
 }
@@ -109,19 +111,21 @@ static void made(bool first) {
         static const uint8_t node[RANKS] = {0, 0, 1, 1};
         struct plan_choice choices[PLAN_CHOICES_MAX];
         struct plan_nodes nodes;
+        struct plan_net net;
         char text[1024], members[GPUS][64], expected[1024];
         const char *far = " far far";
         struct both b;
 
         assert_int_equal(plan_nodes_init(&nodes, RANKS, node), 0);
-        fixture_reaches = 3; /* both executors could reach */
+        plan_net_device(&net); /* one rail */
+        fixture_reaches = 3;   /* both executors could reach */
         set_up(&b, first);
         for (uint32_t i = 0; i < GPUS; i++) {
                 snprintf(members[i], sizeof(members[i]), " %s0@0 %s1@0", i == 0 ? "+" : "", i == 1 ? "+" : "");
                 snprintf(expected, sizeof(expected),
                          " ranks=%u code=0 rank=-1 choices=%u%s%s%s lanes=0 reach=0 burst=0", RANKS,
-                         first ? plan_choose_device_nodes(&nodes, RANKS, choices) : 1, first ? "" : far, members[i],
-                         first ? far : "");
+                         first ? plan_choose_device_nodes(&nodes, RANKS, &net, choices) : 1, first ? "" : far,
+                         members[i], first ? far : "");
                 last_attached(&b, i, text, sizeof(text));
                 assert_string_equal(text, expected);
                 assert_int_equal(count(&b, i, "comm_nodes", number_of(&b), " 0 0 1 1"), 1);
@@ -144,6 +148,45 @@ static void made(bool first) {
 static void test_made_first(void **state) {
         (void)state;
         made(true);
+}
+
+/* The first node's rails are counted: its tables are those that all are told. */
+static void test_rails(void **state) {
+        static const uint8_t node[RANKS] = {0, 0, 1, 1};
+        struct plan_choice choices[PLAN_CHOICES_MAX], few[PLAN_CHOICES_MAX];
+        const Railmux__Peer__Assign *assign = NULL;
+        struct plan_nodes nodes;
+        struct plan_net net;
+        bool differs;
+        struct both b;
+        uint32_t n;
+
+        (void)state;
+        both_rails = "tcp0=127.0.0.1 tcp1=127.0.0.1 tcp2=127.0.0.1 tcp3=127.0.0.1";
+        set_up(&b, true);
+        for (uint32_t i = 0; i < b.n.n_heard; i++)
+                if (b.n.heard[i]->body_case == SAYS(ASSIGN))
+                        assign = b.n.heard[i]->assign;
+        assert_non_null(assign);
+        assert_int_equal(plan_nodes_init(&nodes, RANKS, node), 0);
+        plan_net_device(&net);
+        n = plan_choose_device_nodes(&nodes, RANKS, &net, few);
+        net.n_rails = 4;
+        net.any_rail = true; /* peer.stripe is what it is if nobody says otherwise */
+        differs = n != plan_choose_device_nodes(&nodes, RANKS, &net, choices);
+        n = plan_choose_device_nodes(&nodes, RANKS, &net, choices);
+        assert_int_equal(assign->n_choices, n);
+        for (uint32_t i = 0; i < n; i++) {
+                assert_int_equal(assign->choices[i]->operation, choices[i].operation);
+                assert_int_equal(assign->choices[i]->algorithm, choices[i].algorithm);
+                assert_true(assign->choices[i]->max_bytes == choices[i].max_bytes);
+                differs = differs || choices[i].max_bytes != few[i].max_bytes;
+        }
+        assert_true(differs); /* or this would be no test */
+        for (uint32_t i = 0; i < GPUS; i++)
+                leave(&b, i);
+        (void)take(&b, SAYS(ENDED));
+        finish(&b);
 }
 
 static void test_made_follower(void **state) {
@@ -541,6 +584,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_teardown(test_made_first, tear_down),
                 cmocka_unit_test_teardown(test_made_follower, tear_down),
+                cmocka_unit_test_teardown(test_rails, tear_down),
                 cmocka_unit_test_teardown(test_says_that_it_has_gpus, tear_down),
                 cmocka_unit_test_teardown(test_too_many, tear_down),
                 cmocka_unit_test_teardown(test_mixed, tear_down),

@@ -34,7 +34,9 @@ struct nodes {
         struct nodes_message *message;
         uint32_t n_messages, capacity;
         uint64_t random, n_chunks, n_bytes;
-        uint64_t data[NODES_RANKS_MAX], told[NODES_RANKS_MAX]; /* by the rank that sends it */
+        uint64_t look_ns, now_ns[NODES_RANKS_MAX]; /* of proxies; look_ns 0: time does not count */
+        /* by the rank that sends it */
+        uint64_t data[NODES_RANKS_MAX], told[NODES_RANKS_MAX], messages[NODES_RANKS_MAX], chunks[NODES_RANKS_MAX];
         enum nodes_fault fault;
         uint64_t fault_at;
 };
@@ -101,6 +103,7 @@ static void count(struct nodes *n, const struct net_descriptor *d, struct net_ar
                 if (entry.bytes == WIRE_CREDIT)
                         continue;
                 i += (entry.bytes + 7u) / 8 * 8;
+                n->chunks[d->source]++;
                 if (entry.channel == WIRE_PACKET_CHANNELS - 1)
                         n->told[d->source]++;
                 else
@@ -144,6 +147,7 @@ static bool carry(struct nodes *n, struct nodes_message *m) {
                 return true;
         }
         n->n_chunks += chunk;
+        n->messages[d->source]++;
         if (chunk)
                 count(n, d, from);
         fault = fault_of(n, chunk);
@@ -195,6 +199,11 @@ uint64_t nodes_data(const struct nodes *n, uint32_t rank, uint64_t *ret_told) {
         return n->data[rank];
 }
 
+uint64_t nodes_messages(const struct nodes *n, uint32_t rank, uint64_t *ret_chunks) {
+        *ret_chunks = n->chunks[rank];
+        return n->messages[rank];
+}
+
 uint64_t nodes_chunks(const struct nodes *n, uint64_t *ret_bytes) {
         *ret_bytes = n->n_bytes;
         return n->n_chunks;
@@ -237,7 +246,12 @@ uint32_t nodes_wires(const struct nodes *n, uint32_t rank, void *ret_wire[NODES_
 }
 
 bool nodes_proxy(struct nodes *n, uint32_t rank) {
-        return wires_step(n->wires[rank]);
+        n->now_ns[rank] += n->look_ns;
+        return n->look_ns ? wires_step_at(n->wires[rank], n->now_ns[rank]) : wires_step(n->wires[rank]);
+}
+
+void nodes_look(struct nodes *n, uint64_t look_ns) {
+        n->look_ns = look_ns;
 }
 
 static void rank_init(struct nodes *n, uint32_t rank, uint32_t chunks, void *(*memory)(void *, uint64_t),
@@ -274,6 +288,7 @@ struct nodes *nodes_new(uint32_t n_ranks, const uint8_t *node, uint32_t chunks, 
         CHECK(n && plane_net_size(n_ranks, &capacity, &memory_bytes) == 0, "no memory, or no net area for so many");
         n->n_ranks = n_ranks;
         n->random = seed | 1;
+        n->look_ns = seed % 3 * 500;
         for (uint32_t r = 0; r < n_ranks; r++) {
                 n->node[r] = node[r];
                 n->n_nodes = n->n_nodes > node[r] + 1u ? n->n_nodes : node[r] + 1u;

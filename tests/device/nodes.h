@@ -33,8 +33,10 @@ struct nodes *nodes_new(uint32_t n_ranks, const uint8_t *node, uint32_t chunks, 
 void nodes_free(struct nodes *nodes);
 /* The ranks elsewhere than this one, a bit each, and the wires to them. */
 uint32_t nodes_wires(const struct nodes *nodes, uint32_t rank, void *ret_wire[NODES_RANKS_MAX]);
-/* The rank's proxy looks once. True: something moved. */
+/* The rank's proxy looks once. True: something moved, or waits for its time. */
 bool nodes_proxy(struct nodes *nodes, uint32_t rank);
+/* So long a look takes from now on; 0: time does not count. At first it depends on the seed. */
+void nodes_look(struct nodes *nodes, uint64_t look_ns);
 /* The fabric looks once. True: it has something, or had. */
 bool nodes_fabric(struct nodes *nodes);
 /* Chunk number `at` or the next one goes wrong. */
@@ -43,7 +45,9 @@ void nodes_break(struct nodes *nodes, enum nodes_fault fault, uint64_t at);
 bool nodes_quiet(const struct nodes *nodes);
 /* What ranks have sent to other nodes so far: bytes of data of collectives, and what lane 0 tells, in chunks. */
 uint64_t nodes_data(const struct nodes *nodes, uint32_t rank, uint64_t *ret_told);
-/* Chunks carried so far, and their bytes beyond the lines. */
+/* Messages that a rank's proxy has made of what it found, those for credit alone too, and the chunks in them. */
+uint64_t nodes_messages(const struct nodes *nodes, uint32_t rank, uint64_t *ret_chunks);
+/* Batches carried so far, and their bytes beyond the lines. */
 uint64_t nodes_chunks(const struct nodes *nodes, uint64_t *ret_bytes);
 #ifdef __cplusplus
 }

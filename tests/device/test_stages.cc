@@ -71,6 +71,9 @@ static void sweep(const struct placement *p, uint32_t workers, uint32_t all_redu
 /* ---- what goes to other nodes --------------------------------------------------------------------------------------
  */
 static struct collective_case form; /* of each request */
+static uint64_t look_ns;            /* of proxies; see nodes_look */
+
+#define LOOK_NS 250u /* at two wires (docs/gpu.md) */
 
 static struct collective_case as_told(uint32_t n, uint64_t random, uint64_t max_bytes) {
         (void)n, (void)random, (void)max_bytes;
@@ -78,7 +81,8 @@ static struct collective_case as_told(uint32_t n, uint64_t random, uint64_t max_
 }
 
 struct measured {
-        uint64_t data, told; /* of the busiest rank */
+        uint64_t data, told;       /* of the busiest rank */
+        uint64_t messages, chunks; /* to other nodes, of the rank that makes most of them */
 };
 
 /* One request of `count` elements. The plan NULL: as everybody exchanges with everybody. */
@@ -94,6 +98,7 @@ static struct measured measure(const struct placement *p, uint32_t operation, ui
         struct world w;
 
         world_init(&w, p, 2, STAGING_PACKET, 0, 0, seed);
+        nodes_look(w.nodes, look_ns);
         CHECK(!plan_nodes_init(&nodes, p->n, p->node), "the nodes are wrong");
         CHECK(!plan_build_nodes(operation, algorithm, p->n, &nodes, &plan), "no such plan");
         if (algorithm >= PLAN_HIERARCHICAL_STAGED)
@@ -119,6 +124,7 @@ static struct measured measure(const struct placement *p, uint32_t operation, ui
         plan_load_ranks(&plan, &geometry, &shape, load);
         for (uint32_t r = 0; r < p->n; r++) {
                 uint64_t told, data = nodes_data(w.nodes, r, &told);
+                uint64_t chunks, messages = nodes_messages(w.nodes, r, &chunks);
                 /* Packets are whole. */
                 uint64_t rest = load[r].chunks_out * 7 * (shape.partial_bytes / shape.element_bytes);
 
@@ -129,6 +135,8 @@ static struct measured measure(const struct placement *p, uint32_t operation, ui
                       (unsigned long long)data, (unsigned long long)load[r].bytes_out);
                 most.data = data > most.data ? data : most.data;
                 most.told = told > most.told ? told : most.told;
+                most.messages = messages > most.messages ? messages : most.messages;
+                most.chunks = chunks > most.chunks ? chunks : most.chunks;
         }
         n_compared += t.finished;
         traffic_deinit(&t);
@@ -167,6 +175,42 @@ static void loads(void) {
                 for (uint32_t operation : staged)
                         measure(&placements[i], operation, one, i % 2 ? RMX_FLOAT16 : RMX_FLOAT32,
                                 1 + mix(seed + i * 8 + operation) % 3000);
+}
+
+/* An all_reduce of so many bytes over two nodes of two: of what a proxy finds, look by look, how many messages does it
+ * make if time does not count, and how many if there is a measure of short ones? */
+static void say_messages(uint32_t algorithm, uint32_t type, uint64_t bytes, uint64_t *any, uint64_t *paced) {
+        const struct placement *two = &placements[0];
+        const uint64_t count = bytes / type_size(type);
+        struct measured before, after;
+
+        before = measure(two, RING_OP_ALL_REDUCE, algorithm, type, count);
+        look_ns = LOOK_NS;
+        after = measure(two, RING_OP_ALL_REDUCE, algorithm, type, count);
+        look_ns = 0;
+        printf("2x2      all_reduce of %7llu bytes, %-8s, %-27s: %4llu chunks in %3llu messages, paced %3llu\n",
+               (unsigned long long)bytes, type == RMX_BFLOAT16 ? "bfloat16" : "float32", plan_algorithm_name(algorithm),
+               (unsigned long long)before.chunks, (unsigned long long)before.messages,
+               (unsigned long long)after.messages);
+        CHECK(before.chunks == after.chunks && after.messages <= before.messages, "a measure makes more messages");
+        *any += before.messages;
+        *paced += after.messages;
+}
+
+static void messages(void) {
+        static const uint32_t algorithms[] = {PLAN_TWO_SHOT, PLAN_HIERARCHICAL_STAGED,
+                                              PLAN_HIERARCHICAL_STAGED_SCATTER};
+        const uint64_t most = test_full() ? 2097152 : 131072;
+
+        for (uint64_t bytes = 8192; bytes <= most; bytes *= 16) {
+                uint64_t any = 0, paced = 0;
+
+                for (uint32_t algorithm : algorithms) {
+                        say_messages(algorithm, RMX_FLOAT32, bytes, &any, &paced);
+                        say_messages(algorithm, RMX_BFLOAT16, bytes, &any, &paced);
+                }
+                CHECK(bytes == 8192 || 3 * paced <= 2 * any, "with a measure of short messages there are as many");
+        }
 }
 
 /* ---- what is called ------------------------------------------------------------------------------------------------
@@ -258,6 +302,7 @@ int main(void) {
                 sweep(&placements[i], 3, PLAN_HIERARCHICAL_STAGED_SCATTER, 0u - 7, EMULATOR_JITTER - jitter);
         }
         loads();
+        messages();
         mismatches();
         printf("%llu requests compared, %llu messages between nodes\n", (unsigned long long)n_compared,
                (unsigned long long)n_carried);

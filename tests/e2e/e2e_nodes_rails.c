@@ -31,6 +31,7 @@
 #define NODES_MAX   4u
 #define RAILS_MAX   2u
 #define WORKERS_MAX 16u
+#define STRIPE_KB   4u
 #define COUNT_MAX   300001u
 #define SETTLE_MS   5000u
 #define STEP_MS     20000u
@@ -144,7 +145,7 @@ static uint32_t workers(void) {
         return n > WORKERS_MAX ? WORKERS_MAX : n;
 }
 
-static void expected_init(struct expected *e, const struct team *team, uint32_t n_rails) {
+static void expected_init(struct expected *e, const struct team *team, uint32_t n_rails, bool striped) {
         struct plan_constants constants;
         struct plan_over over = {.operation = RING_OP_NONE, .algorithm = PLAN_ALGORITHM_NONE};
         uint8_t node[TEAM_RANKS_MAX];
@@ -157,6 +158,8 @@ static void expected_init(struct expected *e, const struct team *team, uint32_t 
         plan_geometry_choose_nodes(e->n_ranks, &e->geometry);
         plan_constants_host(&constants, workers());
         plan_net_host(&net);
+        net.n_rails = n_rails;
+        net.any_rail = striped && e->geometry.part_bytes >= STRIPE_KB << 10;
         over.constants = &constants;
         over.net = &net;
         over.nodes = &e->nodes;
@@ -395,7 +398,7 @@ static void compare(struct world *world, uint32_t n_nodes, uint32_t n_ranks) {
         for (uint32_t n = 0; n < world->n_nodes; n++)
                 before[n] = rails_of(&world->node[n], world->n_rails);
         team_init(&world->team, world->node, n_nodes, n_ranks);
-        expected_init(&world->expected, &world->team, world->n_rails);
+        expected_init(&world->expected, &world->team, world->n_rails, world->striped);
         team_start(&world->team, make_calls);
         for (uint32_t i = 0; i < n_calls(); i++) {
                 struct call call = call_number(i, n_ranks);
@@ -453,7 +456,10 @@ static int setup(void **state, uint32_t n_rails, bool stripe) {
         assert_true(fd >= 0);
         config = fdopen(fd, "w");
         assert_non_null(config);
-        fprintf(config, "peer:\n  stripe: %s\n", stripe ? "4K" : "off");
+        if (stripe)
+                fprintf(config, "peer:\n  stripe: %uK\n", STRIPE_KB);
+        else
+                fprintf(config, "peer:\n  stripe: off\n");
         fclose(config);
         more[1] = path;
         for (uint32_t i = 0; (n_rails == 1 ? one : two)[i]; i++)

@@ -176,7 +176,7 @@ static void *proxy_main(void *data) {
                 bool moved;
 
                 clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-                moved = wires_step(gpu->wires);
+                moved = wires_step_at(gpu->wires, clock_now_ns());
                 clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
                 if (moved)
                         proxy_ns += (uint64_t)((after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec -

@@ -72,8 +72,12 @@ int __wrap_prctl(int option, ...) {
         return 0;
 }
 
+void fake_clock_advance_us(uint64_t us) {
+        clock_ns += us * 1000u;
+}
+
 void fake_clock_advance_ms(uint64_t ms) {
-        clock_ns += ms * 1000000u;
+        fake_clock_advance_us(1000 * ms);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */

@@ -61,6 +61,7 @@ void fake_reset(void);
 void fake_assert_clean(void);
 /* The monotonic clock, which else goes only when the control thread pauses. */
 void fake_clock_advance_ms(uint64_t ms);
+void fake_clock_advance_us(uint64_t us);
 
 /* Waits for the kernel's thread, which ends by itself (dies). */
 void fake_reap(void);

@@ -367,6 +367,119 @@ static void taken_batches_are_told(void **state) {
         assert_null(wires_broken(w->wires));
 }
 
+/* ---- pace -------------------------------------------------------------------------------------------------------- */
+#define PACE_NS 3000u /* as wires.c has it */
+
+static uint32_t n_posted(struct world *w) {
+        uint32_t n = 0, peer, seen[WIRE_CHANNELS] = {0};
+
+        while (batch_posted(w, &peer, seen))
+                n++;
+        return n;
+}
+
+/* Three go at once. Then what comes waits until one more may go, with all that has come meanwhile; of one peer. */
+static void short_ones_wait_for_company(void **state) {
+        struct world *w = *state;
+        const uint64_t begun_ns = 1000000;
+        uint64_t now_ns = begun_ns;
+
+        for (uint32_t round = 0; round < 3;
+             round++, now_ns += 100 * PACE_NS) { /* after a silence as in the beginning */
+                uint32_t n = 0, seen[WIRE_CHANNELS] = {0}, peer;
+
+                for (uint32_t i = 0; i < 3; i++) {
+                        push(w->wires->end[0].wire, LAST);
+                        assert_true(wires_step_at(w->wires, now_ns));
+                        assert_int_equal(n_posted(w), 1);
+                        assert_false(wires_step_at(w->wires, now_ns));
+                }
+                all_taken(w, 2);
+                for (uint32_t c = 0; c < 5; c++) {
+                        push(w->wires->end[0].wire, c);
+                        assert_true(wires_step_at(w->wires, now_ns + PACE_NS - 1)); /* it waits, which is not nothing */
+                        assert_int_equal(n_posted(w), 0);
+                }
+                push(w->wires->end[1].wire, LAST);
+                assert_true(wires_step_at(w->wires, now_ns + PACE_NS - 1));
+                assert_true(batch_posted(w, &peer, seen));
+                assert_int_equal(peer, 3);
+                assert_int_equal(n_posted(w), 0);
+                all_taken(w, 3);
+                assert_true(wires_step_at(w->wires, now_ns + PACE_NS));
+                memset(seen, 0, sizeof(seen));
+                assert_true(batch_posted(w, &peer, seen));
+                for (uint32_t c = 0; c < 5; c++)
+                        n += seen[c];
+                assert_int_equal(n, 5);
+                assert_int_equal(n_posted(w), 0);
+                all_taken(w, 2);
+                assert_false(wires_step_at(w->wires, now_ns + PACE_NS));
+        }
+}
+
+/* Whoever wants everything gone does not wait, and nothing is counted for it. */
+static void at_once_is_at_once(void **state) {
+        struct world *w = *state;
+
+        for (uint32_t i = 0; i < 12; i++) {
+                push(w->wires->end[0].wire, LAST);
+                assert_true(wires_step(w->wires));
+                assert_int_equal(n_posted(w), 1);
+                all_taken(w, 2);
+        }
+        for (uint32_t i = 0; i < 3; i++) {
+                push(w->wires->end[0].wire, LAST);
+                assert_true(wires_step_at(w->wires, PACE_NS));
+                assert_int_equal(n_posted(w), 1);
+                all_taken(w, 2);
+        }
+        push(w->wires->end[0].wire, LAST);
+        assert_true(wires_step_at(w->wires, PACE_NS));
+        assert_int_equal(n_posted(w), 0);
+        assert_true(wires_pending(w->wires));
+        assert_true(wires_step(w->wires));
+        assert_int_equal(n_posted(w), 1);
+        assert_false(wires_pending(w->wires));
+        push(w->wires->end[0].wire, LAST); /* and nothing is forgotten */
+        assert_true(wires_step_at(w->wires, PACE_NS));
+        assert_int_equal(n_posted(w), 0);
+}
+
+/* The measure is one of looks: what is more than a message goes at once, however long it is. */
+static void long_ones_do_not_wait(void **state) {
+        struct world *w = *state;
+
+        for (uint32_t round = 0; round < 20; round++) {
+                for (uint32_t c = 0; c < 40; c++) /* 80 KB */
+                        push(w->wires->end[0].wire, WIRE_PACKET_CHANNELS + c);
+                assert_true(wires_step_at(w->wires, 1000000 + round * PACE_NS));
+                assert_in_range(n_posted(w), 3, 5);
+                assert_false(wires_pending(w->wires));
+                all_taken(w, 2);
+        }
+}
+
+/* A kernel that has a chunk ready every so often, and looks in between: what the measure is for. */
+static void a_trickle_goes_in_few(void **state) {
+        struct world *w = *state;
+        uint32_t n[2] = {0};
+
+        for (uint32_t paced = 0; paced < 2; paced++)
+                for (uint32_t c = 0; c < 128; c++) { /* 128 KB in 26 us, a look at each 0.2 */
+                        const uint64_t now_ns = 1000000 + c * UINT64_C(200);
+
+                        push(w->wires->end[0].wire, c % 32 + STAGING_LANES);
+                        all_taken(w, 2);
+                        assert_true(paced ? wires_step_at(w->wires, c < 127 ? now_ns : now_ns + PACE_NS)
+                                          : wires_step(w->wires));
+                        n[paced] += n_posted(w);
+                }
+        assert_false(wires_pending(w->wires));
+        assert_int_equal(n[0], 128);
+        assert_in_range(n[1], 8, 13);
+}
+
 /* ---- the ring ---------------------------------------------------------------------------------------------------- */
 /* Batches of all lengths, taken late: those that have not been never meet, and lie in the ring. */
 static void batches_do_not_meet(void **state) {
@@ -484,12 +597,22 @@ static void an_area_that_is_too_short(void **state) {
 int main(void) {
 #define WORLD(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
         const struct CMUnitTest tests[] = {
-                WORLD(every_channel_has_its_turn), WORLD(every_peer_has_its_turn),
-                WORLD(credits_go_first),           WORLD(a_word_tells_of_each_chunk),
-                WORLD(a_broken_wire_says_so),      WORLD(a_kernel_that_miscounts_breaks_its_wire),
-                WORLD(an_area_that_is_too_short),  WORLD(credit_waits_for_company),
-                WORLD(taken_batches_are_told),     WORLD(batches_do_not_meet),
-                WORLD(a_line_that_is_wrong),       WORLD(an_answer_to_what_was_not_sent),
+                WORLD(every_channel_has_its_turn),
+                WORLD(every_peer_has_its_turn),
+                WORLD(credits_go_first),
+                WORLD(a_word_tells_of_each_chunk),
+                WORLD(a_broken_wire_says_so),
+                WORLD(a_kernel_that_miscounts_breaks_its_wire),
+                WORLD(an_area_that_is_too_short),
+                WORLD(credit_waits_for_company),
+                WORLD(taken_batches_are_told),
+                WORLD(batches_do_not_meet),
+                WORLD(a_line_that_is_wrong),
+                WORLD(an_answer_to_what_was_not_sent),
+                WORLD(short_ones_wait_for_company),
+                WORLD(at_once_is_at_once),
+                WORLD(long_ones_do_not_wait),
+                WORLD(a_trickle_goes_in_few),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

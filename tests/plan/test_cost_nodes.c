@@ -6,6 +6,7 @@
 
 #include "gpu/host/channel.h"
 #include "plan/cost.h"
+#include "plan/rails.h"
 #include "worlds.h"
 
 _Static_assert(PLAN_LINE_BYTES == CHANNEL_SMALL_BYTES, "what a chunk has room for beside its flag");
@@ -182,6 +183,46 @@ static void test_formulas(void **state) {
         }
 }
 
+/* Messages that take any rail: each has its share of what the node has in all, also of more rails than ranks. */
+static void test_any_rail(void **state) {
+        const struct plan_constants nothing = {.request_ns = 1000, .parallel = 1};
+        struct plan_nodes nodes;
+
+        (void)state;
+        world_nodes("aabbccdd", &nodes);
+        for (uint32_t i = 0; i < sizeof(formulas) / sizeof(formulas[0]); i++)
+                for (uint32_t n_rails = 1; n_rails <= 16; n_rails *= 4) {
+                        const struct formula *f = &formulas[i];
+                        const struct plan_shape shape = {.count = COUNT, .element_bytes = 4, .partial_bytes = 4};
+                        const struct plan_net net = {
+                                /* hops take next to nothing, so nobody waits for a chain of them */
+                                .hop_ns = 10,
+                                .ns_per_byte = 0.1,
+                                .n_rails = n_rails,
+                                .any_rail = true};
+                        struct plan_load load[PLAN_RANKS_MAX];
+                        struct plan_geometry geometry;
+                        struct plan_model model;
+                        struct plan_cost cost;
+                        struct plan plan;
+                        double most = 0, want;
+
+                        if (f->algorithm == PLAN_HIERARCHICAL_TREE)
+                                continue;
+                        assert_int_equal(plan_build_nodes(f->operation, f->algorithm, N * G, &nodes, &plan), PLAN_OK);
+                        plan_geometry_choose(N * G, &geometry);
+                        plan_load_rails(&plan, &geometry, &shape, 1, load);
+                        for (uint32_t n = 0; n < N; n++)
+                                most = fmax(most, fmax((double)load[n].bytes_out, (double)load[n].bytes_in));
+                        want = 1000 + f->hops * 10 + most * 0.1 / n_rails;
+                        assert_int_equal(plan_model_init_net(&model, &plan, &nothing, &net, NULL, 4, 4), 0);
+                        plan_model_predict(&model, COUNT, &cost);
+                        if (fabs(cost.ns / want - 1) > 0.01)
+                                fail_msg("%s %s, %u rails: %.0f ns instead of %.0f", plan_operation_name(f->operation),
+                                         plan_algorithm_name(f->algorithm), n_rails, cost.ns, want);
+                }
+}
+
 /* Hops are the formula's as long as channels hold everything, and two more each time that they are full. */
 static void test_waits(void **state) {
         static const char *const letters[] = {"ab", "aabb", "abcd", "aabbccdd", "aaaabbbbccccdddd", "abcdefgh"};
@@ -298,16 +339,15 @@ static void test_choice(void **state) {
 }
 
 /* For GPUs: of reductions only one tree, whatever the size, and no plan that touches others' memory. */
-static void test_choice_device(void **state) {
+static void choice_device(const struct plan_net *net) {
         static const char *const letters[] = {"aabb", "aaaabbbb", "aabbccdd", "bacccca", "abcd"};
 
-        (void)state;
         for (size_t w = 0; w < sizeof(letters) / sizeof(letters[0]); w++) {
                 struct plan_choice choices[PLAN_CHOICES_MAX], flat[PLAN_CHOICES_MAX];
                 struct plan_nodes nodes;
                 uint32_t n_ranks = world_nodes(letters[w], &nodes);
                 const uint32_t tree = plan_nodes_largest(&nodes) > 1 ? PLAN_TREE_NODE_ORDER : PLAN_TREE_RANK_ORDER;
-                uint32_t n = plan_choose_device_nodes(&nodes, n_ranks, choices);
+                uint32_t n = plan_choose_device_nodes(&nodes, n_ranks, net, choices);
 
                 for (uint32_t i = 0; i < n; i++) {
                         struct plan plan;
@@ -334,17 +374,52 @@ static void test_choice_device(void **state) {
                 }
                 assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64), PLAN_HIERARCHICAL_STAGED);
                 assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64 << 20), PLAN_HIERARCHICAL_STAGED_SCATTER);
-                assert_int_equal(chosen(choices, n, RING_OP_ALL_GATHER, 64 << 20), PLAN_HIERARCHICAL_STAGED);
+                if (net->any_rail || net->n_rails == 1) /* else unequal nodes have unequal rails */
+                        assert_int_equal(chosen(choices, n, RING_OP_ALL_GATHER, 64 << 20), PLAN_HIERARCHICAL_STAGED);
                 assert_int_equal(chosen(choices, n, RING_OP_BROADCAST, 64 << 20), PLAN_HIERARCHICAL_STAGED);
                 assert_null(plan_choice_find(choices, n, RING_OP_SEND, 64)); /* kernels have no plan for it */
-                assert_int_equal(plan_choose_device_nodes(&nodes, n_ranks - 1, choices), 0);
+                assert_int_equal(plan_choose_device_nodes(&nodes, n_ranks - 1, net, choices), 0);
         }
+}
+
+/* The largest request of an operation that runs the plan of one node. */
+static uint64_t direct_bytes(uint32_t operation, const char *letters, const struct plan_net *net) {
+        struct plan_choice choices[PLAN_CHOICES_MAX];
+        struct plan_nodes nodes;
+        uint32_t n_ranks = world_nodes(letters, &nodes);
+        uint32_t n = plan_choose_device_nodes(&nodes, n_ranks, net, choices);
+        uint64_t bytes = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+                if (choices[i].operation == operation && choices[i].algorithm == PLAN_DIRECT)
+                        bytes = choices[i].max_bytes;
+        return bytes;
+}
+
+static void test_choice_device(void **state) {
+        struct plan_net one, net;
+
+        (void)state;
+        plan_net_device(&one);
+        for (uint32_t n_rails = 1; n_rails <= 8; n_rails *= 2)
+                for (uint32_t any = 0; any < 2; any++) {
+                        plan_net_device(&net);
+                        net.n_rails = n_rails;
+                        net.any_rail = any;
+                        choice_device(&net);
+                }
+        /* What saves bytes between nodes pays later where there are more rails for them. */
+        assert_true(direct_bytes(RING_OP_BROADCAST, "aaaabbbb", &net) >
+                    direct_bytes(RING_OP_BROADCAST, "aaaabbbb", &one));
+        net.n_rails = 0;
+        assert_int_equal(direct_bytes(RING_OP_BROADCAST, "aaaabbbb", &net), 0);
 }
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_load),  cmocka_unit_test(test_formulas), cmocka_unit_test(test_waits),
-                cmocka_unit_test(test_local), cmocka_unit_test(test_choice),   cmocka_unit_test(test_choice_device),
+                cmocka_unit_test(test_load),          cmocka_unit_test(test_formulas), cmocka_unit_test(test_any_rail),
+                cmocka_unit_test(test_waits),         cmocka_unit_test(test_local),    cmocka_unit_test(test_choice),
+                cmocka_unit_test(test_choice_device),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
