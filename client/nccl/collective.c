@@ -16,6 +16,7 @@
 #include "client/nccl/pending.h"
 #include "client/nccl/redop.h"
 #include "client/nccl/transfer.h"
+#include "client/nccl/waits.h"
 #include "railmux/railmux.h"
 
 _Static_assert((int)ncclFloat8e5m2 == RMX_FLOAT8_E5M2 && (int)ncclNumTypes == RMX_TYPE_COUNT, "types");
@@ -43,8 +44,14 @@ static int start_one(const void *userdata, struct rmx_request *request) {
 /* Recorded in the thread's group, or done. */
 static ncclResult_t issue_now(const struct call *call, const char *what, ncclStream_t stream) {
         struct ncclComm *comm = call->comm;
-        ncclResult_t result = comm_result(comm, what, call_issue(call, comm_stream(comm, stream), NULL));
+        bool waits = comm->host && !group_active();
+        ncclResult_t result;
 
+        if (waits)
+                waits_begin();
+        result = comm_result(comm, what, call_issue(call, comm_stream(comm, stream), NULL));
+        if (waits)
+                waits_end();
         return result || !group_active() || !comm->host || comm->config.blocking ? result : group_call(what, call);
 }
 

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <utlist.h>
 
 #include "client/nccl/create.h"
 #include "client/nccl/error.h"
@@ -34,7 +35,7 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users went down, n_held up, or a call is over */
-static struct ncclComm *spare;                            /* under mutex */
+static struct ncclComm *spare, *ready;                    /* under mutex; free ones, and those of the host backend */
 
 void comm_lock(void) {
         pthread_mutex_lock(&mutex);
@@ -46,20 +47,23 @@ void comm_unlock(void) {
 void comm_changed(void) {
         pthread_cond_broadcast(&changed);
 }
-void comm_wait(uint32_t limit_ms) {
+void comm_wait_for(pthread_cond_t *condition, uint32_t limit_ms) {
         struct timespec until;
 
         clock_gettime(CLOCK_REALTIME, &until); /* the clock of a condition that is made where it is declared */
         until.tv_nsec += (long)limit_ms * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        (void)pthread_cond_timedwait(&changed, &mutex, &until);
+        (void)pthread_cond_timedwait(condition, &mutex, &until);
+}
+void comm_wait(uint32_t limit_ms) {
+        comm_wait_for(&changed, limit_ms);
 }
 
 FORKED void comm_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-        spare = NULL; /* a thread may have been changing it */
+        spare = ready = NULL; /* a thread may have been changing them */
         pendings_forked();
 }
 
@@ -90,6 +94,11 @@ struct ncclComm *comm_new(void) {
 
 /* It is closed, and has no users but those that come too late. */
 static void comm_spare(struct ncclComm *comm) {
+        comm_lock();
+        if (comm->ready)
+                DL_DELETE2(ready, comm, ready_prev, ready_next);
+        comm->ready = false;
+        comm_unlock();
         turns_free(comm);
         scalars_free(comm);
         memory_comm_gone(comm->session);
@@ -188,6 +197,17 @@ void comm_unpend(struct ncclComm *comm) {
         comm_unlock();
 }
 
+uint32_t comm_count_neighbours(const struct ncclComm *comm) {
+        const struct ncclComm *other;
+        uint32_t n = 1;
+
+        comm_lock();
+        DL_FOREACH2(ready, other, ready_next)
+        n += other != comm && other->session == comm->session && other->gpu == comm->gpu;
+        comm_unlock();
+        return n;
+}
+
 bool comm_is_pending(struct ncclComm *comm) {
         bool pending;
 
@@ -231,6 +251,9 @@ bool comm_made(struct ncclComm *comm, ncclResult_t result) {
         comm_lock();
         if (result)
                 atomic_store(&comm->error, result);
+        comm->ready = !result && comm->host;
+        if (comm->ready)
+                DL_APPEND2(ready, comm, ready_prev, ready_next);
         atomic_store(&comm->state, result);
         return comm_release(comm);
 }

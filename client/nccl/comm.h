@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* One rank of one communicator, as programs hold it. See comm.c for how it lives and ends. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,7 +19,8 @@ struct turn;
 struct ncclComm {
         _Atomic uint64_t magic;
         struct ncclComm *next; /* free ones */
-        uint32_t generation;   /* of the process that made it */
+        struct ncclComm *ready_next, *ready_prev;
+        uint32_t generation; /* of the process that made it */
 
         /* Where it is served: by the daemon, or by another library. */
         struct session *session;
@@ -41,6 +43,7 @@ struct ncclComm {
         _Atomic bool suspended; /* for what it is worth */
 
         /* Under comm_lock. */
+        bool ready;             /* in the list of those */
         bool abandoned;         /* aborted while it was made or held: the maker or the last holder ends it */
         uint32_t n_held;        /* those that use it longer than a call: others made from it, and groups */
         uint32_t n_pending;     /* communicators that are being made from it without blocking */
@@ -82,6 +85,8 @@ ncclResult_t comm_enter_any(struct ncclComm *comm, const char *what);
 void comm_exit(struct ncclComm *comm);
 /* error_adopt, for what a call on comm returned. */
 ncclResult_t comm_result(struct ncclComm *comm, const char *what, int code);
+/* How many of this process share its ring with it, itself among them. */
+uint32_t comm_count_neighbours(const struct ncclComm *comm);
 /* What the stream argument is for librailmux. */
 static inline void *comm_stream(const struct ncclComm *comm, ncclStream_t stream) {
         return comm->host ? NULL : (void *)stream;
@@ -111,5 +116,7 @@ void comm_unlock(void);
 /* Under it: something has changed that others wait for; waits for that, a while. */
 void comm_changed(void);
 void comm_wait(uint32_t limit_ms);
+/* The same for a condition of one's own, which is made where it is declared. */
+void comm_wait_for(pthread_cond_t *condition, uint32_t limit_ms);
 /* In the child of a fork, which has only one thread: the parent's handles are forgotten. */
 void comm_forked(void);

@@ -25,6 +25,7 @@
 #include "client/nccl/run.h"
 #include "client/nccl/session.h"
 #include "client/nccl/transfer.h"
+#include "client/nccl/waits.h"
 #include "railmux/railmux.h"
 
 struct group {
@@ -239,10 +240,14 @@ static ncclResult_t issue(struct group *g, const char *what, bool drop) {
         } else if (!drop && (g->issues || g->transfers.n) && patient) {
                 result = start(g, what);
         } else if (!drop && g->transfers.n) {
+                waits_begin();
                 result = transfers_run(&g->transfers, g->comms, g->n_comms, what, g->issues, &r);
+                waits_end();
                 probe(g, r);
         } else if (!drop && g->issues) {
+                waits_begin();
                 r = rmx_group_end();
+                waits_end();
                 probe(g, r);
                 result = error_adopt(what, r);
         }

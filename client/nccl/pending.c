@@ -3,43 +3,53 @@
  * On the host backend a call is over when its result is in the caller's memory, and librailmux brings it there when it
  * is waited for. A communicator that does not block has nobody who waits. But its program has to ask for its state
  * anyway (ncclCommGetAsyncError) until that is no longer ncclInProgress; whoever asks looks after the calls that are
- * under way. No thread is needed, and a program that does not ask does not get its results: it has no stream that it
- * could wait for instead. The end of a communicator waits for its calls, too.
+ * under way. A program that does not ask does not get its results: it has no stream that it could wait for instead. The
+ * end of a communicator waits for its calls, too.
  *
  * A pending is what one communicator has called at once: a request of librailmux, or a run (run.c). Those of a group
  * are one for each communicator, since communicators do not share their fate: one may fail, or be aborted, and the
  * others' calls go on and say how they ended. So a group of several is made of runs; only that of one can be a single
  * request, as a single call is. One thread at a time has a pending busy.
  *
- * The requests of a run are started as there is room. Who looks starts more, for all communicators, since two ranks may
- * look at two of them in different order; but not inside a group of its own, whose requests they would become. It takes
- * turns (run.c), and looks after everything first, since what is over keeps its room until somebody does.
+ * The requests of a run are started as there is room. Who looks has more started, for all communicators, since two
+ * ranks may look at two of them in different order; but not inside a group of its own, whose requests they could
+ * become. It is done by a thread of its own (starter.c), lest a look waits for the daemon. That one takes turns
+ * (run.c), and looks after everything first, since what is over keeps its room until somebody does.
  *
  * All ranks of a communicator have to start its calls in the same order. So whatever is called while an earlier call of
  * the communicator is not started becomes a run as well, and starts when all before it have: no call ever waits here
  * for that, so a thread that drives several ranks comes to call for the others. For the same reason nothing is started
  * behind a run that was given up: it would meet, on other ranks, what was called before.
  *
- * A run that finds no room has patience: what others have under way will end. When nothing is under way at all, nothing
- * makes room any more, and the refusal is the run's error. One is told at a time; there may be room for the next then.
- * What this cannot see: ranks of one process on two rings, each full of requests whose other halves are refused by the
- * other. Runs of several threads can come to that where they outnumber the places.
+ * A run that finds no room has patience: what others have under way will end, and so will calls that wait, of other
+ * threads. When nothing is under way at all, nothing makes room any more, and the refusal is the run's error; also when
+ * those calls have not moved for long, since they may wait for just this. One is told at a time; there may be room for
+ * the next then.
+ *
+ * What this cannot see: two rings, each full of requests whose other halves are refused by the other. Room for
+ * arguments does not come to that, since no run takes more than its communicator's share of it (run.c). Places of a
+ * ring, which are taken in their order, can: where a request waits for long for its other half, and so many others are
+ * called meanwhile that the ring comes round to it.
  */
 #include "client/nccl/pending.h"
 
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "client/nccl/clock.h"
 #include "client/nccl/comm.h"
 #include "client/nccl/error.h"
 #include "client/nccl/export.h"
 #include "client/nccl/group.h"
 #include "client/nccl/run.h"
 #include "client/nccl/session.h"
+#include "client/nccl/starter.h"
+#include "client/nccl/waits.h"
 
 #define LOOK_MS 1u
 #define TURNS   4u    /* of a look: enough to start what there is room for; what comes free meanwhile is for the next */
 #define LOOKS   1000u /* without anything coming free: then this thread may be what the others wait for */
+#define REST_MS 10000u /* so long nothing moves, while calls wait that may have the room */
 
 struct pending {
         struct pending *next, *prev;
@@ -60,6 +70,8 @@ static uint64_t n_begun, n_over; /* so far: requests that were started, pendings
 FORKED void pendings_forked(void) {
         pendings = NULL;
         n_starting = 0;
+        starter_forked();
+        waits_forked();
 }
 
 bool pending_wanted(const struct ncclComm *comm) {
@@ -252,6 +264,22 @@ static bool pendings_turn(void) {
         return refused ? moved : pendings_turn_of(false, &refused) || moved;
 }
 
+/* Calls that wait may have had the room since `before`. It comes free when they end; but they may wait for what this
+ * process calls only when its runs have ended, so this is not for ever. */
+static bool pendings_have_patience(struct waits before) {
+        static uint64_t moves, since_ms; /* under comm_lock */
+        struct waits waits = waits_now();
+        uint64_t seen = n_begun + n_over + waits.begun + waits.over;
+
+        if (!waits_any(before) && waits.begun == before.begun)
+                return false;
+        if (seen != moves) {
+                moves = seen;
+                since_ms = clock_now_ms();
+        }
+        return clock_now_ms() - since_ms < REST_MS;
+}
+
 /* One that was refused is given up. */
 static bool pendings_give_up(void) {
         struct pending *pending;
@@ -265,54 +293,80 @@ static bool pendings_give_up(void) {
         return false;
 }
 
-/* Starts what there is room for. */
-static void pendings_push(void) {
-        struct pending *pending;
-        bool idle, more = true;
-        uint64_t begun;
+bool pendings_any_unstarted(void) {
+        const struct pending *pending;
 
-        if (group_active())
-                return;
         DL_FOREACH(pendings, pending) {
                 if (pending_is_unstarted(pending))
                         break;
         }
-        if (!pending)
-                return;
+        return pending;
+}
+
+void pendings_push(void) {
+        bool idle, more = true;
+        uint64_t begun;
+
         pendings_harvest();
         for (uint32_t i = 0; i < TURNS && more; i++) {
+                struct waits waits = waits_now();
+
                 idle = pendings_are_idle();
                 begun = n_begun;
                 more = pendings_turn();
                 /* What was refused while nothing was under way, before or since, always will be. */
-                if (!more && idle && begun == n_begun && pendings_are_idle())
+                if (!more && idle && begun == n_begun && pendings_are_idle() && !pendings_have_patience(waits))
                         more = pendings_give_up();
         }
 }
 
-/* RMX_E_BUSY: waits for some that are under way, so that it can be tried again. false: nothing comes free. */
-static bool pendings_make_room(void) {
-        uint64_t before;
+/* Is there anything that a starter could begin with? */
+static bool pendings_may_push(void) {
+        const struct pending *pending;
+
+        DL_FOREACH(pendings, pending) {
+                if (!pending->busy && pending_is_unstarted(pending) && run_may_push(pending->run))
+                        break;
+        }
+        return pending;
+}
+
+/* Has others start what there is room for. */
+static void pendings_start(void) {
+        if (group_active() || !pendings_any_unstarted())
+                return;
+        pendings_harvest();
+        if (pendings_may_push() && !starter_call())
+                pendings_push(); /* then it takes what it takes */
+}
+
+/* So far: what has begun or come to its end. What begins has taken what came free, so that there is some going on. */
+static uint64_t moves_now(void) {
+        return n_over + n_begun + waits_now().over;
+}
+
+/* RMX_E_BUSY: waits for some that are under way, so that it can be tried again, unless that is so since `before`.
+ * false: nothing comes free. */
+static bool pendings_make_room(uint64_t before) {
         bool over;
 
         comm_lock();
-        before = n_over + n_begun; /* what a run begins has taken what came free: there is some going on */
         pendings_harvest();
-        for (uint32_t i = 0; pendings && n_over + n_begun == before && i < LOOKS; i++) {
+        for (uint32_t i = 0; (pendings || waits_any(waits_now())) && moves_now() == before && i < LOOKS; i++) {
                 struct pending *pending;
 
-                pendings_push(); /* others may wait for that before they end */
+                pendings_start(); /* others may wait for that before they end */
                 DL_FOREACH(pendings, pending) {
                         if (!pending->busy && !(pending->run && run_is_idle(pending->run)))
                                 break;
                 }
-                if (n_over + n_begun == before && pending)
+                if (moves_now() == before && pending)
                         (void)pending_look(pending, LOOK_MS);
-                else if (n_over + n_begun == before)
+                else if (moves_now() == before)
                         comm_wait(LOOK_MS);
                 pendings_harvest();
         }
-        over = n_over + n_begun != before;
+        over = moves_now() != before;
         comm_unlock();
         return over;
 }
@@ -342,24 +396,30 @@ ncclResult_t pending_check(struct ncclComm *comm, const char *what, bool *ret_be
                     : ncclSuccess;
 }
 
-static void starting(int change) {
+/* Returns moves_now(). */
+static uint64_t starting(int change) {
+        uint64_t moves;
+
         comm_lock();
         n_starting += (uint32_t)change;
+        moves = moves_now();
         comm_unlock();
+        return moves;
 }
 
 ncclResult_t pending_start(struct pending *pending, int (*start)(const void *userdata, struct rmx_request *request),
                            const void *userdata) {
         ncclResult_t result;
+        uint64_t moves;
         bool over;
         int r;
 
         do {
-                starting(1);
+                moves = starting(1);
                 r = start(userdata, &pending->request);
                 if (r)
-                        starting(-1);
-        } while (r == RMX_E_BUSY && pendings_make_room());
+                        (void)starting(-1);
+        } while (r == RMX_E_BUSY && pendings_make_room(moves));
         if (r) {
                 result = comm_result(pending->comm, pending->what, r);
                 pending_free(pending);
@@ -381,7 +441,7 @@ ncclResult_t pendings_begin(struct pending **begun, uint32_t n) {
         comm_lock();
         for (uint32_t i = 0; i < n; i++)
                 DL_APPEND(pendings, begun[i]);
-        pendings_push();
+        pendings_start();
         DL_FOREACH(pendings, pending) {
                 for (uint32_t i = 0; i < n; i++)
                         left |= pending == begun[i]; /* nobody else's: memory that is free is not in the list */
@@ -400,7 +460,7 @@ bool pendings_look(struct ncclComm *comm, int *ret_code) {
         do
                 pending = pending_find(comm, &any);
         while (pending && pending_look(pending, 0));
-        pendings_push();
+        pendings_start();
         *ret_code = comm->call_code;
         comm_unlock();
         return any;
@@ -441,7 +501,7 @@ void pendings_end(struct ncclComm *comm, bool aborted) {
                 else if (any)
                         comm_wait(LOOK_MS);
                 if (!aborted)
-                        pendings_push();
+                        pendings_start();
         }
         comm_unlock();
 }

@@ -35,3 +35,8 @@ bool pendings_look(struct ncclComm *comm, int *ret_code);
 /* It ends: waits for its calls, or, if they were aborted, forgets them. Those of others go on. */
 void pendings_end(struct ncclComm *comm, bool aborted);
 void pendings_forked(void);
+
+/* Of starter.c, under comm_lock: is something left to be started? Starts what there is room for; gives up comm_lock
+ * meanwhile, and may wait for the daemon. */
+bool pendings_any_unstarted(void);
+void pendings_push(void);

@@ -11,6 +11,13 @@
  * cut, all of its halves are in one request anyway.) The two halves of what a rank sends to itself have the same place
  * and go into one request, for librailmux demands that.
  *
+ * Room for the arguments of such requests is little, and the other halves may be on another ring, which others may have
+ * filled first; in another process, too. If each had what the other needs, both would stand still. So no run takes more
+ * than its communicator's share of the ring, whether the others want theirs or not: a rank that comes later finds its
+ * own. What shares do not see (they were larger when there were fewer communicators, groups that are one request take
+ * what they need, and what is left may lie in pieces) is met by smaller requests: a run that has nothing under way and
+ * finds no room asks for half as much, and in the end for a single transfer, which takes none.
+ *
  * Nothing here waits on its own: whoever needs the run done goes on with it, one step after another. That is the end of
  * the group (transfer.c), or, where no communicator blocks, whoever looks after what is under way (pending.c). Both
  * take turns among their runs, a request of each: several may be the ranks of one communicator behind the same ring,
@@ -29,8 +36,9 @@
 #include "client/nccl/transfer.h"
 #include "railmux/railmux.h"
 
-#define CUT        256u /* half of what a request may have */
-#define RUNNING    2u   /* requests under way: the other rank may be behind the same ring, and needs room */
+#define CUT        256u  /* half of what a request may have */
+#define ROOM       1600u /* transfers whose arguments a ring has room for at once, and some to spare */
+#define RUNNING    2u    /* requests under way: the other rank may be behind the same ring, and needs room */
 #define PEERS      64u
 #define TEXT_BYTES 320u
 
@@ -40,6 +48,7 @@ struct run {
         struct transfer *transfers; /* by place */
         uint32_t n_transfers;
         uint32_t next_call, next_transfer; /* to be started */
+        uint32_t cut;                      /* how many transfers the next request has at most */
         struct rmx_request requests[RUNNING];
         uint32_t n_running; /* of those, oldest first */
         int code, refused;  /* RMX_*: the first failure; no room, at the last attempt */
@@ -103,6 +112,7 @@ ncclResult_t run_new(struct ncclComm *comm, const char *what, struct calls *call
                 return error_raise(ncclSystemError, "%s: out of memory", what);
         }
         run->comm = comm;
+        run->cut = CUT;
         for (uint32_t i = 0; i < transfers->n; i++)
                 if (transfers->list[i].comm == comm)
                         run->transfers[run->n_transfers++] = transfers->list[i];
@@ -153,9 +163,9 @@ static const struct transfer *run_cut(const struct run *run) {
         const struct transfer *next = run->transfers + run->next_transfer;
         uint32_t left = run->n_transfers - run->next_transfer;
 
-        if (left <= CUT)
+        if (left <= run->cut)
                 return next + left;
-        return next + CUT + same_place(next + CUT - 1, next + CUT);
+        return next + run->cut + same_place(next + run->cut - 1, next + run->cut);
 }
 
 static int run_start_transfers(struct run *run, struct rmx_request *request) {
@@ -181,18 +191,44 @@ static int run_start_next(struct run *run, struct rmx_request *request) {
         return r;
 }
 
+/* Refused though it has nothing under way: true if less may do. */
+static bool run_cut_less(struct run *run, int code) {
+        if (code != RMX_E_BUSY || run->n_running || run->next_call < run->calls.n || run->cut == 1)
+                return false;
+        run->cut /= 2;
+        return true;
+}
+
 static bool is_no_room(int code) {
         return code == RMX_E_BUSY || code == RMX_E_LIMIT || code == RMX_E_NO_MEMORY;
 }
 
+bool run_may_push(const struct run *run) {
+        return !run_is_started(run) && run->n_running < RUNNING;
+}
+
+/* Of a request: as many as may be under way at once have all that is the communicator's. */
+static uint32_t run_share(const struct run *run) {
+        uint32_t share = ROOM / RUNNING / comm_count_neighbours(run->comm);
+
+        return share > CUT ? CUT : share ? share : 1;
+}
+
 bool run_push(struct run *run) {
+        uint32_t share;
         int r;
 
-        if (run_is_started(run) || run->n_running == RUNNING)
+        if (!run_may_push(run))
                 return false;
+        share = run_share(run);
+        run->cut = run->cut < share ? run->cut : share;
         run->refused = RMX_OK;
-        r = run_start_next(run, &run->requests[run->n_running]);
+        do
+                r = run_start_next(run, &run->requests[run->n_running]);
+        while (run_cut_less(run, r));
         run->n_running += !r;
+        if (!r)
+                run->cut *= 2; /* unless that is beyond its share */
         if (is_no_room(r))
                 run->refused = r;
         else if (r)

@@ -17,7 +17,9 @@ ncclResult_t run_new(struct ncclComm *comm, const char *what, struct calls *call
 /* When it is over, or so is its communicator; before that is freed. NULL is fine. Returns NULL. */
 struct run *run_free(struct run *run);
 
-/* Starts the next request, if there is one and there may be room. True: it did. */
+/* Is there a next request, and may it start before another one has ended? */
+bool run_may_push(const struct run *run);
+/* Then starts it, if there is room. True: it did. */
 bool run_push(struct run *run);
 /* Looks at what is under way, for so long unless something ends. True: the run is over, and *ret_code (RMX_*) is the
  * first thing that went wrong. Then what was not started never is. */

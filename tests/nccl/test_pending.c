@@ -313,8 +313,8 @@ static bool is_good(ncclResult_t result) {
         return result == ncclSuccess || result == ncclInProgress;
 }
 
-/* What is under way at most has room: three times two requests of a run. A group of two communicators, a collective
- * behind, and looks, for which it starts others' requests, too. */
+/* Of all that there is only a part has room at once. A group of two communicators, a collective behind, and looks, for
+ * which others' requests are started, too. */
 static void *work(void *userdata) {
         struct worker *w = userdata;
         int32_t one = 1;
@@ -324,7 +324,7 @@ static void *work(void *userdata) {
                 for (int rank = 0; rank < 2; rank++) {
                         must(!ncclGroupStart());
                         for (int i = 0; i < MANY; i++) {
-                                ncclComm_t comm = i < MANY - 2 ? w->comms[rank] : w->others[rank];
+                                ncclComm_t comm = i < MANY / 2 ? w->comms[rank] : w->others[rank];
 
                                 must(!(rank ? ncclRecv(&w->out[i], 1, ncclInt32, 0, comm, NULL)
                                             : ncclSend(&w->in[i], 1, ncclInt32, 1, comm, NULL)));

@@ -131,6 +131,168 @@ static void test_never_room(void **state) {
         }
 }
 
+/* Of some communicators rank 0 has called first, of as many others rank 1. Each half takes all room for arguments of
+ * its ring, and needs the other half, for which there would be none. */
+static void many_crossed(uint32_t n, int n_transfers) {
+        enum { PAIRS_MAX = 12 };
+        static int32_t in[MANY], out[PAIRS_MAX][MANY];
+        ncclComm_t pairs[PAIRS_MAX][2];
+
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        for (uint32_t i = 0; i < n; i++)
+                pair_new(pairs[i], false);
+        for (uint32_t i = 0; i < 2 * n; i++) {
+                bool sends = (i % n < n / 2) == (i < n);
+
+                in_progress(transfers(pairs[i % n][!sends], sends, sends ? in : out[i % n], n_transfers));
+        }
+        for (uint32_t i = 0; i < n; i++) {
+                assert_int_equal(settled(pairs[i][0]), ncclSuccess);
+                assert_int_equal(settled(pairs[i][1]), ncclSuccess);
+                assert_filled(out[i], n_transfers);
+        }
+        for (uint32_t i = 0; i < n; i++)
+                pair_destroy(pairs[i]);
+}
+
+static void test_many_crossed(void **state) {
+        (void)state;
+        many_crossed(6, MANY);
+        many_crossed(12, MANY / 5); /* more would take the ring's places round */
+}
+
+/* Groups that are one request each leave less room than a run's request would have: it makes do with that. */
+static void test_room_left(void **state) {
+        enum { GROUPS = 7, GROUP = 200 };
+        static int32_t in[MANY], out[2][MANY];
+        ncclComm_t comms[2], others[2];
+
+        (void)state;
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        pair_new(comms, false);
+        pair_new(others, false);
+        for (int i = 0; i < GROUPS; i++)
+                assert_int_equal(transfers(others[0], true, in + i * GROUP, GROUP), ncclInProgress);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclInProgress);
+        receive(comms[1], out[0], MANY);
+        assert_int_equal(settled(comms[1]), ncclSuccess);
+        assert_int_equal(settled(comms[0]), ncclSuccess);
+        assert_filled(out[0], MANY);
+        receive(others[1], out[1], GROUPS * GROUP);
+        assert_int_equal(settled(others[1]), ncclSuccess);
+        assert_int_equal(settled(others[0]), ncclSuccess);
+        assert_filled(out[1], GROUPS * GROUP);
+        pair_destroy(others);
+        pair_destroy(comms);
+}
+
+/* ---- room of calls that wait ------------------------------------------------------------------------------------- */
+struct holder {
+        pthread_t thread;
+        ncclComm_t comms[2];
+        int32_t sum[2];
+};
+
+/* As many collectives of a rank as its ring has places. */
+static ncclResult_t all_places(struct holder *h, int rank) {
+        static const int32_t one = 1;
+        ncclResult_t result = ncclGroupStart(), ended;
+
+        for (uint32_t i = 0; i < fake.depth && !result; i++)
+                result = ncclAllReduce(&one, &h->sum[rank], 1, ncclInt32, ncclSum, h->comms[rank], NULL);
+        ended = ncclGroupEnd();
+        return result ? result : ended;
+}
+
+static void *hold(void *userdata) {
+        must(!all_places(userdata, 0));
+        return NULL;
+}
+
+/* A thread waits in its group for what the other rank has not called yet. */
+static void holder_start(struct holder *h) {
+        uint32_t lines = fake_lines(&fake);
+
+        pair_new(h->comms, true);
+        assert_int_equal(pthread_create(&h->thread, NULL, hold, h), 0);
+        (void)fake_line(&fake, lines + fake.depth - 1);
+}
+
+static void holder_end(struct holder *h) {
+        assert_int_equal(all_places(h, 1), ncclSuccess);
+        pthread_join(h->thread, NULL);
+        assert_int_equal(h->sum[0], 2);
+        pair_destroy(h->comms);
+}
+
+/* Nothing of those that do not block is under way, and yet there will be room. */
+static void test_room_of_waiting(void **state) {
+        struct holder holder = {0};
+        static int32_t in[MANY], out[MANY];
+        ncclComm_t comms[2];
+
+        (void)state;
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        pair_new(comms, false);
+        holder_start(&holder);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclInProgress);
+        assert_int_equal(ask(comms[0]), ncclInProgress);
+        holder_end(&holder);
+        receive(comms[1], out, MANY);
+        assert_int_equal(settled(comms[1]), ncclSuccess);
+        assert_int_equal(settled(comms[0]), ncclSuccess);
+        assert_filled(out, MANY);
+        pair_destroy(comms);
+}
+
+static void *release(void *userdata) {
+        must(!all_places(userdata, 1));
+        return NULL;
+}
+
+/* So does one call by itself wait for them. */
+static void test_room_of_waiting_for_one(void **state) {
+        struct holder holder = {0};
+        int32_t in = 7, out = 0;
+        pthread_t thread;
+        ncclComm_t comms[2];
+
+        (void)state;
+        pair_new(comms, false);
+        holder_start(&holder);
+        assert_int_equal(pthread_create(&thread, NULL, release, &holder), 0);
+        assert_int_equal(transfers(comms[0], true, &in, 1), ncclInProgress);
+        pthread_join(thread, NULL);
+        pthread_join(holder.thread, NULL);
+        receive(comms[1], &out, 1);
+        assert_int_equal(settled(comms[1]), ncclSuccess);
+        assert_int_equal(settled(comms[0]), ncclSuccess);
+        assert_int_equal(out, 7);
+        pair_destroy(holder.comms);
+        pair_destroy(comms);
+}
+
+/* Those who wait may wait for what this thread calls only when its own has ended: then it is told in the end. */
+static void test_room_of_waiting_for_this(void **state) {
+        struct holder holder = {0};
+        static int32_t in[MANY];
+        ncclComm_t comms[2];
+
+        (void)state;
+        fill(in, MANY);
+        pair_new(comms, false);
+        holder_start(&holder);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclInProgress);
+        assert_int_equal(settled(comms[0]), ncclSystemError);
+        assert_non_null(strstr(ncclGetLastError(comms[0]), "places for requests"));
+        holder_end(&holder);
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(ncclCommAbort(comms[rank]), ncclSuccess);
+}
+
 /* ---- groups that are waited for ---------------------------------------------------------------------------------- */
 /* One of both ranks, with a collective and more transfers than one request may have. */
 static ncclResult_t whole(ncclComm_t comms[2], int32_t *in, int32_t *out, int32_t sum[2], uint32_t n_collectives) {
@@ -185,9 +347,17 @@ static void test_many_behind_failure(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_many_without_room),     cmocka_unit_test(test_room_of_ended),
-                cmocka_unit_test(test_room_of_ended_for_one), cmocka_unit_test(test_never_room),
-                cmocka_unit_test(test_many_waited_for),       cmocka_unit_test(test_many_behind_failure),
+                cmocka_unit_test(test_many_without_room),
+                cmocka_unit_test(test_room_of_ended),
+                cmocka_unit_test(test_room_of_ended_for_one),
+                cmocka_unit_test(test_never_room),
+                cmocka_unit_test(test_many_crossed),
+                cmocka_unit_test(test_room_left),
+                cmocka_unit_test(test_room_of_waiting_for_one),
+                cmocka_unit_test(test_room_of_waiting),
+                cmocka_unit_test(test_room_of_waiting_for_this),
+                cmocka_unit_test(test_many_waited_for),
+                cmocka_unit_test(test_many_behind_failure),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);

@@ -47,6 +47,65 @@ static void test_revoke_heard(void **state) {
         assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
 }
 
+enum { SMALL = 512, LARGE = 256, PIECE = 4096 }; /* the large ones need memory that the daemon has not given yet */
+
+static void small_and_large(ncclComm_t comm, bool sends, int32_t *values, int32_t *piece) {
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        for (int i = 0; i < SMALL + LARGE; i++) {
+                int32_t *at = i < SMALL ? &values[i] : piece;
+                size_t n = i < SMALL ? 1 : PIECE;
+
+                assert_int_equal(sends ? ncclSend(at, n, ncclInt32, 1, comm, NULL)
+                                       : ncclRecv(at, n, ncclInt32, 0, comm, NULL),
+                                 ncclSuccess);
+        }
+        assert_int_equal(ncclGroupEnd(), ncclInProgress);
+}
+
+/* What is called on communicators that do not block is there to be started, and its start waits for the daemon. Who
+ * asks does not, whichever it asks for. */
+static void test_ask(void **state) {
+        static int32_t in[SMALL + 1], out[SMALL], again[SMALL + 1], pieces[2][PIECE];
+        ncclComm_t comms[2], others[2];
+        int32_t one = 1, sum[2] = {0};
+        uint64_t start_ns;
+
+        (void)state;
+        fill(in, SMALL + 1);
+        fill(pieces[0], PIECE);
+        pair_new(comms, false);
+        pair_new(others, false);
+        fake_pause(&fake, true);
+        small_and_large(comms[0], true, in, pieces[0]);
+        small_and_large(comms[1], false, out, pieces[1]);
+        for (int rank = 0; rank < 2; rank++)
+                in_progress(ncclAllReduce(&one, &sum[rank], 1, ncclInt32, ncclSum, others[rank], NULL));
+        fake_deafen(&fake, true);
+        fake_pause(&fake, false);
+        /* Otherwise one of these never returns. */
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(settled(others[rank]), ncclSuccess);
+        start_ns = clock_now_ns();
+        for (int i = 0; i < 1000; i++) {
+                assert_int_equal(ask(comms[i % 2]), ncclInProgress);
+                assert_int_equal(ask(others[i % 2]), ncclSuccess);
+        }
+        assert_true(clock_now_ns() - start_ns < UINT64_C(10000000000));
+        /* What needs no more than the memory that is there goes on past it. */
+        assert_int_equal(transfers(others[0], true, in, SMALL + 1), ncclInProgress);
+        receive(others[1], again, SMALL + 1);
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(settled(others[rank]), ncclSuccess);
+        assert_filled(again, SMALL + 1);
+        fake_deafen(&fake, false);
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(settled(comms[rank]), ncclSuccess);
+        assert_filled(out, SMALL);
+        assert_filled(pieces[1], PIECE);
+        pair_destroy(others);
+        pair_destroy(comms);
+}
+
 /* The last test: there is no daemon any more. */
 static void test_revoke_gone(void **state) {
         ncclResult_t asked = ncclSuccess;
@@ -66,6 +125,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_revoke_heard),
                 cmocka_unit_test(test_revoke),
+                cmocka_unit_test(test_ask),
                 cmocka_unit_test(test_revoke_gone),
         };
 
