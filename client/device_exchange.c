@@ -112,7 +112,7 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
         int r;
 
         memset(b->board, 0, sizeof(*b->board));
-        if (ops->exchange_open(comm->device->handle, comm->slot, comm->n_ranks, comm->rank, exchange,
+        if (ops->exchange_open(comm->device->handle, comm->slot, comm->handle, comm->n_ranks, comm->rank, exchange,
                                b->board->offer[comm->rank], error)) {
                 memset(b->board->offer[comm->rank], 0, CLIENT_GPU_OFFER_BYTES);
                 *exchange = NULL;

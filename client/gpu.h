@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 7u
+#define CLIENT_GPU_VERSION 8u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 
@@ -152,8 +152,9 @@ struct client_gpu_ops {
                        struct rmx_device_handle *ret_handle);
 
         /* An exchange area for the rank of this slot, zeroed, and what the others need to map it:
-         * CLIENT_GPU_OFFER_BYTES at ret_offer. RMX_E_UNSUPPORTED: not for so many ranks. */
-        int (*exchange_open)(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, uint32_t rank,
+         * CLIENT_GPU_OFFER_BYTES at ret_offer. handle: the daemon's name of the rank, under which it will see how far
+         * the rank is. RMX_E_UNSUPPORTED: not for so many ranks. */
+        int (*exchange_open)(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
                              struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error);
         /* Maps the others'. offers: n_ranks * CLIENT_GPU_OFFER_BYTES, by rank, the own one included, zeros of a rank
          * that has none. An error means that there will be no exchange, and nothing worse. Once, and not after an

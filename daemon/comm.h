@@ -3,6 +3,7 @@
 /* A communicator: an ordered set of ranks of one tenant. Owned by the manager (loop thread). */
 #include "daemon/attachment.h"
 #include "daemon/comm_id.h"
+#include "daemon/exchange.h"
 #include "daemon/handover.h"
 #include "daemon/session.h"
 #include "plan/cost.h"
@@ -78,6 +79,14 @@ struct comm_pair_wait {
 };
 #define COMM_PAIR_WAITS 64u
 
+/* A rank whose own kernels exchange. */
+struct comm_exchanged {
+        bool known;
+        uint32_t calls;     /* begun */
+        uint32_t operation; /* of the last one */
+        uint64_t since_ns;
+};
+
 /* Last known from an executor's STATISTICS; control asks for fresh ones with manager_refresh. */
 struct comm_statistics {
         uint64_t at_ns; /* when it arrived, 0: never */
@@ -90,6 +99,7 @@ struct comm_statistics {
         uint32_t finished[COMM_RANKS_MAX]; /* GPUs only */
         uint32_t n_pair_waits;
         struct comm_pair_wait pair_waits[COMM_PAIR_WAITS];
+        struct comm_exchanged exchanged[EXCHANGE_RANKS_MAX]; /* GPUs only */
 };
 
 /* The last STALL an executor reported; valid while at_ns != 0, cleared when the sequence is final or the comm fails. */
@@ -100,6 +110,12 @@ struct comm_stall {
         uint64_t waiting_ns;
         uint64_t missing_ranks; /* bit per rank */
         bool told;              /* in the log */
+};
+
+/* A rank has not gone on exchanging for the stall bound. */
+struct comm_exchange_stall {
+        bool asked;   /* whether it waits for others */
+        bool stalled; /* it does; cleared when it goes on */
 };
 
 struct comm {
@@ -160,6 +176,7 @@ struct comm {
         uint64_t staging_bytes;
         struct comm_statistics statistics;
         struct comm_stall stall;
+        struct comm_exchange_stall exchange_stall;
         uint32_t state_slot;
         uint32_t choice_slots[4];
         uint32_t n_choice_slots;

@@ -5,6 +5,7 @@
 #include "daemon/comm_remote.h"
 #include "daemon/control_answer.h"
 #include "daemon/control_rails.h"
+#include "daemon/exchange_report.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_report.h"
 #include "daemon/fdstore.h"
@@ -88,6 +89,20 @@ static void control_notes_pairs(struct control_answer *answer, Railmux__Control_
         }
 }
 
+static void control_notes_exchange(struct control_answer *answer, Railmux__Control__Status *status,
+                                   const struct comm *comm, uint64_t now) {
+        char text[EXCHANGE_WAIT_TEXT], ranks[RANKS_TEXT_MAX];
+        struct exchange_wait wait;
+
+        if (!comm->exchange_stall.stalled || !exchange_waits(comm, &wait))
+                return;
+        exchange_wait_text(&wait, text);
+        control_note(answer, status, "communicator %" PRIu64 "%s%s%s: %s has waited for %s%s for %.1f s", comm->number,
+                     comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "", text,
+                     control_ranks(wait.missing, ranks), wait.left ? ", which left the communicator," : "",
+                     control_seconds(now - wait.since_ns));
+}
+
 static void control_notes(struct control_answer *answer, Railmux__Control__Status *status, struct manager *manager) {
         const struct executor_link *link;
         const struct comm *comm, *next;
@@ -106,6 +121,7 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
         }
         HASH_ITER(hh, manager->comms, comm, next) {
                 control_notes_pairs(answer, status, comm, now);
+                control_notes_exchange(answer, status, comm, now);
                 if (comm->stall.at_ns)
                         control_note(answer, status,
                                      "communicator %" PRIu64 "%s%s%s: %s %u has waited for %s for %.1f s", comm->number,
@@ -267,7 +283,7 @@ static char *control_waiting_pair(struct control_answer *answer, const struct co
 
 /* What a comm waits for, from the executors' last statistics: the oldest sequence that is not final, and who has not
  * rung it. */
-static char *control_waiting(struct control_answer *answer, const struct comm *comm, uint64_t now) {
+static char *control_waiting_rung(struct control_answer *answer, const struct comm *comm, uint64_t now) {
         const struct comm_statistics *statistics = &comm->statistics;
         uint32_t sequence = statistics->final_sequence + 1;
         const char *operation = plan_operation_name(statistics->waiting_operation);
@@ -291,7 +307,27 @@ static char *control_waiting(struct control_answer *answer, const struct comm *c
                                    control_seconds(waited_ns));
 }
 
+/* That, or an exchange that has waited longer. */
+static char *control_waiting(struct control_answer *answer, const struct comm *comm, uint64_t now) {
+        const struct comm_statistics *statistics = &comm->statistics;
+        const struct comm_pair_wait *pair = control_pair(comm, now);
+        char text[EXCHANGE_WAIT_TEXT], ranks[RANKS_TEXT_MAX];
+        struct exchange_wait wait;
+
+        if (!exchange_waits(comm, &wait) || now - wait.since_ns < CONTROL_WAITING_MIN_NS ||
+            (pair && pair->since_ns < wait.since_ns) ||
+            (statistics->waiting_operation && statistics->at_ns - statistics->waiting_ns < wait.since_ns))
+                return control_waiting_rung(answer, comm, now);
+        exchange_wait_text(&wait, text);
+        return control_answer_text(answer, "%s for %s%s since %.3f s", text, control_ranks(wait.missing, ranks),
+                                   wait.left ? ", which left the communicator," : "",
+                                   control_seconds(now - wait.since_ns));
+}
+
 static void control_members(struct control_answer *answer, Railmux__Control__Comm *row, const struct comm *comm) {
+        struct exchange_wait wait;
+        const uint64_t missing = exchange_waits(comm, &wait) ? wait.missing : 0;
+
         row->members = control_answer_array(answer, comm->n_ranks);
         for (uint32_t rank = 0; row->members && rank < comm->n_ranks; rank++) {
                 const struct comm_member *member = &comm->members[rank];
@@ -307,6 +343,10 @@ static void control_members(struct control_answer *answer, Railmux__Control__Com
                 m->pid = (uint32_t)member->pid;
                 m->gpu = member->gpu;
                 m->rung = comm->statistics.rung[rank];
+                if (rank < EXCHANGE_RANKS_MAX) {
+                        m->exchanged = comm->statistics.exchanged[rank].calls;
+                        m->awaited = missing >> rank & 1;
+                }
                 m->left = member->left || member->lost;
                 m->node = control_answer_text(answer, "%s", member->away ? comm_remote_node(comm, rank) : "");
                 row->members[row->n_members++] = m;
@@ -334,6 +374,7 @@ void control_rows_comms(struct control_answer *answer, struct manager *manager) 
                 row->epoch = comm->epoch;
                 row->final_sequence = comm->statistics.final_sequence;
                 row->operations = comm->statistics.operations;
+                row->exchanged = exchange_calls(comm);
                 row->bytes = comm->statistics.bytes;
                 row->lost = comm->statistics.lost > comm->lost ? comm->statistics.lost : comm->lost;
                 row->error = comm->code;

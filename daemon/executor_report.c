@@ -15,6 +15,7 @@
 #include "daemon/executor_report.h"
 
 #include "daemon/comm.h"
+#include "daemon/exchange_report.h"
 #include "daemon/executor_link.h"
 #include "daemon/manager.h"
 #include "daemon/tenant.h"
@@ -118,6 +119,8 @@ static void report_part(struct executor_link *link, const Railmux__Executor__Com
         to->operations = to->final_sequence = report_final(comm);
         report_wait(link, from, to);
         report_pairs(link, from, comm, to);
+        exchange_report(link, from, comm);
+        to->operations += exchange_calls(comm);
         if (comm->stall.at_ns && !ring_sequence_before(to->final_sequence, comm->stall.sequence))
                 comm->stall.at_ns = 0; /* that wait is over */
 }
@@ -223,6 +226,7 @@ static void stalls_answered(void *data) {
                         if (wait->stalled && !wait->told)
                                 pair_log(comm, wait, clock_now_ns());
                 }
+                exchange_stall_answered(comm);
                 if (!comm->stall.at_ns || comm->stall.told)
                         continue;
                 for (uint32_t r = 0; r < comm->n_ranks; r++)
@@ -262,6 +266,11 @@ void executor_report_stall(struct executor_link *link, const Railmux__Executor__
         struct manager *manager = link->manager;
         struct comm *comm = manager_comm(manager, stall->comm);
 
+        if (comm && manager->on_device && stall->exchanged) {
+                if (exchange_stalls(comm))
+                        stalls_ask(manager);
+                return;
+        }
         if (comm && manager->on_device && (stall->operation == RING_OP_SEND || stall->operation == RING_OP_RECV)) {
                 report_stalled_pair(link, comm, stall);
                 return;

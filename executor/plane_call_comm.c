@@ -36,6 +36,7 @@ static void comm_fill(struct plane_executor *executor, struct plane_attached *co
 
                 rank->far = member_far(m, i);
                 rank->session = from->session;
+                rank->handle = from->handle;
                 rank->here = !rank->far && from->gpu == executor->gpu;
                 rank->left = from->left;
                 rank->last = from->last_sequence;

@@ -61,6 +61,7 @@ void plane_session_free(struct plane_executor *executor, struct plane_session *s
                 HASH_DEL(session->reached, buffer);
                 free(buffer);
         }
+        free(session->exchanges);
         memfd_unmap(session->host, session->host_bytes);
         HASH_DEL(executor->sessions, session);
         free(session);
@@ -150,12 +151,14 @@ void plane_executor_look(struct plane_executor *executor) {
         for (uint32_t i = 0; i < n && i < PLANE_REPORTS_MAX; i++)
                 plane_look_at(executor, &executor->reports[i], now_ns);
         plane_pairs_look(executor);
+        plane_exchanges_look(executor);
 }
 
 /* ---- the link's view --------------------------------------------------------------------------------------------- */
 
 static void service_hello(void *object, Railmux__Executor__Hello *hello) {
         plane_report_hello(object, hello);
+        plane_report_stalls_again(object);
 }
 
 static int service_inventory(void *object, report_send send, void *userdata) {

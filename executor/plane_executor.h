@@ -8,6 +8,7 @@
 #include <uthash.h>
 
 #include "executor/link.h"
+#include "executor/plane_exchanges.h"
 #include "executor/plane_net.h"
 #include "executor/plane_pairs.h"
 #include "gpu/plane.h"
@@ -27,16 +28,18 @@ struct plane_session {
         bool ring;  /* its bell area is attached */
         void *host; /* ... with this: what the client writes and we read */
         size_t host_bytes;
-        struct plane_buffer *buffers; /* uthash by id */
-        struct plane_buffer *reached; /* the same for those on other GPUs that are mapped here */
+        struct plane_exchanges *exchanges; /* NULL: no rank of it has exchanged anything */
+        struct plane_buffer *buffers;      /* uthash by id */
+        struct plane_buffer *reached;      /* the same for those on other GPUs that are mapped here */
         UT_hash_handle hh;
 };
 
 struct plane_rank {
         uint64_t session;
-        bool here; /* on this GPU */
-        bool far;  /* on another node */
-        bool left; /* it makes no requests after `last` */
+        uint32_t handle; /* the session's name of it */
+        bool here;       /* on this GPU */
+        bool far;        /* on another node */
+        bool left;       /* it makes no requests after `last` */
         uint32_t last;
         uint64_t ended_ns; /* its process ended then, and the comm goes on for a while: plane_call_comm.c; 0: no */
         uint32_t rung, finished; /* as last reported; ranks elsewhere: 0 */
@@ -123,4 +126,6 @@ int plane_report_inventory(struct plane_executor *executor, report_send send, vo
 int plane_report_statistics(struct plane_executor *executor, uint64_t id, report_send send, void *userdata);
 /* ... and how far held comms have come. */
 int plane_report_failures(struct plane_executor *executor, report_send send, void *userdata);
+/* railmuxd may have begun anew: whatever stalls is told once more. */
+void plane_report_stalls_again(struct plane_executor *executor);
 int plane_report_stalls(struct plane_executor *executor, report_send send, void *userdata);

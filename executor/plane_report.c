@@ -96,10 +96,11 @@ static const struct plane_rank *longest_wait(const struct plane_attached *comm) 
 struct row_numbers {
         uint32_t rung[PLAN_RANKS_MAX], finished[PLAN_RANKS_MAX];
         Railmux__Executor__PairWait pairs[PLANE_PAIRS_ROWS], *pair_pointers[PLANE_PAIRS_ROWS];
+        Railmux__Executor__Exchanged exchanged[PLANE_EXCHANGES_ROWS], *exchanged_pointers[PLANE_EXCHANGES_ROWS];
 };
 
-static void statistics_row(const struct plane_attached *comm, Railmux__Executor__CommStatistics *row,
-                           struct row_numbers *numbers) {
+static void statistics_row(struct plane_executor *executor, const struct plane_attached *comm,
+                           Railmux__Executor__CommStatistics *row, struct row_numbers *numbers) {
         const struct plane_rank *wait = longest_wait(comm);
         bool any = false;
 
@@ -124,6 +125,8 @@ static void statistics_row(const struct plane_attached *comm, Railmux__Executor_
         row->operations = row->final_sequence;
         plane_pairs_rows(comm, numbers->pairs, numbers->pair_pointers, &row->n_pairs);
         row->pairs = numbers->pair_pointers;
+        plane_exchanges_rows(executor, comm, numbers->exchanged, numbers->exchanged_pointers, &row->n_exchanged);
+        row->exchanged = numbers->exchanged_pointers;
         if (wait) {
                 row->waiting_operation = wait->operation;
                 row->waiting_sequence = wait->rung;
@@ -162,7 +165,7 @@ int plane_report_statistics(struct plane_executor *executor, uint64_t id, report
                         size_t i = statistics.n_comms++;
 
                         railmux__executor__comm_statistics__init(pointers[i] = &rows[i]);
-                        statistics_row(comm, &rows[i], &numbers[i]);
+                        statistics_row(executor, comm, &rows[i], &numbers[i]);
                 }
                 statistics.comms = pointers;
                 statistics.more = comm != NULL;
@@ -253,6 +256,15 @@ static int32_t left_before(const struct plane_attached *comm, const struct plane
         return -1;
 }
 
+void plane_report_stalls_again(struct plane_executor *executor) {
+        for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next) {
+                comm->any_stall_told = false;
+                for (uint32_t i = 0; i < comm->n_pairs; i++)
+                        comm->pairs[i].told = false;
+        }
+        plane_exchanges_stalls_again(executor);
+}
+
 int plane_report_stalls(struct plane_executor *executor, report_send send, void *userdata) {
         uint64_t now_ns = clock_now_ns();
 
@@ -264,6 +276,8 @@ int plane_report_stalls(struct plane_executor *executor, report_send send, void 
                 int r;
 
                 r = plane_pairs_stalls(executor, comm, send, userdata);
+                if (!r)
+                        r = plane_exchanges_stalls(executor, comm, send, userdata);
                 if (r)
                         return r;
                 if (!wait || now_ns < wait->since_ns + executor->stall_ns)

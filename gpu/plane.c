@@ -8,6 +8,7 @@
 #include "gpu/device/wire.h"
 #include "ring/net.h"
 
+_Static_assert(PLANE_EXCHANGED == BELL_HANDLES, "a place for each handle slot");
 _Static_assert(WIRE_LINE == NET_LINE && sizeof(struct wire_line) == NET_LINE, "mirrors are made of the fabric's lines");
 
 uint64_t plane_staging_bytes(uint32_t n_ranks) {
@@ -50,4 +51,16 @@ uint64_t plane_bell_bytes(void) {
 
 uint64_t plane_bell_host_bytes(void) {
         return sizeof(struct bell_host);
+}
+
+bool plane_exchanged(const void *host, uint32_t place, struct plane_exchanged *ret_exchanged) {
+        const struct bell_exchanged *from = &((const struct bell_host *)host)->exchanged[place];
+        /* acquire, twice; partner: rank_name() in the client, which takes a handle away before it changes the other
+         * word. So if it is still the same, the word was that rank's. */
+        const uint32_t handle = __atomic_load_n(&from->handle, __ATOMIC_ACQUIRE);
+        const uint64_t begun = __atomic_load_n(&from->begun, __ATOMIC_ACQUIRE);
+
+        *ret_exchanged = (struct plane_exchanged){
+                .handle = handle, .calls = (uint32_t)(begun >> 32), .operation = (uint32_t)begun & 0xffu};
+        return handle && __atomic_load_n(&from->handle, __ATOMIC_RELAXED) == handle;
 }

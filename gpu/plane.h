@@ -231,3 +231,12 @@ uint32_t plane_lanes(uint32_t n_workers);
 /* Bytes of a bell area, and of the host memory that goes with it (gpu/device/bell.h). */
 uint64_t plane_bell_bytes(void);
 uint64_t plane_bell_host_bytes(void);
+/* How far ranks are with requests that their own kernels exchange, in a session's host memory: one rank at each of
+ * PLANE_EXCHANGED places, or none. False: none. */
+struct plane_exchanged {
+        uint32_t handle;
+        uint32_t calls;     /* begun, of which all but the last one are over; comes round */
+        uint32_t operation; /* of the last one */
+};
+#define PLANE_EXCHANGED 256u
+bool plane_exchanged(const void *host, uint32_t place, struct plane_exchanged *ret_exchanged);

@@ -202,7 +202,18 @@ static int kernels_load(const struct client_gpu *gpu, uint32_t n_ranks, char *er
 }
 
 /* ---- opening, connecting, closing -------------------------------------------------------------------------------- */
-int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, uint32_t rank,
+/* Whose words of this slot's kernels the executor reads. No kernel of the slot is about. */
+static void rank_name(const struct client_gpu *gpu, uint32_t slot, uint32_t handle) {
+        struct bell_exchanged *exchanged = &gpu->host->exchanged[slot];
+
+        /* relaxed, then release, twice; partner: plane_exchanged() in the executor, which must not take one rank's
+         * number for another one's. */
+        __atomic_store_n(&exchanged->handle, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&exchanged->begun, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&exchanged->handle, handle, __ATOMIC_RELEASE);
+}
+
+int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
                       struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error) {
         struct offer offer = {.magic = OFFER_MAGIC, .layout = OFFER_LAYOUT(n_ranks), .device = gpu->device};
         struct client_gpu_exchange *exchange;
@@ -233,6 +244,7 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, u
         memcpy(ret_offer, &offer, sizeof(offer));
         /* relaxed; no kernel of this slot is about. */
         __atomic_store_n(&gpu->pinned->stop[slot], 0, __ATOMIC_RELAXED);
+        rank_name(gpu, slot, handle);
         *ret_exchange = exchange;
         return RMX_OK;
 }

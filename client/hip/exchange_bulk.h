@@ -369,6 +369,7 @@ DEVICE uint32_t chunk_run(const struct exchange_arguments *a, uint32_t block, ui
         uint32_t call = exchange_next(word_load(&own->calls));
         uint32_t number = word_load(&own->chunks[block]);
 
+        exchange_begin(a, block, thread);
         if (compares)
                 exchange_tell(a, thread, call);
         else

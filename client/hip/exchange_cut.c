@@ -137,6 +137,7 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                                          .rank = rank,
                                          .root = EXCHANGE_NO_ROOT,
                                          .number = bell->number,
+                                         .operation = operation,
                                          .type = head >> 8 & 0xffu,
                                          .redop = head & 0xffu,
                                          .signature = signature_of(bell)};

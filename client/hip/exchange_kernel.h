@@ -45,6 +45,7 @@ struct exchange_header {
         uint32_t failed;                    /* the status with which a kernel of this rank has given up, 0: none has */
         uint32_t calls;                     /* number of the last one */
         uint32_t over;                      /* blocks of the present call that are */
+        uint32_t made;                      /* calls, up to the last one, for the host to see */
         uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last packets of each block, */
         uint32_t chunks[2 * EXCHANGE_BLOCKS]; /* and of its last chunks */
         /* {call, signature} of each rank, of odd and even calls: they must be the same. */
@@ -90,7 +91,7 @@ struct exchange_arguments {
         uint32_t n_ranks, rank;
         uint32_t slot;
         uint32_t number; /* for host->finished when it ends, 0: none */
-        uint32_t type, redop, element_bytes;
+        uint32_t operation, type, redop, element_bytes;
         uint32_t
                 back; /* sums: 1: they go in two stages, and everybody gets all of them; 0: in one, each gets its own */
         uint32_t root;    /* only what it sends (copies), or gets (sums), is of interest; EXCHANGE_NO_ROOT: all is */

@@ -407,6 +407,13 @@ DEVICE bool exchange_round(const struct exchange_arguments *a, uint32_t block, u
         return true;
 }
 
+/* The last thread of block 0 tells the host, in a word that nobody waits for. */
+DEVICE void exchange_begin(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
+        if (block == 0 && thread == EXCHANGE_THREADS - 1)
+                cell_store(&((struct bell_host *)a->host)->exchanged[a->slot].begun,
+                           (uint64_t)(word_load(&exchange_header_of(a, a->rank)->made) + 1) << 32 | a->operation);
+}
+
 /* Does this thread tell another rank what has been called, and look what that one has? */
 DEVICE bool exchange_compares(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
         return block == 0 && thread < a->n_ranks && thread != a->rank;
@@ -420,6 +427,7 @@ DEVICE uint32_t exchange_run(const struct exchange_arguments *a, uint32_t block,
         const bool compares = exchange_compares(a, block, thread);
 
         static_assert(D <= EXCHANGE_DEPTH(N), "places for so many");
+        exchange_begin(a, block, thread);
         if (compares)
                 exchange_tell(a, thread, call);
         for (uint32_t tile = 0; tile < a->tiles; tile += D) {
@@ -444,6 +452,7 @@ DEVICE void exchange_end(const struct exchange_arguments *a, uint32_t block, uin
         /* The last one; nobody else is about until the next kernel. */
         word_store(&own->over, 0);
         word_store(&own->calls, exchange_next(word_load(&own->calls)));
+        word_store(&own->made, word_load(&own->made) + 1);
         if (!a->number)
                 return;
         fence_full_system(); /* a kernel on another stream may begin when it sees the number */

@@ -112,7 +112,7 @@ void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, stru
 int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct exchange_arguments *arguments,
                         const struct client_gpu_bell *bell, void *stream, char *error);
 /* exchange.c: */
-int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, uint32_t rank,
+int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
                       struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error);
 int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error);
 void gpu_exchange_stop(struct client_gpu_exchange *exchange);

@@ -50,12 +50,23 @@ struct bell_header {
         uint32_t closed; /* 1: nobody will serve this area again; waiters give up with RMX_E_DEVICE_LOST */
 };
 
-/* What the client's host part wants to know of its kernels: in host memory that the GPU can write. */
+/* How far a rank is with requests that no executor sees, since the ranks' own kernels exchange: for railmuxd, which
+ * tells operators who waits for whom. */
+struct bell_exchanged {
+        /* Number of the youngest that has begun << 32 | its operation (RING_OP_*). One that begins after another one
+         * has had something of it from each rank: so one that is behind is waited for by all that are ahead. */
+        uint64_t begun;
+        uint32_t handle; /* of the rank, 0: of none; stays when it has left, until the slot serves another one */
+        uint32_t zero;
+};
+
+/* What the client's host part and the executor want to know of its kernels: in host memory that the GPU can write. */
 struct bell_host {
         uint32_t wake; /* counts up: a kernel rang a parked executor */
         uint32_t pad[15];
         uint32_t status[BELL_HANDLES];   /* first status other than RMX_OK, by handle slot (ring_status) */
         uint32_t finished[BELL_HANDLES]; /* the client's number of what ended last, by handle slot */
+        struct bell_exchanged exchanged[BELL_HANDLES]; /* by handle slot */
 };
 
 enum {

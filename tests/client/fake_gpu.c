@@ -527,12 +527,12 @@ static void offer_write(unsigned char *offer, uint32_t rank) {
                 offer[i] = (unsigned char)(1 + rank + i);
 }
 
-static int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, uint32_t rank,
+static int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
                              struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error) {
         bool can;
 
         pthread_mutex_lock(&fake_gpu.mutex);
-        can = !(fake_gpu.cannot_open >> rank & 1);
+        can = handle && !(fake_gpu.cannot_open >> rank & 1);
         fake_gpu.exchanges += can;
         pthread_mutex_unlock(&fake_gpu.mutex);
         offer_write(ret_offer, rank); /* also if there is nothing */

@@ -12,9 +12,11 @@
 
 #include "client/hip/exchange_kernel.h"
 #include "client/hip/private.h"
+#include "gpu/device/bell.h"
 #include "ring/line.h"
 
 #define MAX_CALLS 64u
+#define HANDLE    7u /* of the rank in slot 0 */
 
 /* The offset of what an offer says first of all of its process, see struct offer. */
 #define OFFER_PROCESS 8u
@@ -217,6 +219,7 @@ static struct client_gpu *gpu_new(int device) {
 
         gpu->device = device;
         gpu->pinned = gpu->pinned_there = calloc(1, sizeof(*gpu->pinned));
+        gpu->host = calloc(1, sizeof(*gpu->host));
         gpu->host_there = (struct bell_host *)(uintptr_t)0x7000;
         gpu->area = (char *)(uintptr_t)0x9000;
         pthread_mutex_init(&gpu->copies, NULL);
@@ -229,6 +232,7 @@ static void gpu_end(struct client_gpu *gpu) {
         pthread_mutex_destroy(&gpu->copies);
         pthread_mutex_destroy(&gpu->exchanges_mutex);
         free(gpu->pinned);
+        free(gpu->host);
         free(gpu);
 }
 
@@ -238,9 +242,9 @@ static struct client_gpu_exchange *open_rank(struct client_gpu *gpu, uint32_t sl
                                              unsigned char *offers) {
         struct client_gpu_exchange *exchange = NULL;
 
-        assert_int_equal(
-                gpu_exchange_open(gpu, slot, n, rank, &exchange, offers + (size_t)rank * CLIENT_GPU_OFFER_BYTES, error),
-                RMX_OK);
+        assert_int_equal(gpu_exchange_open(gpu, slot, HANDLE + slot, n, rank, &exchange,
+                                           offers + (size_t)rank * CLIENT_GPU_OFFER_BYTES, error),
+                         RMX_OK);
         return exchange;
 }
 
@@ -497,7 +501,7 @@ static void test_failures(void **state) {
 
                 fake.calls = 0;
                 fake.fail_at = at;
-                r = gpu_exchange_open(gpu, 0, 2, 0, &x, offers, error);
+                r = gpu_exchange_open(gpu, 0, HANDLE, 2, 0, &x, offers, error);
                 far(offers, 1);
                 offers[CLIENT_GPU_OFFER_BYTES + OFFER_NUMBER] = (unsigned char)at; /* another one each time */
                 if (!r)
@@ -521,11 +525,31 @@ static void test_limits(void **state) {
         struct client_gpu_exchange *x;
 
         (void)state;
-        assert_int_equal(gpu_exchange_open(gpu, 0, 1, 0, &x, offer, error), RMX_E_UNSUPPORTED);
-        assert_int_equal(gpu_exchange_open(gpu, 0, EXCHANGE_RANKS + 1, 0, &x, offer, error), RMX_E_UNSUPPORTED);
-        assert_int_equal(gpu_exchange_open(gpu, 0, 4, 4, &x, offer, error), RMX_E_UNSUPPORTED);
+        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 1, 0, &x, offer, error), RMX_E_UNSUPPORTED);
+        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, EXCHANGE_RANKS + 1, 0, &x, offer, error), RMX_E_UNSUPPORTED);
+        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 4, 4, &x, offer, error), RMX_E_UNSUPPORTED);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
                 assert_true(EXCHANGE_AREA_BYTES(n) <= (17u << 20));
+        gpu_end(gpu);
+}
+
+/* What the executor reads of a slot says whose it is: of the one that has it, or had it last. */
+static void test_named(void **state) {
+        unsigned char offers[CLIENT_GPU_OFFER_BYTES * 2];
+        struct client_gpu *gpu = gpu_new(0);
+        struct client_gpu_exchange *x = open_rank(gpu, 5, 2, 0, offers);
+
+        (void)state;
+        assert_int_equal(gpu->host->exchanged[5].handle, HANDLE + 5);
+        assert_int_equal(gpu->host->exchanged[4].handle, 0);
+        gpu->host->exchanged[5].begun = 9; /* a kernel's */
+        gpu_exchange_close(x, true);
+        assert_int_equal(gpu->host->exchanged[5].handle, HANDLE + 5);
+        assert_int_equal(gpu->host->exchanged[5].begun, 9);
+        assert_int_equal(gpu_exchange_open(gpu, 5, HANDLE, 2, 0, &x, offers, error), RMX_OK);
+        assert_int_equal(gpu->host->exchanged[5].handle, HANDLE);
+        assert_int_equal(gpu->host->exchanged[5].begun, 0);
+        gpu_exchange_close(x, true);
         gpu_end(gpu);
 }
 
@@ -571,6 +595,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_named, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_own, setup, teardown),
         };
 

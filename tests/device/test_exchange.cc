@@ -260,6 +260,11 @@ static struct collective_case draw(uint32_t n, uint64_t random) {
         return draw_of(operations[(random >> 40 & 0xffff) % N_OPERATIONS], n, random);
 }
 
+/* The last one that has begun, as the host sees it. */
+static bool told(const struct rank *rank, uint32_t calls, uint32_t operation) {
+        return rank->host.exchanged[SLOT].begun == ((uint64_t)calls << 32 | operation);
+}
+
 static void test_right(uint64_t seed) {
         const uint32_t rounds = test_full() ? 2000 : 200;
 
@@ -287,6 +292,7 @@ static void test_right(uint64_t seed) {
                         for (uint32_t r = 0; r < n; r++) {
                                 CHECK(ranks[r].host.finished[SLOT] == number, "call %u has not told its end", number);
                                 CHECK(!ranks[r].host.status[SLOT], "status %u", ranks[r].host.status[SLOT]);
+                                CHECK(told(&ranks[r], number, c[CALLS - 1].operation), "call %u is not told", number);
                         }
                 }
                 world_free();
@@ -380,6 +386,8 @@ static void test_ended(uint64_t seed) {
                 for (uint32_t turn = 0; turn < 3000; turn++)
                         fiber_yield();
                 CHECK(ranks[0].under_way && ranks[1].under_way, "a kernel has ended without rank 2");
+                CHECK(told(&ranks[0], 1, c.operation) && told(&ranks[1], 1, c.operation) && told(&ranks[2], 0, 0),
+                      "nobody can tell who waits");
                 for (uint32_t r = 0; r < 2; r++) {
                         if (i % 3 == 0)
                                 ranks[r].stop = 1;

@@ -144,7 +144,24 @@ static void test_comms(void **state) {
                      "    rank 0   GPU 0   pid 4000     session 10     last 17\n"
                      "    rank 1   GPU 1   pid 4001     session 11     last 16  <- waited for\n"
                      "    rank 2   GPU 2   pid 4002     session 12     last 17\n");
+        /* Exchanged by the ranks' own kernels. */
+        for (size_t i = 0; i < 3; i++) {
+                members[i].exchanged = 100 - (i == 2);
+                members[i].awaited = i == 2;
+        }
+        members[0].left = true;
+        comm.exchanged = 99;
+        comm.operations += 99;
+        comm.waiting = (char *)"exchange 100 (all_reduce) for rank 2 since 1.2 s";
+        assert_shown(show_comms, &answer, &options,
+                     "COMM  NAME  TENANT   RANKS  STATE  EPOCH  FINAL  OPERATIONS  BYTES  LOST  STAGING  WAITING FOR\n"
+                     "   3  tp    default    3/3  ready      0     16         115  4 KiB     0    1 MiB  "
+                     "exchange 100 (all_reduce) for rank 2 since 1.2 s\n"
+                     "    rank 0   GPU 0   pid 4000     session 10     last 17  exchanged 100  left\n"
+                     "    rank 1   GPU 1   pid 4001     session 11     last 16  exchanged 100  <- waited for\n"
+                     "    rank 2   GPU 2   pid 4002     session 12     last 17  exchanged 99  <- waited for\n");
         json = json_comms(&answer);
+        assert_int_equal(json_integer_value(json_object_get(json_array_get(json, 0), "exchanged")), 99);
         assert_int_equal(json_array_size(json), 1);
         assert_true(json_is_null(json_object_get(json_array_get(json, 0), "error")));
         json_decref(json);

@@ -30,7 +30,7 @@ uint32_t ranks_highest(const Railmux__Control__Comm *comm) {
 }
 
 bool ranks_awaited(const Railmux__Control__Comm *comm, const Railmux__Control__Member *member) {
-        return ranks_counts(member) && ranks_before(member->rung, ranks_highest(comm));
+        return member->awaited || (ranks_counts(member) && ranks_before(member->rung, ranks_highest(comm)));
 }
 
 static void ranks_append(char *out, size_t out_size, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -109,6 +109,7 @@ static json_t *json_members(const Railmux__Control__Comm *c) {
                 o = json_with(o, "gpu", json_number(m->gpu));
                 o = json_with(o, "last_sequence", json_number(m->rung));
                 o = json_with(o, "left", json_boolean(m->left));
+                o = json_with(o, "exchanged", json_number(m->exchanged));
                 o = json_with(o, "awaited", json_boolean(ranks_awaited(c, m)));
                 o = json_with(o, "node", *m->node ? json_text(m->node) : json_null());
                 rows = json_with_row(rows, o);
@@ -140,6 +141,7 @@ json_t *json_comms(const struct answer *answer) {
                 o = json_with(o, "epoch", json_number(c->epoch));
                 o = json_with(o, "final_sequence", json_number(c->final_sequence));
                 o = json_with(o, "operations", json_number(c->operations));
+                o = json_with(o, "exchanged", json_number(c->exchanged));
                 o = json_with(o, "bytes", json_number(c->bytes));
                 o = json_with(o, "lost", json_number(c->lost));
                 o = json_with(o, "staging_bytes", json_number(c->staging_bytes));

@@ -121,17 +121,18 @@ int show_sessions(const struct answer *answer, const struct show_options *option
 static void show_comm_members(struct table *table, const Railmux__Control__Comm *comm) {
         for (size_t i = 0; i < comm->n_members; i++) {
                 const Railmux__Control__Member *m = comm->members[i];
+                char exchanged[32] = "";
 
                 if (*m->node) {
                         table_note(table, "rank %-2u  GPU %-2u  on node %s%s", m->rank, m->gpu, m->node,
                                    m->left ? "  left" : "");
                         continue;
                 }
-                table_note(table, "rank %-2u  GPU %-2u  pid %-7u  session %-5" PRIu64 "  last %u%s", m->rank, m->gpu,
-                           m->pid, m->session, m->rung,
-                           m->left                  ? "  left"
-                           : ranks_awaited(comm, m) ? "  <- waited for"
-                                                    : "");
+                if (comm->exchanged || m->exchanged)
+                        snprintf(exchanged, sizeof(exchanged), "  exchanged %u", m->exchanged);
+                table_note(table, "rank %-2u  GPU %-2u  pid %-7u  session %-5" PRIu64 "  last %u%s%s%s", m->rank,
+                           m->gpu, m->pid, m->session, m->rung, exchanged, m->left ? "  left" : "",
+                           ranks_awaited(comm, m) ? "  <- waited for" : "");
         }
 }
 

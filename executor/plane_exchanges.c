@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests that the ranks' own kernels exchange (client/hip/exchange_run.h) never come by an executor. Their kernels
+ * leave a word in the host memory of the bell, which request each has begun last, so that railmuxd can tell who waits
+ * for whom.
+ *
+ * Whether a rank waits cannot be told from its word: it may have nothing to do. A rank is waited for if it has begun
+ * fewer requests than another one, since none is over before all have begun it; its word is in another process's memory
+ * and perhaps on another GPU. So what has stood still for the stall bound is told once, and railmuxd asks all executors
+ * how far their ranks are. An idle communicator costs one such question each time that it falls idle.
+ *
+ * The words are the client's own, so a client can have itself or its peers blamed, and nothing else.
+ */
+#include "executor/plane_exchanges.h"
+
+#include <stdlib.h>
+
+#include "executor/plane_executor.h"
+#include "util/clock.h"
+
+static void look_at(struct plane_session *session, uint64_t now_ns) {
+        struct plane_exchanges *exchanges = session->exchanges;
+
+        for (uint32_t i = 0; i < PLANE_EXCHANGED; i++) {
+                struct plane_exchanged now;
+
+                if (!plane_exchanged(session->host, i, &now))
+                        continue;
+                if (!exchanges)
+                        exchanges = session->exchanges = calloc(1, sizeof(*exchanges));
+                if (!exchanges)
+                        return; /* the next look may find memory */
+                if (exchanges->place[i].handle == now.handle && exchanges->place[i].calls == now.calls)
+                        continue;
+                exchanges->place[i].handle = now.handle;
+                exchanges->place[i].calls = now.calls;
+                exchanges->place[i].operation = now.operation;
+                exchanges->place[i].told = false;
+                exchanges->place[i].since_ns = now_ns;
+        }
+}
+
+void plane_exchanges_look(struct plane_executor *executor) {
+        const uint64_t now_ns = clock_now_ns();
+
+        for (struct plane_session *session = executor->sessions; session; session = session->hh.next)
+                if (session->host)
+                        look_at(session, now_ns);
+}
+
+/* The place of a rank; PLANE_EXCHANGED: it is not here, or exchanges nothing. */
+static uint32_t place_of(struct plane_executor *executor, const struct plane_rank *rank,
+                         struct plane_exchanges **ret_exchanges) {
+        const struct plane_session *session = rank->here ? plane_session_find(executor, rank->session) : NULL;
+        uint32_t i = 0;
+
+        if (!session || !session->exchanges)
+                return PLANE_EXCHANGED;
+        *ret_exchanges = session->exchanges;
+        while (i < PLANE_EXCHANGED && session->exchanges->place[i].handle != rank->handle)
+                i++;
+        return i;
+}
+
+void plane_exchanges_rows(struct plane_executor *executor, const struct plane_attached *comm,
+                          Railmux__Executor__Exchanged rows[PLANE_EXCHANGES_ROWS],
+                          Railmux__Executor__Exchanged *pointers[PLANE_EXCHANGES_ROWS], size_t *ret_n) {
+        const uint64_t now_ns = clock_now_ns();
+        size_t n = 0;
+
+        for (uint32_t r = 0; r < comm->n_ranks && n < PLANE_EXCHANGES_ROWS; r++) {
+                struct plane_exchanges *exchanges;
+                const uint32_t i = place_of(executor, &comm->ranks[r], &exchanges);
+
+                if (i == PLANE_EXCHANGED)
+                        continue;
+                railmux__executor__exchanged__init(pointers[n] = &rows[n]);
+                rows[n].rank = r;
+                rows[n].calls = exchanges->place[i].calls;
+                rows[n].operation = exchanges->place[i].operation;
+                rows[n].age_ns = now_ns - exchanges->place[i].since_ns;
+                n++;
+        }
+        *ret_n = n;
+}
+
+void plane_exchanges_stalls_again(struct plane_executor *executor) {
+        for (struct plane_session *session = executor->sessions; session; session = session->hh.next)
+                for (uint32_t i = 0; session->exchanges && i < PLANE_EXCHANGED; i++)
+                        session->exchanges->place[i].told = false;
+}
+
+int plane_exchanges_stalls(struct plane_executor *executor, const struct plane_attached *comm, report_send send,
+                           void *userdata) {
+        const uint64_t now_ns = clock_now_ns();
+
+        for (uint32_t r = 0; r < comm->n_ranks && !comm->code; r++) {
+                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+                Railmux__Executor__Stall stall = RAILMUX__EXECUTOR__STALL__INIT;
+                struct plane_exchanges *exchanges;
+                const uint32_t i = place_of(executor, &comm->ranks[r], &exchanges);
+                int error;
+
+                if (i == PLANE_EXCHANGED || exchanges->place[i].told || !exchanges->place[i].calls ||
+                    now_ns < exchanges->place[i].since_ns + executor->stall_ns)
+                        continue;
+                stall.comm = comm->id;
+                stall.rank = r;
+                stall.sequence = exchanges->place[i].calls;
+                stall.operation = exchanges->place[i].operation;
+                stall.waiting_ns = now_ns - exchanges->place[i].since_ns;
+                stall.exchanged = true;
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STALL;
+                message.stall = &stall;
+                error = send(userdata, &message);
+                if (error)
+                        return error;
+                exchanges->place[i].told = true;
+        }
+        return 0;
+}

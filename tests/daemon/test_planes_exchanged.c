@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* Requests that the ranks' own kernels exchange, as operators see them. The test plays the kernels: it writes what they
+ * would into the host memory of the bells. */
+#include "tests/cmocka_all.h"
+#include "tests/daemon/fixture.h"
+
+#include "gpu/device/bell.h"
+#include "gpu/plane.h"
+#include "ring/line.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define GPUS    3u
+#define SLOT    7u
+#define RESUMED RAILMUX__SESSION__EVENT__BODY_RESUMED
+
+struct set {
+        struct fixture fixture;
+        struct client *clients[GPUS];
+        struct bell_host *host[GPUS];
+        uint32_t handles[GPUS];
+};
+
+static struct bell_host *open_ring(struct client *client, uint32_t gpu) {
+        struct inbox_message *answer = client_answer(client, send_ring_open_device(client, gpu, "area", 0));
+        void *host;
+
+        assert_non_null(answer);
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY);
+        host = mmap(NULL, plane_bell_host_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, answer->fds[0], 0);
+        assert_true(host != MAP_FAILED);
+        client_drop(client, answer);
+        return host;
+}
+
+static int setup(void **state) {
+        struct set *set = calloc(1, sizeof(*set));
+
+        assert_non_null(set);
+        fixture_planes_config = "gpu: {exchange: 64K}\n";
+        fixture_setup_planes(&set->fixture, GPUS, true);
+        fixture_planes_config = NULL;
+        for (uint32_t i = 0; i < GPUS; i++) {
+                set->clients[i] = client_open(&set->fixture);
+                set->host[i] = open_ring(set->clients[i], i);
+        }
+        make_comm(set->clients, GPUS, set->handles);
+        *state = set;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct set *set = *state;
+
+        fixture_teardown(&set->fixture);
+        for (uint32_t i = 0; i < GPUS; i++)
+                munmap(set->host[i], plane_bell_host_bytes());
+        free(set);
+        return 0;
+}
+
+/* Rank r has begun that many. */
+static void begin(struct set *set, uint32_t r, uint32_t calls, uint32_t operation) {
+        struct bell_exchanged *to = &set->host[r]->exchanged[SLOT + r];
+
+        /* release, twice; partner: plane_exchanged(). */
+        __atomic_store_n(&to->begun, (uint64_t)calls << 32 | operation, __ATOMIC_RELEASE);
+        __atomic_store_n(&to->handle, set->handles[r], __ATOMIC_RELEASE);
+}
+
+static bool says(struct set *set, const char *word, const char *text) {
+        return fixture_ctl_says(&set->fixture, word, NULL, text);
+}
+
+static bool says_more(struct set *set, const char *word, const char *option, const char *text) {
+        return fixture_ctl_says(&set->fixture, word, option, text);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+static void test_counted(void **state) {
+        struct set *set = *state;
+
+        assert_true(says_more(set, "comms", "--json", "\"exchanged\": 0"));
+        for (uint32_t r = 0; r < GPUS; r++)
+                begin(set, r, 41, RING_OP_ALL_REDUCE);
+        assert_true(says_more(set, "comms", "--json", "\"operations\": 41,"));
+        assert_true(says_more(set, "comms", "--json", "\"exchanged\": 41,"));
+        assert_false(says_more(set, "comms", "--json", "\"awaited\": true"));
+        assert_true(says_more(set, "comms", "--ranks", "exchanged 41"));
+        assert_false(says(set, "comms", "exchange 42"));
+        /* They have nothing to do, however long. */
+        begin(set, 0, 42, RING_OP_ALL_GATHER);
+        fixture_wait(&set->fixture, says(set, "status", "exchange 42"));
+        for (uint32_t r = 1; r < GPUS; r++)
+                begin(set, r, 42, RING_OP_ALL_GATHER);
+        assert_false(says(set, "status", "exchange"));
+        assert_false(says(set, "comms", "exchange"));
+}
+
+/* Whom ranks wait for is said, by both, until it comes. */
+static void test_waits(void **state) {
+        struct set *set = *state;
+
+        for (uint32_t r = 0; r < GPUS; r++)
+                begin(set, r, 9 + (r != 1), r == 1 ? RING_OP_BROADCAST : RING_OP_ALL_TO_ALL);
+        fixture_wait(&set->fixture, says(set, "comms", "exchange 10 (all_to_all) for rank 1 since "));
+        fixture_wait(&set->fixture, says(set, "status", ": exchange 10 (all_to_all) has waited for rank 1 for "));
+        assert_true(says_more(set, "comms", "--ranks", "exchanged 9  <- waited for"));
+        assert_false(says_more(set, "comms", "--ranks", "exchanged 10  <- waited for"));
+        assert_true(says_more(set, "comms", "--json", "\"awaited\": true"));
+        begin(set, 1, 10, RING_OP_ALL_TO_ALL);
+        assert_false(says(set, "comms", "exchange"));
+        assert_false(says(set, "status", "exchange"));
+        /* And once more, for two. */
+        begin(set, 1, 11, RING_OP_ALL_REDUCE);
+        fixture_wait(&set->fixture, says(set, "status", ": exchange 11 (all_reduce) has waited for ranks 0, 2 for "));
+}
+
+/* Numbers come round. */
+static void test_wraps(void **state) {
+        struct set *set = *state;
+
+        begin(set, 0, 0, RING_OP_ALL_REDUCE);
+        begin(set, 1, UINT32_MAX, RING_OP_ALL_REDUCE);
+        begin(set, 2, 0, RING_OP_ALL_REDUCE);
+        fixture_wait(&set->fixture, says(set, "status", ": exchange 0 (all_reduce) has waited for rank 1 for "));
+}
+
+/* A rank that has left is said to have, and so is one that ended with its process. */
+static void test_left(void **state) {
+        struct set *set = *state;
+
+        for (uint32_t r = 0; r < GPUS; r++)
+                begin(set, r, 5, RING_OP_ALL_REDUCE);
+        assert_true(says_more(set, "comms", "--ranks", "exchanged 5"));
+        (void)send_comm_destroy(set->clients[2], set->handles[2], 0);
+        begin(set, 0, 6, RING_OP_ALL_REDUCE);
+        begin(set, 1, 6, RING_OP_ALL_REDUCE);
+        fixture_wait(&set->fixture,
+                     says(set, "status",
+                          ": exchange 6 (all_reduce) has waited for rank 2, which left the communicator, for "));
+        assert_true(says(set, "comms", "exchange 6 (all_reduce) for rank 2, which left the communicator, since "));
+}
+
+/* Another rank comes to have the place of one before, and what that one did is not taken for its own. */
+static void test_place_again(void **state) {
+        struct set *set = *state;
+
+        begin(set, 0, 5, RING_OP_ALL_REDUCE);
+        begin(set, 1, 4, RING_OP_ALL_REDUCE);
+        fixture_wait(&set->fixture, says(set, "status", ": exchange 5 (all_reduce) has waited for rank 1"));
+        set->handles[0] += 1000; /* of no communicator */
+        begin(set, 0, 6, RING_OP_ALL_REDUCE);
+        assert_false(says(set, "status", "exchange"));
+        assert_true(says_more(set, "comms", "--json", "\"exchanged\": 4"));
+}
+
+/* What clients write there does no harm. */
+static void test_nonsense(void **state) {
+        struct set *set = *state;
+
+        for (uint32_t i = 0; i < sizeof(*set->host[0]) / 4; i++)
+                ((uint32_t *)(void *)set->host[0])[i] = i * UINT32_C(2654435761);
+        for (uint32_t i = 0; i < PLANE_EXCHANGED; i++)
+                set->host[1]->exchanged[i] = (struct bell_exchanged){UINT64_MAX, set->handles[1], UINT32_MAX};
+        begin(set, 2, 3, 255);
+        assert_true(says(set, "comms", "ready"));
+        for (uint32_t i = 0; i < 10; i++)
+                assert_true(says(set, "status", "railmuxd"));
+}
+
+/* Successors of railmuxd and of an executor say it, too. */
+static void test_restarts(void **state) {
+        struct set *set = *state;
+
+        for (uint32_t r = 0; r < GPUS; r++)
+                begin(set, r, 9 + (r != 1), RING_OP_ALL_TO_ALL);
+        fixture_wait(&set->fixture, says(set, "status", ": exchange 10 (all_to_all) has waited for rank 1 for "));
+        fixture_kill(&set->fixture);
+        fixture_start(&set->fixture);
+        for (uint32_t i = 0; i < GPUS; i++)
+                client_drop(set->clients[i], client_event(set->clients[i], RESUMED));
+        plane_wait_ready(&set->fixture, GPUS);
+        fixture_wait(&set->fixture, says(set, "status", ": exchange 10 (all_to_all) has waited for rank 1 for "));
+        assert_int_equal(plane_stop(&set->fixture, 0), 0);
+        plane_start(&set->fixture, 0);
+        plane_wait_ready(&set->fixture, GPUS);
+        assert_true(says(set, "status", ": exchange 10 (all_to_all) has waited for rank 1 for "));
+        begin(set, 1, 10, RING_OP_ALL_TO_ALL);
+        assert_false(says(set, "status", "exchange"));
+        begin(set, 0, 11, RING_OP_ALL_TO_ALL);
+        fixture_wait(&set->fixture, says(set, "status", ": exchange 11 (all_to_all) has waited for ranks 1, 2 for "));
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_counted, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_waits, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_wraps, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_left, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_place_again, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_restarts, setup, teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
