@@ -14,11 +14,14 @@
  *
  * A program that is wrong may have a rank call once more in a communicator that another rank has left, and then write
  * to an area that serves another one by now. So rounds and calls are not numbered from 0 but from a random number,
- * which is that of rank 0's area: packets that come astray have the wrong flag, but for one chance in 2^32.
+ * which is that of rank 0's area: packets that come astray have the wrong flag, but for one chance in 2^32, and are
+ * waited for no less than before. That does not hold for chunks, whose data carry no number: those may become part of
+ * another communicator's result, and a packet or flag that comes after the right one hides it for ever.
  *
  * Ranks of the same process use the area's own address: a handle cannot be opened where it was made. An offer is
- * another rank's word, so such an address is used only if there is an area of that number there: all areas of the
- * process are in one list.
+ * another rank's word, so such an address is used only if there is an area of that number and length there, which are
+ * all in one list. Lengths are asked of the runtime where memory is mapped: kernels write wherever their number of
+ * ranks has them write.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +45,6 @@ struct offer {
         uint64_t first;  /* of rounds and calls, if it is rank 0's */
         uint64_t address;
         uint64_t bytes;
-        int64_t device; /* of the runtime, in its process */
         hipIpcMemHandle_t handle;
 };
 _Static_assert(sizeof(struct offer) <= CLIENT_GPU_OFFER_BYTES, "an offer fits");
@@ -52,6 +54,7 @@ struct exchange_mapping {
         uint64_t number;
         hipIpcMemHandle_t handle;
         char *address;
+        size_t bytes;
 };
 
 struct client_gpu_exchange {
@@ -116,6 +119,7 @@ static int area_new(struct client_gpu *gpu, size_t bytes, struct exchange_area *
         }
         area->address = address;
         area->bytes = bytes;
+        area->device = gpu->device;
         area->next = gpu->areas;
         gpu->areas = area;
         pthread_mutex_lock(&process.mutex);
@@ -126,12 +130,18 @@ static int area_new(struct client_gpu *gpu, size_t bytes, struct exchange_area *
         return RMX_OK;
 }
 
-static bool area_is_here(uint64_t number, uint64_t address) {
+/* Is there such an area in this process, and on which device? */
+static bool area_is_here(const struct offer *offer, int *ret_device) {
         const struct exchange_area *area;
 
         pthread_mutex_lock(&process.mutex);
-        for (area = process.areas; area && (area->number != number || (uintptr_t)area->address != address);)
-                area = area->other;
+        for (area = process.areas; area; area = area->other) {
+                if (area->number == offer->number && (uintptr_t)area->address == offer->address &&
+                    area->bytes == offer->bytes) {
+                        *ret_device = area->device;
+                        break;
+                }
+        }
         pthread_mutex_unlock(&process.mutex);
         return area;
 }
@@ -215,7 +225,7 @@ static void rank_name(const struct client_gpu *gpu, uint32_t slot, uint32_t hand
 
 int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
                       struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error) {
-        struct offer offer = {.magic = OFFER_MAGIC, .layout = OFFER_LAYOUT(n_ranks), .device = gpu->device};
+        struct offer offer = {.magic = OFFER_MAGIC, .layout = OFFER_LAYOUT(n_ranks)};
         struct client_gpu_exchange *exchange;
         int r;
 
@@ -251,18 +261,17 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
 
 /* Of this process, perhaps on another device. With the device current. */
 static int connect_here(const struct client_gpu *gpu, const struct offer *offer, char **ret_address, char *error) {
-        int can = 1;
+        int device, can = 1;
         hipError_t r = hipSuccess;
 
-        if (!area_is_here(offer->number, offer->address))
+        if (!area_is_here(offer, &device))
                 return gpu_say(RMX_E_UNSUPPORTED, error, "another rank offers an area that is not there");
-        if (offer->device != gpu->device)
-                r = hipDeviceCanAccessPeer(&can, gpu->device, (int)offer->device);
+        if (device != gpu->device)
+                r = hipDeviceCanAccessPeer(&can, gpu->device, device);
         if (r == hipSuccess && !can)
-                return gpu_say(RMX_E_UNSUPPORTED, error, "device %d cannot reach device %d", gpu->device,
-                               (int)offer->device);
-        if (r == hipSuccess && offer->device != gpu->device) {
-                r = hipDeviceEnablePeerAccess((int)offer->device, 0);
+                return gpu_say(RMX_E_UNSUPPORTED, error, "device %d cannot reach device %d", gpu->device, device);
+        if (r == hipSuccess && device != gpu->device) {
+                r = hipDeviceEnablePeerAccess(device, 0);
                 if (r == hipErrorPeerAccessAlreadyEnabled) {
                         (void)hipGetLastError();
                         r = hipSuccess;
@@ -284,6 +293,8 @@ static int connect_there(struct client_gpu *gpu, const struct offer *offer, char
         for (mapping = gpu->mappings; mapping; mapping = mapping->next) {
                 if (mapping->number == offer->number &&
                     !memcmp(&mapping->handle, &offer->handle, sizeof(offer->handle))) {
+                        if (mapping->bytes < offer->bytes)
+                                return gpu_say(RMX_E_UNSUPPORTED, error, "another rank offers an area too short");
                         *ret_address = mapping->address;
                         return RMX_OK;
                 }
@@ -304,8 +315,11 @@ static int connect_there(struct client_gpu *gpu, const struct offer *offer, char
                 return r != hipSuccess ? gpu_fail(r, "asking for the size of an exchange area", error)
                                        : gpu_say(RMX_E_UNSUPPORTED, error, "another rank offers an area too short");
         }
-        *mapping = (struct exchange_mapping){
-                .next = gpu->mappings, .number = offer->number, .handle = offer->handle, .address = address};
+        *mapping = (struct exchange_mapping){.next = gpu->mappings,
+                                             .number = offer->number,
+                                             .handle = offer->handle,
+                                             .address = address,
+                                             .bytes = bytes};
         gpu->mappings = mapping;
         *ret_address = address;
         return RMX_OK;

@@ -19,7 +19,7 @@
 #endif
 #define EXCHANGE_RANKS CLIENT_GPU_EXCHANGE_RANKS
 #define EXCHANGE_VERSION                                                                                               \
-        2u /* goes up with the layout of areas, the kernels' rounds, and which requests take which way */
+        3u /* goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way */
 #ifndef EXCHANGE_BLOCKS
 #define EXCHANGE_BLOCKS 64u /* at most */
 #endif

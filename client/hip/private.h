@@ -41,6 +41,7 @@ struct exchange_area {
         struct exchange_area *other; /* of this process */
         char *address;
         size_t bytes;
+        int device;
         uint64_t number;
         hipIpcMemHandle_t handle;
         bool taken; /* or not to be used again */

@@ -22,6 +22,8 @@
 #define OFFER_PROCESS 8u
 #define OFFER_NUMBER  24u
 #define OFFER_ADDRESS 40u
+#define OFFER_HANDLE  56u
+#define BEFORE        64u /* an allocation its length stands */
 
 static struct {
         uint32_t allocations, opens, closes, streams, host, loaded, peers; /* now, or so often */
@@ -63,22 +65,25 @@ hipError_t hipExtMallocWithFlags(void **address, size_t bytes, unsigned int flag
         (void)flags;
         if (r != hipSuccess)
                 return r;
-        *address = malloc(bytes);
+        *address = malloc(BEFORE + bytes);
         assert_non_null(*address);
+        memcpy(*address, &bytes, sizeof(bytes));
+        *address = (char *)*address + BEFORE;
         memset(*address, 0xa5, bytes);
         fake.allocations++;
         return hipSuccess;
 }
 
 hipError_t hipFree(void *address) {
-        free(address);
+        free((char *)address - BEFORE);
         fake.allocations--;
         return hipSuccess;
 }
 
 hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *bytes, hipDeviceptr_t at) {
         *base = (char *)at - fake.inside;
-        *bytes = fake.short_by > EXCHANGE_AREA_BYTES(2) ? 0 : EXCHANGE_AREA_BYTES(2) - fake.short_by;
+        memcpy(bytes, (char *)at - BEFORE, sizeof(*bytes));
+        *bytes = fake.short_by > *bytes ? 0 : *bytes - fake.short_by;
         return may_fail();
 }
 
@@ -445,6 +450,42 @@ static void test_wrong(void **state) {
         }
 }
 
+/* An offer with number, address and handle of another one's. */
+static void forge(unsigned char *offers, uint32_t rank, const unsigned char *of) {
+        unsigned char *to = offers + (size_t)rank * CLIENT_GPU_OFFER_BYTES;
+
+        memcpy(to + OFFER_NUMBER, of + OFFER_NUMBER, 8);
+        memcpy(to + OFFER_ADDRESS, of + OFFER_ADDRESS, 8);
+        memcpy(to + OFFER_HANDLE, of + OFFER_HANDLE, sizeof(hipIpcMemHandle_t));
+}
+
+/* An area of four ranks is shorter than one of two, and is not taken for one of two, whatever is said of it. */
+static void test_forged(void **state) {
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES], four[4 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
+        struct client_gpu_exchange *x[2], *y[4];
+
+        (void)state;
+        for (uint32_t r = 0; r < 4; r++)
+                y[r] = open_rank(gpu[r % 2], r, 4, r, four);
+        for (uint32_t r = 0; r < 2; r++)
+                x[r] = open_rank(gpu[r], 4, 2, r, offers);
+        forge(offers, 1, four + CLIENT_GPU_OFFER_BYTES);
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED);
+        for (uint32_t r = 1; r < 4; r++)
+                far(four, r);
+        far(offers, 1);
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED); /* mapped, and measured */
+        assert_int_equal(gpu_exchange_connect(y[0], four, error), RMX_OK);
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED); /* mapped already */
+        for (uint32_t r = 0; r < 4; r++)
+                gpu_exchange_close(y[r], true);
+        for (uint32_t r = 0; r < 2; r++) {
+                gpu_exchange_close(x[r], true);
+                gpu_end(gpu[r]);
+        }
+}
+
 /* Mapped memory that is not all of it: nothing stays open. */
 static void test_short(void **state) {
         unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
@@ -591,6 +632,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_there, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_forged, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_short, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
