@@ -296,13 +296,15 @@ void device_part(struct rmx_comm *comm) {
         device_streams_forget(comm);
         pthread_mutex_lock(&device->mutex);
         over = !device_requests_any(device, comm) && !comm->adrift && (!comm->number || comm->finished);
-        if (over)
-                device->slots[comm->slot / 64] &= ~(UINT64_C(1) << (comm->slot % 64));
         device_requests_orphan(device, comm);
         pthread_mutex_unlock(&device->mutex);
-        device_exchange_part(comm, over);
-        if (over)
-                device_bounce_give(comm);
+        device_exchange_part(comm, over); /* looks at the slot's status, so before anybody else has the slot */
+        if (!over)
+                return;
+        pthread_mutex_lock(&device->mutex);
+        device->slots[comm->slot / 64] &= ~(UINT64_C(1) << (comm->slot % 64));
+        pthread_mutex_unlock(&device->mutex);
+        device_bounce_give(comm);
 }
 
 void device_pause(struct device *device, uint64_t started_ns) {
