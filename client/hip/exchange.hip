@@ -29,6 +29,8 @@ template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_all(const 
                 last = exchange_run<N, KIND, D>(a, block, thread);
         else
                 last = chunk_run<N, KIND>(a, block, thread);
+        if (a->number)
+                fence_settle();
         block_sync(); /* all have loaded the block's number, and stored their results */
         if (thread == 0)
                 exchange_end(a, block, last);

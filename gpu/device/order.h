@@ -119,6 +119,15 @@ DEVICE void fence_release_system(void) {
 #endif
 }
 
+/* What this thread has stored is included where another one of the block, after all have met, releases. On NVIDIA it is
+ * by itself. On AMD a release waits for what its own wave has under way, and meeting (block_sync()) for nothing in
+ * global memory, so that the write-back could come before another wave's stores are where it looks. */
+DEVICE void fence_settle(void) {
+#if TARGET_AMD
+        asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+#endif
+}
+
 DEVICE void fence_acquire_system(void) {
 #if TARGET_NVIDIA
         asm volatile("fence.acq_rel.sys;" ::: "memory");
