@@ -38,6 +38,7 @@
 #include "client/error.h"
 #include "client/session.h"
 #include "ring/line.h"
+#include "util/cleanup.h"
 #include "util/clock.h"
 #include "util/memfd.h"
 
@@ -109,6 +110,7 @@ struct device *device_free(struct device *device) {
         }
         if (device->host)
                 memfd_unmap(device->host, device->host_bytes);
+        cleanup_close(&device->soon_fd);
         device_memory_deinit(&device->memory);
         free(device->requests);
         free(device);
@@ -142,6 +144,10 @@ static int device_announce(struct device *device, const char *what, const struct
                         r = error_set(RMX_E_INTERNAL, "%s: the ring's host memory cannot be mapped (errno %d)", what,
                                       -r);
         }
+        if (!r) {
+                device->soon_fd = call.answer.fds[2];
+                call.answer.fds[2] = -1;
+        }
         frame_close_fds(call.answer.fds, call.answer.n_fds);
         if (r)
                 return r;
@@ -161,6 +167,7 @@ static int device_new(struct rmx_session *session, const char *what, uint32_t gp
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
         device->session = session;
         device->gpu = gpu;
+        device->soon_fd = -1;
         pthread_mutex_init(&device->mutex, NULL);
         pthread_mutex_init(&device->regions_mutex, NULL);
         device_memory_init(&device->memory);

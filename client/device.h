@@ -27,6 +27,7 @@ struct device {
         pthread_mutex_t regions_mutex;
         struct device_region *regions; /* see device_bounce.c */
         _Atomic bool lost;             /* its kernels were told to give up */
+        int soon_fd;                   /* written before something is rung after a silence; -1: not */
 
         pthread_mutex_t mutex; /* guards what follows; held while launching, so that it is the order of a comm */
         uint64_t slots[CLIENT_GPU_SLOTS / 64]; /* taken */
@@ -34,6 +35,7 @@ struct device {
         uint32_t next_cell;                    /* where to look for a free one */
         uint32_t n_started;                    /* requests that were rung and have no kernel that waits */
         uint64_t flags;                        /* taken, see device_aside.c */
+        uint64_t rung_ns;                      /* the last launch that was not captured */
 };
 
 /* Gives a comm that has just been joined its place on its GPU. RMX_*; text set. */

@@ -26,6 +26,7 @@
  *   (device_request.c), and is asked for the last one on the communicator's stream.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "client/comm.h"
 #include "client/device.h"
@@ -38,9 +39,11 @@
 #include "client/operation.h"
 #include "client/session.h"
 #include "ring/line.h"
+#include "util/clock.h"
 #include "util/type.h"
 
 #define PACKET_BYTES 8u
+#define SILENCE_NS   UINT64_C(150000000) /* no executor parks before its clients have been silent for longer */
 
 static bool can_inline(const struct operation *o) {
         if (o->in_bytes > CLIENT_GPU_INLINE_BYTES || o->out_bytes > CLIENT_GPU_INLINE_BYTES)
@@ -240,12 +243,26 @@ static void mark(struct rmx_comm *comm, void *stream) {
                 launched(comm, number, stream, false);
 }
 
+/* With device->mutex: something is about to be rung. After a silence the executor may have parked, and what the bell
+ * kernel then does is looked at now and then only (docs/gpu.md); so it is told beforehand. */
+static void announce(struct device *device, const struct client_gpu_bell *bell) {
+        const uint64_t one = 1, now_ns = bell->captured ? 0 : clock_now_ns();
+
+        if (bell->captured)
+                return;
+        if (now_ns - device->rung_ns >= SILENCE_NS && device->soon_fd >= 0)
+                (void)!write(device->soon_fd, &one, sizeof(one));
+        device->rung_ns = now_ns;
+}
+
 /* With device->mutex: puts it on the stream whole, in its order, for a call or start on `caller`. */
 static int put(const struct operation *o, struct device_launch *launch, void *stream, void *caller) {
         struct device *device = o->comm->device;
         char error[CLIENT_GPU_TEXT] = "";
         int r;
 
+        if (!launch->exchanged)
+                announce(device, &launch->bell);
         r = launch->exchanged ? device->ops->exchange_call(o->comm->exchange, &launch->bell, stream, error)
                               : device->ops->call(device->handle, &launch->bell, stream, error);
         if (r)
@@ -322,6 +339,7 @@ static int start(const struct operation *o, struct device_launch *launch, void *
                 if (!r && launch->exchanged) {
                         r = put(o, launch, stream, stream);
                 } else if (!r) {
+                        announce(device, &launch->bell);
                         r = device->ops->start(device->handle, &launch->bell, stream, error);
                         if (r)
                                 return error_set(r, "%s: %s", o->what, error);

@@ -129,7 +129,7 @@ static void call_ring(struct plane_executor *executor, const Railmux__Executor__
                 plane_result_of(result, r == -EINVAL ? -EIO : r, "mapping a ring", "");
                 return;
         }
-        r = executor->ops->ring_attach(executor->plane, m->session, &area, session->host, error);
+        r = executor->ops->ring_attach(executor->plane, m->session, &area, session->host, fds[2], error);
         plane_result_of(result, r, "attaching a ring", error);
         session->ring = !r;
         if (r) {

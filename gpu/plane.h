@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      8u
+#define PLANE_VERSION      9u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -163,9 +163,10 @@ struct plane_ops {
         void (*peer_remove)(struct plane *plane, uint32_t gpu);
 
         /* A session's bell area (gpu/device/bell.h). host: the client-written host memory (struct bell_host), mapped by
-         * the caller until ring_detach. */
+         * the caller until ring_detach. soon_fd: an eventfd that the client may write, and nobody reads, when it is
+         * about to ring after a silence; it stays the caller's; -1: none. */
         int (*ring_attach)(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
-                           char *error);
+                           int soon_fd, char *error);
         void (*ring_detach)(struct plane *plane,
                             uint64_t session); /* its ranks have been detached or aborted, or have left */
         int (*buffer_import)(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,

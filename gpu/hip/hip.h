@@ -32,6 +32,7 @@ struct ring {
         uint64_t area;
         const struct bell_host *host; /* the client writes it at any time */
         uint32_t wake;                /* host->wake as last seen */
+        int soon_fd;                  /* with host: what the thread that watches listens to; -1: nothing */
         uint32_t n_held;              /* ranks; see hold.c for this and the rest */
         uint32_t limit;
         bool limited;

@@ -147,7 +147,7 @@ static int leaving(struct plane *plane, uint64_t now, char *error) {
         return since > LEAVE_NS ? park_ask(&plane->park, &plane->tables, PARK_AT_ONCE, error) : 0;
 }
 
-bool leave_watch(struct plane *plane, uint32_t kib) {
+bool leave_watch(struct plane *plane, uint32_t kib, bool soon) {
         const struct leave before = plane->leave;
         const uint64_t now = clock_now_ns();
         char text[PLANE_TEXT];
@@ -163,7 +163,7 @@ bool leave_watch(struct plane *plane, uint32_t kib) {
         } else if (plane->leave.asked_ns) {
                 r = leaving(plane, now, text);
         } else if (plane->parked) {
-                r = rings_wakes(plane) ? wake(plane, text) : 0;
+                r = soon || rings_wakes(plane) ? wake(plane, text) : 0;
         } else if (plane->leave.open && kib < LARGE_KIB) {
                 r = request_watch(plane, now, text);
         }

@@ -23,6 +23,6 @@ struct leave {
 
 void leave_init(struct leave *leave);
 /* What cannot wait for the next tick. kib: of the largest burst that was launched since the last call, 0: none was.
- * True: it should be called again at once, for the kernel has gone or come back, or is about to. A failure is a fault.
- * Called all the time by the thread of watch.c. */
-bool leave_watch(struct plane *plane, uint32_t kib);
+ * soon: somebody is about to ring after a silence. True: it should be called again at once, for the kernel has gone or
+ * come back, or is about to. A failure is a fault. Called all the time by the thread of watch.c. */
+bool leave_watch(struct plane *plane, uint32_t kib, bool soon);

@@ -231,10 +231,10 @@ static void hip_peer_remove(struct plane *plane, uint32_t gpu) {
 }
 
 static int hip_ring_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
-                           char *error) {
+                           int soon_fd, char *error) {
         int r = enter(plane, error);
 
-        return leave(plane, r ? r : rings_attach(plane, session, area, host, error));
+        return leave(plane, r ? r : rings_attach(plane, session, area, host, soon_fd, error));
 }
 
 static void hip_ring_detach(struct plane *plane, uint64_t session) {

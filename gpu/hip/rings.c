@@ -14,6 +14,7 @@
 #include "gpu/hip/comms.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
+#include "gpu/hip/watch.h"
 #include "ring/line.h"
 
 #define COPY_MS 500u
@@ -177,7 +178,14 @@ static int area_begin(struct plane *plane, const struct ring *ring, uint32_t *re
         return r ? r : area_wait(plane, error);
 }
 
-int rings_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
+static void ring_forget_host(struct plane *plane, struct ring *ring) {
+        if (ring->host)
+                watch_unlisten(&plane->watch, ring->soon_fd);
+        ring->host = NULL;
+        ring->soon_fd = -1;
+}
+
+int rings_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host, int soon_fd,
                  char *error) {
         struct ring *ring;
         uint32_t index, first;
@@ -198,6 +206,7 @@ int rings_attach(struct plane *plane, uint64_t session, const struct plane_memor
                 r = area_begin(plane, ring, &first, error);
         if (!r) {
                 ring->host = host;
+                ring->soon_fd = watch_listen(&plane->watch, soon_fd);
                 ring->wake = host ? __atomic_load_n(&ring->host->wake, __ATOMIC_RELAXED) : 0;
                 park_forget_ring(&plane->park, &plane->tables, index);
                 plane->words->counter[index] = plane->words->area.header.counter;
@@ -210,7 +219,7 @@ int rings_attach(struct plane *plane, uint64_t session, const struct plane_memor
                 return plane_fault(plane, adaptive_wake(plane, error), error);
         memory_release(&plane->memory, ring->mapping);
         ring->mapping = NULL;
-        ring->host = NULL;
+        ring_forget_host(plane, ring);
         rings_drop(plane, index);
         return r;
 }
@@ -238,7 +247,7 @@ static void ring_remove(struct plane *plane, uint32_t index, bool for_ever) {
                 }
                 memory_release(&plane->memory, ring->mapping);
                 ring->mapping = NULL;
-                ring->host = NULL;
+                ring_forget_host(plane, ring);
                 ring->limited = false;
         }
         rings_drop(plane, index);

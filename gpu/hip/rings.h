@@ -16,7 +16,8 @@ uint32_t rings_find(const struct plane *plane, uint64_t session);
 /* Frees the place if nothing is left of the session. */
 void rings_drop(struct plane *plane, uint32_t index);
 
-int rings_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host, char *error);
+int rings_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host, int soon_fd,
+                 char *error);
 /* Its buffers go with it; whoever waits there is told that nobody will serve this area again. */
 void rings_detach(struct plane *plane, uint64_t session);
 /* All of them, without a word: another executor may serve them. After a fault, only what is ours is freed. */

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* On GPUs: opening the device, which requests are inlined, what lines say. */
+#include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "client/comm.h"
+#include "client/device.h"
 #include "tests/client/device_rig.h"
+#include "util/clock.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 static void test_open(void **state) {
@@ -176,6 +181,47 @@ static void test_inline(void **state) {
         rig_stop(&rig);
 }
 
+/* How often the executor of GPU 0 has been told that something will be rung. */
+static uint64_t announced(struct rig *rig) {
+        uint64_t n = 0;
+
+        if (read(rig->crew.fake.sessions->rings[0].wake_fd, &n, sizeof(n)) != sizeof(n))
+                assert_int_equal(errno, EAGAIN);
+        return n;
+}
+
+/* The first call, and one after a silence, are announced; what is captured, or close behind, is not. */
+static void test_announced(void **state) {
+        char stream;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 1);
+        (void)announced(&rig);
+        fake_gpu_capture(rig.gpu, &stream, NULL);
+        assert_int_equal(rmx_all_reduce(rig.comm, rig.a, rig.b, 5, RMX_INT8, RMX_MAX, &stream), RMX_OK);
+        fake_gpu_capture(rig.gpu, NULL, NULL);
+        assert_int_equal(announced(&rig), 0);
+        for (uint32_t silent = 0; silent < 2; silent++) {
+                struct rmx_request request = {0};
+                uint64_t begun;
+
+                rig.comm->device->rung_ns = silent ? clock_now_ns() - UINT64_C(150000000) : 0;
+                assert_int_equal(rmx_all_reduce(rig.comm, rig.a, rig.b, 5, RMX_INT8, RMX_MAX, NULL), RMX_OK);
+                assert_int_equal(announced(&rig), 1);
+                begun = clock_now_ns();
+                assert_int_equal(rmx_all_reduce(rig.comm, rig.a, rig.b, 5, RMX_INT8, RMX_MAX, NULL), RMX_OK);
+                if (clock_now_ns() - begun < UINT64_C(100000000))
+                        assert_int_equal(announced(&rig), 0);
+                rig.comm->device->rung_ns = 0;
+                assert_int_equal(rmx_all_reduce_start(rig.comm, rig.a, rig.b, 5, RMX_INT8, RMX_MAX, NULL, &request),
+                                 RMX_OK);
+                assert_int_equal(announced(&rig), 1);
+                assert_int_equal(rmx_wait_stream(&request, NULL), RMX_OK);
+        }
+        rig_stop(&rig);
+}
+
 /* Inlined, memory may be any that the device reaches, and is not made known. */
 static void test_inline_memory(void **state) {
         static char host[64], managed[64], nowhere[64];
@@ -232,8 +278,10 @@ static void test_arguments(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_open),   cmocka_unit_test(test_slots_again),   cmocka_unit_test(test_no_plugin),
-                cmocka_unit_test(test_inline), cmocka_unit_test(test_inline_memory), cmocka_unit_test(test_arguments),
+                cmocka_unit_test(test_open),      cmocka_unit_test(test_slots_again),
+                cmocka_unit_test(test_no_plugin), cmocka_unit_test(test_inline),
+                cmocka_unit_test(test_announced), cmocka_unit_test(test_inline_memory),
+                cmocka_unit_test(test_arguments),
 
         };
 

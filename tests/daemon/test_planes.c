@@ -101,7 +101,7 @@ static void test_memory(void **state) {
         struct client *client = client_open(f);
         char text[256];
 
-        snprintf(text, sizeof(text), "ring_attach %" PRIu64 " offset=4096 bytes=%" PRIu64 " 'area a' wake=0",
+        snprintf(text, sizeof(text), "ring_attach %" PRIu64 " offset=4096 bytes=%" PRIu64 " 'area a' wake=0 soon",
                  client->session, plane_bell_bytes());
         assert_int_equal(open_ring(client, 2, "area a"), 0);
         assert_int_equal(plane_count(f, 2, text), 1);

@@ -254,11 +254,13 @@ static void fake_peer_remove(struct plane *plane, uint32_t gpu) {
 }
 
 static int fake_ring_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
-                            char *error) {
+                            int soon_fd, char *error) {
         int r = fake_fails(plane, "ring_attach", error);
+        const uint64_t one = 1;
 
-        fake_log(plane, "ring_attach %" PRIu64 " offset=%" PRIu64 " bytes=%" PRIu64 " '%s' wake=%u", session,
-                 area->offset, area->bytes, (const char *)area->handle, *(const uint32_t *)host);
+        fake_log(plane, "ring_attach %" PRIu64 " offset=%" PRIu64 " bytes=%" PRIu64 " '%s' wake=%u%s", session,
+                 area->offset, area->bytes, (const char *)area->handle, *(const uint32_t *)host,
+                 write(soon_fd, &one, sizeof(one)) == sizeof(one) ? " soon" : "");
         if (!r)
                 fake_add(plane, &plane->rings, "ring_attach", session, 0)->memory = host;
         return r;

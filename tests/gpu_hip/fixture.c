@@ -28,7 +28,7 @@ struct bell_header *client_header(const struct client *client) {
 void client_init(struct client *client, uint64_t session) {
         uint32_t *released;
 
-        *client = (struct client){.session = session};
+        *client = (struct client){.session = session, .soon_fd = -1};
         client->area = fake_client_alloc(BELL_AREA_BYTES, &client->memory);
         released = (uint32_t *)(void *)(client->area + BELL_OFFSET_RELEASED);
         *client_header(client) =
@@ -42,7 +42,8 @@ void client_deinit(struct client *client) {
 }
 
 int client_attach(struct fixture *f, struct client *client) {
-        return f->ops->ring_attach(f->plane, client->session, &client->memory, &client->host, f->error);
+        return f->ops->ring_attach(f->plane, client->session, &client->memory, &client->host, client->soon_fd,
+                                   f->error);
 }
 
 void client_ring(struct client *client, uint32_t sequence) {

@@ -13,6 +13,7 @@ struct client { /* a session */
         struct plane_memory memory;
         unsigned char *area;
         struct bell_host host;
+        int soon_fd; /* an eventfd; -1: none */
 };
 
 struct fixture {

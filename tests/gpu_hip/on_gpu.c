@@ -191,7 +191,7 @@ static void run(const struct plane_ops *ops, struct plane *plane, struct client 
         struct plane_memory half = client->offer.buffer, lie = half;
 
         begin();
-        done("ring_attach", ops->ring_attach(plane, SESSION, &client->offer.area, client->host, error), 0);
+        done("ring_attach", ops->ring_attach(plane, SESSION, &client->offer.area, client->host, -1, error), 0);
         half.offset = half.bytes /= 2;
         begin();
         done("buffer_import", ops->buffer_import(plane, SESSION, 1, &client->offer.buffer, error), 0);

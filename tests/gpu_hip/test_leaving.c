@@ -2,10 +2,13 @@
 /* Kernels that go between large requests, and what cannot wait for a tick. */
 #include "tests/cmocka_all.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "fixture.h"
 #include "gpu/device/pairs.h"
@@ -499,6 +502,46 @@ static void a_wake_word_is_seen_without_a_tick(void **state) {
         rig_deinit(&rig);
 }
 
+static uint32_t open_files(void) {
+        DIR *directory = opendir("/proc/self/fd");
+        uint32_t n = 0;
+
+        assert_non_null(directory);
+        while (readdir(directory))
+                n++;
+        closedir(directory);
+        return n;
+}
+
+/* The same, before it rings; it is heard each time. */
+static void a_client_that_is_about_to_ring(void **state) {
+        const uint32_t files = open_files();
+        const uint64_t one = 1;
+        struct client other;
+        struct rig rig;
+
+        (void)state;
+        rig_init(&rig, PLANE_ADAPTIVE);
+        client_init(&other, 9);
+        other.soon_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        assert_int_equal(client_attach(&rig.f, &other), 0);
+        for (uint32_t i = 0; i < 3; i++) {
+                for (uint32_t t = 0; !parked(&rig); t++) {
+                        assert_in_range(t, 0, 100);
+                        assert_int_equal(rig.f.ops->tick(rig.f.plane, rig.f.error), 0);
+                        fake_clock_advance_ms(10);
+                }
+                assert_int_equal(write(other.soon_fd, &one, sizeof(one)), sizeof(one));
+                wait_until(!parked(&rig));
+                assert_int_equal(other.host.wake, 0);
+        }
+        rig.f.ops->ring_detach(rig.f.plane, other.session);
+        close(other.soon_fd);
+        rig_deinit(&rig);
+        client_deinit(&other);
+        assert_int_equal(open_files(), files);
+}
+
 static void a_failure_is_a_fault(void **state) {
         struct rig rig;
         int r = 0;
@@ -535,6 +578,7 @@ int main(void) {
                 cmocka_unit_test(closing_meanwhile),
                 cmocka_unit_test(holding_meanwhile),
                 cmocka_unit_test(a_wake_word_is_seen_without_a_tick),
+                cmocka_unit_test(a_client_that_is_about_to_ring),
                 cmocka_unit_test(a_failure_is_a_fault),
         };
 
