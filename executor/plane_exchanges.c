@@ -6,8 +6,9 @@
  *
  * Whether a rank waits cannot be told from its word: it may have nothing to do. A rank is waited for if it has begun
  * fewer requests than another one, since none is over before all have begun it; its word is in another process's memory
- * and perhaps on another GPU. So what has stood still for the stall bound is told once, and railmuxd asks all executors
- * how far their ranks are. An idle communicator costs one such question each time that it falls idle.
+ * and perhaps on another GPU. So what has stood still for the stall bound is told, and railmuxd asks all executors how
+ * far their ranks are. Not all of them may be there then, so it is told again, each time after twice as long: an idle
+ * communicator costs some twenty such questions in a week.
  *
  * The words are the client's own, so a client can have itself or its peers blamed, and nothing else.
  */
@@ -18,7 +19,7 @@
 #include "executor/plane_executor.h"
 #include "util/clock.h"
 
-static void look_at(struct plane_session *session, uint64_t now_ns) {
+static void look_at(const struct plane_executor *executor, struct plane_session *session, uint64_t now_ns) {
         struct plane_exchanges *exchanges = session->exchanges;
 
         for (uint32_t i = 0; i < PLANE_EXCHANGED; i++) {
@@ -35,8 +36,9 @@ static void look_at(struct plane_session *session, uint64_t now_ns) {
                 exchanges->place[i].handle = now.handle;
                 exchanges->place[i].calls = now.calls;
                 exchanges->place[i].operation = now.operation;
-                exchanges->place[i].told = false;
                 exchanges->place[i].since_ns = now_ns;
+                exchanges->place[i].tell_ns = now_ns + executor->stall_ns;
+                exchanges->place[i].again_ns = executor->stall_ns;
         }
 }
 
@@ -45,7 +47,7 @@ void plane_exchanges_look(struct plane_executor *executor) {
 
         for (struct plane_session *session = executor->sessions; session; session = session->hh.next)
                 if (session->host)
-                        look_at(session, now_ns);
+                        look_at(executor, session, now_ns);
 }
 
 /* The place of a rank; PLANE_EXCHANGED: it is not here, or exchanges nothing. */
@@ -85,9 +87,14 @@ void plane_exchanges_rows(struct plane_executor *executor, const struct plane_at
 }
 
 void plane_exchanges_stalls_again(struct plane_executor *executor) {
+        const uint64_t now_ns = clock_now_ns();
+
         for (struct plane_session *session = executor->sessions; session; session = session->hh.next)
-                for (uint32_t i = 0; session->exchanges && i < PLANE_EXCHANGED; i++)
-                        session->exchanges->place[i].told = false;
+                for (uint32_t i = 0; session->exchanges && i < PLANE_EXCHANGED; i++) {
+                        if (session->exchanges->place[i].tell_ns > now_ns + executor->stall_ns)
+                                session->exchanges->place[i].tell_ns = now_ns;
+                        session->exchanges->place[i].again_ns = executor->stall_ns;
+                }
 }
 
 int plane_exchanges_stalls(struct plane_executor *executor, const struct plane_attached *comm, report_send send,
@@ -101,8 +108,7 @@ int plane_exchanges_stalls(struct plane_executor *executor, const struct plane_a
                 const uint32_t i = place_of(executor, &comm->ranks[r], &exchanges);
                 int error;
 
-                if (i == PLANE_EXCHANGED || exchanges->place[i].told || !exchanges->place[i].calls ||
-                    now_ns < exchanges->place[i].since_ns + executor->stall_ns)
+                if (i == PLANE_EXCHANGED || !exchanges->place[i].calls || now_ns < exchanges->place[i].tell_ns)
                         continue;
                 stall.comm = comm->id;
                 stall.rank = r;
@@ -115,7 +121,8 @@ int plane_exchanges_stalls(struct plane_executor *executor, const struct plane_a
                 error = send(userdata, &message);
                 if (error)
                         return error;
-                exchanges->place[i].told = true;
+                exchanges->place[i].tell_ns = now_ns + exchanges->place[i].again_ns;
+                exchanges->place[i].again_ns *= 2;
         }
         return 0;
 }

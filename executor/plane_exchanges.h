@@ -14,8 +14,9 @@ struct plane_executor;
 struct plane_exchanges {
         struct {
                 uint32_t handle, calls, operation;
-                bool told;         /* railmuxd knows of a last call that does not go on */
-                uint64_t since_ns; /* when it was first seen */
+                uint64_t since_ns; /* when the last call was first seen */
+                uint64_t tell_ns;  /* when railmuxd is told that it does not go on, */
+                uint64_t again_ns; /* and how much later once more */
         } place[PLANE_EXCHANGED];
 };
 
@@ -27,7 +28,7 @@ void plane_exchanges_look(struct plane_executor *executor);
 void plane_exchanges_rows(struct plane_executor *executor, const struct plane_attached *comm,
                           Railmux__Executor__Exchanged rows[PLANE_EXCHANGES_ROWS],
                           Railmux__Executor__Exchanged *pointers[PLANE_EXCHANGES_ROWS], size_t *ret_n);
-/* Tells railmuxd of ranks that have begun nothing for too long, once each time. */
+/* Tells railmuxd of ranks that have begun nothing for too long. */
 int plane_exchanges_stalls(struct plane_executor *executor, const struct plane_attached *comm, report_send send,
                            void *userdata);
 /* railmuxd may have begun anew. */
