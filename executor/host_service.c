@@ -14,6 +14,7 @@ static void host_hello(void *object, Railmux__Executor__Hello *hello) {
         struct host_service *host = object;
         struct executor *executor = host->executor;
 
+        report_stalls_again(executor);
         hello->instance = executor->instance;
         hello->backend = (char *)executor->ops->name;
         hello->workers = worker_pool_size(executor->workers);

@@ -182,6 +182,18 @@ static bool stall_told(struct comm *comm, const struct comm_wait *wait) {
         return told;
 }
 
+void report_stalls_again(struct executor *executor) {
+        for (struct comm *comm = executor->comms; comm; comm = comm->hh.next) {
+                struct comm_wait wait;
+
+                pthread_mutex_lock(&comm->mutex);
+                comm->reported_stall = 0; /* no sequence */
+                if (comm_oldest_wait(comm, &wait) && wait.request)
+                        wait.request->stall_reported = false;
+                pthread_mutex_unlock(&comm->mutex);
+        }
+}
+
 int report_stalls(struct executor *executor, report_send send, void *userdata) {
         for (struct comm *comm = executor->comms; comm; comm = comm->hh.next) {
                 Railmux__Executor__Stall stall = RAILMUX__EXECUTOR__STALL__INIT;

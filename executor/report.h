@@ -15,6 +15,7 @@ int report_failures(struct executor *executor, report_send send,
 /* Unmaps retired buffers that have become free, and says so where railmuxd asked for it. Whether that is heard does not
  * matter: a railmuxd that comes back asks again. */
 void report_released(struct executor *executor, report_send send, void *userdata);
+void report_stalls_again(struct executor *executor);                            /* railmuxd may have begun anew */
 int report_stalls(struct executor *executor, report_send send, void *userdata); /* each stalled sequence once */
 /* Processor time of this process. */
 uint64_t report_cpu_ns(void);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "executor/report.h"
 #include "executor/session.h"
 #include "fixture.h"
 #include "railmux/railmux.h"
@@ -359,17 +360,71 @@ static void retire_and_die(void **state) {
         assert_false(session_buffer_released(&f->executor, &session, &id, &tell));
 }
 
+/* ---- stalls ------------------------------------------------------------------------------------------------------ */
+static int stall_kept(void *userdata, const Railmux__Executor__Message *message) {
+        uint32_t *n = userdata;
+
+        assert_int_equal(message->body_case, RAILMUX__EXECUTOR__MESSAGE__BODY_STALL);
+        assert_int_equal(message->stall->comm, FIXTURE_COMM);
+        assert_int_equal(message->stall->n_missing_ranks, message->stall->operation == RING_OP_SEND ? 1 : N - 1);
+        ++*n;
+        return 0;
+}
+
+/* What waits is told once, and once more to a railmuxd that may have begun anew. */
+static void test_stalls(void **state) {
+        struct fixture *f = *state;
+        const struct ring_group_entry send = {.operation = RING_OP_SEND,
+                                              .peer = 1,
+                                              .sequence = 1,
+                                              .buffer = FIXTURE_BUFFER,
+                                              .count = 4,
+                                              .type = RMX_INT32};
+        uint32_t n = 0, q[N], first = 0;
+
+        f->executor.stall_ns = 0;
+        for (uint32_t kind = 0; kind < 2; kind++) {
+                if (kind == 0) {
+                        struct ring_request request =
+                                fixture_request(f, 0, RING_OP_ALL_REDUCE, RMX_INT32, RMX_SUM, 4, 0);
+
+                        first = fixture_ring(f, 0, &request);
+                } else {
+                        first = fixture_ring_single(f, 0, &send);
+                }
+                fixture_wait_entered(f, 0, first);
+                for (uint32_t again = 1; again < 3; again++) {
+                        for (uint32_t i = 0; i < 3; i++)
+                                assert_int_equal(report_stalls(&f->executor, stall_kept, &n), 0);
+                        assert_int_equal(n, 2 * kind + again);
+                        if (again == 1)
+                                report_stalls_again(&f->executor);
+                }
+                if (kind)
+                        break;
+                for (uint32_t r = 1; r < N; r++) {
+                        struct ring_request request =
+                                fixture_request(f, r, RING_OP_ALL_REDUCE, RMX_INT32, RMX_SUM, 4, 0);
+
+                        q[r] = fixture_ring(f, r, &request);
+                }
+                for (uint32_t r = 0; r < N; r++)
+                        assert_int_equal(ring_status_code(fixture_wait(f, r, r ? q[r] : first)), RMX_OK);
+        }
+}
+
 int main(void) {
 #define SERVE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         const struct CMUnitTest tests[] = {
-                SERVE_TEST(sizes),        SERVE_TEST(many_in_flight),
-                SERVE_TEST(mismatch),     SERVE_TEST(own_line_only),
-                SERVE_TEST(flags),        SERVE_TEST(beyond_buffer),
-                SERVE_TEST(overflow),     SERVE_TEST(huge_offset),
-                SERVE_TEST(wrong_root),   SERVE_TEST(unknown_operation),
-                SERVE_TEST(future_epoch), SERVE_TEST(rank_leaves),
-                SERVE_TEST(session_dies), SERVE_TEST(retire_in_use),
-                SERVE_TEST(retire_twice), SERVE_TEST(retire_and_die),
+                SERVE_TEST(test_stalls),       SERVE_TEST(sizes),
+                SERVE_TEST(many_in_flight),    SERVE_TEST(mismatch),
+                SERVE_TEST(own_line_only),     SERVE_TEST(flags),
+                SERVE_TEST(beyond_buffer),     SERVE_TEST(overflow),
+                SERVE_TEST(huge_offset),       SERVE_TEST(wrong_root),
+                SERVE_TEST(unknown_operation), SERVE_TEST(future_epoch),
+                SERVE_TEST(rank_leaves),       SERVE_TEST(session_dies),
+                SERVE_TEST(retire_in_use),     SERVE_TEST(retire_twice),
+                SERVE_TEST(retire_and_die),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
