@@ -110,8 +110,8 @@ static int park_now(struct plane *plane, char *error) {
         if (!r)
                 r = rings_counters(plane, &rang, error);
         if (!r && (rang || park_kept(&plane->park, &plane->tables)))
-                r = adaptive_wake(plane, error);
-        return r;
+                return adaptive_wake(plane, error);
+        return r ? r : park_ready(&plane->park, &plane->tables, error);
 }
 
 static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
