@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: MIT
 """The first call after a silence: what it costs that kernels or threads have gone to sleep.
 
-All ranks meet, are silent for a while and make one small call that they wait for. A sample is the time of the slowest
-rank; it contains how far apart the ranks wake up.
+All ranks meet, are silent for a while and make one small call that they wait for; on GPUs by themselves, and as a graph
+that they replay. A sample is the time of the slowest rank; it contains how far apart the ranks wake up.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import pathlib
 import time
@@ -18,7 +19,7 @@ import crew as crews
 import railmux
 import small
 
-PAUSES_MS = (0, 1, 50, 1000)
+PAUSES_MS = "0,1,50,1000"
 
 
 def parse() -> argparse.Namespace:
@@ -27,8 +28,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--backend", choices=("hip", "host"), default="hip")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--pauses", default=PAUSES_MS, help="milliseconds, separated by commas (default %(default)s)")
+    parser.add_argument("--awake", action="store_true", help="the ranks spin while they are silent, so only the daemon sleeps")
     parser.add_argument("--json", type=pathlib.Path, required=True)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.pauses = [int(word) for word in options.pauses.split(",")]
+    return options
 
 
 def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
@@ -43,19 +48,29 @@ def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
     wrong = 0
     for _ in range(20):
         one.call()
-    for pause_ms in PAUSES_MS:
+    ways = [("call", one.call)]
+    if options.backend == "hip":
+        one.capture()
+        ways.append(("graph", one.replay))
+    for pause_ms, (way, function) in itertools.product(options.pauses, ways):
         if crew.gather(time.monotonic() > end, "over")[0]:
             break
+        for _ in range(3):
+            function()
         times = []
         for _ in range(options.rounds):
             crew.barrier()
-            time.sleep(pause_ms / 1e3)
+            start = begin = time.perf_counter()
+            if not options.awake:
+                time.sleep(pause_ms / 1e3)
+            while start < begin + pause_ms / 1e3:
+                start = time.perf_counter()
             start = time.perf_counter()
-            one.call()
+            function()
             times.append(1e6 * (time.perf_counter() - start))
             wrong += one.wrong(crew.ranks * (crew.ranks + 1) / 2)
         times = crew.slowest(times)
-        results.append({"pause_ms": pause_ms, "calls": len(times), "p50_us": crews.percentile(times, 50), "max_us": max(times)})
+        results.append({"pause_ms": pause_ms, "way": way, "calls": len(times), "p50_us": crews.percentile(times, 50), "max_us": max(times)})
     wrong = crew.total(wrong)
     if crew.rank == 0:
         options.json.write_text(json.dumps({"version": 1, "results": results, "wrong": wrong}))

@@ -233,8 +233,8 @@ def bell_table(found: dict[str, Any]) -> list[str]:
     lines = found.get("pauses", [])
     if not lines:
         return []
-    rows = [[line["policy"] or "-", line["pause_ms"], line["p50_us"], line["max_us"]] for line in lines]
-    head = ["policy", "silence (ms)", "p50 (us)", "longest (us)"]
+    rows = [[line["policy"] or "-", line["way"], line["pause_ms"], line["p50_us"], line["max_us"]] for line in lines]
+    head = ["policy", "by", "silence (ms)", "p50 (us)", "longest (us)"]
     return ["### The first call after a silence", "", "From the call until the host knows the result.", "", *table(head, rows)]
 
 
@@ -254,6 +254,7 @@ def markdown(document: dict[str, Any]) -> str:
     out += interference_table(steps.get("interference", {}))
     out += events_table("Soak", steps.get("soak", {}))
     out += events_table("Kills", steps.get("kills", {}))
+    out += events_table("Garbage", steps.get("hostile", {}))
     return "\n".join(out).rstrip() + "\n"
 
 

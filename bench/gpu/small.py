@@ -30,10 +30,24 @@ class Small:
             self.source = (ctypes.c_float * COUNT).from_address(session.alloc(size))
             self.out = (ctypes.c_float * COUNT).from_address(session.alloc(size))
 
+    def _put(self) -> None:
+        a, b = self.source.data_ptr(), self.out.data_ptr()
+        self.comm.all_reduce(a, b, COUNT, railmux.FLOAT32, stream=self.stream.cuda_stream)
+
+    def capture(self) -> None:
+        """On GPUs: what `replay` does from now on."""
+        self.graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="relaxed"):
+            self._put()
+
+    def replay(self) -> None:
+        with self.torch.cuda.stream(self.stream):
+            self.graph.replay()
+        self.stream.synchronize()
+
     def call(self) -> None:
         if self.torch:
-            a, b = self.source.data_ptr(), self.out.data_ptr()
-            self.comm.all_reduce(a, b, COUNT, railmux.FLOAT32, stream=self.stream.cuda_stream)
+            self._put()
             self.stream.synchronize()
         else:
             self.comm.all_reduce(ctypes.addressof(self.source), ctypes.addressof(self.out), COUNT, railmux.FLOAT32)

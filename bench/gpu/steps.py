@@ -427,6 +427,27 @@ def step_kills(run: Run) -> dict[str, Any]:
     return {"commands": [finished.record()], **(finished.document or {})}
 
 
+def executors(run: Run) -> list[int]:
+    status = (run.node.ctl("status") or {}).get("status") or {}
+    return sorted(entry.get("pid", 0) for entry in status.get("executors", []))
+
+
+def step_hostile(run: Run) -> dict[str, Any]:
+    """hostile.py; where MPS serves several users, one of them is another one's."""
+    run.need_gpus()
+    run.daemon()
+    before = executors(run)
+    seconds = 2 if run.quick else min(60, max(run.left(1e9) - 40, 10) / 2)
+    arguments = ["--ranks", str(run.options.ranks), "--seconds", f"{seconds:.0f}"]
+    if run.options.multiuser and os.getuid() == 0:
+        arguments += ["--uid", "65534"]
+    finished = run.node.script("hostile", "hostile.py", arguments, run.left(1e9))
+    found: dict[str, Any] = {"commands": [finished.record()], **(finished.document or {})}
+    if not before or executors(run) != before:
+        found["error"] = f"executors were {before} and are {executors(run)}"
+    return found
+
+
 @dataclasses.dataclass
 class Step:
     name: str
@@ -448,6 +469,7 @@ STEPS = [
     Step("layer", "a transformer layer in a graph", step_layer, 60, 240),
     Step("soak", "changing inputs, several comms, streams and orders; registrations", step_soak, 40, 300),
     Step("kills", "SIGKILL of railmuxd, an executor, clients; a planned restart", step_kills, 40, 300),
+    Step("hostile", "a session that writes garbage from its GPU, beside others", step_hostile, 40, 240),
     Step("interference", "GEMMs beside the daemon's kernels", step_interference, 40, 240),
 ]
 GROUPS = {"collectives": ("smoke", "latency", "correctness")}

@@ -18,8 +18,20 @@ import time
 from typing import Any
 
 BENCH, TREE, SCRATCH = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
-SCRIPTS = ("nodes.py", "peers.py", "layer.py", "interference.py", "comms.py", "soak.py", "churn.py", "bell.py", "kills.py", "dist.py")
-NEED_GPUS = ("peers", "torch", "layer", "interference")
+SCRIPTS = (
+    "nodes.py",
+    "peers.py",
+    "layer.py",
+    "interference.py",
+    "comms.py",
+    "soak.py",
+    "churn.py",
+    "bell.py",
+    "kills.py",
+    "hostile.py",
+    "dist.py",
+)
+NEED_GPUS = ("peers", "torch", "layer", "hostile", "interference")
 failures = 0
 
 
@@ -67,7 +79,7 @@ def command_lines() -> None:
 def everything() -> None:
     done, steps = bench("all", TREE, "--time", "90")
     check("exit status", done.returncode == 0, f"{done.returncode}\n{done.stdout}{done.stderr}")
-    check("all steps are there", len(steps) == 12, list(steps))
+    check("all steps are there", len(steps) == 13, list(steps))
     for name, found in steps.items():
         wanted = "left out: needs GPUs" if name in NEED_GPUS else "done"
         check(f"{name}: {wanted}", found["outcome"] == wanted and not found.get("left_over"), json.dumps(found)[-2000:])

@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A session that writes garbage from its GPU, beside clients that need short times.
+
+Half of the processes make small calls all the time and look at the results. The other half is another tenant, with
+--uid even another user. It writes into its own bell areas what its kernels should not: lines of random words, lines that
+are nearly right, with the numbers that are awaited and without, argument blocks, counters, answers and places given
+back. Before that it does the same work on memory of its own, which is what the first half's times are compared with.
+
+Nothing that it can write there may reach anybody else: the first half's results are right and none of its calls fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import ctypes
+import json
+import os
+import pathlib
+import random
+import shutil
+import time
+from typing import Any
+
+import churn
+import crew as crews
+import railmux
+import small
+
+# gpu/device/bell.h; `Area` sees whether it is still so.
+DEPTH, HANDLES, RANKS, LANES, WORDS = 64, 256, 64, 136, 16
+MAGIC, COUNTER_AT, RELEASED_AT, SEQUENCE_AT, PAIR_AT = 0x4C4C4542, 8, 4096, 4096 + 4 * DEPTH, 8192
+LINES_AT = PAIR_AT + HANDLES * 2 * RANKS * 4
+DONE_AT = LINES_AT + DEPTH * WORDS * 8
+ARGUMENT_AT = DONE_AT + DEPTH * LANES * 8
+ARGUMENT_BYTES = 4096
+BYTES = ARGUMENT_AT + DEPTH * ARGUMENT_BYTES
+W_HEAD, W_COUNT, W_ARGUMENT, W_FLAGS, W_SEQUENCE = 0, 2, 11, 13, 14
+OPERATIONS, ALL_TO_ALL_V, GROUP = 14, 7, 13
+DEVICE_VERSION = 1
+ODD = (0, 1, 2, 3, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFF, 0x10000, 1 << 24, 15 << 16, 256)
+LOOK_EVERY = 16
+RENEW_EVERY = 10  # communicators, in turns of garbage
+PHASES = ("elsewhere", "garbage")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, required=True, help="of each half")
+    parser.add_argument("--seconds", type=float, default=60, help="of garbage, and as long before")
+    parser.add_argument("--uid", type=int, help="what the second half becomes")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    options.clients = options.ranks
+    options.ranks *= 2
+    return options
+
+
+class _Call(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("version", ctypes.c_uint32),
+        ("operation", ctypes.c_uint32),
+        ("source", ctypes.c_void_p),
+        ("to", ctypes.c_void_p),
+        ("count", ctypes.c_size_t),
+        ("kind", ctypes.c_uint32),
+        ("redop", ctypes.c_uint32),
+        ("root", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = [
+        ("area", ctypes.c_void_p),
+        ("host", ctypes.c_void_p),
+        ("counter", ctypes.c_void_p),
+        ("source", ctypes.c_void_p),
+        ("to", ctypes.c_void_p),
+        ("numbers", ctypes.c_uint32 * 6),
+        ("word", ctypes.c_uint32 * WORDS),
+        ("reserved", ctypes.c_uint32 * 4),
+    ]
+
+
+class _Foreign:
+    """Memory for torch that is not torch's."""
+
+    def __init__(self, address: int, count: int, kind: str) -> None:
+        self.__cuda_array_interface__ = {"shape": (count,), "typestr": kind, "data": (address, False), "version": 3}
+
+
+class Area:
+    """A bell area, or memory that is as large."""
+
+    def __init__(self, torch: Any, address: int | None) -> None:
+        self.torch = torch
+        self.own = torch.zeros(BYTES, dtype=torch.uint8, device="cuda") if address is None else None
+        address = self.own.data_ptr() if self.own is not None else address
+        self.words = torch.as_tensor(_Foreign(address, BYTES // 4, "<i4"), device="cuda")
+        self.cells = torch.as_tensor(_Foreign(address, BYTES // 8, "<i8"), device="cuda")
+        if self.own is None and int(self.words[0].item()) != MAGIC:
+            raise RuntimeError("bell areas are not as they were")
+
+    def counter(self) -> int:
+        return int(self.words[COUNTER_AT // 4].item()) & 0xFFFFFFFF
+
+    def garbage(self, at: int, size: int) -> None:
+        cells = self.cells[at // 8 : (at + size) // 8]
+        cells.copy_(self.torch.randint(-(1 << 63), (1 << 63) - 1, cells.shape, dtype=self.torch.int64, device="cuda"))
+
+    def lines(self, first: int, lines: list[list[int]]) -> None:
+        """With the numbers from `first` on, and what the counter then is."""
+        place = self.cells[LINES_AT // 8 : DONE_AT // 8].view(DEPTH, WORDS)
+        for i, line in enumerate(lines):
+            sequence = (first + i) & 0xFFFFFFFF
+            high = sequence << 32 if sequence < 1 << 31 else (sequence << 32) - (1 << 64)
+            place[sequence % DEPTH].copy_(self.torch.tensor([high | word for word in line], dtype=self.torch.int64, device="cuda"))
+        last = (first + len(lines) - 1) & 0xFFFFFFFF
+        self.words[COUNTER_AT // 4] = last - (1 << 32) if last >> 31 else last
+
+
+def templates(comm: railmux.Comm, memory: Any) -> list[list[int]]:
+    """Lines as they would be."""
+    prepare = railmux.library().rmx_device_prepare
+    prepare.argtypes = [ctypes.c_void_p] * 3
+    found, handle = [], _Handle()
+    for operation in (1, 2, 3, 4, 5, 6, 12):
+        for count in (16, 100000):
+            a, b = (memory.data_ptr(), memory.data_ptr() + memory.numel() * 2) if operation != 12 else (None, None)
+            call = _Call(ctypes.sizeof(_Call), DEVICE_VERSION, operation, a, b, count if a else 0, railmux.FLOAT32 if a else 0)
+            railmux.check(prepare(comm.handle, ctypes.byref(call), ctypes.byref(handle)))
+            found.append(list(handle.word))
+    found.append([handle.area])  # for the caller alone
+    return found
+
+
+def spoil(dice: random.Random, line: list[int], number: int) -> list[int]:
+    """Nearly right."""
+    line = list(line)
+    line[W_SEQUENCE] = number
+    if dice.random() < 0.3:
+        operation = dice.choice((ALL_TO_ALL_V, GROUP, dice.randrange(256)))
+        line[W_HEAD] = line[W_HEAD] & 0xFF00FFFF | operation << 16
+        line[W_ARGUMENT] = dice.randrange(DEPTH) * ARGUMENT_BYTES + dice.choice((0, 8, 4, 4088, 1))
+        line[W_COUNT] = dice.choice((1, 2, 63, 64, 512, 513))
+    for _ in range(dice.choice((0, 1, 1, 2, 5))):
+        line[dice.randrange(WORDS)] = dice.choice((dice.getrandbits(32), dice.choice(ODD)))
+    return line
+
+
+def turn(dice: random.Random, area: Area, lines: list[list[int]], number: int) -> int:
+    """Some garbage; how many lines it was."""
+    kind = dice.random()
+    first = area.counter() + 1
+    n = dice.randrange(1, 24)
+    if kind < 0.5:
+        area.lines(first, [spoil(dice, dice.choice(lines), number + i) for i in range(n)])
+    elif kind < 0.65:
+        area.lines(first, [[dice.getrandbits(32) for _ in range(WORDS)] for _ in range(n)])
+    elif kind < 0.75:  # numbers that nobody awaits
+        area.lines(dice.getrandbits(32), [spoil(dice, dice.choice(lines), number) for _ in range(n)])
+    elif kind < 0.85:
+        area.garbage(LINES_AT, DEPTH * WORDS * 8)
+    elif kind < 0.92:
+        area.garbage(ARGUMENT_AT, DEPTH * ARGUMENT_BYTES)
+    elif kind < 0.95:
+        area.garbage(DONE_AT, DEPTH * LANES * 8)
+    else:
+        area.garbage(RELEASED_AT, LINES_AT - RELEASED_AT)
+        return 0
+    return n
+
+
+class Writer:
+    """A session, and a communicator of two ranks of it, for as long as it is served."""
+
+    def __init__(self, torch: Any, gpu: int) -> None:
+        self.torch = torch
+        self.gpu = gpu
+        self.memory = torch.zeros(1 << 20, dtype=torch.float32, device="cuda")
+        self.session: railmux.Session | None = None
+        self.area: Area | None = None
+        self.comms: list[railmux.Comm] = []
+        self.lines: list[list[int]] = []
+        self.number = 1
+        self.counts = {"sessions": 0, "comms": 0, "turns": 0, "lines": 0}
+        self.refused = ""
+
+    def renew(self) -> None:
+        """Another communicator. RailmuxError."""
+        for comm in self.comms:
+            comm.abort()
+        for comm in self.comms:
+            comm.destroy()
+        self.comms, self.lines, self.number = [], [], 1
+        if self.session is None:
+            self.session = railmux.Session(name="bench-hostile")
+            self.counts["sessions"] += 1
+        session, made = self.session, self.session.new_id()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            joins = [pool.submit(session.comm, made, 2, rank, self.gpu) for rank in range(2)]
+        self.comms = [join.result() for join in joins]
+        self.counts["comms"] += 1
+        for comm in self.comms:
+            *lines, [address] = templates(comm, self.memory)
+            self.lines += lines
+        self.area = self.area or Area(self.torch, address)
+
+    def turn(self, dice: random.Random, elsewhere: Area | None) -> None:
+        if not self.comms or self.counts["turns"] % RENEW_EVERY == 0:
+            try:
+                self.renew()
+            except railmux.RailmuxError as error:  # nobody serves that session any more
+                self.refused = str(error)
+                self.session, self.area, self.comms = None, None, []  # (not closed: that may wait)
+                time.sleep(0.5)
+                return
+        assert self.area
+        written = turn(dice, elsewhere or self.area, self.lines, self.number)
+        self.number += written
+        self.counts["turns"] += 1
+        self.counts["lines"] += 0 if elsewhere else written
+        self.torch.cuda.synchronize()
+
+
+def write(crew: crews.Crew, options: argparse.Namespace, gpu: int) -> dict[str, Any]:
+    import torch
+
+    torch.cuda.set_device(gpu)
+    dice = random.Random(options.seed * 1000 + crew.rank)
+    folder = pathlib.Path(crew.folder)
+    own, writer = Area(torch, None), Writer(torch, gpu)
+    for phase in PHASES:
+        while not (folder / f"go-{phase}").exists():
+            time.sleep(0.002)
+        while not (folder / f"over-{phase}").exists():
+            writer.turn(dice, own if phase == "elsewhere" else None)
+    return {**writer.counts, "refused": writer.refused}
+
+
+def call(crew: crews.Crew, options: argparse.Namespace, one: small.Small) -> dict[str, Any]:
+    """As in churn.py: a sum that is not what it was tells all after the same call that it is the last of a phase."""
+    folder = pathlib.Path(crew.folder)
+    wrong = 0
+    found: dict[str, Any] = {}
+    for _ in range(50):
+        one.call()
+    for phase in ("quiet", *PHASES):
+        times: list[float] = []
+        end = time.monotonic() + (options.seconds if phase in PHASES else 3)
+        if crew.rank == 0:
+            (folder / f"go-{phase}").touch()
+        one.give(crew.rank + 1)
+        usual = options.clients * (options.clients + 1) / 2
+        crew_over = False
+        while not times or one.first() == usual:
+            start = time.perf_counter()
+            one.call()
+            times.append(1e6 * (time.perf_counter() - start))
+            if len(times) % LOOK_EVERY == 0 and one.first() == usual:
+                wrong += one.wrong(usual)
+            if crew.rank == 0 and not crew_over and time.monotonic() > end:
+                crew_over = True
+                (folder / f"over-{phase}").touch()
+                one.give(1000)
+        found[phase] = times[50:-1] or times
+    return {**found, "wrong": wrong}
+
+
+def become(crew: crews.Crew, options: argparse.Namespace) -> None:
+    """Another user, who may not see the folders that the libraries are in."""
+    import torch  # noqa: F401
+
+    railmux.library()
+    plugin = pathlib.Path(crew.folder) / f"plugin-{crew.rank}.so"
+    shutil.copy(pathlib.Path(os.environ["BENCH_LIB"]) / "librailmux-hip.so", plugin)
+    plugin.chmod(0o755)
+    os.environ["RAILMUX_CLIENT_PLUGIN"] = str(plugin)
+    os.setgroups([])  # the group stays: it is that of the daemon's socket
+    os.setresuid(options.uid, options.uid, options.uid)
+    os.environ["HOME"] = "/"
+
+
+def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"  # or MPS has no room for so many processes on a GPU
+    calling = crew.rank < options.clients
+    if crew.rank == 0:
+        for folder in (pathlib.Path(crew.folder), pathlib.Path(crew.folder).parent):
+            if folder.name.startswith("rmx-"):
+                folder.chmod(0o755)
+    crew.barrier()
+    if not calling and options.uid is not None:
+        become(crew, options)
+    gpu = crew.rank % options.clients
+    if calling:
+        session = railmux.Session(name="bench-beside")
+        gpu %= session.gpus
+        small.device_of(session, gpu, "hip")
+    made = crew.gather(session.new_id().hex() if crew.rank == 0 else "", "ids")[0]
+    if calling:
+        comm = session.comm(bytes.fromhex(made), options.clients, crew.rank, gpu)
+        found = call(crew, options, small.Small(comm, session, "hip"))
+        found["error"] = comm.error()
+    else:
+        import torch
+
+        found = write(crew, options, gpu % torch.cuda.device_count())
+    everybody = crew.gather(found, "end")
+    if crew.rank:
+        return
+    callers, writers = everybody[: options.clients], everybody[options.clients :]
+    times = {
+        phase: churn.describe([max(column) for column in zip(*(c[phase] for c in callers))]) for phase in ("quiet", *PHASES)
+    }
+    errors = [c["error"] for c in callers if c["error"]]
+    errors += [f"nothing was written: {w['refused']}" for w in writers if not w["lines"]]
+    detail = "; ".join(
+        f"{phase}: p50 {t['p50_us']:.1f} us, p99 {t['p99_us']:.1f}, longest {t['max_us']:.0f}" for phase, t in times.items()
+    )
+    lines = sum(w["lines"] for w in writers)
+    name = f"{lines} lines of garbage, by uid {options.uid}" if options.uid is not None else f"{lines} lines of garbage"
+    document: dict[str, Any] = {
+        "version": 1,
+        **times,
+        "writers": writers,
+        "wrong": sum(c["wrong"] for c in callers),
+        "events": [{"name": name, "outcome": "error" if errors else "as expected", "detail": detail}],
+    }
+    if errors:
+        document["error"] = ", ".join(errors)
+    options.json.write_text(json.dumps(document))
+
+
+if __name__ == "__main__":
+    crews.main(rank_main, parse())
