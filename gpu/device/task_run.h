@@ -224,8 +224,6 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
 
         if (s->rank.index != t->rank)
                 take_cache_rank(w, t->rank);
-        take_cache_plan(w, t->plan);
-        c = t->reach && t->burst && t->lane > 1 ? s->counter : counter_of(w, t); /* those push nothing yet */
         if (s->rank.abort && (!s->rank.has_last || (!t->role && (int32_t)(t->sequence - s->rank.last) > 0))) {
                 reach_take_back(w, t);
                 if (reach_keeps(w, t, s->rank.abort, !s->rank.has_last, s->rank.freeze))
@@ -235,6 +233,8 @@ DEVICE bool task_run(struct worker *w, struct task *t) {
                         pair_report(w, t, t->sequence, true);
                 return true;
         }
+        take_cache_plan(w, t->plan);
+        c = t->reach && t->burst && t->lane > 1 ? s->counter : counter_of(w, t); /* those push nothing yet */
         if (t->lane == 0 || t->role) {
                 if (!(t->role    ? p2p_work(s, c, t, spins, &status)
                       : t->quick ? task_check_quick(s, c, t, spins, &status)
