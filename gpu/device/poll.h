@@ -100,6 +100,21 @@ DEVICE void gaze_aim(const struct worker *w, uint32_t round, struct gaze *g) {
         }
 }
 
+/* The line with number `next` was overwritten: so may be those behind it, if the ring was not looked at for long.
+ * Returns the first one that was not, as far as a warp sees. */
+DEVICE_OUTLINE uint32_t poll_overtaken(const struct worker *w, uint32_t ring, uint32_t next) {
+        SHARED_POINTER(w);
+        const uint32_t number = next + warp_thread();
+        uint64_t cell, over;
+
+        if (next > UINT32_MAX - BELL_DEPTH) /* no number is 0 */
+                return bell_sequence_next(next);
+        cell = cell_load((const uint64_t *)(shared_of(w)->area[ring] + BELL_OFFSET_LINES) +
+                         (number % BELL_DEPTH) * RING_WORDS);
+        over = ~warp_ballot((int32_t)((uint32_t)(cell >> 32) - number) > 0);
+        return next + (over ? first_bit(over) : WARP_THREADS);
+}
+
 /* Something has happened: what? True: there is a line of *ret_ring. It is w->memo's (*ret_known), or else lies in
  * shared memory. */
 DEVICE bool worker_poll(struct worker *w, const struct gaze *g, uint64_t cell, uint32_t *ret_ring,
@@ -137,9 +152,11 @@ DEVICE bool worker_poll(struct worker *w, const struct gaze *g, uint64_t cell, u
         if (whole) {
                 if (t < RING_WORDS)
                         s->line[t] = low;
-        } else if (newer) { /* overwritten: it was not for this worker, or its client does not mind */
+        } else if (newer && !others) { /* overwritten: it was not for this worker, or its client does not mind */
+                const uint32_t next = poll_overtaken(w, *ret_ring, warp_read(g->expect, 0));
+
                 if (t == 0)
-                        s->next[g->ring] = bell_sequence_next(g->expect);
+                        s->next[g->ring] = next;
         } else if (others || late) { /* of another ring; what is late is skipped by looking at it as a whole */
                 const uint32_t found = warp_read(g->ring, first_bit(others ? others : late));
 
