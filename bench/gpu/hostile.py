@@ -43,6 +43,8 @@ ODD = (0, 1, 2, 3, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFF, 0x10000, 1 << 24,
 LOOK_EVERY = 16
 RENEW_EVERY = 10  # communicators, in turns of garbage
 PHASES = ("elsewhere", "garbage")
+# How often there is which.
+KINDS = {"near": 50, "random": 15, "unawaited": 10, "lines": 10, "arguments": 7, "answers": 3, "places": 5, "lonely": 5, "nothing": 0}
 
 
 def parse() -> argparse.Namespace:
@@ -50,9 +52,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, required=True, help="of each half")
     parser.add_argument("--seconds", type=float, default=60, help="of garbage, and as long before")
     parser.add_argument("--uid", type=int, help="what the second half becomes")
+    parser.add_argument("--kinds", default=",".join(kind for kind, share in KINDS.items() if share), help="default %(default)s")
+    parser.add_argument("--renew", type=int, default=RENEW_EVERY, help="turns until another communicator (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=pathlib.Path, required=True)
     options = parser.parse_args()
+    options.kinds = options.kinds.split(",")
+    if unknown := [kind for kind in options.kinds if kind not in KINDS]:
+        parser.error(f"--kinds: {unknown[0]} is none of {', '.join(KINDS)}")
     options.clients = options.ranks
     options.ranks *= 2
     return options
@@ -152,42 +159,47 @@ def spoil(dice: random.Random, line: list[int], number: int) -> list[int]:
     return line
 
 
-def turn(dice: random.Random, area: Area, lines: list[list[int]], number: int) -> int:
-    """Some garbage; how many lines it was."""
-    kind = dice.random()
-    first = area.counter() + 1
+def turn(dice: random.Random, kind: str, area: Area, lines: list[list[int]], awaited: int, number: int) -> tuple[int, int]:
+    """Some garbage; how many lines it was, and how many of these had the numbers that are awaited."""
     n = dice.randrange(1, 24)
-    if kind < 0.5:
-        area.lines(first, [spoil(dice, dice.choice(lines), number + i) for i in range(n)])
-    elif kind < 0.65:
-        area.lines(first, [[dice.getrandbits(32) for _ in range(WORDS)] for _ in range(n)])
-    elif kind < 0.75:  # numbers that nobody awaits
+    if kind == "near":
+        area.lines(awaited, [spoil(dice, dice.choice(lines), number + i) for i in range(n)])
+        return n, n
+    if kind == "lonely":  # right, if the other rank called the same
+        mine = dice.choices(lines[: len(lines) // 2], k=n)
+        area.lines(awaited, [[*line[:W_SEQUENCE], number + i, 0] for i, line in enumerate(mine)])
+        return n, n
+    if kind == "random":
+        area.lines(awaited, [[dice.getrandbits(32) for _ in range(WORDS)] for _ in range(n)])
+        return n, n
+    if kind == "unawaited":
         area.lines(dice.getrandbits(32), [spoil(dice, dice.choice(lines), number) for _ in range(n)])
-    elif kind < 0.85:
-        area.garbage(LINES_AT, DEPTH * WORDS * 8)
-    elif kind < 0.92:
-        area.garbage(ARGUMENT_AT, DEPTH * ARGUMENT_BYTES)
-    elif kind < 0.95:
-        area.garbage(DONE_AT, DEPTH * LANES * 8)
-    else:
-        area.garbage(RELEASED_AT, LINES_AT - RELEASED_AT)
-        return 0
-    return n
+        return n, 0
+    at, size = {
+        "lines": (LINES_AT, DONE_AT - LINES_AT),
+        "arguments": (ARGUMENT_AT, BYTES - ARGUMENT_AT),
+        "answers": (DONE_AT, ARGUMENT_AT - DONE_AT),
+        "places": (RELEASED_AT, LINES_AT - RELEASED_AT),
+    }[kind]
+    area.garbage(at, size)
+    return DEPTH if kind == "lines" else 0, 0
 
 
 class Writer:
     """A session, and a communicator of two ranks of it, for as long as it is served."""
 
-    def __init__(self, torch: Any, gpu: int) -> None:
+    def __init__(self, torch: Any, gpu: int, options: argparse.Namespace) -> None:
         self.torch = torch
         self.gpu = gpu
+        self.kinds = options.kinds
+        self.renew_every = options.renew
         self.memory = torch.zeros(1 << 20, dtype=torch.float32, device="cuda")
         self.session: railmux.Session | None = None
         self.area: Area | None = None
         self.comms: list[railmux.Comm] = []
         self.lines: list[list[int]] = []
-        self.number = 1
-        self.counts = {"sessions": 0, "comms": 0, "turns": 0, "lines": 0}
+        self.awaited = self.number = 1
+        self.counts = {"sessions": 0, "comms": 0, "turns": 0, "lines": 0, "awaited": 0}
         self.refused = ""
 
     def renew(self) -> None:
@@ -208,10 +220,12 @@ class Writer:
         for comm in self.comms:
             *lines, [address] = templates(comm, self.memory)
             self.lines += lines
-        self.area = self.area or Area(self.torch, address)
+        if not self.area:
+            self.area = Area(self.torch, address)
+            self.awaited = self.area.counter() + 1
 
     def turn(self, dice: random.Random, elsewhere: Area | None) -> None:
-        if not self.comms or self.counts["turns"] % RENEW_EVERY == 0:
+        if not self.comms or self.counts["turns"] % self.renew_every == 0:
             try:
                 self.renew()
             except railmux.RailmuxError as error:  # nobody serves that session any more
@@ -220,8 +234,15 @@ class Writer:
                 time.sleep(0.5)
                 return
         assert self.area
-        written = turn(dice, elsewhere or self.area, self.lines, self.number)
+        kind = dice.choices(self.kinds, [KINDS[kind] or 1 for kind in self.kinds])[0]
+        if kind == "nothing":
+            written, heard = 1, 0
+        else:
+            written, heard = turn(dice, kind, elsewhere or self.area, self.lines, self.awaited, self.number)
         self.number += written
+        if not elsewhere:
+            self.awaited += heard
+            self.counts["awaited"] += heard
         self.counts["turns"] += 1
         self.counts["lines"] += 0 if elsewhere else written
         self.torch.cuda.synchronize()
@@ -233,7 +254,7 @@ def write(crew: crews.Crew, options: argparse.Namespace, gpu: int) -> dict[str, 
     torch.cuda.set_device(gpu)
     dice = random.Random(options.seed * 1000 + crew.rank)
     folder = pathlib.Path(crew.folder)
-    own, writer = Area(torch, None), Writer(torch, gpu)
+    own, writer = Area(torch, None), Writer(torch, gpu, options)
     for phase in PHASES:
         while not (folder / f"go-{phase}").exists():
             time.sleep(0.002)
@@ -321,8 +342,9 @@ def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
     detail = "; ".join(
         f"{phase}: p50 {t['p50_us']:.1f} us, p99 {t['p99_us']:.1f}, longest {t['max_us']:.0f}" for phase, t in times.items()
     )
-    lines = sum(w["lines"] for w in writers)
-    name = f"{lines} lines of garbage, by uid {options.uid}" if options.uid is not None else f"{lines} lines of garbage"
+    lines, awaited = (sum(w[key] for w in writers) for key in ("lines", "awaited"))
+    name = f"{lines} lines of garbage, {awaited} with the number that is awaited"
+    name += f", by uid {options.uid}" if options.uid is not None else ""
     document: dict[str, Any] = {
         "version": 1,
         **times,
