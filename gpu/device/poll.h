@@ -122,7 +122,7 @@ DEVICE bool worker_poll(struct worker *w, const struct gaze *g, uint64_t cell, u
         struct worker_shared *s = shared_of(w);
         const uint32_t t = warp_thread(), low = (uint32_t)cell, high = (uint32_t)(cell >> 32);
         const bool looks = g->ring < TABLE_RINGS, same = looks || (low == g->expect && high == 0);
-        uint64_t others, late;
+        uint64_t others, late, after;
         bool whole, newer;
 
         *ret_ring = s->hot;
@@ -148,6 +148,7 @@ DEVICE bool worker_poll(struct worker *w, const struct gaze *g, uint64_t cell, u
         whole = warp_all(t >= RING_WORDS || (looks && high == g->expect)) && !(others_first && others);
         newer = warp_all(t >= RING_WORDS || (looks && (int32_t)(high - g->expect) > 0));
         late = warp_ballot(t > RING_WORDS && looks && (int32_t)(high - g->expect) > 0);
+        after = warp_ballot(t > RING_WORDS && looks && g->ring > *ret_ring);
         warp_sync();
         if (whole) {
                 if (t < RING_WORDS)
@@ -158,7 +159,9 @@ DEVICE bool worker_poll(struct worker *w, const struct gaze *g, uint64_t cell, u
                 if (t == 0)
                         s->next[g->ring] = next;
         } else if (others || late) { /* of another ring; what is late is skipped by looking at it as a whole */
-                const uint32_t found = warp_read(g->ring, first_bit(others ? others : late));
+                const uint64_t all = others ? others : late;
+                /* In turns: a first cell may stand there for ever, without the rest of its line. */
+                const uint32_t found = warp_read(g->ring, first_bit(all & after ? all & after : all));
 
                 if (t == 0)
                         s->hot = found;
