@@ -221,6 +221,8 @@ static const struct metrics_column fabric_columns[] = {
         FABRIC_COLUMN("taken", "Messages that executors have posted", taken),
         FABRIC_COLUMN("wakes", "Times that an executor was woken", wakes),
         FABRIC_COLUMN("sleeps", "Times that the thread which takes messages went to sleep", sleeps),
+        {"fabric_dead_connections", "Connections that ended and of which the peer has not said yet what it took",
+         "gauge", offsetof(struct fabric_counters, graves), 1},
 };
 
 #define REGISTRATION_COLUMN(name, help, member, divisor)                                                               \

@@ -119,6 +119,9 @@ void conn_bury(struct fabric_conn *conn, uint64_t now_ns) {
         if (rail->transport->conn_end)
                 rail->transport->conn_end(conn);
         SSL_free(conn->ssl);
+        /* close() alone would leave it there while somebody else has the socket: a child before its exec(), a process
+         * that looks into /proc/PID/fd. What the socket then had to say would be told of memory that is freed below. */
+        (void)epoll_ctl(rail->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
         close(conn->fd);
         DL_DELETE(rail->conns, conn);
         if (conn->peer) {

@@ -275,6 +275,7 @@ struct fabric_counters {
         uint64_t taken;  /* descriptors out of areas */
         uint64_t wakes;  /* of executors */
         uint64_t sleeps; /* of the taking thread */
+        uint64_t graves; /* now: dead connections that are kept in mind until both ends know all of them (recover.c) */
 };
 
 void fabric_counters(struct fabric *fabric, struct fabric_counters *ret_counters);

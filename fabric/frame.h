@@ -34,12 +34,19 @@ enum frame_kind {
         FRAME_PONG,
         FRAME_QUESTION, /* key: a dead connection; what did you take from it? */
         FRAME_ANSWER,   /* key: it, line_offset: highest sequence that was taken. value 1: I know nothing of it */
-        FRAME_FORGET,   /* key: a dead connection that will not be asked for any more */
+        FRAME_FORGET,   /* key: a dead connection that will not be asked for any more; value: enum frame_forget */
         /* Of rails whose senders write to memory, on this connection. See fabric/verbs/places.c. */
         FRAME_OFFER,   /* key: an area, line_offset: the address of its staging, data_offset: bytes, value: rkey */
         FRAME_REVOKE,  /* key: an area that was offered and is going; write to it no more, and say so */
         FRAME_REVOKED, /* key: nothing that was written to it is still to come */
         FRAME_KIND_COUNT,
+};
+
+enum frame_forget {
+        FORGET_TELL,    /* it is said; to be heard with one of these: */
+        FORGET_HEARD,   /* heard */
+        FORGET_STRANGE, /* there is no such connection here (any more), there will be none, and nothing is asked of it
+                         */
 };
 
 enum {

@@ -73,7 +73,7 @@ static struct fabric_route *peer_route(const struct fabric_peer *peer, const str
 static bool number_is_used(struct fabric_peer *peer, uint64_t number) {
         struct fabric_conn *conn;
 
-        if (number == 0 || grave_find(peer, number))
+        if (number <= peer->strange_number || grave_find(peer, number)) /* the first is 1 */
                 return true;
         for (size_t i = 0; i < peer->n_routes; i++) {
                 DL_FOREACH(peer->routes[i]->rail->conns, conn) {

@@ -102,7 +102,7 @@ static void conn_heard(struct fabric_conn *conn, const struct frame *frame, uint
                 recover_answer(fabric, conn, frame);
                 break;
         case FRAME_FORGET:
-                recover_forget(fabric, conn, frame->key);
+                recover_forget(fabric, conn, frame);
                 break;
         case FRAME_OFFER:
         case FRAME_REVOKE:

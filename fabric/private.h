@@ -21,6 +21,7 @@
 
 #define FABRIC_TEXT      160u
 #define FABRIC_GRAVES    256u  /* dead connections remembered for each peer */
+#define CONN_FORGETS     8u    /* said on a connection and not heard yet */
 #define FABRIC_STRANGERS 64u   /* unproven connections of each rail */
 #define CONN_FRAMES      32u   /* being sent on a connection */
 #define CONN_FRAMES_DATA 24u   /* of these, for chunks and credits */
@@ -77,6 +78,8 @@ struct fabric_grave {
         uint64_t received;           /* theirs that we took */
         uint64_t asked_on;           /* the connection that carries our question, 0: none */
         uint64_t answer_on;          /* that carried theirs, and is to carry the answer, 0: none */
+        uint64_t forget_on;          /* that carries our FORGET, which they have not heard yet; 0: none */
+        uint64_t heard_on;           /* that carried theirs, and is to say that we heard; 0: none */
         bool ask, forget;            /* to be sent */
         bool unknown;                /* we know nothing of it, and say so */
         bool forgotten;              /* they will not ask any more */
@@ -115,7 +118,8 @@ struct fabric_peer {
         struct schedule_item *waiting; /* no route or no memory for them yet */
         struct fabric_grave *graves;
         uint32_t n_graves;
-        bool grave_work; /* a grave has something to send */
+        uint64_t strange_number; /* of connections that they dial: this one and those before may not begin any more */
+        bool grave_work;         /* a grave has something to send */
         uint32_t n_items, n_up;
         uint64_t heard_ns; /* on any connection that is up */
         uint64_t down_ns;  /* since when it has work and nothing is heard of it; 0: it has not */
@@ -227,7 +231,9 @@ struct fabric_conn {
         bool ready_in, ready_out;
         uint32_t epoll_events;
         uint64_t number, started_ns, heard_ns, asked_ns;
-        uint64_t question_on; /* another one, on which they asked for this one; when it is buried they are answered */
+        uint64_t question_on;  /* another one, on which they asked for this one; when it is buried they are answered */
+        uint64_t forgotten_on; /* another one, on which they said that they will not */
+        uint32_t n_forgets;    /* FORGETs on their way */
         char why[FABRIC_TEXT];
         uint8_t nonce[16];
         /* Out. */
@@ -325,7 +331,7 @@ void graves_free(struct fabric *fabric, struct fabric_peer *peer);
 void recover_send(struct fabric *fabric, struct fabric_conn *conn);
 void recover_question(struct fabric *fabric, struct fabric_conn *conn, uint64_t number);
 void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struct frame *frame);
-void recover_forget(struct fabric *fabric, struct fabric_conn *conn, uint64_t number);
+void recover_forget(struct fabric *fabric, struct fabric_conn *conn, const struct frame *frame);
 
 /* rail.c */
 void *rail_run(void *data);

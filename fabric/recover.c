@@ -28,13 +28,18 @@
  * Credits only ever rise, so for them any order would do.
  *
  * A connection that dies takes questions that it carried, and their answers, with it: they are asked again on the next.
- * Who has nothing to ask says so (FORGET), and a grave that nobody needs is filled in. If that word gets lost the grave
- * stays, up to FABRIC_GRAVES of them; a question for one that was given up by then is answered with "I know nothing",
- * which is reported, and what was unacknowledged on it is lost: better that than twice. It takes so many dead
- * connections between a question and its answer.
+ * Who has nothing to ask says so (FORGET) until the other has heard it, and a grave that nobody needs is filled in: a
+ * word that is lost with its connection is said again on the next, a few at a time: where connections die faster than
+ * they could all be said, they must not take the place of what is to be sent. There are FABRIC_GRAVES of them at most;
+ * a question for one that was given up by then is answered with "I know nothing", which is reported, and what was
+ * unacknowledged on it is lost: better that than twice. It takes so many dead connections between a question and its
+ * answer.
  *
  * A dialler sends no message before it was answered, and remembers each connection on which it said hello, so what
- * either side could ask for is known to the other.
+ * either side could ask for is known to the other. If the other never read that hello, it has nothing to forget: it
+ * says so (FORGET_STRANGE), and from then on lets no connection begin that has this number or a lower one, so that it
+ * cannot read it later, and have questions after all. Those that were just beginning are dialled again, with new
+ * numbers.
  */
 #include <utlist.h>
 
@@ -60,6 +65,7 @@ static void grave_free(struct fabric *fabric, struct fabric_peer *peer, struct f
         }
         DL_DELETE(peer->graves, grave);
         peer->n_graves--;
+        fabric->counters.graves--;
         free(grave);
 }
 
@@ -70,22 +76,8 @@ void graves_free(struct fabric *fabric, struct fabric_peer *peer) {
 
 /* Neither side needs it any more. */
 static bool grave_done(const struct fabric_grave *grave) {
-        return !grave->items && !grave->ask && !grave->forget && !grave->answer_on &&
-               (grave->forgotten || grave->unknown);
-}
-
-/* One that the fewest will miss: not one with messages of ours, and rather one from which nothing was taken. */
-static void graves_make_room(struct fabric *fabric, struct fabric_peer *peer) {
-        struct fabric_grave *grave, *worst = NULL;
-
-        if (peer->n_graves < FABRIC_GRAVES)
-                return;
-        DL_FOREACH(peer->graves, grave) {
-                if (!grave->items && (!worst || (worst->received > 0 && grave->received == 0)))
-                        worst = grave;
-        }
-        if (worst)
-                grave_free(fabric, peer, worst);
+        return !grave->items && !grave->ask && !grave->forget && !grave->forget_on && !grave->answer_on &&
+               !grave->heard_on && (grave->forgotten || grave->unknown);
 }
 
 static void recover_wake(struct fabric *fabric, struct fabric_peer *peer) {
@@ -95,26 +87,62 @@ static void recover_wake(struct fabric *fabric, struct fabric_peer *peer) {
                 rail_wake(peer->routes[i]->rail);
 }
 
-static bool peer_has_conn(const struct fabric_peer *peer, uint64_t number) {
-        const struct fabric_conn *conn;
+static struct fabric_conn *peer_find_conn(const struct fabric_peer *peer, uint64_t number) {
+        struct fabric_conn *conn;
 
         for (size_t i = 0; i < peer->n_routes; i++) {
                 DL_FOREACH(peer->routes[i]->rail->conns, conn) {
                         if (conn->peer == peer && conn->number == number && !conn->knock)
-                                return true;
+                                return conn;
                 }
         }
-        return false;
+        return NULL;
+}
+
+static bool peer_has_conn(const struct fabric_peer *peer, uint64_t number) {
+        return peer_find_conn(peer, number) != NULL;
+}
+
+/* One that the fewest will miss: not one with messages of ours, and rather one from which nothing was taken. */
+static void graves_make_room(struct fabric *fabric, struct fabric_peer *peer) {
+        struct fabric_grave *grave, *worst = NULL;
+        struct fabric_conn *conn;
+
+        if (peer->n_graves < FABRIC_GRAVES)
+                return;
+        DL_FOREACH(peer->graves, grave) {
+                if (!grave->items && (!worst || (worst->received > 0 && grave->received == 0)))
+                        worst = grave;
+        }
+        if (!worst)
+                return;
+        conn = worst->forget_on ? peer_find_conn(peer, worst->forget_on) : NULL;
+        if (conn)
+                conn->n_forgets--; /* what it hears of this one will be nobody's */
+        grave_free(fabric, peer, worst);
+}
+
+static void grave_add(struct fabric *fabric, struct fabric_peer *peer, struct fabric_grave *grave) {
+        DL_APPEND(peer->graves, grave);
+        peer->n_graves++;
+        fabric->counters.graves++;
 }
 
 void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
         struct fabric_peer *peer = conn->peer;
         struct fabric_grave *grave, *other;
 
-        /* Questions that it carried are to be asked again, answers to what came on it are not missed by anyone. */
+        /* What it carried is to be said again, answers to what came on it are not missed by anyone. */
         DL_FOREACH(peer->graves, other) {
                 if (other->answer_on == conn->number)
                         other->answer_on = 0;
+                if (other->heard_on == conn->number)
+                        other->heard_on = 0;
+                if (other->forget_on == conn->number) {
+                        other->forget_on = 0;
+                        other->forget = true;
+                        peer->grave_work = true;
+                }
                 if (other->asked_on == conn->number) {
                         other->asked_on = 0;
                         other->ask = true;
@@ -142,12 +170,16 @@ void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
         grave->received = conn->received;
         if (conn->question_on && peer_has_conn(peer, conn->question_on))
                 grave->answer_on = conn->question_on;
+        if (conn->forgotten_on) {
+                grave->forgotten = true;
+                if (peer_has_conn(peer, conn->forgotten_on))
+                        grave->heard_on = conn->forgotten_on;
+        }
         grave->items = conn->unacked;
         conn->unacked = NULL;
         grave->ask = grave->items != NULL;
         grave->forget = !grave->ask;
-        DL_APPEND(peer->graves, grave);
-        peer->n_graves++;
+        grave_add(fabric, peer, grave);
         recover_wake(fabric, peer);
 }
 
@@ -170,32 +202,37 @@ void recover_send(struct fabric *fabric, struct fabric_conn *conn) {
                                 return;
                         grave->answer_on = 0;
                 }
-                if (grave->forget) {
-                        if (!conn_control(conn, FRAME_FORGET, grave->number, 0, 0))
+                if (grave->forget && conn->n_forgets < CONN_FORGETS) {
+                        if (!conn_control(conn, FRAME_FORGET, grave->number, 0, FORGET_TELL))
                                 return;
                         grave->forget = false;
+                        grave->forget_on = conn->number;
+                        conn->n_forgets++;
+                }
+                if (grave->heard_on == conn->number) {
+                        if (!conn_control(conn, FRAME_FORGET, grave->number, 0, FORGET_HEARD))
+                                return;
+                        grave->heard_on = 0;
                 }
                 if (grave_done(grave))
                         grave_free(fabric, peer, grave);
                 else
-                        left |= grave->answer_on != 0;
+                        left |= grave->forget || grave->answer_on != 0 || grave->heard_on != 0;
         }
-        peer->grave_work = left; /* another connection has to say the rest */
+        peer->grave_work = left; /* another connection has to say the rest, or this one later */
 }
 
 void recover_question(struct fabric *fabric, struct fabric_conn *conn, uint64_t number) {
         struct fabric_peer *peer = conn->peer;
         struct fabric_grave *grave = grave_find(peer, number);
-        struct fabric_conn *old;
+        struct fabric_conn *old = grave ? NULL : peer_find_conn(peer, number);
 
-        for (size_t i = 0; i < peer->n_routes && !grave; i++) {
-                DL_FOREACH(peer->routes[i]->rail->conns, old) {
-                        if (old->peer != peer || old->number != number || old->knock || old == conn)
-                                continue;
-                        conn_doom(old, true, "the peer says that it is dead");
-                        old->question_on = conn->number;
-                        return;
-                }
+        if (old == conn)
+                return; /* nonsense */
+        if (old) {
+                conn_doom(old, true, "the peer says that it is dead");
+                old->question_on = conn->number;
+                return;
         }
         if (!grave) {
                 graves_make_room(fabric, peer);
@@ -206,8 +243,7 @@ void recover_question(struct fabric *fabric, struct fabric_conn *conn, uint64_t 
                 }
                 grave->number = number;
                 grave->unknown = true;
-                DL_APPEND(peer->graves, grave);
-                peer->n_graves++;
+                grave_add(fabric, peer, grave);
         }
         grave->answer_on = conn->number;
         recover_wake(fabric, peer);
@@ -222,6 +258,7 @@ void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struc
                 return; /* nobody asked */
         grave->asked_on = 0;
         if (frame->value != 0) {
+                grave->forgotten = true;
                 fabric_tell_violation(fabric, peer, 0, "the peer knows nothing of a connection: messages are lost");
         } else {
                 DL_FOREACH_SAFE(grave->items, item, tmp) {
@@ -251,12 +288,42 @@ void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struc
         }
 }
 
-void recover_forget(struct fabric *fabric, struct fabric_conn *conn, uint64_t number) {
-        struct fabric_grave *grave = grave_find(conn->peer, number);
+/* They say that they will not ask for this one. */
+static void recover_told(struct fabric *fabric, struct fabric_conn *conn, uint64_t number) {
+        struct fabric_peer *peer = conn->peer;
+        struct fabric_grave *grave = grave_find(peer, number);
+        struct fabric_conn *old = grave ? NULL : peer_find_conn(peer, number);
 
-        if (!grave)
+        if (old == conn)
+                return; /* nonsense */
+        if (grave) {
+                grave->forgotten = true;
+                grave->heard_on = conn->number;
+                recover_wake(fabric, peer);
+        } else if (old) {
+                conn_doom(old, true, "the peer says that it is dead");
+                old->forgotten_on = conn->number;
+        } else {
+                if (!peer->dials && number > peer->strange_number)
+                        peer->strange_number = number;
+                /* Without room for it they hear nothing, and say it again when this connection has died. */
+                (void)conn_control(conn, FRAME_FORGET, number, 0, FORGET_STRANGE);
+        }
+}
+
+void recover_forget(struct fabric *fabric, struct fabric_conn *conn, const struct frame *frame) {
+        struct fabric_grave *grave;
+
+        if (frame->value == FORGET_TELL) {
+                recover_told(fabric, conn, frame->key);
                 return;
-        grave->forgotten = true;
+        }
+        grave = grave_find(conn->peer, frame->key);
+        if (!grave || grave->forget_on != conn->number)
+                return; /* nobody has said so */
+        grave->forget_on = 0;
+        conn->n_forgets--;
+        grave->forgotten = grave->forgotten || frame->value == FORGET_STRANGE;
         if (grave_done(grave))
                 grave_free(fabric, conn->peer, grave);
 }

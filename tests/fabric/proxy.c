@@ -78,13 +78,16 @@ static void proxy_accept(struct proxy *proxy) {
 
 static void proxy_break(struct proxy *proxy, struct proxy_pair *pair, int from) {
         static const unsigned int all[] = {PROXY_CUT, PROXY_LATE, PROXY_CORRUPT, PROXY_STALL};
+        const unsigned int faults = proxy->faults;
         struct proxy_way *way = &pair->ways[from];
         unsigned int which;
 
         proxy_arm(proxy, way);
+        if (!faults)
+                return; /* none any more */
         do
                 which = (unsigned int)(rig_random(&proxy->seed) % 4);
-        while (!(proxy->faults & all[which]));
+        while (!(faults & all[which]));
         proxy->n_faults[which]++;
         switch (all[which]) {
         case PROXY_CUT:

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +273,24 @@ void rig_check_quiet(struct rig *rig) {
                                         fail_msg("something was written late to byte %u of a slot", b);
                 }
         }
+}
+
+void rig_settle(struct rig *rig, unsigned int seconds) {
+        uint64_t end_ns = clock_now_ns() + (uint64_t)seconds * 1000000000u, left;
+
+        do {
+                left = 0;
+                for (uint32_t node = 0; node < rig->options.n_nodes; node++) {
+                        struct fabric_counters counters;
+
+                        fabric_counters(rig->nodes[node].fabric, &counters);
+                        left += counters.graves;
+                }
+                if (left > 0 && clock_now_ns() > end_ns)
+                        fail_msg("%llu graves are left", (unsigned long long)left);
+                rig_dispatch(rig);
+                sched_yield();
+        } while (left > 0);
 }
 
 void rig_run(struct rig *rig, unsigned int seconds) {

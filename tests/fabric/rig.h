@@ -111,6 +111,8 @@ void rig_wait(struct rig *rig, unsigned int seconds);
 /* Until all is there; then looks for what came late. */
 void rig_run(struct rig *rig, unsigned int seconds);
 void rig_check_quiet(struct rig *rig);
+/* Nothing breaks any more: what dead connections have left is settled, at all nodes. */
+void rig_settle(struct rig *rig, unsigned int seconds);
 void rig_dispatch(struct rig *rig);
 uint64_t rig_random(uint64_t *state);
 struct rig_place rig_place(enum rig_where where, uint32_t node, uint32_t rail);

@@ -3,11 +3,16 @@
  * Connections that die in the middle, at random places: nothing is lost, nothing comes twice, nothing late.
  * RAILMUX_SEED repeats a run.
  */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tests/fabric/proxy.h"
 #include "tests/fabric/rig.h"
@@ -76,6 +81,9 @@ static void broken_run(struct broken *broken, unsigned int kinds, uint32_t each)
         uint64_t retransmitted = 0, n_faults[4] = {0};
 
         rig_run(rig, 15);
+        for (uint32_t rail = 0; rail < rig->options.n_rails; rail++)
+                broken_faults(broken, rail, 0, 0);
+        rig_settle(rig, 15);
         for (uint32_t b = 0; b < rig->options.n_nodes; b++) {
                 struct fabric_counters counters;
 
@@ -130,6 +138,44 @@ static void test_cut_often(void **state) {
         broken_faults(&broken, 1, PROXY_CUT, 2000);
         broken_run(&broken, PROXY_CUT, 20);
         broken_free(&broken);
+}
+
+/* Sockets that somebody else has as well, as a child has them before its exec(): they outlive their connections, and
+ * what they still have to say is not said to these. */
+static void test_kept_by_others(void **state) {
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 2,
+                                            .ranks = {1, 1},
+                                            .slot_bytes = 1000,
+                                            .key = 8,
+                                            .chunks = 100000,
+                                            .times = quick};
+        static struct rig rig;
+        int kept[64];
+        uint32_t n = 0;
+
+        (void)state;
+        rig_new(&rig, &options);
+        while (rig.channels[0].received < 100)
+                rig_wait(&rig, 10);
+        for (int fd = 3; fd < 200 && n < 64; fd++) {
+                struct sockaddr_in peer;
+                socklen_t size = sizeof(peer);
+
+                if (getpeername(fd, (struct sockaddr *)&peer, &size) < 0 || peer.sin_family != AF_INET)
+                        continue;
+                kept[n] = fcntl(fd, F_DUPFD_CLOEXEC, 200);
+                assert_true(kept[n++] >= 0);
+        }
+        assert_true(n >= 2);
+        for (uint32_t i = 0; i < n; i++)
+                assert_true(shutdown(kept[i], SHUT_RDWR) == 0 || errno == ENOTCONN); /* the other end was first */
+        rig.options.chunks = rig.channels[0].pushed + 5000;
+        rig_run(&rig, 20);
+        rig_settle(&rig, 20);
+        for (uint32_t i = 0; i < n; i++)
+                close(kept[i]);
+        rig_free(&rig);
 }
 
 static void test_late(void **state) {
@@ -321,6 +367,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_cut),
                 cmocka_unit_test(test_cut_often),
+                cmocka_unit_test(test_kept_by_others),
                 cmocka_unit_test(test_late),
                 cmocka_unit_test(test_all_faults),
                 cmocka_unit_test(test_all_faults_tls),

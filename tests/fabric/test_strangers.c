@@ -340,6 +340,48 @@ static void test_liar(void **state) {
         rig_free(&rig);
 }
 
+/* What a node says of a dead connection that is not known here: it is heard, and from then on neither that number nor
+ * one before it may begin. */
+static void test_forgotten(void **state) {
+        static struct rig rig;
+        struct frame frame = {.kind = FRAME_FORGET, .key = 1000005, .value = FORGET_TELL, .connection = 1000000};
+        uint8_t head[FRAME_HEAD_MAX];
+        struct fabric_counters counters;
+        struct hello hello;
+        int fd, other;
+
+        (void)state;
+        rig_start(&rig, &usual);
+        rig_peer(&rig, 1, 0, NULL);
+        rig_area(&rig, 1);
+        hello = hello_of(&rig);
+        assert_int_equal(ask(&rig, &hello, 1, &fd), HELLO_OK);
+        say(fd, head, frame_pack(&frame, NULL, head));
+        do { /* others may come before it */
+                assert_true(hear(fd, head, frame_head_bytes(FRAME_FORGET)));
+                assert_int_equal(frame_decode(head, frame_head_bytes(FRAME_FORGET), &frame), 0);
+        } while (frame.kind != FRAME_FORGET);
+        assert_int_equal(frame.key, 1000005);
+        assert_int_equal(frame.value, FORGET_STRANGE);
+        /* Of itself, or in answer to nobody: no harm. */
+        frame = (struct frame){.kind = FRAME_FORGET, .key = 1000000, .value = FORGET_TELL, .connection = 1000000};
+        say(fd, head, frame_pack(&frame, NULL, head));
+        frame.value = FORGET_HEARD;
+        say(fd, head, frame_pack(&frame, NULL, head));
+        for (uint32_t i = 1; i <= 5; i++) {
+                hello.number = 1000000 + i;
+                assert_int_equal(ask(&rig, &hello, 1, NULL), HELLO_E_NUMBER);
+        }
+        hello.number = 1000006;
+        hello.class = FABRIC_BULK;
+        assert_int_equal(ask(&rig, &hello, 1, &other), HELLO_OK);
+        fabric_counters(rig.nodes[1].fabric, &counters);
+        assert_int_equal(counters.malformed, 0);
+        close(other);
+        close(fd);
+        rig_free(&rig);
+}
+
 /* What an executor must not post. */
 static void test_own_executor(void **state) {
         static struct rig rig;
@@ -401,7 +443,8 @@ static void test_bad_options(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_refused),      cmocka_unit_test(test_many_strangers), cmocka_unit_test(test_liar),
+                cmocka_unit_test(test_refused),      cmocka_unit_test(test_many_strangers),
+                cmocka_unit_test(test_liar),         cmocka_unit_test(test_forgotten),
                 cmocka_unit_test(test_own_executor), cmocka_unit_test(test_bad_options),
         };
 
