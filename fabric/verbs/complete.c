@@ -6,6 +6,10 @@
  * makes no event), and the thread sleeps until its channel can be read.
  *
  * Of a completion that failed, only its id, status and queue pair mean anything.
+ *
+ * A reliable connection hands over each frame once. Soft-RoCE (Linux 6.1) does not always: where it has to send again
+ * on processors that are too busy, a frame has come twice (8 nodes of 4 rails on two emulated processors). That is
+ * treated as all else that cannot be: the connection is made anew, and what it had not been told about is sent again.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -54,7 +58,11 @@ static void link_take_frame(struct verbs_link *link, uint32_t count, uint32_t si
         uint32_t n;
 
         if (count != (link->taken & IMM_COUNT) || size < FRAME_HEAD || size > FRAME_HEAD_MAX) {
-                conn_malformed(conn, "the peer sent a frame that is not the next one");
+                char text[96];
+
+                snprintf(text, sizeof(text), "the peer sent frame %u of %u bytes, where %u was the next one", count,
+                         size, link->taken & IMM_COUNT);
+                conn_malformed(conn, text);
                 return;
         }
         memcpy(copy, link->rings + (size_t)(link->taken % LINK_SLOTS) * LINK_SLOT, size);

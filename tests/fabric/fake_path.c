@@ -185,33 +185,44 @@ void fake_other_fails(struct fake_qp *other) {
         fake_qp_error(other);
 }
 
-/* All data is there. False: no receive for the immediate. */
-bool fake_other_arrived(struct fake_qp *other, const struct fake_wr *wr, enum ibv_wc_status status) {
+/* The immediate takes a receive. False: there is none. */
+static bool other_told(struct fake_qp *other, const struct fake_wr *wr, enum ibv_wc_status status) {
         struct fake_srq *srq = (struct fake_srq *)(void *)other->ibv.srq;
         struct fake_cqe entry = {.qp = NULL};
         uint64_t wr_id;
 
-        if (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-                if (!srq || srq->n == 0) {
-                        world.counters.empty++;
-                        return false;
-                }
-                wr_id = srq->ids[srq->first];
-                srq->first = (srq->first + 1) % srq->max_wr;
-                srq->n--;
-                if (status != IBV_WC_SUCCESS)
-                        entry.wc = fake_wc_failed(wr_id, status, other->ibv.qp_num);
-                else
-                        entry.wc = (struct ibv_wc){.wr_id = wr_id,
-                                                   .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
-                                                   .byte_len = wr->length,
-                                                   .imm_data = wr->imm_data,
-                                                   .qp_num = other->ibv.qp_num,
-                                                   .wc_flags = IBV_WC_WITH_IMM};
-                fake_cq_push((struct fake_cq *)(void *)other->ibv.recv_cq, &entry);
+        if (!srq || srq->n == 0)
+                return false;
+        wr_id = srq->ids[srq->first];
+        srq->first = (srq->first + 1) % srq->max_wr;
+        srq->n--;
+        if (status != IBV_WC_SUCCESS)
+                entry.wc = fake_wc_failed(wr_id, status, other->ibv.qp_num);
+        else
+                entry.wc = (struct ibv_wc){.wr_id = wr_id,
+                                           .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+                                           .byte_len = wr->length,
+                                           .imm_data = wr->imm_data,
+                                           .qp_num = other->ibv.qp_num,
+                                           .wc_flags = IBV_WC_WITH_IMM};
+        fake_cq_push((struct fake_cq *)(void *)other->ibv.recv_cq, &entry);
+        return true;
+}
+
+/* All data is there. False: no receive for the immediate. */
+bool fake_other_arrived(struct fake_qp *other, const struct fake_wr *wr, enum ibv_wc_status status) {
+        bool tells = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+
+        if (tells && !other_told(other, wr, status)) {
+                world.counters.empty++;
+                return false;
         }
         if (status != IBV_WC_SUCCESS)
                 return true;
+        if (tells && other->device->twice && other_told(other, wr, status)) {
+                other->device->twice = false;
+                world.counters.twice++;
+        }
         other->attr.rq_psn = (other->attr.rq_psn + fake_qp_packets(other, wr->length)) & FAKE_PSN_MASK;
         world.counters.arrived++;
         return true;

@@ -175,6 +175,12 @@ void fake_receive_error(struct fake_device *device, enum ibv_wc_status status) {
         world_unlock();
 }
 
+void fake_twice(struct fake_device *device) {
+        world_lock();
+        device->twice = true;
+        world_unlock();
+}
+
 void fake_random_errors(struct fake_device *device, uint32_t n, enum ibv_wc_status status) {
         world_lock();
         device->error_in = n;

@@ -71,6 +71,7 @@ struct fake_counters {
         uint64_t failed;                     /* completions with an error that is not WR_FLUSH_ERR */
         uint64_t flushed;                    /* completions with WR_FLUSH_ERR */
         uint64_t empty;                      /* times an immediate found no receive */
+        uint64_t twice;                      /* immediates that took two, by fake_twice() */
         uint64_t ghosts;                     /* writes to a destroyed queue pair: 0, or the fake itself is wrong */
         uint64_t queue_pairs;                /* made */
         uint64_t calls_failed[FAKE_N_CALLS]; /* by fake_fail_next() */
@@ -136,6 +137,8 @@ void fake_fail_next(enum fake_call call, int error, uint32_t after);
 void fake_wc_error(struct fake_device *device, uint32_t qp_num, enum ibv_wc_status status);
 /* The next receive of the device ends like this; the sender gets REM_OP_ERR. */
 void fake_receive_error(struct fake_device *device, enum ibv_wc_status status);
+/* The next immediate that comes to the device is told twice, as no adapter may do it and soft ones have done. */
+void fake_twice(struct fake_device *device);
 /*
  * One of n sends from the device, at random, fails with status (0: RETRY_EXC_ERR): after any number of its bytes were
  * written, or after all of it had arrived. n 0: none.

@@ -44,7 +44,7 @@ struct fake_device {
         LIST_ENTRY(fake_device) link;
         struct ibv_gid_entry gids[FAKE_GIDS]; /* gid all 0: none */
         uint8_t index;                        /* of the routable one */
-        bool down, gone;
+        bool down, gone, twice;
         enum ibv_wc_status down_status;
         enum fake_drop drop;
         enum ibv_wc_status next_error, next_receive_error; /* 0: none */
