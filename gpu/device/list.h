@@ -103,7 +103,7 @@ DEVICE bool list_has(const struct worker *w, uint32_t rank) {
         bool has = false;
 
         for (uint32_t k = warp_thread(); k < w->n_tasks; k += WARP_THREADS)
-                has = has || shared_of(w)->waiting[k] >> 8 == rank;
+                has = has || task_name_is(shared_of(w)->waiting[k], rank);
         return warp_any(has);
 }
 
@@ -125,27 +125,53 @@ DEVICE bool list_try(struct worker *w, uint32_t i) {
         return true;
 }
 
-/* Each is looked at as long as they are few. Of many, most wait for somebody who may never come: those that came last,
- * which are most likely to go on, are looked at every time, the others in turns, so that new lines do not have to wait
- * for looks at all of them. */
+/*
+ * Each is looked at as long as they are few. Of many, most wait for somebody who may never come, and new lines should
+ * not have to wait for looks at all of them. So looked at every time are those of rings that have few tasks here, as
+ * sessions have that wait for what they asked for: whatever others have in hand, these lose nothing. Of the others,
+ * those that came last, which are most likely to go on, and the rest in turns.
+ */
 #define LIST_NEWEST 4u
 #define LIST_TURNS  2u
+#define LIST_SHARED 16u /* tasks of rings with few of them, all together; at least one of each ring */
+
+/* How many tasks a ring has at most, so that all of them are looked at every time. */
+DEVICE uint32_t list_few(const struct worker *w) {
+        uint64_t rings = 0;
+
+        for (uint32_t first = 0; first < TABLE_RINGS; first += WARP_THREADS) {
+                const uint32_t ring = first + warp_thread();
+
+                rings |= warp_ballot(ring < TABLE_RINGS && shared_of(w)->held[ring] != 0) << first;
+        }
+        return LIST_SHARED / bit_count(rings) ? LIST_SHARED / bit_count(rings) : 1;
+}
 
 DEVICE void list_run(struct worker *w) {
-        if (w->n_tasks <= LIST_NEWEST + LIST_TURNS) {
-                for (uint32_t i = 0; i < w->n_tasks;)
-                        i += !list_try(w, i);
-                return;
-        }
-        for (uint32_t k = 0; k < LIST_TURNS; k++) {
-                const uint32_t i = w->turn < w->n_tasks ? w->turn : 0;
-                const bool gone = list_try(w, i);
+        const uint32_t n = w->n_tasks, turn = w->turn < n ? w->turn : 0;
+        const bool each = n <= LIST_NEWEST + LIST_TURNS;
+        const uint32_t few = each ? 0 : list_few(w);
+        uint32_t gone = 0, next_turn = turn + LIST_TURNS;
 
-                warp_sync();
-                if (warp_thread() == 0)
-                        w->turn = gone ? i : i + 1;
-                warp_sync();
+        ROLLED
+        for (uint32_t first = 0; first < n; first += WARP_THREADS) { /* of n, as they were numbered then */
+                const uint32_t i = first + warp_thread();
+                uint64_t looks = warp_ballot(
+                        i < n && (each || i + LIST_NEWEST >= n || i - turn < LIST_TURNS ||
+                                  shared_of(w)->held[task_name_ring(shared_of(w)->waiting[i - gone])] <= few));
+
+                ROLLED
+                for (; looks; looks &= looks - 1) {
+                        const uint32_t k = first + first_bit(looks);
+
+                        if (list_try(w, k - gone)) {
+                                gone++;
+                                next_turn -= k < turn + LIST_TURNS;
+                        }
+                }
         }
-        for (uint32_t k = LIST_NEWEST; k-- > 0;)
-                (void)list_try(w, w->n_tasks - 1 - k);
+        warp_sync();
+        if (warp_thread() == 0)
+                w->turn = next_turn;
+        warp_sync();
 }

@@ -10,11 +10,14 @@
 #include "gpu/device/vector.h"
 #include "railmux/railmux.h"
 
-/* Looks at packets or flags before a task is put aside. */
+/* Looks at packets or flags before a task is put aside: 20 us of them, since peers are seldom later than that, or 3 us
+ * where other rings speak, too, and would have to wait for somebody else's peer. */
 #if TARGET_HOST
-#define PHASE_SPINS 2u
+#define PHASE_SPINS        2u
+#define PHASE_SPINS_SHARED 1u
 #else
-#define PHASE_SPINS 48u
+#define PHASE_SPINS        48u
+#define PHASE_SPINS_SHARED 8u
 #endif
 
 #if TARGET_HOST

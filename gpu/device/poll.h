@@ -3,14 +3,14 @@
 /*
  * One look at everything that may have happened: the next lines of all rings, and the tables' control words.
  *
- * The ring that spoke last is looked at first, since it is the most likely to speak again. If it never stops, others
- * have their turn after POLL_STREAK lines.
+ * The ring that spoke last is looked at first, since it is the most likely to speak again. But lines of others that are
+ * there have their turn after POLL_STREAK of its lines: each may take some 10 us, more if it is a new one.
  */
 #include "gpu/device/update.h"
 
 /* What can be seen of other rings is looked at in turns, by the threads that the line and the control words leave. */
 #define POLL_OTHERS (WARP_THREADS - RING_WORDS - 1)
-#define POLL_STREAK 16u
+#define POLL_STREAK 1u
 
 /* Is there a ring, and is its next line one to look for? */
 DEVICE bool poll_wants(const struct worker *w, uint32_t ring) {

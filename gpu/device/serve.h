@@ -197,7 +197,7 @@ DEVICE void direct_take(struct worker *w, const struct memo *m, uint32_t ring_se
                         if (c->home != at || c->transport != STAGING_PACKET)
                                 counter_fetch(w, c, at, STAGING_PACKET);
                 }
-                if (!direct_run(s, k, ring_sequence, first, w->n_workers, cache, PHASE_SPINS, false)) {
+                if (!direct_run(s, k, ring_sequence, first, w->n_workers, cache, w->spins, false)) {
                         direct_defer(w, m, first, cache, ring_sequence, sequence);
                         return;
                 }
@@ -250,7 +250,7 @@ DEVICE void direct_check(struct worker *w, const struct memo *m, uint32_t ring_s
 
         if (c->home != s->rank.states || c->transport != STAGING_PACKET)
                 counter_fetch(w, c, s->rank.states, STAGING_PACKET);
-        if (quick_checks(s, c, &m->task, call, &sent, w->n_workers < m->parts ? 1 : PHASE_SPINS, &status))
+        if (quick_checks(s, c, &m->task, call, &sent, w->n_workers < m->parts ? 1 : w->spins, &status))
                 (void)direct_checked(w, m, ring_sequence, broken ? broken : status);
         else
                 direct_check_later(w, m, ring_sequence, sequence, sent);
@@ -270,7 +270,7 @@ DEVICE void reach_take(struct worker *w, const struct memo *m, uint32_t ring_seq
         uint32_t status = RMX_OK, end;
 
         (void)task_assign(w, &m->task, ring_sequence, sequence, w->index, 0, t);
-        end = reach_run(shared_of(w), counter_of(w, t), t, PHASE_SPINS, &status);
+        end = reach_run(shared_of(w), counter_of(w, t), t, w->spins, &status);
         if (status)
                 report_status(w, t->rank, status);
         if (end == REACH_DONE) {

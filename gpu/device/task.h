@@ -160,7 +160,8 @@ struct worker {
         uint32_t stop;
         uint32_t n_rings;
         uint32_t n_tasks;
-        uint32_t turn; /* the task in the list that is looked at next when there are many */
+        uint32_t turn;  /* the task in the list that is looked at next when there are many */
+        uint32_t spins; /* PHASE_SPINS, or fewer while several rings speak */
 };
 
 #define WORKER_BUFFERS  4u
@@ -237,9 +238,19 @@ DEVICE struct task *worker_task(const struct worker *w, uint32_t place) {
         return place < TASK_NEAR ? &shared_of(w)->near[place] : &w->scratch->tasks[place];
 }
 
-/* Tasks of one name run one after another: a rank's on a lane, its sends to and its receives from each peer apart. */
+/* Tasks of one name run one after another: a rank's on a lane, its sends to and its receives from each peer apart. The
+ * ring is in it for those who have to know it of many. */
 DEVICE uint32_t task_name(const struct task *t) {
-        return (t->role ? t->role << 5 | t->peer : 0u) << 16 | t->rank << 8 | t->lane;
+        return t->ring << 24 | (t->role ? t->role << 5 | t->peer : 0u) << 16 | t->rank << 8 | t->lane;
+}
+
+DEVICE uint32_t task_name_ring(uint32_t name) {
+        return name >> 24;
+}
+
+/* Is the task of this name one of the rank's, but for sends and receives? */
+DEVICE bool task_name_is(uint32_t name, uint32_t rank) {
+        return (name >> 8 & 0xffff) == rank;
 }
 
 DEVICE uint32_t status_of(uint32_t code, int32_t rank) {

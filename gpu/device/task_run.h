@@ -216,7 +216,7 @@ DEVICE bool task_finish(const struct worker *w, const struct task *t) {
 
 DEVICE bool task_run(struct worker *w, struct task *t) {
         /* Who has something else to do does not stand and wait: another task, or, of a long one, another phase. */
-        const uint32_t spins = w->n_tasks > 1 || (!t->quick && t->parts[0] > t->spread) ? 2u : PHASE_SPINS;
+        const uint32_t spins = w->n_tasks > 1 || (!t->quick && t->parts[0] > t->spread) ? 2u : w->spins;
         struct worker_shared *s = shared_of(w);
         struct counter_cache *c;
         uint32_t status = RMX_OK;

@@ -144,6 +144,25 @@ void worker_tasks(struct worker *w) {
         list_run(w);
 }
 
+/* So many lines after one ring has spoken behind another, they are thought to speak at the same time. */
+#define WORKER_SHARED 16u
+
+/* A line of the ring has come, the one before it was of ring *last. *shared: lines for which rings speak at the same
+ * time. */
+DEVICE void worker_share(struct worker *w, uint32_t ring, uint32_t *last, uint32_t *shared) {
+        if (ring != *last)
+                *shared = *last < TABLE_RINGS ? WORKER_SHARED : 0;
+        else if (*shared)
+                (*shared)--;
+        *last = ring;
+        if (w->spins != (*shared ? PHASE_SPINS_SHARED : PHASE_SPINS)) {
+                warp_sync();
+                if (warp_thread() == 0)
+                        w->spins = *shared ? PHASE_SPINS_SHARED : PHASE_SPINS;
+                warp_sync();
+        }
+}
+
 /* Looks in which each ring has its turn, one for what the last of them found, and one that took in new tables. */
 #if TARGET_HOST
 #define WORKER_QUIET 3u
@@ -155,7 +174,8 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
                         struct table_report *report, uint32_t index, uint32_t n_workers) {
         struct worker *w = &shared->w;
         uint32_t lanes, streak = 0; /* lines of one ring after another */
-        uint32_t quiet = 0;         /* looks that found nothing, and no task */
+        uint32_t last = TABLE_RINGS, both = 0;
+        uint32_t quiet = 0; /* looks that found nothing, and no task */
 
         if (warp_thread() == 0) {
                 w->scratch = scratch;
@@ -165,6 +185,7 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
                 w->n_workers = n_workers;
                 w->stop = 0;
                 w->memo = NULL;
+                w->spins = PHASE_SPINS;
         }
         warp_sync();
         worker_restore(w);
@@ -200,11 +221,12 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
                         break; /* tasks that wait are kept; the next kernel goes on with them */
                 streak = found && streak < POLL_STREAK ? streak + 1 : 0;
                 if (found && !(shared->limited && worker_limit(w, ring))) {
+                        worker_share(w, ring, &last, &both);
                         if (w->n_tasks + lanes <= TASK_ALONE || list_room(w, ring, lanes))
                                 worker_serve(w, ring, sequence, known);
                         else
                                 worker_full(w, ring);
-                        if (w->memo && !w->n_tasks && !shared->limited)
+                        if (w->memo && !w->n_tasks && !both && !shared->limited)
                                 hot_run(w);
                 }
                 if (w->n_tasks)

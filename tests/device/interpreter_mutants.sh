@@ -203,7 +203,11 @@ mutant "places for whoever comes first" vector.h test_hostile "s/kept \+= own - 
 equivalent "a ring without a place looked at for ever" poll.h test_hostile "s/ \&\& !\(s->full >> ring \& 1\)//"
 mutant "a ring without a place never looked at again" list.h test_hostile "s/s->full = 0;//"
 mutant "a ring that never stops" poll.h test_hostile "s/\|\| others_first/|| 0/"
+mutant "many lines of one ring before another's" poll.h test_hostile "s/POLL_STREAK 1u/POLL_STREAK 16u/"
 mutant "places counted twice" list.h test_hostile "s/s->held\[ring\]--;/;/"
+mutant "who has few requests waits for its turn" list.h test_hostile "s/each \? 0 : list_few\(w\)/0/"
+mutant "no turns" list.h test_hostile "s/ \|\| i - turn < LIST_TURNS//"
+mutant "turns that stay" list.h test_hostile "s/next_turn = turn \+ LIST_TURNS/next_turn = turn/"
 mutant "tasks of a lane in any order" list.h test_order "s/behind = behind \|\| waiting.*;/;/"
 
 # ---- what is called

@@ -381,14 +381,14 @@ static void forgotten(uint32_t workers, bool told, uint32_t type, uint64_t seed)
         world_deinit(&w);
 }
 
-/* As many requests of one rank as the ring holds. */
-static void rank_rings(struct world *w, uint32_t which, uint32_t operation, uint32_t root) {
-        for (uint32_t i = 0; i < BELL_DEPTH; i++) {
+/* So many requests of one rank. */
+static void rank_rings(struct world *w, uint32_t comm, uint32_t which, uint32_t n, uint32_t operation, uint32_t root) {
+        for (uint32_t i = 0; i < n; i++) {
                 const uint32_t next = emulator_next(w->e, w->session[which]);
                 uint32_t line[RING_WORDS];
 
                 memcpy(line, w->base, sizeof(line));
-                line[RING_W_COMM] = emulator_handle(w->e, w->comm, which);
+                line[RING_W_COMM] = emulator_handle(w->e, comm, which);
                 line[RING_W_HEAD] = head(RING_ABI, operation, RMX_FLOAT32, 0);
                 line[RING_W_PEER] = root;
                 line[RING_W_COUNT_LO] = 256;
@@ -413,7 +413,7 @@ static void hoard(uint32_t workers, uint64_t seed) {
 
         world_init(&w, workers, seed);
         for (uint32_t which = 0; which < 2; which++) /* each waits for the other */
-                rank_rings(&w, which, which ? RING_OP_GATHER : RING_OP_REDUCE, which);
+                rank_rings(&w, w.comm, which, BELL_DEPTH, which ? RING_OP_GATHER : RING_OP_REDUCE, which);
         others_go_on(&w);
         for (uint32_t r = 0; r < 2; r++)
                 emulator_abort(w.e, w.comm, r, RMX_E_ABORTED);
@@ -421,18 +421,24 @@ static void hoard(uint32_t workers, uint64_t seed) {
         world_deinit(&w);
 }
 
-/* Requests that are answered late: those for which there was no place are taken when there is one. */
+/* Requests that are answered late: those for which there was no place are taken when there is one, and none is
+ * forgotten behind those before it that nobody answers. */
 static void answer_late(uint32_t workers, uint64_t seed) {
+        const uint32_t dead = 4, n = BELL_DEPTH - dead;
         struct world w;
+        uint32_t other;
 
         world_init(&w, workers, seed);
-        rank_rings(&w, 0, RING_OP_ALL_REDUCE, 0);
+        other = emulator_comm(w.e, 2, w.session, STAGING_PACKET, 0, 0);
+        emulator_distrust(w.e, other);
+        rank_rings(&w, other, 0, dead, RING_OP_ALL_REDUCE, 0);
+        rank_rings(&w, w.comm, 0, n, RING_OP_ALL_REDUCE, 0);
         others_go_on(&w);
-        rank_rings(&w, 1, RING_OP_ALL_REDUCE, 0);
+        rank_rings(&w, w.comm, 1, n, RING_OP_ALL_REDUCE, 0);
         for (uint32_t which = 0; which < 2; which++)
-                for (uint32_t i = 0; i < BELL_DEPTH; i++)
+                for (uint32_t i = 0; i < n; i++)
                         for (uint32_t lane = 0, turns = 0; lane < BELL_LANES; turns++) {
-                                const uint32_t status = answer(&w, which, 1 + i, lane);
+                                const uint32_t status = answer(&w, which, 1 + i + (which ? 0 : dead), lane);
 
                                 CHECK(status == RMX_OK || status == ~0u, "line %u: status %x", i, status);
                                 CHECK(turns < 100000, "line %u of rank %u is not looked at any more", i, which);
@@ -478,6 +484,102 @@ static void chatter(uint32_t workers, uint64_t seed) {
         world_deinit(&w);
 }
 
+/* How many turns it takes, of a request that waits at GPU 0 with `tasks` more of another session behind it, until it
+ * has ended, counted from when its peer has come. */
+static uint32_t overtaken_once(struct world *w, uint32_t comm, uint32_t *next, uint32_t lines) {
+        struct emulator_request barrier = {};
+        uint32_t line[RING_WORDS], number[2], status, turns = 0;
+        bool done[2] = {};
+
+        barrier.operation = RING_OP_BARRIER;
+        barrier.type = RMX_INT8;
+        number[0] = emulator_ring(w->e, comm, 0, &barrier);
+        while (!emulator_rests(w->e))
+                ;
+        memcpy(line, w->base, sizeof(line));
+        for (; lines; lines--) {
+                line[RING_W_SEQUENCE] = *next; /* its communicator's are numbered alike */
+                line_write(w, 0, *next, line);
+                *next = bell_sequence_next(*next);
+        }
+        while (!emulator_rests(w->e))
+                ;
+        number[1] = emulator_ring(w->e, comm, 1, &barrier);
+        for (; !done[0] || !done[1]; turns++) {
+                emulator_turn(w->e, "a request that others came behind");
+                for (uint32_t r = 0; r < 2; r++)
+                        done[r] = done[r] || emulator_poll(w->e, comm, r, number[r], &barrier, &status);
+        }
+        return turns;
+}
+
+/* Who has one request is looked at no less because another session has many that came later. */
+static void overtaken(uint32_t worlds, uint64_t seed) {
+        uint32_t alone = 0, behind = 0;
+
+        for (uint32_t i = 0; i < worlds; i++) {
+                uint32_t mine[2], comm, next;
+                struct world w;
+
+                world_init(&w, 1, mix(seed + i));
+                for (uint32_t g = 0; g < 2; g++)
+                        mine[g] = emulator_session(w.e, g, 1);
+                comm = emulator_comm(w.e, 2, mine, STAGING_PACKET, 0, 0);
+                next = emulator_next(w.e, w.session[0]);
+                for (uint32_t k = 0; k < 3; k++)
+                        alone += overtaken_once(&w, comm, &next, 0);
+                for (uint32_t k = 0; k < 3; k++)
+                        behind += overtaken_once(&w, comm, &next, 5);
+                for (uint32_t r = 0; r < 2; r++)
+                        emulator_abort(w.e, w.comm, r, RMX_E_ABORTED);
+                traffic_drain(w.other);
+                world_deinit(&w);
+        }
+        printf("%u turns for requests, %u with others behind them\n", alone, behind);
+        CHECK(2 * behind <= 3 * alone, "a request is looked at less often because others came later");
+}
+
+/* Who has one line has its turn soon, however many another ring has at the same time. */
+static void in_turn(uint32_t worlds, uint64_t seed) {
+        const uint32_t lines = 24;
+        uint32_t before = 0;
+
+        for (uint32_t i = 0; i < worlds; i++) {
+                struct emulator_request barrier = {};
+                uint32_t mine[2], number[2], line[RING_WORDS], comm, next, first, status;
+                bool done[2] = {};
+                struct world w;
+
+                world_init(&w, 1, mix(seed + i));
+                for (uint32_t g = 0; g < 2; g++)
+                        mine[g] = emulator_session(w.e, g, 1);
+                comm = emulator_comm(w.e, 2, mine, STAGING_PACKET, 0, 0);
+                barrier.operation = RING_OP_BARRIER;
+                barrier.type = RMX_INT8;
+                number[1] = emulator_ring(w.e, comm, 1, &barrier);
+                while (!emulator_rests(w.e))
+                        ;
+                memcpy(line, w.base, sizeof(line));
+                line[RING_W_HEAD] = head(RING_ABI + 1, RING_OP_BARRIER, RMX_INT8, 0); /* is refused at once */
+                first = next = emulator_next(w.e, w.session[0]);
+                for (uint32_t k = 0; k < lines; k++, next = bell_sequence_next(next))
+                        line_write(&w, 0, next, line);
+                number[0] = emulator_ring(w.e, comm, 0, &barrier);
+                while (!done[0] || !done[1]) {
+                        emulator_turn(w.e, "a request beside many lines");
+                        for (uint32_t r = 0; r < 2; r++)
+                                done[r] = done[r] || emulator_poll(w.e, comm, r, number[r], &barrier, &status);
+                }
+                for (; first != next; first = bell_sequence_next(first))
+                        before += answer(&w, 0, first, 0) != ~0u;
+                emulator_skip(w.e, w.session[0], next);
+                traffic_drain(w.other);
+                world_deinit(&w);
+        }
+        printf("%u of %u lines of another ring before a request\n", before, worlds * lines);
+        CHECK(3 * before <= worlds * lines, "a line has to wait for many of another ring");
+}
+
 int main(void) {
         const uint64_t seed = test_seed();
         const uint32_t rounds = test_full() ? 1000 : 30;
@@ -505,6 +607,8 @@ int main(void) {
         }
         for (uint32_t workers = 1; workers <= 4; workers++)
                 chatter(workers, mix(seed + workers + 8));
+        overtaken(30, mix(seed + 20));
+        in_turn(10, mix(seed + 60));
         for (uint32_t i = 0; i < rounds; i++)
                 nonsense(1 + i % 4, 300, mix(seed * 8192 + i) | 1);
         return answered < 500;
