@@ -175,6 +175,13 @@ static void wires_have_an_end(void **state) {
         assert_int_equal(another(w), 0);
 }
 
+/* rmx-watch reads it at any time. */
+static void policy_set(struct plane *plane, uint32_t policy) {
+        plane_lock(plane);
+        plane->policy = policy;
+        plane_unlock(plane);
+}
+
 static uint64_t tick_of_the_clock;
 static void put_the_clock_forward(void) {
         fake_clock_advance_ms(tick_of_the_clock);
@@ -192,14 +199,14 @@ static void a_kernel_in_the_middle_of_something(void **state) {
         assert_non_null(strstr(w->f.error, "try again"));
         assert_null(w->f.plane->comms);
         fake.at_look = NULL;
-        w->f.plane->policy = PLANE_ADAPTIVE;
+        policy_set(w->f.plane, PLANE_ADAPTIVE);
         for (uint32_t i = 0; i < 5; i++) { /* nor is it told to park meanwhile, and waited for */
                 fake_clock_advance_ms(200);
                 fake.at_look = i ? put_the_clock_forward : NULL;
                 assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
         }
         fake.at_look = NULL;
-        w->f.plane->policy = PLANE_SHARED;
+        policy_set(w->f.plane, PLANE_SHARED);
         assert_int_equal(fake.launches, launches);
         atomic_store(&fake.deaf_to_stop, false);
         fixture_tick_until(&w->f, fake.launches == launches + 1);
@@ -320,10 +327,14 @@ static void a_fault_in_the_midst_of_it_neither(void **state) {
 static void who_cannot_be_woken_is_not_attached(void **state) {
         struct world *w = *state;
 
+        plane_lock(w->f.plane);
         w->f.plane->parked = true; /* as adaptive.c does it */
+        plane_unlock(w->f.plane);
         while (!w->f.ops->drain(w->f.plane)) {
         }
+        plane_lock(w->f.plane);
         w->f.plane->draining = false;
+        plane_unlock(w->f.plane);
         atomic_store(&fake.refuse_launch, true);
         assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EIO);
         assert_int_equal(w->f.plane->proxy.n_wires, 0);
