@@ -7,13 +7,17 @@
 #include "tests/vm/fleet.h"
 
 #include <inttypes.h>
+#include <net/if.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "tests/cmocka_all.h"
 #include "tests/e2e/proc.h"
+#include "util/clock.h"
 
 #define LINK_MS 20000u
 #define CERT_MS 60000u
@@ -66,10 +70,13 @@ void fleet_start_node(struct fleet *fleet, uint32_t node, enum fleet_security se
         add_config(fleet, node, security);
         for (uint32_t rail = 0; rail < fleet->n_rails; rail++) {
                 bool plain_kind = strcmp(fleet->transport, "tcp") == 0;
+                char timeout[32] = "";
 
+                if (!plain_kind && fleet->timeout)
+                        snprintf(timeout, sizeof(timeout), ",timeout=%u", fleet->timeout);
                 add(fleet, node, "--rail");
-                add(fleet, node, "rail%u=10.77.%u.%u,device=%c%u%s%s", rail, rail, node + 1, (int)('a' + node), rail,
-                    plain_kind ? "" : ",kind=", plain_kind ? "" : fleet->transport);
+                add(fleet, node, "rail%u=10.77.%u.%u,device=%c%u%s%s%s", rail, rail, node + 1, (int)('a' + node), rail,
+                    plain_kind ? "" : ",kind=", plain_kind ? "" : fleet->transport, timeout);
         }
         fleet->node[node].gpus = 2;
         fleet->node[node].listens = true;
@@ -138,14 +145,35 @@ bool fleet_await_log(const struct fleet *fleet, uint32_t node, const char *word,
 }
 
 /* ---- cables ------------------------------------------------------------------------------------------------------ */
+/* What vm-link does, but for the time that it takes to start it and ip(8), a tenth of a second in the guest. */
+static uint64_t cable_pull(const char *port) {
+        int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        struct ifreq request = {.ifr_flags = 0};
+        uint64_t at_ns;
+
+        assert_true(fd >= 0);
+        snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", port);
+        if (ioctl(fd, SIOCGIFFLAGS, &request) != 0)
+                fail_msg("there is no port %s", port);
+        request.ifr_flags &= ~IFF_UP;
+        at_ns = clock_now_ns();
+        if (ioctl(fd, SIOCSIFFLAGS, &request) != 0)
+                fail_msg("port %s cannot be pulled", port);
+        close(fd);
+        return at_ns;
+}
+
 uint64_t fleet_link(const struct fleet *fleet, uint32_t node, uint32_t rail, const char *action, const char *value) {
-        char port[4], *output = malloc(PROC_OUTPUT_MAX);
+        char port[4], *output;
         const char *argv[] = {VM_LINK, port, action, value, NULL};
         double at_s;
 
-        assert_non_null(output);
         assert_true(node < fleet->n_nodes && rail < fleet->n_rails);
         snprintf(port, sizeof(port), "%c%u", (int)('a' + node), rail);
+        if (strcmp(action, "down") == 0)
+                return cable_pull(port);
+        output = malloc(PROC_OUTPUT_MAX);
+        assert_non_null(output);
         if (proc_run(argv, LINK_MS, output) != 0)
                 fail_msg("vm-link %s %s failed", port, action);
         at_s = strtod(output, NULL);

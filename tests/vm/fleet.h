@@ -24,6 +24,7 @@ struct fleet {
         const char *transport; /* the rails' kind: "tcp" */
         const char *name;      /* of the scenario: for logs */
         uint32_t lost_ms;      /* after which a silent node or connection is given up; 0: the daemons' default */
+        uint32_t timeout;      /* of queue pairs; 0: the daemons' default */
         struct team team;
         uint64_t random;
         char text[FLEET_NODES_MAX][FLEET_ARGUMENTS_MAX][160];
@@ -50,8 +51,8 @@ void fleet_sockets(const struct fleet *fleet, uint32_t nodes, char text[1024]);
 bool fleet_log_has(const struct fleet *fleet, uint32_t node, const char *word);
 bool fleet_await_log(const struct fleet *fleet, uint32_t node, const char *word, uint32_t timeout_ms);
 
-/* vm-link with that action on a node's port. Returns when it was done, for down and drop: nanoseconds of
- * CLOCK_MONOTONIC, within ten milliseconds. Starting a program takes long here. */
+/* vm-link with that action on a node's port. Returns when it was begun, for down and drop: nanoseconds of
+ * CLOCK_MONOTONIC, for drop within ten milliseconds and before a program is started, which takes long here. */
 uint64_t fleet_link(const struct fleet *fleet, uint32_t node, uint32_t rail, const char *action, const char *value);
 /* Packets that vm-link's loss or delay has met there, and those that it dropped. */
 void fleet_link_counts(uint32_t node, uint32_t rail, uint64_t *ret_packets, uint64_t *ret_dropped);
