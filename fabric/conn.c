@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -120,8 +121,10 @@ void conn_bury(struct fabric_conn *conn, uint64_t now_ns) {
                 rail->transport->conn_end(conn);
         SSL_free(conn->ssl);
         /* close() alone would leave it there while somebody else has the socket: a child before its exec(), a process
-         * that looks into /proc/PID/fd. What the socket then had to say would be told of memory that is freed below. */
+         * that looks into /proc/PID/fd. What the socket then had to say would be told of memory that is freed below,
+         * and the other end would not hear that this one is gone. */
         (void)epoll_ctl(rail->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
+        (void)shutdown(conn->fd, SHUT_RDWR); /* it may not be connected yet */
         close(conn->fd);
         DL_DELETE(rail->conns, conn);
         if (conn->peer) {

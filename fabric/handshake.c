@@ -56,7 +56,7 @@ void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
         conn->port->n_connections++;
         conn->peer->n_up++;
         rail->n_up++;
-        conn->peer->grave_work = conn->peer->graves != NULL;
+        recover_begin(conn->peer);
         conn_shut(conn);
         if (route_good(&route->health, &fabric->limits, now_ns))
                 route_changed(fabric, route, "connected");
@@ -187,6 +187,12 @@ static void conn_heard_answer(struct fabric_conn *conn, uint64_t now_ns) {
                         conn_doom(conn, true, "refused: %s", hello_status_name(hello.status));
                 else
                         conn_doom(conn, true, "answered by somebody else");
+                return;
+        }
+        if (hello.status == HELLO_E_NUMBER && !conn->knock && conn->number < conn->rail->fabric->next_number) {
+                /* It has heard of the end of a later one that it does not know (recover.c). No fault of the route. */
+                conn->port->wanted = true;
+                conn_doom(conn, false, "refused: %s", hello_status_name(hello.status));
                 return;
         }
         if (hello.status != HELLO_OK) {

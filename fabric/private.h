@@ -82,6 +82,7 @@ struct fabric_grave {
         uint64_t heard_on;           /* that carried theirs, and is to say that we heard; 0: none */
         bool ask, forget;            /* to be sent */
         bool unknown;                /* we know nothing of it, and say so */
+        bool strange;                /* likewise, to who will not ask */
         bool forgotten;              /* they will not ask any more */
 };
 
@@ -328,6 +329,7 @@ void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint6
 void grave_dig(struct fabric *fabric, struct fabric_conn *conn);
 struct fabric_grave *grave_find(struct fabric_peer *peer, uint64_t number);
 void graves_free(struct fabric *fabric, struct fabric_peer *peer);
+void recover_begin(struct fabric_peer *peer); /* it has one more connection */
 void recover_send(struct fabric *fabric, struct fabric_conn *conn);
 void recover_question(struct fabric *fabric, struct fabric_conn *conn, uint64_t number);
 void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struct frame *frame);

@@ -30,10 +30,11 @@
  * A connection that dies takes questions that it carried, and their answers, with it: they are asked again on the next.
  * Who has nothing to ask says so (FORGET) until the other has heard it, and a grave that nobody needs is filled in: a
  * word that is lost with its connection is said again on the next, a few at a time: where connections die faster than
- * they could all be said, they must not take the place of what is to be sent. There are FABRIC_GRAVES of them at most;
- * a question for one that was given up by then is answered with "I know nothing", which is reported, and what was
- * unacknowledged on it is lost: better that than twice. It takes so many dead connections between a question and its
- * answer.
+ * they could all be said, they must not take the place of what is to be sent. Who has said so, and waits for the same
+ * from the other, says it once more on each new connection: the other may have given up its grave. There are
+ * FABRIC_GRAVES of them at most; a question for one that was given up by then is answered with "I know nothing", which
+ * is reported, and what was unacknowledged on it is lost: better that than twice. It takes so many dead connections
+ * between a question and its answer.
  *
  * A dialler sends no message before it was answered, and remembers each connection on which it said hello, so what
  * either side could ask for is known to the other. If the other never read that hello, it has nothing to forget: it
@@ -41,6 +42,8 @@
  * cannot read it later, and have questions after all. Those that were just beginning are dialled again, with new
  * numbers.
  */
+#include <assert.h>
+#include <limits.h>
 #include <utlist.h>
 
 #include "fabric/private.h"
@@ -103,7 +106,16 @@ static bool peer_has_conn(const struct fabric_peer *peer, uint64_t number) {
         return peer_find_conn(peer, number) != NULL;
 }
 
-/* One that the fewest will miss: not one with messages of ours, and rather one from which nothing was taken. */
+/* How much a grave would be missed. One with messages of ours must stay. What is still to be said on a connection is
+ * waited for there. If they might ask, what was taken would be lost with it; if they will not, they only wait for us to
+ * say the same, and say it once more on their next connection. */
+static int grave_worth(const struct fabric_grave *grave) {
+        if (grave->items)
+                return INT_MAX;
+        return (grave->answer_on || grave->heard_on ? 4 : 0) + (grave->forgotten || grave->unknown ? 0 : 2) +
+               (grave->received > 0 ? 1 : 0);
+}
+
 static void graves_make_room(struct fabric *fabric, struct fabric_peer *peer) {
         struct fabric_grave *grave, *worst = NULL;
         struct fabric_conn *conn;
@@ -111,10 +123,10 @@ static void graves_make_room(struct fabric *fabric, struct fabric_peer *peer) {
         if (peer->n_graves < FABRIC_GRAVES)
                 return;
         DL_FOREACH(peer->graves, grave) {
-                if (!grave->items && (!worst || (worst->received > 0 && grave->received == 0)))
+                if (!worst || grave_worth(grave) < grave_worth(worst))
                         worst = grave;
         }
-        if (!worst)
+        if (!worst || worst->items)
                 return;
         conn = worst->forget_on ? peer_find_conn(peer, worst->forget_on) : NULL;
         if (conn)
@@ -128,10 +140,25 @@ static void grave_add(struct fabric *fabric, struct fabric_peer *peer, struct fa
         fabric->counters.graves++;
 }
 
+/* Of a connection that is not known here. NULL: no memory. */
+static struct fabric_grave *grave_new(struct fabric *fabric, struct fabric_peer *peer, uint64_t number) {
+        struct fabric_grave *grave = calloc(1, sizeof(*grave));
+
+        if (!grave)
+                return NULL;
+        graves_make_room(fabric, peer);
+        grave->number = number;
+        grave->unknown = true;
+        grave_add(fabric, peer, grave);
+        return grave;
+}
+
 void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
         struct fabric_peer *peer = conn->peer;
         struct fabric_grave *grave, *other;
 
+        if (conn->knock || conn->number == 0 || conn->state < CONN_HELLO)
+                return; /* no message was on it, nor what is said of others */
         /* What it carried is to be said again, answers to what came on it are not missed by anyone. */
         DL_FOREACH(peer->graves, other) {
                 if (other->answer_on == conn->number)
@@ -149,8 +176,6 @@ void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
                         peer->grave_work = true;
                 }
         }
-        if (conn->knock || conn->number == 0 || conn->state < CONN_HELLO)
-                return;
         graves_make_room(fabric, peer);
         grave = calloc(1, sizeof(*grave));
         if (!grave) {
@@ -183,6 +208,16 @@ void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
         recover_wake(fabric, peer);
 }
 
+void recover_begin(struct fabric_peer *peer) {
+        struct fabric_grave *grave;
+
+        DL_FOREACH(peer->graves, grave) {
+                if (!grave->items && !grave->asked_on && !grave->forget_on && !grave->forgotten && !grave->unknown)
+                        grave->forget = true;
+        }
+        peer->grave_work = peer->graves != NULL;
+}
+
 void recover_send(struct fabric *fabric, struct fabric_conn *conn) {
         struct fabric_peer *peer = conn->peer;
         struct fabric_grave *grave, *tmp;
@@ -203,6 +238,7 @@ void recover_send(struct fabric *fabric, struct fabric_conn *conn) {
                         grave->answer_on = 0;
                 }
                 if (grave->forget && conn->n_forgets < CONN_FORGETS) {
+                        assert(!grave->items && !grave->asked_on); /* else the answer would find nobody */
                         if (!conn_control(conn, FRAME_FORGET, grave->number, 0, FORGET_TELL))
                                 return;
                         grave->forget = false;
@@ -210,7 +246,8 @@ void recover_send(struct fabric *fabric, struct fabric_conn *conn) {
                         conn->n_forgets++;
                 }
                 if (grave->heard_on == conn->number) {
-                        if (!conn_control(conn, FRAME_FORGET, grave->number, 0, FORGET_HEARD))
+                        if (!conn_control(conn, FRAME_FORGET, grave->number, 0,
+                                          grave->strange ? FORGET_STRANGE : FORGET_HEARD))
                                 return;
                         grave->heard_on = 0;
                 }
@@ -235,15 +272,11 @@ void recover_question(struct fabric *fabric, struct fabric_conn *conn, uint64_t 
                 return;
         }
         if (!grave) {
-                graves_make_room(fabric, peer);
-                grave = calloc(1, sizeof(*grave));
+                grave = grave_new(fabric, peer, number);
                 if (!grave) {
                         conn_doom(conn, false, "no memory for an answer"); /* then they ask again */
                         return;
                 }
-                grave->number = number;
-                grave->unknown = true;
-                grave_add(fabric, peer, grave);
         }
         grave->answer_on = conn->number;
         recover_wake(fabric, peer);
@@ -306,8 +339,16 @@ static void recover_told(struct fabric *fabric, struct fabric_conn *conn, uint64
         } else {
                 if (!peer->dials && number > peer->strange_number)
                         peer->strange_number = number;
-                /* Without room for it they hear nothing, and say it again when this connection has died. */
-                (void)conn_control(conn, FRAME_FORGET, number, 0, FORGET_STRANGE);
+                if (conn_control(conn, FRAME_FORGET, number, 0, FORGET_STRANGE))
+                        return;
+                grave = grave_new(fabric, peer, number); /* until there is room */
+                if (!grave) {
+                        conn_doom(conn, false, "no memory for an answer"); /* then they say it again */
+                        return;
+                }
+                grave->strange = true;
+                grave->heard_on = conn->number;
+                recover_wake(fabric, peer);
         }
 }
 
@@ -316,6 +357,10 @@ void recover_forget(struct fabric *fabric, struct fabric_conn *conn, const struc
 
         if (frame->value == FORGET_TELL) {
                 recover_told(fabric, conn, frame->key);
+                return;
+        }
+        if (frame->value > FORGET_STRANGE) {
+                conn_malformed(conn, "the peer says something else of a dead connection than is known here");
                 return;
         }
         grave = grave_find(conn->peer, frame->key);

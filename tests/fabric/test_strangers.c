@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Who must not get in, what must not be written, and that both are counted and cost the others nothing. */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "fabric/frame.h"
-#include "fabric/hello.h"
-#include "tests/fabric/rig.h"
+#include "tests/fabric/stranger.h"
 #include "util/clock.h"
 
 static const struct rig_options usual = {.n_nodes = 2,
@@ -21,78 +17,6 @@ static const struct rig_options usual = {.n_nodes = 2,
                                          .key = 9,
                                          .chunks = 300,
                                          .times = {.handshake = 300}};
-
-static int dial(struct rig *rig, uint32_t node) {
-        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(rig_port(rig, node, 0))};
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-        assert_true(fd >= 0);
-        inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-        assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
-        return fd;
-}
-
-static void say(int fd, const void *bytes, size_t size) {
-        assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
-}
-
-/* Exactly so many bytes; false if the connection ends before. */
-static bool hear(int fd, void *bytes, size_t size) {
-        for (size_t done = 0; done < size;) {
-                struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-                ssize_t n;
-
-                if (poll(&poll_fd, 1, 10000) != 1)
-                        fail_msg("nothing is said");
-                n = recv(fd, (uint8_t *)bytes + done, size - done, 0);
-                if (n <= 0)
-                        return false;
-                done += (size_t)n;
-        }
-        return true;
-}
-
-static void hear_end(int fd) {
-        uint8_t byte;
-
-        while (hear(fd, &byte, 1)) {
-        }
-        close(fd);
-}
-
-/* Node 0 as it would say hello to node 1. */
-static struct hello hello_of(const struct rig *rig) {
-        struct hello hello = {.kind = HELLO_DIAL,
-                              .class = FABRIC_NORMAL,
-                              .from = rig->nodes[0].id,
-                              .to = rig->nodes[1].id,
-                              .from_epoch = rig->nodes[0].epoch,
-                              .to_epoch = rig->nodes[1].epoch,
-                              .number = 1000000,
-                              .cluster = "test",
-                              .rail = "blue"};
-
-        return hello;
-}
-
-static enum hello_status ask(struct rig *rig, const struct hello *hello, uint8_t token_byte, int *ret_fd) {
-        uint8_t bytes[HELLO_BYTES], token[FABRIC_TOKEN];
-        struct hello answer;
-        int fd = dial(rig, 1);
-
-        memset(token, token_byte, sizeof(token));
-        assert_int_equal(hello_pack(hello, token, bytes), 0);
-        say(fd, bytes, sizeof(bytes));
-        memset(bytes, 0xee, sizeof(bytes));
-        assert_true(hear(fd, bytes, sizeof(bytes)));
-        assert_int_equal(hello_unpack(bytes, &answer), 0);
-        assert_int_equal(answer.kind, HELLO_ANSWER);
-        if (ret_fd)
-                *ret_fd = fd;
-        else
-                hear_end(fd);
-        return answer.status;
-}
 
 static void test_refused(void **state) {
         static const uint8_t token = 1; /* of the pair 0, 1: see rig_peer() */
@@ -107,31 +31,31 @@ static void test_refused(void **state) {
         rig_new(&rig, &usual);
         rig_run(&rig, 20);
 
-        hello = hello_of(&rig);
-        assert_int_equal(ask(&rig, &hello, token + 1, NULL), HELLO_E_TOKEN);
+        hello = stranger_hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, token + 1, NULL), HELLO_E_TOKEN);
         memcpy(hello.cluster, "toast", 6);
-        assert_int_equal(ask(&rig, &hello, token, NULL), HELLO_E_CLUSTER);
-        hello = hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, token, NULL), HELLO_E_CLUSTER);
+        hello = stranger_hello_of(&rig);
         hello.from_epoch++;
-        assert_int_equal(ask(&rig, &hello, token, NULL), HELLO_E_EPOCH);
-        hello = hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, token, NULL), HELLO_E_EPOCH);
+        hello = stranger_hello_of(&rig);
         hello.to_epoch++;
-        assert_int_equal(ask(&rig, &hello, token, NULL), HELLO_E_EPOCH);
-        hello = hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, token, NULL), HELLO_E_EPOCH);
+        hello = stranger_hello_of(&rig);
         hello.to.id[3]++;
-        assert_int_equal(ask(&rig, &hello, token, NULL), HELLO_E_NODE);
-        hello = hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, token, NULL), HELLO_E_NODE);
+        hello = stranger_hello_of(&rig);
         hello.from.id[3]++;
-        assert_int_equal(ask(&rig, &hello, token, NULL), HELLO_E_PEER);
-        hello = hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, token, NULL), HELLO_E_PEER);
+        hello = stranger_hello_of(&rig);
         memcpy(hello.rail, "red", 4);
-        assert_int_equal(ask(&rig, &hello, token, NULL), HELLO_E_RAIL);
-        hello = hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, token, NULL), HELLO_E_RAIL);
+        hello = stranger_hello_of(&rig);
         hello.kind = HELLO_KNOCK; /* the lower one dials, and does not knock */
-        assert_int_equal(ask(&rig, &hello, token, NULL), HELLO_E_NUMBER);
-        hello = hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, token, NULL), HELLO_E_NUMBER);
+        hello = stranger_hello_of(&rig);
         hello.number = 1; /* used by the real one */
-        assert_int_equal(ask(&rig, &hello, token, NULL), HELLO_E_NUMBER);
+        assert_int_equal(stranger_ask(&rig, &hello, token, NULL), HELLO_E_NUMBER);
         fabric_counters(rig.nodes[1].fabric, &counters);
         assert_int_equal(counters.refused, 9);
         assert_int_equal(counters.refused_token, 1);
@@ -139,14 +63,14 @@ static void test_refused(void **state) {
 
         for (size_t i = 0; i < sizeof(garbage); i++)
                 garbage[i] = (uint8_t)rig_random(&random);
-        fd = dial(&rig, 1);
-        say(fd, garbage, sizeof(garbage));
-        hear_end(fd);
-        fd = dial(&rig, 1); /* says nothing, and is closed when its time is up */
-        hear_end(fd);
-        fd = dial(&rig, 1); /* half a hello */
-        say(fd, "railmux\1", 8);
-        hear_end(fd);
+        fd = stranger_dial(&rig, 1);
+        stranger_say(fd, garbage, sizeof(garbage));
+        stranger_hear_end(fd);
+        fd = stranger_dial(&rig, 1); /* says nothing, and is closed when its time is up */
+        stranger_hear_end(fd);
+        fd = stranger_dial(&rig, 1); /* half a hello */
+        stranger_say(fd, "railmux\1", 8);
+        stranger_hear_end(fd);
         fabric_counters(rig.nodes[1].fabric, &counters);
         assert_int_equal(counters.refused, 12);
 
@@ -166,10 +90,10 @@ static void test_many_strangers(void **state) {
         (void)state;
         rig_new(&rig, &usual);
         for (size_t i = 0; i < 100; i++)
-                fds[i] = dial(&rig, 1);
+                fds[i] = stranger_dial(&rig, 1);
         rig_run(&rig, 20);
         for (size_t i = 0; i < 100; i++)
-                hear_end(fds[i]);
+                stranger_hear_end(fds[i]);
         rig_free(&rig);
 }
 
@@ -181,12 +105,12 @@ static void send_frame(int fd, struct frame frame, uint64_t *sequence) {
         memset(data, 0x66, sizeof(data));
         frame.connection = 1000000;
         frame.sequence = ++*sequence;
-        say(fd, head, frame_pack(&frame, line, head));
+        stranger_say(fd, head, frame_pack(&frame, line, head));
         if (frame.data_bytes) {
                 assert_true(frame.data_bytes <= sizeof(data));
-                say(fd, data, frame.data_bytes);
+                stranger_say(fd, data, frame.data_bytes);
                 frame_pack_trailer(FRAME_WHOLE, 0, trailer); /* a checksum that cannot be right */
-                say(fd, trailer, sizeof(trailer));
+                stranger_say(fd, trailer, sizeof(trailer));
         }
 }
 
@@ -203,8 +127,8 @@ static void test_liar(void **state) {
         rig_start(&rig, &usual);
         rig_peer(&rig, 1, 0, NULL);
         rig_area(&rig, 1);
-        hello = hello_of(&rig);
-        assert_int_equal(ask(&rig, &hello, 1, &fd), HELLO_OK);
+        hello = stranger_hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, 1, &fd), HELLO_OK);
         before = malloc(rig.nodes[1].size);
         assert_non_null(before);
         offset = rig.nodes[1].area->memory_offset;
@@ -279,7 +203,7 @@ static void test_liar(void **state) {
                                   .data_offset = end - 64,
                                   .data_bytes = 128},
                    &sequence);
-        hear_end(fd);
+        stranger_hear_end(fd);
         fabric_counters(rig.nodes[1].fabric, &counters);
         assert_int_equal(counters.unknown_area, 1);
         assert_int_equal(counters.wrong_rank, 3);
@@ -294,7 +218,7 @@ static void test_liar(void **state) {
 
         /* In its place, with a wrong checksum: the data lie in the slot, but nobody is told. */
         hello.number++;
-        assert_int_equal(ask(&rig, &hello, 1, &fd), HELLO_OK);
+        assert_int_equal(stranger_ask(&rig, &hello, 1, &fd), HELLO_OK);
         sequence = 0;
         {
                 struct frame frame = {.kind = FRAME_CHUNK,
@@ -309,10 +233,10 @@ static void test_liar(void **state) {
                                       .sequence = 1};
                 uint8_t head[FRAME_HEAD_MAX], bytes[128] = {0};
 
-                say(fd, head, frame_pack(&frame, bytes, head));
-                say(fd, bytes, 128);
-                say(fd, bytes, 8);
-                hear_end(fd);
+                stranger_say(fd, head, frame_pack(&frame, bytes, head));
+                stranger_say(fd, bytes, 128);
+                stranger_say(fd, bytes, 8);
+                stranger_hear_end(fd);
         }
         assert_memory_equal((uint8_t *)rig.nodes[1].area + offset, before + offset, NET_LINE);
         /* Out of order, and of another connection. */
@@ -328,57 +252,15 @@ static void test_liar(void **state) {
 
                 hello.number++;
                 frame.connection = hello.number + i;
-                assert_int_equal(ask(&rig, &hello, 1, &fd), HELLO_OK);
-                say(fd, head, frame_pack(&frame, NULL, head));
-                hear_end(fd);
+                assert_int_equal(stranger_ask(&rig, &hello, 1, &fd), HELLO_OK);
+                stranger_say(fd, head, frame_pack(&frame, NULL, head));
+                stranger_hear_end(fd);
         }
         fabric_counters(rig.nodes[1].fabric, &counters);
         assert_int_equal(counters.malformed, 2);
         assert_int_equal(counters.corrupted, 2);
         assert_memory_equal((uint8_t *)rig.nodes[1].area + offset, before + offset, NET_LINE);
         free(before);
-        rig_free(&rig);
-}
-
-/* What a node says of a dead connection that is not known here: it is heard, and from then on neither that number nor
- * one before it may begin. */
-static void test_forgotten(void **state) {
-        static struct rig rig;
-        struct frame frame = {.kind = FRAME_FORGET, .key = 1000005, .value = FORGET_TELL, .connection = 1000000};
-        uint8_t head[FRAME_HEAD_MAX];
-        struct fabric_counters counters;
-        struct hello hello;
-        int fd, other;
-
-        (void)state;
-        rig_start(&rig, &usual);
-        rig_peer(&rig, 1, 0, NULL);
-        rig_area(&rig, 1);
-        hello = hello_of(&rig);
-        assert_int_equal(ask(&rig, &hello, 1, &fd), HELLO_OK);
-        say(fd, head, frame_pack(&frame, NULL, head));
-        do { /* others may come before it */
-                assert_true(hear(fd, head, frame_head_bytes(FRAME_FORGET)));
-                assert_int_equal(frame_decode(head, frame_head_bytes(FRAME_FORGET), &frame), 0);
-        } while (frame.kind != FRAME_FORGET);
-        assert_int_equal(frame.key, 1000005);
-        assert_int_equal(frame.value, FORGET_STRANGE);
-        /* Of itself, or in answer to nobody: no harm. */
-        frame = (struct frame){.kind = FRAME_FORGET, .key = 1000000, .value = FORGET_TELL, .connection = 1000000};
-        say(fd, head, frame_pack(&frame, NULL, head));
-        frame.value = FORGET_HEARD;
-        say(fd, head, frame_pack(&frame, NULL, head));
-        for (uint32_t i = 1; i <= 5; i++) {
-                hello.number = 1000000 + i;
-                assert_int_equal(ask(&rig, &hello, 1, NULL), HELLO_E_NUMBER);
-        }
-        hello.number = 1000006;
-        hello.class = FABRIC_BULK;
-        assert_int_equal(ask(&rig, &hello, 1, &other), HELLO_OK);
-        fabric_counters(rig.nodes[1].fabric, &counters);
-        assert_int_equal(counters.malformed, 0);
-        close(other);
-        close(fd);
         rig_free(&rig);
 }
 
@@ -443,8 +325,7 @@ static void test_bad_options(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_refused),      cmocka_unit_test(test_many_strangers),
-                cmocka_unit_test(test_liar),         cmocka_unit_test(test_forgotten),
+                cmocka_unit_test(test_refused),      cmocka_unit_test(test_many_strangers), cmocka_unit_test(test_liar),
                 cmocka_unit_test(test_own_executor), cmocka_unit_test(test_bad_options),
         };
 

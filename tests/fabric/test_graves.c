@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* What nodes say of dead connections that the other one does not know. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "fabric/frame.h"
+#include "tests/fabric/stranger.h"
+
+static const struct rig_options usual = {.n_nodes = 2,
+                                         .n_rails = 1,
+                                         .ranks = {1, 1},
+                                         .slot_bytes = 512,
+                                         .key = 9,
+                                         .chunks = 300,
+                                         .times = {.handshake = 300}};
+
+/* What a node says of a dead connection that is not known here: it is heard, and from then on neither that number nor
+ * one before it may begin. */
+static void test_forgotten(void **state) {
+        static struct rig rig;
+        struct frame frame = {.kind = FRAME_FORGET, .key = 1000005, .value = FORGET_TELL, .connection = 1000000};
+        uint8_t head[FRAME_HEAD_MAX];
+        struct fabric_counters counters;
+        struct hello hello;
+        int fd, other;
+
+        (void)state;
+        rig_start(&rig, &usual);
+        rig_peer(&rig, 1, 0, NULL);
+        rig_area(&rig, 1);
+        hello = stranger_hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, 1, &fd), HELLO_OK);
+        stranger_say(fd, head, frame_pack(&frame, NULL, head));
+        do { /* others may come before it */
+                assert_true(stranger_hear(fd, head, frame_head_bytes(FRAME_FORGET)));
+                assert_int_equal(frame_decode(head, frame_head_bytes(FRAME_FORGET), &frame), 0);
+        } while (frame.kind != FRAME_FORGET);
+        assert_int_equal(frame.key, 1000005);
+        assert_int_equal(frame.value, FORGET_STRANGE);
+        /* Of itself, or in answer to nobody: no harm. */
+        frame = (struct frame){.kind = FRAME_FORGET, .key = 1000000, .value = FORGET_TELL, .connection = 1000000};
+        stranger_say(fd, head, frame_pack(&frame, NULL, head));
+        frame.value = FORGET_HEARD;
+        stranger_say(fd, head, frame_pack(&frame, NULL, head));
+        for (uint32_t i = 1; i <= 5; i++) {
+                hello.number = 1000000 + i;
+                assert_int_equal(stranger_ask(&rig, &hello, 1, NULL), HELLO_E_NUMBER);
+        }
+        hello.number = 1000006;
+        hello.class = FABRIC_BULK;
+        assert_int_equal(stranger_ask(&rig, &hello, 1, &other), HELLO_OK);
+        fabric_counters(rig.nodes[1].fabric, &counters);
+        assert_int_equal(counters.malformed, 0);
+        close(other);
+        frame.value = FORGET_STRANGE + 1;
+        stranger_say(fd, head, frame_pack(&frame, NULL, head));
+        stranger_hear_end(fd);
+        fabric_counters(rig.nodes[1].fabric, &counters);
+        assert_int_equal(counters.malformed, 1);
+        rig_free(&rig);
+}
+
+/* More of them at once than there is room for answers: each is heard. */
+static void test_all_forgotten(void **state) {
+        enum { N = 120 };
+        static struct rig rig;
+        static uint8_t bytes[N * FRAME_HEAD_MAX];
+        bool heard[N] = {false};
+        struct hello hello;
+        size_t size = 0;
+        int fd;
+
+        (void)state;
+        rig_start(&rig, &usual);
+        rig_peer(&rig, 1, 0, NULL);
+        rig_area(&rig, 1);
+        hello = stranger_hello_of(&rig);
+        assert_int_equal(stranger_ask(&rig, &hello, 1, &fd), HELLO_OK);
+        for (uint32_t i = 0; i < N; i++) {
+                struct frame frame = {
+                        .kind = FRAME_FORGET, .key = 1000 + i, .value = FORGET_TELL, .connection = 1000000};
+
+                size += frame_pack(&frame, NULL, bytes + size);
+        }
+        stranger_say(fd, bytes, size);
+        for (uint32_t n = 0; n < N;) {
+                struct frame frame;
+
+                assert_true(stranger_hear(fd, bytes, frame_head_bytes(FRAME_FORGET)));
+                assert_int_equal(frame_decode(bytes, frame_head_bytes(FRAME_FORGET), &frame), 0);
+                if (frame.kind != FRAME_FORGET)
+                        continue;
+                assert_int_equal(frame.value, FORGET_STRANGE);
+                assert_true(frame.key >= 1000 && frame.key < 1000 + N && !heard[frame.key - 1000]);
+                heard[frame.key - 1000] = true;
+                n++;
+        }
+        close(fd);
+        rig_free(&rig);
+}
+static uint64_t errors_of(struct rig *rig, uint32_t node) {
+        struct fabric_route_row *rows;
+        uint64_t errors = 0;
+        size_t n;
+
+        assert_int_equal(fabric_routes(rig->nodes[node].fabric, &rows, &n), 0);
+        for (size_t i = 0; i < n; i++)
+                errors += rows[i].errors;
+        free(rows);
+        return errors;
+}
+
+/* A connection that just begins, when the peer has heard of the end of a later one that it does not know: another is
+ * made at once, and the rail is none the worse for it. If it is the last that there was, something is wrong. */
+static void test_overtaken(void **state) {
+        struct rig_options options = usual;
+        struct hello first, second, third;
+        uint16_t ports[RIG_RAILS];
+        static struct rig rig;
+        int listens[2], fds[2], fd;
+        uint32_t low;
+
+        (void)state;
+        options.n_rails = 2;
+        options.stripe_bytes = 64;
+        options.times.handshake = 20000;
+        options.class = FABRIC_NORMAL; /* or there are connections of both */
+        rig_start(&rig, &options);
+        for (uint32_t i = 0; i < 2; i++)
+                listens[i] = stranger_listen_for(i, &ports[i]);
+        rig_peer(&rig, 0, 1, ports);
+        rig_area(&rig, 0);
+        while (rig_step(&rig)) {
+        }
+        fds[0] = stranger_hear_hello(listens[0], &first);
+        fds[1] = stranger_hear_hello(listens[1], &second);
+        low = first.number < second.number ? 0 : 1;
+        stranger_refuse(fds[low], low ? &second : &first, HELLO_E_NUMBER);
+        fd = stranger_hear_hello(listens[low], &third);
+        assert_true(third.number > first.number && third.number > second.number);
+        assert_int_equal(errors_of(&rig, 0), 0);
+        stranger_refuse(fd, &third, HELLO_E_NUMBER);
+        fd = stranger_hear_hello(listens[low], &third);
+        assert_int_equal(errors_of(&rig, 0), 1);
+        close(fd);
+        close(fds[!low]);
+        close(listens[0]);
+        close(listens[1]);
+        rig_free(&rig);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_forgotten),
+                cmocka_unit_test(test_all_forgotten),
+                cmocka_unit_test(test_overtaken),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
