@@ -5,7 +5,9 @@
  * of its argument block, is read again.
  *
  * Everything looked up is cached in shared memory until the tables change, so that in a running model a line costs no
- * further load. Caches are filled by the whole warp.
+ * further load. Caches are filled by the whole warp. Of what is looked up all words behind the key are asked for before
+ * any is looked at: a load takes half a microsecond, and what one line waits for, those of other sessions wait for,
+ * too.
  */
 #include "gpu/device/p2p.h"
 #include "gpu/device/reach.h"
@@ -73,14 +75,14 @@ DEVICE uint32_t take_find_rank(const struct worker *w, uint32_t ring, uint32_t h
         uint32_t found = TABLE_RANKS;
 
         for (uint32_t i = warp_thread(); warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
+                const struct table_handle *h = &w->table->handles[(start + i) % TABLE_HANDLES];
                 uint32_t mine = TABLE_RANKS;
                 uint64_t who;
 
-                if (i < TABLE_PROBES) {
-                        const struct table_handle *h = &w->table->handles[(start + i) % TABLE_HANDLES];
+                if (i < TABLE_PROBES && word_load(&h->key) == 2) {
+                        const uint32_t of = word_load(&h->ring), is = word_load(&h->handle), rank = word_load(&h->rank);
 
-                        if (word_load(&h->key) == 2 && word_load(&h->ring) == ring && word_load(&h->handle) == handle)
-                                mine = word_load(&h->rank);
+                        mine = of == ring && is == handle ? rank : TABLE_RANKS;
                 }
                 who = warp_ballot(mine < TABLE_RANKS);
                 if (who)
@@ -90,28 +92,49 @@ DEVICE uint32_t take_find_rank(const struct worker *w, uint32_t ring, uint32_t h
 }
 
 DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
+        /* The words that are one behind the other in both, and then two. */
+        constexpr uint32_t own = offsetof(struct rank_cache, states) / 4, its = offsetof(struct table_rank, states) / 4,
+                           run = offsetof(struct rank_cache, freeze) / 4 - own, words = run + 2,
+                           cells = STAGING_RANKS_MAX, each = (cells + WARP_THREADS - 1) / WARP_THREADS,
+                           more = (words + WARP_THREADS - 1) / WARP_THREADS;
         struct rank_cache *c = &shared_of(w)->rank;
         const struct table_rank *from = &w->table->ranks[index];
+        const uint32_t t = warp_thread();
+        uint64_t cell[each];
+        uint32_t word[more];
 
+        static_assert(offsetof(struct table_rank, lanes) / 4 - its == run - 1 &&
+                              offsetof(struct rank_cache, lanes) / 4 - own == run - 1 &&
+                              offsetof(struct rank_cache, far) == offsetof(struct rank_cache, freeze) + 4,
+                      "the same order");
         warp_sync();
-        for (uint32_t p = warp_thread(); p < STAGING_RANKS_MAX; p += WARP_THREADS)
-                c->peer[p] = cell_load(&from->peer[p]);
-        if (warp_thread() == 0) {
-                c->states = cell_load(&from->states);
+        UNROLL
+        for (uint32_t k = 0; k < each; k++)
+                cell[k] = k * WARP_THREADS + t < cells ? cell_load(&from->peer[k * WARP_THREADS + t]) : 0;
+        UNROLL
+        for (uint32_t k = 0; k < more; k++) {
+                const uint32_t i = k * WARP_THREADS + t;
+
+                word[k] = i < words ? word_load(i < run    ? (const uint32_t *)(const void *)from + its + i
+                                                : i == run ? &from->freeze
+                                                           : &from->far)
+                                    : 0;
+        }
+        UNROLL
+        for (uint32_t k = 0; k < each; k++)
+                if (k * WARP_THREADS + t < cells)
+                        c->peer[k * WARP_THREADS + t] = cell[k];
+        UNROLL
+        for (uint32_t k = 0; k < more; k++)
+                if (k * WARP_THREADS + t < words)
+                        ((uint32_t *)(void *)c)[own + k * WARP_THREADS + t] = word[k];
+        warp_sync();
+        if (t == 0) {
                 c->index = index;
-                c->handle = word_load(&from->handle);
-                c->ring = word_load(&from->ring);
-                c->rank = word_load(&from->rank);
-                c->n_ranks = word_load(&from->n_ranks);
-                c->epoch = word_load(&from->epoch);
-                c->abort = word_load(&from->abort);
-                c->last = word_load(&from->last);
-                c->has_last = word_load(&from->has_last);
-                c->left = word_load(&from->left);
-                c->choices = word_load(&from->choices);
-                c->lanes = word_load(&from->lanes);
-                c->freeze = word_load(&from->freeze);
-                c->far = word_load(&from->far);
+                if (c->abort) { /* what it goes with was written before it */
+                        c->last = word_load(&from->last);
+                        c->has_last = word_load(&from->has_last);
+                }
         }
         warp_sync();
         if (shared_of(w)->layout.n_ranks != c->n_ranks) {
@@ -124,16 +147,17 @@ DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
 
 DEVICE void take_cache_plan(const struct worker *w, uint32_t index) {
         const uint32_t *from = (const uint32_t *)(const void *)&w->table->plans[index % TABLE_PLANS];
-        uint32_t *to = (uint32_t *)(void *)&shared_of(w)->plan;
+        uint32_t *to = (uint32_t *)(void *)&shared_of(w)->plan, row;
 
         if (shared_of(w)->cached_plan == index || !index)
                 return;
         warp_sync();
+        row = word_load(&w->table->rows[index % TABLE_PLANS].first);
         for (uint32_t i = warp_thread(); i < sizeof(struct plan) / 4; i += WARP_THREADS)
                 to[i] = word_load(from + i);
         if (warp_thread() == 0) {
                 shared_of(w)->cached_plan = index;
-                shared_of(w)->pass.row = word_load(&w->table->rows[index % TABLE_PLANS].first);
+                shared_of(w)->pass.row = row;
                 shared_of(w)->pass.name = shared_of(w)->pass.at = 0;
         }
         warp_sync();
@@ -157,7 +181,7 @@ DEVICE void take_cache_choices(const struct worker *w, uint32_t choices, uint32_
 
 /* The address of [offset, offset + bytes) in a buffer of the ring; 0 if it is not there. */
 DEVICE uint64_t take_address(const struct worker *w, uint32_t ring, uint32_t id, uint64_t offset, uint64_t bytes) {
-        struct buffer_cache *cache = &shared_of(w)->buffer[id % WORKER_BUFFERS];
+        struct buffer_cache *cache = &shared_of(w)->buffer[(id + 2 * ring) % WORKER_BUFFERS];
 
         if (!id)
                 return 0;
@@ -168,14 +192,19 @@ DEVICE uint64_t take_address(const struct worker *w, uint32_t ring, uint32_t id,
                 warp_sync();
                 for (uint32_t i = warp_thread(); warp_any(i < TABLE_PROBES); i += WARP_THREADS) {
                         const struct table_buffer *b = &w->table->buffers[(start + i) % TABLE_BUFFERS];
-                        bool hit = i < TABLE_PROBES && word_load(&b->key) == 2 && word_load(&b->ring) == ring &&
-                                   word_load(&b->id) == id;
+                        bool hit = i < TABLE_PROBES && word_load(&b->key) == 2;
 
                         if (hit) {
-                                cache->address = cell_load(&b->address);
-                                cache->bytes = cell_load(&b->bytes);
-                                cache->ring = ring;
-                                cache->id = id;
+                                const uint32_t of = word_load(&b->ring), is = word_load(&b->id);
+                                const uint64_t at = cell_load(&b->address), size = cell_load(&b->bytes);
+
+                                hit = of == ring && is == id;
+                                if (hit) {
+                                        cache->address = at;
+                                        cache->bytes = size;
+                                        cache->ring = ring;
+                                        cache->id = id;
+                                }
                         }
                         found = found || warp_any(hit);
                 }

@@ -78,24 +78,26 @@ struct task {
         };
 };
 
-/* The rank whose requests come most; one at a time. */
+/* The rank whose requests come most; one at a time. What struct table_rank says of it, in the order there. */
 struct rank_cache {
         uint64_t peer[STAGING_RANKS_MAX];
         uint64_t states;
-        uint32_t index; /* TABLE_RANKS: nothing cached */
-        uint32_t handle;
         uint32_t ring;
+        uint32_t handle;
         uint32_t rank;
         uint32_t n_ranks;
         uint32_t epoch;
-        uint32_t abort;
-        uint32_t has_last;
-        uint32_t last;
-        uint32_t left;
+        uint32_t first;
         uint32_t choices;
+        uint32_t abort;
+        uint32_t last;
+        uint32_t has_last;
+        uint32_t held;
+        uint32_t left;
         uint32_t lanes;
         uint32_t freeze;
         uint32_t far;
+        uint32_t index; /* TABLE_RANKS: nothing cached */
 };
 
 struct buffer_cache {

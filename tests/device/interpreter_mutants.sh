@@ -183,15 +183,15 @@ equivalent "copies onto itself" phase_copy.h test_interpret "s/if \(in == out &&
 # ---- lanes that parts are made for
 mutant "as many lanes as there are" fill.h test_tables "s/lanes \? lanes : STAGING_DATA_LANES/STAGING_DATA_LANES/"
 mutant "no number of lanes taken for one" fill.h test_tables "s/lanes \? lanes : STAGING_DATA_LANES/lanes ? lanes : 1/"
-mutant "lanes not cached" take.h test_tables "s/c->lanes = word_load\(&from->lanes\);/c->lanes = 0;/"
+mutant "lanes not cached" take.h test_tables "s/^                c->index = index;/c->lanes = 0;&/"
 
 # ---- lines
 mutant "root not checked" take.h test_hostile "$check s/k->root >= c->n_ranks/0/"
 mutant "end of a buffer not checked" take.h test_hostile "$address s/ \|\| bytes > cache->bytes - offset//"
 mutant "end of a buffer overflows" take.h test_hostile "$address s/offset > cache->bytes \|\| bytes > cache->bytes - offset/offset + bytes > cache->bytes/"
-mutant "handles of other rings" take.h test_hostile "$find_rank s/word_load\(&h->ring\) == ring && //"
-mutant "buffers of other rings" take.h test_hostile "$address s/word_load\(&b->ring\) == ring &&/1 \&\&/"
-mutant "buffers of other rings, while cached" take.h test_hostile "$address s/ \|\| cache->ring != ring//"
+mutant "handles of other rings" take.h test_hostile "$find_rank s/of == ring && //"
+mutant "buffers of other rings" take.h test_hostile "$address s/of == ring &&/1 \&\&/"
+mutant "buffers of other rings, while cached" take.h test_hostile "$address s/ \|\| cache->ring != ring//;s/id \+ 2 \* ring/id/"
 mutant "counts of any size" take.h test_hostile "s/if \(k->count >> 44\)/if (0)/"
 mutant "inline requests of any size" take.h test_hostile "$check s/take_inline_fits\(k\)/1/"
 mutant "arguments from anywhere" take.h test_hostile "s/argument \/ BELL_ARGUMENT_BYTES < BELL_DEPTH/1/"
@@ -296,7 +296,7 @@ mutant "reaching: few lanes, and phases of others after a no" fill.h test_reach 
 mutant "reaching: few lanes, and the steps of many" reach_data.h test_reach "s/step = t->spread \* shares/step = STAGING_DATA_LANES * shares/"
 
 # ---- ranks on other nodes (what else the proxy does is for tests/gpu_hip/test_proxy.c)
-mutant "far: not known" take.h test_nodes "s/c->far = word_load\(&from->far\);/c->far = 0;/"
+mutant "far: not known" take.h test_nodes "s/: &from->far\)/: \&from->held)/"
 mutant "far: usual requests go the short way" fill.h test_nodes "s/ \|\| shared_of\(w\)->rank.far\)/)/"
 mutant "far: another's room" channel.h test_nodes "s/return \(const uint32_t \*\)wire_room\(/return (const uint32_t *)wire_given(/"
 mutant "far: one credit too many" channel.h test_nodes "s/\? WIRE_SLOTS :/? WIRE_SLOTS + 1 :/"
