@@ -29,16 +29,16 @@ import railmux
 import small
 
 # gpu/device/bell.h; `Area` sees whether it is still so.
-DEPTH, HANDLES, RANKS, LANES, WORDS = 64, 256, 64, 136, 16
-MAGIC, COUNTER_AT, RELEASED_AT, SEQUENCE_AT, PAIR_AT = 0x4C4C4542, 8, 4096, 4096 + 4 * DEPTH, 8192
+DEPTH, LINES, HANDLES, RANKS, LANES, WORDS = 64, 4096, 256, 64, 136, 16
+MAGIC, COUNTER_AT, RELEASED_AT, SEQUENCE_AT, PAIR_AT = 0x324C4542, 8, 4096, 4096 + 4 * DEPTH, 8192
 LINES_AT = PAIR_AT + HANDLES * 2 * RANKS * 4
-DONE_AT = LINES_AT + DEPTH * WORDS * 8
+DONE_AT = LINES_AT + LINES * WORDS * 8
 ARGUMENT_AT = DONE_AT + DEPTH * LANES * 8
 ARGUMENT_BYTES = 4096
 BYTES = ARGUMENT_AT + DEPTH * ARGUMENT_BYTES
 W_HEAD, W_COUNT, W_ARGUMENT, W_FLAGS, W_SEQUENCE = 0, 2, 11, 13, 14
 OPERATIONS, ALL_TO_ALL_V, GROUP = 14, 7, 13
-DEVICE_VERSION = 1
+DEVICE_VERSION = 2
 ODD = (0, 1, 2, 3, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFF, 0x10000, 1 << 24, 15 << 16, 256)
 LOOK_EVERY = 16
 RENEW_EVERY = 10  # communicators, in turns of garbage
@@ -121,11 +121,11 @@ class Area:
 
     def lines(self, first: int, lines: list[list[int]]) -> None:
         """With the numbers from `first` on, and what the counter then is."""
-        place = self.cells[LINES_AT // 8 : DONE_AT // 8].view(DEPTH, WORDS)
+        place = self.cells[LINES_AT // 8 : DONE_AT // 8].view(LINES, WORDS)
         for i, line in enumerate(lines):
             sequence = (first + i) & 0xFFFFFFFF
             high = sequence << 32 if sequence < 1 << 31 else (sequence << 32) - (1 << 64)
-            place[sequence % DEPTH].copy_(self.torch.tensor([high | word for word in line], dtype=self.torch.int64, device="cuda"))
+            place[sequence % LINES].copy_(self.torch.tensor([high | word for word in line], dtype=self.torch.int64, device="cuda"))
         last = (first + len(lines) - 1) & 0xFFFFFFFF
         self.words[COUNTER_AT // 4] = last - (1 << 32) if last >> 31 else last
 
@@ -182,7 +182,7 @@ def turn(dice: random.Random, kind: str, area: Area, lines: list[list[int]], awa
         "places": (RELEASED_AT, LINES_AT - RELEASED_AT),
     }[kind]
     area.garbage(at, size)
-    return DEPTH if kind == "lines" else 0, 0
+    return LINES if kind == "lines" else 0, 0
 
 
 class Writer:

@@ -35,11 +35,13 @@
 #define THREADS_MAX 1024u
 
 /* What callers' kernels are compiled with is what the executor is. */
-static_assert(RMX_BELL_DEPTH == BELL_DEPTH && RMX_BELL_LANES == BELL_LANES, "the same area");
+static_assert(RMX_BELL_DEPTH == BELL_DEPTH && RMX_BELL_NUMBERS == BELL_LINES && RMX_BELL_LANES == BELL_LANES,
+              "the same area");
 static_assert(RMX_BELL_PACKETS == BELL_INLINE_PACKETS && sizeof(struct rmx_bell_packet) == sizeof(struct quad),
               "the same packets");
 static_assert(RMX_BELL_WORDS == RING_WORDS && RMX_BELL_WORD_ARGUMENT == RING_W_ARGUMENT &&
-                      RMX_BELL_WORD_SEQUENCE == RING_W_SEQUENCE,
+                      RMX_BELL_WORD_SEQUENCE == RING_W_SEQUENCE && RMX_BELL_WORD_FLAGS == RING_W_FLAGS &&
+                      RMX_BELL_PASSED == BELL_FLAG_PASSED,
               "the same line");
 static_assert(RMX_BELL_COUNTER == BELL_OFFSET_HEADER + offsetof(struct bell_header, counter) &&
                       RMX_BELL_PARKED == BELL_OFFSET_HEADER + offsetof(struct bell_header, parked) &&
@@ -56,12 +58,13 @@ static_assert(RMX_BELL_HOST_WAKE == offsetof(struct bell_host, wake) &&
                       RMX_BELL_HOST_STATUS == offsetof(struct bell_host, status),
               "the same words of the host");
 static_assert(BELL_OFFSET_RELEASED % 8 == 0 && BELL_DEPTH == 64, "a warp of 32 sees all places, two in a load");
+static_assert(BELL_LINES % BELL_DEPTH == 0 && BELL_LINES > BELL_DEPTH, "lines come round later than places");
 static_assert(CLIENT_GPU_ARGUMENTS * 8u + RING_ARGUMENT_ALIGN <= BELL_ARGUMENT_BYTES, "a block fits its slot");
 static_assert(BELL_INLINE_BYTES == CLIENT_GPU_INLINE_BYTES && BELL_HANDLES == CLIENT_GPU_SLOTS, "as the library says");
 static_assert(BELL_DEPTH > CLIENT_GPU_STARTED, "what was started leaves room for calls");
 static_assert((uint32_t)BELL_ALIGNED == RMX_BELL_ALIGNED && (uint32_t)BELL_BYTES == RMX_BELL_BYTES, "as a number");
 static_assert(sizeof(struct rmx_device_handle) == 144 && offsetof(struct rmx_device_handle, word) == 64,
-              "the interface of version 1");
+              "the interface of version 2");
 
 /* Until what is before on the stream has ended; see launch_kernel in launch.c. */
 DEVICE void await_stream(void) {

@@ -9,8 +9,8 @@
  * word hurts the session that forged it.
  *
  * A request on the device:
- *   bell kernel   takes the next ring sequence (counter), waits until its slot is free (released), takes the comm's
- *                 next sequence (comm_sequence), writes the payload into the inbox if the request is inline, writes the
+ *   bell kernel   takes the next ring sequence (counter) whose slot is free (released), takes the comm's next
+ *                 sequence (comm_sequence), writes the payload into the inbox if the request is inline, writes the
  *                 line, waits for the completion words of the request's lanes, copies the outbox if inline, and gives
  *                 the slot back (released).
  *   executor      each lane (device/staging.h) finds the line by itself, validates its own copy, does its share, and
@@ -18,13 +18,24 @@
  *
  * Lines are those of ring/ring.h ({ring sequence << 32 | word} x 16), with the device's own meaning for two words:
  * RING_W_FLAGS holds BELL_FLAG_* and the number of lanes, RING_W_ARGUMENT a byte offset in `arguments`.
- * Ring sequences count from 1 and leave out 0, as in ring/ring.h; the slot is sequence % depth.
+ * Ring sequences count from 1 and leave out 0, as in ring/ring.h; the slot is sequence % depth, and the line's place is
+ * sequence % BELL_LINES.
+ *
+ * Slots that are held. A request may wait for another rank for as long as that likes, and keeps its slot. Requests of
+ * other communicators need not wait for it when the ring comes round to the slot: the kernel that has drawn its
+ * sequence waits for a moment, then passes it on, which is a line that says so and nothing else (BELL_FLAG_PASSED), and
+ * draws another one. That is why there are more lines than slots: the line of the request that holds the slot may still
+ * be read. When the slot is free again, released holds the sequence of the last request in it, and all that came after
+ * it there have been passed on; so who finds another sequence in released than the one before its own looks back from
+ * line to line for the last that was none of these. One that is BELL_LINES behind has the same line, so then there is
+ * no passing on: whoever draws the sequence waits.
  */
 #include <stddef.h>
 #include <stdint.h>
 
-#define BELL_MAGIC 0x4c4c4542u /* "BELL" */
+#define BELL_MAGIC 0x324c4542u /* "BEL2" */
 #define BELL_DEPTH 64u         /* requests outstanding per session and GPU */
+#define BELL_LINES 4096u       /* places of lines: a multiple of BELL_DEPTH */
 #ifndef BELL_LANES             /* only the emulator of the tests has fewer */
 #define BELL_LANES 136u        /* completion words per slot: one for each lane, see device/staging.h */
 #endif
@@ -36,7 +47,8 @@
 
 /* RING_W_FLAGS of a line on a device */
 #define BELL_FLAG_INLINE 1u   /* the input is in the inbox, the output goes to the outbox; no buffers are named */
-#define BELL_FLAGS       1u   /* all that exist */
+#define BELL_FLAG_PASSED 2u   /* alone, as the whole word: no request; nobody answers it */
+#define BELL_FLAGS       1u   /* all that a request may have */
 #define BELL_LANE_BYTES  256u /* least share of a lane */
 #define BELL_LANES_SHIFT 16u  /* bits 16..31: completion words that the client waits for, 1 .. BELL_LANES */
 
@@ -75,8 +87,8 @@ enum {
         BELL_OFFSET_RELEASED = 4096, /* u32[depth] */
         BELL_OFFSET_SEQUENCE = BELL_OFFSET_RELEASED + BELL_DEPTH * 4, /* u32[handles] collectives */
         BELL_OFFSET_PAIR = 8192,                                      /* u32[handles][2][ranks] sends, receives */
-        BELL_OFFSET_LINES = BELL_OFFSET_PAIR + BELL_HANDLES * 2 * BELL_RANKS * 4, /* 128 bytes [depth] */
-        BELL_OFFSET_DONE = BELL_OFFSET_LINES + BELL_DEPTH * 128,                  /* u64[depth][lanes] */
+        BELL_OFFSET_LINES = BELL_OFFSET_PAIR + BELL_HANDLES * 2 * BELL_RANKS * 4, /* 128 bytes [BELL_LINES] */
+        BELL_OFFSET_DONE = BELL_OFFSET_LINES + BELL_LINES * 128,                  /* u64[depth][lanes] */
         BELL_OFFSET_ARGUMENT = BELL_OFFSET_DONE + BELL_DEPTH * BELL_LANES * 8, /* bytes[depth][BELL_ARGUMENT_BYTES] */
         BELL_OFFSET_INBOX =
                 BELL_OFFSET_ARGUMENT + BELL_DEPTH * BELL_ARGUMENT_BYTES, /* packets[depth][inline packets] */

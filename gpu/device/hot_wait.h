@@ -45,7 +45,7 @@ DEVICE bool hot_others(const struct worker *w, uint32_t ring) {
         for (uint32_t i = 0; i < w->n_rings; i++)
                 others = others || (i != ring && poll_wants(w, i) &&
                                     (int32_t)((uint32_t)(cell_load((const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
-                                                                   s->next[i] % BELL_DEPTH * RING_WORDS) >>
+                                                                   s->next[i] % BELL_LINES * RING_WORDS) >>
                                                          32) -
                                               s->next[i]) >= 0);
         return others;
@@ -66,7 +66,7 @@ DEVICE enum hot_seen hot_wait(const struct worker *w, uint32_t ring, const struc
                               const struct memo **memo, uint32_t *ret_sequence) {
         struct worker_shared *s = shared_of(w);
         const uint64_t *cells =
-                (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) + g->expect % BELL_DEPTH * RING_WORDS;
+                (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) + g->expect % BELL_LINES * RING_WORDS;
 
         for (;; poll_pause()) {
                 bool whole = true, others, fits;
@@ -99,7 +99,7 @@ DEVICE enum hot_seen hot_wait(const struct worker *w, uint32_t ring, const struc
 /* Has anything come at all? */
 DEVICE bool hot_news(const struct worker *w, const struct gaze *g) {
         const uint64_t *cells = (const uint64_t *)(shared_of(w)->area[g->ring] + BELL_OFFSET_LINES) +
-                                g->expect % BELL_DEPTH * RING_WORDS;
+                                g->expect % BELL_LINES * RING_WORDS;
         bool news =
                 cell_load((const uint64_t *)(const void *)&w->table->version) != w->version || hot_others(w, g->ring);
 
@@ -115,7 +115,7 @@ DEVICE void hot_aim(const struct worker *w, uint32_t next, struct gaze *g) {
         g->expect = t < RING_WORDS ? next : g->expect;
         if (t < RING_WORDS)
                 g->at = (const uint64_t *)(shared_of(w)->area[g->ring] + BELL_OFFSET_LINES) +
-                        next % BELL_DEPTH * RING_WORDS + t;
+                        next % BELL_LINES * RING_WORDS + t;
 }
 
 /* Waits for the next line of the ring; *memo becomes the memo of what came. */

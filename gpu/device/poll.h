@@ -33,7 +33,7 @@ DEVICE bool worker_poll(struct worker *w, uint32_t *ret_ring, uint32_t round, bo
                 ring = TABLE_RINGS;
         next = ring < TABLE_RINGS ? s->next[ring] : 0;
         cells = ring < TABLE_RINGS
-                        ? (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) + (next % BELL_DEPTH) * RING_WORDS
+                        ? (const uint64_t *)(s->area[ring] + BELL_OFFSET_LINES) + (next % BELL_LINES) * RING_WORDS
                         : NULL;
         for (uint32_t i = 0; cells && i < RING_WORDS; i++) {
                 uint64_t cell = cell_load(cells + i);
@@ -47,7 +47,7 @@ DEVICE bool worker_poll(struct worker *w, uint32_t *ret_ring, uint32_t round, bo
 
                 if (i != ring && poll_wants(w, i) &&
                     (uint32_t)(cell_load((const uint64_t *)(s->area[i] + BELL_OFFSET_LINES) +
-                                         (s->next[i] % BELL_DEPTH) * RING_WORDS) >>
+                                         (s->next[i] % BELL_LINES) * RING_WORDS) >>
                                32) == s->next[i]) {
                         s->hot = i;
                         whole = newer = false;
@@ -93,7 +93,7 @@ DEVICE void gaze_aim(const struct worker *w, uint32_t round, struct gaze *g) {
         if (g->ring < TABLE_RINGS) {
                 g->expect = s->next[g->ring];
                 g->at = (const uint64_t *)(s->area[g->ring] + BELL_OFFSET_LINES) +
-                        (g->expect % BELL_DEPTH) * RING_WORDS + (t < RING_WORDS ? t : 0);
+                        (g->expect % BELL_LINES) * RING_WORDS + (t < RING_WORDS ? t : 0);
         } else {
                 g->expect = w->version;
                 g->at = (const uint64_t *)(const void *)&w->table->version;
@@ -110,7 +110,7 @@ DEVICE_OUTLINE uint32_t poll_overtaken(const struct worker *w, uint32_t ring, ui
         if (next > UINT32_MAX - BELL_DEPTH) /* no number is 0 */
                 return bell_sequence_next(next);
         cell = cell_load((const uint64_t *)(shared_of(w)->area[ring] + BELL_OFFSET_LINES) +
-                         (number % BELL_DEPTH) * RING_WORDS);
+                         (number % BELL_LINES) * RING_WORDS);
         over = ~warp_ballot((int32_t)((uint32_t)(cell >> 32) - number) > 0);
         return next + (over ? first_bit(over) : WARP_THREADS);
 }

@@ -14,7 +14,7 @@ DEVICE void take_refuse(const struct worker *w, uint32_t ring, uint32_t ring_seq
                 lane_done(shared_of(w)->area[ring], ring_sequence, lane, status);
 }
 
-/* shared->line holds a whole line of the ring. Checks it and fills the memo. False: it was answered. */
+/* shared->line holds a whole line of the ring. Checks it and fills the memo. False: it was answered, or needs none. */
 DEVICE_OUTLINE bool take_line(const struct worker *w, uint32_t ring, uint32_t ring_sequence, struct memo *m) {
         SHARED_POINTER(w);
         SHARED_POINTER(m);
@@ -23,6 +23,8 @@ DEVICE_OUTLINE bool take_line(const struct worker *w, uint32_t ring, uint32_t ri
         struct take k;
         uint32_t status;
 
+        if (line[RING_W_FLAGS] == BELL_FLAG_PASSED)
+                return false;
         k.operation = line[RING_W_HEAD] >> 16 & 0xff;
         k.type = line[RING_W_HEAD] >> 8 & 0xff;
         k.redop = line[RING_W_HEAD] & 0xff;

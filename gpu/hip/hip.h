@@ -67,7 +67,7 @@ struct plane_words {
         struct {
                 struct bell_header header;
                 uint32_t released[BELL_DEPTH];
-                uint64_t lines[BELL_DEPTH][16];
+                uint64_t lines[BELL_LINES][16];
                 uint64_t done[BELL_DEPTH][BELL_LANES];
         } area;
 };

@@ -2,8 +2,9 @@
 /*
  * A bell area may have been served by another executor before (which was restarted as planned, with its kernels
  * parked). Then the kernel begins with the first request that nobody has finished. Every sequence that has been taken,
- * at most BELL_DEPTH of them below the counter, is finished if all lanes that the client waits for say so, or if the
- * client has already given its slot back. The client could have written anything there; then it gets what it asks for.
+ * at most BELL_LINES of them below the counter, is finished if all lanes that the client waits for say so, or if the
+ * client has already given its slot back, perhaps for a later one, or if it was passed on. The client could have
+ * written anything there; then it gets what it asks for.
  */
 #include "gpu/hip/rings.h"
 
@@ -126,14 +127,16 @@ bool rings_wakes(struct plane *plane) {
 /* ---- attach ------------------------------------------------------------------------------------------------------ */
 static bool sequence_finished(const struct plane_words *words, uint32_t sequence) {
         const uint32_t slot = sequence % BELL_DEPTH;
-        const uint64_t *line = words->area.lines[slot];
+        const uint64_t *line = words->area.lines[sequence % BELL_LINES];
         uint32_t lanes = (uint32_t)line[RING_W_FLAGS] >> BELL_LANES_SHIFT;
 
-        if (words->area.released[slot] == sequence)
+        if ((int32_t)(words->area.released[slot] - sequence) >= 0)
                 return true;
         for (uint32_t i = 0; i < RING_WORDS; i++)
                 if ((uint32_t)(line[i] >> 32) != sequence)
                         return false;
+        if ((uint32_t)line[RING_W_FLAGS] == BELL_FLAG_PASSED)
+                return true;
         if (!lanes || lanes > BELL_LANES)
                 lanes = BELL_LANES;
         for (uint32_t lane = 0; lane < lanes; lane++)
@@ -145,7 +148,7 @@ static bool sequence_finished(const struct plane_words *words, uint32_t sequence
 static uint32_t first_unfinished(const struct plane_words *words) {
         uint32_t counter = words->area.header.counter, first = bell_sequence_next(counter), sequence = counter;
 
-        for (uint32_t i = 0; i < BELL_DEPTH; i++) {
+        for (uint32_t i = 0; i < BELL_LINES; i++) {
                 if (sequence && !sequence_finished(words, sequence))
                         first = sequence;
                 sequence--;

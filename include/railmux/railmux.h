@@ -368,7 +368,7 @@ RMX_API int rmx_redop_destroy(struct rmx_comm *comm, uint32_t redop);
  * the call once, passes what it got to the kernel as a parameter, and one block of the kernel makes it with the
  * functions of railmux_device.h, as often as it likes, also in captured graphs.
  */
-#define RMX_DEVICE_VERSION 1u /* of struct rmx_device_handle, the area that it leads to, and the functions for both */
+#define RMX_DEVICE_VERSION 2u /* of struct rmx_device_handle, the area that it leads to, and the functions for both */
 
 #define RMX_OP_ALL_REDUCE     1
 #define RMX_OP_REDUCE         2

@@ -53,11 +53,13 @@
 #include <railmux/railmux_device_order.h>
 
 /* ---- the area, as far as requests go ----------------------------------------------------------------------------- */
-#define RMX_BELL_DEPTH           64u  /* requests outstanding */
-#define RMX_BELL_LANES           136u /* answers of a place */
+#define RMX_BELL_DEPTH           64u   /* requests outstanding */
+#define RMX_BELL_NUMBERS         4096u /* whose lines have places of their own */
+#define RMX_BELL_LANES           136u  /* answers of a place */
 #define RMX_BELL_PACKETS         2048u
 #define RMX_BELL_WORDS           16u
 #define RMX_BELL_WORD_ARGUMENT   11u
+#define RMX_BELL_WORD_FLAGS      13u
 #define RMX_BELL_WORD_SEQUENCE   14u
 #define RMX_BELL_COUNTER         8u /* byte offsets */
 #define RMX_BELL_PARKED          16u
@@ -65,12 +67,13 @@
 #define RMX_BELL_ENDED           2048u
 #define RMX_BELL_RELEASED        4096u
 #define RMX_BELL_LINES           139264u
-#define RMX_BELL_DONE            147456u
-#define RMX_BELL_ARGUMENT        217088u
+#define RMX_BELL_DONE            663552u
+#define RMX_BELL_ARGUMENT        733184u
 #define RMX_BELL_ARGUMENT_BYTES  4096u
 #define RMX_BELL_ARGUMENT_OFFSET 64u
-#define RMX_BELL_INBOX           479232u
-#define RMX_BELL_OUTBOX          2576384u
+#define RMX_BELL_INBOX           995328u
+#define RMX_BELL_OUTBOX          3092480u
+#define RMX_BELL_PASSED          2u
 #define RMX_BELL_HOST_WAKE       0u
 #define RMX_BELL_HOST_STATUS     64u
 
@@ -160,33 +163,76 @@ RMX_BELL_FUNCTION void rmx_bell_payload_store(const struct rmx_device_handle *h,
 }
 
 /* ---- ringing ----------------------------------------------------------------------------------------------------- */
-/* Waits until a place was given back by the request before. 0: nobody serves this rank. */
-RMX_BELL_FUNCTION int rmx_bell_place_wait(const struct rmx_device_handle *h, uint32_t thread, uint32_t sequence) {
-        const uint32_t *released = rmx_bell_area_word(h, RMX_BELL_RELEASED) + sequence % RMX_BELL_DEPTH;
+#define RMX_BELL_LATER 8u /* rounds of waiting for a place that somebody has waited for before */
 
-        for (uint32_t round = 1; rmx_bell_word_load(released) != sequence - RMX_BELL_DEPTH; round++) {
-                /* This line does not stand yet: who waits for the place's request wakes. */
-                if (round % RMX_BELL_ROUNDS == 0 && rmx_bell_look(h, thread, RMX_BELL_WOKEN) == RMX_BELL_OVER)
-                        return 0;
-                rmx_bell_pause();
-        }
-        return 1;
+RMX_BELL_FUNCTION uint64_t *rmx_bell_line(const struct rmx_device_handle *h, uint32_t sequence) {
+        return (uint64_t *)(void *)((char *)h->area + RMX_BELL_LINES) +
+               sequence % RMX_BELL_NUMBERS * (size_t)RMX_BELL_WORDS;
 }
 
-/* For a whole warp: the place is not free, or the number is 0, which is left out: its place goes on as if it had been
- * used. */
-RMX_BELL_ASIDE uint32_t rmx_bell_draw_late(const struct rmx_device_handle *h, uint32_t thread, uint32_t sequence) {
-        if (!sequence) {
-                if (!rmx_bell_place_wait(h, thread, 0))
-                        return 0;
-                rmx_bell_warp_sync(); /* all have seen it */
-                if (thread == 0) {
-                        rmx_bell_word_store(rmx_bell_area_word(h, RMX_BELL_RELEASED), 0);
-                        sequence = rmx_bell_counter_take(rmx_bell_area_word(h, RMX_BELL_COUNTER)) + 1;
-                }
-                sequence = rmx_bell_read(sequence, 0);
+/* How many times the place had been come to, at `sequence`, since its last request: 1 unless numbers were passed on. 0
+ * is never a request's. A line that does not stand yet may become one. *ret_stands: it does. */
+RMX_BELL_FUNCTION uint32_t rmx_bell_times(const struct rmx_device_handle *h, uint32_t sequence, int *ret_stands) {
+        uint32_t times = 1;
+
+        *ret_stands = 1;
+        for (; times < RMX_BELL_NUMBERS / RMX_BELL_DEPTH; times++) {
+                const uint32_t before = sequence - times * RMX_BELL_DEPTH;
+                const uint64_t cell = rmx_bell_cell_load(rmx_bell_line(h, before) + RMX_BELL_WORD_FLAGS);
+
+                *ret_stands = (uint32_t)(cell >> 32) == before;
+                if (before && (!*ret_stands || (uint32_t)cell != RMX_BELL_PASSED))
+                        break;
         }
-        return rmx_bell_place_wait(h, thread, sequence) ? sequence : 0;
+        return times;
+}
+
+#define RMX_BELL_FREE 1u /* the place is */
+#define RMX_BELL_PASS 2u /* the number on */
+#define RMX_BELL_GIVE 3u /* up: nobody serves this rank */
+
+/* What becomes of a number whose place was not free, or 0 for now. */
+RMX_BELL_FUNCTION uint32_t rmx_bell_place_look(const struct rmx_device_handle *h, uint32_t thread, uint32_t sequence,
+                                               uint32_t round) {
+        const uint32_t *released = rmx_bell_area_word(h, RMX_BELL_RELEASED) + sequence % RMX_BELL_DEPTH;
+        int stands;
+        const uint32_t times = rmx_bell_times(h, sequence, &stands);
+
+        if (rmx_bell_word_load(released) == sequence - times * RMX_BELL_DEPTH)
+                return RMX_BELL_FREE;
+        /* This line does not stand yet: who waits for the place's request wakes. */
+        if (round % RMX_BELL_ROUNDS == 0 && rmx_bell_look(h, thread, RMX_BELL_WOKEN) == RMX_BELL_OVER)
+                return RMX_BELL_GIVE;
+        /* (Where the line of the request that holds the place has the place of this one, it may still be read.) */
+        return round >= (times > 1 ? RMX_BELL_LATER : RMX_BELL_ROUNDS) && stands &&
+                               times < RMX_BELL_NUMBERS / RMX_BELL_DEPTH
+                       ? RMX_BELL_PASS
+                       : 0;
+}
+
+/* For a whole warp: the place is not free, or the number is 0, which is left out. A request that holds its place for
+ * long waits for another rank, perhaps for one that waits for this request, so the number is passed on. */
+RMX_BELL_ASIDE uint32_t rmx_bell_draw_late(const struct rmx_device_handle *h, uint32_t thread, uint32_t sequence) {
+        for (uint32_t round = 1;; round++) {
+                const uint32_t found =
+                        rmx_bell_read(sequence ? rmx_bell_place_look(h, thread, sequence, round) : RMX_BELL_PASS, 0);
+
+                if (found == RMX_BELL_FREE)
+                        return sequence;
+                if (found == RMX_BELL_GIVE)
+                        return 0;
+                if (found != RMX_BELL_PASS) {
+                        rmx_bell_pause();
+                        continue;
+                }
+                rmx_bell_cell_store_if(thread < RMX_BELL_WORDS && sequence, rmx_bell_line(h, sequence) + thread,
+                                       (uint64_t)sequence << 32 |
+                                               (thread == RMX_BELL_WORD_FLAGS ? RMX_BELL_PASSED : 0));
+                if (thread == 0)
+                        sequence = rmx_bell_counter_take(rmx_bell_area_word(h, RMX_BELL_COUNTER)) + 1;
+                sequence = rmx_bell_read(sequence, 0);
+                round = 0;
+        }
 }
 
 /* Draws a number whose place is free, and the communicator's, and writes the line and the inbox. All threads find the
@@ -237,7 +283,8 @@ RMX_BELL_FUNCTION uint32_t rmx_bell_ring(const struct rmx_device_handle *h, uint
                 word = thread == RMX_BELL_WORD_SEQUENCE ? number : word;
                 rmx_bell_cell_store_if(
                         thread < RMX_BELL_WORDS && sequence,
-                        (uint64_t *)(void *)(area + (slot * (RMX_BELL_WORDS * 8) + thread * 8) + RMX_BELL_LINES),
+                        (uint64_t *)(void *)(area + (sequence % RMX_BELL_NUMBERS * (RMX_BELL_WORDS * 8) + thread * 8) +
+                                             RMX_BELL_LINES),
                         (uint64_t)sequence << 32 | word);
                 if (thread == 0) {
                         s->sequence = sequence;

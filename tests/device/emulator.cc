@@ -92,7 +92,8 @@ struct emulator_gpu {
 struct emulator_session {
         unsigned char *area;
         uint32_t gpu, ring;
-        uint32_t next; /* ring sequence */
+        uint32_t next;             /* ring sequence */
+        uint32_t used[BELL_DEPTH]; /* the last request's in each place */
         uint32_t n_buffers, n_handles;
 };
 
@@ -541,7 +542,7 @@ void emulator_free(struct emulator *e) {
 }
 
 uint32_t emulator_session(struct emulator *e, uint32_t gpu, uint32_t first) {
-        uint32_t index = e->n_sessions++, sequence = first > BELL_DEPTH ? first - BELL_DEPTH : 1;
+        uint32_t index = e->n_sessions++, sequence = first > BELL_LINES ? first - BELL_LINES : 1;
         struct emulator_session *s = &e->session[index];
         struct emulator_gpu *g = &e->gpu[gpu];
         struct table_ring ring = {};
@@ -555,12 +556,13 @@ uint32_t emulator_session(struct emulator *e, uint32_t gpu, uint32_t first) {
         for (uint32_t slot = 0; slot < BELL_DEPTH; slot++)
                 released[slot] = bell_released_first(slot);
         for (; sequence != first; sequence++) { /* a ring that has been in use */
-                uint64_t *line = (uint64_t *)(s->area + BELL_OFFSET_LINES) + sequence % BELL_DEPTH * RING_WORDS;
+                uint64_t *line = (uint64_t *)(s->area + BELL_OFFSET_LINES) + sequence % BELL_LINES * RING_WORDS;
 
                 for (uint32_t i = 0; i < RING_WORDS; i++)
                         line[i] = (uint64_t)sequence << 32;
                 released[sequence % BELL_DEPTH] = sequence;
         }
+        memcpy(s->used, released, sizeof(s->used));
         ring.area = (uint64_t)s->area;
         ring.session = index + 1;
         ring.first = first;
@@ -1062,8 +1064,10 @@ void emulator_skip(struct emulator *e, uint32_t session, uint32_t next) {
         uint32_t *released = (uint32_t *)(e->session[session].area + BELL_OFFSET_RELEASED);
 
         e->session[session].next = next;
-        for (uint32_t sequence = next - BELL_DEPTH; sequence != next; sequence++)
+        for (uint32_t sequence = next - BELL_DEPTH; sequence != next; sequence++) {
                 word_store(&released[sequence % BELL_DEPTH], sequence);
+                e->session[session].used[sequence % BELL_DEPTH] = sequence;
+        }
 }
 
 static void line_store(uint64_t *cells, uint32_t sequence, const uint32_t *line) {
@@ -1073,22 +1077,31 @@ static void line_store(uint64_t *cells, uint32_t sequence, const uint32_t *line)
         }
 }
 
+bool emulator_pass(struct emulator *e, uint32_t session) {
+        struct emulator_session *s = &e->session[session];
+        const uint32_t sequence = s->next, slot = sequence % BELL_DEPTH;
+        uint32_t line[RING_WORDS] = {0};
+
+        if (word_load((uint32_t *)(s->area + BELL_OFFSET_RELEASED) + slot) == s->used[slot] ||
+            sequence - s->used[slot] >= BELL_LINES)
+                return false;
+        line[RING_W_FLAGS] = BELL_FLAG_PASSED;
+        line_store((uint64_t *)(s->area + BELL_OFFSET_LINES) + sequence % BELL_LINES * RING_WORDS, sequence, line);
+        s->next = bell_sequence_next(sequence);
+        return true;
+}
+
 uint32_t emulator_ring(struct emulator *e, uint32_t comm, uint32_t rank, const struct emulator_request *q) {
         struct emulator_member *m = &e->comm[comm].rank[rank];
         struct emulator_session *s = &e->session[m->session];
         uint32_t sequence = s->next, slot = sequence % BELL_DEPTH, line[RING_WORDS] = {0};
-        uint64_t *cells = (uint64_t *)(s->area + BELL_OFFSET_LINES) + slot * RING_WORDS;
+        uint64_t *cells = (uint64_t *)(s->area + BELL_OFFSET_LINES) + sequence % BELL_LINES * RING_WORDS;
         struct quad *inbox = (struct quad *)(s->area + BELL_OFFSET_INBOX) + slot * BELL_INLINE_PACKETS;
-        uint32_t *released = (uint32_t *)(s->area + BELL_OFFSET_RELEASED);
         bool last;
 
-        if (word_load(&released[slot]) != sequence - BELL_DEPTH)
+        if (word_load((uint32_t *)(s->area + BELL_OFFSET_RELEASED) + slot) != s->used[slot])
                 return 0;
-        if (sequence + 1 == 0) { /* 0 is left out: its slot goes on as if it was used */
-                if (word_load(&released[0]) != 0u - BELL_DEPTH)
-                        return 0;
-                word_store(&released[0], 0);
-        }
+        s->used[slot] = sequence;
         s->next = bell_sequence_next(sequence);
         line[RING_W_HEAD] = RING_ABI << 24 | q->operation << 16 | q->type << 8 | q->redop;
         line[RING_W_COMM] = m->handle;

@@ -69,6 +69,9 @@ void emulator_choose_nodes(struct emulator *e, uint32_t comm, uint32_t operation
 
 /* Rings; the ring sequence, or 0: the slot is not free yet. */
 uint32_t emulator_ring(struct emulator *e, uint32_t comm, uint32_t rank, const struct emulator_request *request);
+/* Passes on the session's next ring sequence, whose slot is not free. False: it is, or the line of the request that has
+ * it would be written over. */
+bool emulator_pass(struct emulator *e, uint32_t session);
 /* Harvests if the request is finished. */
 bool emulator_poll(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t ring_sequence,
                    const struct emulator_request *request, uint32_t *ret_status);

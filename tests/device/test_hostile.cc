@@ -81,7 +81,7 @@ static void world_turn(struct world *w) {
 
 static uint64_t *line_at(struct world *w, uint32_t which, uint32_t sequence) {
         return (uint64_t *)(emulator_area(w->e, w->session[which]) + BELL_OFFSET_LINES) +
-               sequence % BELL_DEPTH * RING_WORDS;
+               sequence % BELL_LINES * RING_WORDS;
 }
 
 static void line_write(struct world *w, uint32_t which, uint32_t sequence, const uint32_t *line) {
@@ -206,7 +206,7 @@ static void refuse_places(struct world *w) {
         for (uint32_t flags : {2u, 4u, 0x100u, 0x8000u, 0xffffu})
                 refuse_word(w, RING_W_FLAGS, BELL_LANES << BELL_LANES_SHIFT | flags, "flags");
         for (uint32_t lanes : {0u, 1u, BELL_LANES + 1, 0xffffu})
-                refuse_word(w, RING_W_FLAGS, lanes << BELL_LANES_SHIFT | 2, "flags and lanes");
+                refuse_word(w, RING_W_FLAGS, lanes << BELL_LANES_SHIFT | 4, "flags and lanes");
         for (uint32_t bit = 0; bit < 32; bit++)
                 refuse_word(w, RING_W_ZERO, 1u << bit, "zero");
         for (uint32_t root : {1u, 2u, ~0u})
@@ -304,9 +304,11 @@ static void nonsense(uint32_t workers, uint32_t steps, uint64_t seed) {
                         scribble(&w, which);
                         break;
                 case 1: { /* ahead, or behind */
-                        static const int32_t away[] = {-64, -1, 1, 2, 63, 64, 65, INT32_MIN, INT32_MAX};
+                        static const int32_t away[] = {
+                                -(int32_t)BELL_LINES, -64,       -1,       1, 2, 64, BELL_LINES - 1, BELL_LINES,
+                                BELL_LINES + 1,       INT32_MIN, INT32_MAX};
 
-                        line_write(&w, which, next + (uint32_t)away[draw(&w, 9)], line);
+                        line_write(&w, which, next + (uint32_t)away[draw(&w, 11)], line);
                         break;
                 }
                 case 2:

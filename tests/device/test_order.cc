@@ -90,7 +90,42 @@ static void run(const struct layout *l, uint64_t seed, uint64_t requests) {
         free(traffic);
 }
 
+/* Rank 0 has rung what rank 1 has not, and both go on with another communicator for longer than there are places: the
+ * ring comes round to the one that is held, and round again, and its number is passed on each time. */
+static void held(uint32_t first, uint64_t seed) {
+        const uint32_t requests = 5 * BELL_DEPTH;
+        struct emulator *e = emulator_new(2, 1 + seed / 8 % 3, EMULATOR_JITTER | EMULATOR_WATCH, seed);
+        struct traffic *late = (struct traffic *)calloc(2, sizeof(*late)), *other = late + 1;
+        uint32_t session[2], rung, n_passed;
+
+        CHECK(late, "no memory");
+        for (uint32_t r = 0; r < 2; r++)
+                session[r] = emulator_session(e, r, first);
+        for (uint32_t k = 0; k < 2; k++)
+                traffic_init(&late[k], e, emulator_comm(e, 2, session, k, 0, 0), 2, session, 4, 2000, seed * 1000 + k);
+        for (rung = 0; rung < 1 + seed % 3; rung++)
+                CHECK(traffic_ring(late, 0), "no place");
+        for (uint32_t done = 0; done < requests; done += BELL_DEPTH) {
+                traffic_run(other, BELL_DEPTH);
+                emulator_restart(e, (uint32_t)(mix(seed + done) % 2));
+        }
+        CHECK(!late->finished, "one rank alone has finished");
+        n_passed = emulator_next(e, session[0]) - first - requests - rung;
+        CHECK(n_passed >= 4 * rung && n_passed <= 5 * rung + 1, "%u numbers passed on", n_passed);
+        traffic_run(late, 10);
+        /* All places serve again. */
+        n_passed = emulator_next(e, session[0]);
+        traffic_run(other, 2 * BELL_DEPTH);
+        n_passed = emulator_next(e, session[0]) - n_passed - 2 * BELL_DEPTH;
+        CHECK(n_passed <= 1, "%u numbers passed on, although all places are free", n_passed);
+        emulator_free(e);
+        for (uint32_t k = 0; k < 2; k++)
+                traffic_deinit(&late[k]);
+        free(late);
+}
+
 int main(void) {
+        static const uint32_t firsts[] = {1, 63, 0u - 1, 0u - 64, 0u - 70, 0u - 200, 0x7ffffff0u};
         static const struct layout layouts[] = {
                 {2, 2, 2, 2, true, 4, 3000},   {2, 2, 2, 2, false, 4, 20000},
                 {3, 3, 3, 3, true, 3, 2000},   {3, 4, 3, 3, false, 4, 8000},
@@ -100,6 +135,8 @@ int main(void) {
         };
         uint64_t seed = test_seed();
 
+        for (uint32_t first : firsts)
+                held(first, mix(mix(seed) + first) | 1);
         for (uint32_t round = 0; round < (test_full() ? 400 : 20); round++)
                 for (const struct layout &l : layouts)
                         run(&l, mix(mix(seed) + round) | 1, 30);

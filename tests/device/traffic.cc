@@ -22,6 +22,8 @@ void traffic_init(struct traffic *t, struct emulator *e, uint32_t comm, uint32_t
         t->form_seed = seed;
         t->forms = UINT64_MAX;
         t->want = (unsigned char *)malloc(bytes);
+        for (uint32_t r = 0; r < n; r++)
+                t->session[r] = session[r];
         for (uint32_t i = 0; i < window; i++)
                 for (uint32_t r = 0; r < n; r++) {
                         struct case_buffers *b = &t->slot[i].b[r];
@@ -63,7 +65,9 @@ bool traffic_ring(struct traffic *t, uint32_t rank) {
                 return false;
         if (i == t->prepared)
                 prepare(t);
-        s->sequence[rank] = emulator_ring(t->e, t->comm, rank, &s->q[rank]);
+        do
+                s->sequence[rank] = emulator_ring(t->e, t->comm, rank, &s->q[rank]);
+        while (!s->sequence[rank] && emulator_pass(t->e, t->session[rank]));
         if (!s->sequence[rank])
                 return false;
         s->rung[rank] = true;

@@ -22,6 +22,7 @@ struct traffic_slot {
 struct traffic {
         struct emulator *e;
         uint32_t comm, n, window;
+        uint32_t session[EMULATOR_RANKS_MAX];
         uint64_t seed, max_bytes;
         uint64_t rung[EMULATOR_RANKS_MAX]; /* requests made so far */
         uint64_t prepared;                 /* requests that exist */
@@ -38,7 +39,7 @@ struct traffic {
 void traffic_init(struct traffic *t, struct emulator *e, uint32_t comm, uint32_t n, const uint32_t *session,
                   uint32_t window, uint64_t max_bytes, uint64_t seed);
 void traffic_deinit(struct traffic *t);
-/* The rank makes its next request. False: not now. */
+/* The rank makes its next request, and passes on numbers until it has a free place. False: not now. */
 bool traffic_ring(struct traffic *t, uint32_t rank);
 /* Harvests what is finished; checks what all have finished. */
 void traffic_harvest(struct traffic *t);

@@ -47,7 +47,7 @@ int client_attach(struct fixture *f, struct client *client) {
 }
 
 void client_ring(struct client *client, uint32_t sequence) {
-        uint64_t *line = (uint64_t *)(void *)(client->area + BELL_OFFSET_LINES) + sequence % BELL_DEPTH * RING_WORDS;
+        uint64_t *line = (uint64_t *)(void *)(client->area + BELL_OFFSET_LINES) + sequence % BELL_LINES * RING_WORDS;
 
         __atomic_store_n(&client_header(client)->counter, sequence, __ATOMIC_RELAXED);
         client_release(client, sequence - BELL_DEPTH); /* it has waited for that */

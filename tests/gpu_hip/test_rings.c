@@ -69,7 +69,7 @@ static void used_areas_go_on(void **state) {
                 }
                 for (uint32_t s = sequence, k = 0; k < 3 && s; s--, k++)
                         ((uint64_t *)(void *)(client.area + BELL_OFFSET_DONE))[s % BELL_DEPTH * BELL_LANES + 1] = 0;
-                ((uint64_t *)(void *)(client.area + BELL_OFFSET_LINES))[sequence % BELL_DEPTH * 16 + 15] = 0;
+                ((uint64_t *)(void *)(client.area + BELL_OFFSET_LINES))[sequence % BELL_LINES * 16 + 15] = 0;
                 client_header(&client)->counter = sequence;
                 assert_int_equal(client_attach(f, &client), 0);
                 assert_int_equal(fixture_ring(f, 5)->first, oldest);

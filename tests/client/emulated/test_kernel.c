@@ -25,8 +25,11 @@ static unsigned char in[MEMORY], out[MEMORY];
 struct server {
         pthread_t thread;
         uint32_t stop;
-        uint32_t next;             /* ring sequence */
-        uint32_t served;           /* requests */
+        uint32_t next;   /* ring sequence */
+        uint32_t served; /* requests */
+        uint32_t passed; /* numbers that were passed on */
+        uint32_t held;   /* ring sequence that is not answered until .. */
+        uint32_t release;
         uint32_t status;           /* what lane 1 answers to all */
         uint32_t word[RING_WORDS]; /* of the last line */
         uint64_t argument[4];
@@ -87,21 +90,38 @@ static void *serve(void *userdata) {
         struct server *s = userdata;
 
         while (!__atomic_load_n(&s->stop, __ATOMIC_SEQ_CST)) {
-                const char *line = area + BELL_OFFSET_LINES + (size_t)(s->next % BELL_DEPTH) * RING_WORDS * 8;
+                char *done = area + BELL_OFFSET_DONE + (size_t)(s->held % BELL_DEPTH) * BELL_LANES * 8;
+                const char *line = area + BELL_OFFSET_LINES + (size_t)(s->next % BELL_LINES) * RING_WORDS * 8;
                 uint32_t n = 0;
 
+                if (__atomic_load_n(&s->release, __ATOMIC_SEQ_CST) == 1) {
+                        for (uint32_t i = 0; i < BELL_LANES; i++)
+                                cell_put(done + i * 8, s->held);
+                        s->release = 2;
+                }
                 for (uint32_t i = 0; i < RING_WORDS; i++) {
                         uint64_t word = cell(line + i * 8);
 
                         s->word[i] = (uint32_t)word;
                         n += word >> 32 == s->next;
                 }
-                if (n == RING_WORDS)
-                        serve_one(s);
-                else
+                if (n != RING_WORDS) {
                         sched_yield();
+                } else if (s->word[RING_W_FLAGS] == BELL_FLAG_PASSED) {
+                        s->passed++;
+                        s->next = bell_sequence_next(s->next);
+                } else if (s->next == s->held) {
+                        s->next = bell_sequence_next(s->next);
+                } else {
+                        serve_one(s);
+                }
         }
         return NULL;
+}
+
+static void server_start_held(struct server *s, uint32_t next, uint32_t held) {
+        *s = (struct server){.next = next, .held = held};
+        must(!pthread_create(&s->thread, NULL, serve, s));
 }
 
 static void server_start(struct server *s, uint32_t next, uint32_t status) {
@@ -112,6 +132,10 @@ static void server_start(struct server *s, uint32_t next, uint32_t status) {
 static void server_stop(struct server *s) {
         __atomic_store_n(&s->stop, 1, __ATOMIC_SEQ_CST);
         must(!pthread_join(s->thread, NULL));
+}
+
+static void server_release(struct server *s) {
+        __atomic_store_n(&s->release, 1, __ATOMIC_SEQ_CST);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -271,7 +295,7 @@ static void test_line(void **state) {
         }
         server_stop(&server);
         for (uint32_t w = 0; w < RING_WORDS; w++) {
-                const char *line = area + BELL_OFFSET_LINES + (size_t)(150 % BELL_DEPTH) * RING_WORDS * 8;
+                const char *line = area + BELL_OFFSET_LINES + (size_t)(150 % BELL_LINES) * RING_WORDS * 8;
                 struct rmx_device_handle h = handle_of(149 * 400, 149 * 300, RMX_BELL_NONE);
 
                 assert_int_equal(cell(line + w * 8) >> 32, 150);
@@ -480,6 +504,97 @@ static void test_taken(void **state) {
         free(k);
 }
 
+static void area_used(uint32_t counter) {
+        *header(offsetof(struct bell_header, counter)) = counter;
+        for (uint32_t i = 0; i < BELL_DEPTH; i++)
+                ((uint32_t *)(void *)(area + BELL_OFFSET_RELEASED))[i] = counter - (counter - i) % BELL_DEPTH;
+}
+
+/* A request waits for another rank, and all others go on: where they come round to its place, they pass on the number,
+ * also when that is 0. */
+static void test_held(void **state) {
+        static const uint32_t before[] = {
+                0, 62, 63, UINT32_MAX - 1, UINT32_MAX - 64, UINT32_MAX - 128, UINT32_MAX - 130};
+        struct kernel *k = calloc(1, sizeof(*k)), *held = calloc(1, sizeof(*held));
+
+        (void)state;
+        must(k && held);
+        held->n = 1;
+        k->n = 4 * BELL_DEPTH;
+        for (uint32_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
+                uint32_t number, passed, *released;
+                struct server server;
+
+                (void)setup(NULL);
+                if (before[i])
+                        area_used(before[i]);
+                held->handle[0] = handle_of(100000, 100000, RMX_BELL_NONE);
+                run(held, 32, kernel_start);
+                number = held->ticket[0][0];
+                assert_int_equal(number, before[i] + 1);
+                released = (uint32_t *)(void *)(area + BELL_OFFSET_RELEASED) + number % BELL_DEPTH;
+                server_start_held(&server, number, number);
+                for (uint32_t c = 0; c < 3; c++)
+                        k->handle[c] = handle_of(64 << c, 64 << c, c ? RMX_BELL_ALIGNED : RMX_BELL_NONE);
+                run(k, 32, kernel_call);
+                assert_int_equal(k->result[0][0], RMX_OK);
+                assert_int_equal(*number_word(SLOT), 4 * BELL_DEPTH + 1);
+                assert_int_equal(server.passed, number % BELL_DEPTH ? 4 : before[i] > UINT32_MAX / 2 ? 3 : 4);
+                assert_int_not_equal(*released, number);
+                /* It is answered, and its place serves again at once. */
+                passed = server.passed;
+                server_release(&server);
+                run(held, 32, kernel_wait);
+                assert_int_equal(held->result[0][31], RMX_OK);
+                assert_int_equal(*released, number);
+                run(k, 32, kernel_call);
+                server_stop(&server);
+                assert_int_equal(server.served, 8 * BELL_DEPTH);
+                assert_int_equal(server.passed, passed);
+        }
+        free(held);
+        free(k);
+}
+
+/* The line of what is held is not overwritten: one round of all lines later, who comes to the place waits. */
+static void test_held_for_long(void **state) {
+        const uint32_t last = BELL_LINES / BELL_DEPTH * (BELL_DEPTH - 1), number = 2;
+        struct kernel *k = calloc(1, sizeof(*k)), *held = calloc(1, sizeof(*held));
+        const char *line = area + BELL_OFFSET_LINES + (size_t)number * RING_WORDS * 8;
+        struct server server;
+        struct block block;
+
+        (void)state;
+        must(k && held);
+        server_start_held(&server, 1, number);
+        k->n = held->n = 1;
+        for (uint32_t i = 0; i < 3; i++)
+                k->handle[i] = held->handle[i] = handle_of(64, 64, RMX_BELL_NONE);
+        run(k, 32, kernel_call);
+        run(held, 32, kernel_start);
+        assert_int_equal(held->ticket[0][0], number);
+        k->n = last;
+        run(k, 32, kernel_call);
+        assert_int_equal(*header(offsetof(struct bell_header, counter)), number + BELL_LINES - 1);
+        k->n = 1;
+        block_launch(&block, 32, kernel_call, k);
+        while (__atomic_load_n(header(offsetof(struct bell_header, counter)), __ATOMIC_SEQ_CST) != number + BELL_LINES)
+                sched_yield();
+        for (uint32_t i = 0; i < 3000; i++) {
+                sched_yield();
+                assert_int_equal(cell(line) >> 32, number);
+        }
+        assert_int_equal(server.passed, BELL_LINES / BELL_DEPTH - 1);
+        server_release(&server);
+        run(held, 32, kernel_wait);
+        block_join(&block);
+        assert_int_equal(k->result[0][31], RMX_OK);
+        server_stop(&server);
+        assert_int_equal(cell(line) >> 32, number + BELL_LINES);
+        free(held);
+        free(k);
+}
+
 /* Numbers go through 0, which the ring leaves out. */
 static void test_wrap(void **state) {
         struct rmx_device_handle h = handle_of(64, 64, RMX_BELL_ALIGNED);
@@ -487,10 +602,8 @@ static void test_wrap(void **state) {
         struct server server;
 
         (void)state;
-        *header(offsetof(struct bell_header, counter)) = counter;
+        area_used(counter);
         *number_word(SLOT) = UINT32_MAX - 20;
-        for (uint32_t i = 0; i < BELL_DEPTH; i++)
-                ((uint32_t *)(void *)(area + BELL_OFFSET_RELEASED))[i] = counter - (counter - i) % BELL_DEPTH;
         server_start(&server, counter + 1, 0);
         for (uint32_t i = 0; i < 140; i++) {
                 fill(i);
@@ -576,6 +689,7 @@ int main(void) {
                 cmocka_unit_test_setup(test_many, setup),    cmocka_unit_test_setup(test_failed, setup),
                 cmocka_unit_test_setup(test_over, setup),    cmocka_unit_test_setup(test_parked, setup),
                 cmocka_unit_test_setup(test_taken, setup),   cmocka_unit_test_setup(test_wrap, setup),
+                cmocka_unit_test_setup(test_held, setup),    cmocka_unit_test_setup(test_held_for_long, setup),
                 cmocka_unit_test_setup(test_two, setup),     cmocka_unit_test_setup(test_version, setup),
         };
         int r = cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #define SERVE_W_OUT    3u  /* result bytes */
 #define SERVE_W_STATUS 10u /* what to answer */
 #define SERVE_W_DELAY  5u  /* rounds to wait before the answer */
+#define SERVE_NEVER    ~0u /* as SERVE_W_STATUS: there is no answer */
 
 struct serve_entry {
         uint32_t word[16];

@@ -33,7 +33,7 @@ KERNEL void serve(char *area, struct serve_shared *shared) {
         uint64_t *done;
 
         for (;;) {
-                uint64_t *line = (uint64_t *)(area + BELL_OFFSET_LINES) + (size_t)(sequence % BELL_DEPTH) * RING_WORDS;
+                uint64_t *line = (uint64_t *)(area + BELL_OFFSET_LINES) + (size_t)(sequence % BELL_LINES) * RING_WORDS;
                 uint64_t cell;
 
                 cell = thread < RING_WORDS ? cell_load(line + thread) : (uint64_t)sequence << 32;
@@ -45,6 +45,11 @@ KERNEL void serve(char *area, struct serve_shared *shared) {
                 if (thread < RING_WORDS)
                         word[thread] = (uint32_t)cell;
                 warp_sync();
+                if (word[RING_W_FLAGS] == BELL_FLAG_PASSED) {
+                        sequence = bell_sequence_next(sequence);
+                        warp_sync();
+                        continue;
+                }
                 if (thread < RING_WORDS && !quick)
                         shared->log[sequence % SERVE_LOG].word[thread] = word[thread];
                 if (thread < 4 && word[RING_W_ARGUMENT])
@@ -59,7 +64,8 @@ KERNEL void serve(char *area, struct serve_shared *shared) {
                 warp_sync();
                 done = (uint64_t *)(area + BELL_OFFSET_DONE) + (size_t)(sequence % BELL_DEPTH) * BELL_LANES;
                 for (uint32_t i = thread; i < word[RING_W_FLAGS] >> BELL_LANES_SHIFT; i += WARP_THREADS)
-                        cell_store(done + i, (uint64_t)word[SERVE_W_STATUS] << 32 | sequence);
+                        if (word[SERVE_W_STATUS] != SERVE_NEVER)
+                                cell_store(done + i, (uint64_t)word[SERVE_W_STATUS] << 32 | sequence);
                 warp_sync();
                 sequence = bell_sequence_next(sequence);
         }

@@ -26,6 +26,13 @@ extern const struct client_gpu_ops railmux_client_gpu;
                 }                                                                                                      \
         } while (0)
 
+/* Whoever waits for ever is the one behind the last that is named. */
+#define TRY(test)                                                                                                      \
+        do {                                                                                                           \
+                test();                                                                                                \
+                printf("%s\n", #test);                                                                                 \
+        } while (0)
+
 static char error[CLIENT_GPU_TEXT];
 static const struct client_gpu_ops *ops = &railmux_client_gpu;
 static struct client_gpu *gpu;
@@ -65,8 +72,8 @@ static void setup(void) {
 
         must(!ops->open(0, &gpu, &area, error));
         must(area.kind == EXPORT_IPC && area.bytes == BELL_AREA_BYTES);
-        host = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        must(host != MAP_FAILED && !ops->attach(gpu, host, 4096, error));
+        host = mmap(NULL, sizeof(struct bell_host), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        must(host != MAP_FAILED && !ops->attach(gpu, host, sizeof(struct bell_host), error));
         must(hipStreamCreateWithFlags(&serving, hipStreamNonBlocking) == hipSuccess);
         must(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking) == hipSuccess);
         must(hipStreamCreateWithFlags(&other, hipStreamNonBlocking) == hipSuccess);
@@ -282,6 +289,41 @@ static void test_start_wait(void) {
         must(there[16384] == 0x5a);
 }
 
+/* A request that waits for others keeps its place; those that come round to it pass on their numbers. */
+static void test_held(void) {
+        struct client_gpu_bell held = request(100000, 100000, false), bell = request(512, 512, true);
+        const uint32_t number = gpu_sequence() + 1;
+        uint64_t *done = (uint64_t *)(void *)there;
+        uint32_t status;
+
+        held.word[SERVE_W_STATUS] = SERVE_NEVER;
+        held.cell = 9;
+        held.turn = 3;
+        must(!ops->start(gpu, &held, stream, error));
+        for (uint32_t i = 0; i < 10 * BELL_DEPTH; i++) {
+                fill(i);
+                must(!ops->call(gpu, &bell, stream, error));
+                settle();
+                check_result(0, 0, 512, 512);
+        }
+        calls += 10 * BELL_DEPTH + 1;
+        must(gpu_sequence() == number + 10 * BELL_DEPTH + 10); /* once in each round of 63 */
+        must(!ops->poll(gpu, held.cell, 3, &status));
+        for (uint32_t i = 0; i < BELL_LANES; i++)
+                done[i] = number;
+        must(hipMemcpyAsync(gpu->area + BELL_OFFSET_DONE + (size_t)(number % BELL_DEPTH) * BELL_LANES * 8, done,
+                            BELL_LANES * 8, hipMemcpyHostToDevice, other) == hipSuccess);
+        must(hipStreamSynchronize(other) == hipSuccess);
+        must(!ops->wait(gpu, &held, stream, error));
+        settle();
+        must(ops->poll(gpu, held.cell, 3, &status) && !status);
+        for (uint32_t i = 0; i < 2 * BELL_DEPTH; i++)
+                must(!ops->call(gpu, &bell, stream, error));
+        settle();
+        calls += 2 * BELL_DEPTH;
+        must(gpu_sequence() == number + 12 * BELL_DEPTH + 10); /* none is passed on any more */
+}
+
 /* What ends tells its number, and what comes after a number waits for it. */
 static void test_numbers(void) {
         struct client_gpu_bell bell = request(256, 256, true), plain = request(30000, 30000, false);
@@ -359,6 +401,10 @@ static void test_wrap(void) {
 
         serve_end();
         copy(gpu->area + offsetof(struct bell_header, counter), &counter, sizeof(counter));
+        /* Behind the wrap come numbers whose lines would still stand. */
+        memset(there, 0, MEMORY);
+        for (uint32_t at = 0; at < BELL_LINES * RING_WORDS * 8; at += MEMORY)
+                copy(gpu->area + BELL_OFFSET_LINES + at, there, MEMORY);
         for (uint32_t i = 0; i < BELL_DEPTH; i++) {
                 uint32_t sequence = counter - (counter - i) % BELL_DEPTH; /* the slot's last up to the counter */
 
@@ -528,20 +574,21 @@ int main(int argc, char **argv) {
         }
         must(hipSetDevice(0) == hipSuccess);
         setup();
-        test_locate();
+        TRY(test_locate);
         serve_begin();
-        test_inline();
-        test_stream();
-        test_line();
-        test_slots();
-        test_status();
-        test_start_wait();
-        test_numbers();
-        test_graph();
+        TRY(test_inline);
+        TRY(test_stream);
+        TRY(test_line);
+        TRY(test_slots);
+        TRY(test_status);
+        TRY(test_start_wait);
+        TRY(test_held);
+        TRY(test_numbers);
+        TRY(test_graph);
         if (argc > 1 && !strcmp(argv[1], "time"))
-                measure();
-        test_wrap();
-        test_parked_and_closed();
+                TRY(measure);
+        TRY(test_wrap);
+        TRY(test_parked_and_closed);
         ops->close(gpu);
         printf("all right\n");
         return 0;
