@@ -39,7 +39,7 @@ static uint64_t number_of(struct both *b) {
 }
 
 static unsigned int count(struct both *b, uint32_t gpu, const char *what, uint64_t comm, const char *more) {
-        char text[128];
+        char text[256];
 
         snprintf(text, sizeof(text), "%s %" PRIu64 "%s", what, comm, more);
         return plane_count(&b->f, gpu, text);

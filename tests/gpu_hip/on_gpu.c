@@ -201,7 +201,7 @@ static void run(const struct plane_ops *ops, struct plane *plane, struct client 
         begin();
         done("buffer_import (too long)", ops->buffer_import(plane, SESSION, 3, &lie, error), -EINVAL);
         lie.bytes = 4096;
-        memset(lie.handle, 0x77, 32);
+        memset(lie.handle, 0x77, sizeof(lie.handle)); /* (the first half alone is not looked at by every driver) */
         begin();
         if (ops->buffer_import(plane, SESSION, 3, &lie, error) >= 0)
                 fail("a forged handle was opened");

@@ -72,8 +72,8 @@ static void setup(void) {
         must(hipFuncGetAttributes(&attributes, caller_wait_kernel()) == hipSuccess);
         must(hipFuncGetAttributes(&attributes, caller_fused_kernel()) == hipSuccess);
         must(!ops->open(0, &gpu, &area, error));
-        host = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        must(host != MAP_FAILED && !ops->attach(gpu, host, 4096, error));
+        host = mmap(NULL, sizeof(struct bell_host), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        must(host != MAP_FAILED && !ops->attach(gpu, host, sizeof(struct bell_host), error));
         must(hipStreamCreateWithFlags(&serving, hipStreamNonBlocking) == hipSuccess);
         must(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking) == hipSuccess);
         must(hipMalloc((void **)&in, MEMORY) == hipSuccess && hipMalloc((void **)&out, MEMORY) == hipSuccess);
