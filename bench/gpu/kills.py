@@ -412,6 +412,8 @@ def main(options: argparse.Namespace) -> int:
     out = options.out / "logs" / "kills"
     (out / "logs").mkdir(exist_ok=True)
     node = Node(options.bin, out, options.backend, options.gpus or options.ranks, end)
+    if node.gpus < options.ranks:  # MPS has no room for two crews and an executor on one GPU with 32 queues each
+        node.env["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"
     scenarios = Scenarios(node, options)
     wanted = [s for s in SCENARIOS if not options.only or s[0] in options.only.split(",")]
     events: list[dict[str, str]] = []

@@ -227,7 +227,7 @@ class Soak:
         self.options = options
         begin = time.monotonic()
         self.end = begin + options.seconds
-        self.replays_end = begin + 0.4 * options.seconds
+        self.replays_end = begin + 0.45 * options.seconds
         self.session = railmux.Session(name="bench-soak")
         self.gpu = crew.rank % self.session.gpus
         self.hang: list[str] = []

@@ -467,7 +467,7 @@ STEPS = [
     Step("correctness", "all operations, types, reductions, odd sizes, numbers of ranks", step_correctness, 20, 600),
     Step("comms", "time and GPU memory of further communicators", step_comms, 20, 90),
     Step("layer", "a transformer layer in a graph", step_layer, 60, 240),
-    Step("soak", "changing inputs, several comms, streams and orders; registrations", step_soak, 40, 300),
+    Step("soak", "changing inputs, several comms, streams and orders; registrations", step_soak, 40, 480),
     Step("kills", "SIGKILL of railmuxd, an executor, clients; a planned restart", step_kills, 40, 300),
     Step("hostile", "a session that writes garbage from its GPU, beside others", step_hostile, 40, 240),
     Step("interference", "GEMMs beside the daemon's kernels", step_interference, 40, 240),
