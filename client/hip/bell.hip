@@ -41,7 +41,8 @@ static_assert(RMX_BELL_PACKETS == BELL_INLINE_PACKETS && sizeof(struct rmx_bell_
               "the same packets");
 static_assert(RMX_BELL_WORDS == RING_WORDS && RMX_BELL_WORD_ARGUMENT == RING_W_ARGUMENT &&
                       RMX_BELL_WORD_SEQUENCE == RING_W_SEQUENCE && RMX_BELL_WORD_FLAGS == RING_W_FLAGS &&
-                      RMX_BELL_PASSED == BELL_FLAG_PASSED,
+                      RMX_BELL_PASSED == BELL_FLAG_PASSED && RMX_BELL_WORD_LAST == BELL_W_LAST &&
+                      BELL_LANES_SHIFT == 16,
               "the same line");
 static_assert(RMX_BELL_COUNTER == BELL_OFFSET_HEADER + offsetof(struct bell_header, counter) &&
                       RMX_BELL_PARKED == BELL_OFFSET_HEADER + offsetof(struct bell_header, parked) &&

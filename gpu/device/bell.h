@@ -21,14 +21,15 @@
  * Ring sequences count from 1 and leave out 0, as in ring/ring.h; the slot is sequence % depth, and the line's place is
  * sequence % BELL_LINES.
  *
- * Slots that are held. A request may wait for another rank for as long as that likes, and keeps its slot. Requests of
- * other communicators need not wait for it when the ring comes round to the slot: the kernel that has drawn its
- * sequence waits for a moment, then passes it on, which is a line that says so and nothing else (BELL_FLAG_PASSED), and
+ * Slots that are held. A request may wait for another rank for as long as that likes, and keeps its slot, and so does
+ * one that was started until it is waited for. Requests of other communicators need not wait for it when the ring comes
+ * round to the slot: the kernel that has drawn its sequence waits for a moment, then passes it on, which is a line that
+ * says so and nothing else (BELL_FLAG_PASSED) but which sequence the last request in the slot has (BELL_W_LAST), and
  * draws another one. That is why there are more lines than slots: the line of the request that holds the slot may still
- * be read. When the slot is free again, released holds the sequence of the last request in it, and all that came after
- * it there have been passed on; so who finds another sequence in released than the one before its own looks back from
- * line to line for the last that was none of these. One that is BELL_LINES behind has the same line, so then there is
- * no passing on: whoever draws the sequence waits.
+ * be read. When the slot is free again, released holds the sequence of that last request. So whoever comes to a slot
+ * looks at the line BELL_DEPTH before its own: it is the last request's, or says which that was. Sequences of a slot
+ * are decided one after the other, and each gets a line. One that is BELL_LINES behind has the same line, so then
+ * nobody passes on before the request's lanes have all answered.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -49,6 +50,7 @@
 #define BELL_FLAG_INLINE 1u   /* the input is in the inbox, the output goes to the outbox; no buffers are named */
 #define BELL_FLAG_PASSED 2u   /* alone, as the whole word: no request; nobody answers it */
 #define BELL_FLAGS       1u   /* all that a request may have */
+#define BELL_W_LAST      2u   /* word of a line that passes its sequence on: that of the last request in the slot */
 #define BELL_LANE_BYTES  256u /* least share of a lane */
 #define BELL_LANES_SHIFT 16u  /* bits 16..31: completion words that the client waits for, 1 .. BELL_LANES */
 

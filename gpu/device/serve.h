@@ -14,7 +14,7 @@ DEVICE void take_refuse(const struct worker *w, uint32_t ring, uint32_t ring_seq
                 lane_done(shared_of(w)->area[ring], ring_sequence, lane, status);
 }
 
-/* shared->line holds a whole line of the ring. Checks it and fills the memo. False: it was answered, or needs none. */
+/* shared->line holds a whole line of the ring. Checks it and fills the memo. False: it was answered. */
 DEVICE_OUTLINE bool take_line(const struct worker *w, uint32_t ring, uint32_t ring_sequence, struct memo *m) {
         SHARED_POINTER(w);
         SHARED_POINTER(m);
@@ -23,8 +23,6 @@ DEVICE_OUTLINE bool take_line(const struct worker *w, uint32_t ring, uint32_t ri
         struct take k;
         uint32_t status;
 
-        if (line[RING_W_FLAGS] == BELL_FLAG_PASSED)
-                return false;
         k.operation = line[RING_W_HEAD] >> 16 & 0xff;
         k.type = line[RING_W_HEAD] >> 8 & 0xff;
         k.redop = line[RING_W_HEAD] & 0xff;
@@ -113,12 +111,14 @@ DEVICE bool take_sequence(const struct worker *w, const struct memo *m, uint32_t
         return true;
 }
 
-/* The memo of the line in shared memory; NULL: it was answered. The rank is cached. */
+/* The memo of the line in shared memory; NULL: it was answered, or needs no answer. The rank is cached. */
 DEVICE struct memo *take_memo(const struct worker *w, uint32_t ring, uint32_t ring_sequence) {
         const uint32_t i = warp_thread();
         struct memo *m;
         bool fits;
 
+        if (shared_of(w)->line[RING_W_FLAGS] == BELL_FLAG_PASSED)
+                return NULL;
         m = memo_of(w, ring, i < RING_WORDS ? shared_of(w)->line[i] : 0, &fits);
         if (!fits && !take_line(w, ring, ring_sequence, m))
                 return NULL;

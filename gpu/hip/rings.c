@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A bell area may have been served by another executor before (which was restarted as planned, with its kernels
- * parked). Then the kernel begins with the first request that nobody has finished. Every sequence that has been taken,
- * at most BELL_LINES of them below the counter, is finished if all lanes that the client waits for say so, or if the
- * client has already given its slot back, perhaps for a later one, or if it was passed on. The client could have
- * written anything there; then it gets what it asks for.
+ * parked). Then the kernel begins with the first request that nobody has finished. A sequence that has been taken is
+ * finished if all lanes that the client waits for say so, or if the client has already given its slot back, perhaps for
+ * a later one, or if it was passed on, or if its line is another's by now. Those that are not are BELL_LINES below the
+ * counter, and by as many more as kernels have drawn while one of them waits for the line of the oldest. The client
+ * could have written anything there; then it gets what it asks for.
  */
 #include "gpu/hip/rings.h"
 
@@ -125,16 +126,18 @@ bool rings_wakes(struct plane *plane) {
 }
 
 /* ---- attach ------------------------------------------------------------------------------------------------------ */
-static bool sequence_finished(const struct plane_words *words, uint32_t sequence) {
+static bool sequence_finished(const struct plane_words *words, uint32_t sequence, bool drawn_lately) {
         const uint32_t slot = sequence % BELL_DEPTH;
         const uint64_t *line = words->area.lines[sequence % BELL_LINES];
         uint32_t lanes = (uint32_t)line[RING_W_FLAGS] >> BELL_LANES_SHIFT;
 
         if ((int32_t)(words->area.released[slot] - sequence) >= 0)
                 return true;
+        if ((int32_t)((uint32_t)(line[RING_W_FLAGS] >> 32) - sequence) > 0) /* nobody needed its line any more */
+                return true;
         for (uint32_t i = 0; i < RING_WORDS; i++)
                 if ((uint32_t)(line[i] >> 32) != sequence)
-                        return false;
+                        return !drawn_lately;
         if ((uint32_t)line[RING_W_FLAGS] == BELL_FLAG_PASSED)
                 return true;
         if (!lanes || lanes > BELL_LANES)
@@ -148,8 +151,8 @@ static bool sequence_finished(const struct plane_words *words, uint32_t sequence
 static uint32_t first_unfinished(const struct plane_words *words) {
         uint32_t counter = words->area.header.counter, first = bell_sequence_next(counter), sequence = counter;
 
-        for (uint32_t i = 0; i < BELL_LINES; i++) {
-                if (sequence && !sequence_finished(words, sequence))
+        for (uint32_t i = 0; i < 3 * BELL_LINES; i++) { /* (0 has no line that could wait for the oldest's) */
+                if (sequence && !sequence_finished(words, sequence, i < BELL_LINES))
                         first = sequence;
                 sequence--;
         }

@@ -30,9 +30,9 @@
  *           use one communicator need an order between them: one stream, an event, or a word between the blocks.
  *           Different communicators need none.
  * Starts.   A request that was started holds one of the 64 places that the process has on a GPU until its wait; the
- *           host's calls use up to 48 for its own. At most 8 may be started by kernels and not be waited for. A request
- *           may be waited for by another kernel of the process on the same GPU, which comes after the start; tickets
- *           are plain numbers. Each is waited for once.
+ *           host's calls use up to 48 for its own. At most 8 may be started by kernels and not be waited for. While all
+ *           places are held calls wait for one that is given back. A request may be waited for by another kernel of the
+ *           process on the same GPU, which comes after the start; tickets are plain numbers. Each is waited for once.
  * Room.     While a block waits, the executor has to run. Under the policy `adaptive` its kernel may have to be
  *           launched first: the program's kernel must then leave it room, so not all of its blocks, if they fill the
  *           GPU, may wait for the request. Blocks that end by themselves do no harm.
@@ -58,6 +58,7 @@
 #define RMX_BELL_LANES           136u  /* answers of a place */
 #define RMX_BELL_PACKETS         2048u
 #define RMX_BELL_WORDS           16u
+#define RMX_BELL_WORD_LAST       2u /* where a number is passed on */
 #define RMX_BELL_WORD_ARGUMENT   11u
 #define RMX_BELL_WORD_FLAGS      13u
 #define RMX_BELL_WORD_SEQUENCE   14u
@@ -163,75 +164,111 @@ RMX_BELL_FUNCTION void rmx_bell_payload_store(const struct rmx_device_handle *h,
 }
 
 /* ---- ringing ----------------------------------------------------------------------------------------------------- */
-#define RMX_BELL_LATER 8u /* rounds of waiting for a place that somebody has waited for before */
+/* Rounds of waiting for a place that somebody has waited for before. Twice as many each time that a kernel has been to
+ * all places: they are all held, and numbers should not run out while nothing changes. */
+#define RMX_BELL_LATER  8u
+#define RMX_BELL_DOUBLE 16u /* times at most */
 
 RMX_BELL_FUNCTION uint64_t *rmx_bell_line(const struct rmx_device_handle *h, uint32_t sequence) {
         return (uint64_t *)(void *)((char *)h->area + RMX_BELL_LINES) +
                sequence % RMX_BELL_NUMBERS * (size_t)RMX_BELL_WORDS;
 }
 
-/* How many times the place had been come to, at `sequence`, since its last request: 1 unless numbers were passed on. 0
- * is never a request's. A line that does not stand yet may become one. *ret_stands: it does. */
-RMX_BELL_FUNCTION uint32_t rmx_bell_times(const struct rmx_device_handle *h, uint32_t sequence, int *ret_stands) {
-        uint32_t times = 1;
+/* The number before `sequence` in its place. 0 is none. */
+RMX_BELL_FUNCTION uint32_t rmx_bell_place_before(uint32_t sequence) {
+        return sequence - RMX_BELL_DEPTH * (sequence == RMX_BELL_DEPTH ? 2 : 1);
+}
 
-        *ret_stands = 1;
-        for (; times < RMX_BELL_NUMBERS / RMX_BELL_DEPTH; times++) {
-                const uint32_t before = sequence - times * RMX_BELL_DEPTH;
-                const uint64_t cell = rmx_bell_cell_load(rmx_bell_line(h, before) + RMX_BELL_WORD_FLAGS);
+/* The number of the last request that the place of `sequence` was given to: the one before, or, if that was passed on,
+ * what its line says. 0: it has no line yet, so whoever has drawn it still decides, and does so without us. */
+RMX_BELL_FUNCTION uint32_t rmx_bell_place_last(const struct rmx_device_handle *h, uint32_t sequence) {
+        const uint32_t before = rmx_bell_place_before(sequence);
+        const uint64_t *line = rmx_bell_line(h, before);
+        const uint64_t flags = rmx_bell_cell_load(line + RMX_BELL_WORD_FLAGS);
+        const uint64_t last = rmx_bell_cell_load(line + RMX_BELL_WORD_LAST);
 
-                *ret_stands = (uint32_t)(cell >> 32) == before;
-                if (before && (!*ret_stands || (uint32_t)cell != RMX_BELL_PASSED))
-                        break;
-        }
-        return times;
+        if ((uint32_t)(flags >> 32) != before || (uint32_t)(last >> 32) != before)
+                return 0;
+        return (uint32_t)flags == RMX_BELL_PASSED ? (uint32_t)last : before;
+}
+
+/* Does the line of `last`, a request in the same place, stand where that of `sequence` belongs, and may still be read?
+ * When all its lanes have answered it may not. */
+RMX_BELL_FUNCTION int rmx_bell_line_read(const struct rmx_device_handle *h, uint32_t sequence, uint32_t last) {
+        const uint64_t flags = rmx_bell_cell_load(rmx_bell_line(h, sequence) + RMX_BELL_WORD_FLAGS);
+        const uint64_t *done = (const uint64_t *)(const void *)((const char *)h->area + RMX_BELL_DONE) +
+                               sequence % RMX_BELL_DEPTH * (size_t)RMX_BELL_LANES;
+        uint32_t lanes = (uint32_t)flags >> 16;
+
+        if ((uint32_t)(flags >> 32) != last)
+                return 0;
+        if (!lanes || lanes > RMX_BELL_LANES)
+                lanes = RMX_BELL_LANES;
+        for (uint32_t lane = 0; lane < lanes; lane++)
+                if ((uint32_t)rmx_bell_cell_load(done + lane) != last)
+                        return 1;
+        return 0;
 }
 
 #define RMX_BELL_FREE 1u /* the place is */
 #define RMX_BELL_PASS 2u /* the number on */
-#define RMX_BELL_GIVE 3u /* up: nobody serves this rank */
+#define RMX_BELL_GIVE 3u /* up, and pass the number on: nobody serves this rank */
 
-/* What becomes of a number whose place was not free, or 0 for now. */
+/* What becomes of a number whose place was not free, or 0 for now. `waited`: rounds with this number, `round`: with all
+ * of them, of which so many have been passed on. No number may be left without a line: the executor, and whoever comes
+ * to the place later, would wait for it for ever. */
 RMX_BELL_FUNCTION uint32_t rmx_bell_place_look(const struct rmx_device_handle *h, uint32_t thread, uint32_t sequence,
-                                               uint32_t round) {
-        const uint32_t *released = rmx_bell_area_word(h, RMX_BELL_RELEASED) + sequence % RMX_BELL_DEPTH;
-        int stands;
-        const uint32_t times = rmx_bell_times(h, sequence, &stands);
+                                               uint32_t waited, uint32_t round, uint32_t passed) {
+        const uint32_t last = rmx_bell_place_last(h, sequence);
+        const uint32_t circles = passed / RMX_BELL_DEPTH < RMX_BELL_DOUBLE ? passed / RMX_BELL_DEPTH : RMX_BELL_DOUBLE;
+        const uint32_t patience = last == rmx_bell_place_before(sequence) ? RMX_BELL_ROUNDS : RMX_BELL_LATER;
+        uint32_t found = waited >= patience << circles ? RMX_BELL_PASS : 0;
 
-        if (rmx_bell_word_load(released) == sequence - times * RMX_BELL_DEPTH)
+        if (rmx_bell_word_load(rmx_bell_area_word(h, RMX_BELL_RELEASED) + sequence % RMX_BELL_DEPTH) ==
+            (last ? last : sequence - RMX_BELL_DEPTH))
                 return RMX_BELL_FREE;
         /* This line does not stand yet: who waits for the place's request wakes. */
         if (round % RMX_BELL_ROUNDS == 0 && rmx_bell_look(h, thread, RMX_BELL_WOKEN) == RMX_BELL_OVER)
-                return RMX_BELL_GIVE;
-        /* (Where the line of the request that holds the place has the place of this one, it may still be read.) */
-        return round >= (times > 1 ? RMX_BELL_LATER : RMX_BELL_ROUNDS) && stands &&
-                               times < RMX_BELL_NUMBERS / RMX_BELL_DEPTH
-                       ? RMX_BELL_PASS
-                       : 0;
+                found = RMX_BELL_GIVE;
+        if (found == RMX_BELL_GIVE && rmx_bell_word_load(rmx_bell_area_word(h, RMX_BELL_CLOSED)))
+                /* Nobody reads lines of a closed area, and who comes afterwards has no use for that request. (Whoever
+                 * has drawn the number before gives up, too. If it never does, the area is not what we left it.) */
+                return last || round >= RMX_BELL_AGAIN ? RMX_BELL_GIVE : 0;
+        return !last || (found && rmx_bell_line_read(h, sequence, last)) ? 0 : found;
 }
 
 /* For a whole warp: the place is not free, or the number is 0, which is left out. A request that holds its place for
- * long waits for another rank, perhaps for one that waits for this request, so the number is passed on. */
+ * long waits for another rank, perhaps for one that waits for this request, or to be waited for, so the number is
+ * passed on. */
 RMX_BELL_ASIDE uint32_t rmx_bell_draw_late(const struct rmx_device_handle *h, uint32_t thread, uint32_t sequence) {
-        for (uint32_t round = 1;; round++) {
-                const uint32_t found =
-                        rmx_bell_read(sequence ? rmx_bell_place_look(h, thread, sequence, round) : RMX_BELL_PASS, 0);
+        uint32_t waited = 1, passed = 0;
+
+        for (uint32_t round = 1;; round++, waited++) {
+                const uint32_t found = rmx_bell_read(
+                        sequence ? rmx_bell_place_look(h, thread, sequence, waited, round, passed) : RMX_BELL_PASS, 0);
 
                 if (found == RMX_BELL_FREE)
                         return sequence;
-                if (found == RMX_BELL_GIVE)
-                        return 0;
-                if (found != RMX_BELL_PASS) {
+                if (!found) {
                         rmx_bell_pause();
                         continue;
                 }
-                rmx_bell_cell_store_if(thread < RMX_BELL_WORDS && sequence, rmx_bell_line(h, sequence) + thread,
-                                       (uint64_t)sequence << 32 |
-                                               (thread == RMX_BELL_WORD_FLAGS ? RMX_BELL_PASSED : 0));
+                if (sequence) {
+                        const uint32_t last = rmx_bell_place_last(h, sequence);
+
+                        rmx_bell_cell_store_if(thread < RMX_BELL_WORDS && last, rmx_bell_line(h, sequence) + thread,
+                                               (uint64_t)sequence << 32 |
+                                                       (thread == RMX_BELL_WORD_FLAGS  ? RMX_BELL_PASSED
+                                                        : thread == RMX_BELL_WORD_LAST ? last
+                                                                                       : 0));
+                }
+                if (found == RMX_BELL_GIVE)
+                        return 0;
                 if (thread == 0)
                         sequence = rmx_bell_counter_take(rmx_bell_area_word(h, RMX_BELL_COUNTER)) + 1;
                 sequence = rmx_bell_read(sequence, 0);
-                round = 0;
+                passed++;
+                waited = 0;
         }
 }
 

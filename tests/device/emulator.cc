@@ -1086,6 +1086,7 @@ bool emulator_pass(struct emulator *e, uint32_t session) {
             sequence - s->used[slot] >= BELL_LINES)
                 return false;
         line[RING_W_FLAGS] = BELL_FLAG_PASSED;
+        line[BELL_W_LAST] = s->used[slot];
         line_store((uint64_t *)(s->area + BELL_OFFSET_LINES) + sequence % BELL_LINES * RING_WORDS, sequence, line);
         s->next = bell_sequence_next(sequence);
         return true;

@@ -363,7 +363,7 @@ mutant "served: one look is enough" worker.h test_served "s/#define WORKER_QUIET
 mutant "served: does not say how far it has looked" worker.h test_served "s/word_store\(\&w->report->next.*/;/"
 
 # ---- numbers that wrap
-mutant "a number that was passed on taken for a request" serve.h test_order "s/line\[RING_W_FLAGS\] == BELL_FLAG_PASSED/0/"
+mutant "a number that was passed on taken for a request" serve.h test_order "s/shared_of\(w\)->line\[RING_W_FLAGS\] == BELL_FLAG_PASSED/0/"
 mutant "sequence 0 used" bell.h test_wraps "s/return sequence \+ 1 \? sequence \+ 1 : 1;/return sequence + 1;/"
 mutant "room compared as if nothing wrapped" part.h test_wraps "$room s/\(int32_t\)\(pushed - r->counter->room\[region\]\[p\]\) >= \(int32_t\)slots/pushed >= r->counter->room[region][p] + slots/"
 mutant "last compared as if nothing wrapped" task_run.h test_wraps "s/\(int32_t\)\(t->sequence - s->rank.last\) > 0/t->sequence > s->rank.last/"

@@ -7,6 +7,7 @@
 
 #include "fixture.h"
 #include "gpu/hip/hip.h"
+#include "ring/line.h"
 
 static int setup(void **state) {
         static struct fixture f;
@@ -91,6 +92,66 @@ static void used_areas_go_on(void **state) {
         fixture_close(f);
 }
 
+static void pass_on(struct client *client, uint32_t sequence, uint32_t last) {
+        uint64_t *line = (uint64_t *)(void *)(client->area + BELL_OFFSET_LINES) + sequence % BELL_LINES * RING_WORDS;
+
+        for (uint32_t i = 0; i < RING_WORDS; i++)
+                line[i] = (uint64_t)sequence << 32 | (i == RING_W_FLAGS  ? BELL_FLAG_PASSED
+                                                      : i == BELL_W_LAST ? last
+                                                                         : 0);
+}
+
+/* One request waits for another rank, and others have been served meanwhile; its place was passed by, until its line
+ * stood in the way. */
+static void what_is_held_is_found(void **state) {
+        static const uint32_t held[] = {
+                1, 2, 63, 64, UINT32_MAX - 200, UINT32_MAX - BELL_LINES, UINT32_MAX - BELL_LINES + 1};
+        static const uint32_t behind[] = {100, BELL_LINES - 1, BELL_LINES, BELL_LINES + 5, 2 * BELL_LINES + 3};
+        struct fixture *f = *state;
+        const uint32_t n_held = sizeof(held) / sizeof(held[0]), n_behind = sizeof(behind) / sizeof(behind[0]);
+
+        for (uint32_t i = 0; i < n_held * n_behind; i++) {
+                const uint32_t number = held[i % n_held], counter = number + behind[i / n_held];
+                uint32_t stands_not = 0;
+                struct client client;
+
+                client_init(&client, 5);
+                client_ring(&client, number);
+                for (uint32_t s = number + 1; s != counter + 1; s++) {
+                        if (!s)
+                                continue;
+                        if (s % BELL_LINES == number % BELL_LINES) {
+                                stands_not = stands_not ? stands_not : s;
+                        } else if (s % BELL_DEPTH == number % BELL_DEPTH) {
+                                if (!stands_not)
+                                        pass_on(&client, s, number);
+                        } else if (!stands_not || s - stands_not < BELL_DEPTH) { /* these are drawn at the same time */
+                                client_ring(&client, s);
+                                client_answer(&client, s);
+                                client_release(&client, s);
+                        }
+                }
+                client_header(&client)->counter = counter;
+                if (stands_not && counter - stands_not >= BELL_DEPTH) { /* nobody has got so far */
+                        client_deinit(&client);
+                        continue;
+                }
+                assert_int_equal(client_attach(f, &client), 0);
+                assert_int_equal(fixture_ring(f, 5)->first, number);
+                f->ops->ring_detach(f->plane, 5);
+                /* Now it is finished, too. Whoever waits for its line goes on. */
+                client_answer(&client, number);
+                client_header(&client)->counter = counter;
+                assert_int_equal(client_attach(f, &client), 0);
+                assert_int_equal(fixture_ring(f, 5)->first, stands_not ? stands_not : bell_sequence_next(counter));
+                f->ops->ring_detach(f->plane, 5);
+                fake_clock_advance_ms(10000);
+                fixture_tick_until(f, fake.n_open == 0);
+                client_deinit(&client);
+        }
+        fixture_close(f);
+}
+
 static void wrong_areas_are_refused(void **state) {
         struct fixture *f = *state;
         struct client client;
@@ -164,6 +225,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(a_fresh_area_begins_at_one, setup),
                 cmocka_unit_test_setup(used_areas_go_on, setup),
+                cmocka_unit_test_setup(what_is_held_is_found, setup),
                 cmocka_unit_test_setup(wrong_areas_are_refused, setup),
                 cmocka_unit_test_setup(a_session_takes_its_buffers_along, setup),
                 cmocka_unit_test_setup(there_is_room_for_so_many_sessions, setup),

@@ -108,7 +108,7 @@ static void *serve(void *userdata) {
                 if (n != RING_WORDS) {
                         sched_yield();
                 } else if (s->word[RING_W_FLAGS] == BELL_FLAG_PASSED) {
-                        s->passed++;
+                        __atomic_fetch_add(&s->passed, 1, __ATOMIC_SEQ_CST);
                         s->next = bell_sequence_next(s->next);
                 } else if (s->next == s->held) {
                         s->next = bell_sequence_next(s->next);
@@ -504,10 +504,15 @@ static void test_taken(void **state) {
         free(k);
 }
 
+/* Every number up to that one was a request's, which is over. */
 static void area_used(uint32_t counter) {
         *header(offsetof(struct bell_header, counter)) = counter;
-        for (uint32_t i = 0; i < BELL_DEPTH; i++)
-                ((uint32_t *)(void *)(area + BELL_OFFSET_RELEASED))[i] = counter - (counter - i) % BELL_DEPTH;
+        for (uint32_t number = counter - BELL_LINES + 1; number != counter + 1; number++) {
+                ((uint32_t *)(void *)(area + BELL_OFFSET_RELEASED))[number % BELL_DEPTH] = number;
+                for (uint32_t w = 0; w < RING_WORDS && counter >= BELL_LINES; w++)
+                        cell_put(area + BELL_OFFSET_LINES + ((size_t)(number % BELL_LINES) * RING_WORDS + w) * 8,
+                                 (uint64_t)number << 32);
+        }
 }
 
 /* A request waits for another rank, and all others go on: where they come round to its place, they pass on the number,
@@ -556,42 +561,155 @@ static void test_held(void **state) {
         free(k);
 }
 
-/* The line of what is held is not overwritten: one round of all lines later, who comes to the place waits. */
+/* The line of what is held is not overwritten: one round of all lines later, who comes to the place waits. If that
+ * number is 0, which has no line, it is another round later. */
 static void test_held_for_long(void **state) {
-        const uint32_t last = BELL_LINES / BELL_DEPTH * (BELL_DEPTH - 1), number = 2;
+        static const struct {
+                uint32_t before; /* the number that is held */
+                uint32_t calls;  /* until the line's place comes */
+        } cases[] = {
+                {1, BELL_LINES / BELL_DEPTH * (BELL_DEPTH - 1)},
+                {UINT32_MAX - BELL_LINES, 2 * BELL_LINES / BELL_DEPTH * (BELL_DEPTH - 1)},
+                {UINT32_MAX - BELL_LINES + 1, BELL_LINES / BELL_DEPTH * (BELL_DEPTH - 1) - 1}, /* 0 is left out */
+        };
         struct kernel *k = calloc(1, sizeof(*k)), *held = calloc(1, sizeof(*held));
-        const char *line = area + BELL_OFFSET_LINES + (size_t)number * RING_WORDS * 8;
+
+        (void)state;
+        must(k && held);
+        for (uint32_t i = 0; i < 3; i++)
+                k->handle[i] = held->handle[i] = handle_of(64, 64, RMX_BELL_NONE);
+        for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                const uint32_t number = cases[i].before + 1;
+                const char *line = area + BELL_OFFSET_LINES + (size_t)(number % BELL_LINES) * RING_WORDS * 8;
+                uint32_t next = number, passed;
+                struct server server;
+                struct block block;
+
+                (void)setup(NULL);
+                area_used(cases[i].before);
+                server_start_held(&server, number, number);
+                held->n = 1;
+                run(held, 32, kernel_start);
+                assert_int_equal(held->ticket[0][0], number);
+                k->n = cases[i].calls;
+                run(k, 32, kernel_call);
+                assert_int_equal(k->result[0][0], RMX_OK);
+                while ((next += BELL_DEPTH) % BELL_LINES != number % BELL_LINES || !next) {
+                }
+                assert_int_equal(*header(offsetof(struct bell_header, counter)), next - (next == 1 ? 2 : 1)); /* (0) */
+                assert_int_equal(cell(line) >> 32, number);
+                k->n = 1;
+                block_launch(&block, 32, kernel_call, k);
+                while (__atomic_load_n(header(offsetof(struct bell_header, counter)), __ATOMIC_SEQ_CST) != next)
+                        sched_yield();
+                for (uint32_t turn = 0; turn < 3000; turn++) {
+                        sched_yield();
+                        assert_int_equal(cell(line) >> 32, number);
+                }
+                passed = __atomic_load_n(&server.passed, __ATOMIC_SEQ_CST);
+                if (i == 2) { /* its answers are enough */
+                        server_release(&server);
+                        block_join(&block);
+                        assert_int_equal(__atomic_load_n(&server.passed, __ATOMIC_SEQ_CST), passed + 1);
+                        run(held, 32, kernel_wait);
+                        assert_int_equal(held->result[0][31], RMX_OK);
+                } else { /* As its wait does, which would be a second block here, with the shared memory of the first.
+                          */
+                        __atomic_store_n((uint32_t *)(void *)(area + BELL_OFFSET_RELEASED) + number % BELL_DEPTH,
+                                         number, __ATOMIC_SEQ_CST);
+                        block_join(&block);
+                        assert_int_equal(__atomic_load_n(&server.passed, __ATOMIC_SEQ_CST), passed);
+                }
+                assert_int_equal(k->result[0][31], RMX_OK);
+                assert_int_equal(cell(line) >> 32, next);
+                run(k, 32, kernel_call);
+                assert_int_equal(k->result[0][31], RMX_OK);
+                server_stop(&server);
+        }
+        free(held);
+        free(k);
+}
+
+/* A request that has been answered and not been waited for keeps its place, and nobody needs its line. */
+static void test_not_waited_for(void **state) {
+        struct kernel *k = calloc(1, sizeof(*k)), *held = calloc(1, sizeof(*held));
+        struct server server;
+
+        (void)state;
+        must(k && held);
+        server_start(&server, 1, RMX_OK);
+        held->n = 1;
+        held->handle[0] = handle_of(100000, 100000, RMX_BELL_NONE);
+        run(held, 32, kernel_start);
+        for (uint32_t i = 0; i < 3; i++)
+                k->handle[i] = handle_of(64, 64, RMX_BELL_NONE);
+        k->n = BELL_LINES + 100;
+        run(k, 32, kernel_call);
+        assert_int_equal(k->result[0][31], RMX_OK);
+        run(held, 32, kernel_wait);
+        assert_int_equal(held->result[0][31], RMX_OK);
+        server_stop(&server);
+        assert_in_range(server.passed, BELL_LINES / BELL_DEPTH + 1, BELL_LINES / BELL_DEPTH + 4);
+        free(held);
+        free(k);
+}
+
+/* Of a communicator that has ended, a kernel that comes to a held place gives up, but the ring goes on. */
+static void test_held_and_ended(void **state) {
+        struct kernel *k = calloc(1, sizeof(*k)), *held = calloc(1, sizeof(*held));
+        struct rmx_device_handle h = handle_of(64, 64, RMX_BELL_NONE);
+        struct server server;
+
+        (void)state;
+        must(k && held);
+        server_start_held(&server, 1, 1);
+        held->n = 1;
+        held->handle[0] = h;
+        run(held, 32, kernel_start);
+        k->handle[0] = k->handle[1] = k->handle[2] = h;
+        k->n = BELL_DEPTH - 1;
+        run(k, 32, kernel_call);
+        h.slot = OTHER;
+        h.counter = number_word(OTHER);
+        __atomic_store_n((uint32_t *)(void *)(area + BELL_OFFSET_ENDED) + OTHER, 1, __ATOMIC_SEQ_CST);
+        assert_int_equal(call(&h, 32), RMX_E_DEVICE_LOST);
+        assert_int_equal(*header(offsetof(struct bell_header, counter)), 1 + BELL_DEPTH);
+        assert_int_equal(*number_word(OTHER), 0);
+        k->n = 2 * BELL_DEPTH;
+        run(k, 32, kernel_call);
+        assert_int_equal(k->result[0][31], RMX_OK);
+        server_release(&server);
+        run(held, 32, kernel_wait);
+        assert_int_equal(held->result[0][31], RMX_OK);
+        server_stop(&server);
+        assert_int_equal(server.served, BELL_DEPTH - 1 + 2 * BELL_DEPTH);
+        free(held);
+        free(k);
+}
+
+/* All places are held: who comes waits, without using up the numbers, for whichever is given back. */
+static void test_all_held(void **state) {
+        struct kernel *k = calloc(1, sizeof(*k));
         struct server server;
         struct block block;
 
         (void)state;
-        must(k && held);
-        server_start_held(&server, 1, number);
-        k->n = held->n = 1;
-        for (uint32_t i = 0; i < 3; i++)
-                k->handle[i] = held->handle[i] = handle_of(64, 64, RMX_BELL_NONE);
-        run(k, 32, kernel_call);
-        run(held, 32, kernel_start);
-        assert_int_equal(held->ticket[0][0], number);
-        k->n = last;
-        run(k, 32, kernel_call);
-        assert_int_equal(*header(offsetof(struct bell_header, counter)), number + BELL_LINES - 1);
+        must(k);
         k->n = 1;
-        block_launch(&block, 32, kernel_call, k);
-        while (__atomic_load_n(header(offsetof(struct bell_header, counter)), __ATOMIC_SEQ_CST) != number + BELL_LINES)
-                sched_yield();
-        for (uint32_t i = 0; i < 3000; i++) {
-                sched_yield();
-                assert_int_equal(cell(line) >> 32, number);
+        for (uint32_t i = 0; i < BELL_DEPTH; i++) { /* whose waits never come */
+                k->handle[0] = handle_of(64, 64, RMX_BELL_NONE);
+                run(k, 32, kernel_start);
         }
-        assert_int_equal(server.passed, BELL_LINES / BELL_DEPTH - 1);
-        server_release(&server);
-        run(held, 32, kernel_wait);
+        server_start(&server, 1, RMX_OK);
+        block_launch(&block, 32, kernel_call, k);
+        while (__atomic_load_n(header(offsetof(struct bell_header, counter)), __ATOMIC_SEQ_CST) < 6 * BELL_DEPTH)
+                sched_yield();
+        __atomic_store_n((uint32_t *)(void *)(area + BELL_OFFSET_RELEASED) + 40, 40, __ATOMIC_SEQ_CST);
         block_join(&block);
         assert_int_equal(k->result[0][31], RMX_OK);
         server_stop(&server);
-        assert_int_equal(cell(line) >> 32, number + BELL_LINES);
-        free(held);
+        assert_int_equal(*header(offsetof(struct bell_header, counter)) % BELL_DEPTH, 40);
+        assert_in_range(*header(offsetof(struct bell_header, counter)), 6 * BELL_DEPTH, 12 * BELL_DEPTH);
         free(k);
 }
 
@@ -684,13 +802,15 @@ static void test_version(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(test_payload, setup), cmocka_unit_test_setup(test_line, setup),
-                cmocka_unit_test_setup(test_fences, setup),  cmocka_unit_test_setup(test_start_wait, setup),
-                cmocka_unit_test_setup(test_many, setup),    cmocka_unit_test_setup(test_failed, setup),
-                cmocka_unit_test_setup(test_over, setup),    cmocka_unit_test_setup(test_parked, setup),
-                cmocka_unit_test_setup(test_taken, setup),   cmocka_unit_test_setup(test_wrap, setup),
-                cmocka_unit_test_setup(test_held, setup),    cmocka_unit_test_setup(test_held_for_long, setup),
-                cmocka_unit_test_setup(test_two, setup),     cmocka_unit_test_setup(test_version, setup),
+                cmocka_unit_test_setup(test_payload, setup),        cmocka_unit_test_setup(test_line, setup),
+                cmocka_unit_test_setup(test_fences, setup),         cmocka_unit_test_setup(test_start_wait, setup),
+                cmocka_unit_test_setup(test_many, setup),           cmocka_unit_test_setup(test_failed, setup),
+                cmocka_unit_test_setup(test_over, setup),           cmocka_unit_test_setup(test_parked, setup),
+                cmocka_unit_test_setup(test_taken, setup),          cmocka_unit_test_setup(test_wrap, setup),
+                cmocka_unit_test_setup(test_held, setup),           cmocka_unit_test_setup(test_held_for_long, setup),
+                cmocka_unit_test_setup(test_not_waited_for, setup), cmocka_unit_test_setup(test_held_and_ended, setup),
+                cmocka_unit_test_setup(test_all_held, setup),       cmocka_unit_test_setup(test_two, setup),
+                cmocka_unit_test_setup(test_version, setup),
         };
         int r = cmocka_run_group_tests(tests, NULL, NULL);
 

@@ -18,6 +18,8 @@ extern const struct client_gpu_ops railmux_client_gpu;
 #define SKIPPED 77
 #define MEMORY  65536u
 
+#define LINES_AT_ONCE (MEMORY / (RING_WORDS * 8u))
+
 #define must(condition)                                                                                                \
         do {                                                                                                           \
                 if (!(condition)) {                                                                                    \
@@ -401,10 +403,15 @@ static void test_wrap(void) {
 
         serve_end();
         copy(gpu->area + offsetof(struct bell_header, counter), &counter, sizeof(counter));
-        /* Behind the wrap come numbers whose lines would still stand. */
-        memset(there, 0, MEMORY);
-        for (uint32_t at = 0; at < BELL_LINES * RING_WORDS * 8; at += MEMORY)
-                copy(gpu->area + BELL_OFFSET_LINES + at, there, MEMORY);
+        for (uint32_t place = 0; place < BELL_LINES; place++) { /* each line's last up to the counter */
+                uint64_t *line = (uint64_t *)(void *)there + place % LINES_AT_ONCE * RING_WORDS;
+
+                for (uint32_t i = 0; i < RING_WORDS; i++)
+                        line[i] = (uint64_t)(counter - (counter - place) % BELL_LINES) << 32;
+                if (place % LINES_AT_ONCE == LINES_AT_ONCE - 1)
+                        copy(gpu->area + BELL_OFFSET_LINES + (place - place % LINES_AT_ONCE) * RING_WORDS * 8, there,
+                             MEMORY);
+        }
         for (uint32_t i = 0; i < BELL_DEPTH; i++) {
                 uint32_t sequence = counter - (counter - i) % BELL_DEPTH; /* the slot's last up to the counter */
 
