@@ -23,8 +23,10 @@
 #include "worlds.h"
 
 #define N_REQUESTS 3u
-#define SAMPLE     4u  /* one mutant in so many */
-#define LONGER     20u /* times as many schedules, before what is rejected counts as harmless (RAILMUX_FULL) */
+#ifndef SAMPLE
+#define SAMPLE 4u /* one mutant in so many */
+#endif
+#define LONGER 20u /* times as many schedules, before what is rejected counts as harmless (RAILMUX_FULL) */
 
 #define LISTED_RANKS 3u /* mutants of plans for so many ranks are listed */
 
