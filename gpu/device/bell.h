@@ -28,8 +28,8 @@
  * draws another one. That is why there are more lines than slots: the line of the request that holds the slot may still
  * be read. When the slot is free again, released holds the sequence of that last request. So whoever comes to a slot
  * looks at the line BELL_DEPTH before its own: it is the last request's, or says which that was. Sequences of a slot
- * are decided one after the other, and each gets a line. One that is BELL_LINES behind has the same line, so then
- * nobody passes on before the request's lanes have all answered.
+ * are decided one after the other, and each gets a line, unless the area is closed. One that is BELL_LINES behind has
+ * the same line, so then nobody passes on before the request's lanes have all answered.
  */
 #include <stddef.h>
 #include <stdint.h>

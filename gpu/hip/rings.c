@@ -3,9 +3,8 @@
  * A bell area may have been served by another executor before (which was restarted as planned, with its kernels
  * parked). Then the kernel begins with the first request that nobody has finished. A sequence that has been taken is
  * finished if all lanes that the client waits for say so, or if the client has already given its slot back, perhaps for
- * a later one, or if it was passed on, or if its line is another's by now. Those that are not are BELL_LINES below the
- * counter, and by as many more as kernels have drawn while one of them waits for the line of the oldest. The client
- * could have written anything there; then it gets what it asks for.
+ * a later one, or if it was passed on, or if its line is a later one's by now. The client could have written anything
+ * there; then it gets what it asks for.
  */
 #include "gpu/hip/rings.h"
 
@@ -126,7 +125,7 @@ bool rings_wakes(struct plane *plane) {
 }
 
 /* ---- attach ------------------------------------------------------------------------------------------------------ */
-static bool sequence_finished(const struct plane_words *words, uint32_t sequence, bool drawn_lately) {
+static bool sequence_finished(const struct plane_words *words, uint32_t sequence) {
         const uint32_t slot = sequence % BELL_DEPTH;
         const uint64_t *line = words->area.lines[sequence % BELL_LINES];
         uint32_t lanes = (uint32_t)line[RING_W_FLAGS] >> BELL_LANES_SHIFT;
@@ -137,7 +136,7 @@ static bool sequence_finished(const struct plane_words *words, uint32_t sequence
                 return true;
         for (uint32_t i = 0; i < RING_WORDS; i++)
                 if ((uint32_t)(line[i] >> 32) != sequence)
-                        return !drawn_lately;
+                        return false;
         if ((uint32_t)line[RING_W_FLAGS] == BELL_FLAG_PASSED)
                 return true;
         if (!lanes || lanes > BELL_LANES)
@@ -148,11 +147,15 @@ static bool sequence_finished(const struct plane_words *words, uint32_t sequence
         return true;
 }
 
+/* Of the numbers in a slot one that waits for the oldest's line is not decided, and so are those behind it, as many as
+ * kernels call at a time: one for each handle. (0 has no line to wait for, so then it is BELL_LINES further on.) */
+#define LOOK_BACK (2 * BELL_LINES + (BELL_HANDLES + 1) * BELL_DEPTH)
+
 static uint32_t first_unfinished(const struct plane_words *words) {
         uint32_t counter = words->area.header.counter, first = bell_sequence_next(counter), sequence = counter;
 
-        for (uint32_t i = 0; i < 3 * BELL_LINES; i++) { /* (0 has no line that could wait for the oldest's) */
-                if (sequence && !sequence_finished(words, sequence, i < BELL_LINES))
+        for (uint32_t i = 0; i < LOOK_BACK; i++) {
+                if (sequence && !sequence_finished(words, sequence))
                         first = sequence;
                 sequence--;
         }

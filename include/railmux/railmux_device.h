@@ -164,10 +164,11 @@ RMX_BELL_FUNCTION void rmx_bell_payload_store(const struct rmx_device_handle *h,
 }
 
 /* ---- ringing ----------------------------------------------------------------------------------------------------- */
-/* Rounds of waiting for a place that somebody has waited for before. Twice as many each time that a kernel has been to
- * all places: they are all held, and numbers should not run out while nothing changes. */
+/* Rounds of waiting for a place that somebody has waited for before. Twice as many for each 64 numbers that a kernel
+ * has passed on: probably all places are held, and numbers should not run out meanwhile (with these it takes seconds).
+ * No more than some milliseconds, since requests with later numbers are not served before. */
 #define RMX_BELL_LATER  8u
-#define RMX_BELL_DOUBLE 16u /* times at most */
+#define RMX_BELL_DOUBLE 8u /* times at most */
 
 RMX_BELL_FUNCTION uint64_t *rmx_bell_line(const struct rmx_device_handle *h, uint32_t sequence) {
         return (uint64_t *)(void *)((char *)h->area + RMX_BELL_LINES) +
@@ -213,6 +214,10 @@ RMX_BELL_FUNCTION int rmx_bell_line_read(const struct rmx_device_handle *h, uint
 #define RMX_BELL_FREE 1u /* the place is */
 #define RMX_BELL_PASS 2u /* the number on */
 #define RMX_BELL_GIVE 3u /* up, and pass the number on: nobody serves this rank */
+#define RMX_BELL_LATE 4u /* it would, but the number before has no line yet, and nobody serves the area */
+
+/* So many looks find that, and the number before will never have one: the area is not what we left. */
+#define RMX_BELL_LOOKS 16u
 
 /* What becomes of a number whose place was not free, or 0 for now. `waited`: rounds with this number, `round`: with all
  * of them, of which so many have been passed on. No number may be left without a line: the executor, and whoever comes
@@ -230,10 +235,9 @@ RMX_BELL_FUNCTION uint32_t rmx_bell_place_look(const struct rmx_device_handle *h
         /* This line does not stand yet: who waits for the place's request wakes. */
         if (round % RMX_BELL_ROUNDS == 0 && rmx_bell_look(h, thread, RMX_BELL_WOKEN) == RMX_BELL_OVER)
                 found = RMX_BELL_GIVE;
+        /* Nobody reads lines of a closed area, and who comes afterwards has no use for a request that waits there. */
         if (found == RMX_BELL_GIVE && rmx_bell_word_load(rmx_bell_area_word(h, RMX_BELL_CLOSED)))
-                /* Nobody reads lines of a closed area, and who comes afterwards has no use for that request. (Whoever
-                 * has drawn the number before gives up, too. If it never does, the area is not what we left it.) */
-                return last || round >= RMX_BELL_AGAIN ? RMX_BELL_GIVE : 0;
+                return last ? RMX_BELL_GIVE : RMX_BELL_LATE;
         return !last || (found && rmx_bell_line_read(h, sequence, last)) ? 0 : found;
 }
 
@@ -241,7 +245,7 @@ RMX_BELL_FUNCTION uint32_t rmx_bell_place_look(const struct rmx_device_handle *h
  * long waits for another rank, perhaps for one that waits for this request, or to be waited for, so the number is
  * passed on. */
 RMX_BELL_ASIDE uint32_t rmx_bell_draw_late(const struct rmx_device_handle *h, uint32_t thread, uint32_t sequence) {
-        uint32_t waited = 1, passed = 0;
+        uint32_t waited = 1, passed = 0, late = 0;
 
         for (uint32_t round = 1;; round++, waited++) {
                 const uint32_t found = rmx_bell_read(
@@ -249,14 +253,17 @@ RMX_BELL_ASIDE uint32_t rmx_bell_draw_late(const struct rmx_device_handle *h, ui
 
                 if (found == RMX_BELL_FREE)
                         return sequence;
-                if (!found) {
+                late += found == RMX_BELL_LATE;
+                if (late == RMX_BELL_LOOKS)
+                        return 0;
+                if (!found || found == RMX_BELL_LATE) {
                         rmx_bell_pause();
                         continue;
                 }
                 if (sequence) {
-                        const uint32_t last = rmx_bell_place_last(h, sequence);
+                        const uint32_t last = rmx_bell_read(rmx_bell_place_last(h, sequence), 0);
 
-                        rmx_bell_cell_store_if(thread < RMX_BELL_WORDS && last, rmx_bell_line(h, sequence) + thread,
+                        rmx_bell_cell_store_if(thread < RMX_BELL_WORDS, rmx_bell_line(h, sequence) + thread,
                                                (uint64_t)sequence << 32 |
                                                        (thread == RMX_BELL_WORD_FLAGS  ? RMX_BELL_PASSED
                                                         : thread == RMX_BELL_WORD_LAST ? last
