@@ -32,6 +32,7 @@
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/device_bounce.h"
+#include "client/device_chunks.h"
 #include "client/device_exchange.h"
 #include "client/device_request.h"
 #include "client/device_streams.h"
@@ -232,6 +233,7 @@ int device_register(struct rmx_session *session, const char *what, const void *a
         struct client_gpu_memory memory;
         char error[CLIENT_GPU_TEXT] = "";
         struct device *device;
+        uint64_t offset;
         uint32_t buffer;
         int r;
 
@@ -246,12 +248,15 @@ int device_register(struct rmx_session *session, const char *what, const void *a
                 return error_set(r, "%s: %s", what, error);
         if (memory.residence != CLIENT_GPU_DEVICE)
                 return RMX_OK;
-        if (bytes > memory.bytes - ((uintptr_t)address - memory.base))
-                return error_set(RMX_E_INVALID, "%s: %zu bytes at %p run over the end of their allocation", what, bytes,
-                                 address);
-        r = device_of_number(session, what, ops, memory.device, &device);
+        if (memory.chunk)
+                r = device_chunks_check(ops, what, "address", &memory, address, bytes);
+        else if (bytes > memory.bytes - ((uintptr_t)address - memory.base))
+                r = error_set(RMX_E_INVALID, "%s: %zu bytes at %p run over the end of their allocation", what, bytes,
+                              address);
         if (!r)
-                r = device_memory_name(device, what, &memory, &buffer);
+                r = device_of_number(session, what, ops, memory.device, &device);
+        if (!r)
+                r = device_memory_name(device, what, &memory, address, bytes, &buffer, &offset);
         if (!r)
                 *ret_device = device;
         return r;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Some memory cannot be handed to another process: that of stream-ordered allocators, expandable segments, managed
- * memory. Requests on it go through a region that can, with copies on the caller's stream before and after; they may be
- * captured like the request itself.
+ * Some memory cannot be handed to another process: that of stream-ordered allocators, managed memory, virtual memory
+ * that was not made for it. Requests on it go through a region that can, with copies on the caller's stream before and
+ * after; they may be captured like the request itself.
  *
  * A comm's requests run one after another, copies included, so one region for each direction is enough for a comm, and
  * two comms never share one. When a larger one is needed the old one stays with the comm, since a captured graph may
@@ -37,6 +37,7 @@ static int region_new(struct device *device, const char *what, size_t bytes, str
         char error[CLIENT_GPU_TEXT] = "";
         struct device_region *region;
         size_t size = REGION_BYTES_MIN;
+        uint64_t offset;
         int r;
 
         while (size < bytes)
@@ -49,7 +50,8 @@ static int region_new(struct device *device, const char *what, size_t bytes, str
                 free(region);
                 return error_set(r, "%s: %zu bytes to copy through: %s", what, size, error);
         }
-        r = device_memory_name(device, what, &region->memory, &region->buffer);
+        r = device_memory_name(device, what, &region->memory, (const void *)(uintptr_t)region->memory.base,
+                               region->memory.bytes, &region->buffer, &offset);
         if (!r && !region->buffer)
                 r = error_set(RMX_E_UNSUPPORTED, "%s: GPU %u: no memory can be shared with the daemon", what,
                               device->gpu);

@@ -33,6 +33,7 @@
 #include "client/device_aside.h"
 #include "client/device_bounce.h"
 #include "client/device_call.h"
+#include "client/device_chunks.h"
 #include "client/device_exchange.h"
 #include "client/device_streams.h"
 #include "client/error.h"
@@ -83,6 +84,8 @@ static int locate(const struct operation *o, const char *name, const void *addre
         if (ret_memory->device != device->number)
                 return error_set(RMX_E_INVALID, "%s: %s: %p is memory of device %d; this rank's is device %d (GPU %u)",
                                  o->what, name, address, ret_memory->device, device->number, device->gpu);
+        if (ret_memory->chunk)
+                return device_chunks_check(device->ops, o->what, name, ret_memory, address, bytes);
         if ((uintptr_t)address - ret_memory->base > ret_memory->bytes ||
             bytes > ret_memory->bytes - ((uintptr_t)address - ret_memory->base))
                 return error_set(RMX_E_INVALID, "%s: %s: %zu bytes at %p run over the end of their allocation", o->what,
@@ -98,7 +101,7 @@ static int place(const struct operation *o, struct device_launch *launch, uint32
         const char *name = in ? "in" : "out";
         size_t size = type_size(o->type), bytes = in ? o->in_bytes : o->out_bytes;
         struct client_gpu_memory memory;
-        uint64_t offset;
+        uint64_t offset = 0;
         int r;
 
         if (!bytes)
@@ -114,10 +117,9 @@ static int place(const struct operation *o, struct device_launch *launch, uint32
         if (launch->exchanged)
                 return RMX_OK;
         if (memory.residence == CLIENT_GPU_DEVICE)
-                r = device_memory_name(o->comm->device, o->what, &memory, &buffer);
+                r = device_memory_name(o->comm->device, o->what, &memory, address, bytes, &buffer, &offset);
         if (r)
                 return r;
-        offset = (uintptr_t)address - memory.base;
         if (!buffer) {
                 r = device_bounce_get(o->comm, o->what, direction, bytes, &launch->region[direction]);
                 if (r)

@@ -7,15 +7,22 @@
  * mapping of the old one would be wrong memory. So a buffer is known by its place and by the number that the runtime
  * gives each allocation, and both are compared at each call. What has been replaced is taken back from the daemon; its
  * requests are over, since the caller has freed the memory. (A captured graph that still uses it is the caller's
- * error.)
+ * error.) What has been freed, and replaced by nothing, is taken back when memory becomes known the next time: until
+ * then executors have it mapped, and with that it stays allocated.
+ *
+ * Virtual memory is another matter, see device_chunks.c.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/device.h"
+#include "client/device_chunks.h"
 #include "client/device_memory.h"
 #include "client/error.h"
 #include "client/session.h"
+
+/* All buffers are looked at again when a 16th of their number has been registered; so each pays for 16 looks. */
+#define SWEEP_PART 16u
 
 void device_memory_init(struct device_memory *memory) {
         *memory = (struct device_memory){0};
@@ -24,6 +31,7 @@ void device_memory_init(struct device_memory *memory) {
 }
 
 void device_memory_deinit(struct device_memory *memory) {
+        device_chunks_free(memory);
         free(memory->buffers);
         pthread_mutex_destroy(&memory->mutex);
         pthread_mutex_destroy(&memory->calls);
@@ -112,27 +120,16 @@ static bool table_insert(struct device_memory *memory, const struct client_gpu_m
 }
 
 /* ---- registration ------------------------------------------------------------------------------------------------ */
-static int memory_create(struct device *device, const char *what, const struct client_gpu_memory *memory,
-                         uint32_t *ret_buffer) {
-        Railmux__Session__DeviceMemory described = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
+int device_memory_announce(struct device *device, const char *what, Railmux__Session__DeviceMemory *described,
+                           const int *fds, unsigned int n_fds, uint32_t *ret_buffer) {
         Railmux__Session__BufferCreate body = RAILMUX__SESSION__BUFFER_CREATE__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
-        struct rpc_call call = {.message = &message};
-        char error[CLIENT_GPU_TEXT] = "";
-        struct client_gpu_export export;
+        struct rpc_call call = {.message = &message, .send_fds = fds, .n_send_fds = n_fds};
         int r;
 
-        r = device->ops->export_memory(memory, &export, error);
-        if (r == RMX_E_UNSUPPORTED) {
-                *ret_buffer = 0;
-                return RMX_OK;
-        }
-        if (r)
-                return error_set(r, "%s: %s", what, error);
-        device_memory_describe(&export, &described);
         body.buffer = buffer_table_next_id(&device->session->buffers);
-        body.bytes = memory->bytes;
-        body.memory = &described;
+        body.bytes = described->bytes;
+        body.memory = described;
         body.gpu = device->gpu;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE;
         message.buffer_create = &body;
@@ -145,11 +142,63 @@ static int memory_create(struct device *device, const char *what, const struct c
         return RMX_OK;
 }
 
+static int memory_create(struct device *device, const char *what, const struct client_gpu_memory *memory,
+                         uint32_t *ret_buffer) {
+        Railmux__Session__DeviceMemory described = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
+        char error[CLIENT_GPU_TEXT] = "";
+        struct client_gpu_export export;
+        int r;
+
+        r = device->ops->export_memory(memory, &export, error);
+        if (r == RMX_E_UNSUPPORTED) {
+                *ret_buffer = 0;
+                return RMX_OK;
+        }
+        if (r)
+                return error_set(r, "%s: %s", what, error);
+        device_memory_describe(&export, &described);
+        return device_memory_announce(device, what, &described, NULL, 0, ret_buffer);
+}
+
+/* The first buffer from this one on that has been freed; `n_buffers`: none. Only who has memory->calls changes the
+ * table. */
+static uint32_t table_freed(const struct device *device, uint32_t i) {
+        for (; i < device->memory.n_buffers; i++) {
+                const struct device_buffer *buffer = &device->memory.buffers[i];
+                struct client_gpu_memory now;
+                char error[CLIENT_GPU_TEXT];
+
+                if (!device->ops->locate((const void *)(uintptr_t)buffer->base, &now, error) &&
+                    (now.residence != CLIENT_GPU_DEVICE || now.base != buffer->base || now.bytes != buffer->bytes ||
+                     now.id != buffer->id))
+                        break;
+        }
+        return i;
+}
+
+int device_memory_sweep(struct device *device, const char *what) {
+        struct device_memory *memory = &device->memory;
+        uint32_t old;
+        int r = device_chunks_sweep(device, what);
+
+        if (++memory->registered <= memory->n_buffers / SWEEP_PART)
+                return r;
+        memory->registered = 0;
+        for (uint32_t i = table_freed(device, 0); !r && i < memory->n_buffers; i = table_freed(device, i)) {
+                const struct client_gpu_memory place = {.base = memory->buffers[i].base, .bytes = 1};
+
+                r = table_evict(memory, &place, &old) && old ? buffer_forget(device->session, what, old) : RMX_OK;
+        }
+        return r;
+}
+
 static int memory_register(struct device *device, const char *what, const struct client_gpu_memory *memory,
                            uint32_t *ret_buffer) {
         uint32_t old;
-        int r;
+        int r = device_memory_sweep(device, what);
 
+        if (r)
+                return r;
         while (table_evict(&device->memory, memory, &old)) {
                 r = old ? buffer_forget(device->session, what, old) : RMX_OK;
                 if (r)
@@ -164,9 +213,12 @@ static int memory_register(struct device *device, const char *what, const struct
 }
 
 int device_memory_name(struct device *device, const char *what, const struct client_gpu_memory *memory,
-                       uint32_t *ret_buffer) {
+                       const void *address, size_t bytes, uint32_t *ret_buffer, uint64_t *ret_offset) {
         int r = RMX_OK;
 
+        if (memory->chunk)
+                return device_chunks_name(device, what, memory, address, bytes, ret_buffer, ret_offset);
+        *ret_offset = (uintptr_t)address - memory->base;
         if (table_find(&device->memory, memory, ret_buffer))
                 return RMX_OK;
         pthread_mutex_lock(&device->memory.calls);
@@ -184,6 +236,8 @@ int device_memory_forget(struct device *device, const char *what, const void *ad
         pthread_mutex_lock(&device->memory.calls);
         if (table_evict(&device->memory, &place, &buffer) && buffer)
                 r = buffer_forget(device->session, what, buffer);
+        if (!r)
+                r = device_chunks_sweep(device, what);
         pthread_mutex_unlock(&device->memory.calls);
         return r == RMX_E_DAEMON_LOST ? RMX_OK : r;
 }

@@ -9,6 +9,9 @@
 #include "proto/session.pb-c.h"
 
 struct device;
+struct device_span;
+
+#define DEVICE_MEMORY_CHUNKS 2u /* DeviceMemory.kind */
 
 struct device_buffer {
         uint64_t base;
@@ -23,14 +26,25 @@ struct device_memory {
         struct device_buffer *buffers; /* sorted by base, disjoint */
         uint32_t n_buffers;
         uint32_t capacity;
+        uint32_t registered;       /* since all buffers were looked at */
+        struct device_span *spans; /* of virtual memory, see device_chunks.c */
+        uint32_t n_spans;
+        uint32_t spans_registered; /* since all spans were looked at */
 };
 
 void device_memory_init(struct device_memory *memory);
 void device_memory_deinit(struct device_memory *memory); /* the daemon forgets its side with the session */
-/* The daemon's number of this allocation, which is registered if it is not known yet. 0: other processes cannot map it.
- * RMX_*; text set. */
+/* The daemon's number of the buffer that these bytes lie in, and where, of what `memory` tells of the address. It is
+ * registered if it is not known yet. 0: other processes cannot map it. RMX_*; text set. */
 int device_memory_name(struct device *device, const char *what, const struct client_gpu_memory *memory,
-                       uint32_t *ret_buffer);
-/* Takes the allocation with this address back from the daemon, if it is known. RMX_*; text set. */
+                       const void *address, size_t bytes, uint32_t *ret_buffer, uint64_t *ret_offset);
+/* Makes memory known to the daemon as the next buffer; the descriptors go with it. With memory->calls. RMX_*; text set.
+ */
+int device_memory_announce(struct device *device, const char *what, Railmux__Session__DeviceMemory *described,
+                           const int *fds, unsigned int n_fds, uint32_t *ret_buffer);
+/* Takes back from the daemon what has been freed. With memory->calls. RMX_*; text set. */
+int device_memory_sweep(struct device *device, const char *what);
+/* Takes the allocation with this address back from the daemon, if it is known. (Of virtual memory, which lies in
+ * buffers with other memory, only what has been unmapped is.) RMX_*; text set. */
 int device_memory_forget(struct device *device, const char *what, const void *address);
 void device_memory_describe(const struct client_gpu_export *from, Railmux__Session__DeviceMemory *to);

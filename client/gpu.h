@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 8u
+#define CLIENT_GPU_VERSION 9u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 
@@ -60,6 +60,10 @@ struct client_gpu_memory {
         uint64_t base;  /* of the allocation; DEVICE only, as all that follows */
         uint64_t bytes;
         uint64_t id; /* of the allocation, never given twice in a process; 0: the runtime has none */
+        /* It is a chunk: of virtual memory, mapped by the program. Others may lie beside it in the same range of
+         * reserved addresses, and be used together with it. */
+        bool chunk;
+        uint64_t range; /* a chunk's: where its range begins */
 };
 
 /* A request for the device. */
@@ -119,6 +123,8 @@ struct client_gpu_ops {
         int (*locate)(const void *address, struct client_gpu_memory *ret_memory, char *error);
         /* RMX_E_UNSUPPORTED: this kind of memory cannot be handed to another process. */
         int (*export_memory)(const struct client_gpu_memory *memory, struct client_gpu_export *ret_export, char *error);
+        /* The same of a chunk: a descriptor that stands for it, which is the caller's. */
+        int (*export_chunk)(const struct client_gpu_memory *chunk, int *ret_fd, char *error);
 
         /* Memory that export_memory takes, of at least so many bytes; free waits for all kernels of the process. */
         int (*alloc)(struct client_gpu *gpu, size_t bytes, struct client_gpu_memory *ret_memory, char *error);

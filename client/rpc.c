@@ -32,6 +32,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -91,6 +92,14 @@ static void call_end(struct rpc_call *call, int condition) {
         pthread_cond_signal(&call->changed);
 }
 
+/* The call failed here; the connection is as it was. */
+static void call_refuse(struct rpc_call *call, const char *text, int error) {
+        call->answer.body = RAILMUX__SESSION__MESSAGE__BODY_FAILURE;
+        call->answer.code = RMX_E_LIMIT;
+        snprintf(call->answer.text, sizeof(call->answer.text), "%s (errno %d)", text, error);
+        call_end(call, 0);
+}
+
 static void rpc_lose(struct rpc *rpc) {
         struct rpc_call *call;
 
@@ -137,7 +146,7 @@ static void rpc_flush(struct rpc *rpc) {
         DL_FOREACH(rpc->calls, call) {
                 if (call->sent || call->done)
                         continue;
-                r = frame_send(rpc->fd, &call->message->base, NULL, 0);
+                r = frame_send(rpc->fd, &call->message->base, call->send_fds, call->n_send_fds);
                 if (r == FRAME_OK) {
                         call->sent = call->ever_sent = true;
                         pthread_cond_signal(&call->changed);
@@ -145,6 +154,8 @@ static void rpc_flush(struct rpc *rpc) {
                         return;
                 } else if (r == FRAME_E_TOO_LARGE) {
                         call_end(call, RPC_E_TOO_LARGE);
+                } else if (call->n_send_fds && r != FRAME_E_EOF) { /* most likely ETOOMANYREFS */
+                        call_refuse(call, "descriptors cannot be sent to the daemon", -r);
                 } else {
                         rpc_lose(rpc);
                         return;
@@ -181,6 +192,7 @@ static bool answer_decode(struct rpc_answer *answer, const Railmux__Session__Mes
                 answer->hello.version = m->hello_reply->version;
                 answer->hello.gpus = m->hello_reply->gpus;
                 answer->hello.session = m->hello_reply->session;
+                answer->hello.features = m->hello_reply->features;
                 copy_text(answer->hello.backend, sizeof(answer->hello.backend), m->hello_reply->backend);
                 answer->hello.n_pci = 0;
                 for (size_t i = 0; i < m->hello_reply->n_gpu_pci && i < RPC_GPUS_MAX; i++)

@@ -23,6 +23,7 @@ struct rpc_answer {
                         uint32_t version;
                         uint32_t gpus;
                         uint64_t session;
+                        uint64_t features;
                         char backend[16];
                         uint32_t n_pci;
                         char pci[RPC_GPUS_MAX][RPC_PCI_BYTES];
@@ -65,7 +66,9 @@ enum {
  */
 struct rpc_call {
         Railmux__Session__Message *message;
-        unsigned int n_fds;                       /* how many descriptors a good answer carries */
+        unsigned int n_fds;  /* how many descriptors a good answer carries */
+        const int *send_fds; /* descriptors that go with the message */
+        unsigned int n_send_fds;
         void (*on_answer)(struct rpc_call *call); /* may be NULL; runs in the reading thread under rpc->mutex */
         void *userdata;
         struct rpc_answer answer;

@@ -222,6 +222,7 @@ static int session_hello(struct rmx_session *session, const char *name, uint32_t
         snprintf(short_name, sizeof(short_name), "%s", name ? name : program_invocation_short_name);
         body.version_min = SESSION_PROTOCOL_MIN;
         body.version_max = SESSION_PROTOCOL_MAX;
+        body.features = SESSION_FEATURE_CHUNKS;
         body.name = short_name;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_HELLO;
         message.hello = &body;
@@ -242,6 +243,7 @@ static int session_hello(struct rmx_session *session, const char *name, uint32_t
                 return error_set(RMX_E_INTERNAL, "rmx_session_open: the daemon at %s offers %u GPUs", session->path,
                                  call.answer.hello.gpus);
         session->number = call.answer.hello.session;
+        session->features = call.answer.hello.features;
         session->n_gpus = call.answer.hello.gpus;
         snprintf(session->backend, sizeof(session->backend), "%s", call.answer.hello.backend);
         session->rings = calloc(session->n_gpus, sizeof(session->rings[0]));

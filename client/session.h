@@ -21,6 +21,7 @@ struct session_ring;
 struct rmx_session {
         char *path;
         uint64_t number;
+        uint64_t features; /* SESSION_FEATURE_*, that the daemon has as well */
         uint32_t n_gpus;
         char backend[16];               /* "host", "hip" */
         char (*gpu_pci)[RPC_PCI_BYTES]; /* [n_gpus], empty strings on the host backend */

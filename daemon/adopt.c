@@ -165,10 +165,15 @@ static void adopt_ring(struct manager *manager, uint32_t slot, struct adopt_summ
 static void adopt_buffer_device(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
         const struct state_buffer *from = &state_at(manager->state, slot)->buffer;
         struct session *session = manager_session(manager, from->session);
+        struct adopt_fd taken = {.fd = -1};
         struct buffer *buffer;
 
+        if (from->memory.kind == DEVICE_MEMORY_CHUNKS) /* if it is lost, so is it for new executors only */
+                taken = adopt_take(manager, "b%" PRIu64 ".%u", from->session, from->buffer);
         if (!session || !manager->on_device ||
-            buffer_adopt_device(session, from->buffer, from->bytes, &from->memory, from->gpu, slot, &buffer)) {
+            buffer_adopt_device(session, from->buffer, from->bytes, &from->memory, from->gpu, taken.fd, slot,
+                                &buffer)) {
+                adopt_discard(&taken);
                 adopt_drop(manager, slot, summary);
                 return;
         }

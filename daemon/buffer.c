@@ -16,6 +16,8 @@
 #include "daemon/buffer.h"
 
 #include "daemon/call.h"
+#include "daemon/chunks.h"
+#include "daemon/closer.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
 #include "daemon/manager.h"
@@ -66,7 +68,10 @@ static int buffer_charge(struct buffer *buffer, char *text, size_t text_size) {
         if (tenant_charge(tenant, &buffer->charge_buffer, CHARGE_BUFFERS, 1, text, text_size))
                 return BUFFER_E_LIMIT;
         if (buffer_on_device(buffer))
-                return 0;
+                return buffer->n_chunks && tenant_charge(tenant, &buffer->charge_fds, CHARGE_FDS, buffer->n_chunks + 1,
+                                                         text, text_size)
+                               ? BUFFER_E_LIMIT
+                               : 0;
         if (tenant_charge(tenant, &buffer->charge_fds, CHARGE_FDS, 1, text, text_size) ||
             tenant_charge(tenant, &buffer->charge_bytes, CHARGE_BYTES, buffer->bytes, text, text_size))
                 return BUFFER_E_LIMIT;
@@ -108,7 +113,8 @@ int buffer_new(struct session *session, uint32_t id, uint64_t bytes, char *text,
 
 /* A number and a place, charged; neither recorded nor made known to anybody yet. */
 static int buffer_alloc_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
-                               uint32_t gpu, char *text, size_t text_size, struct buffer **ret_buffer) {
+                               uint32_t gpu, uint32_t n_chunks, char *text, size_t text_size,
+                               struct buffer **ret_buffer) {
         struct buffer *buffer = buffer_alloc(session, id, bytes);
         int r;
 
@@ -118,6 +124,8 @@ static int buffer_alloc_device(struct session *session, uint32_t id, uint64_t by
         }
         buffer->memory = *memory;
         buffer->gpu = gpu;
+        buffer->n_chunks = n_chunks;
+        session->manager->n_packed += n_chunks;
         r = buffer_charge(buffer, text, text_size);
         if (r) {
                 buffer_free(buffer);
@@ -128,17 +136,21 @@ static int buffer_alloc_device(struct session *session, uint32_t id, uint64_t by
 }
 
 int buffer_new_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
-                      uint32_t gpu, char *text, size_t text_size, struct buffer **ret_buffer) {
+                      uint32_t gpu, int fd, uint32_t n_chunks, char *text, size_t text_size,
+                      struct buffer **ret_buffer) {
         struct buffer *buffer;
-        int r;
+        int r = BUFFER_E_INVALID;
 
-        if (bytes == 0 || bytes > memory->bytes) {
+        if (bytes == 0 || bytes > memory->bytes)
                 snprintf(text, text_size, "a buffer has between 1 byte and as many as its memory");
-                return BUFFER_E_INVALID;
-        }
-        r = buffer_alloc_device(session, id, bytes, memory, gpu, text, text_size, &buffer);
-        if (r)
+        else
+                r = buffer_alloc_device(session, id, bytes, memory, gpu, n_chunks, text, text_size, &buffer);
+        if (r) {
+                if (fd >= 0)
+                        closer_close(session->manager->memory_closer, fd);
                 return r;
+        }
+        buffer->fd = fd;
         if (record_buffer(buffer)) {
                 snprintf(text, text_size, "the daemon cannot record the buffer");
                 buffer_free(buffer);
@@ -149,14 +161,16 @@ int buffer_new_device(struct session *session, uint32_t id, uint64_t bytes, cons
 }
 
 int buffer_adopt_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
-                        uint32_t gpu, uint32_t state_slot, struct buffer **ret_buffer) {
+                        uint32_t gpu, int fd, uint32_t state_slot, struct buffer **ret_buffer) {
+        uint32_t n_chunks = fd < 0 ? 0 : chunks_count(fd);
         struct buffer *buffer;
         char text[160];
 
         if (id == 0 || bytes == 0 || buffer_find(session, id))
                 return -EINVAL;
-        if (buffer_alloc_device(session, id, bytes, memory, gpu, text, sizeof(text), &buffer))
+        if (buffer_alloc_device(session, id, bytes, memory, gpu, n_chunks, text, sizeof(text), &buffer))
                 return -ENOMEM;
+        buffer->fd = fd;
         buffer->state_slot = state_slot;
         reach_adopt(buffer);
         *ret_buffer = buffer;
@@ -198,7 +212,10 @@ struct buffer *buffer_free(struct buffer *buffer) {
                 return NULL;
         record_drop_buffer(buffer);
         call_drop(&buffer->calls, NULL);
-        if (buffer->fd >= 0)
+        buffer->session->manager->n_packed -= buffer->n_chunks;
+        if (buffer->fd >= 0 && buffer_on_device(buffer)) /* the last descriptor of memory of a GPU may take its time */
+                closer_close(buffer->session->manager->memory_closer, buffer->fd);
+        else if (buffer->fd >= 0)
                 close(buffer->fd);
         if (buffer->charge_bytes.account)
                 buffer->session->bytes -= buffer->bytes;

@@ -26,7 +26,8 @@ struct buffer {
 
         uint32_t id;
         uint64_t bytes; /* of a memfd: page-rounded */
-        int fd;         /* -1: the client's own memory, */
+        int fd;         /* -1, or of chunks (chunks.h): the client's own memory, */
+        uint32_t n_chunks;
         struct device_memory memory;
         uint32_t gpu; /* on this GPU */
 
@@ -43,13 +44,17 @@ struct buffer {
 
 int buffer_new(struct session *session, uint32_t id, uint64_t bytes, char *text, size_t text_size,
                struct buffer **ret_buffer);
-/* Memory of the client on a GPU. Only its number is charged. */
+/* Memory of the client on a GPU. Only its number is charged, and the descriptors of its chunks. Takes over fd, the
+ * bundle of them, in any case; -1: there are none. */
 int buffer_new_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
-                      uint32_t gpu, char *text, size_t text_size, struct buffer **ret_buffer);
+                      uint32_t gpu, int fd, uint32_t n_chunks, char *text, size_t text_size,
+                      struct buffer **ret_buffer);
 int buffer_adopt(struct session *session, uint32_t id, uint64_t bytes, int fd, uint32_t state_slot,
                  struct buffer **ret_buffer);
+/* fd stays the caller's unless 0 is returned. -1 although it is of chunks: executors that have it keep it, others
+ * cannot get it. */
 int buffer_adopt_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
-                        uint32_t gpu, uint32_t state_slot, struct buffer **ret_buffer);
+                        uint32_t gpu, int fd, uint32_t state_slot, struct buffer **ret_buffer);
 struct buffer *buffer_free(struct buffer *buffer);
 struct buffer *buffer_find(struct session *session, uint32_t id);
 uint64_t buffer_round(uint64_t bytes); /* to pages; 0 on overflow */

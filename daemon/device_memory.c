@@ -11,13 +11,15 @@ int device_memory_take(uint32_t kind, const void *handle, size_t n_handle, uint6
         *ret_memory = (struct device_memory){0};
         if (kind == 0)
                 return 0;
-        if (kind != DEVICE_MEMORY_IPC || n_handle != DEVICE_MEMORY_HANDLE_BYTES)
-                snprintf(text, text_size, "memory of kind %u with a handle of %zu bytes; allowed: kind %u with %u",
-                         kind, n_handle, DEVICE_MEMORY_IPC, DEVICE_MEMORY_HANDLE_BYTES);
+        if ((kind != DEVICE_MEMORY_IPC && kind != DEVICE_MEMORY_CHUNKS) || n_handle != DEVICE_MEMORY_HANDLE_BYTES)
+                snprintf(text, text_size, "memory of kind %u with a handle of %zu bytes; allowed: kinds %u, %u with %u",
+                         kind, n_handle, DEVICE_MEMORY_IPC, DEVICE_MEMORY_CHUNKS, DEVICE_MEMORY_HANDLE_BYTES);
         else if (bytes == 0 || __builtin_add_overflow(offset, bytes, &end))
                 snprintf(text, text_size, "memory without bytes, or beyond all addresses");
         else if (allocation_bytes && end > allocation_bytes)
                 snprintf(text, text_size, "memory beyond the end of its allocation");
+        else if (kind == DEVICE_MEMORY_CHUNKS && (offset || bytes != allocation_bytes))
+                snprintf(text, text_size, "chunks are meant as a whole");
         else {
                 ret_memory->kind = kind;
                 ret_memory->n_handle = (uint32_t)n_handle;

@@ -6,13 +6,14 @@
 #include <stdint.h>
 
 #define DEVICE_MEMORY_HANDLE_BYTES 64u
-#define DEVICE_MEMORY_IPC          1u /* the one kind there is */
+#define DEVICE_MEMORY_IPC          1u
+#define DEVICE_MEMORY_CHUNKS       2u /* a bundle of descriptors goes with it (chunks.h); all of them are meant */
 
 /* Plain data without padding: it stands in records of the state as it is. */
 struct device_memory {
         uint32_t kind; /* 0: none */
         uint32_t n_handle;
-        uint8_t handle[DEVICE_MEMORY_HANDLE_BYTES];
+        uint8_t handle[DEVICE_MEMORY_HANDLE_BYTES]; /* of chunks: what tells them from others of its session */
         uint64_t allocation_bytes;
         uint64_t offset;
         uint64_t bytes;

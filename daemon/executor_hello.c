@@ -121,7 +121,8 @@ static const char *executor_link_pool(const Railmux__Executor__Hello *hello, str
 
         if (!pool || pool->kind == 0)
                 return "it has no staging for other GPUs";
-        if (device_memory_take(pool->kind, pool->handle.data, pool->handle.len, pool->allocation_bytes, pool->offset,
+        if (pool->kind == DEVICE_MEMORY_CHUNKS ||
+            device_memory_take(pool->kind, pool->handle.data, pool->handle.len, pool->allocation_bytes, pool->offset,
                                pool->bytes, ret_pool, text, sizeof(text)))
                 return "its staging cannot be shared";
         return NULL;

@@ -190,7 +190,7 @@ static int executor_op_send_reach(struct executor_link *link, const struct execu
         import.identity = device_memory_identity(&buffer->memory);
         message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_REACH_IMPORT;
         message->reach_import = &import;
-        return frame_send(link->fd, &message->base, NULL, 0);
+        return frame_send(link->fd, &message->base, &buffer->fd, buffer->fd < 0 ? 0 : 1);
 }
 
 static int executor_op_send_object(struct executor_link *link, struct executor_op *op,
@@ -251,7 +251,7 @@ static int executor_op_send_object(struct executor_link *link, struct executor_o
                 import.memory = buffer_on_device(buffer) ? &memory : NULL;
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_IMPORT;
                 message->buffer_import = &import;
-                return frame_send(link->fd, &message->base, &buffer->fd, buffer_on_device(buffer) ? 0 : 1);
+                return frame_send(link->fd, &message->base, &buffer->fd, buffer->fd < 0 ? 0 : 1);
         }
 }
 

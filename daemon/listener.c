@@ -18,10 +18,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83 /* Linux 6.16 */
-#endif
-
 #define LISTENER_PER_TURN 16u
 
 static const struct timeval listener_pause = {.tv_usec = 200000};

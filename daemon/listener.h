@@ -3,7 +3,12 @@
 /* A listening SOCK_SEQPACKET socket. */
 #include <event2/event.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16 */
+#endif
 
 struct listener;
 struct manager;

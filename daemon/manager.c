@@ -38,6 +38,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -412,6 +413,8 @@ static int manager_setup(struct manager *manager) {
                 return -ENOMEM;
         r = closer_new(&manager->closer);
         if (!r)
+                r = closer_new(&manager->memory_closer);
+        if (!r)
                 r = fdstore_new(&manager->fdstore);
         if (!r)
                 r = forget_new(manager->base, &manager->forget);
@@ -445,11 +448,15 @@ static int manager_setup(struct manager *manager) {
 
 int manager_new(struct config *config, const struct options *options, struct manager **ret_manager) {
         struct manager *manager = calloc(1, sizeof(*manager));
+        struct rlimit limit;
         int r;
 
         if (!manager)
                 return -ENOMEM;
         manager->config = config;
+        manager->packed_max = getrlimit(RLIMIT_NOFILE, &limit) < 0      ? 0
+                              : limit.rlim_cur / 2 < MANAGER_PACKED_MAX ? (uint32_t)(limit.rlim_cur / 2)
+                                                                        : MANAGER_PACKED_MAX;
         manager->options = options;
         manager->started_ns = clock_now_ns();
         loop_watch_init(&manager->watch, config->peer_lost_ms, config->listen[0] != '\0');
@@ -509,6 +516,7 @@ struct manager *manager_free(struct manager *manager) {
         manager_free_events(manager);
         manager->state = state_free(manager->state);
         manager->closer = closer_free(manager->closer);
+        manager->memory_closer = closer_free(manager->memory_closer);
         manager->forget = forget_free(manager->forget);
         manager->fdstore = fdstore_abandon(manager->fdstore); /* still there only if the start failed */
         if (manager->base) {

@@ -26,9 +26,10 @@ struct state;
 struct tenant;
 struct tombstone;
 
-#define MANAGER_RANKS_MAX 64u
-#define MANAGER_GPUS_MAX  64u
-#define MANAGER_LINKS_MAX 64u
+#define MANAGER_RANKS_MAX  64u
+#define MANAGER_GPUS_MAX   64u
+#define MANAGER_LINKS_MAX  64u
+#define MANAGER_PACKED_MAX 1000000u
 
 struct manager_counters {
         uint64_t sessions_opened, sessions_closed, sessions_dropped, sessions_refused, sessions_adopted;
@@ -49,12 +50,16 @@ struct manager {
         uint64_t restarts;   /* adoptions since the node's first start */
         uint32_t n_gpus;     /* GPUs served: 0 .. n_gpus - 1 */
         bool on_device;      /* real ones, each with an executor of its own */
+        /* Descriptors of memory that lie in bundles (util/bundle.h). They count against the limit of those that this
+         * user may have in sockets, which every message with descriptors needs, too. */
+        uint32_t n_packed, packed_max;
 
         /* parts, in the order they are made */
         struct event_base *base;
         struct closer *closer;
-        struct fdstore *fdstore; /* NULL once start-up is over */
-        struct forget *forget;   /* of names that leave the store of the service manager */
+        struct closer *memory_closer; /* of memory of GPUs, which never has to wait for what clients sent */
+        struct fdstore *fdstore;      /* NULL once start-up is over */
+        struct forget *forget;        /* of names that leave the store of the service manager */
         struct state *state;
         struct tenant *tenants;          /* utlist */
         struct executor_link *links;     /* utlist; one per executor that should exist */

@@ -113,7 +113,7 @@ int record_buffer(struct buffer *buffer) {
         record.buffer.memory = buffer->memory;
         if (state_add(buffer->session->manager->state, &record, &buffer->state_slot))
                 return RECORD_E_RESOURCE;
-        if (!buffer_on_device(buffer))
+        if (buffer->fd >= 0)
                 record_put(buffer->session->manager, record_buffer_name(buffer).text, buffer->fd);
         return 0;
 }
@@ -229,7 +229,7 @@ void record_drop_buffer(struct buffer *buffer) {
                 return;
         state_remove(buffer->session->manager->state, buffer->state_slot);
         buffer->state_slot = STATE_SLOT_NONE;
-        if (!buffer_on_device(buffer))
+        if (buffer->fd >= 0)
                 forget_name(buffer->session->manager->forget, record_buffer_name(buffer).text);
 }
 

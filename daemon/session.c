@@ -70,6 +70,12 @@ static void session_log(const struct session *session, int level, const char *te
                    "session %s (%s, pid %s) %s%s", id, session->name[0] ? session->name : "unnamed", pid, text, reason);
 }
 
+/* Also those of a packet that is refused. */
+static void session_close_fds(struct session *session, const int *fds, unsigned int n_fds) {
+        for (unsigned int k = 0; k < n_fds; k++)
+                closer_close(session->manager->closer, fds[k]);
+}
+
 static void session_readable(evutil_socket_t socket_fd, short what, void *data) {
         struct session *session = data;
         LOOP_HOLD(&session->manager->watch, "a client's messages");
@@ -78,15 +84,15 @@ static void session_readable(evutil_socket_t socket_fd, short what, void *data) 
         (void)what;
         for (unsigned int i = 0; i < SESSION_MESSAGES_PER_TURN && !session->ending; i++) {
                 ProtobufCMessage *message;
-                int fds[FRAME_FDS_MAX];
+                int fds[FRAME_FDS_PACKET];
                 unsigned int n_fds = 0;
                 int r;
 
                 frame_arena_init(&session->arena, FRAME_UNPACK_BYTES_MAX);
-                r = frame_receive_unclosed(session->fd, &railmux__session__message__descriptor, &session->arena,
-                                           &message, fds, &n_fds);
-                for (unsigned int k = 0; k < n_fds; k++) /* also those of a packet that is refused */
-                        closer_close(session->manager->closer, fds[k]);
+                r = frame_receive_packet(session->fd, &railmux__session__message__descriptor, &session->arena, &message,
+                                         fds, &n_fds);
+                if (r != FRAME_OK)
+                        session_close_fds(session, fds, n_fds);
                 if (r == FRAME_E_AGAIN || r == -EINTR)
                         return;
                 if (r == FRAME_E_EOF) {
@@ -104,13 +110,18 @@ static void session_readable(evutil_socket_t socket_fd, short what, void *data) 
                                     r > 0 ? frame_error_text(r) : strerror(-r));
                         return;
                 }
-                if (n_fds > 0) {
+                if (n_fds > 0 && !(session->features & SESSION_FEATURE_CHUNKS)) {
                         session->manager->counters.protocol_errors++;
                         session_end(session, LOG_LEVEL_WARNING, "protocol error: it sent file descriptors");
                 } else {
+                        session->sent_fds = fds;
+                        session->n_sent_fds = n_fds;
                         session->manager->counters.calls++;
                         session_dispatch(session, (const Railmux__Session__Message *)message);
+                        session->sent_fds = NULL;
+                        session->n_sent_fds = 0;
                 }
+                session_close_fds(session, fds, n_fds); /* who wants to keep one has a copy */
                 protobuf_c_message_free_unpacked(message, &session->arena.allocator);
         }
 }

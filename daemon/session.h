@@ -25,7 +25,7 @@ struct tenant_identity;
 #define SESSION_QUEUE_BYTES_MAX    (1u << 20)
 #define SESSION_CALLS_MAX          1024u
 #define SESSION_MESSAGES_PER_TURN  32u
-#define SESSION_FEATURES           0u /* none is defined yet */
+#define SESSION_FEATURES           SESSION_FEATURE_CHUNKS /* on GPUs; else none is defined yet */
 
 struct session {
         UT_hash_handle hh;           /* manager->sessions */
@@ -72,6 +72,8 @@ struct session {
         uint32_t fds_unread; /* at most so many descriptors are under way to it; zeroed when it has read all */
         bool events_owed;    /* events were left out while it did not read; CommFailed is made up for */
         struct frame_arena arena;
+        const int *sent_fds; /* came with the message that is dispatched, and are closed after that */
+        uint32_t n_sent_fds;
 
         struct charge charge_session, charge_fds;
 };

@@ -10,6 +10,7 @@
 #include "daemon/attachment.h"
 #include "daemon/buffer.h"
 #include "daemon/call.h"
+#include "daemon/chunks.h"
 #include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_id.h"
@@ -17,6 +18,7 @@
 #include "daemon/comm_remote_id.h"
 #include "daemon/comm_split.h"
 #include "daemon/executor_op.h"
+#include "daemon/listener.h"
 #include "daemon/manager.h"
 #include "daemon/record.h"
 #include "daemon/session_ring.h"
@@ -28,6 +30,7 @@
 #include "util/log.h"
 #include <inttypes.h>
 #include <string.h>
+#include <sys/socket.h>
 
 void session_wait_for(struct session *session, uint64_t id, struct call **list) {
         int r = call_add(list, session, id);
@@ -104,7 +107,9 @@ static void session_hello(struct session *session, uint64_t id, const Railmux__S
                 return;
         }
         session->version = version;
-        session->features = hello->features & SESSION_FEATURES;
+        session->features = session->manager->on_device ? hello->features & SESSION_FEATURES : 0;
+        if (session->features & SESSION_FEATURE_CHUNKS) /* the listener's sockets take no descriptors */
+                (void)setsockopt(session->fd, SOL_SOCKET, SO_PASSRIGHTS, &(int){1}, sizeof(int));
         number = state_take_session(session->manager->state);
         if (session_register(session, number) < 0) { /* a fresh number is never taken */
                 session_send_failure(session, id, RMX_E_NO_MEMORY, "out of memory");
@@ -150,6 +155,10 @@ static void session_ring_open(struct session *session, uint64_t id, const Railmu
 
         if (!session_memory(session, id, body->area, body->gpu, &area))
                 return;
+        if (area.kind == DEVICE_MEMORY_CHUNKS) {
+                session_send_failure(session, id, RMX_E_INVALID, "a ring is memory with an IPC handle");
+                return;
+        }
         if (session->manager->on_device && area.bytes != plane_bell_bytes()) {
                 session_send_failure(session, id, RMX_E_INVALID,
                                      "a ring on a GPU is %" PRIu64 " bytes of its memory, not %" PRIu64,
@@ -185,11 +194,33 @@ static bool session_buffer_same(const struct buffer *buffer, const Railmux__Sess
         return buffer->bytes == buffer_round(body->bytes);
 }
 
+/* What came with the call, packed; *ret_fd is -1 where nothing goes with such memory. Tells the client if it cannot be.
+ */
+static bool session_chunks(struct session *session, uint64_t id, const Railmux__Session__DeviceMemory *memory,
+                           int *ret_fd) {
+        char text[160];
+        int r;
+
+        *ret_fd = -1;
+        if (!memory || memory->kind != DEVICE_MEMORY_CHUNKS)
+                return true;
+        if (session->manager->n_packed + session->n_sent_fds > session->manager->packed_max) {
+                session_send_failure(session, id, RMX_E_LIMIT, "the daemon keeps %u descriptors of memory already",
+                                     session->manager->n_packed);
+                return false;
+        }
+        r = chunks_pack(session->sent_fds, session->n_sent_fds, memory->chunk_bytes, memory->n_chunk_bytes,
+                        memory->bytes, ret_fd, text, sizeof(text));
+        if (r)
+                session_send_failure(session, id, r == CHUNKS_E_INVALID ? RMX_E_INVALID : RMX_E_LIMIT, "%s", text);
+        return !r;
+}
+
 static void session_buffer_create(struct session *session, uint64_t id, const Railmux__Session__BufferCreate *body) {
         struct buffer *buffer = buffer_find(session, body->buffer);
         struct device_memory memory;
         char text[160];
-        int r;
+        int r, fd;
 
         if (body->buffer == 0) {
                 session_send_failure(session, id, RMX_E_INVALID, "buffer numbers begin at 1");
@@ -199,6 +230,11 @@ static void session_buffer_create(struct session *session, uint64_t id, const Ra
                 return;
         if (session->manager->on_device && !memory.kind) {
                 session_send_failure(session, id, RMX_E_UNSUPPORTED, "this daemon serves memory on GPUs only");
+                return;
+        }
+        if ((session->n_sent_fds > 0) != (memory.kind == DEVICE_MEMORY_CHUNKS)) {
+                session_send_failure(session, id, RMX_E_INVALID, "memory of kind %u with%s descriptors", memory.kind,
+                                     session->n_sent_fds ? "" : "out");
                 return;
         }
         if (buffer && buffer->retiring) {
@@ -215,9 +251,11 @@ static void session_buffer_create(struct session *session, uint64_t id, const Ra
                 return;
         }
         if (!buffer) {
+                if (!session_chunks(session, id, body->memory, &fd))
+                        return;
                 if (memory.kind)
-                        r = buffer_new_device(session, body->buffer, body->bytes, &memory, body->gpu, text,
-                                              sizeof(text), &buffer);
+                        r = buffer_new_device(session, body->buffer, body->bytes, &memory, body->gpu, fd,
+                                              session->n_sent_fds, text, sizeof(text), &buffer);
                 else
                         r = buffer_new(session, body->buffer, body->bytes, text, sizeof(text), &buffer);
                 if (r) {
@@ -340,6 +378,10 @@ void session_dispatch(struct session *session, const Railmux__Session__Message *
         }
         if (session->id == 0 && message->body_case != RAILMUX__SESSION__MESSAGE__BODY_HELLO) {
                 session_breach(session, "the first message is no HELLO");
+                return;
+        }
+        if (session->n_sent_fds && message->body_case != RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE) {
+                session_breach(session, "file descriptors with a call that takes none");
                 return;
         }
         switch (message->body_case) {

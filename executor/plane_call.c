@@ -52,8 +52,8 @@ struct plane_session *plane_session_of(struct plane_executor *executor, uint64_t
 
 bool plane_memory_take(const Railmux__Executor__DeviceMemory *from, int fd, struct plane_memory *ret_memory) {
         if (!from || from->handle.len > PLANE_HANDLE_BYTES ||
-            (from->kind != PLANE_MEMORY_IPC && from->kind != PLANE_MEMORY_FD) ||
-            (from->kind == PLANE_MEMORY_FD && fd < 0))
+            (from->kind != PLANE_MEMORY_IPC && from->kind != PLANE_MEMORY_BUNDLE) ||
+            (from->kind == PLANE_MEMORY_BUNDLE && fd < 0))
                 return false;
         *ret_memory = (struct plane_memory){
                 .kind = from->kind,
@@ -61,7 +61,7 @@ bool plane_memory_take(const Railmux__Executor__DeviceMemory *from, int fd, stru
                 .allocation_bytes = from->allocation_bytes,
                 .offset = from->offset,
                 .bytes = from->bytes,
-                .fd = from->kind == PLANE_MEMORY_FD ? fd : -1,
+                .fd = from->kind == PLANE_MEMORY_BUNDLE ? fd : -1,
         };
         if (from->handle.len)
                 memcpy(ret_memory->handle, from->handle.data, from->handle.len);

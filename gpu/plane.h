@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      9u
+#define PLANE_VERSION      10u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -33,13 +33,14 @@ struct plane;    /* one GPU in service */
 enum plane_memory_kind {
         PLANE_MEMORY_NONE = 0,
         PLANE_MEMORY_IPC = 1, /* an IPC handle of the allocation; offset and bytes are inside of it */
-        PLANE_MEMORY_FD = 2,  /* an exported descriptor (VMM), passed beside the message */
+        PLANE_MEMORY_BUNDLE =
+                2, /* chunks side by side, a bundle of their descriptors (util/bundle.h) beside the message */
 };
 struct plane_memory {
         uint32_t kind;
         uint32_t n_handle;
         unsigned char handle[PLANE_HANDLE_BYTES];
-        uint64_t allocation_bytes; /* of the whole allocation; FD only */
+        uint64_t allocation_bytes; /* of the whole allocation; of a bundle: of all its chunks */
         uint64_t offset;
         uint64_t bytes;
         int fd; /* stays the caller's; -1: none */

@@ -34,6 +34,10 @@ union frame_control {
         char bytes[CMSG_SPACE(sizeof(int) * FRAME_FDS_MAX)];
         struct cmsghdr align;
 };
+union frame_control_packet {
+        char bytes[CMSG_SPACE(sizeof(int) * FRAME_FDS_PACKET)];
+        struct cmsghdr align;
+};
 /* With padding in the control buffer the kernel could pass one descriptor more than the bound. */
 _Static_assert(CMSG_SPACE(sizeof(int) * FRAME_FDS_MAX) == CMSG_LEN(sizeof(int) * FRAME_FDS_MAX),
                "no room for one more");
@@ -90,12 +94,12 @@ void frame_close_fds(int *fds, unsigned int n_fds) {
 
 int frame_send(int socket_fd, const ProtobufCMessage *message, const int *fds, unsigned int n_fds) {
         uint8_t data[FRAME_BYTES_MAX];
-        union frame_control control;
+        union frame_control_packet control;
         struct iovec iov = {.iov_base = data};
         struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
         ssize_t n;
 
-        if (n_fds > FRAME_FDS_MAX)
+        if (n_fds > FRAME_FDS_MANY)
                 return -EINVAL;
         iov.iov_len = protobuf_c_message_get_packed_size(message);
         if (iov.iov_len > sizeof(data))
@@ -106,7 +110,7 @@ int frame_send(int socket_fd, const ProtobufCMessage *message, const int *fds, u
         if (n_fds) {
                 struct cmsghdr *cmsg;
 
-                memset(&control, 0, sizeof(control));
+                memset(&control, 0, CMSG_SPACE(sizeof(int) * n_fds));
                 header.msg_control = control.bytes;
                 header.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
                 cmsg = CMSG_FIRSTHDR(&header);
@@ -134,8 +138,8 @@ int frame_send(int socket_fd, const ProtobufCMessage *message, const int *fds, u
         }
 }
 
-/* Takes the descriptors out of the control data; a count above FRAME_FDS_MAX means that some were closed here. */
-static unsigned int frame_take_fds(struct msghdr *header, int *fds) {
+/* Takes the descriptors out of the control data; a count above `most` means that some were closed here. */
+static unsigned int frame_take_fds(struct msghdr *header, int *fds, unsigned int most) {
         unsigned int n_fds = 0;
 
         for (struct cmsghdr *cmsg = CMSG_FIRSTHDR(header); cmsg; cmsg = CMSG_NXTHDR(header, cmsg)) {
@@ -148,7 +152,7 @@ static unsigned int frame_take_fds(struct msghdr *header, int *fds) {
                         int fd;
 
                         memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(int), sizeof(int));
-                        if (n_fds < FRAME_FDS_MAX)
+                        if (n_fds < most)
                                 fds[n_fds] = fd;
                         else
                                 close(fd);
@@ -170,17 +174,13 @@ int frame_unpack(const void *data, size_t size, const ProtobufCMessageDescriptor
         return FRAME_OK;
 }
 
-int frame_receive_unclosed(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
-                           ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+static int receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
+                   void *control, size_t control_bytes, unsigned int most_fds, ProtobufCMessage **ret_message,
+                   int *ret_fds, unsigned int *ret_n_fds) {
         uint8_t data[FRAME_BYTES_MAX];
-        union frame_control control;
         struct iovec iov = {.iov_base = data, .iov_len = sizeof(data)};
         struct msghdr header = {
-                .msg_iov = &iov,
-                .msg_iovlen = 1,
-                .msg_control = control.bytes,
-                .msg_controllen = sizeof(control.bytes),
-        };
+                .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = control_bytes};
         unsigned int n_fds;
         ssize_t n;
 
@@ -194,11 +194,27 @@ int frame_receive_unclosed(int socket_fd, const ProtobufCMessageDescriptor *desc
                 return errno == ECONNRESET || errno == EPIPE || errno == ENOTCONN ? FRAME_E_EOF : -errno;
         }
 
-        n_fds = frame_take_fds(&header, ret_fds);
-        *ret_n_fds = n_fds < FRAME_FDS_MAX ? n_fds : FRAME_FDS_MAX;
-        if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || n_fds > FRAME_FDS_MAX)
+        n_fds = frame_take_fds(&header, ret_fds, most_fds);
+        *ret_n_fds = n_fds < most_fds ? n_fds : most_fds;
+        if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || n_fds > most_fds)
                 return FRAME_E_TRUNCATED;
         return n ? frame_unpack(data, (size_t)n, descriptor, arena, ret_message) : FRAME_E_EOF;
+}
+
+int frame_receive_unclosed(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
+                           ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+        union frame_control control;
+
+        return receive(socket_fd, descriptor, arena, control.bytes, sizeof(control.bytes), FRAME_FDS_MAX, ret_message,
+                       ret_fds, ret_n_fds);
+}
+
+int frame_receive_packet(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
+                         ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+        union frame_control_packet control;
+
+        return receive(socket_fd, descriptor, arena, control.bytes, sizeof(control.bytes), FRAME_FDS_PACKET,
+                       ret_message, ret_fds, ret_n_fds);
 }
 
 int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,

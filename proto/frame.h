@@ -11,13 +11,16 @@
 
 #define FRAME_BYTES_MAX        65536u
 #define FRAME_FDS_MAX          8u
+#define FRAME_FDS_MANY         128u       /* of a client's memory (SESSION_FEATURE_CHUNKS) */
+#define FRAME_FDS_PACKET       253u       /* that Linux lets anybody put beside a packet (SCM_MAX_FD) */
 #define FRAME_UNPACK_BYTES_MAX (1u << 20) /* what unpacking one message may allocate */
 
-#define SESSION_PROTOCOL_MIN  1u
-#define SESSION_PROTOCOL_MAX  1u
-#define EXECUTOR_PROTOCOL_MIN 1u
-#define EXECUTOR_PROTOCOL_MAX 1u
-#define CONTROL_PROTOCOL      1u
+#define SESSION_FEATURE_CHUNKS (UINT64_C(1) << 0) /* memory of kind 2 (session.proto) */
+#define SESSION_PROTOCOL_MIN   1u
+#define SESSION_PROTOCOL_MAX   1u
+#define EXECUTOR_PROTOCOL_MIN  1u
+#define EXECUTOR_PROTOCOL_MAX  1u
+#define CONTROL_PROTOCOL       1u
 
 /* Positive conditions; negative is an errno of our own side. */
 enum {
@@ -49,6 +52,10 @@ int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, s
  * ret_fds[0..*ret_n_fds) whatever is returned. */
 int frame_receive_unclosed(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                            ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds);
+/* The same with room for all that can lie beside one packet, so that the kernel closes none of them here unless no more
+ * can be opened. ret_fds has FRAME_FDS_PACKET places. */
+int frame_receive_packet(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
+                         ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds);
 /* The unpack half alone, for fuzzers. */
 int frame_unpack(const void *data, size_t size, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                  ProtobufCMessage **ret_message);

@@ -322,14 +322,13 @@ def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
         gpu %= session.gpus
         small.device_of(session, gpu, "hip")
     made = crew.gather(session.new_id().hex() if crew.rank == 0 else "", "ids")[0]
+    served = crew.gather(session.gpus if calling else 0, "gpus")[0]
     if calling:
         comm = session.comm(bytes.fromhex(made), options.clients, crew.rank, gpu)
         found = call(crew, options, small.Small(comm, session, "hip"))
         found["error"] = comm.error()
     else:
-        import torch
-
-        found = write(crew, options, gpu % torch.cuda.device_count())
+        found = write(crew, options, gpu % served)
     everybody = crew.gather(found, "end")
     if crew.rank:
         return

@@ -186,6 +186,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .comm_finished = gpu_comm_finished,
         .locate = gpu_locate,
         .export_memory = gpu_export,
+        .export_chunk = gpu_export_chunk,
         .alloc = gpu_alloc,
         .free = gpu_free,
         .copy = gpu_copy,

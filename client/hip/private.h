@@ -100,6 +100,7 @@ uint32_t gpu_comm_finished(const struct client_gpu *gpu, uint32_t slot);
 /* memory.c: */
 int gpu_locate(const void *address, struct client_gpu_memory *ret_memory, char *error);
 int gpu_export(const struct client_gpu_memory *memory, struct client_gpu_export *ret_export, char *error);
+int gpu_export_chunk(const struct client_gpu_memory *chunk, int *ret_fd, char *error);
 int gpu_alloc(struct client_gpu *gpu, size_t bytes, struct client_gpu_memory *ret_memory, char *error);
 void gpu_free(struct client_gpu *gpu, const struct client_gpu_memory *memory);
 int gpu_copy(struct client_gpu *gpu, void *to, const void *from, size_t bytes, void *stream, char *error);

@@ -132,17 +132,21 @@ typedef void *hipDeviceptr_t;
 typedef CUmemGenericAllocationHandle hipMemGenericAllocationHandle_t;
 typedef CUmemAllocationHandleType hipMemAllocationHandleType;
 typedef CUmemAccessDesc hipMemAccessDesc;
+typedef CUmemAllocationProp hipMemAllocationProp;
+#define hipMemAllocationTypePinned          CU_MEM_ALLOCATION_TYPE_PINNED
 #define hipMemHandleTypePosixFileDescriptor CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 typedef CUpointer_attribute hipPointer_attribute;
-#define HIP_POINTER_ATTRIBUTE_MEMORY_TYPE      CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-#define HIP_POINTER_ATTRIBUTE_IS_MANAGED       CU_POINTER_ATTRIBUTE_IS_MANAGED
-#define HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-#define HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
-#define HIP_POINTER_ATTRIBUTE_RANGE_SIZE       CU_POINTER_ATTRIBUTE_RANGE_SIZE
-#define HIP_POINTER_ATTRIBUTE_BUFFER_ID        CU_POINTER_ATTRIBUTE_BUFFER_ID
-#define HIP_ON_CUDA_MEMORY_DEVICE              CU_MEMORYTYPE_DEVICE /* not HIP's name: its values changed over time */
-#define hipMemLocationTypeDevice               CU_MEM_LOCATION_TYPE_DEVICE
-#define hipMemAccessFlagsProtReadWrite         CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+#define HIP_POINTER_ATTRIBUTE_MEMORY_TYPE               CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+#define HIP_POINTER_ATTRIBUTE_IS_MANAGED                CU_POINTER_ATTRIBUTE_IS_MANAGED
+#define HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+#define HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR          CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+#define HIP_POINTER_ATTRIBUTE_RANGE_SIZE                CU_POINTER_ATTRIBUTE_RANGE_SIZE
+#define HIP_POINTER_ATTRIBUTE_BUFFER_ID                 CU_POINTER_ATTRIBUTE_BUFFER_ID
+#define HIP_POINTER_ATTRIBUTE_IS_LEGACY_HIP_IPC_CAPABLE CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+#define HIP_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES      CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES
+#define HIP_ON_CUDA_MEMORY_DEVICE                       CU_MEMORYTYPE_DEVICE /* not HIP's name: its values changed over time */
+#define hipMemLocationTypeDevice                        CU_MEM_LOCATION_TYPE_DEVICE
+#define hipMemAccessFlagsProtReadWrite                  CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 
 /* Result codes of runtime and driver are the same numbers. */
 static inline hipError_t hip_on_cuda_driver(const char *name, void **ret_function) {
@@ -159,7 +163,7 @@ static inline hipError_t hip_on_cuda_driver(const char *name, void **ret_functio
         hipError_t looked_ = hip_on_cuda_driver(function, &driver_.address);                                           \
         return looked_ != cudaSuccess ? looked_ : (hipError_t)driver_.call arguments
 
-/* On the path of every call, so it is looked up once. */
+/* This one and the next are on the path of every call, so they are looked up once. */
 static inline hipError_t hipDrvPointerGetAttributes(unsigned int n, hipPointer_attribute *attributes, void **data,
                                                     hipDeviceptr_t at) {
         static void *found;
@@ -178,14 +182,35 @@ static inline hipError_t hipDrvPointerGetAttributes(unsigned int n, hipPointer_a
         return (hipError_t)driver.call(n, attributes, data, (CUdeviceptr)(uintptr_t)at);
 }
 static inline hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *size, hipDeviceptr_t at) {
-        HIP_ON_CUDA_DRIVER("cuMemGetAddressRange", (CUdeviceptr *, size_t *, CUdeviceptr),
-                           ((CUdeviceptr *)(void *)base, size, (CUdeviceptr)(uintptr_t)at));
+        static void *found;
+        union {
+                void *address;
+                CUresult(CUDAAPI *call)(CUdeviceptr *, size_t *, CUdeviceptr);
+        } driver = {__atomic_load_n(&found, __ATOMIC_RELAXED)};
+
+        if (!driver.address) {
+                hipError_t r = hip_on_cuda_driver("cuMemGetAddressRange", &driver.address);
+
+                if (r != cudaSuccess)
+                        return r;
+                __atomic_store_n(&found, driver.address, __ATOMIC_RELAXED);
+        }
+        return (hipError_t)driver.call((CUdeviceptr *)(void *)base, size, (CUdeviceptr)(uintptr_t)at);
 }
 static inline hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *handle, void *os_handle,
                                                          hipMemAllocationHandleType type) {
         HIP_ON_CUDA_DRIVER("cuMemImportFromShareableHandle",
                            (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType),
                            (handle, os_handle, type));
+}
+static inline hipError_t hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *handle, void *at) {
+        HIP_ON_CUDA_DRIVER("cuMemRetainAllocationHandle", (CUmemGenericAllocationHandle *, void *), (handle, at));
+}
+static inline hipError_t hipMemExportToShareableHandle(void *os_handle, hipMemGenericAllocationHandle_t handle,
+                                                       hipMemAllocationHandleType type, unsigned long long flags) {
+        HIP_ON_CUDA_DRIVER("cuMemExportToShareableHandle",
+                           (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long),
+                           (os_handle, handle, type, flags));
 }
 static inline hipError_t hipMemAddressReserve(void **address, size_t size, size_t alignment, void *wanted,
                                               unsigned long long flags) {
@@ -206,6 +231,11 @@ static inline hipError_t hipMemUnmap(void *address, size_t size) {
 static inline hipError_t hipMemSetAccess(void *address, size_t size, const hipMemAccessDesc *access, size_t count) {
         HIP_ON_CUDA_DRIVER("cuMemSetAccess", (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t),
                            ((CUdeviceptr)(uintptr_t)address, size, access, count));
+}
+static inline hipError_t hipMemGetAllocationPropertiesFromHandle(hipMemAllocationProp *ret,
+                                                                 hipMemGenericAllocationHandle_t handle) {
+        HIP_ON_CUDA_DRIVER("cuMemGetAllocationPropertiesFromHandle",
+                           (CUmemAllocationProp *, CUmemGenericAllocationHandle), (ret, handle));
 }
 static inline hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle) {
         HIP_ON_CUDA_DRIVER("cuMemRelease", (CUmemGenericAllocationHandle), (handle));

@@ -14,6 +14,10 @@
  * stays while a task of such a ring is kept: an area those of its ring, staging all. Buffers none: tasks that name one
  * are answered before the table without it is acknowledged (gpu/device/update.h), and only then it is released.
  *
+ * Chunks of virtual memory (a bundle of descriptors) are mapped side by side into addresses of their own, each time
+ * anew: chunks have no name by which one would know that they are open already, and to map one twice costs addresses
+ * only.
+ *
  * What the client says of offset and size is checked against the size that the runtime knows of the allocation: a
  * kernel that reads beyond it would end the context, and with it everybody else's work.
  */
@@ -30,6 +34,7 @@
 #include "gpu/device/tables.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/runtime.h"
+#include "util/bundle.h"
 #include "util/clock.h"
 
 _Static_assert(sizeof(hipIpcMemHandle_t) == PLANE_HANDLE_BYTES, "an IPC handle fits plane_memory");
@@ -45,6 +50,8 @@ struct memory_mapping {
         uint64_t released_ns;
         UT_hash_handle hh;
         struct memory_mapping *prev, *next;
+        uint32_t n_chunks;      /* that are mapped, of a bundle, */
+        uint64_t chunk_bytes[]; /* and their sizes; BUNDLE_FDS_MAX have room */
 };
 
 void memory_init(struct memory *memory, uint32_t device) {
@@ -71,47 +78,101 @@ static int open_ipc(struct memory_mapping *mapping, char *error) {
         return r;
 }
 
-static int open_fd(struct memory_mapping *mapping, uint32_t device, const struct plane_memory *what, char *error) {
-        hipMemAccessDesc access;
-        hipMemGenericAllocationHandle_t allocation;
-        void *base = NULL;
+/* Of what there are descriptors, only plain memory of a GPU is taken: what its owner can take away from under it, as
+ * multicast objects' memory, would end the context. */
+static int chunk_import(int fd, hipMemGenericAllocationHandle_t *ret_chunk, char *error) {
+        hipMemAllocationProp properties;
         int r;
 
-        if (!what->allocation_bytes)
-                return error_set(-EINVAL, error, "an exported descriptor without a size");
-        r = runtime_check(hipMemImportFromShareableHandle(&allocation, (void *)(uintptr_t)what->fd,
-                                                          hipMemHandleTypePosixFileDescriptor),
-                          "importing a descriptor", error);
+        r = runtime_check(
+                hipMemImportFromShareableHandle(ret_chunk, (void *)(uintptr_t)fd, hipMemHandleTypePosixFileDescriptor),
+                "importing a descriptor", error);
         if (r)
                 return r;
-        r = runtime_check(hipMemAddressReserve(&base, what->allocation_bytes, 0, NULL, 0), "reserving addresses",
-                          error);
-        if (!r) {
-                /* Fails if the allocation has another size. */
-                r = runtime_check(hipMemMap(base, what->allocation_bytes, 0, allocation, 0), "mapping memory", error);
-                if (r)
-                        (void)hipMemAddressFree(base, what->allocation_bytes);
+        memset(&properties, 0, sizeof(properties));
+        r = runtime_check(hipMemGetAllocationPropertiesFromHandle(&properties, *ret_chunk),
+                          "asking for the kind of memory", error);
+        if (!r &&
+            (properties.type != hipMemAllocationTypePinned || properties.location.type != hipMemLocationTypeDevice))
+                r = error_set(-EINVAL, error, "a descriptor is not of memory on a GPU");
+        if (r)
+                (void)hipMemRelease(*ret_chunk);
+        return r;
+}
+
+/* mapping->base is set when there is something to close. */
+static int chunks_map(struct memory_mapping *mapping, const struct bundle *bundle,
+                      const hipMemGenericAllocationHandle_t *chunks, char *error) {
+        const uint64_t bytes = bundle_bytes(bundle);
+        char *at;
+        int r;
+
+        r = runtime_check(hipMemAddressReserve(&mapping->base, bytes, 0, NULL, 0), "reserving addresses", error);
+        if (r) {
+                mapping->base = NULL;
+                return r;
         }
-        (void)hipMemRelease(allocation); /* the mapping holds it */
+        mapping->bytes = bytes;
+        at = mapping->base;
+        for (uint32_t i = 0; !r && i < bundle->n; i++) {
+                /* Fails if the chunk has another size. */
+                r = runtime_check(hipMemMap(at, bundle->bytes[i], 0, chunks[i], 0), "mapping memory", error);
+                if (!r)
+                        mapping->chunk_bytes[mapping->n_chunks++] = bundle->bytes[i];
+                at += bundle->bytes[i];
+        }
+        if (r && !mapping->n_chunks) { /* nothing that a kernel could see */
+                (void)hipMemAddressFree(mapping->base, bytes);
+                mapping->base = NULL;
+        }
+        return r;
+}
+
+static int open_bundle(struct memory_mapping *mapping, uint32_t device, const struct plane_memory *what, char *error) {
+        hipMemGenericAllocationHandle_t chunks[BUNDLE_FDS_MAX];
+        size_t free_bytes, total_bytes;
+        hipMemAccessDesc access;
+        struct bundle bundle;
+        uint32_t n = 0;
+        int r;
+
+        r = bundle_peek(what->fd, &bundle);
+        if (r)
+                return error_set(r, error, "opening the descriptors of chunks: %s",
+                                 r == -EINVAL ? "it is no bundle" : strerror(-r));
+        r = runtime_check(hipMemGetInfo(&free_bytes, &total_bytes), "asking for the memory of the GPU", error);
+        if (!r && (bundle_bytes(&bundle) != what->allocation_bytes || what->allocation_bytes > total_bytes))
+                r = error_set(-EINVAL, error, "chunks of other sizes than was said, or of more than a GPU has");
+        while (!r && n < bundle.n) {
+                r = chunk_import(bundle.fd[n], &chunks[n], error);
+                n += !r;
+        }
+        if (!r)
+                r = chunks_map(mapping, &bundle, chunks, error);
+        for (uint32_t i = 0; i < n; i++)
+                (void)hipMemRelease(chunks[i]); /* the mapping holds it */
+        bundle_close(&bundle);
         if (r)
                 return r;
-        mapping->base = base;
-        mapping->bytes = what->allocation_bytes;
         memset(&access, 0, sizeof(access));
         access.location.type = hipMemLocationTypeDevice;
         access.location.id = (int)device;
         access.flags = hipMemAccessFlagsProtReadWrite;
-        return runtime_check(hipMemSetAccess(base, what->allocation_bytes, &access, 1), "allowing access to memory",
+        return runtime_check(hipMemSetAccess(mapping->base, mapping->bytes, &access, 1), "allowing access to memory",
                              error);
 }
 
 /* ---- closing ----------------------------------------------------------------------------------------------------- */
 static int mapping_close(struct memory_mapping *mapping, char *error) {
-        int r, r2;
+        char *at = mapping->base;
+        int r = 0, r2;
 
         if (mapping->kind == PLANE_MEMORY_IPC)
                 return runtime_check(hipIpcCloseMemHandle(mapping->base), "closing an IPC handle", error);
-        r = runtime_check(hipMemUnmap(mapping->base, mapping->bytes), "unmapping memory", error);
+        for (uint32_t i = 0; !r && i < mapping->n_chunks; i++) {
+                r = runtime_check(hipMemUnmap(at, mapping->chunk_bytes[i]), "unmapping memory", error);
+                at += mapping->chunk_bytes[i];
+        }
         r2 = runtime_check(hipMemAddressFree(mapping->base, mapping->bytes), "freeing addresses", r ? NULL : error);
         return r ? r : r2;
 }
@@ -189,10 +250,12 @@ static int import_mapping(struct memory *memory, const struct plane_memory *what
                         *ret_mapping = mapping;
                         return 0;
                 }
-        } else if (what->kind != PLANE_MEMORY_FD || what->fd < 0) {
+        } else if (what->kind != PLANE_MEMORY_BUNDLE || what->fd < 0) {
                 return error_set(-EINVAL, error, "no memory is named");
         }
-        mapping = calloc(1, sizeof(*mapping));
+        mapping = calloc(1, sizeof(*mapping) + (what->kind == PLANE_MEMORY_BUNDLE
+                                                        ? BUNDLE_FDS_MAX * sizeof(mapping->chunk_bytes[0])
+                                                        : 0));
         if (!mapping)
                 return error_set(-ENOMEM, error, "out of memory");
         mapping->kind = what->kind;
@@ -201,7 +264,7 @@ static int import_mapping(struct memory *memory, const struct plane_memory *what
                 memcpy(mapping->handle, what->handle, sizeof(mapping->handle));
                 r = open_ipc(mapping, error);
         } else {
-                r = open_fd(mapping, memory->device, what, error);
+                r = open_bundle(mapping, memory->device, what, error);
         }
         if (!mapping->base) {
                 free(mapping);

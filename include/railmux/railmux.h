@@ -41,9 +41,9 @@
  *           GPU_MAX_HW_QUEUES (4 if not set) on AMD, in the environment before the program starts. With fewer the
  *           library warns on stderr, once for each GPU.
  *           Allocations become known to the daemon at the first call on them that is not small, and whole; one that
- *           is freed must not be used by a captured graph any more. What no other process can map (memory of
- *           stream-ordered allocators, of expandable segments, managed memory) is copied through a region of the
- *           library beyond 16 KiB; _start calls and groups refuse it.
+ *           is freed, or unmapped and mapped anew, must not be used by a captured graph any more. What no other
+ *           process can map (memory of stream-ordered allocators, virtual memory that is not exportable, managed
+ *           memory) is copied through a region of the library beyond 16 KiB; _start calls and groups refuse it.
  */
 #include <stddef.h>
 #include <stdint.h>

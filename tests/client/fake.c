@@ -92,6 +92,7 @@ static void on_hello(struct fake *fake, struct fake_session *session, uint64_t i
                 return;
         }
         body.version = fake->hello_version;
+        body.features = fake->backend ? hello->features & ~fake->no_features : 0;
         body.session = 7;
         body.gpus = FAKE_GPUS;
         for (unsigned int i = 0; i < FAKE_GPUS; i++) {
@@ -177,14 +178,30 @@ static void on_buffer_create(struct fake *fake, struct fake_session *session, ui
 }
 
 /* GPU memory is only written down. */
+/* What the test's plug-in has put into each descriptor. */
+static void look_at_chunks(struct fake_device_buffer *buffer, const Railmux__Session__DeviceMemory *memory,
+                           const int *fds, unsigned int n_fds) {
+        uint64_t sum = 0;
+
+        must(memory->n_chunk_bytes == n_fds && n_fds <= FAKE_CHUNKS);
+        buffer->n_chunks = n_fds;
+        for (uint32_t i = 0; i < n_fds; i++) {
+                buffer->chunk_bytes[i] = memory->chunk_bytes[i];
+                sum += memory->chunk_bytes[i];
+                must(pread(fds[i], &buffer->chunk[i], sizeof(buffer->chunk[i]), 0) == sizeof(buffer->chunk[i]));
+        }
+        must(sum == memory->bytes);
+}
+
 static void on_device_buffer(struct fake *fake, struct fake_session *session, uint64_t id,
-                             const Railmux__Session__BufferCreate *create) {
+                             const Railmux__Session__BufferCreate *create, const int *fds, unsigned int n_fds) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__BufferReply body = RAILMUX__SESSION__BUFFER_REPLY__INIT;
         struct fake_device_buffer *buffer = fake->device_buffers;
 
         must(fake->backend && create->buffer && create->memory->bytes == create->bytes);
-        must(create->memory->kind == 1 && create->memory->handle.len <= sizeof(buffer->handle));
+        must(create->memory->kind == (n_fds ? 2 : 1) && create->memory->handle.len <= sizeof(buffer->handle));
+        must(!n_fds || !(fake->no_features & SESSION_FEATURE_CHUNKS));
         if (fake->refuse_memory) {
                 reply_failure(fake, session, id, fake->refuse_memory, "the executor cannot map it");
                 fake->refuse_memory = 0;
@@ -194,6 +211,8 @@ static void on_device_buffer(struct fake *fake, struct fake_session *session, ui
                 must(++buffer < fake->device_buffers + FAKE_BUFFERS);
         *buffer = (struct fake_device_buffer){.id = create->buffer, .gpu = create->gpu, .bytes = create->bytes};
         memcpy(buffer->handle, create->memory->handle.data, create->memory->handle.len);
+        if (n_fds)
+                look_at_chunks(buffer, create->memory, fds, n_fds);
         body.buffer = create->buffer;
         body.bytes = create->bytes;
         message.body_case = BODY(BUFFER_REPLY);
@@ -419,7 +438,8 @@ static void on_comm_abort(struct fake *fake, struct fake_session *session, uint6
         reply_ack(fake, session, id);
 }
 
-static void on_call(struct fake *fake, struct fake_session *session, const Railmux__Session__Message *m) {
+static void on_call(struct fake *fake, struct fake_session *session, const Railmux__Session__Message *m, const int *fds,
+                    unsigned int n_fds) {
         struct fake_comm *comm;
         uint32_t rank;
 
@@ -442,7 +462,7 @@ static void on_call(struct fake *fake, struct fake_session *session, const Railm
                 break;
         case BODY(BUFFER_CREATE):
                 if (m->buffer_create->memory)
-                        on_device_buffer(fake, session, m->id, m->buffer_create);
+                        on_device_buffer(fake, session, m->id, m->buffer_create, fds, n_fds);
                 else
                         on_buffer_create(fake, session, m->id, m->buffer_create->buffer, m->buffer_create->bytes);
                 break;
@@ -491,12 +511,13 @@ static void session_read(struct fake *fake, struct fake_session *session) {
         while (session->fd >= 0 && !fake->deaf) {
                 struct frame_arena arena;
                 ProtobufCMessage *message;
-                int fds[FRAME_FDS_MAX];
+                int fds[FRAME_FDS_PACKET];
                 unsigned int n_fds;
                 int r;
 
                 frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
-                r = frame_receive(session->fd, &railmux__session__message__descriptor, &arena, &message, fds, &n_fds);
+                r = frame_receive_packet(session->fd, &railmux__session__message__descriptor, &arena, &message, fds,
+                                         &n_fds);
                 if (r == FRAME_E_AGAIN)
                         return;
                 if (r) {
@@ -504,8 +525,9 @@ static void session_read(struct fake *fake, struct fake_session *session) {
                         session_end(fake, session);
                         return;
                 }
-                must(!n_fds);
-                on_call(fake, session, (const Railmux__Session__Message *)message);
+                must(!n_fds || ((const Railmux__Session__Message *)message)->body_case == BODY(BUFFER_CREATE));
+                on_call(fake, session, (const Railmux__Session__Message *)message, fds, n_fds);
+                frame_close_fds(fds, n_fds);
                 protobuf_c_message_free_unpacked(message, &arena.allocator);
         }
 }

@@ -39,7 +39,11 @@ struct fake_buffer {
 };
 
 /* Memory of a client's own, on a GPU. */
+#define FAKE_CHUNKS 128u
 struct fake_device_buffer {
+        uint32_t n_chunks;           /* descriptors that came with it */
+        uint64_t chunk[FAKE_CHUNKS]; /* the words that stand in them */
+        uint64_t chunk_bytes[FAKE_CHUNKS];
         uint32_t id; /* 0: none */
         uint32_t gpu;
         uint64_t bytes;
@@ -122,6 +126,7 @@ struct fake {
         uint32_t argument_bytes;
         uint32_t hello_version; /* to answer with */
         uint32_t hello_failure; /* code to answer HELLO with, 0: none */
+        uint64_t no_features;   /* that the daemon does not have */
         bool deaf;              /* does not read calls */
         bool mute;              /* does not answer calls */
         bool paused;            /* latches nothing */

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "railmux/railmux.h"
 #include "ring/line.h"
@@ -178,6 +180,7 @@ static int gpu_locate(const void *address, struct client_gpu_memory *ret_memory,
         (void)error;
         *ret_memory = (struct client_gpu_memory){.device = -1};
         pthread_mutex_lock(&fake_gpu.mutex);
+        fake_gpu.located++;
         for (uint32_t i = 0; i < fake_gpu.n_blocks; i++) {
                 const struct fake_gpu_block *block = &fake_gpu.block[i];
 
@@ -186,6 +189,8 @@ static int gpu_locate(const void *address, struct client_gpu_memory *ret_memory,
                 ret_memory->residence = block->residence;
                 ret_memory->device = block->device;
                 if (block->residence == CLIENT_GPU_DEVICE) {
+                        ret_memory->chunk = block->chunk;
+                        ret_memory->range = block->range;
                         ret_memory->base = block->base;
                         ret_memory->bytes = block->bytes;
                         ret_memory->id = block->id;
@@ -212,6 +217,26 @@ static int gpu_export(const struct client_gpu_memory *memory, struct client_gpu_
                 .kind = 1, .n_handle = sizeof(handle), .allocation_bytes = memory->bytes, .bytes = memory->bytes};
         memcpy(ret_export->handle, &handle, sizeof(handle));
         return RMX_OK;
+}
+
+/* A file in which the chunk's number stands. */
+static int gpu_export_chunk(const struct client_gpu_memory *chunk, int *ret_fd, char *error) {
+        uint64_t id = 0;
+
+        pthread_mutex_lock(&fake_gpu.mutex);
+        if (fake_gpu.at_export)
+                fake_gpu.at_export(&fake_gpu, fake_gpu.exports);
+        fake_gpu.exports++;
+        for (uint32_t i = 0; i < fake_gpu.n_blocks; i++)
+                if (fake_gpu.block[i].base == chunk->base && fake_gpu.block[i].chunk && !fake_gpu.block[i].secret)
+                        id = fake_gpu.block[i].id;
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        if (!id) {
+                snprintf(error, CLIENT_GPU_TEXT, "no other process can map this memory");
+                return RMX_E_UNSUPPORTED;
+        }
+        *ret_fd = memfd_create("chunk", MFD_CLOEXEC);
+        return *ret_fd >= 0 && pwrite(*ret_fd, &id, sizeof(id), 0) == sizeof(id) ? RMX_OK : RMX_E_INTERNAL;
 }
 
 static int gpu_alloc(struct client_gpu *gpu, size_t bytes, struct client_gpu_memory *ret_memory, char *error) {
@@ -619,6 +644,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .comm_finished = gpu_comm_finished,
         .locate = gpu_locate,
         .export_memory = gpu_export,
+        .export_chunk = gpu_export_chunk,
         .alloc = gpu_alloc,
         .free = gpu_free,
         .copy = gpu_copy,

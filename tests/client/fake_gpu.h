@@ -10,7 +10,7 @@
 
 #define FAKE_GPU_SYMBOL   "fake_gpu"
 #define FAKE_GPU_QUEUES   "FAKE_GPU_MAX_QUEUES" /* 8 unless it is set */
-#define FAKE_GPU_BLOCKS   32u
+#define FAKE_GPU_BLOCKS   256u
 #define FAKE_GPU_LAUNCHES 512u
 #define FAKE_GPU_GONE     64u
 #define FAKE_GPU_PULLED   8u
@@ -35,6 +35,8 @@ struct fake_gpu_block {
         uint32_t residence;
         int32_t device;
         bool secret; /* cannot be exported */
+        bool chunk;
+        uint64_t range;
 };
 
 /* Whatever was put on a stream. */
@@ -62,6 +64,8 @@ struct fake_gpu {
         uint32_t n_launches;
         uint32_t opened, closed, released, ended, hidden_device;
         uint32_t exports;
+        uint32_t located;
+        void (*at_export)(struct fake_gpu *gpu, uint32_t n); /* of a chunk, before the n-th */
         uint32_t allocated, freed;
         void *gone[FAKE_GPU_GONE]; /* streams; see fake_gpu_stream_destroy */
         uint32_t n_gone;

@@ -78,18 +78,19 @@ static void test_replaced(void **state) {
 }
 
 static void test_many_allocations(void **state) {
-        static char memory[FAKE_GPU_BLOCKS][32768] __attribute__((aligned(256)));
-        uint32_t ids[FAKE_GPU_BLOCKS];
+        enum { MANY = 32 };
+        static char memory[MANY][32768] __attribute__((aligned(256)));
+        uint32_t ids[MANY];
         struct rig rig;
 
         (void)state;
         rig_start(&rig, 1);
         rig.gpu->n_blocks = 0;
-        for (uint32_t i = 0; i < FAKE_GPU_BLOCKS; i++)
+        for (uint32_t i = 0; i < MANY; i++)
                 fake_gpu_add(rig.gpu, memory[i], sizeof(memory[i]), 100 + i);
         for (uint32_t round = 0; round < 2; round++) {
-                for (uint32_t i = 0; i < FAKE_GPU_BLOCKS; i++) {
-                        uint32_t k = i * 13 % FAKE_GPU_BLOCKS;
+                for (uint32_t i = 0; i < MANY; i++) {
+                        uint32_t k = i * 13 % MANY;
 
                         assert_int_equal(big(&rig, memory[k], memory[k]), RMX_OK);
                         if (round)
@@ -98,7 +99,7 @@ static void test_many_allocations(void **state) {
                         check_buffer(&rig, ids[k], memory[k], sizeof(memory[k]), 100 + k);
                 }
         }
-        assert_int_equal(creations(&rig), FAKE_GPU_BLOCKS);
+        assert_int_equal(creations(&rig), MANY);
         rig_stop(&rig);
 }
 

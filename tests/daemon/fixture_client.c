@@ -40,6 +40,7 @@ uint64_t send_hello(struct client *client) {
         hello.version_min = SESSION_PROTOCOL_MIN;
         hello.version_max = SESSION_PROTOCOL_MAX + 1;
         hello.name = (char *)"a test \xff";
+        hello.features = UINT64_MAX;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_HELLO;
         message.hello = &hello;
         return client_send(client, &message);

@@ -114,6 +114,11 @@ static void test_memory(void **unused) {
                          DEVICE_MEMORY_E_INVALID);
         assert_int_equal(device_memory_take(2, handle, 64, 100, 0, 9, &other, text, sizeof(text)),
                          DEVICE_MEMORY_E_INVALID);
+        assert_int_equal(device_memory_take(2, handle, 64, 109, 100, 9, &other, text, sizeof(text)),
+                         DEVICE_MEMORY_E_INVALID);
+        assert_int_equal(device_memory_take(2, handle, 64, 9, 0, 9, &other, text, sizeof(text)), 0);
+        assert_int_equal(device_memory_take(3, handle, 64, 9, 0, 9, &other, text, sizeof(text)),
+                         DEVICE_MEMORY_E_INVALID);
         assert_int_equal(device_memory_take(1, handle, 65, 100, 0, 9, &other, text, sizeof(text)),
                          DEVICE_MEMORY_E_INVALID);
         assert_non_null(strstr(text, "65 bytes"));

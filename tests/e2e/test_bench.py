@@ -26,6 +26,7 @@ SCRIPTS = (
     "comms.py",
     "soak.py",
     "churn.py",
+    "segments.py",
     "bell.py",
     "kills.py",
     "hostile.py",

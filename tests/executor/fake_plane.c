@@ -4,6 +4,7 @@
 #include "gpu/plane.h"
 #include "ring/net.h"
 #include "tests/executor/fake_net.h"
+#include "util/bundle.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -274,12 +275,27 @@ static void fake_ring_detach(struct plane *plane, uint64_t session) {
         fake_remove(plane, &plane->rings, "ring_detach", session, 0);
 }
 
+static void fake_log_memory(struct plane *plane, const char *call, uint64_t session, uint32_t id,
+                            const struct plane_memory *memory) {
+        struct bundle bundle;
+
+        if (memory->kind == PLANE_MEMORY_IPC) {
+                fake_log(plane, "%s %" PRIu64 ".%u offset=%" PRIu64 " bytes=%" PRIu64 " '%s'", call, session, id,
+                         memory->offset, memory->bytes, (const char *)memory->handle);
+                return;
+        }
+        if (bundle_peek(memory->fd, &bundle))
+                fake_wrong(plane, call, session);
+        fake_log(plane, "%s %" PRIu64 ".%u offset=%" PRIu64 " bytes=%" PRIu64 " chunks=%u of %" PRIu64, call, session,
+                 id, memory->offset, memory->bytes, bundle.n, bundle_bytes(&bundle));
+        bundle_close(&bundle);
+}
+
 static int fake_buffer_import(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
                               char *error) {
         int r = fake_fails(plane, "buffer_import", error);
 
-        fake_log(plane, "buffer_import %" PRIu64 ".%u offset=%" PRIu64 " bytes=%" PRIu64 " '%s'", session, id,
-                 memory->offset, memory->bytes, (const char *)memory->handle);
+        fake_log_memory(plane, "buffer_import", session, id, memory);
         if (!r)
                 fake_add(plane, &plane->buffers, "buffer_import", session, id);
         return r;
@@ -309,8 +325,7 @@ static int fake_reach_import(struct plane *plane, uint64_t session, uint32_t id,
                              char *error) {
         int r = fake_fails(plane, "reach_import", error);
 
-        fake_log(plane, "reach_import %" PRIu64 ".%u offset=%" PRIu64 " bytes=%" PRIu64 " '%s'", session, id,
-                 memory->offset, memory->bytes, (const char *)memory->handle);
+        fake_log_memory(plane, "reach_import", session, id, memory);
         if (!plane->reaches)
                 fake_wrong(plane, "reach_import", session);
         fake_slow(plane, "slow_import");

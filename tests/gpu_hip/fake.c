@@ -16,6 +16,7 @@
 
 #include "fake.h"
 
+#include <fcntl.h>
 #include <hip/hip_runtime_api.h>
 #include <pthread.h>
 #include <sched.h>
@@ -290,6 +291,13 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *hand
 
 hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle) {
         return close(handle) ? hipErrorInvalidValue : hipSuccess;
+}
+
+/* Only memfds are memory. */
+hipError_t hipMemGetAllocationPropertiesFromHandle(hipMemAllocationProp *ret, hipMemGenericAllocationHandle_t handle) {
+        *ret = (hipMemAllocationProp){.type = fcntl(handle, F_GET_SEALS) < 0 ? 0 : hipMemAllocationTypePinned,
+                                      .location.type = hipMemLocationTypeDevice};
+        return hipSuccess;
 }
 
 hipError_t hipMemAddressReserve(void **address, size_t bytes, size_t alignment, void *wanted,

@@ -3,6 +3,7 @@
 #include "tests/cmocka_all.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "fixture.h"
 #include "gpu/hip/hip.h"
 #include "gpu/hip/rings.h"
+#include "util/bundle.h"
 #include "util/clock.h"
 
 #define ALLOCATION (UINT64_C(3) << 20)
@@ -105,7 +107,8 @@ static void lies_are_refused(void **state) {
         lie = whole;
         lie.kind = PLANE_MEMORY_NONE;
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
-        lie.kind = PLANE_MEMORY_FD;
+        lie.kind = PLANE_MEMORY_BUNDLE;
+        lie.fd = -1;
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 0, &whole, f->error), -EINVAL);
         assert_int_equal(f->ops->buffer_import(f->plane, 0, 1, &whole, f->error), -EINVAL);
@@ -117,29 +120,120 @@ static void lies_are_refused(void **state) {
         fake_client_free(base);
 }
 
-static void descriptors_are_mapped(void **state) {
-        struct fixture *f = *state;
-        struct plane_memory memory = {.kind = PLANE_MEMORY_FD, .allocation_bytes = ALLOCATION, .offset = 4096};
-        const struct table_buffer *buffer;
-        uint32_t word = 0x12345678;
+/* Memfds of 1, 2, .. times ALLOCATION, in whose first words stand 100, 101, .. */
+static int pack_chunks(uint32_t n, uint32_t too_small, struct plane_memory *ret_memory) {
+        struct bundle bundle = {.n = n};
+        int fd;
 
-        memory.fd = memfd_create("allocation", MFD_CLOEXEC);
-        memory.bytes = 8192;
-        assert_int_equal(ftruncate(memory.fd, ALLOCATION), 0);
-        assert_int_equal(pwrite(memory.fd, &word, sizeof(word), 4096), sizeof(word));
+        *ret_memory = (struct plane_memory){.kind = PLANE_MEMORY_BUNDLE};
+        for (uint32_t i = 0; i < n; i++) {
+                const uint32_t word = 100 + i;
+                const uint64_t bytes = (uint64_t)ALLOCATION * (i + 1);
+
+                bundle.fd[i] = memfd_create("chunk", MFD_CLOEXEC);
+                bundle.bytes[i] = bytes;
+                assert_int_equal(ftruncate(bundle.fd[i], (off_t)(bytes - (too_small >> i & 1 ? 4096 : 0))), 0);
+                assert_int_equal(pwrite(bundle.fd[i], &word, sizeof(word), 0), sizeof(word));
+        }
+        assert_int_equal(bundle_pack(&bundle, &fd), 0);
+        ret_memory->allocation_bytes = ret_memory->bytes = bundle_bytes(&bundle);
+        ret_memory->fd = fd;
+        bundle_close(&bundle);
+        return fd;
+}
+
+static void chunks_are_mapped_side_by_side(void **state) {
+        struct fixture *f = *state;
+        const struct table_buffer *buffer, *other;
+        struct plane_memory memory;
+        int fd = pack_chunks(3, 0, &memory);
+
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), 0);
+        assert_int_equal(fake.n_open, 3);
         buffer = fixture_buffer(f, 1, 10);
-        assert_int_equal(*(const uint32_t *)(uintptr_t)buffer->address, word);
-        memory.allocation_bytes = 2 * ALLOCATION; /* a lie */
-        assert_int_equal(f->ops->buffer_import(f->plane, 1, 11, &memory, f->error), -EINVAL);
-        memory.allocation_bytes = 0;
-        assert_int_equal(f->ops->buffer_import(f->plane, 1, 11, &memory, f->error), -EINVAL);
+        assert_int_equal(*(const uint32_t *)(uintptr_t)buffer->address, 100);
+        assert_int_equal(*(const uint32_t *)(uintptr_t)(buffer->address + ALLOCATION), 101);
+        assert_int_equal(*(const uint32_t *)(uintptr_t)(buffer->address + 3 * ALLOCATION), 102);
+        /* Once more, of the same bundle: at other addresses, the same memory. */
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 11, &memory, f->error), 0);
+        other = fixture_buffer(f, 1, 11);
+        buffer = fixture_buffer(f, 1, 10);
+        assert_true(other->address != buffer->address);
+        *(uint32_t *)(uintptr_t)(buffer->address + ALLOCATION) = 555;
+        assert_int_equal(*(const uint32_t *)(uintptr_t)(other->address + ALLOCATION), 555);
         f->ops->buffer_retire(f->plane, 1, 10);
-        assert_int_equal(fake.n_open, 1);
+        f->ops->buffer_retire(f->plane, 1, 11);
+        assert_int_equal(fake.n_open, 6);
         fake_clock_advance_ms(10000);
         fixture_tick_until(f, fake.n_open == 0);
         fixture_close(f);
-        close(memory.fd);
+        close(fd);
+}
+
+static void bad_chunks_are_refused(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory, lie;
+        int fd = pack_chunks(3, 0, &memory), ends[2];
+
+        lie = memory;
+        lie.allocation_bytes -= ALLOCATION;
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
+        lie.allocation_bytes = 0;
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
+        lie = memory;
+        lie.bytes++;
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        lie = memory;
+        lie.fd = ends[0];
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
+        assert_non_null(strstr(f->error, "it is no bundle"));
+        close(ends[0]);
+        close(ends[1]);
+        close(fd);
+
+        fake_clock_advance_ms(10000); /* (one was mapped before it was refused) */
+        fixture_tick_until(f, fake.n_open == 0);
+
+        /* Of another kind. */
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        {
+                struct bundle bundle = {.n = 1, .fd = {ends[0]}, .bytes = {ALLOCATION}};
+
+                assert_int_equal(bundle_pack(&bundle, &lie.fd), 0);
+        }
+        lie.allocation_bytes = lie.bytes = ALLOCATION;
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
+        assert_non_null(strstr(f->error, "not of memory on a GPU"));
+        close(lie.fd);
+        close(ends[0]);
+        close(ends[1]);
+
+        /* More than there is; one of a GPU's whole memory, many times, would take all addresses. */
+        fake.free_bytes = 3 * ALLOCATION;
+        fd = pack_chunks(3, 0, &memory);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), -EINVAL);
+        assert_non_null(strstr(f->error, "more than a GPU has"));
+        fake.free_bytes = 100 * ALLOCATION;
+        close(fd);
+
+        /* The first is not as large as was said: nothing is left to be closed. */
+        fd = pack_chunks(2, 1, &memory);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), -EINVAL);
+        assert_int_equal(fake.n_open, 0);
+        assert_int_equal(f->plane->memory.n_retired, 0);
+        close(fd);
+
+        /* One in the middle is not: what had been mapped is unmapped in a window. */
+        fd = pack_chunks(4, 4, &memory);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), -EINVAL);
+        assert_int_equal(fake.n_open, 2);
+        fake_clock_advance_ms(10000);
+        fixture_tick_until(f, fake.n_open == 0);
+        for (uint32_t i = 0; i < TABLE_RINGS; i++)
+                assert_int_equal(f->plane->rings[i].session, 0);
+        fixture_close(f);
+        close(fd);
 }
 
 /* Those that named it have been answered before it was released. */
@@ -345,7 +439,8 @@ int main(void) {
                 cmocka_unit_test_setup(buffers_share_an_allocation, setup),
                 cmocka_unit_test_setup(retired_memory_can_come_back, setup),
                 cmocka_unit_test_setup(lies_are_refused, setup),
-                cmocka_unit_test_setup(descriptors_are_mapped, setup),
+                cmocka_unit_test_setup(chunks_are_mapped_side_by_side, setup),
+                cmocka_unit_test_setup(bad_chunks_are_refused, setup),
                 cmocka_unit_test_setup(tasks_in_hand_do_not_keep_buffers, setup),
                 cmocka_unit_test_setup(a_short_silence_is_used, setup),
                 cmocka_unit_test_setup(pools_of_others_stay_while_there_are_tasks, setup),

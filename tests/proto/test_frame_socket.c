@@ -77,7 +77,7 @@ static int send_ack(struct fixture *f, uint64_t id, const int *fds, unsigned int
 /* What frame_send would never do. */
 static void send_raw(int fd, const void *data, size_t size, const int *fds, unsigned int n_fds) {
         union {
-                char bytes[CMSG_SPACE(sizeof(int) * 64)];
+                char bytes[CMSG_SPACE(sizeof(int) * FRAME_FDS_PACKET)];
                 struct cmsghdr align;
         } control;
         struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
@@ -167,7 +167,42 @@ static void test_too_many_fds(void **state) {
                 assert_int_equal(n_got, 99);
                 assert_int_equal(count_open(), f->n_open);
         }
-        assert_int_equal(frame_send(f->pair[0], NULL, f->pair, FRAME_FDS_MAX + 1), -EINVAL);
+        assert_int_equal(frame_send(f->pair[0], NULL, f->pair, FRAME_FDS_MANY + 1), -EINVAL);
+}
+
+/* With room for all that a packet may have, none is lost, and none is closed before the caller has said so. */
+static void test_whole_packet(void **state) {
+        static const uint8_t ack[] = {1 << 3, 1, 5 << 3 | 2, 0};
+        static const unsigned int counts[] = {0, 1, FRAME_FDS_MAX + 1, FRAME_FDS_MANY, 200, FRAME_FDS_PACKET};
+        struct fixture *f = *state;
+
+        for (unsigned int k = 0; k < sizeof(counts) / sizeof(counts[0]); k++) {
+                int sent[FRAME_FDS_PACKET], got[FRAME_FDS_PACKET];
+                ProtobufCMessage *message;
+                unsigned int n_got = 99;
+                struct stat a, b;
+
+                open_many(sent, counts[k]);
+                if (counts[k] <= FRAME_FDS_MANY)
+                        assert_int_equal(send_ack(f, 7, sent, counts[k]), FRAME_OK);
+                else
+                        send_raw(f->pair[0], ack, sizeof(ack), sent, counts[k]);
+                frame_arena_init(&f->arena, FRAME_UNPACK_BYTES_MAX);
+                assert_int_equal(frame_receive_packet(f->pair[1], &railmux__session__message__descriptor, &f->arena,
+                                                      &message, got, &n_got),
+                                 FRAME_OK);
+                assert_int_equal(n_got, counts[k]);
+                for (unsigned int i = 0; i < n_got; i++) {
+                        assert_true(fcntl(got[i], F_GETFD) & FD_CLOEXEC);
+                        assert_int_equal(fstat(sent[i], &a), 0);
+                        assert_int_equal(fstat(got[i], &b), 0);
+                        assert_int_equal(a.st_ino, b.st_ino);
+                }
+                protobuf_c_message_free_unpacked(message, &f->arena.allocator);
+                frame_close_fds(sent, counts[k]);
+                frame_close_fds(got, n_got);
+                assert_int_equal(count_open(), f->n_open);
+        }
 }
 
 /* A full descriptor table also yields MSG_CTRUNC, with the data and with those descriptors that had room. */
@@ -384,12 +419,11 @@ static void test_listen_and_connect(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                TEST(test_message_and_fds),  TEST(test_order_is_kept),
-                TEST(test_too_many_fds),     TEST(test_descriptor_table_full),
-                TEST(test_too_long),         TEST(test_malformed),
-                TEST(test_empty_packet),     TEST(test_nothing_there_and_end),
-                TEST(test_send_to_the_dead), TEST(test_send_until_full),
-                TEST(test_send_too_large),   TEST(test_listen_and_connect),
+                TEST(test_message_and_fds),    TEST(test_order_is_kept),         TEST(test_too_many_fds),
+                TEST(test_whole_packet),       TEST(test_descriptor_table_full), TEST(test_too_long),
+                TEST(test_malformed),          TEST(test_empty_packet),          TEST(test_nothing_there_and_end),
+                TEST(test_send_to_the_dead),   TEST(test_send_until_full),       TEST(test_send_too_large),
+                TEST(test_listen_and_connect),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,6 +43,14 @@ typedef struct hipMemAccessDesc {
         } location;
         int flags;
 } hipMemAccessDesc;
+typedef struct hipMemAllocationProp {
+        int type;
+        struct {
+                int type;
+                int id;
+        } location;
+} hipMemAllocationProp;
+enum { hipMemAllocationTypePinned = 1 };
 enum { hipMemLocationTypeDevice = 1, hipMemAccessFlagsProtReadWrite = 3 };
 #define hipHostMallocPortable         1u
 #define hipHostMallocMapped           2u
@@ -80,6 +88,7 @@ hipError_t hipStreamQuery(hipStream_t stream);
 hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *handle, void *os_handle,
                                            hipMemAllocationHandleType type);
 hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle);
+hipError_t hipMemGetAllocationPropertiesFromHandle(hipMemAllocationProp *ret, hipMemGenericAllocationHandle_t handle);
 hipError_t hipMemAddressReserve(void **address, size_t bytes, size_t alignment, void *wanted, unsigned long long flags);
 hipError_t hipMemAddressFree(void *address, size_t bytes);
 hipError_t hipMemMap(void *address, size_t bytes, size_t offset, hipMemGenericAllocationHandle_t handle,
