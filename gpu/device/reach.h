@@ -32,7 +32,7 @@
  * have stopped. So a task that has entered and cannot be finished is kept, touches nothing any more, and is answered
  * when the communicator has been aborted and all executors have stopped (abort without freeze).
  */
-#include "gpu/device/burst.h"
+#include "gpu/device/copies.h"
 
 enum reach_stage {
         REACH_BEGIN = 0,
@@ -465,7 +465,7 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
         if (t->stage == REACH_BEGIN) {
                 if (!reach_enter(&r))
                         return REACH_WAITS;
-                if (t->burst && t->reaches)
+                if (t->burst == BURST_BY_KERNEL && t->reaches)
                         (void)burst_post(s, t); /* or else when all have met */
                 reach_stage(&r, REACH_ENTERED);
         }
@@ -491,7 +491,9 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
                 if (rank < r.n)
                         return reach_break(&r, RMX_E_INVALID, rank, ret_status);
                 if (t->burst) {
-                        while (!t->reached || !burst_go(s, t))
+                        if (t->burst == BURST_BY_COPIES && !copies_post(s, t))
+                                return REACH_WAITS;
+                        while (t->burst == BURST_BY_KERNEL && (!t->reached || !burst_go(s, t)))
                                 if (!burst_post(s, t))
                                         return REACH_WAITS;
                         burst_tell(s, t, BURST_YES);
@@ -512,7 +514,7 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
 
 /* Nothing is moved for the task any more until it is looked at again. */
 DEVICE void reach_take_back(const struct worker *w, struct task *t) {
-        if (t->stage != REACH_BURST || !burst_quiet(w, t))
+        if (t->stage != REACH_BURST || !(t->burst == BURST_BY_COPIES ? copies_quiet(w, t) : burst_quiet(w, t)))
                 return;
         if (warp_thread() == 0)
                 t->stage = REACH_ENTERED;
