@@ -47,30 +47,69 @@
 static_assert(TABLE_COPIES >= REACH_RANKS_MAX, "a piece for each rank");
 
 DEVICE constexpr bool copies_can(uint32_t mode) {
-        return mode == REACH_ALL_GATHER || mode == REACH_ALL_TO_ALL;
+        return mode == REACH_ALL_GATHER || mode == REACH_ALL_TO_ALL || mode == REACH_BROADCAST;
 }
 
-/* What this rank has to move in which rank p has a part: its place in the order, and which bytes of what. */
+/* Only if all ranks' are copies: their shares are others than those of lanes. */
+DEVICE constexpr bool copies_need_all(uint32_t mode) {
+        return mode == REACH_BROADCAST;
+}
+
+#define COPIES_ALIGN 256u /* shares begin at multiples of so many bytes, but for the memory's own begin */
+
+/* Bytes of what crosses a broadcast's links that are this rank's to move: of the root's none, unless of two ranks. */
+DEVICE uint32_t copies_share(const struct task *t, uint32_t n, uint32_t me, uint32_t *ret_first) {
+        const uint32_t shares = n > 2 ? n - 1 : n, share = (me - t->root - 1) & (n - 1); /* the root's is the last */
+        const uint32_t most = ((t->total + shares - 1) / shares + COPIES_ALIGN - 1) & ~(COPIES_ALIGN - 1);
+        const uint32_t first = share * most;
+
+        *ret_first = first;
+        if (share >= shares || first >= t->total)
+                return 0;
+        return t->total - first < most ? t->total - first : most;
+}
+
+/* One of the pieces that this rank has to move: to rank p. */
 struct copies_piece {
-        uint32_t place;
+        uint32_t place; /* in the order */
         uint64_t from, to, bytes;
 };
 
+DEVICE struct copies_piece copies_piece_broadcast(const struct worker_shared *s, const struct task *t, uint32_t p) {
+        const uint32_t n = s->rank.n_ranks, me = s->rank.rank;
+        const bool own = p == me, root = t->root == me;
+        struct copies_piece piece;
+        uint32_t first;
+
+        piece.bytes = copies_share(t, n, me, &first);
+        if (root && own) { /* besides */
+                piece.bytes = t->total;
+                first = 0;
+        } else if (p == t->root) {
+                piece.bytes = 0;
+        }
+        piece.place = (p - me - root) & (n - 1); /* the own one first, if the others are made of it */
+        piece.from = (root || own ? s->view.data[t->root] : s->view.to[me]) + first;
+        piece.to = s->view.to[p] + first;
+        return piece;
+}
+
 /* What others wait for comes first, and not all ranks begin with the same one: from the next rank on, the own one last.
  */
-DEVICE struct copies_piece copies_piece(const struct worker_shared *s, const struct task *t, uint32_t p) {
+DEVICE struct copies_piece copies_piece_block(const struct worker_shared *s, const struct task *t, uint32_t p) {
         const uint32_t n = s->rank.n_ranks, me = s->rank.rank;
         struct copies_piece piece;
 
         piece.place = (p - me - 1) & (n - 1);
         piece.from = t->in + (t->reach == REACH_ALL_TO_ALL ? (uint64_t)p * t->stride : 0);
         piece.to = s->view.to[p] + (uint64_t)me * t->stride;
-        piece.bytes = piece.from == piece.to ? 0 : t->stride;
+        piece.bytes = t->stride;
         return piece;
 }
 
 /* All have met, and the addresses are in the view: asks the host for the copies. False: all places are taken. */
 DEVICE_OUTLINE bool copies_post(const struct worker_shared *s, struct task *t) {
+        SHARED_POINTER(s);
         const uint32_t number = burst_next(s);
         struct burst_job *job = burst_job_of(&s->w, number);
         struct table_copies *copies = &s->w.report->copies[number % TABLE_BURSTS];
@@ -78,11 +117,12 @@ DEVICE_OUTLINE bool copies_post(const struct worker_shared *s, struct task *t) {
         if (!number)
                 return false;
         for (uint32_t p = warp_thread(); p < s->rank.n_ranks; p += WARP_THREADS) {
-                const struct copies_piece piece = copies_piece(s, t, p);
+                const struct copies_piece piece =
+                        t->reach == REACH_BROADCAST ? copies_piece_broadcast(s, t, p) : copies_piece_block(s, t, p);
 
                 cell_store(&copies->piece[piece.place].from, piece.from);
                 cell_store(&copies->piece[piece.place].to, piece.to);
-                cell_store(&copies->piece[piece.place].bytes, piece.bytes);
+                cell_store(&copies->piece[piece.place].bytes, piece.from == piece.to ? 0 : piece.bytes); /* in place */
         }
         warp_sync();
         if (warp_thread() == 0) {
@@ -101,6 +141,13 @@ DEVICE_OUTLINE bool copies_post(const struct worker_shared *s, struct task *t) {
         return true;
 }
 
+/* Not all ranks' would be copies. */
+DEVICE void copies_not(struct task *t) {
+        if (warp_thread() == 0 && copies_need_all(t->reach))
+                t->burst = BURST_BY_KERNEL;
+        warp_sync();
+}
+
 /* As burst_quiet. */
 DEVICE_OUTLINE bool copies_quiet(const struct worker *w, struct task *t) {
         const uint32_t number = t->reached, place = number % TABLE_BURSTS;
@@ -108,7 +155,7 @@ DEVICE_OUTLINE bool copies_quiet(const struct worker *w, struct task *t) {
         uint32_t moved = 0;
 
         if (warp_thread() == 0) {
-                moved = 1; /* or the place could not be another's by now, if it is */
+                moved = 1; /* if the place is another's by now, too */
                 if (word_load(&job->state) == burst_state(number, BURST_COPYING)) {
                         const uint64_t *begun = &w->report->begun[place];
 

@@ -208,11 +208,12 @@ DEVICE bool take_reach(const struct worker *w, const struct take *k, uint32_t mo
 /* Of those that ask: is it a burst if all can, and by what? */
 DEVICE uint8_t take_burst(const struct worker *w, const struct take *k, uint32_t mode) {
         const uint64_t least = cell_load(&w->table->ranks[shared_of(w)->rank.index].burst_bytes);
-        const uint64_t copies = cell_load(&w->table->copies),
-                       most = k->in_bytes > k->out_bytes ? k->in_bytes : k->out_bytes;
+        const uint64_t most = k->in_bytes > k->out_bytes ? k->in_bytes : k->out_bytes;
+        uint64_t copies;
 
-        if (!least || !w->table->bursts || most < least)
+        if (!least || most < least || !w->table->bursts)
                 return BURST_BY_LANES;
+        copies = w->table->copies; /* never changes */
         return copies && most >= copies && copies_can(mode) ? BURST_BY_COPIES : BURST_BY_KERNEL;
 }
 

@@ -177,8 +177,8 @@ static inline hipError_t hipDrvPointerGetAttributes(unsigned int n, hipPointer_a
         }
         return (hipError_t)driver.call(n, attributes, data, (CUdeviceptr)(uintptr_t)at);
 }
-/* On the path of requests, the same. All that was enqueued before is done, and fenced for the system, before the word is
- * there (the flag that would let it pass is not known to this version of the call). */
+/* On the path of requests, the same. All that was enqueued before is done, and fenced for the system, before the word
+ * is there (the flag that would let it pass is not known to this version of the call). */
 static inline hipError_t hipStreamWriteValue32(hipStream_t stream, void *at, uint32_t value, unsigned int flags) {
         static void *found;
         union {

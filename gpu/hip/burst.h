@@ -14,11 +14,11 @@ struct table_report;
 
 struct burst {
         hipStream_t streams[BURST_STREAMS];
-        void *queue; /* struct burst_queue, memory of the GPU */
+        void *queue;                 /* struct burst_queue, memory of the GPU */
         struct table_report *report; /* of which it writes `begun` */
-        uint32_t most;      /* slices */
-        uint32_t next;      /* number */
-        _Atomic int failed; /* of a launch: the runtime's error; 0: none */
+        uint32_t most;               /* slices */
+        uint32_t next;               /* number */
+        _Atomic int failed;          /* of a launch: the runtime's error; 0: none */
         _Atomic uint64_t launched;
 };
 

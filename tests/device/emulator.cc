@@ -1024,8 +1024,10 @@ bool emulator_burst_runs(const struct emulator *e, uint32_t gpu) {
         return b->launched && (b->begun || b->block);
 }
 
-void emulator_copies(struct emulator *e, uint64_t bytes) {
+void emulator_copies(struct emulator *e, uint32_t gpus, uint64_t bytes) {
         for (uint32_t g = 0; g < e->n_gpus; g++) {
+                if (!(gpus >> g & 1))
+                        continue;
                 cell_store(&e->gpu[g].table->copies, bytes);
                 publish(e, g); /* what is remembered of requests is forgotten */
         }

@@ -161,8 +161,8 @@ uint32_t emulator_bursts(const struct emulator *e, uint32_t gpu, uint32_t *ret_p
 void emulator_burst_patience(struct emulator *e, uint32_t gpu, uint32_t looks);
 /* Has some block of the GPU's burst begun, and has not each ended? */
 bool emulator_burst_runs(const struct emulator *e, uint32_t gpu);
-/* On all GPUs, bursts of so many bytes that can be copies are; 0: none is. Nothing may be under way. */
-void emulator_copies(struct emulator *e, uint64_t bytes);
+/* On these GPUs, a bit each, bursts of so many bytes that can be copies are; 0: none is. Nothing may be under way. */
+void emulator_copies(struct emulator *e, uint32_t gpus, uint64_t bytes);
 /* Moments at which the host that copies can be found. It lingers at one of them until what it has seen is taken back,
  * or, with `stays`, until it is told otherwise. */
 enum emulator_moment {
