@@ -114,6 +114,13 @@ static void parking_changes_nothing(void **state) {
         wait_until(launched() == 1);
 }
 
+/* What has a fault leaves its kernel behind. */
+static void close_faulty(struct fixture *f) {
+        f->ops->close(f->plane);
+        atomic_store(&fake.dies, true);
+        fake_reap();
+}
+
 static void a_failure_is_a_fault(void **state) {
         struct fixture *f = *state;
         int r = 0;
@@ -125,7 +132,7 @@ static void a_failure_is_a_fault(void **state) {
         assert_int_equal(r, -EIO);
         assert_non_null(strstr(f->error, "launching a burst"));
         assert_int_equal(launched(), 0);
-        atomic_store(&fake.bursts.refuse, false);
+        close_faulty(f);
 }
 
 /* For measurements. */
@@ -310,7 +317,7 @@ static void a_failed_copy_is_a_fault(void **state) {
                 assert_int_equal(r, -EIO);
                 assert_non_null(strstr(f->error, "launching a burst"));
                 assert_int_equal(enqueued(), at + taken); /* no word that says that it is done */
-                f->ops->close(f->plane);
+                close_faulty(f);
                 fake_client_free(client_memory);
         }
 }
