@@ -380,9 +380,9 @@ static hipError_t enqueue(hipStream_t stream, void *to, const void *from, int va
 }
 
 static hipError_t enqueue_copy(struct fake_copy copy) {
-        const uint32_t n = atomic_load(&fake.copies.n), refuse = atomic_load(&fake.copies.refuse);
+        const uint32_t n = atomic_load(&fake.copies.n);
 
-        if (refuse && n >= refuse - 1)
+        if (atomic_fetch_add(&fake.copies.asked, 1) + 1 == atomic_load(&fake.copies.refuse))
                 return hipErrorIllegalAddress;
         assert_in_range(n, 0, FAKE_COPIES - 1);
         fake.copies.copy[n] = copy;

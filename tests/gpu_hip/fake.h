@@ -64,9 +64,11 @@ struct fake {
                 _Atomic uint32_t n;
                 struct fake_burst launch[FAKE_BURSTS]; /* the first n */
         } bursts;
-        struct {                         /* from device to device, and words; nobody executes them */
-                _Atomic uint32_t refuse; /* for tests to set: 1 + how many are taken before one is refused */
-                _Atomic bool no_words;   /* for tests to set: the runtime knows no writes of words */
+        struct { /* from device to device, and words; nobody executes them */
+                _Atomic uint32_t
+                        refuse;        /* for tests to set: which is refused; the first, with words, is 1, 0: none is */
+                _Atomic bool no_words; /* for tests to set: the runtime knows no writes of words */
+                _Atomic uint32_t asked; /* so many were asked for, the refused one too */
                 _Atomic uint32_t n;
                 struct fake_copy copy[FAKE_COPIES]; /* the first n */
         } copies;

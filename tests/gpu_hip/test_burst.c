@@ -274,6 +274,26 @@ static void pieces_are_enqueued(void **state) {
         }
 }
 
+/* leave.c wants to know it, whatever moves it. */
+static void the_size_is_told(void **state) {
+        const struct fixture *f = *state;
+        struct table_report *report = calloc(1, sizeof(*report));
+        struct burst burst = {.report = report, .queue = f->plane->burst.queue, .next = 3};
+        uint32_t kib = 0;
+
+        assert_non_null(report);
+        memcpy(burst.streams, f->plane->burst.streams, sizeof(burst.streams));
+        report->burst[3] = (uint64_t)3 << 32 | TABLE_BURST_COPIES | 16385;
+        report->copies[3].withdrawn = 2;
+        assert_true(burst_look(&burst, &kib));
+        assert_int_equal(kib, 16385);
+        assert_int_equal(enqueued(), expect_copies(f, 3, 0, 2 * BURST_STREAMS));
+        kib = 0;
+        assert_false(burst_look(&burst, &kib));
+        assert_int_equal(kib, 0);
+        free(report);
+}
+
 /* Taken back before the thread has looked, or by a later number at its place. */
 static void withdrawn_pieces_are_not_looked_at(void **state) {
         static const uint32_t later[] = {0, TABLE_BURSTS - 1, TABLE_BURSTS, 5 * TABLE_BURSTS - 1};
@@ -316,7 +336,7 @@ static void a_failed_copy_is_a_fault(void **state) {
                         r = f->ops->tick(f->plane, f->error);
                 assert_int_equal(r, -EIO);
                 assert_non_null(strstr(f->error, "launching a burst"));
-                assert_int_equal(enqueued(), at + taken); /* no word that says that it is done */
+                assert_int_equal(enqueued(), at + taken); /* nothing behind it, least of all that it is done */
                 close_faulty(f);
                 fake_client_free(client_memory);
         }
@@ -354,6 +374,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(nothing_is_copied_unless_asked_for, setup, teardown),
                 cmocka_unit_test_setup_teardown(streams_have_been_tried, setup_copies, teardown_copies),
                 cmocka_unit_test_setup_teardown(pieces_are_enqueued, setup_copies, teardown_copies),
+                cmocka_unit_test_setup_teardown(the_size_is_told, setup_copies, teardown_copies),
                 cmocka_unit_test_setup_teardown(withdrawn_pieces_are_not_looked_at, setup_copies, teardown_copies),
                 cmocka_unit_test_setup(a_failed_copy_is_a_fault, setup_copies),
                 cmocka_unit_test(what_cannot_be_is_refused),
