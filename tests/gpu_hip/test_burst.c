@@ -3,11 +3,13 @@
 #include "tests/cmocka_all.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fixture.h"
+#include "gpu/hip/copies.h"
 #include "gpu/hip/hip.h"
 
 #define wait_until(condition)                                                                                          \
@@ -319,6 +321,63 @@ static void withdrawn_pieces_are_not_looked_at(void **state) {
         assert_int_equal(launched(), 0);
 }
 
+/* Both halves at the same time, on processors that let a load pass a store: what the host is to move the worker waits
+ * for, whoever comes first. */
+#define DUELS 60000u
+
+struct duel {
+        struct table_report *report;
+        _Atomic uint32_t arrived; /* twice a round, both */
+        bool saw;                 /* the worker: the host has begun */
+};
+
+static void duel_meet(struct duel *duel, uint32_t times) {
+        atomic_fetch_add(&duel->arrived, 1);
+        for (uint32_t looks = 0; atomic_load(&duel->arrived) < 2 * times; looks++)
+                if (looks % 1024 == 1023) /* there may be but one processor */
+                        sched_yield();
+}
+
+static void *duel_worker(void *data) {
+        struct duel *duel = data;
+
+        for (uint32_t number = 1; number <= DUELS; number++) {
+                struct table_copies *copies = &duel->report->copies[number % TABLE_BURSTS];
+                const uint64_t *cell = &duel->report->begun[number % TABLE_BURSTS];
+
+                __atomic_store_n(&copies->withdrawn, number - 1, __ATOMIC_RELAXED);
+                duel_meet(duel, 2 * number - 1);
+                for (uint32_t i = 0; i < number % 16; i++)
+                        atomic_load_explicit(&duel->arrived, memory_order_relaxed);
+                __atomic_store_n(&copies->withdrawn, number, __ATOMIC_RELAXED); /* as copies_quiet() */
+                __atomic_thread_fence(__ATOMIC_SEQ_CST);
+                duel->saw = __atomic_load_n(cell, __ATOMIC_RELAXED) >> 32 == number;
+                duel_meet(duel, 2 * number);
+        }
+        return NULL;
+}
+
+static void who_comes_second_sees_the_other(void **state) {
+        struct duel duel = {.report = calloc(1, sizeof(*duel.report))};
+        pthread_t worker;
+
+        (void)state;
+        assert_non_null(duel.report);
+        assert_int_equal(pthread_create(&worker, NULL, duel_worker, &duel), 0);
+        for (uint32_t number = 1; number <= DUELS; number++) {
+                const uint64_t *cell = &duel.report->begun[number % TABLE_BURSTS];
+                bool moves;
+
+                duel_meet(&duel, 2 * number - 1);
+                moves = copies_begin(duel.report, number);
+                duel_meet(&duel, 2 * number);
+                assert_true(!moves || duel.saw);
+                assert_int_equal(*cell, (uint64_t)number << 32 | (moves ? TABLE_BEGUN_YES : TABLE_BEGUN_PASSED));
+        }
+        pthread_join(worker, NULL);
+        free(duel.report);
+}
+
 /* A piece, or the word behind the last one, is refused: what waits for it does so for ever, and the plane says why. */
 static void a_failed_copy_is_a_fault(void **state) {
         for (uint32_t taken = 0; taken < 3; taken++) {
@@ -376,6 +435,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(pieces_are_enqueued, setup_copies, teardown_copies),
                 cmocka_unit_test_setup_teardown(the_size_is_told, setup_copies, teardown_copies),
                 cmocka_unit_test_setup_teardown(withdrawn_pieces_are_not_looked_at, setup_copies, teardown_copies),
+                cmocka_unit_test(who_comes_second_sees_the_other),
                 cmocka_unit_test_setup(a_failed_copy_is_a_fault, setup_copies),
                 cmocka_unit_test(what_cannot_be_is_refused),
         };
