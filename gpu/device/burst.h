@@ -27,6 +27,8 @@
  *
  * Who moves what. The same as without bursts: the lanes' parts (reach_data.h), so results are the same bits. A burst of
  * more warps than there are lanes cuts each lane's share into slices.
+ *
+ * What adds nothing up can be moved by copy engines instead of blocks: copies.h.
  */
 #include "gpu/device/reach_data.h"
 
@@ -37,7 +39,8 @@
  *   blocks         POSTED -> WAITING;  GO -> RUNNING;  WAITING -> FREE, who has waited for too long
  *   the last one   RUNNING -> DONE
  *
- * Nobody moves anything before it is RUNNING, and then all blocks do; so it can be taken back until then.
+ * Nobody moves anything before it is RUNNING, and then all blocks do; so it can be taken back until then. (Copies are
+ * COPYING from the beginning, see copies.h.)
  */
 enum burst_state {
         BURST_FREE = 0,
@@ -46,8 +49,10 @@ enum burst_state {
         BURST_GO = 3,
         BURST_RUNNING = 4,
         BURST_DONE = 5,
+        BURST_COPYING = 6,
 };
 #define BURST_STATE_BITS 3u
+#define BURST_STATES     ((1u << BURST_STATE_BITS) - 1)
 
 #define BURST_LANES STAGING_DATA_LANES /* among which a burst's warps share the work out */
 
@@ -64,6 +69,13 @@ struct burst_queue {
         uint32_t posted; /* number of the last one */
         uint32_t zero[31];
         struct burst_job job[TABLE_BURSTS];
+};
+
+/* What moves a task's data. */
+enum burst_by {
+        BURST_BY_LANES = 0, /* no burst */
+        BURST_BY_KERNEL = 1,
+        BURST_BY_COPIES = 2,
 };
 
 enum burst_verdict {
@@ -113,14 +125,21 @@ DEVICE bool burst_change(struct burst_job *job, uint32_t number, uint32_t from, 
                burst_state(number, from);
 }
 
+/* The next number; 0: all places are taken. */
+DEVICE uint32_t burst_next(const struct worker_shared *s) {
+        const uint32_t next = warp_read(word_load(&burst_queue_of(&s->w)->posted), 0) + 1, number = next + !next;
+        const uint32_t was = warp_read(word_load(&burst_job_of(&s->w, number)->state), 0) & BURST_STATES;
+
+        return was == BURST_FREE || was == BURST_DONE ? number : 0;
+}
+
 /* Asks for the kernel. False: all places are taken. */
 DEVICE bool burst_post(const struct worker_shared *s, struct task *t) {
         struct burst_queue *q = burst_queue_of(&s->w);
-        const uint32_t next = warp_read(word_load(&q->posted), 0) + 1, number = next + !next, i = warp_thread();
+        const uint32_t number = burst_next(s), i = warp_thread();
         struct burst_job *job = burst_job_of(&s->w, number);
-        const uint32_t was = warp_read(word_load(&job->state), 0) & ((1u << BURST_STATE_BITS) - 1);
 
-        if (was != BURST_FREE && was != BURST_DONE)
+        if (!number)
                 return false;
         warp_sync();
         if (i == 0)

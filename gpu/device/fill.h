@@ -205,11 +205,16 @@ DEVICE bool take_reach(const struct worker *w, const struct take *k, uint32_t mo
                !(part & (part - 1));
 }
 
-/* Of those that ask: is it a burst if all can? */
-DEVICE bool take_burst(const struct worker *w, const struct take *k) {
+/* Of those that ask: is it a burst if all can, and by what? */
+DEVICE uint8_t take_burst(const struct worker *w, const struct take *k, uint32_t mode) {
         const uint64_t least = cell_load(&w->table->ranks[shared_of(w)->rank.index].burst_bytes);
+        const uint64_t most = k->in_bytes > k->out_bytes ? k->in_bytes : k->out_bytes;
+        uint64_t copies;
 
-        return least && w->table->bursts && (k->in_bytes > k->out_bytes ? k->in_bytes : k->out_bytes) >= least;
+        if (!least || most < least || !w->table->bursts)
+                return BURST_BY_LANES;
+        copies = w->table->copies; /* never changes */
+        return copies && most >= copies && copies_can(mode) ? BURST_BY_COPIES : BURST_BY_KERNEL;
 }
 
 /* Is the buffer mapped on all of these GPUs? */
@@ -264,7 +269,7 @@ DEVICE uint32_t take_quick(const struct worker *w, const struct take *k, uint32_
         if (take_reach(w, k, mode)) {
                 t->reach = mode;
                 t->reaches = take_reaches(w, k, t);
-                t->burst = take_burst(w, k);
+                t->burst = take_burst(w, k, mode);
                 if (shared_of(w)->rank.lanes) /* meetings are what costs: one for each worker */
                         t->spread = (uint16_t)shared_of(w)->rank.lanes;
                 t->transport = STAGING_PACKET; /* of what they ask */

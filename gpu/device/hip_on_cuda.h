@@ -181,6 +181,24 @@ static inline hipError_t hipDrvPointerGetAttributes(unsigned int n, hipPointer_a
         }
         return (hipError_t)driver.call(n, attributes, data, (CUdeviceptr)(uintptr_t)at);
 }
+/* On the path of requests, the same. All that was enqueued before is done, and fenced for the system, before the word
+ * is there (the flag that would let it pass is not known to this version of the call). */
+static inline hipError_t hipStreamWriteValue32(hipStream_t stream, void *at, uint32_t value, unsigned int flags) {
+        static void *found;
+        union {
+                void *address;
+                CUresult(CUDAAPI *call)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
+        } driver = {__atomic_load_n(&found, __ATOMIC_RELAXED)};
+
+        if (!driver.address) {
+                hipError_t r = hip_on_cuda_driver("cuStreamWriteValue32", &driver.address);
+
+                if (r != cudaSuccess)
+                        return r;
+                __atomic_store_n(&found, driver.address, __ATOMIC_RELAXED);
+        }
+        return (hipError_t)driver.call(stream, (CUdeviceptr)(uintptr_t)at, value, flags);
+}
 static inline hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *size, hipDeviceptr_t at) {
         static void *found;
         union {

@@ -32,7 +32,7 @@
  * have stopped. So a task that has entered and cannot be finished is kept, touches nothing any more, and is answered
  * when the communicator has been aborted and all executors have stopped (abort without freeze).
  */
-#include "gpu/device/burst.h"
+#include "gpu/device/copies.h"
 
 enum reach_stage {
         REACH_BEGIN = 0,
@@ -131,7 +131,7 @@ DEVICE uint64_t reach_word(const struct task *t, uint32_t u) {
         case 2:
                 return t->in_offset;
         case 3:
-                return t->out_buffer;
+                return (uint64_t)(t->burst == BURST_BY_COPIES) << 32 | t->out_buffer;
         default:
                 return t->out_offset;
         }
@@ -207,12 +207,12 @@ DEVICE void reach_remember(const struct reach *r) {
 }
 
 /* What the others have entered with, into shared memory. False: not all have. *ret_all: all say yes. *ret_differs: a
- * rank that has called something else (roots are not compared elsewhere), n: none. If they enter with something else
- * than is remembered, that is forgotten. */
-DEVICE bool reach_meet(struct reach *r, bool *ret_all, uint32_t *ret_differs) {
+ * rank that has called something else (roots are not compared elsewhere), n: none. *ret_copies: all would have copy
+ * engines move it. If they enter with something else than is remembered, that is forgotten. */
+DEVICE bool reach_meet(struct reach *r, bool *ret_all, bool *ret_copies, uint32_t *ret_differs) {
         struct peer_view *v = &r->s->view;
         const uint64_t call = reach_call(r->t);
-        bool there = true, yes = r->t->reaches != 0, same = r->known;
+        bool there = true, yes = r->t->reaches != 0, copies = r->t->burst == BURST_BY_COPIES, same = r->known;
         uint32_t differs = r->n;
         uint64_t who;
 
@@ -234,6 +234,10 @@ DEVICE bool reach_meet(struct reach *r, bool *ret_all, uint32_t *ret_differs) {
                 there = there && looks < r->spins;
                 if (looks < r->spins)
                         flag_acquire(&from->y);
+                if (u == 3) { /* (says something of the request, too, and is remembered without) */
+                        copies = copies && word >> 32;
+                        word = (uint32_t)word;
+                }
                 same = same && (!u || word == before);
                 if (u == 0) {
                         if (looks < r->spins && word != call)
@@ -251,6 +255,7 @@ DEVICE bool reach_meet(struct reach *r, bool *ret_all, uint32_t *ret_differs) {
         }
         there = warp_all(there);
         *ret_all = warp_all(yes);
+        *ret_copies = warp_all(copies);
         who = warp_ballot(differs < r->n);
         *ret_differs = who ? warp_read(differs, first_bit(who)) : r->n;
         r->known = warp_all(same);
@@ -453,7 +458,7 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
         SHARED_POINTER(c);
         struct reach r = {s, c, t, s->rank.n_ranks, s->rank.rank, t->lane, warp_thread(), spins, NULL, false, 0, 0};
         uint32_t rank;
-        bool all;
+        bool all, copies;
 
         if (t->burst && t->lane != 1) {
                 const uint32_t verdict = burst_verdict(s, t);
@@ -465,7 +470,7 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
         if (t->stage == REACH_BEGIN) {
                 if (!reach_enter(&r))
                         return REACH_WAITS;
-                if (t->burst && t->reaches)
+                if (t->burst == BURST_BY_KERNEL && t->reaches)
                         (void)burst_post(s, t); /* or else when all have met */
                 reach_stage(&r, REACH_ENTERED);
         }
@@ -473,7 +478,7 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
                 bool there;
 
                 reach_recall(&r);
-                there = reach_meet(&r, &all, &rank);
+                there = reach_meet(&r, &all, &copies, &rank);
                 if (rank < r.n)
                         return reach_break(&r, RMX_E_MISMATCH, rank, ret_status);
                 if (!there)
@@ -491,7 +496,11 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
                 if (rank < r.n)
                         return reach_break(&r, RMX_E_INVALID, rank, ret_status);
                 if (t->burst) {
-                        while (!t->reached || !burst_go(s, t))
+                        if (!copies)
+                                copies_not(t);
+                        if (t->burst == BURST_BY_COPIES && !copies_post(s, t))
+                                return REACH_WAITS;
+                        while (t->burst == BURST_BY_KERNEL && (!t->reached || !burst_go(s, t)))
                                 if (!burst_post(s, t))
                                         return REACH_WAITS;
                         burst_tell(s, t, BURST_YES);
@@ -512,7 +521,7 @@ DEVICE_OUTLINE uint32_t reach_run(struct worker_shared *s, struct counter_cache 
 
 /* Nothing is moved for the task any more until it is looked at again. */
 DEVICE void reach_take_back(const struct worker *w, struct task *t) {
-        if (t->stage != REACH_BURST || !burst_quiet(w, t))
+        if (t->stage != REACH_BURST || !(t->burst == BURST_BY_COPIES ? copies_quiet(w, t) : burst_quiet(w, t)))
                 return;
         if (warp_thread() == 0)
                 t->stage = REACH_ENTERED;

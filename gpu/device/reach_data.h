@@ -11,6 +11,8 @@
  * crosses the link is the same whoever moves it, so both do. Towards a root it is the same the other way round.
  *
  * What a broadcast's root has in its own output it copies itself, if that lies elsewhere.
+ *
+ * (Copy engines, if all ranks have them move a broadcast, share it out among the same ranks in whole pieces: copies.h.)
  */
 #include "gpu/device/quick_root.h"
 

@@ -33,6 +33,7 @@
 #ifndef TABLE_BURSTS             /* fewer where it shall happen that there are too few */
 #define TABLE_BURSTS 16u         /* at once; a power of two */
 #endif
+#define TABLE_COPIES 8u /* pieces that the copy engines move for one burst */
 
 #define TABLE_STOP_SERVED 3u /* table.stop; the control thread's others are in gpu/hip/park.h */
 
@@ -124,7 +125,7 @@ struct table {
         uint32_t n_rings; /* entries that may be in use */
         uint32_t zero;
         uint64_t bursts; /* struct burst_queue of this GPU, which no copy of the control thread's touches */
-        uint64_t zero_too;
+        uint64_t copies; /* bursts of so many bytes that add nothing up are copies (copies.h); 0: none is */
         struct table_change changes[TABLE_CHANGES];
         struct table_ring rings[TABLE_RINGS];
         struct table_rank ranks[TABLE_RANKS];
@@ -167,7 +168,22 @@ struct lane_state {
         uint32_t taken[STAGING_TRANSPORTS][STAGING_REGIONS][STAGING_RANKS_MAX];
 };
 
-/* Host memory that the GPU writes and the control thread polls. */
+/* What the copy engines are to move for one burst (copies.h). */
+struct table_copies {
+        uint32_t withdrawn; /* the last number at this place that was taken back, or one before the present one */
+        uint32_t n;         /* pieces, in the order in which they are to be moved */
+        struct {
+                uint64_t from, to, bytes; /* as mapped here; 0 bytes: none */
+        } piece[TABLE_COPIES];
+};
+
+/* What the thread that launches bursts answers: number << 32 | .. */
+enum table_begun {
+        TABLE_BEGUN_YES = 1,    /* it moves them, unless it finds them taken back */
+        TABLE_BEGUN_PASSED = 2, /* it found them taken back, and does nothing */
+};
+
+/* Host memory that the GPU writes and the control thread polls (but for `begun`, which is the other way round). */
 struct table_report {
         uint32_t acknowledged[TABLE_WORKERS_MAX]; /* version, by worker */
         uint32_t zero[16];
@@ -183,6 +199,13 @@ struct table_report {
         uint64_t level[TABLE_WORKERS_MAX][TABLE_RINGS];
         /* Of each ring, when its kernel ended: the next ring sequence that a worker would have looked for. */
         uint32_t next[TABLE_WORKERS_MAX][TABLE_RINGS];
-        /* Of bursts to be launched, at [number % TABLE_BURSTS]: number << 32 | KiB of the request. */
+        /* Of bursts to be launched, at [number % TABLE_BURSTS]: number << 32 | TABLE_BURST_COPIES | KiB of the request.
+         */
         uint64_t burst[TABLE_BURSTS];
+        struct table_copies copies[TABLE_BURSTS]; /* of those with TABLE_BURST_COPIES */
+        uint64_t zero_before[8];                  /* lines of its own for what the host writes */
+        uint64_t begun[TABLE_BURSTS];
+        uint64_t zero_after[8];
 };
+
+#define TABLE_BURST_COPIES (UINT32_C(1) << 31)

@@ -71,7 +71,7 @@ struct task {
         uint8_t begun;               /* the part in hand of phase `begun - 1` is partly done, see progress */
         uint8_t cache;               /* which of the counter caches */
         uint8_t stage;               /* enum reach_stage */
-        uint8_t burst;               /* 1: if the ranks can reach, lane 1 has it all done by a burst (burst.h) */
+        uint8_t burst;               /* enum burst_by: if the ranks can reach, lane 1 has it all done by a burst */
         union {
                 uint8_t progress[TASK_THREADS_MAX]; /* units of that part that each thread has done */
                 uint8_t step[TASK_PHASES];          /* with a program: the next step of each phase's part (pass.h) */

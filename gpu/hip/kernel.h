@@ -36,6 +36,9 @@ size_t kernel_burst_bytes(void);
 uint32_t kernel_burst_blocks(uint32_t slices);
 int kernel_burst_preload(void);
 int kernel_burst_launch(hipStream_t stream, void *queue, uint32_t number, uint32_t n_blocks);
+/* The word of a number's job that says how far it is, and what says that copies are done. */
+void *kernel_burst_state(void *queue, uint32_t number);
+uint32_t kernel_burst_done(uint32_t number);
 #ifdef __cplusplus
 }
 #endif

@@ -65,6 +65,14 @@ uint32_t kernel_burst_blocks(uint32_t slices) {
         return slices * BURST_BLOCKS;
 }
 
+void *kernel_burst_state(void *queue, uint32_t number) {
+        return &((struct burst_queue *)queue)->job[number % TABLE_BURSTS].state;
+}
+
+uint32_t kernel_burst_done(uint32_t number) {
+        return number << BURST_STATE_BITS | BURST_DONE;
+}
+
 int kernel_burst_preload(void) {
         return (int)hipFuncSetAttribute((const void *)railmux_burst, hipFuncAttributeMaxDynamicSharedMemorySize, 0);
 }

@@ -19,6 +19,7 @@
 #include "gpu/hip/hold.h"
 #include "gpu/hip/reach.h"
 #include "gpu/hip/rings.h"
+#include "util/parse.h"
 
 /* On an H200, all-reduces of half a megabyte take 10 us with sixteen resident blocks and 28 us with two; but with eight
  * the clients' small GEMMs already lose a tenth to a quarter of their speed, with two a percent at most. */
@@ -86,6 +87,16 @@ static uint32_t burst_blocks(void) {
         return wish ? (uint32_t)strtoul(wish, NULL, 10) : 0;
 }
 
+/* Bursts of so many bytes that add nothing up are moved by copy engines; none are if nothing is said. */
+static int burst_copies(uint64_t *ret_bytes, char *error) {
+        const char *wish = getenv("RAILMUX_GPU_COPIES");
+
+        *ret_bytes = 0;
+        if (wish && parse_size(wish, ret_bytes))
+                return error_set(-EINVAL, error, "RAILMUX_GPU_COPIES is no size: %s", wish);
+        return 0;
+}
+
 static int words_open(struct plane *plane, char *error) {
         void *words = NULL;
         int r = runtime_check(hipHostMalloc(&words, sizeof(*plane->words), hipHostMallocPortable),
@@ -137,8 +148,11 @@ static void hip_close(struct plane *plane) {
 }
 
 static int plane_make(struct plane *plane, const struct plane_options *options, char *error) {
-        int r = device_select(plane->device, &plane->gpu, error);
+        uint64_t copies;
+        int r = burst_copies(&copies, error);
 
+        if (!r)
+                r = device_select(plane->device, &plane->gpu, error);
         if (!r)
                 r = runtime_check(hipStreamCreateWithFlags(&plane->control, hipStreamNonBlocking), "making a stream",
                                   error);
@@ -154,7 +168,7 @@ static int plane_make(struct plane *plane, const struct plane_options *options, 
         if (!r)
                 r = pool_open_staging(&plane->pool, options->pool_bytes, plane->control, error);
         if (!r)
-                r = burst_open(&plane->burst, plane, burst_blocks(), error);
+                r = burst_open(&plane->burst, plane, burst_blocks(), copies, error);
         if (!r)
                 r = park_launch(&plane->park, &plane->tables, error);
         return r ? r : watch_open(&plane->watch, plane, error);

@@ -123,11 +123,12 @@ int tables_commit(struct tables *tables, struct park *park, char *error) {
         return r;
 }
 
-int tables_bursts(struct tables *tables, const void *queue, char *error) {
+int tables_bursts(struct tables *tables, const void *queue, uint64_t copies, char *error) {
         int r;
 
         tables->shadow.table->bursts = (uint64_t)(uintptr_t)queue;
-        r = tables_put(tables, offsetof(struct table, bursts), sizeof(uint64_t));
+        tables->shadow.table->copies = copies;
+        r = tables_put(tables, offsetof(struct table, bursts), 2 * sizeof(uint64_t));
         if (!r)
                 r = tables_settle(tables);
         return tables_fault(tables, r, error);

@@ -24,8 +24,8 @@ void tables_close(struct tables *tables);
 
 /* Makes what was changed in the shadow known, and waits until no worker uses what it has replaced. */
 int tables_commit(struct tables *tables, struct park *park, char *error);
-/* Where workers post bursts; before the first kernel. */
-int tables_bursts(struct tables *tables, const void *queue, char *error);
+/* Where workers post bursts, and from how many bytes on as copies; before the first kernel. */
+int tables_bursts(struct tables *tables, const void *queue, uint64_t copies, char *error);
 int tables_stop(struct tables *tables, uint32_t stop, char *error);
 /* Before a launch: no worker has acknowledged anything. */
 void tables_forget(struct tables *tables);

@@ -43,6 +43,9 @@ static void count_stay(const void *table, uint32_t worker) {
 
 #define HOT_STAYED(w) count_stay((w)->table, (w)->index)
 #include "gpu/device/worker.h"
+static void copies_between(void);
+#define COPIES_BETWEEN() copies_between()
+#include "gpu/hip/copies.h"
 #undef word_load
 #undef word_store
 #undef cell_load
@@ -77,6 +80,12 @@ struct emulator_burst {
         uint32_t looks, patience;
         uint32_t ended; /* so many have moved something */
         bool begun, hold;
+        /* Copies. */
+        bool copying;     /* what was launched last is copies */
+        uint32_t copied;  /* so many have been moved */
+        uint32_t moment;  /* enum emulator_moment: where the host stands */
+        uint32_t lingers; /* ... and lingers, EMULATOR_NEVER: nowhere */
+        bool stays;       /* until it is told otherwise, or they are taken back */
 };
 
 struct emulator_gpu {
@@ -876,6 +885,58 @@ void emulator_reach(struct emulator *e, uint32_t comm, uint64_t bytes) {
 /* ---- bursts ------------------------------------------------------------------------------------------------------ */
 #define BURST_BLOCKS 3u
 
+/* Does the host stand still? */
+static bool copies_linger(const struct emulator_burst *b) {
+        const struct table_copies *copies = &b->gpu->report->copies[b->launched % TABLE_BURSTS];
+
+        return b->moment == b->lingers && (b->stays || word_load(&copies->withdrawn) != b->launched);
+}
+
+static struct emulator_burst *copies_host; /* who is in copies_begin(), when he gets there */
+
+static void copies_between(void) {
+        struct emulator_burst *b = copies_host;
+
+        b->moment = EMULATOR_BETWEEN;
+        do
+                watch_yield();
+        while (copies_linger(b));
+}
+
+/* One step of copies: whoever has a turn between two of them finds the host at another moment. */
+static bool copies_step(struct emulator_burst *b) {
+        struct table_copies *copies = &b->gpu->report->copies[b->launched % TABLE_BURSTS];
+        struct burst_job *job = &b->gpu->bursts->job[b->launched % TABLE_BURSTS];
+
+        if (copies_linger(b))
+                return false;
+        if (b->moment == EMULATOR_SEEN) {
+                copies_host = b;
+                b->begun = copies_begin(b->gpu->report, b->launched);
+                b->moment = EMULATOR_BEGUN;
+                if (!b->begun)
+                        b->launched = 0;
+                return true;
+        }
+        if (word_load(&job->state) != burst_state(b->launched, BURST_COPYING) ||
+            cell_load(&b->gpu->report->burst[b->launched % TABLE_BURSTS]) >> 32 != b->launched) {
+                fprintf(stderr, "copies move what has been taken back\n");
+                _Exit(1);
+        }
+        if (b->moment - EMULATOR_BEGUN < copies->n) {
+                auto *piece = &copies->piece[b->moment++ - EMULATOR_BEGUN];
+
+                memcpy((void *)piece->to, (const void *)piece->from, piece->bytes);
+        } else {
+                word_store(&job->state, burst_state(b->launched, BURST_DONE));
+                b->begun = false;
+                b->launched = 0;
+                b->ended++;
+                b->copied++;
+        }
+        return true;
+}
+
 /* One step of what the host and the blocks do: they begin and end at different times. */
 static bool burst_step(void *data) {
         struct emulator_burst *b = (struct emulator_burst *)data;
@@ -884,7 +945,8 @@ static bool burst_step(void *data) {
         struct task task;
 
         if (!b->launched) {
-                const uint32_t seen = (uint32_t)(cell_load(&b->gpu->report->burst[b->next % TABLE_BURSTS]) >> 32);
+                const uint64_t word = cell_load(&b->gpu->report->burst[b->next % TABLE_BURSTS]);
+                const uint32_t seen = (uint32_t)(word >> 32);
 
                 if (b->hold || !seen || (int32_t)(seen - b->next) < 0)
                         return false;
@@ -897,6 +959,10 @@ static bool burst_step(void *data) {
                 b->next += !b->next;
                 b->block = b->looks = 0;
                 b->begun = false;
+                b->copying = word & TABLE_BURST_COPIES;
+                b->moment = EMULATOR_SEEN;
+        } else if (b->copying) {
+                return copies_step(b);
         } else if (!b->begun) {
                 const uint32_t state = word_load(&job->state),
                                go = burst_look(job, b->launched, ++b->looks > b->patience);
@@ -936,6 +1002,7 @@ void emulator_burst(struct emulator *e, uint32_t comm, uint64_t bytes) {
                         g->bursts->posted = g->burst.first;
                         g->burst.next = g->burst.first + 1;
                         g->burst.patience = UINT32_MAX;
+                        g->burst.lingers = EMULATOR_NEVER;
                         emulator_helper(e, burst_step, &g->burst);
                 }
                 cell_store(&g->table->ranks[c->rank[r].index].burst_bytes, bytes);
@@ -955,6 +1022,30 @@ bool emulator_burst_runs(const struct emulator *e, uint32_t gpu) {
         const struct emulator_burst *b = &e->gpu[gpu].burst;
 
         return b->launched && (b->begun || b->block);
+}
+
+void emulator_copies(struct emulator *e, uint32_t gpus, uint64_t bytes) {
+        for (uint32_t g = 0; g < e->n_gpus; g++) {
+                if (!(gpus >> g & 1))
+                        continue;
+                cell_store(&e->gpu[g].table->copies, bytes);
+                publish(e, g); /* what is remembered of requests is forgotten */
+        }
+}
+
+void emulator_copies_linger(struct emulator *e, uint32_t gpu, uint32_t moment, bool stays) {
+        e->gpu[gpu].burst.lingers = moment;
+        e->gpu[gpu].burst.stays = stays;
+}
+
+bool emulator_copies_lingers(const struct emulator *e, uint32_t gpu) {
+        const struct emulator_burst *b = &e->gpu[gpu].burst;
+
+        return b->launched && b->copying && b->moment == b->lingers;
+}
+
+uint32_t emulator_copied(const struct emulator *e, uint32_t gpu) {
+        return e->gpu[gpu].burst.copied;
 }
 
 uint32_t emulator_bursts(const struct emulator *e, uint32_t gpu, uint32_t *ret_posted) {

@@ -161,6 +161,20 @@ uint32_t emulator_bursts(const struct emulator *e, uint32_t gpu, uint32_t *ret_p
 void emulator_burst_patience(struct emulator *e, uint32_t gpu, uint32_t looks);
 /* Has some block of the GPU's burst begun, and has not each ended? */
 bool emulator_burst_runs(const struct emulator *e, uint32_t gpu);
+/* On these GPUs, a bit each, bursts of so many bytes that can be copies are; 0: none is. Nothing may be under way. */
+void emulator_copies(struct emulator *e, uint32_t gpus, uint64_t bytes);
+/* Moments at which the host that copies can be found. It lingers at one of them until what it has seen is taken back,
+ * or, with `stays`, until it is told otherwise. */
+enum emulator_moment {
+        EMULATOR_SEEN = 0,
+        EMULATOR_BETWEEN = 1, /* it has said that it begins, and not yet looked whether it may */
+        EMULATOR_BEGUN = 2,   /* .. + pieces moved; after the last one it has to say that all is done */
+        EMULATOR_NEVER = 1000,
+};
+void emulator_copies_linger(struct emulator *e, uint32_t gpu, uint32_t moment, bool stays);
+bool emulator_copies_lingers(const struct emulator *e, uint32_t gpu);
+/* How many of the GPU's bursts were copies that have been moved. */
+uint32_t emulator_copied(const struct emulator *e, uint32_t gpu);
 /* As emulator_abort; what peers may be reaching is not answered before emulator_settle. */
 void emulator_freeze(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status);
 void emulator_settle(struct emulator *e, uint32_t comm, uint32_t rank);

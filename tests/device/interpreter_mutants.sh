@@ -58,9 +58,13 @@ try() {
         shift 5
         mkdir -p "$at/gpu/device" "$at/gpu/hip"
         cp "$top"/gpu/device/*.h "$at/gpu/device/"
-        cp "$top/gpu/hip/wires.c" "$top/gpu/hip/programs.c" "$top/gpu/hip/programs.h" "$at/gpu/hip/"
+        cp "$top/gpu/hip/wires.c" "$top/gpu/hip/programs.c" "$top/gpu/hip/programs.h" "$top/gpu/hip/copies.h" "$at/gpu/hip/"
         for one in $(echo "$file" | tr , ' '); do
-                [ "${one%.c}" != "$one" ] && one=gpu/hip/$one || one=gpu/device/$one
+                case $one in
+                hip/*) one=gpu/$one ;;
+                *.c) one=gpu/hip/$one ;;
+                *) one=gpu/device/$one ;;
+                esac
                 sed -E -i "$@" "$at/$one"
                 if cmp -s "$at/$one" "$top/$one"; then
                         echo "$name: wrong: the mutation changes nothing; $one has moved on, so must this list"
@@ -295,13 +299,37 @@ mutant "bursts: another request's verdict" burst.h test_burst "s/\(uint32_t\)\(c
 mutant "bursts: a no told as a yes" reach.h test_burst "s/burst_tell\(s, t, BURST_NO\)/burst_tell(s, t, BURST_YES)/"
 mutant "bursts: all lanes meet" reach.h test_burst "s/if \(t->burst \&\& t->lane != 1\)/if (0)/"
 mutant "bursts: left before the data has been moved" reach.h test_burst "s/!burst_ended\(s, t, spins\) \|\| !reach_leave/!reach_leave/"
-mutant "bursts: whatever the size" fill.h test_burst "s/ >= least;/ >= 0;/"
+mutant "bursts: whatever the size" fill.h test_burst "s/most < least \|\|/0 ||/"
 mutant "bursts: slices overlap" burst.h test_burst "s/from = slice \* n;/from = 0;/"
 equivalent "bursts: what does not divide is left (parts have 16 units at least, and there are four slices at most)" burst.h test_burst "s/share \+ u.n \+ slices - 1\)/share + u.n)/"
 mutant "reaching: few lanes, and workers for the others" serve.h test_reach "s/if \(m->task.reach \&\& m->parts > .*/if (0)/"
 mutant "reaching: few lanes, and the short way after a no" reach.h test_reach "s/if \(r->t->spread != STAGING_DATA_LANES\)/if (0)/"
 mutant "reaching: few lanes, and phases of others after a no" fill.h test_reach "s/ \&\& t->spread == STAGING_DATA_LANES \? take_parts/ ? take_parts/"
 mutant "reaching: few lanes, and the steps of many" reach_data.h test_reach "s/step = t->spread \* shares/step = STAGING_DATA_LANES * shares/"
+
+# ---- copies
+mutant "copies: also of what is added up" copies.h test_burst "/copies_can/,/^}/ s/return .*/return true;/"
+mutant "copies: whatever the size" fill.h test_burst "s/ \&\& most >= copies//"
+mutant "copies: asked for before all have met" reach.h test_burst "s/t->burst == BURST_BY_KERNEL \&\& t->reaches/t->burst \&\& t->reaches/"
+mutant "copies: blocks of others" copies.h test_burst "s/\(uint64_t\)p \* t->stride/(uint64_t)(p ^ 1) * t->stride/"
+mutant "copies: a broadcast's shares overlap" copies.h test_burst "s/first = share \* most;/first = share * most \/ 2;/"
+mutant "copies: no share where only some copy" copies.h test_burst "/copies_need_all/,/^}/ s/return .*/return false;/"
+mutant "copies: what others say not listened to" reach.h test_burst "s/copies = copies \&\& word >> 32;/;/"
+mutant "copies: passed on before it is there" copies.h test_burst "s/\(p - me - root\)/(p - me - 1)/"
+mutant "copies: a root without its own output" copies.h test_burst "s/if \(root \&\& own\)/if (0)/"
+equivalent "copies: memory onto itself (which takes time, and that is all)" copies.h test_burst "s/piece.from == piece.to \? 0 : piece.bytes/piece.bytes/"
+mutant "copies: taken back as kernels are" reach.h test_burst "s/t->burst == BURST_BY_COPIES \? copies_quiet\(w, t\) : //"
+mutant "copies: taken back without a word" copies.h test_burst "s/word_store\(\&w->report->copies\[place\].withdrawn, number\);/;/"
+mutant "copies: taken back though they have begun" copies.h test_burst "s/if \(cell_load\(begun\) >> 32 == number\)/if (0)/"
+mutant "copies: begun ones not waited for" copies.h test_burst "s/while \(word_load\(\&job->state\) == burst_state\(number, BURST_COPYING\) \&\&/while (0 \&\&/"
+mutant "copies: waited for though they are passed" copies.h test_burst "s/cell_load\(begun\) != .*TABLE_BEGUN_PASSED\)\)/true)/"
+mutant "copies: moved, and asked for again" copies.h test_burst "s/moved = word_load\(\&job->state\) == burst_state\(number, BURST_DONE\);/moved = 0;/"
+mutant "copies: a place keeps the number that was withdrawn there" copies.h test_burst "s/word_store\(\&copies->withdrawn, number - 1\);/;/"
+mutant "copies: withdrawn from the beginning" copies.h test_burst "s/word_store\(\&copies->withdrawn, number - 1\);/word_store(\&copies->withdrawn, number);/"
+mutant "copies: the host does not say that it begins" hip/copies.h test_burst "s/__atomic_store_n\(begun, .*TABLE_BEGUN_YES.*/;/"
+mutant "copies: the host does not look" hip/copies.h test_burst "s/if \(\(int32_t\)\(withdrawn - number\) < 0\)/if (1)/"
+mutant "copies: later numbers are no withdrawal" hip/copies.h test_burst "s/\(int32_t\)\(withdrawn - number\) < 0/withdrawn != number/"
+mutant "copies: the host does not say that it passes" hip/copies.h test_burst "s/__atomic_store_n\(begun, .*TABLE_BEGUN_PASSED.*/;/"
 
 # ---- ranks on other nodes (what else the proxy does is for tests/gpu_hip/test_proxy.c)
 mutant "far: not known" take.h test_nodes "s/: &from->far\)/: \&from->held)/"

@@ -353,6 +353,9 @@ static void run(uint32_t n, uint32_t workers, uint32_t comms, uint32_t window, u
                 if (mix(seed + i + 7) % 2)
                         emulator_burst(e, comm[i], mix(seed + i + 8) % 3 ? LEAST : 3 * LEAST);
         }
+        if (mix(seed + 9) % 2)
+                emulator_copies(e, mix(seed + 11) % 3 ? ALL_GPUS : mix(seed + 11) >> 8,
+                                mix(seed + 10) % 2 ? LEAST : 2 * LEAST);
         for (uint32_t done = 0; done < requests; done += window) {
                 const uint64_t random = mix(seed + done);
                 const uint32_t held = (uint32_t)(random >> 8) % workers, gpu = (uint32_t)(random >> 16) % n;

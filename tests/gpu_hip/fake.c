@@ -387,8 +387,33 @@ static hipError_t enqueue(hipStream_t stream, void *to, const void *from, int va
         return context(hipSuccess);
 }
 
+static hipError_t enqueue_copy(struct fake_copy copy) {
+        const uint32_t n = atomic_load(&fake.copies.n);
+
+        if (atomic_fetch_add(&fake.copies.asked, 1) + 1 == atomic_load(&fake.copies.refuse))
+                return hipErrorIllegalAddress;
+        assert_in_range(n, 0, FAKE_COPIES - 1);
+        fake.copies.copy[n] = copy;
+        atomic_store(&fake.copies.n, n + 1);
+        return context(hipSuccess);
+}
+
+hipError_t hipStreamWriteValue32(hipStream_t stream, void *to, uint32_t value, unsigned int flags) {
+        assert_int_equal(flags, 0);
+        assert_int_equal((uintptr_t)to % 4, 0);
+        assert_non_null(allocation_at(to, NULL));
+        if (atomic_load(&fake.copies.no_words))
+                return hipErrorNotSupported;
+        return enqueue_copy((struct fake_copy){.stream = stream, .to = to, .value = value});
+}
+
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t stream) {
         assert_non_null(allocation_at(kind == hipMemcpyHostToDevice ? to : from, NULL));
+        if (kind == hipMemcpyDeviceToDevice) {
+                assert_non_null(allocation_at(to, NULL));
+                assert_int_not_equal(bytes, 0);
+                return enqueue_copy((struct fake_copy){stream, to, from, bytes, 0});
+        }
         return enqueue(stream, to, from, 0, bytes);
 }
 
@@ -637,6 +662,14 @@ size_t kernel_burst_bytes(void) {
 
 uint32_t kernel_burst_blocks(uint32_t slices) {
         return slices * FAKE_BURST_BLOCKS;
+}
+
+void *kernel_burst_state(void *queue, uint32_t number) {
+        return (char *)queue + number % TABLE_BURSTS * 64;
+}
+
+uint32_t kernel_burst_done(uint32_t number) {
+        return number * 8 + 5;
 }
 
 int kernel_burst_preload(void) {

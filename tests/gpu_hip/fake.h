@@ -12,9 +12,20 @@
 #define FAKE_BURSTS       64u
 #define FAKE_BURST_BLOCKS 17u /* of a slice */
 
+#define FAKE_COPIES 64u
+
 struct fake_burst {
         uint32_t number, n_blocks;
         const void *stream;
+};
+
+/* What a stream was given: a copy, or, with bytes == 0, a word that is to be written. */
+struct fake_copy {
+        const void *stream;
+        void *to;
+        const void *from;
+        size_t bytes;
+        uint32_t value;
 };
 
 struct fake {
@@ -53,6 +64,14 @@ struct fake {
                 _Atomic uint32_t n;
                 struct fake_burst launch[FAKE_BURSTS]; /* the first n */
         } bursts;
+        struct { /* from device to device, and words; nobody executes them */
+                _Atomic uint32_t
+                        refuse;        /* for tests to set: which is refused; the first, with words, is 1, 0: none is */
+                _Atomic bool no_words; /* for tests to set: the runtime knows no writes of words */
+                _Atomic uint32_t asked; /* so many were asked for, the refused one too */
+                _Atomic uint32_t n;
+                struct fake_copy copy[FAKE_COPIES]; /* the first n */
+        } copies;
 };
 extern struct fake fake;
 

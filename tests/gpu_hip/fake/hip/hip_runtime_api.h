@@ -33,7 +33,11 @@ typedef struct hipDeviceProp_t {
 typedef struct hipIpcMemHandle_t {
         char reserved[64];
 } hipIpcMemHandle_t;
-typedef enum hipMemcpyKind { hipMemcpyHostToDevice = 1, hipMemcpyDeviceToHost = 2 } hipMemcpyKind;
+typedef enum hipMemcpyKind {
+        hipMemcpyHostToDevice = 1,
+        hipMemcpyDeviceToHost = 2,
+        hipMemcpyDeviceToDevice = 3,
+} hipMemcpyKind;
 typedef int hipMemGenericAllocationHandle_t;
 typedef enum { hipMemHandleTypePosixFileDescriptor = 1 } hipMemAllocationHandleType;
 typedef struct hipMemAccessDesc {
@@ -77,6 +81,7 @@ hipError_t hipHostGetDevicePointer(void **device, void *host, unsigned int flags
 hipError_t hipMemset(void *to, int value, size_t bytes);
 hipError_t hipMemsetAsync(void *to, int value, size_t bytes, hipStream_t stream);
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
+hipError_t hipStreamWriteValue32(hipStream_t stream, void *to, uint32_t value, unsigned int flags);
 hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *handle, void *address);
 hipError_t hipIpcOpenMemHandle(void **address, hipIpcMemHandle_t handle, unsigned int flags);
 hipError_t hipIpcCloseMemHandle(void *address);
