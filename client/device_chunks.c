@@ -17,10 +17,10 @@
  * can name it any more, and it is taken back from the daemon: that is looked at whenever memory becomes known. Until
  * then executors keep the memory of all its chunks; hence small windows.
  *
- * What cannot be exported, or not be imported, is remembered as a span without a buffer; where a limit was the reason,
- * for a second. RAILMUX_GPU_CHUNKS=0 makes all such memory one that cannot be shared (client/hip/memory.c): for
- * programs that map other memory at the addresses that a captured graph has, which with chunks would go on using the
- * old memory.
+ * What cannot be exported, or not be imported, is remembered as a span without a buffer, for all requests that touch
+ * all of it; unless that is in the nature of the memory, for a second. RAILMUX_GPU_CHUNKS=0 makes all such memory one
+ * that cannot be shared (client/hip/memory.c): for programs that map other memory at the addresses that a captured
+ * graph has, which with chunks would go on using the old memory.
  */
 #include "client/device_chunks.h"
 
@@ -118,17 +118,31 @@ static void chunks_widen(const struct client_gpu_ops *ops, uint64_t from, uint64
 }
 
 /* ---- spans ------------------------------------------------------------------------------------------------------- */
+/* Are `n` chunks of a span, from this one on, those that begin with *other? */
+static bool same_chunks(const struct device_span *span, uint32_t from, const struct client_gpu_memory *other,
+                        uint32_t n) {
+        for (uint32_t i = 0; i < n; i++)
+                if (span->chunk[from + i].base != other[i].base || span->chunk[from + i].id != other[i].id)
+                        return false;
+        return true;
+}
+
+/* All wanted ones are in the span. */
 static bool span_has(const struct device_span *span, const struct chunks *chunks) {
         uint32_t k = 0;
 
         while (k < span->n && span->chunk[k].base != chunks->at[0].base)
                 k++;
-        if (chunks->n > span->n - k)
-                return false;
-        for (uint32_t i = 0; i < chunks->n; i++)
-                if (span->chunk[k + i].base != chunks->at[i].base || span->chunk[k + i].id != chunks->at[i].id)
-                        return false;
-        return true;
+        return chunks->n <= span->n - k && same_chunks(span, k, chunks->at, chunks->n);
+}
+
+/* All of the span, which could not be shared, are among the wanted ones. */
+static bool span_spoils(const struct device_span *span, const struct chunks *chunks) {
+        uint32_t k = 0;
+
+        while (k < chunks->n && chunks->at[k].base != span->chunk[0].base)
+                k++;
+        return span->n <= chunks->n - k && same_chunks(span, 0, &chunks->at[k], span->n);
 }
 
 /* It is to be tried again. */
@@ -138,19 +152,21 @@ static bool span_over(const struct device_span *span) {
 
 static bool spans_find(struct device_memory *memory, const struct chunks *chunks, uint64_t address,
                        uint32_t *ret_buffer, uint64_t *ret_offset) {
-        const struct client_gpu_memory *last = &chunks->at[chunks->n - 1];
-        struct device_span *span;
+        struct device_span *span, *spoilt = NULL;
 
         pthread_mutex_lock(&memory->mutex);
         DL_FOREACH(memory->spans, span) {
-                if (span->base <= chunks->at[0].base && last->base + last->bytes <= span->base + span->bytes &&
-                    span_has(span, chunks) && !span_over(span))
-                        break;
+                if (span->buffer ? span_has(span, chunks) : !spoilt && !span_over(span) && span_spoils(span, chunks)) {
+                        if (span->buffer)
+                                break;
+                        spoilt = span;
+                }
         }
         if (span) {
                 *ret_buffer = span->buffer;
                 *ret_offset = address - span->base;
         }
+        span = span ? span : spoilt;
         pthread_mutex_unlock(&memory->mutex);
         return span != NULL;
 }
@@ -233,16 +249,17 @@ static void span_identify(const struct device_span *span, uint64_t handle[CLIENT
         handle[4] = hash;
 }
 
-/* False: they cannot be. */
-static bool chunks_export(const struct client_gpu_ops *ops, const struct chunks *chunks, int *ret_fds) {
+/* RMX_*, no text. */
+static int chunks_export(const struct client_gpu_ops *ops, const struct chunks *chunks, int *ret_fds) {
         char error[CLIENT_GPU_TEXT];
         uint32_t n = 0;
+        int r = RMX_OK;
 
-        while (n < chunks->n && !ops->export_chunk(&chunks->at[n], &ret_fds[n], error))
+        while (n < chunks->n && !(r = ops->export_chunk(&chunks->at[n], &ret_fds[n], error)))
                 n++;
-        if (n < chunks->n)
+        if (r)
                 frame_close_fds(ret_fds, n);
-        return n == chunks->n;
+        return r;
 }
 
 /* Why nothing can be done but copying, now or ever. */
@@ -253,11 +270,11 @@ static int span_refused(struct device_span *span, int r) {
         case RMX_E_DAEMON_LOST:
         case RMX_E_TIMEOUT:
                 return r;
-        case RMX_E_LIMIT:
-        case RMX_E_NO_MEMORY:
-                span->until_ns = clock_now_ns() + AGAIN_NS;
+        case RMX_E_INVALID:
+        case RMX_E_UNSUPPORTED:
                 return RMX_OK;
         default:
+                span->until_ns = clock_now_ns() + AGAIN_NS;
                 return RMX_OK;
         }
 }
@@ -268,8 +285,9 @@ static int span_announce(struct device *device, const char *what, const struct c
         uint64_t handle[CLIENT_GPU_HANDLE_BYTES / 8], bytes[FRAME_FDS_MANY];
         int fds[FRAME_FDS_MANY], r;
 
-        if (!chunks_export(device->ops, chunks, fds))
-                return RMX_OK;
+        r = chunks_export(device->ops, chunks, fds);
+        if (r)
+                return span_refused(span, r);
         for (uint32_t i = 0; i < chunks->n; i++)
                 bytes[i] = chunks->at[i].bytes;
         span_identify(span, handle);

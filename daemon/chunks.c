@@ -6,7 +6,9 @@
  * What is no memory of a GPU is refused: an executor would not know what it is about to close, and closing may take as
  * long as a client likes (a socket that lingers). To find out must not take long either. Whatever lies on a file system
  * that a client serves itself answers fstat or fstatfs when he likes; so what is asked is statx for what is known
- * already, which sends no request, and what procfs says by itself: only a dma-buf tells who has exported it.
+ * already, which sends no request, and what procfs says by itself: only a dma-buf tells who has exported it. (procfs
+ * renders all that there is to say first; a file that is called like a dma-buf can have locks without number. So where
+ * NVIDIA's driver is nobody asks, and elsewhere a client may have it asked once: see session_dispatch.c.)
  */
 #include "daemon/chunks.h"
 
@@ -27,6 +29,10 @@ static bool is_dmabuf(int fd) {
         ssize_t n;
         int info;
 
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        n = readlink(path, text, sizeof(text) - 1); /* "/dmabuf:..", but a file may have that name */
+        if (n <= 0 || strncmp(text, "/dmabuf:", 8) != 0)
+                return false;
         snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
         info = open(path, O_RDONLY | O_CLOEXEC);
         if (info < 0)
@@ -39,13 +45,16 @@ static bool is_dmabuf(int fd) {
 
 bool chunks_is_memory(int fd) {
         struct statx status;
+        int flags = fcntl(fd, F_GETFL);
 
+        if (flags < 0 || flags & O_PATH) /* the latter says nothing of what it would be to open it */
+                return false;
         if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &status) < 0 ||
             !(status.stx_mask & STATX_TYPE))
                 return false;
         if (S_ISCHR(status.stx_mode))
                 return status.stx_rdev_major == NVIDIA_MAJOR;
-        return is_dmabuf(fd);
+        return access("/dev/nvidiactl", F_OK) < 0 && is_dmabuf(fd);
 }
 
 int chunks_pack(const int *fds, uint32_t n, const uint64_t *sizes, size_t n_sizes, uint64_t bytes, int *ret_fd,
@@ -59,10 +68,14 @@ int chunks_pack(const int *fds, uint32_t n, const uint64_t *sizes, size_t n_size
                 return CHUNKS_E_INVALID;
         }
         for (uint32_t i = 0; i < n; i++) {
-                if (!sizes[i] || !chunks_is_memory(fds[i])) {
+                if (!sizes[i]) {
+                        snprintf(text, text_size, "chunk %" PRIu32 " of %" PRIu32 " has no bytes", i, n);
+                        return CHUNKS_E_INVALID;
+                }
+                if (!chunks_is_memory(fds[i])) {
                         snprintf(text, text_size, "descriptor %" PRIu32 " of %" PRIu32 " is not one of memory on a GPU",
                                  i, n);
-                        return CHUNKS_E_INVALID;
+                        return CHUNKS_E_STRANGE;
                 }
                 bundle.fd[i] = fds[i];
                 bundle.bytes[i] = sizes[i];

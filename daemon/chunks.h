@@ -7,7 +7,8 @@
 
 enum {
         _CHUNKS_E_SUCCESS,
-        CHUNKS_E_INVALID,  /* of another size, too many, or something else; text says what */
+        CHUNKS_E_INVALID,  /* of another size, or too many; text says what */
+        CHUNKS_E_STRANGE,  /* there is something else among them */
         CHUNKS_E_RESOURCE, /* they cannot be packed; text says what */
 };
 

@@ -3,62 +3,117 @@
  * close(2) can block: a TCP socket with SO_LINGER set and an unread peer sleeps in it, O_NONBLOCK or not. A client can
  * send such a socket to us, also in a packet that we never read and that goes with the connection. So whatever may
  * carry a client's descriptors is closed here, where only other such closes wait for it. Since Linux 6.16 a listener
- * can refuse descriptors altogether (SO_PASSRIGHTS, see listener.c); Debian 12's kernel is older.
+ * can refuse descriptors altogether (SO_PASSRIGHTS, see listener.c); Debian 12's kernel is older, and clients with GPUs
+ * do send some.
  *
- * The queue is a pipe: a full one means that thousands of closes hang, and then the loop closes by itself rather than
- * run out of descriptors.
+ * One thread does, until its close hangs: then the next descriptor that comes has another one started, up to THREADS.
+ * When all hang, what comes waits in a list, which has no end but the table of descriptors; whoever lets clients send
+ * some looks at closer_waiting().
  */
 #include "daemon/closer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-struct closer {
-        int write_fd;
+#include "util/clock.h"
+
+#define THREADS 8u
+#define HANG_NS UINT64_C(100000000)
+
+struct closer_item {
+        struct closer_item *next;
+        int fd;
 };
 
-static void *closer_main(void *data) {
-        int read_fd = (int)(long)data, fd;
+struct closer {
+        pthread_mutex_t mutex;
+        pthread_cond_t came;
+        struct closer_item *first, **last;
+        uint32_t waiting; /* those under way included */
+        uint32_t threads, idle;
+        uint64_t moved_ns; /* a thread has taken or closed one last */
+        bool ended;
+};
 
-        /* The end of the pipe is the end of the thread: everything sent before it has been closed. */
-        while (read(read_fd, &fd, sizeof(fd)) == sizeof(fd))
-                close(fd);
-        close(read_fd);
+static void closer_destroy(struct closer *closer) {
+        pthread_cond_destroy(&closer->came);
+        pthread_mutex_destroy(&closer->mutex);
+        free(closer);
+}
+
+static void *closer_main(void *data) {
+        struct closer *closer = data;
+        bool last;
+
+        pthread_mutex_lock(&closer->mutex);
+        for (;;) {
+                struct closer_item *item = closer->first;
+
+                if (!item && closer->ended)
+                        break;
+                if (!item) {
+                        closer->idle++;
+                        pthread_cond_wait(&closer->came, &closer->mutex);
+                        closer->idle--;
+                        continue;
+                }
+                closer->first = item->next;
+                if (!closer->first)
+                        closer->last = &closer->first;
+                closer->moved_ns = clock_now_ns();
+                pthread_mutex_unlock(&closer->mutex);
+                close(item->fd);
+                free(item);
+                pthread_mutex_lock(&closer->mutex);
+                closer->moved_ns = clock_now_ns();
+                closer->waiting--;
+        }
+        last = --closer->threads == 0;
+        pthread_mutex_unlock(&closer->mutex);
+        if (last)
+                closer_destroy(closer);
         return NULL;
 }
 
-int closer_new(struct closer **ret_closer) {
-        struct closer *closer;
+/* With the mutex, or before anybody else knows it. 0 or -errno. */
+static int closer_start(struct closer *closer) {
         sigset_t all, before;
         pthread_t thread;
-        int fds[2], r;
+        int r;
 
-        closer = calloc(1, sizeof(*closer));
-        if (!closer)
-                return -ENOMEM;
-        if (pipe2(fds, O_CLOEXEC) < 0) {
-                r = -errno;
-                free(closer);
-                return r;
-        }
-        fcntl(fds[1], F_SETFL, O_NONBLOCK);
         /* Signals are for the loop thread. */
         sigfillset(&all);
         pthread_sigmask(SIG_BLOCK, &all, &before);
-        r = -pthread_create(&thread, NULL, closer_main, (void *)(long)fds[0]);
+        r = -pthread_create(&thread, NULL, closer_main, closer);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (r < 0) {
-                close(fds[0]);
-                close(fds[1]);
-                free(closer);
+        if (r)
+                return r;
+        pthread_detach(thread);
+        closer->threads++;
+        closer->moved_ns = clock_now_ns();
+        return 0;
+}
+
+int closer_new(struct closer **ret_closer) {
+        struct closer *closer = calloc(1, sizeof(*closer));
+        int r;
+
+        if (!closer)
+                return -ENOMEM;
+        pthread_mutex_init(&closer->mutex, NULL);
+        pthread_cond_init(&closer->came, NULL);
+        closer->last = &closer->first;
+        pthread_mutex_lock(&closer->mutex);
+        r = closer_start(closer);
+        pthread_mutex_unlock(&closer->mutex);
+        if (r) {
+                closer_destroy(closer);
                 return r;
         }
-        pthread_detach(thread);
-        closer->write_fd = fds[1];
         *ret_closer = closer;
         return 0;
 }
@@ -66,14 +121,42 @@ int closer_new(struct closer **ret_closer) {
 struct closer *closer_free(struct closer *closer) {
         if (!closer)
                 return NULL;
-        close(closer->write_fd);
-        free(closer);
+        pthread_mutex_lock(&closer->mutex);
+        closer->ended = true; /* when the list is empty */
+        pthread_cond_broadcast(&closer->came);
+        pthread_mutex_unlock(&closer->mutex);
         return NULL;
 }
 
 void closer_close(struct closer *closer, int fd) {
+        struct closer_item *item;
+
         if (fd < 0)
                 return;
-        if (!closer || write(closer->write_fd, &fd, sizeof(fd)) != sizeof(fd))
+        item = closer ? malloc(sizeof(*item)) : NULL;
+        if (!item) {
                 close(fd);
+                return;
+        }
+        *item = (struct closer_item){.fd = fd};
+        pthread_mutex_lock(&closer->mutex);
+        *closer->last = item;
+        closer->last = &item->next;
+        closer->waiting++;
+        if (closer->idle)
+                pthread_cond_signal(&closer->came);
+        else if (closer->threads < THREADS && clock_now_ns() - closer->moved_ns > HANG_NS)
+                (void)closer_start(closer);
+        pthread_mutex_unlock(&closer->mutex);
+}
+
+uint32_t closer_waiting(struct closer *closer) {
+        uint32_t waiting;
+
+        if (!closer)
+                return 0;
+        pthread_mutex_lock(&closer->mutex);
+        waiting = closer->waiting;
+        pthread_mutex_unlock(&closer->mutex);
+        return waiting;
 }

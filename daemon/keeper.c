@@ -18,6 +18,7 @@
  */
 #include "daemon/keeper.h"
 
+#include "daemon/closer.h"
 #include "daemon/keeper_notify.h"
 #include "daemon/keeper_process.h"
 #include "daemon/keeper_store.h"
@@ -486,6 +487,7 @@ static void keeper_deinit(struct keeper *keeper) {
         }
         keeper_process_free(keeper->daemon);
         keeper_store_clear(&keeper->store);
+        closer_free(keeper->store.closer);
         keeper_notify_deinit(&keeper->notify);
         if (keeper->signal_fd >= 0)
                 close(keeper->signal_fd);
@@ -499,6 +501,8 @@ int keeper_run(int argc, char **argv) {
         if (!keeper)
                 return EXIT_FAILURE;
         keeper->store = (struct keeper_store)KEEPER_STORE_INIT;
+        if (closer_new(&keeper->store.closer))
+                keeper->store.closer = NULL; /* then it closes by itself */
         keeper->notify = (struct keeper_notify)KEEPER_NOTIFY_INIT;
         keeper->signal_fd = -1;
         r = keeper_init(keeper, argc, argv);

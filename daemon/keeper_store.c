@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/keeper_store.h"
 
+#include "daemon/closer.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -86,7 +88,7 @@ void keeper_store_remove(struct keeper_store *store, const char *name) {
                 DL_DELETE(store->all, entry);
                 store->n_fds--;
                 store->names_bytes -= strlen(entry->name) + 1;
-                close(entry->fd);
+                closer_close(store->closer, entry->fd);
                 free(entry);
         }
 }

@@ -15,6 +15,8 @@ enum {
         KEEPER_STORE_E_FULL,
 };
 
+struct closer;
+
 struct keeper_store_entry {
         struct keeper_store_entry *next, *prev; /* utlist, all, oldest first */
         struct keeper_store_entry *same_name;   /* older one of the same name */
@@ -27,8 +29,9 @@ struct keeper_store {
         struct keeper_store_entry *all;
         struct keeper_store_entry *by_name;
         unsigned int n_fds;
-        size_t names_bytes;   /* of all names with a ':' each */
-        unsigned int max_fds; /* beyond it, a child could not be given them all */
+        size_t names_bytes;    /* of all names with a ':' each */
+        unsigned int max_fds;  /* beyond it, a child could not be given them all */
+        struct closer *closer; /* of what is removed; NULL: it is closed here */
 };
 #define KEEPER_STORE_INIT                                                                                              \
         { .max_fds = KEEPER_STORE_FDS_MAX }

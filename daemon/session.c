@@ -110,18 +110,24 @@ static void session_readable(evutil_socket_t socket_fd, short what, void *data) 
                                     r > 0 ? frame_error_text(r) : strerror(-r));
                         return;
                 }
-                if (n_fds > 0 && !(session->features & SESSION_FEATURE_CHUNKS)) {
+                if (n_fds > 0 && (!(session->features & SESSION_FEATURE_CHUNKS) ||
+                                  closer_waiting(session->manager->closer) > SESSION_CLOSES_MANY)) {
                         session->manager->counters.protocol_errors++;
                         session_end(session, LOG_LEVEL_WARNING, "protocol error: it sent file descriptors");
                 } else {
                         session->sent_fds = fds;
                         session->n_sent_fds = n_fds;
+                        session->sent_kept = false;
                         session->manager->counters.calls++;
                         session_dispatch(session, (const Railmux__Session__Message *)message);
                         session->sent_fds = NULL;
                         session->n_sent_fds = 0;
                 }
-                session_close_fds(session, fds, n_fds); /* who wants to keep one has a copy */
+                if (session->sent_kept)
+                        frame_close_fds(fds, n_fds);
+                else
+                        session_close_fds(session, fds, n_fds);
+                session->sent_kept = false;
                 protobuf_c_message_free_unpacked(message, &session->arena.allocator);
         }
 }

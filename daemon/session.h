@@ -25,7 +25,11 @@ struct tenant_identity;
 #define SESSION_QUEUE_BYTES_MAX    (1u << 20)
 #define SESSION_CALLS_MAX          1024u
 #define SESSION_MESSAGES_PER_TURN  32u
-#define SESSION_FEATURES           SESSION_FEATURE_CHUNKS /* on GPUs; else none is defined yet */
+/* Descriptors that clients sent and that are not closed yet: with more than few no new session may send any, with many
+ * none may. */
+#define SESSION_CLOSES_FEW  1024u
+#define SESSION_CLOSES_MANY 8192u
+#define SESSION_FEATURES    SESSION_FEATURE_CHUNKS /* on GPUs; else none is defined yet */
 
 struct session {
         UT_hash_handle hh;           /* manager->sessions */
@@ -74,6 +78,7 @@ struct session {
         struct frame_arena arena;
         const int *sent_fds; /* came with the message that is dispatched, and are closed after that */
         uint32_t n_sent_fds;
+        bool sent_kept; /* there are copies of them: closing is quick */
 
         struct charge charge_session, charge_fds;
 };

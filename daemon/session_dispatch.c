@@ -11,6 +11,7 @@
 #include "daemon/buffer.h"
 #include "daemon/call.h"
 #include "daemon/chunks.h"
+#include "daemon/closer.h"
 #include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_id.h"
@@ -108,6 +109,8 @@ static void session_hello(struct session *session, uint64_t id, const Railmux__S
         }
         session->version = version;
         session->features = session->manager->on_device ? hello->features & SESSION_FEATURES : 0;
+        if (closer_waiting(session->manager->closer) > SESSION_CLOSES_FEW)
+                session->features &= ~SESSION_FEATURE_CHUNKS;
         if (session->features & SESSION_FEATURE_CHUNKS) /* the listener's sockets take no descriptors */
                 (void)setsockopt(session->fd, SOL_SOCKET, SO_PASSRIGHTS, &(int){1}, sizeof(int));
         number = state_take_session(session->manager->state);
@@ -211,8 +214,12 @@ static bool session_chunks(struct session *session, uint64_t id, const Railmux__
         }
         r = chunks_pack(session->sent_fds, session->n_sent_fds, memory->chunk_bytes, memory->n_chunk_bytes,
                         memory->bytes, ret_fd, text, sizeof(text));
-        if (r)
+        if (r == CHUNKS_E_STRANGE) /* no library does that */
+                session_breach(session, text);
+        else if (r)
                 session_send_failure(session, id, r == CHUNKS_E_INVALID ? RMX_E_INVALID : RMX_E_LIMIT, "%s", text);
+        else
+                session->sent_kept = true;
         return !r;
 }
 

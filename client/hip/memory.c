@@ -38,12 +38,12 @@ static int chunks_wanted(void) {
 }
 
 #ifdef RAILMUX_CUDA
-static bool is_chunk(const void *address, unsigned int handle_types) {
+static bool is_chunk(const void *address, unsigned long long handle_types) {
         (void)address;
         return handle_types & hipMemHandleTypePosixFileDescriptor && chunks_wanted() != NO_CHUNKS;
 }
 #else
-static bool is_chunk(const void *address, unsigned int handle_types) {
+static bool is_chunk(const void *address, unsigned long long handle_types) {
         hipMemGenericAllocationHandle_t handle;
 
         (void)handle_types;
@@ -93,8 +93,8 @@ static int locate_virtual(const void *address, bool chunk, struct client_gpu_mem
 }
 
 int gpu_locate(const void *address, struct client_gpu_memory *ret_memory, char *error) {
-        unsigned int type = 0, managed = 0, ipc = 0, handle_types = 0;
-        unsigned long long id = 0;
+        unsigned int type = 0, managed = 0;
+        unsigned long long id = 0, ipc = 0, handle_types = 0; /* some write a word, some two */
         hipDeviceptr_t base = 0;
         size_t bytes = 0;
         int device = -1;
@@ -180,6 +180,9 @@ int gpu_export_chunk(const struct client_gpu_memory *chunk, int *ret_fd, char *e
         scope_leave(&scope);
         if (r != hipSuccess) {
                 (void)hipGetLastError();
+                if (r == hipErrorOutOfMemory || r == ERROR_OF_SYSTEM) /* or no descriptor is left */
+                        return gpu_say(RMX_E_LIMIT, error, "this memory cannot be exported now: %s",
+                                       hipGetErrorString(r));
                 return gpu_say(RMX_E_UNSUPPORTED, error,
                                "no other process can map this memory (%s): it was not made to be exported",
                                hipGetErrorString(r));

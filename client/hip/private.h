@@ -11,12 +11,14 @@
 #ifdef RAILMUX_CUDA
 #include "gpu/device/hip_on_cuda.h"
 #define MEMORY_ON_DEVICE HIP_ON_CUDA_MEMORY_DEVICE
+#define ERROR_OF_SYSTEM  cudaErrorOperatingSystem
 #define VISIBLE_DEVICES  "CUDA_VISIBLE_DEVICES"
 #define QUEUES                                                                                                         \
         { .variable = "CUDA_DEVICE_MAX_CONNECTIONS", .usual = 8, .max = 32 }
 #else
 #include <hip/hip_runtime_api.h>
 #define MEMORY_ON_DEVICE hipMemoryTypeDevice
+#define ERROR_OF_SYSTEM  hipErrorOperatingSystem
 #define VISIBLE_DEVICES  "HIP_VISIBLE_DEVICES"
 #define QUEUES                                                                                                         \
         { .variable = "GPU_MAX_HW_QUEUES", .usual = 4, .max = 16 } /* more are possible, not sensible */

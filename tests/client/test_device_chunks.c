@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* On GPUs: memory that the program has mapped chunk by chunk. */
+#include "client/comm.h"
+#include "client/device.h"
+#include "client/device_chunks.h"
 #include "client/session.h"
 #include "tests/client/device_rig.h"
 
@@ -165,6 +168,17 @@ static void check_copied(struct rig *rig, uint32_t chunk, size_t offset, size_t 
         assert_ptr_equal(at(rig, n + 2, FAKE_GPU_COPY)->to, range + chunk * CHUNK + offset);
 }
 
+/* The same, where the regions are not there yet. */
+static void check_copied_first(struct rig *rig, uint32_t chunk) {
+        assert_int_equal(reduce(rig, chunk, 0, BYTES), RMX_OK);
+        check_copied(rig, chunk, 0, BYTES);
+}
+
+/* What was remembered last. */
+static struct device_span *spans(struct rig *rig) {
+        return rig->comm->device->memory.spans;
+}
+
 static void test_secret(void **state) {
         uint32_t exports;
         struct rig rig;
@@ -178,11 +192,16 @@ static void test_secret(void **state) {
         exports = rig.gpu->exports;
         check_copied(&rig, 1, 0, BYTES); /* it is not tried again */
         assert_int_equal(rig.gpu->exports, exports);
-        /* One of them is: only requests without it go directly. */
+        /* One of them is: requests without it go directly, whichever was met first. */
         map(&rig, 8, 12, 100);
         chunk_at(rig.gpu, 10)->secret = true;
         check_copied(&rig, 10, 0, BYTES);
         check_span(&rig, 9, 0, BYTES, 9, 10, 100);
+        check_copied(&rig, 9, 0, 2 * CHUNK);
+        check_copied(&rig, 9, 4096, 2 * CHUNK);
+        check_span(&rig, 9, 0, BYTES, 9, 10, 100);
+        check_span(&rig, 11, 0, BYTES, 11, 12, 100);
+        check_copied(&rig, 10, 0, CHUNK + 4);
         rig_stop(&rig);
 }
 
@@ -201,6 +220,32 @@ static void test_refused(void **state) {
         check_copied(&rig, 1, 0, BYTES);
         assert_int_equal(rig.crew.fake.refuse_memory, 0);
         check_copied(&rig, 1, 4096, BYTES);
+        /* A limit may not be met any more, later. */
+        spans(&rig)->until_ns = 1;
+        check_span(&rig, 1, 0, BYTES, 1, 2, 100);
+        rig_stop(&rig);
+}
+
+/* An executor refuses a neighbour, of which there is none without it. */
+static void test_refused_neighbour(void **state) {
+        struct rig rig;
+
+        (void)state;
+        start(&rig);
+        map(&rig, 0, 4, 100);
+        rig.crew.fake.refuse_memory = RMX_E_INVALID;
+        check_span(&rig, 1, 0, 2 * CHUNK, 1, 3, 100);
+        assert_int_equal(creations(&rig), 3);
+        /* What is in the nature of the needed ones is for ever, all else for a while. */
+        map(&rig, 8, 9, 100);
+        rig.crew.fake.refuse_memory = RMX_E_UNSUPPORTED;
+        check_copied_first(&rig, 8);
+        assert_int_equal(spans(&rig)->until_ns, 0);
+        assert_int_equal(spans(&rig)->buffer, 0);
+        map(&rig, 16, 17, 100);
+        rig.crew.fake.refuse_memory = RMX_E_INTERNAL;
+        check_copied(&rig, 16, 0, BYTES);
+        assert_true(spans(&rig)->until_ns > 0);
         rig_stop(&rig);
 }
 
@@ -305,11 +350,17 @@ static void test_freed(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_windows),         cmocka_unit_test(test_growth),
-                cmocka_unit_test(test_beyond),          cmocka_unit_test(test_secret),
-                cmocka_unit_test(test_refused),         cmocka_unit_test(test_too_many),
-                cmocka_unit_test(test_without_feature), cmocka_unit_test(test_neighbour_vanishes),
-                cmocka_unit_test(test_resumed),         cmocka_unit_test(test_registered),
+                cmocka_unit_test(test_windows),
+                cmocka_unit_test(test_growth),
+                cmocka_unit_test(test_beyond),
+                cmocka_unit_test(test_secret),
+                cmocka_unit_test(test_refused),
+                cmocka_unit_test(test_refused_neighbour),
+                cmocka_unit_test(test_too_many),
+                cmocka_unit_test(test_without_feature),
+                cmocka_unit_test(test_neighbour_vanishes),
+                cmocka_unit_test(test_resumed),
+                cmocka_unit_test(test_registered),
                 cmocka_unit_test(test_freed),
         };
 

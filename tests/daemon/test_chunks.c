@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,6 +42,17 @@ ssize_t __wrap_read(int fd, void *to, size_t bytes) {
         return sizeof(info) - 1;
 }
 
+ssize_t __real_readlink(const char *path, char *to, size_t bytes);
+ssize_t __wrap_readlink(const char *path, char *to, size_t bytes);
+ssize_t __wrap_readlink(const char *path, char *to, size_t bytes) {
+        static const char name[] = "/dmabuf:";
+
+        if (!fake_dmabuf)
+                return __real_readlink(path, to, bytes);
+        memcpy(to, name, sizeof(name) - 1);
+        return sizeof(name) - 1;
+}
+
 #define MANY (BUNDLE_FDS_MAX + 1)
 
 struct sent {
@@ -67,6 +79,14 @@ static void sent_open(struct sent *sent, uint32_t n) {
 static void sent_close(struct sent *sent) {
         for (uint32_t i = 0; i < sent->n; i++)
                 close(sent->fd[i]);
+}
+
+/* The same file, of which one may not do anything. */
+static int open_path(int fd) {
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        return open(path, O_PATH | O_CLOEXEC);
 }
 
 static int lowest_free(void) {
@@ -102,19 +122,22 @@ static void test_packed(void **state) {
         assert_int_equal(lowest_free(), before);
 }
 
-static void refuse(const struct sent *sent, uint32_t n, size_t n_sizes, uint64_t bytes, const char *says) {
+static void refuse_as(const struct sent *sent, uint32_t n, size_t n_sizes, uint64_t bytes, int r, const char *says) {
         int own = -7;
         char text[160] = "";
 
-        assert_int_equal(chunks_pack(sent->fd, n, sent->bytes, n_sizes, bytes, &own, text, sizeof(text)),
-                         CHUNKS_E_INVALID);
+        assert_int_equal(chunks_pack(sent->fd, n, sent->bytes, n_sizes, bytes, &own, text, sizeof(text)), r);
         assert_non_null(strstr(text, says));
         assert_int_equal(own, -7);
 }
 
+static void refuse(const struct sent *sent, uint32_t n, size_t n_sizes, uint64_t bytes, const char *says) {
+        refuse_as(sent, n, n_sizes, bytes, CHUNKS_E_INVALID, says);
+}
+
 static void test_refused(void **state) {
         struct sent sent;
-        int junk[6], before = lowest_free();
+        int junk[7], before = lowest_free();
 
         (void)state;
         sent_open(&sent, MANY);
@@ -123,7 +146,7 @@ static void test_refused(void **state) {
         refuse(&sent, 3, 2, 6000, "3 descriptors of memory with 2 sizes");
         refuse(&sent, MANY, MANY, UINT64_C(500) * MANY * (MANY + 1), "129 descriptors");
         sent.bytes[1] = 0;
-        refuse(&sent, 3, 3, 4000, "descriptor 1 of 3");
+        refuse(&sent, 3, 3, 4000, "chunk 1 of 3 has no bytes");
         sent.bytes[0] = sent.bytes[1] = UINT64_MAX / 2 + 1;
         refuse(&sent, 2, 2, 1, "2 chunks of 0 bytes in all");
         sent.bytes[0] = 1000;
@@ -134,13 +157,14 @@ static void test_refused(void **state) {
         junk[3] = open("/dev/null", O_RDWR | O_CLOEXEC);
         junk[4] = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
         junk[5] = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        for (uint32_t i = 0; i < 6; i++) {
+        junk[6] = open_path(sent.fd[0]); /* of a good one */
+        for (uint32_t i = 0; i < 7; i++) {
                 int good = sent.fd[2];
 
                 assert_true(junk[i] >= 0);
                 assert_false(chunks_is_memory(junk[i]));
                 sent.fd[2] = junk[i];
-                refuse(&sent, 3, 3, 6000, "descriptor 2 of 3 is not one of memory");
+                refuse_as(&sent, 3, 3, 6000, CHUNKS_E_STRANGE, "descriptor 2 of 3 is not one of memory");
                 sent.fd[2] = good;
                 close(junk[i]);
         }
@@ -156,7 +180,7 @@ static void test_dmabuf(void **state) {
         (void)state;
         assert_false(chunks_is_memory(fd));
         fake_dmabuf = true;
-        assert_true(chunks_is_memory(fd));
+        assert_int_equal(chunks_is_memory(fd), access("/dev/nvidiactl", F_OK) < 0);
         fake_dmabuf = false;
         close(fd);
 }

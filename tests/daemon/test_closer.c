@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -58,6 +59,36 @@ static void does_not_wait(void **state) {
         assert_null(closer_free(NULL));
 }
 
+/* Those that hang hold nobody for long. */
+static void many_hang(void **state) {
+        enum { HANG = 4 };
+        struct pollfd p = {.events = POLLIN};
+        int peers[HANG], fds[2];
+        struct closer *closer;
+        uint64_t end;
+
+        (void)state;
+        assert_int_equal(closer_new(&closer), 0);
+        for (int i = 0; i < HANG; i++)
+                closer_close(closer, lingering_socket(&peers[i]));
+        assert_int_equal(pipe(fds), 0);
+        closer_close(closer, fds[1]);
+        p.fd = fds[0];
+        end = clock_now_ns() + UINT64_C(1500000000); /* before the first of them gives up */
+        while (poll(&p, 1, 20) == 0 && clock_now_ns() < end) {
+                assert_true(closer_waiting(closer) >= HANG);
+                closer_close(closer, open("/dev/null", O_RDONLY)); /* whoever comes has another thread started */
+        }
+        assert_true(p.revents & POLLHUP);
+        for (int i = 0; i < HANG; i++)
+                close(peers[i]);
+        while (closer_waiting(closer))
+                sched_yield();
+        close(fds[0]);
+        closer_free(closer);
+        assert_int_equal(closer_waiting(NULL), 0);
+}
+
 static void without_thread(void **state) {
         int fds[2];
         char byte;
@@ -70,7 +101,8 @@ static void without_thread(void **state) {
 }
 
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(does_not_wait), cmocka_unit_test(without_thread)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(does_not_wait), cmocka_unit_test(many_hang),
+                                           cmocka_unit_test(without_thread)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

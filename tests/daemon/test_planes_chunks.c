@@ -109,11 +109,18 @@ static void test_refused(void **state) {
         assert_refused(client, send_chunks(client, 1, CHUNK, 0, 1, 1), RMX_E_INVALID, "with descriptors");
         assert_refused(client, send_chunks(client, 1, CHUNK, 0, 3, 1), RMX_E_INVALID, "memory of kind 3");
         assert_refused(client, send_chunks(client, 1, CHUNK, 7, 2, 1), RMX_E_INVALID, "gpu is 7");
-        if (!fixture_preload)
-                assert_refused(client, send_chunks(client, 1, bytes_of(100), 0, 2, 100), RMX_E_INVALID,
-                               "is not one of memory on a GPU");
         fixture_wait(&set->fixture, fixture_daemon_fds(&set->fixture) == fds);
         assert_int_equal(plane_count(&set->fixture, 0, "buffer_import"), 0);
+
+        /* No library sends what is no memory. */
+        if (!fixture_preload) {
+                struct client *strange = client_open(&set->fixture);
+
+                (void)send_chunks(strange, 1, bytes_of(100), 0, 2, 100);
+                client_wait_eof(strange);
+                client_close(strange);
+        }
+        fixture_wait(&set->fixture, fixture_daemon_fds(&set->fixture) == fds);
 
         /* With any other call it is what it was before there were chunks. */
         {
