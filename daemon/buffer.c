@@ -177,6 +177,18 @@ int buffer_adopt_device(struct session *session, uint32_t id, uint64_t bytes, co
         return 0;
 }
 
+int buffer_supply(struct buffer *buffer, int fd, uint32_t n_chunks, char *text, size_t text_size) {
+        if (tenant_charge(buffer->session->tenant, &buffer->charge_fds, CHARGE_FDS, n_chunks + 1, text, text_size)) {
+                closer_close(buffer->session->manager->memory_closer, fd);
+                return BUFFER_E_LIMIT;
+        }
+        buffer->fd = fd;
+        buffer->n_chunks = n_chunks;
+        buffer->session->manager->n_packed += n_chunks;
+        record_buffer_fd(buffer);
+        return 0;
+}
+
 uint64_t buffer_needed(const struct buffer *buffer) {
         struct manager *manager = buffer->session->manager;
         struct executor_link *link;

@@ -55,6 +55,8 @@ int buffer_adopt(struct session *session, uint32_t id, uint64_t bytes, int fd, u
  * cannot get it. */
 int buffer_adopt_device(struct session *session, uint32_t id, uint64_t bytes, const struct device_memory *memory,
                         uint32_t gpu, int fd, uint32_t state_slot, struct buffer **ret_buffer);
+/* Gives chunks of a predecessor whose bundle was lost another one. Takes fd over in any case. */
+int buffer_supply(struct buffer *buffer, int fd, uint32_t n_chunks, char *text, size_t text_size);
 struct buffer *buffer_free(struct buffer *buffer);
 struct buffer *buffer_find(struct session *session, uint32_t id);
 uint64_t buffer_round(uint64_t bytes); /* to pages; 0 on overflow */

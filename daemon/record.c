@@ -103,6 +103,10 @@ int record_ring(struct session_ring *ring) {
         return 0;
 }
 
+void record_buffer_fd(struct buffer *buffer) {
+        record_put(buffer->session->manager, record_buffer_name(buffer).text, buffer->fd);
+}
+
 int record_buffer(struct buffer *buffer) {
         struct state_record record = {.kind = STATE_BUFFER};
 
@@ -114,7 +118,7 @@ int record_buffer(struct buffer *buffer) {
         if (state_add(buffer->session->manager->state, &record, &buffer->state_slot))
                 return RECORD_E_RESOURCE;
         if (buffer->fd >= 0)
-                record_put(buffer->session->manager, record_buffer_name(buffer).text, buffer->fd);
+                record_buffer_fd(buffer);
         return 0;
 }
 

@@ -18,6 +18,7 @@ enum {
 int record_session(struct session *session);
 int record_ring(struct session_ring *ring);
 int record_buffer(struct buffer *buffer);
+void record_buffer_fd(struct buffer *buffer); /* part of it */
 /* The marks go to the store when they are made, the records when all executors have the comm. */
 int record_marks(struct comm *comm);
 int record_comm(struct comm *comm);

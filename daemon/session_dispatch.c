@@ -253,6 +253,14 @@ static void session_buffer_create(struct session *session, uint64_t id, const Ra
                                      memory.kind ? " or other memory" : "");
                 return;
         }
+        if (buffer && memory.kind == DEVICE_MEMORY_CHUNKS && buffer->fd < 0) { /* a predecessor died just then */
+                if (!session_chunks(session, id, body->memory, &fd))
+                        return;
+                if (buffer_supply(buffer, fd, session->n_sent_fds, text, sizeof(text))) {
+                        session_send_failure(session, id, RMX_E_LIMIT, "%s", text);
+                        return;
+                }
+        }
         if (buffer && attachment_complete(&buffer->attachment, buffer_needed(buffer))) {
                 buffer_reply(buffer, id);
                 return;

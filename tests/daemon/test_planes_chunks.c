@@ -213,28 +213,41 @@ static void test_way(void **state) {
         fixture_wait(fixture, fixture_stored(fixture, stored) < 0);
 }
 
-/* What the store has lost stays with those executors that have it, and cannot be handed to others. */
-static void test_lost_from_store(void **state) {
-        struct set *set = *state;
+/* While no railmuxd runs. */
+static void lose(struct set *set, uint32_t gpu, uint32_t buffer) {
         struct fixture *fixture = &set->fixture;
-        char stored[64], retired[64];
+        char stored[64];
         int at;
 
-        create(set, 1, 4, 2);
-        fixture_kill(fixture);
-        snprintf(stored, sizeof(stored), "b%" PRIu64 ".4", set->clients[1]->session);
+        snprintf(stored, sizeof(stored), "b%" PRIu64 ".%u", set->clients[gpu]->session, buffer);
         at = fixture_stored(fixture, stored);
         assert_true(at >= 0);
         close(fixture->store[at].fd);
         fixture->store[at] = fixture->store[--fixture->n_store];
+}
+
+/* What the store has lost stays with those executors that have it, and cannot be handed to others; unless its client
+ * brings it once more. */
+static void test_lost_from_store(void **state) {
+        struct set *set = *state;
+        struct fixture *fixture = &set->fixture;
+        char retired[64];
+
+        create(set, 1, 4, 2);
+        create(set, 1, 6, 3);
+        fixture_kill(fixture);
+        lose(set, 1, 4);
+        lose(set, 1, 6);
         fixture_start(fixture);
         client_drop(set->clients[1], client_event(set->clients[1], RESUMED));
         create(set, 1, 5, 2); /* all is settled */
+        create(set, 1, 6, 3); /* said again */
         snprintf(retired, sizeof(retired), "buffer_retire %" PRIu64 ".4", set->clients[1]->session);
         assert_int_equal(plane_count(fixture, 1, retired), 0);
         plane_kill(fixture, 1);
         plane_start(fixture, 1);
         fixture_wait(fixture, imports(set, 1, "buffer_import", 1, 5, 2) == 2);
+        fixture_wait(fixture, imports(set, 1, "buffer_import", 1, 6, 3) == 2);
         assert_int_equal(imports(set, 1, "buffer_import", 1, 4, 2), 1); /* of the first one */
         create(set, 1, 4, 2);                                           /* the number is free */
 }
