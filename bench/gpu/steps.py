@@ -333,7 +333,7 @@ def step_comms(run: Run) -> dict[str, Any]:
 
 
 def step_soak(run: Run) -> dict[str, Any]:
-    """soak.py twice, the second time in expandable segments, and segments.py there; then churn.py."""
+    """soak.py twice, the second time in expandable segments, and segments.py there; rooms.py; then churn.py."""
     found: dict[str, Any] = {"commands": [], "events": [], "wrong": 0, "operations": 0}
     count = ["--operations", "200" if run.quick else str(run.options.operations)]
     count += ["--replays", "20" if run.quick else str(run.options.replays)]
@@ -344,6 +344,7 @@ def step_soak(run: Run) -> dict[str, Any]:
         scripts.append(("soak-expandable", "soak.py", less, 0.5, expandable))
         turns = ["--rounds", "5" if run.quick else "40"]
         scripts.append(("segments", "segments.py", turns, 0.6, expandable))
+        scripts.append(("rooms", "rooms.py", ["--rounds", "5" if run.quick else "40"], 0.5, {}))
     scripts.append(("churn", "churn.py", ["--registrations", "50" if run.quick else "1000"], 1.0, {}))
     for name, script, arguments, share, env in scripts:
         run.daemon()

@@ -17,39 +17,38 @@
 #define PARAMETER
 #endif
 
-/* D: packets that a thread may have under way; 0: it goes in chunks. */
-template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_all(const struct exchange_arguments *a) {
-        const uint32_t block = block_index(), thread = block_thread();
-        uint32_t last;
+DEVICE void exchange_meet(struct exchange_shared *shared) {
+        (void)shared;
+        block_sync();
+}
+
+DEVICE bool exchange_any(struct exchange_shared *shared, bool predicate) {
+        return block_any(predicate, &shared->any);
+}
+
+template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_kernel_of(const struct exchange_arguments *a) {
+        static SHARED struct exchange_shared shared;
 
 #if TARGET_NVIDIA
         asm volatile("griddepcontrol.wait;" ::: "memory"); /* see launch_kernel in launch.c */
 #endif
-        if constexpr (D)
-                last = exchange_run<N, KIND, D>(a, block, thread);
-        else
-                last = chunk_run<N, KIND>(a, block, thread);
-        if (a->number)
-                fence_settle();
-        block_sync(); /* all have loaded the block's number, and stored their results */
-        if (thread == 0)
-                exchange_end(a, block, last);
+        exchange_all<N, KIND, D>(a, block_index(), block_thread(), &shared);
 }
 
-/* Blocks that a processor has room for: chunks of two ranks have more blocks than others. */
-#define BLOCKS_TOGETHER(n_ranks, depth) ((n_ranks) == 2 && !(depth) ? 2 : 1)
+/* Blocks that a processor has room for: two ranks' chunks have more blocks than others, and packets need no more. */
+#define BLOCKS_TOGETHER(n_ranks) ((n_ranks) == 2 ? 2 : 1)
 
 template <uint32_t N, uint32_t KIND, uint32_t D>
-KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N, D))
+KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N))
         exchange(const PARAMETER struct exchange_arguments a) {
-        exchange_all<N, KIND, D>(&a);
+        exchange_kernel_of<N, KIND, D>(&a);
 }
 
 /* By another name, since it needs a stack. */
 template <uint32_t N, uint32_t D>
-KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N, D))
+KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N))
         exchange_any(const PARAMETER struct exchange_arguments a) {
-        exchange_all<N, EXCHANGE_OTHER, D>(&a);
+        exchange_kernel_of<N, EXCHANGE_OTHER, D>(&a);
 }
 
 template <uint32_t N, uint32_t D> static const void *exchange_of(uint32_t kind) {

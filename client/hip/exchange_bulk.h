@@ -158,10 +158,10 @@ DEVICE bool chunk_is_there(uint32_t seen, uint32_t number) {
 }
 
 /* Until every other rank has told the warp this number; the warp's threads look at one rank each. call: as in
- * exchange_take. False: they will not. */
+ * exchange_take. */
 template <uint32_t N>
-DEVICE bool chunk_wait(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t number,
-                       uint32_t call) {
+DEVICE enum exchange_heard chunk_wait(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
+                                      uint32_t number, uint32_t call, bool patient) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
 
         for (uint32_t round = 1;; round++) {
@@ -181,9 +181,11 @@ DEVICE bool chunk_wait(const struct exchange_arguments *a, uint32_t block, uint3
                         all &= there;
                 }
                 if (warp_any(over))
-                        return false;
+                        return EXCHANGE_NEVER;
                 if (warp_all(all))
                         break;
+                if (round >= EXCHANGE_PATIENCE && !patient)
+                        return EXCHANGE_LATE;
 #if TARGET_HOST
                 poll_pause();
 #endif
@@ -191,7 +193,7 @@ DEVICE bool chunk_wait(const struct exchange_arguments *a, uint32_t block, uint3
         for (uint32_t r = thread % WARP_THREADS; r < N; r += WARP_THREADS)
                 flag_acquire(chunk_flag<N>(a, a->rank, block, r, thread));
         warp_sync();
-        return true;
+        return EXCHANGE_CAME;
 }
 
 /* What rank r has sent. */
@@ -341,58 +343,111 @@ template <uint32_t N> DEVICE void chunk_keep(const struct exchange_arguments *a,
         }
 }
 
-/* What is left of a tile when what the others have sent has come; a second step has the next number. False: something
- * will not come. */
+/* What is left of a tile when what the others have sent has come, or, *second, when that has been added up and sent on.
+ * A second step has the next number. */
 template <uint32_t N, uint32_t KIND>
-DEVICE bool chunk_end(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
-                      uint32_t number) {
+DEVICE enum exchange_heard chunk_end(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                                     uint32_t number, bool patient, bool *second) {
         if constexpr (KIND != EXCHANGE_COPY) {
+                enum exchange_heard heard;
+
                 if (a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
-                        return true;
-                chunk_reduce<N, KIND>(a, block, thread, at, number);
+                        return EXCHANGE_CAME;
+                if (!*second)
+                        chunk_reduce<N, KIND>(a, block, thread, at, number);
                 if (!chunk_goes_back<N>(a))
-                        return true;
+                        return EXCHANGE_CAME;
                 number = exchange_next(number);
-                chunk_tell<N>(a, block, thread, number);
-                if (!chunk_wait<N>(a, block, thread, number, 0))
-                        return false;
+                if (!*second)
+                        chunk_tell<N>(a, block, thread, number);
+                *second = true;
+                heard = chunk_wait<N>(a, block, thread, number, 0, patient);
+                if (heard != EXCHANGE_CAME)
+                        return heard;
         }
         chunk_gather<N, KIND>(a, block, thread, at, number);
-        return true;
+        return EXCHANGE_CAME;
 }
 
-/* All rounds of this thread, with its warp. Returns the number of the last step. */
+/* All rounds of this thread, with its warp. taken_up: of a part that has been left. False: it leaves. */
 template <uint32_t N, uint32_t KIND>
-DEVICE uint32_t chunk_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
+DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread, bool taken_up,
+                      struct exchange_shared *shared) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
-        const bool compares = exchange_compares(a, block, thread);
+        struct exchange_progress p = exchange_resume(a, block, thread, taken_up);
+        bool second = N > 2 && KIND != EXCHANGE_COPY && p.tile & EXCHANGE_SECOND;
         uint32_t call = exchange_next(word_load(&own->calls));
-        uint32_t number = word_load(&own->chunks[block]);
 
+        if (thread == 0)
+                shared->call = call;
+        if (p.tile == EXCHANGE_THROUGH)
+                return true;
         exchange_begin(a, block, thread);
-        if (compares)
+        if (exchange_compares(a, block, thread))
                 exchange_tell(a, thread, call);
         else
                 call = 0;
         ROLLED
-        for (uint32_t tile = 0;; tile++) { /* sends this one, takes the one before */
-                VALUE_FORGET(thread);      /* or all places of all ranks wait in registers */
+        for (uint32_t tile = p.tile & ~EXCHANGE_SECOND;; tile++) { /* sends this one, takes the one before */
+                VALUE_FORGET(thread);                              /* or all places of all ranks wait in registers */
                 const uint64_t at = chunk_at(a, block, thread, tile);
-                const uint32_t next = exchange_next(chunk_goes_back<N>(a) && tile ? exchange_next(number) : number);
+                const uint32_t next = exchange_next(chunk_goes_back<N>(a) && tile ? exchange_next(p.number) : p.number);
 
                 if (tile < a->tiles)
                         chunk_scatter<N, KIND>(a, block, thread, at, next);
                 if (tile) {
-                        if (!chunk_wait<N>(a, block, thread, number, call) ||
-                            !chunk_end<N, KIND>(a, block, thread, chunk_at(a, block, thread, tile - 1), number))
-                                return number;
+                        enum exchange_heard heard = EXCHANGE_CAME;
+
+                        if (!second)
+                                heard = chunk_wait<N>(a, block, thread, p.number, call, taken_up);
+                        if (heard == EXCHANGE_CAME)
+                                heard = chunk_end<N, KIND>(a, block, thread, chunk_at(a, block, thread, tile - 1),
+                                                           p.number, taken_up, &second);
+                        if (heard == EXCHANGE_LATE) {
+                                exchange_write_down(a, block, thread, second ? tile | EXCHANGE_SECOND : tile, p.number);
+                                return false;
+                        }
+                        if (heard != EXCHANGE_CAME)
+                                return true;
+                        second = false;
                         call = 0;
                 }
-                if (tile == a->tiles)
-                        return chunk_goes_back<N>(a) ? exchange_next(number) : number;
-                number = next;
-                chunk_tell<N>(a, block, thread, number);
+                if (tile == a->tiles) {
+                        if (thread == 0)
+                                shared->number = chunk_goes_back<N>(a) ? exchange_next(p.number) : p.number;
+                        return true;
+                }
+                p.number = next;
+                chunk_tell<N>(a, block, thread, next);
                 if (KIND == EXCHANGE_COPY) /* while it is on its way */
                         chunk_keep<N>(a, at);
+        }
+}
+
+/* ---- a block ----------------------------------------------------------------------------------------------------- */
+/* All of a call that a block does: its own part, and parts that others have left (exchange_leave.h). D: packets that a
+ * thread may have under way; 0: it goes in chunks. */
+template <uint32_t N, uint32_t KIND, uint32_t D>
+DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
+                         struct exchange_shared *shared) {
+        for (bool taken_up = false; block != EXCHANGE_NO_BLOCK; taken_up = true) {
+                bool through, left;
+
+                if constexpr (D)
+                        through = exchange_run<N, KIND, D>(a, block, thread, taken_up, shared);
+                else
+                        through = chunk_run<N, KIND>(a, block, thread, taken_up, shared);
+                if (a->number)
+                        fence_settle();
+                left = exchange_any(shared, !through); /* and all have loaded the block's number and stored results */
+                if (left) {
+                        if (through)
+                                exchange_write_down(a, block, thread, EXCHANGE_THROUGH, 0);
+                        exchange_meet(shared);
+                }
+                if (thread == 0)
+                        shared->next = exchange_part(a, block, left, taken_up, shared);
+                exchange_meet(shared);
+                block = shared->next;
         }
 }

@@ -111,6 +111,7 @@ static void deal_chunks(struct exchange_arguments *a) {
         a->blocks = blocks;
         a->tiles = (uint32_t)((units + EXCHANGE_UNITS(a->n_ranks) - 1) / EXCHANGE_UNITS(a->n_ranks));
         a->units = (uint32_t)((units + a->tiles - 1) / a->tiles);
+        a->depth = 1;
 }
 
 /* Every rank must come to the same numbers. */
@@ -123,6 +124,7 @@ static void deal_packets(struct exchange_arguments *a) {
         a->tiles = a->tiles ? a->tiles : 1;
         a->blocks = (uint32_t)((tiles + a->tiles - 1) / a->tiles);
         a->blocks = a->blocks ? a->blocks : 1;
+        a->depth = a->tiles > 1 ? EXCHANGE_DEPTH(a->n_ranks) : 1;
 }
 
 bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *bell, uint32_t n_ranks, uint32_t rank,
@@ -159,5 +161,5 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
 }
 
 enum exchange_way exchange_way_of(const struct exchange_arguments *a) {
-        return a->units ? EXCHANGE_BULK : a->tiles > 1 ? EXCHANGE_DEEP : EXCHANGE_SHALLOW;
+        return a->units ? EXCHANGE_BULK : a->tiles > 1 ? EXCHANGE_DEEP : EXCHANGE_SHALLOW; /* as a->depth */
 }

@@ -6,7 +6,8 @@
  * An area is a rank's own memory, for one communicator. The other ranks write packets (gpu/device/order.h) into it and
  * read nothing; the rank itself reads. Packet places: [2][blocks][n_ranks][capacity], of which the first index takes
  * turns, and the third is who writes. A place is EXCHANGE_THREADS packets times what one thread has under way, its
- * depth. Behind them are chunks (exchange_bulk.h): flags [blocks][lanes][n_ranks], then places [turns][blocks][n_ranks
+ * depth. Before them is how far warps are that have left (exchange_leave.h), behind them are chunks (exchange_bulk.h):
+ * flags [blocks][lanes][n_ranks], then places [turns][blocks][n_ranks
  * - 1] [EXCHANGE_THREADS * units] of 16 bytes; nobody writes to itself.
  */
 #include <stddef.h>
@@ -19,7 +20,7 @@
 #endif
 #define EXCHANGE_RANKS CLIENT_GPU_EXCHANGE_RANKS
 #define EXCHANGE_VERSION                                                                                               \
-        3u /* goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way */
+        4u /* goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way */
 #ifndef EXCHANGE_BLOCKS
 #define EXCHANGE_BLOCKS 64u /* at most */
 #endif
@@ -44,16 +45,27 @@
 struct exchange_header {
         uint32_t failed;                    /* the status with which a kernel of this rank has given up, 0: none has */
         uint32_t calls;                     /* number of the last one */
-        uint32_t over;                      /* blocks of the present call that are */
+        uint32_t parts;                     /* blocks of the present call that are through, and that have left */
         uint32_t made;                      /* calls, up to the last one, for the host to see */
         uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last packets of each block, */
         uint32_t chunks[2 * EXCHANGE_BLOCKS]; /* and of its last chunks */
+        uint32_t left[2 * EXCHANGE_BLOCKS]; /* the call that the block has left, if nobody has taken up its part yet */
         /* {call, signature} of each rank, of odd and even calls: they must be the same. */
         uint64_t signature[2][EXCHANGE_RANKS];
 };
 
-#define EXCHANGE_NO_ROOT        UINT32_MAX
-#define EXCHANGE_OFFSET_PACKETS 4096u
+/* Of a call that waits so many blocks stay on the GPU, and so many times do others look for what they wait for. */
+#ifndef EXCHANGE_KEEPERS
+#define EXCHANGE_KEEPERS 4u
+#endif
+#ifndef EXCHANGE_PATIENCE
+#define EXCHANGE_PATIENCE 20480u
+#endif
+
+#define EXCHANGE_NO_ROOT         UINT32_MAX
+#define EXCHANGE_OFFSET_PROGRESS 4096u
+#define EXCHANGE_OFFSET_PACKETS                                                                                        \
+        (EXCHANGE_OFFSET_PROGRESS + (2 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 8 + 4095) / 4096 * 4096)
 #define EXCHANGE_PACKETS(n_ranks)                                                                                      \
         ((size_t)EXCHANGE_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * (n_ranks)*EXCHANGE_DEPTH(n_ranks) * EXCHANGE_THREADS)
 #define EXCHANGE_OFFSET_FLAGS(n_ranks) (EXCHANGE_OFFSET_PACKETS + EXCHANGE_PACKETS(n_ranks) * 16)
@@ -100,6 +112,7 @@ struct exchange_arguments {
         uint32_t blocks;
         uint32_t tiles; /* of EXCHANGE_THREADS packets, or of that times `units`, that each block has of each piece */
         uint32_t units; /* of 16 bytes, that a thread has of each tile; 0: it goes in packets */
+        uint32_t depth; /* tiles of a round */
         uint32_t signature;
 };
 

@@ -27,9 +27,7 @@
  * time. (When all did, a thousand of them took 0.6 ms. Then the rank was late for the next call, in which therefore the
  * other one's threads looked, and so on: now and then all calls of a graph took a hundred times as long.)
  */
-#include "client/hip/exchange_kernel.h"
-#include "gpu/device/bell.h"
-#include "gpu/device/order.h"
+#include "client/hip/exchange_leave.h"
 #include "gpu/device/reduce.h"
 #include "ring/line.h"
 
@@ -47,17 +45,7 @@ static_assert(EXCHANGE_THREADS >= EXCHANGE_RANKS, "a thread for each rank's word
 #define EXCHANGE_STEP() ((void)0)
 #endif
 
-/* Numbers of steps and calls leave out 0, which new areas hold, and some more when they come round, since
- * places go by them. */
-DEVICE uint32_t exchange_next(uint32_t number) {
-        return number + 1 ? number + 1 : EXCHANGE_FIRST;
-}
-
 /* ---- giving up --------------------------------------------------------------------------------------------------- */
-DEVICE struct exchange_header *exchange_header_of(const struct exchange_arguments *a, uint32_t rank) {
-        return (struct exchange_header *)(void *)a->area[rank];
-}
-
 DEVICE uint32_t *exchange_status_of(const struct exchange_arguments *a) {
         return &((struct bell_host *)a->host)->status[a->slot];
 }
@@ -209,18 +197,19 @@ DEVICE void exchange_send(const struct exchange_arguments *a, uint32_t block, ui
         }
 }
 
-/* What has come from each other rank, x[r] from rank r; x[me] stays. call: this thread also waits for what rank
- * `thread` has called, 0: it does not. False: nothing will come. */
+/* What has come from each other rank, x[r] from rank r; x[me] stays. The warp goes on together. call: this thread also
+ * waits for what rank `thread` has called, 0: it does not. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
-DEVICE bool exchange_take(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t depth,
-                          uint32_t flag, uint32_t call, uint64_t (&x)[N][D]) {
+DEVICE enum exchange_heard exchange_take(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
+                                         uint32_t depth, uint32_t flag, uint32_t call, bool patient,
+                                         uint64_t (&x)[N][D]) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
         const uint64_t *told = &own->signature[call & 1][call ? thread : 0];
 
         for (uint32_t round = 1;; round++) {
                 const uint64_t cell = cell_load(told);
                 struct quad v[N][D];
-                bool all = true;
+                bool all = true, over = false;
 
                 UNROLL
                 for (uint32_t r = 0; r < N; r++) { /* the own place too, which nobody writes: no load is conditional */
@@ -245,14 +234,16 @@ DEVICE bool exchange_take(const struct exchange_arguments *a, uint32_t block, ui
 
                         if (there && (uint32_t)cell != a->signature) {
                                 exchange_fail(own, exchange_status_of(a), ring_status(RMX_E_MISMATCH, (int32_t)thread));
-                                return false;
+                                over = true;
                         }
                         all &= there;
                 }
-                if (all)
-                        return true;
-                if (exchange_gives_up(a, block, thread, round))
-                        return false;
+                if (warp_all(all && !over))
+                        return EXCHANGE_CAME;
+                if (warp_any(over || exchange_gives_up(a, block, thread, round)))
+                        return EXCHANGE_NEVER;
+                if (round >= EXCHANGE_PATIENCE && !patient)
+                        return EXCHANGE_LATE;
 #if TARGET_HOST
                 poll_pause();
 #endif
@@ -366,45 +357,55 @@ DEVICE void exchange_gather(const struct exchange_arguments *a, uint64_t at, uin
         }
 }
 
-/* Tiles `first` .. `first` + depth - 1, after number *flag, which becomes that of the last step. */
+/* Tiles `first` .. `first` + depth - 1, after number *number, which becomes that of the last step. *second: the first
+ * of two steps has been made. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
-DEVICE bool exchange_round(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t first,
-                           uint32_t depth, uint32_t *flag, uint32_t call) {
+DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
+                                          uint32_t first, uint32_t depth, uint32_t call, bool patient, uint32_t *number,
+                                          bool *second) {
         const uint64_t at = exchange_at(a, block, thread, first);
+        uint32_t flag = exchange_next(*number);
+        enum exchange_heard heard;
         uint64_t x[N][D], y[N][D];
 
-        *flag = exchange_next(*flag);
-        exchange_gather<N, KIND, D>(a, at, depth, x);
-        exchange_send<N, KIND, D>(a, block, thread, depth, *flag, x);
-        exchange_spread<N, D>(y, x[0]);
-        if (!exchange_take<N, KIND, D>(a, block, thread, depth, *flag, call, y))
-                return false;
+        if (!*second) {
+                exchange_gather<N, KIND, D>(a, at, depth, x);
+                exchange_send<N, KIND, D>(a, block, thread, depth, flag, x);
+                exchange_spread<N, D>(y, x[0]);
+                heard = exchange_take<N, KIND, D>(a, block, thread, depth, flag, call, patient, y);
+                if (heard != EXCHANGE_CAME)
+                        return heard;
+                *number = flag;
+        }
         if constexpr (KIND != EXCHANGE_COPY) {
-                uint64_t sum[D];
-
                 if (a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
-                        return true;
-                UNROLL
-                for (uint32_t k = 0; k < D; k++)
-                        sum[k] = exchange_reduce<N, KIND, D>(a, y, k);
-                if (!a->back) {
-                        exchange_store<D>(a, a->out, a->rank, at, depth, sum);
-                        return true;
+                        return EXCHANGE_CAME;
+                if (!*second) {
+                        uint64_t sum[D];
+
+                        UNROLL
+                        for (uint32_t k = 0; k < D; k++)
+                                sum[k] = exchange_reduce<N, KIND, D>(a, y, k);
+                        exchange_store<D>(a, a->out + a->out_step * a->rank, a->rank, at, depth, sum);
+                        if (!a->back)
+                                return EXCHANGE_CAME;
+                        flag = exchange_next(flag);
+                        exchange_spread<N, D>(x, sum);
+                        exchange_send<N, KIND, D>(a, block, thread, depth, flag, x);
+                        *second = true;
                 }
-                *flag = exchange_next(*flag);
-                exchange_spread<N, D>(x, sum);
-                exchange_send<N, KIND, D>(a, block, thread, depth, *flag, x);
-                exchange_spread<N, D>(y, sum);
-                if (!exchange_take<N, KIND, D>(a, block, thread, depth, *flag, 0, y))
-                        return false;
+                heard = exchange_take<N, KIND, D>(a, block, thread, depth, flag, 0, patient, y);
+                if (heard != EXCHANGE_CAME)
+                        return heard;
+                *number = flag;
         }
         UNROLL
         for (uint32_t r = 0; r < N; r++) {
-                if (a->root == EXCHANGE_NO_ROOT || a->root == r || KIND != EXCHANGE_COPY)
+                if (KIND == EXCHANGE_COPY ? a->root == EXCHANGE_NO_ROOT || a->root == r : r != a->rank)
                         exchange_store<D>(a, a->out + a->out_step * r, r, at, depth, y[r]);
                 EXCHANGE_STEP();
         }
-        return true;
+        return EXCHANGE_CAME;
 }
 
 /* The last thread of block 0 tells the host, in a word that nobody waits for. */
@@ -419,42 +420,39 @@ DEVICE bool exchange_compares(const struct exchange_arguments *a, uint32_t block
         return block == 0 && thread < a->n_ranks && thread != a->rank;
 }
 
-/* Rounds of this thread, of up to D tiles. Returns the number of the last step. */
+/* Rounds of this thread, of up to D tiles, with its warp. taken_up: of a part that has been left. False: it leaves. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
-DEVICE uint32_t exchange_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
+DEVICE bool exchange_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread, bool taken_up,
+                         struct exchange_shared *shared) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
-        uint32_t flag = word_load(&own->sequence[block]), call = exchange_next(word_load(&own->calls));
-        const bool compares = exchange_compares(a, block, thread);
+        struct exchange_progress p = exchange_resume(a, block, thread, taken_up);
+        bool compares = exchange_compares(a, block, thread), second = KIND != EXCHANGE_COPY && p.tile & EXCHANGE_SECOND;
+        const uint32_t call = exchange_next(word_load(&own->calls));
 
         static_assert(D <= EXCHANGE_DEPTH(N), "places for so many");
+        if (thread == 0)
+                shared->call = call;
+        if (p.tile == EXCHANGE_THROUGH)
+                return true;
         exchange_begin(a, block, thread);
         if (compares)
                 exchange_tell(a, thread, call);
-        for (uint32_t tile = 0; tile < a->tiles; tile += D) {
+        for (uint32_t tile = p.tile & ~EXCHANGE_SECOND; tile < a->tiles; tile += D) {
                 const uint32_t left = a->tiles - tile, depth = left < D ? left : D;
+                enum exchange_heard heard;
 
-                if (!exchange_round<N, KIND, D>(a, block, thread, tile, depth, &flag, compares && !tile ? call : 0))
+                heard = exchange_round<N, KIND, D>(a, block, thread, tile, depth, compares ? call : 0, taken_up,
+                                                   &p.number, &second);
+                compares = false;
+                if (heard == EXCHANGE_LATE) {
+                        exchange_write_down(a, block, thread, second ? tile | EXCHANGE_SECOND : tile, p.number);
+                        return false;
+                }
+                if (heard != EXCHANGE_CAME)
                         break;
+                second = false;
         }
-        return flag;
-}
-
-/* Thread 0, when all threads of its block are through. flag: the last number, of packets or of chunks. */
-DEVICE void exchange_end(const struct exchange_arguments *a, uint32_t block, uint32_t flag) {
-        struct exchange_header *own = exchange_header_of(a, a->rank);
-
-        word_store(a->units ? &own->chunks[block] : &own->sequence[block], flag);
-        if (a->number)
-                fence_release_system(); /* for the block's threads, which have met: whoever sees the number may read on
-                                         */
-        if (counter_next(&own->over) != a->blocks)
-                return;
-        /* The last one; nobody else is about until the next kernel. */
-        word_store(&own->over, 0);
-        word_store(&own->calls, exchange_next(word_load(&own->calls)));
-        word_store(&own->made, word_load(&own->made) + 1);
-        if (!a->number)
-                return;
-        fence_full_system(); /* a kernel on another stream may begin when it sees the number */
-        word_store(&((struct bell_host *)a->host)->finished[a->slot], a->number);
+        if (thread == 0)
+                shared->number = p.number;
+        return true;
 }

@@ -289,14 +289,17 @@ DEVICE void output_store(void *to, uint64_t value, uint32_t bytes) {
 
 /* ---- counters of the own GPU --------------------------------------------------------------------------------------
  */
-DEVICE uint32_t counter_next(uint32_t *counter) { /* returns the new value */
+DEVICE uint32_t counter_add(uint32_t *counter, uint32_t value) { /* returns the new value */
 #if TARGET_NVIDIA
-        return atomicAdd(counter, 1u) + 1u;
+        return atomicAdd(counter, value) + value;
 #elif TARGET_AMD
-        return __hip_atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) + 1u;
+        return __hip_atomic_fetch_add(counter, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) + value;
 #else
-        return __atomic_add_fetch(counter, 1u, __ATOMIC_RELAXED);
+        return __atomic_add_fetch(counter, value, __ATOMIC_RELAXED);
 #endif
+}
+DEVICE uint32_t counter_next(uint32_t *counter) { /* the same */
+        return counter_add(counter, 1);
 }
 
 /* ---- polling ----------------------------------------------------------------------------------------------------- */

@@ -153,6 +153,29 @@ DEVICE bool warp_any(bool predicate) {
 #endif
 }
 
+#if !TARGET_HOST
+/* Does it hold for any thread of the block? All arrive before any goes on. scratch: a word of shared memory. */
+DEVICE bool block_any(bool predicate, uint32_t *scratch) {
+#if TARGET_NVIDIA
+        (void)scratch;
+        return __syncthreads_or(predicate);
+#else
+        const bool here = warp_any(predicate);
+        bool any;
+
+        block_sync(); /* nobody needs the word any more */
+        if (block_thread() == 0)
+                *scratch = 0;
+        block_sync();
+        if (here)
+                *scratch = 1;
+        block_sync();
+        any = *scratch != 0;
+        return any;
+#endif
+}
+#endif
+
 /* One bit per thread for which it holds. */
 DEVICE uint64_t warp_ballot(bool predicate) {
 #if TARGET_HOST

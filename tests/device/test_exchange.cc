@@ -2,7 +2,8 @@
 /*
  * Exchange kernels (client/hip/exchange_run.h, exchange_bulk.h), as coroutines: every operation, type, reduction and
  * number of ranks, odd counts, addresses that are not aligned, in place; request after request without anybody waiting
- * for the others; ranks that call different things, and ranks that are ended.
+ * for the others; ranks that call different things, and ranks that are ended; blocks that leave and whose parts others
+ * take up, and communicators that begin in different orders on GPUs that have no room for all.
  */
 #include <sched.h>
 #include <string.h>
@@ -14,6 +15,23 @@ static void others(void) {
 }
 #define sched_yield()   others() /* poll_pause() */
 #define EXCHANGE_STEP() others()
+
+static uint32_t patience, keepers;
+#define EXCHANGE_PATIENCE patience
+#define EXCHANGE_KEEPERS  keepers
+#define EXCHANGE_SHARED
+
+/* A block that is on its GPU. */
+struct exchange_shared {
+        struct rank *rank;
+        const struct call *asked;
+        uint32_t block, next, call, number;
+        uint32_t here, turn; /* threads that have met, and how often all have */
+        uint32_t gone;
+        bool any, all_any;
+        bool used;
+};
+
 #include "client/hip/exchange_bulk.h"
 
 #include "ring/line.h"
@@ -39,92 +57,115 @@ struct rank {
         uint32_t stop;
         unsigned char *in[CALLS], *out[CALLS], *copy[CALLS];
         struct call call[CALLS];
-        uint32_t n_calls, next, under_way; /* threads of the present kernel */
-        uint32_t left[2 * EXCHANGE_BLOCKS];
+        uint32_t n_calls, next;
+        uint32_t placed;    /* blocks of the present kernel that have got a place, all of them first to last */
+        uint32_t under_way; /* that have not ended */
 };
 
 struct thread {
-        struct rank *rank;
-        const struct call *call;
-        uint32_t block, thread;
+        struct exchange_shared *shared;
+        uint32_t thread;
 };
 
 static struct rank ranks[RANKS];
-static struct thread threads[RANKS * 2 * EXCHANGE_BLOCKS * EXCHANGE_THREADS];
-static uint32_t n_ranks;
+static struct exchange_shared blocks[RANKS * 2 * EXCHANGE_BLOCKS];
+static struct thread threads[RANKS * 2 * EXCHANGE_BLOCKS][EXCHANGE_THREADS];
+static uint32_t n_ranks; /* of each communicator */
+static uint32_t n_left;  /* warps, so far */
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
+DEVICE void exchange_meet(struct exchange_shared *shared) {
+        const uint32_t turn = shared->turn;
+
+        if (++shared->here == EXCHANGE_THREADS) {
+                shared->all_any = shared->any;
+                shared->any = false;
+                shared->here = 0;
+                shared->turn++;
+        }
+        while (shared->turn == turn)
+                others();
+}
+
+DEVICE bool exchange_any(struct exchange_shared *shared, bool predicate) {
+        shared->any |= predicate;
+        n_left += predicate;
+        exchange_meet(shared);
+        return shared->all_any;
+}
+
 template <uint32_t N, uint32_t KIND>
-static uint32_t run_way(const struct exchange_arguments *a, uint32_t b, uint32_t t) {
+static void run_way(const struct exchange_arguments *a, uint32_t t, struct exchange_shared *shared) {
         switch (exchange_way_of(a)) {
         case EXCHANGE_SHALLOW:
-                return exchange_run<N, KIND, 1>(a, b, t);
+                exchange_all<N, KIND, 1>(a, shared->block, t, shared);
+                break;
         case EXCHANGE_DEEP:
-                return exchange_run<N, KIND, EXCHANGE_DEPTH(N)>(a, b, t);
+                exchange_all<N, KIND, EXCHANGE_DEPTH(N)>(a, shared->block, t, shared);
+                break;
         default:
-                return chunk_run<N, KIND>(a, b, t);
+                exchange_all<N, KIND, 0>(a, shared->block, t, shared);
         }
 }
 
 template <uint32_t N>
-static uint32_t run_kind(const struct exchange_arguments *a, uint32_t kind, uint32_t b, uint32_t t) {
+static void run_kind(const struct exchange_arguments *a, uint32_t kind, uint32_t t, struct exchange_shared *shared) {
         switch (kind) {
         case EXCHANGE_COPY:
-                return run_way<N, EXCHANGE_COPY>(a, b, t);
+                run_way<N, EXCHANGE_COPY>(a, t, shared);
+                break;
         case EXCHANGE_FLOAT32:
-                return run_way<N, EXCHANGE_FLOAT32>(a, b, t);
+                run_way<N, EXCHANGE_FLOAT32>(a, t, shared);
+                break;
         case EXCHANGE_FLOAT16:
-                return run_way<N, EXCHANGE_FLOAT16>(a, b, t);
+                run_way<N, EXCHANGE_FLOAT16>(a, t, shared);
+                break;
         case EXCHANGE_BFLOAT16:
-                return run_way<N, EXCHANGE_BFLOAT16>(a, b, t);
+                run_way<N, EXCHANGE_BFLOAT16>(a, t, shared);
+                break;
         default:
-                return run_way<N, EXCHANGE_OTHER>(a, b, t);
-        }
-}
-
-static uint32_t run(const struct exchange_arguments *a, uint32_t kind, uint32_t b, uint32_t t) {
-        switch (a->n_ranks) {
-        case 2:
-                return run_kind<2>(a, kind, b, t);
-        case 3:
-                return run_kind<3>(a, kind, b, t);
-        case 4:
-                return run_kind<4>(a, kind, b, t);
-        case 5:
-                return run_kind<5>(a, kind, b, t);
-        case 6:
-                return run_kind<6>(a, kind, b, t);
-        case 7:
-                return run_kind<7>(a, kind, b, t);
-        default:
-                return run_kind<8>(a, kind, b, t);
+                run_way<N, EXCHANGE_OTHER>(a, t, shared);
         }
 }
 
 /* The kernel of exchange.hip. */
 static void thread_main(void *data) {
         const struct thread *t = (const struct thread *)data;
-        uint32_t flag = run(&t->call->a, t->call->kind, t->block, t->thread);
+        struct exchange_shared *shared = t->shared;
+        const struct exchange_arguments *a = &shared->asked->a;
+        const uint32_t kind = shared->asked->kind;
+        static void (*const run[])(const struct exchange_arguments *, uint32_t, uint32_t, struct exchange_shared *) = {
+                run_kind<2>, run_kind<3>, run_kind<4>, run_kind<5>, run_kind<6>, run_kind<7>, run_kind<8>};
 
-        if (--t->rank->left[t->block] == 0) /* the block's threads have met */
-                exchange_end(&t->call->a, t->block, flag);
-        t->rank->under_way--;
+        run[a->n_ranks - 2](a, kind, t->thread, shared);
+        if (++shared->gone == EXCHANGE_THREADS) {
+                shared->rank->under_way--;
+                shared->used = false;
+        }
+}
+
+static void place(struct rank *rank) {
+        size_t i = 0;
+
+        while (blocks[i].used)
+                i++;
+        blocks[i] = {};
+        blocks[i].rank = rank;
+        blocks[i].asked = &rank->call[rank->next - 1];
+        blocks[i].block = rank->placed++;
+        blocks[i].used = true;
+        rank->under_way++;
+        for (uint32_t t = 0; t < EXCHANGE_THREADS; t++) {
+                threads[i][t] = {&blocks[i], t};
+                (void)fiber_new(thread_main, &threads[i][t]);
+        }
 }
 
 static void launch(struct rank *rank) {
-        const struct call *call = &rank->call[rank->next++];
-
-        for (uint32_t b = 0; b < call->a.blocks; b++) {
-                rank->left[b] = EXCHANGE_THREADS;
-                for (uint32_t t = 0; t < EXCHANGE_THREADS; t++) {
-                        struct thread *thread =
-                                &threads[((size_t)(rank - ranks) * 2 * EXCHANGE_BLOCKS + b) * EXCHANGE_THREADS + t];
-
-                        *thread = {rank, call, b, t};
-                        rank->under_way++;
-                        (void)fiber_new(thread_main, thread);
-                }
-        }
+        rank->next++;
+        rank->placed = 0;
+        while (rank->placed < rank->call[rank->next - 1].a.blocks)
+                place(rank);
 }
 
 /* Each rank's calls, one after the other, whatever the others do. */
@@ -153,8 +194,10 @@ static void *zeroed(size_t bytes) {
 
 static void world_new(uint32_t n, uint64_t seed) {
         n_ranks = n;
+        patience = UINT32_MAX;
+        keepers = 1;
         fiber_init(seed);
-        for (uint32_t r = 0; r < n; r++) {
+        for (uint32_t r = 0; r < RANKS / n * n; r++) {
                 struct rank *rank = &ranks[r];
 
                 *rank = {};
@@ -169,7 +212,7 @@ static void world_new(uint32_t n, uint64_t seed) {
 }
 
 static void world_free(void) {
-        for (uint32_t r = 0; r < n_ranks; r++) {
+        for (uint32_t r = 0; r < RANKS / n_ranks * n_ranks; r++) {
                 struct rank *rank = &ranks[r];
 
                 free(rank->area);
@@ -183,14 +226,15 @@ static void world_free(void) {
         fiber_deinit();
 }
 
-/* Call k of rank r. */
+/* Call k of rank r, counted through all communicators. */
 static void ask(const struct collective_case *c, uint32_t r, uint32_t k, uint64_t seed, uint32_t number) {
+        const uint32_t first = r / n_ranks * n_ranks;
         struct rank *rank = &ranks[r];
         struct call *call = &rank->call[k];
         const struct case_buffers b = {rank->in[k], rank->out[k], rank->copy[k], 1, 2, 0, 0, BYTES_MAX * 2};
         struct client_gpu_bell bell = {};
 
-        case_request(c, r, seed, &b, &call->request);
+        case_request(c, r - first, seed, &b, &call->request);
         call->scalar = call->request.scalar;
         bell.word[RING_W_HEAD] = RING_ABI << 24 | c->operation << 16 | c->type << 8 | c->redop;
         bell.word[RING_W_COUNT_LO] = (uint32_t)c->count;
@@ -202,27 +246,29 @@ static void ask(const struct collective_case *c, uint32_t r, uint32_t k, uint64_
         bell.n_arguments = c->redop == RMX_PREMUL_SUM;
         bell.argument = &call->scalar;
         bell.number = number;
-        CHECK(exchange_cut(&call->a, &bell, n_ranks, r, &call->kind), "operation %u is not exchanged", c->operation);
+        CHECK(exchange_cut(&call->a, &bell, n_ranks, r - first, &call->kind), "operation %u is not exchanged",
+              c->operation);
         for (uint32_t i = 0; i < n_ranks; i++)
-                call->a.area[i] = ranks[i].area;
+                call->a.area[i] = ranks[first + i].area;
         call->a.bell_area = rank->bell;
         call->a.host = &rank->host;
         call->a.stop = &rank->stop;
         call->a.slot = SLOT;
 }
 
-static bool right(const struct collective_case *c, uint32_t k) {
+/* first: rank 0 of the communicator. */
+static bool right(const struct collective_case *c, uint32_t first, uint32_t k) {
         static unsigned char want[BYTES_MAX * 2];
         unsigned char *copies[RANKS];
         bool good = true;
 
         for (uint32_t r = 0; r < n_ranks; r++)
-                copies[r] = ranks[r].copy[k];
+                copies[r] = ranks[first + r].copy[k];
         for (uint32_t r = 0; r < n_ranks && good; r++) {
-                const struct case_buffers b = {ranks[r].in[k], ranks[r].out[k], ranks[r].copy[k], 1, 2, 0, 0,
-                                               BYTES_MAX * 2};
+                struct rank *rank = &ranks[first + r];
+                const struct case_buffers b = {rank->in[k], rank->out[k], rank->copy[k], 1, 2, 0, 0, BYTES_MAX * 2};
 
-                good = case_right(c, r, copies, &b, &ranks[r].call[k].request, want);
+                good = case_right(c, r, copies, &b, &rank->call[k].request, want);
         }
         return good;
 }
@@ -265,8 +311,9 @@ static bool told(const struct rank *rank, uint32_t calls, uint32_t operation) {
         return rank->host.exchanged[SLOT].begun == ((uint64_t)calls << 32 | operation);
 }
 
-static void test_right(uint64_t seed) {
-        const uint32_t rounds = test_full() ? 2000 : 200;
+/* leaving: warps lose their patience at once, or after a while. */
+static void test_right(uint64_t seed, bool leaving) {
+        const uint32_t rounds = test_full() ? 2000 : 200, before = n_left;
 
         for (uint32_t n = 2; n <= RANKS; n++) {
                 uint32_t number = 0;
@@ -275,6 +322,10 @@ static void test_right(uint64_t seed) {
                 for (uint32_t i = 0; i < rounds; i++) {
                         struct collective_case c[CALLS];
 
+                        if (leaving) {
+                                patience = (uint32_t[]){1, 3, 10, 40}[mix(seed + i) % 4];
+                                keepers = 1 + i % 3;
+                        }
                         for (uint32_t r = 0; r < n; r++)
                                 ranks[r].n_calls = CALLS, ranks[r].next = 0;
                         for (uint32_t k = 0; k < CALLS; k++) {
@@ -285,7 +336,7 @@ static void test_right(uint64_t seed) {
                         }
                         run_calls("right");
                         for (uint32_t k = 0; k < CALLS; k++)
-                                CHECK(right(&c[k], k),
+                                CHECK(right(&c[k], 0, k),
                                       "%u ranks, operation %u, type %u, reduction %u, count %lu, shift %u%s", n,
                                       c[k].operation, c[k].type, c[k].redop, (unsigned long)c[k].count, c[k].shift,
                                       c[k].in_place ? ", in place" : "");
@@ -297,6 +348,7 @@ static void test_right(uint64_t seed) {
                 }
                 world_free();
         }
+        CHECK(leaving ? n_left - before > rounds * 20 : n_left == before, "%u warps have left", n_left - before);
 }
 
 /* Numbers leave out 0, and come round: those of packets, and of chunks. */
@@ -304,6 +356,7 @@ static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
         struct collective_case c = draw(n, mix(seed));
 
         world_new(n, mix(seed) | 1);
+        patience = 5 + (uint32_t)mix(seed ^ n) % 200;
         c.operation = RING_OP_ALL_REDUCE;
         c.count = count;
         c.type = RMX_FLOAT32;
@@ -322,7 +375,7 @@ static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
         }
         run_calls("wrap");
         for (uint32_t k = 0; k < CALLS; k++)
-                CHECK(right(&c, k), "call %u beyond the last number", k);
+                CHECK(right(&c, 0, k), "call %u beyond the last number", k);
         world_free();
 }
 
@@ -404,6 +457,88 @@ static void test_ended(uint64_t seed) {
         }
 }
 
+/* ---- GPUs without room for all ----------------------------------------------------------------------------------- */
+/* One call of each communicator, all of them launched, on streams of their own, by each GPU in an order of its own. */
+struct gpu {
+        uint32_t order[RANKS]; /* communicators */
+};
+
+/* Of a GPU's kernels, the first one that is not all there gets the next place. */
+static void gpu_place(const struct gpu *gpu, uint32_t number, uint32_t n_comms, uint32_t places) {
+        uint32_t taken = 0;
+
+        for (uint32_t i = 0; i < n_comms; i++)
+                taken += ranks[gpu->order[i] * n_ranks + number].under_way;
+        for (uint32_t i = 0; i < n_comms && taken < places; i++) {
+                struct rank *rank = &ranks[gpu->order[i] * n_ranks + number];
+
+                while (rank->placed < rank->call[0].a.blocks && taken < places) {
+                        place(rank);
+                        taken++;
+                }
+        }
+}
+
+/* Do all calls end? */
+static bool gpus_run(const struct gpu *gpus, uint32_t n_comms, uint32_t places, uint64_t turns) {
+        for (uint64_t turn = 0; turn < turns; turn++) {
+                bool busy = false;
+
+                for (uint32_t g = 0; g < n_ranks; g++)
+                        gpu_place(&gpus[g], g, n_comms, places);
+                for (uint32_t r = 0; r < n_comms * n_ranks; r++)
+                        busy |= ranks[r].under_way || ranks[r].placed < ranks[r].call[0].a.blocks;
+                if (!busy)
+                        return true;
+                fiber_yield();
+        }
+        return false;
+}
+
+/* patient: nobody leaves. */
+static bool rooms(uint64_t seed, uint32_t n, uint32_t places, bool patient) {
+        const uint32_t n_comms = RANKS / n;
+        struct collective_case c[RANKS];
+        struct gpu gpus[RANKS];
+        bool ended;
+
+        world_new(n, mix(seed) | 1);
+        patience = patient ? UINT32_MAX : 30;
+        for (uint32_t i = 0; i < n_comms; i++) {
+                c[i] = draw(n, mix(seed + i));
+                for (uint32_t r = 0; r < n; r++) {
+                        ask(&c[i], i * n + r, 0, seed + i, 1);
+                        ranks[i * n + r].next = 1;
+                }
+        }
+        for (uint32_t g = 0; g < n; g++)
+                for (uint32_t i = 0; i < n_comms; i++)
+                        gpus[g].order[i] = (i + g) % n_comms;
+        ended = gpus_run(gpus, n_comms, places, patient ? 100000 : 20000000);
+        for (uint32_t i = 0; i < n_comms && ended; i++)
+                CHECK(right(&c[i], i * n, 0), "communicator %u of %u, operation %u", i, n_comms, c[i].operation);
+        for (uint32_t r = 0; r < n_comms * n && !ended; r++)
+                ranks[r].stop = 1;
+        if (!ended)
+                CHECK(gpus_run(gpus, n_comms, 4 * EXCHANGE_BLOCKS, 20000000), "the kernels do not end");
+        world_free();
+        return ended;
+}
+
+static void test_rooms(uint64_t seed) {
+        const uint32_t rounds = test_full() ? 1000 : 100;
+        uint32_t stuck = 0;
+
+        for (uint32_t i = 0; i < rounds; i++) {
+                const uint32_t n = 2 + i % 3;
+
+                CHECK(rooms(mix(seed + i), n, RANKS / n + i % 2, false), "round %u: all wait for each other", i);
+        }
+        for (uint32_t i = 0; i < 10; i++) /* this can happen */
+                stuck += !rooms(mix(seed + i), 2, 1, true);
+        CHECK(stuck, "nobody has to leave");
+}
+
 /* Scatters and the like are not cut. */
 static void test_cut(void) {
         struct client_gpu_bell bell = {};
@@ -418,12 +553,14 @@ int main(void) {
         const uint64_t seed = test_seed();
 
         test_cut();
-        test_right(seed);
+        test_right(seed, false);
+        test_right(seed, true);
         for (uint32_t n = 2; n <= RANKS; n += 2) {
                 test_wrap(seed, n, 50);
                 test_wrap(seed, n, 500);
         }
         test_mismatch(seed);
         test_ended(seed);
+        test_rooms(seed);
         return 0;
 }
