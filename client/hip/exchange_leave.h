@@ -7,13 +7,13 @@
  * The kernels of a communicator wait for each other, so each has to be on its GPU. If ranks begin with the calls of
  * several communicators in different orders, on several streams, the first ones may fill each GPU, while what they wait
  * for finds no room on the other one, and all would wait for ever. So nobody waits for ever: a warp whose data has not
- * come for EXCHANGE_PATIENCE rounds of polling, some 20 ms, writes down how far it is (struct exchange_progress) and
- * ends. A block that has lost a warp in this way leaves; only the last few that are still there stay, and take up what
- * was left, block by block. They have no patience to lose.
+ * come for EXCHANGE_PATIENCE rounds of polling, some 8 ms (H100), writes down how far it is (struct exchange_progress)
+ * and ends. A block that has lost a warp in this way leaves; only the last few that are still there stay, and take up
+ * what was left, block by block. They have no patience to lose.
  *
  * So of a call that waits there are EXCHANGE_KEEPERS blocks at most after some time, and there is room for all calls
  * that a GPU has under way, some thirty. What has left goes on more slowly, when the others have come: they were late
- * by more than 20 ms, and what a few blocks then take for 64 MB is less than that.
+ * by more than 8 ms, and 8 MB then take 0.8 ms in place of 0.1 (docs/performance.md, 43).
  *
  * Why somebody always goes on. Blocks need nothing of each other, only the warps of the same number on the other ranks.
  * Take the lowest block that is not through on every rank. Where it has not left, it is on its GPU, or will be, since

@@ -426,11 +426,12 @@ static void test_mismatch(uint64_t seed) {
 }
 
 /* A rank waits for one that never comes, until it is stopped, its area is closed, or the rank is ended. */
-static void test_ended(uint64_t seed) {
+static void test_ended(uint64_t seed, bool leaving) {
         for (uint32_t i = 0; i < 3 * N_OPERATIONS; i++) {
                 const struct collective_case c = draw_of(operations[i / 3], 3, mix(seed + i));
 
                 world_new(3, mix(seed + i) | 1);
+                patience = leaving ? 5 : UINT32_MAX; /* what has been taken up must end, too */
                 for (uint32_t r = 0; r < 2; r++) {
                         ranks[r].n_calls = 1;
                         ask(&c, r, 0, seed, 1);
@@ -560,7 +561,8 @@ int main(void) {
                 test_wrap(seed, n, 500);
         }
         test_mismatch(seed);
-        test_ended(seed);
+        test_ended(seed, false);
+        test_ended(seed, true);
         test_rooms(seed);
         return 0;
 }
