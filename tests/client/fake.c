@@ -203,8 +203,10 @@ static void on_device_buffer(struct fake *fake, struct fake_session *session, ui
         must(create->memory->kind == (n_fds ? 2 : 1) && create->memory->handle.len <= sizeof(buffer->handle));
         must(!n_fds || !(fake->no_features & SESSION_FEATURE_CHUNKS));
         if (fake->refuse_memory) {
-                reply_failure(fake, session, id, fake->refuse_memory, "the executor cannot map it");
-                fake->refuse_memory = 0;
+                const uint32_t code = fake->refuse_memory;
+
+                fake->refuse_memory = 0; /* before the test can go on */
+                reply_failure(fake, session, id, code, "the executor cannot map it");
                 return;
         }
         while (buffer->id && buffer->id != create->buffer)
