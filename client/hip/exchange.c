@@ -333,11 +333,12 @@ static int connect_number(struct client_gpu_exchange *exchange, const unsigned c
         hipError_t r;
 
         memcpy(&first, offers, sizeof(first));
-        header.calls = (uint32_t)first.first & ~UINT32_C(1);
+        header.first = (uint32_t)first.first & ~UINT32_C(1);
+        header.state = header.first * EXCHANGE_STATE_CALL;
         for (uint32_t block = 0; block < EXCHANGE_BLOCKS; block++)
-                header.sequence[block] = header.calls;
+                header.sequence[block] = header.first;
         for (uint32_t block = 0; block < 2 * EXCHANGE_BLOCKS; block++)
-                header.chunks[block] = header.calls;
+                header.chunks[block] = header.first;
         pthread_mutex_lock(&gpu->copies);
         r = hipMemcpyAsync(exchange->area->address, &header, sizeof(header), hipMemcpyHostToDevice, gpu->stream);
         if (r == hipSuccess)

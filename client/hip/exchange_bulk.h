@@ -376,16 +376,12 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
         struct exchange_header *own = exchange_header_of(a, a->rank);
         struct exchange_progress p = exchange_resume(a, block, thread, taken_up);
         bool second = N > 2 && KIND != EXCHANGE_COPY && p.tile & EXCHANGE_SECOND;
-        uint32_t call = exchange_next(word_load(&own->calls));
+        const uint64_t state = cell_load(&own->state);
+        uint32_t call = exchange_call(state);
 
-        if (thread == 0)
-                shared->call = call;
         if (p.tile == EXCHANGE_THROUGH)
                 return true;
-        exchange_begin(a, block, thread);
-        if (exchange_compares(a, block, thread))
-                exchange_tell(a, thread, call);
-        else
+        if (!exchange_compares(a, block, thread))
                 call = 0;
         ROLLED
         for (uint32_t tile = p.tile & ~EXCHANGE_SECOND;; tile++) { /* sends this one, takes the one before */
@@ -395,6 +391,8 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
 
                 if (tile < a->tiles)
                         chunk_scatter<N, KIND>(a, block, thread, at, next);
+                if (!tile && !taken_up)
+                        exchange_begin(a, block, thread, state, shared);
                 if (tile) {
                         enum exchange_heard heard = EXCHANGE_CAME;
 
@@ -427,27 +425,42 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
 /* ---- a block ----------------------------------------------------------------------------------------------------- */
 /* All of a call that a block does: its own part, and parts that others have left (exchange_leave.h). D: packets that a
  * thread may have under way; 0: it goes in chunks. */
+/* Of all threads of the block: the next part; EXCHANGE_NO_BLOCK: it may end. */
+DEVICE uint32_t exchange_next_part(const struct exchange_arguments *a, uint32_t block, uint32_t thread, bool through,
+                                   bool taken_up, struct exchange_shared *shared) {
+        bool left;
+
+        if (a->number)
+                fence_settle();
+        left = exchange_any(shared, !through); /* and all have loaded the block's number and stored results */
+        if (left) {
+                if (through)
+                        exchange_write_down(a, block, thread, EXCHANGE_THROUGH, 0);
+                exchange_meet(shared);
+        }
+        if (thread == 0)
+                shared->next = exchange_part(a, block, left, taken_up, shared);
+        exchange_meet(shared);
+        return shared->next;
+}
+
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
                          struct exchange_shared *shared) {
-        for (bool taken_up = false; block != EXCHANGE_NO_BLOCK; taken_up = true) {
-                bool through, left;
+        bool through, taken_up = false;
 
+        if constexpr (D) { /* code of its own for the first part, which waits for nothing that taking up needs */
+                through = exchange_run<N, KIND, D>(a, block, thread, false, shared);
+                block = exchange_next_part(a, block, thread, through, false, shared);
+                taken_up = true;
+        }
+        ROLLED
+        while (block != EXCHANGE_NO_BLOCK) {
                 if constexpr (D)
-                        through = exchange_run<N, KIND, D>(a, block, thread, taken_up, shared);
+                        through = exchange_run<N, KIND, D>(a, block, thread, true, shared);
                 else
                         through = chunk_run<N, KIND>(a, block, thread, taken_up, shared);
-                if (a->number)
-                        fence_settle();
-                left = exchange_any(shared, !through); /* and all have loaded the block's number and stored results */
-                if (left) {
-                        if (through)
-                                exchange_write_down(a, block, thread, EXCHANGE_THROUGH, 0);
-                        exchange_meet(shared);
-                }
-                if (thread == 0)
-                        shared->next = exchange_part(a, block, left, taken_up, shared);
-                exchange_meet(shared);
-                block = shared->next;
+                block = exchange_next_part(a, block, thread, through, taken_up, shared);
+                taken_up = true;
         }
 }

@@ -20,7 +20,7 @@
 #endif
 #define EXCHANGE_RANKS CLIENT_GPU_EXCHANGE_RANKS
 #define EXCHANGE_VERSION                                                                                               \
-        4u /* goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way */
+        5u /* goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way */
 #ifndef EXCHANGE_BLOCKS
 #define EXCHANGE_BLOCKS 64u /* at most */
 #endif
@@ -43,16 +43,20 @@
 #endif
 
 struct exchange_header {
+        uint64_t state;                     /* calls, and parts of the present one: exchange_leave.h */
+        uint32_t first;                     /* calls that were made of other communicators, in state */
         uint32_t failed;                    /* the status with which a kernel of this rank has given up, 0: none has */
-        uint32_t calls;                     /* number of the last one */
-        uint32_t parts;                     /* blocks of the present call that are through, and that have left */
-        uint32_t made;                      /* calls, up to the last one, for the host to see */
         uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last packets of each block, */
         uint32_t chunks[2 * EXCHANGE_BLOCKS]; /* and of its last chunks */
         uint32_t left[2 * EXCHANGE_BLOCKS]; /* the call that the block has left, if nobody has taken up its part yet */
         /* {call, signature} of each rank, of odd and even calls: they must be the same. */
         uint64_t signature[2][EXCHANGE_RANKS];
 };
+
+/* In exchange_header.state, from the lowest bit on: parts of the present call that are through, calls that are, and
+ * parts that their block has left. */
+#define EXCHANGE_STATE_CALL UINT64_C(0x100)
+#define EXCHANGE_STATE_LEFT (UINT64_C(1) << 56)
 
 /* Of a call that waits so many blocks stay on the GPU, and so many times do others look for what they wait for. */
 #ifndef EXCHANGE_KEEPERS

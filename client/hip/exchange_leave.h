@@ -26,9 +26,15 @@
  * numbers, before anybody was told of it, or while those who were told see no difference. Nothing of the output that
  * belongs to this step has been stored, so it does not matter if input and output are the same.
  *
- * Parts are counted in one word: those that are through in its lower half, those that have left and that nobody has
- * finished yet in the upper one. What a block leaves is marked with the number of the call: who looks for work of a
- * call that is over, while the next one has begun on another stream, finds none.
+ * Calls and their parts are counted in one word, since nothing makes short calls longer than trips to memory one after
+ * another. Its lowest byte says how many parts are through. Block 0 adds so much more than the others that the byte
+ * comes round with the last part, whichever that is, and carries into the number of calls, which so goes up in the
+ * same instant; until then the byte is above the half if block 0 is through, below if not. The highest byte counts
+ * parts that have been left and that nobody has finished yet. (The calls between them last for decades.) A call of one
+ * block, which is through with it as nearly always, need not even add: nobody else is there.
+ *
+ * What a block leaves is marked with the number of the call: who looks for work of a call that is over, while the next
+ * one has begun on another stream, finds none.
  */
 #include "client/hip/exchange_kernel.h"
 #include "gpu/device/bell.h"
@@ -37,9 +43,9 @@
 #ifndef EXCHANGE_SHARED /* tests */
 /* What the threads of a block share. */
 struct exchange_shared {
-        uint32_t next;   /* block to take up */
-        uint32_t call;   /* the present one, */
+        uint64_t state;  /* of the header, when thread 0 began with the part, */
         uint32_t number; /* and of the last step of the part that the block is through with: of thread 0 */
+        uint32_t next;   /* block to take up */
         uint32_t any;
 };
 #endif
@@ -47,7 +53,6 @@ DEVICE void exchange_meet(struct exchange_shared *shared);                /* of 
 DEVICE bool exchange_any(struct exchange_shared *shared, bool predicate); /* does it hold for one of them? */
 
 #define EXCHANGE_NO_BLOCK UINT32_MAX
-#define EXCHANGE_LEFT     0x10000u /* one more that has left, in exchange_header.parts */
 
 /* What a warp has heard of those it waits for. */
 enum exchange_heard {
@@ -77,6 +82,13 @@ DEVICE uint32_t exchange_after(uint32_t number, uint32_t steps) {
 
 DEVICE struct exchange_header *exchange_header_of(const struct exchange_arguments *a, uint32_t rank) {
         return (struct exchange_header *)(void *)a->area[rank];
+}
+
+/* The number of the present call. */
+DEVICE uint32_t exchange_call(uint64_t state) {
+        const uint32_t call = (uint32_t)(state / EXCHANGE_STATE_CALL) + 1;
+
+        return call ? call : EXCHANGE_FIRST;
 }
 
 /* The last number of packets, or of chunks, of a block. */
@@ -124,16 +136,32 @@ DEVICE uint32_t exchange_take_up(const struct exchange_arguments *a, uint32_t fr
         return EXCHANGE_NO_BLOCK;
 }
 
-/* Of the last block; nobody else has a part of this call. */
-DEVICE void exchange_end(const struct exchange_arguments *a) {
+/* Parts that are through, of a call that has others. */
+DEVICE uint32_t exchange_through(const struct exchange_arguments *a, uint64_t state) {
+        const uint32_t parts = state % EXCHANGE_STATE_CALL;
+
+        return parts < EXCHANGE_STATE_CALL / 2 ? parts : parts + a->blocks - EXCHANGE_STATE_CALL;
+}
+
+/* The part of block `block` is through. Returns what becomes of *state, as thread 0 of the block has found it. */
+DEVICE uint64_t exchange_count(const struct exchange_arguments *a, uint32_t block, bool taken_up, uint64_t state) {
+        const uint64_t part = block ? 1 : EXCHANGE_STATE_CALL + 1 - a->blocks;
         struct exchange_header *own = exchange_header_of(a, a->rank);
 
-        word_store(&own->parts, 0);
-        word_store(&own->calls, exchange_next(word_load(&own->calls)));
-        word_store(&own->made, word_load(&own->made) + 1);
+        static_assert(2 * EXCHANGE_BLOCKS <= EXCHANGE_STATE_CALL / 2, "block 0 can be told from all others");
+        if (taken_up)
+                return counter_add_cell(&own->state, part - EXCHANGE_STATE_LEFT);
+        if (a->blocks > 1)
+                return counter_add_cell(&own->state, part);
+        cell_store(&own->state, state + part);
+        return state + part;
+}
+
+/* Of the last block: tells a kernel on another stream, which may begin. */
+DEVICE void exchange_end(const struct exchange_arguments *a) {
         if (!a->number)
                 return;
-        fence_full_system(); /* a kernel on another stream may begin when it sees the number */
+        fence_full_system();
         word_store(&((struct bell_host *)a->host)->finished[a->slot], a->number);
 }
 
@@ -150,8 +178,9 @@ DEVICE uint32_t exchange_last(const struct exchange_arguments *a, uint32_t block
 DEVICE uint32_t exchange_part(const struct exchange_arguments *a, uint32_t block, bool left, bool taken_up,
                               const struct exchange_shared *shared) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
-        const uint32_t call = shared->call;
-        uint32_t parts, n_over;
+        const uint32_t call = exchange_call(shared->state);
+        uint64_t state;
+        uint32_t n_over;
 
         if (left) {
                 word_store(&own->left[block], call);
@@ -162,15 +191,18 @@ DEVICE uint32_t exchange_part(const struct exchange_arguments *a, uint32_t block
         if (a->number)
                 fence_release_system(); /* for the block's threads, which have met: whoever sees the number may read on
                                          */
-        parts = counter_add(&own->parts, left ? EXCHANGE_LEFT : taken_up ? 1 - EXCHANGE_LEFT : 1);
-        n_over = parts % EXCHANGE_LEFT;
-        if (n_over == a->blocks) {
-                exchange_end(a);
-                return EXCHANGE_NO_BLOCK;
+        if (left) {
+                state = counter_add_cell(&own->state, EXCHANGE_STATE_LEFT);
+        } else {
+                state = exchange_count(a, block, taken_up, shared->state);
+                if (state % EXCHANGE_STATE_CALL == 0) { /* all are */
+                        exchange_end(a);
+                        return EXCHANGE_NO_BLOCK;
+                }
         }
         if (taken_up)
                 return exchange_take_up(a, block + 1, call);
-        n_over += parts / EXCHANGE_LEFT;
+        n_over = exchange_through(a, state) + (uint32_t)(state / EXCHANGE_STATE_LEFT);
         if (n_over == a->blocks || (left && a->blocks - n_over < EXCHANGE_KEEPERS))
                 return exchange_take_up(a, 0, call);
         return EXCHANGE_NO_BLOCK;

@@ -250,9 +250,29 @@ DEVICE enum exchange_heard exchange_take(const struct exchange_arguments *a, uin
         }
 }
 
-/* Thread r of block 0 tells rank r what this one has called. */
-DEVICE void exchange_tell(const struct exchange_arguments *a, uint32_t r, uint32_t call) {
-        cell_store(&exchange_header_of(a, r)->signature[call & 1][a->rank], (uint64_t)call << 32 | a->signature);
+/* Does this thread tell another rank what has been called, and look what that one has? */
+DEVICE bool exchange_compares(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
+        return block == 0 && thread < a->n_ranks && thread != a->rank;
+}
+
+/* Thread r of block 0 tells rank r what this one has called, and the last one the host, in a word that nobody waits
+ * for. state: of the header; what needs it stands behind everything that does not, or each call would take one trip to
+ * memory more. */
+DEVICE void exchange_begin(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t state,
+                           struct exchange_shared *shared) {
+        const uint32_t call = exchange_call(state);
+
+        if (thread == 0)
+                shared->state = state;
+        if (exchange_compares(a, block, thread))
+                cell_store(&exchange_header_of(a, thread)->signature[call & 1][a->rank],
+                           (uint64_t)call << 32 | a->signature);
+        if (block == 0 && thread == EXCHANGE_THREADS - 1) {
+                const uint32_t first = word_load(&exchange_header_of(a, a->rank)->first);
+
+                cell_store(&((struct bell_host *)a->host)->exchanged[a->slot].begun,
+                           (state / EXCHANGE_STATE_CALL + 1 - first) << 32 | a->operation);
+        }
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
@@ -358,21 +378,29 @@ DEVICE void exchange_gather(const struct exchange_arguments *a, uint64_t at, uin
 }
 
 /* Tiles `first` .. `first` + depth - 1, after number *number, which becomes that of the last step. *second: the first
- * of two steps has been made. */
+ * of two steps has been made. begins: nothing of the part has. compares: nobody has compared the call yet. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
-                                          uint32_t first, uint32_t depth, uint32_t call, bool patient, uint32_t *number,
-                                          bool *second) {
+                                          uint32_t first, uint32_t depth, uint64_t state, bool begins, bool compares,
+                                          bool patient, uint32_t *number, bool *second,
+                                          struct exchange_shared *shared) {
         const uint64_t at = exchange_at(a, block, thread, first);
-        uint32_t flag = exchange_next(*number);
         enum exchange_heard heard;
         uint64_t x[N][D], y[N][D];
+        uint32_t flag;
 
-        if (!*second) {
+        if (!*second)
                 exchange_gather<N, KIND, D>(a, at, depth, x);
+        VALUE_FORGET(*number); /* or it is waited for before the input is loaded */
+        flag = exchange_next(*number);
+        if (!*second) {
                 exchange_send<N, KIND, D>(a, block, thread, depth, flag, x);
+                if (begins)
+                        exchange_begin(a, block, thread, state, shared);
                 exchange_spread<N, D>(y, x[0]);
-                heard = exchange_take<N, KIND, D>(a, block, thread, depth, flag, call, patient, y);
+                heard = exchange_take<N, KIND, D>(
+                        a, block, thread, depth, flag,
+                        compares && exchange_compares(a, block, thread) ? exchange_call(state) : 0, patient, y);
                 if (heard != EXCHANGE_CAME)
                         return heard;
                 *number = flag;
@@ -408,42 +436,25 @@ DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, ui
         return EXCHANGE_CAME;
 }
 
-/* The last thread of block 0 tells the host, in a word that nobody waits for. */
-DEVICE void exchange_begin(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
-        if (block == 0 && thread == EXCHANGE_THREADS - 1)
-                cell_store(&((struct bell_host *)a->host)->exchanged[a->slot].begun,
-                           (uint64_t)(word_load(&exchange_header_of(a, a->rank)->made) + 1) << 32 | a->operation);
-}
-
-/* Does this thread tell another rank what has been called, and look what that one has? */
-DEVICE bool exchange_compares(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
-        return block == 0 && thread < a->n_ranks && thread != a->rank;
-}
-
 /* Rounds of this thread, of up to D tiles, with its warp. taken_up: of a part that has been left. False: it leaves. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE bool exchange_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread, bool taken_up,
                          struct exchange_shared *shared) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
+        const uint64_t state = cell_load(&own->state);
         struct exchange_progress p = exchange_resume(a, block, thread, taken_up);
-        bool compares = exchange_compares(a, block, thread), second = KIND != EXCHANGE_COPY && p.tile & EXCHANGE_SECOND;
-        const uint32_t call = exchange_next(word_load(&own->calls));
+        bool begins = !taken_up, compares = true, second = KIND != EXCHANGE_COPY && p.tile & EXCHANGE_SECOND;
 
         static_assert(D <= EXCHANGE_DEPTH(N), "places for so many");
-        if (thread == 0)
-                shared->call = call;
         if (p.tile == EXCHANGE_THROUGH)
                 return true;
-        exchange_begin(a, block, thread);
-        if (compares)
-                exchange_tell(a, thread, call);
         for (uint32_t tile = p.tile & ~EXCHANGE_SECOND; tile < a->tiles; tile += D) {
                 const uint32_t left = a->tiles - tile, depth = left < D ? left : D;
                 enum exchange_heard heard;
 
-                heard = exchange_round<N, KIND, D>(a, block, thread, tile, depth, compares ? call : 0, taken_up,
-                                                   &p.number, &second);
-                compares = false;
+                heard = exchange_round<N, KIND, D>(a, block, thread, tile, depth, state, begins, compares, taken_up,
+                                                   &p.number, &second, shared);
+                begins = compares = false;
                 if (heard == EXCHANGE_LATE) {
                         exchange_write_down(a, block, thread, second ? tile | EXCHANGE_SECOND : tile, p.number);
                         return false;

@@ -301,6 +301,15 @@ DEVICE uint32_t counter_add(uint32_t *counter, uint32_t value) { /* returns the 
 DEVICE uint32_t counter_next(uint32_t *counter) { /* the same */
         return counter_add(counter, 1);
 }
+DEVICE uint64_t counter_add_cell(uint64_t *counter, uint64_t value) {
+#if TARGET_NVIDIA
+        return atomicAdd((unsigned long long *)counter, (unsigned long long)value) + value;
+#elif TARGET_AMD
+        return __hip_atomic_fetch_add(counter, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT) + value;
+#else
+        return __atomic_add_fetch(counter, value, __ATOMIC_RELAXED);
+#endif
+}
 
 /* ---- polling ----------------------------------------------------------------------------------------------------- */
 /* Between two looks that found nothing, when nothing urgent is expected: lets other warps of the processor issue. */

@@ -346,9 +346,10 @@ static void test_numbers(void **state) {
 
                         assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
                         if (r == 0)
-                                first[round] = header->calls;
-                        assert_int_equal(header->calls, first[round]);
-                        assert_int_equal(header->calls % 2, 0);
+                                first[round] = header->first;
+                        assert_int_equal(header->first, first[round]);
+                        assert_int_equal(header->first % 2, 0);
+                        assert_int_equal(header->state, header->first * EXCHANGE_STATE_CALL);
                         for (uint32_t b = 0; b < EXCHANGE_BLOCKS; b++)
                                 assert_int_equal(header->sequence[b], first[round]);
                         for (size_t b = 0; b < 2 * EXCHANGE_BLOCKS; b++)

@@ -25,7 +25,8 @@ static uint32_t patience, keepers;
 struct exchange_shared {
         struct rank *rank;
         const struct call *asked;
-        uint32_t block, next, call, number;
+        uint64_t state;
+        uint32_t block, next, number;
         uint32_t here, turn; /* threads that have met, and how often all have */
         uint32_t gone;
         bool any, all_any;
@@ -364,7 +365,8 @@ static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
         for (uint32_t r = 0; r < n; r++) {
                 struct exchange_header *h = (struct exchange_header *)(void *)ranks[r].area;
 
-                h->calls = UINT32_MAX - 2;
+                h->first = UINT32_MAX - 2;
+                h->state = h->first * EXCHANGE_STATE_CALL;
                 for (uint32_t b = 0; b < EXCHANGE_BLOCKS; b++)
                         h->sequence[b] = UINT32_MAX - 5 + b;
                 for (uint32_t b = 0; b < 2 * EXCHANGE_BLOCKS; b++)
@@ -376,6 +378,11 @@ static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
         run_calls("wrap");
         for (uint32_t k = 0; k < CALLS; k++)
                 CHECK(right(&c, 0, k), "call %u beyond the last number", k);
+        for (uint32_t r = 0; r < n; r++) { /* the third call has had the number behind the last one */
+                const struct exchange_header *h = (const struct exchange_header *)(const void *)ranks[r].area;
+
+                CHECK(h->signature[0][(r + 1) % n] >> 32 == EXCHANGE_FIRST, "rank %u has not compared a call", r);
+        }
         world_free();
 }
 
