@@ -315,7 +315,17 @@ static int comm_options(const char *what, const struct rmx_session *session, con
         if (options->gpu < -1 || (options->gpu >= 0 && (uint32_t)options->gpu >= session->n_gpus))
                 return error_set(RMX_E_INVALID, "%s: opt->gpu %d is not in -1..%u", what, options->gpu,
                                  session->n_gpus - 1);
+        if (options->flags & ~RMX_COMM_DEVICE_CALLS || options->reserved)
+                return error_set(RMX_E_INVALID,
+                                 "%s: opt->flags is 0x%x and opt->reserved 0x%x; allowed: RMX_COMM_DEVICE_CALLS (0x%x) "
+                                 "or 0, and 0",
+                                 what, options->flags, options->reserved, RMX_COMM_DEVICE_CALLS);
         return session_name_check(what, options->name);
+}
+
+/* What this rank says of exchange, before it is known whether it can. */
+static uint32_t comm_exchange(const struct rmx_comm_options *options) {
+        return options->flags & RMX_COMM_DEVICE_CALLS ? 0 : CLIENT_GPU_EXCHANGE_VERSION;
 }
 
 /* comm: whose id it is to be, 0: a fresh one. */
@@ -378,6 +388,7 @@ int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32
         body.n_ranks = n_ranks;
         body.rank = rank;
         body.gpu = options.gpu;
+        body.exchange = comm_exchange(&options);
         if (options.name)
                 body.name = (char *)options.name;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE;
@@ -416,6 +427,7 @@ int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const str
         body.colour = colour;
         body.key = key;
         body.gpu = options.gpu;
+        body.exchange = comm_exchange(&options);
         if (options.name)
                 body.name = (char *)options.name;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;

@@ -8,7 +8,8 @@
  * Which requests these are must be the same on all ranks, or some would ring while others exchange, and all wait for
  * ever. So it depends on the operation, its size and what the daemon said, which every rank has alike; not on where the
  * memory lies, on streams, or on how the call is made. Calls that kernels make by themselves (railmux_device.h) cannot
- * go this way, and are refused where they would have to.
+ * go this way, and are refused where they would have to; ranks whose kernels make any say so at the join
+ * (RMX_COMM_DEVICE_CALLS), and the daemon then grants no exchange to any rank of the communicator.
  *
  * For the order of a communicator's requests an exchange is a launch with a number like a call (device_call.c). One
  * that is started is a whole kernel as well, on a stream of the communicator's own (device_aside.c): a later wait finds

@@ -135,8 +135,8 @@ int rmx_device_prepare(struct rmx_comm *comm, const struct rmx_device_call *call
         if (launch.exchanged)
                 return error_set(RMX_E_UNSUPPORTED,
                                  "%s: this communicator exchanges operation %u of %zu to %zu bytes (gpu.exchange of "
-                                 "railmuxd), which takes a call of the host's; a kernel's call must be smaller, or "
-                                 "larger",
+                                 "railmuxd), which takes a call of the host's; make it with the flag "
+                                 "RMX_COMM_DEVICE_CALLS in rmx_comm_options",
                                  __func__, o.op, (size_t)comm->exchange_min, (size_t)comm->exchange_max);
         if (launch.region[DEVICE_BOUNCE_IN] || launch.region[DEVICE_BOUNCE_OUT])
                 return error_set(RMX_E_UNSUPPORTED,

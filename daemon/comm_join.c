@@ -261,6 +261,7 @@ void comm_join(struct session *session, uint64_t call, const Railmux__Session__C
                                text);
                 return;
         }
+        comm->members[body->rank].exchange = body->exchange;
         session_wait_for(session, call, &comm->members[body->rank].calls);
         if (comm->remote) {
                 if (comm_remote_join(&comm->members[body->rank], text, sizeof(text)))

@@ -34,7 +34,8 @@
 #define OFFER_MAGIC 0x31584552u /* "REX1" */
 /* Ranks whose libraries differ in these would not exchange with one another. */
 #define OFFER_LAYOUT(n_ranks)                                                                                          \
-        (EXCHANGE_VERSION << 24 | EXCHANGE_BLOCKS_OF(n_ranks) << 16 | EXCHANGE_DEPTH(n_ranks) << 12 | EXCHANGE_THREADS)
+        (CLIENT_GPU_EXCHANGE_VERSION << 24 | EXCHANGE_BLOCKS_OF(n_ranks) << 16 | EXCHANGE_DEPTH(n_ranks) << 12 |       \
+         EXCHANGE_THREADS)
 
 /* What another rank needs to map an area. */
 struct offer {

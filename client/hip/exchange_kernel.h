@@ -19,8 +19,6 @@
 #define EXCHANGE_THREADS 512u
 #endif
 #define EXCHANGE_RANKS CLIENT_GPU_EXCHANGE_RANKS
-#define EXCHANGE_VERSION                                                                                               \
-        5u /* goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way */
 #ifndef EXCHANGE_BLOCKS
 #define EXCHANGE_BLOCKS 64u /* at most */
 #endif

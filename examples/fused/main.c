@@ -101,7 +101,7 @@ static int layer_run(struct layer *layer, struct rmx_device_handle *handle, floa
 }
 
 static int run_rank(uint32_t rank, uint32_t n, int pipes[][2]) {
-        struct rmx_comm_options options = {.size = sizeof(options)};
+        struct rmx_comm_options options = {.size = sizeof(options), .flags = RMX_COMM_DEVICE_CALLS};
         struct rmx_device_call call = {.size = sizeof(call),
                                        .version = RMX_DEVICE_VERSION,
                                        .operation = RMX_OP_ALL_REDUCE,

@@ -166,7 +166,14 @@ struct rmx_comm_options {
         uint32_t timeout_ms;       /* how long to wait for the other ranks; 0: for ever */
         const char *name;          /* shown to operators (at most 63 bytes), NULL: none */
         struct rmx_cancel *cancel; /* by which another thread can end the waiting, see below; NULL: none */
+        uint32_t flags;            /* RMX_COMM_*, 0: none; a split does not have its parent's */
+        uint32_t reserved;         /* 0 */
 };
+
+/* Kernels of this rank's program make calls on the communicator (rmx_device_prepare). Where the daemon lets the ranks'
+ * own kernels exchange (gpu.exchange), it does not for a communicator of which a rank says this: all requests go
+ * through the daemon's executors, as kernels' calls do. */
+#define RMX_COMM_DEVICE_CALLS 1u
 
 /* A fresh id; one rank gets it and hands it to the others by any means. They may be on other nodes if the daemons
  * listen for each other (railmuxd --listen); then the daemon of the rank that got it has to be reached by theirs. */
@@ -418,7 +425,8 @@ struct rmx_device_handle {
  * neither freed nor unregistered. Copies of it are as good. The caller orders such calls among themselves and with the
  * calls of the host on the same communicator: the kernel of the one must have rung, or come before the other's on its
  * stream. The library does not see the program's kernels, and waits for none of them.
- * RMX_E_UNSUPPORTED: the communicator is not on GPUs; another operation (sends, receives, all_to_all_v); a reduction
+ * RMX_E_UNSUPPORTED: the communicator is not on GPUs; its ranks' kernels exchange requests of this size, since no rank
+ * made it with RMX_COMM_DEVICE_CALLS; another operation (sends, receives, all_to_all_v); a reduction
  * with a factor; memory that no other process can map, beyond 16 KiB. RMX_E_VERSION: the kernel is of another version
  * than the library. RMX_E_INVALID, RMX_E_LIMIT, RMX_E_NO_MEMORY, and the communicator's error. None is sticky.
  */

@@ -49,6 +49,15 @@ static void reply_ack(struct fake *fake, struct fake_session *session, uint64_t 
         fake_reply(fake, session, &message, id, NULL, 0);
 }
 
+/* Do all ranks have the same exchange? */
+static bool exchanges(const struct fake_comm *comm) {
+        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                if (!comm->member[i].exchange || comm->member[i].exchange != comm->member[0].exchange)
+                        return false;
+        }
+        return true;
+}
+
 static void reply_comm(struct fake *fake, struct fake_comm *comm, uint32_t rank, uint64_t id) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__CommReply body = RAILMUX__SESSION__COMM_REPLY__INIT;
@@ -59,8 +68,8 @@ static void reply_comm(struct fake *fake, struct fake_comm *comm, uint32_t rank,
         body.rank = rank;
         body.gpu = member->gpu;
         body.epoch = 1;
-        body.exchange_min = fake->exchange_min;
-        body.exchange_max = fake->exchange_max;
+        body.exchange_min = exchanges(comm) ? fake->exchange_min : 0;
+        body.exchange_max = exchanges(comm) ? fake->exchange_max : 0;
         message.body_case = BODY(COMM_REPLY);
         message.comm_reply = &body;
         fake_reply(fake, member->session, &message, id, NULL, 0);
@@ -295,6 +304,7 @@ static void on_comm_create(struct fake *fake, struct fake_session *session, uint
         member->joined = true;
         member->session = session;
         member->gpu = body->gpu < 0 ? body->rank % FAKE_GPUS : (uint32_t)body->gpu;
+        member->exchange = body->exchange;
         member->call = id;
         for (uint32_t i = 0; i < comm->n_ranks; i++)
                 complete &= comm->member[i].joined;
@@ -353,8 +363,9 @@ static void split_done(struct fake *fake, struct fake_comm *parent) {
                                 to->session = from->session;
                                 to->handle = ++from->session->next_handle;
                                 to->gpu = from->split_gpu < 0 ? k % FAKE_GPUS : (uint32_t)from->split_gpu;
+                                to->exchange = from->split_exchange;
                                 to->joined = true;
-                                reply_comm(fake, comm, k, from->split_call);
+                                to->call = from->split_call;
                         } else {
                                 Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
                                 Railmux__Session__CommReply none = RAILMUX__SESSION__COMM_REPLY__INIT;
@@ -364,6 +375,8 @@ static void split_done(struct fake *fake, struct fake_comm *parent) {
                                 fake_reply(fake, from->session, &message, from->split_call, NULL, 0);
                         }
                 }
+                for (uint32_t k = 0; comm && k < n; k++)
+                        reply_comm(fake, comm, k, comm->member[k].call);
         }
 }
 
@@ -380,6 +393,7 @@ static void on_comm_split(struct fake *fake, struct fake_session *session, uint6
         member->split_colour = body->colour;
         member->split_key = body->key;
         member->split_gpu = body->gpu;
+        member->split_exchange = body->exchange;
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
                 if (!comm->member[i].split)
                         return;

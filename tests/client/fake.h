@@ -91,6 +91,7 @@ struct fake_member {
         uint64_t call; /* id of the join call */
         bool joined;
         bool left;
+        uint32_t exchange; /* version that it has said */
         uint32_t sequence; /* last latched */
         uint32_t sent[FAKE_RANKS_MAX], received[FAKE_RANKS_MAX];
         struct fake_bell queue[FAKE_QUEUE];
@@ -98,6 +99,7 @@ struct fake_member {
         bool split;
         uint64_t split_call;
         int32_t split_colour, split_key, split_gpu;
+        uint32_t split_exchange;
 };
 
 struct fake_comm {

@@ -443,6 +443,65 @@ static void test_handle(void **state) {
         crew_stop(&rig.crew);
 }
 
+/* One rank says that its kernels make calls: nobody exchanges, and kernels' calls may be of any size. A split is asked
+ * anew. */
+static int split_rank(struct crew *crew, uint32_t rank) {
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = (int32_t)rank, .flags = rig.options.flags};
+        struct rmx_comm *child;
+        int r = rmx_comm_split(crew->comm[rank], 0, 0, rank ? &options : NULL, &child);
+
+        if (r)
+                return r;
+        r = rmx_comm_destroy(crew->comm[rank]);
+        crew->comm[rank] = child;
+        return r;
+}
+
+static int create_rank(struct crew *crew, uint32_t rank) {
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = (int32_t)rank};
+
+        options.flags = rank ? rig.options.flags : 0;
+        return rmx_comm_create(crew->session, &crew->id, crew->n, rank, &options, &crew->comm[rank]);
+}
+
+static void test_device_calls(void **state) {
+        (void)state;
+        rig_open(2);
+        rig.options.flags = RMX_COMM_DEVICE_CALLS;
+        crew_run(&rig.crew, create_rank);
+        rig_joined();
+        assert_int_equal(prepare(RMX_OP_ALL_REDUCE, MIN), RMX_OK);
+        rig.options.flags = 0;
+        crew_run(&rig.crew, split_rank);
+        rig_joined();
+        assert_int_equal(prepare(RMX_OP_ALL_REDUCE, MIN), RMX_E_UNSUPPORTED);
+        assert_error_says("RMX_COMM_DEVICE_CALLS");
+        rig.options.flags = RMX_COMM_DEVICE_CALLS;
+        crew_run(&rig.crew, split_rank);
+        rig_joined();
+        assert_int_equal(prepare(RMX_OP_ALL_REDUCE, MIN), RMX_OK);
+        crew_stop(&rig.crew);
+}
+
+static void test_flags(void **state) {
+        struct rmx_comm_options options = {.size = sizeof(options), .flags = 2};
+        struct rmx_comm *comm;
+
+        (void)state;
+        rig_open(1);
+        rig.crew.fake.exchange_min = rig.crew.fake.exchange_max = 0; /* one rank has nobody to exchange with */
+        assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_E_INVALID);
+        assert_error_says("opt->flags is 0x2");
+        options.flags = 0;
+        options.reserved = 1;
+        assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_E_INVALID);
+        assert_error_says("opt->reserved 0x1");
+        options.size = offsetof(struct rmx_comm_options, flags); /* what is behind is not read */
+        assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_OK);
+        assert_int_equal(rmx_comm_destroy(comm), RMX_OK);
+        crew_stop(&rig.crew);
+}
+
 /* Nobody calls the library, and yet the exchanges of both ranks are stopped when their communicator has failed. */
 static void test_stopped(void **state) {
         uint32_t stopped;
@@ -463,11 +522,12 @@ static void test_stopped(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_which),      cmocka_unit_test(test_others), cmocka_unit_test(test_reductions),
-                cmocka_unit_test(test_memory),     cmocka_unit_test(test_order),  cmocka_unit_test(test_launch_fails),
-                cmocka_unit_test(test_wait),       cmocka_unit_test(test_many),   cmocka_unit_test(test_group),
-                cmocka_unit_test(test_group_room), cmocka_unit_test(test_error),  cmocka_unit_test(test_peer_lost),
-                cmocka_unit_test(test_destroy),    cmocka_unit_test(test_handle), cmocka_unit_test(test_stopped),
+                cmocka_unit_test(test_which),      cmocka_unit_test(test_others),  cmocka_unit_test(test_reductions),
+                cmocka_unit_test(test_memory),     cmocka_unit_test(test_order),   cmocka_unit_test(test_launch_fails),
+                cmocka_unit_test(test_wait),       cmocka_unit_test(test_many),    cmocka_unit_test(test_group),
+                cmocka_unit_test(test_group_room), cmocka_unit_test(test_error),   cmocka_unit_test(test_peer_lost),
+                cmocka_unit_test(test_destroy),    cmocka_unit_test(test_handle),  cmocka_unit_test(test_device_calls),
+                cmocka_unit_test(test_flags),      cmocka_unit_test(test_stopped),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,6 +34,7 @@ struct client {
         uint64_t next_id;
         uint64_t session;
         uint32_t gpus;
+        uint32_t exchange;           /* that it says it has, when it creates and splits */
         struct inbox_message *inbox; /* utlist */
 };
 

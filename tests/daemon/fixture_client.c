@@ -19,7 +19,7 @@ static struct client *client_place(struct fixture *fixture) {
         for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++) {
                 if (fixture->clients[i].fd >= 0)
                         continue;
-                fixture->clients[i] = (struct client){.fixture = fixture, .fd = -1};
+                fixture->clients[i] = (struct client){.fixture = fixture, .fd = -1, .exchange = 1};
                 return &fixture->clients[i];
         }
         fail_msg("too many clients");
@@ -288,6 +288,7 @@ uint64_t send_comm_create_on(struct client *client, const uint8_t id[COMM_ID_BYT
         body.n_ranks = n_ranks;
         body.rank = rank;
         body.gpu = gpu;
+        body.exchange = client->exchange;
         body.name = (char *)"test";
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_CREATE;
         message.comm_create = &body;
@@ -308,6 +309,7 @@ uint64_t send_comm_split_on(struct client *client, uint32_t parent, uint32_t num
         body.colour = colour;
         body.key = key;
         body.gpu = gpu;
+        body.exchange = client->exchange;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;
         message.comm_split = &body;
         return client_send(client, &message);

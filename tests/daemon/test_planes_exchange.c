@@ -138,6 +138,27 @@ static void test_rule(void **state) {
         join_on(set->clients, 3, same, 0);
 }
 
+/* Ranks whose libraries have it in different versions, or not at all; a split is asked for it anew. */
+static void test_versions(void **state) {
+        static const int32_t colours[GPUS] = {0, 0, 1, 1, 1};
+        static const uint64_t mins[GPUS] = {0, 0, 64 << 10, 64 << 10, 64 << 10};
+        struct set *set = *state;
+        struct made made;
+
+        set->clients[1]->exchange++;
+        made = join(set, 5, 0);
+        split(set, &made, 1, colours, mins);
+        set->clients[0]->exchange = 0;
+        join(set, 2, 0);
+        set->clients[1]->exchange = 0; /* alike, but there is none */
+        join(set, 2, 0);
+        set->clients[0]->exchange = set->clients[1]->exchange = UINT32_MAX;
+        join(set, 2, 64 << 10);
+        join(set, 3, 0);
+        set->clients[0]->exchange = set->clients[1]->exchange = 0;
+        split(set, &made, 2, (const int32_t[GPUS]){0}, (const uint64_t[GPUS]){0});
+}
+
 /* Nine ranks have none, their splits are decided upon by themselves. */
 static void test_split(void **state) {
         static const int32_t colours[GPUS] = {0, 0, 0, 0, 1, 1, 1, 2, -1}, all[GPUS] = {0};
@@ -291,6 +312,7 @@ static void test_executor_replaced(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_rule, setup_all, teardown),
+                cmocka_unit_test_setup_teardown(test_versions, setup_all, teardown),
                 cmocka_unit_test_setup_teardown(test_split, setup_all, teardown),
                 cmocka_unit_test_setup_teardown(test_off, setup_default, teardown),
                 cmocka_unit_test(test_emulated),
