@@ -32,8 +32,8 @@
 #define CLIENT_GPU_EXCHANGE_RANKS 8u
 /* Goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way. */
 #define CLIENT_GPU_EXCHANGE_VERSION 5u
-#define CLIENT_GPU_OFFER_BYTES    192u  /* what a rank tells the others of its area */
-#define CLIENT_GPU_OWN_BYTES      2048u /* own_memory, of each slot */
+#define CLIENT_GPU_OFFER_BYTES      192u  /* what a rank tells the others of its area */
+#define CLIENT_GPU_OWN_BYTES        2048u /* own_memory, of each slot */
 
 struct client_gpu;          /* a device in a session's use: its bell area */
 struct client_gpu_exchange; /* one rank's part in a communicator's exchange */

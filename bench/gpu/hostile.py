@@ -214,7 +214,7 @@ class Writer:
             self.counts["sessions"] += 1
         session, made = self.session, self.session.new_id()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            joins = [pool.submit(session.comm, made, 2, rank, self.gpu) for rank in range(2)]
+            joins = [pool.submit(session.comm, made, 2, rank, self.gpu, railmux.DEVICE_CALLS) for rank in range(2)]
         self.comms = [join.result() for join in joins]
         self.counts["comms"] += 1
         for comm in self.comms:

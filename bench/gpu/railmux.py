@@ -20,6 +20,7 @@ SUM, PROD, MAX, MIN, AVG = range(5)
 ID_BYTES = 128
 OPEN_TIMEOUT_MS = 20000
 JOIN_TIMEOUT_MS = 60000
+DEVICE_CALLS = 1  # flag of a communicator: RMX_COMM_DEVICE_CALLS
 # Its own dependencies come with it; whatever has these names once loaded is taken for all.
 DEPENDENCIES = ("libprotobuf-c.so.1",)
 
@@ -44,7 +45,15 @@ class _SessionOptions(ctypes.Structure):
 
 
 class _CommOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("gpu", ctypes.c_int32), ("timeout_ms", ctypes.c_uint32), ("name", ctypes.c_char_p)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("gpu", ctypes.c_int32),
+        ("timeout_ms", ctypes.c_uint32),
+        ("name", ctypes.c_char_p),
+        ("cancel", ctypes.c_void_p),
+        ("flags", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
 
 
 class _Id(ctypes.Structure):
@@ -165,9 +174,9 @@ class Session:
         check(library().rmx_get_id(self.handle, ctypes.byref(made)))
         return bytes(made.bytes)
 
-    def comm(self, made: bytes, ranks: int, rank: int, gpu: int = -1) -> Comm:
+    def comm(self, made: bytes, ranks: int, rank: int, gpu: int = -1, flags: int = 0) -> Comm:
         given = _Id((ctypes.c_ubyte * ID_BYTES)(*made))
-        options = _CommOptions(ctypes.sizeof(_CommOptions), gpu, JOIN_TIMEOUT_MS, b"bench")
+        options = _CommOptions(ctypes.sizeof(_CommOptions), gpu, JOIN_TIMEOUT_MS, b"bench", None, flags)
         handle = ctypes.c_void_p()
         check(
             library().rmx_comm_create(self.handle, ctypes.byref(given), ranks, rank, ctypes.byref(options), ctypes.byref(handle))
