@@ -217,8 +217,9 @@ DEVICE uint32_t chunk_other(const struct exchange_arguments *a, uint32_t n_ranks
 /* The first step's sending. */
 template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
 DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
-                                uint32_t first, uint32_t number) {
+                                uint32_t first, uint32_t before, uint32_t steps) {
         struct quad x[U];
+        uint32_t number;
 
         UNROLL
         for (uint32_t i = 1; i < N; i++) {
@@ -226,6 +227,10 @@ DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t blo
 
                 if (i == 1 || a->in_step)
                         chunk_load<KIND, U, WHOLE>(a, to, at, first, x);
+                if (i == 1 && !a->n_ranks) /* never; but what is behind a branch stays behind the loads */
+                        return;
+                VALUE_FORGET(before);
+                number = exchange_after(before, steps);
                 if (KIND == EXCHANGE_COPY || a->root == EXCHANGE_NO_ROOT || a->root == to)
                         chunk_send<N, U>(a, to, block, thread, first, number, x);
         }
@@ -233,16 +238,16 @@ DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t blo
 
 template <uint32_t N, uint32_t KIND>
 DEVICE void chunk_scatter(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
-                          uint32_t number) {
+                          uint32_t before, uint32_t steps) {
         if (KIND == EXCHANGE_COPY && a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
                 return; /* nothing to send */
         if (chunk_is_whole<N>(a, at)) {
-                chunk_scatter_units<N, KIND, EXCHANGE_UNITS(N), true>(a, block, thread, at, 0, number);
+                chunk_scatter_units<N, KIND, EXCHANGE_UNITS(N), true>(a, block, thread, at, 0, before, steps);
                 return;
         }
         ROLLED
         for (uint32_t u = 0; u < a->units; u++)
-                chunk_scatter_units<N, KIND, 1, false>(a, block, thread, at, u, number);
+                chunk_scatter_units<N, KIND, 1, false>(a, block, thread, at, u, before, steps);
 }
 
 /* What all have sent, added up in rank order; to the own piece of the output, and in the next step to all others. */
@@ -375,24 +380,26 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
                       struct exchange_shared *shared) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
         struct exchange_progress p = exchange_resume(a, block, thread, taken_up);
-        bool second = N > 2 && KIND != EXCHANGE_COPY && p.tile & EXCHANGE_SECOND;
-        const uint64_t state = cell_load(&own->state);
-        uint32_t call = exchange_call(state);
+        bool first = true, second = N > 2 && KIND != EXCHANGE_COPY && p.tile & EXCHANGE_SECOND;
+        uint64_t state = cell_load(&own->state);
+        uint32_t call = 0;
 
         if (p.tile == EXCHANGE_THROUGH)
                 return true;
-        if (!exchange_compares(a, block, thread))
-                call = 0;
         ROLLED
         for (uint32_t tile = p.tile & ~EXCHANGE_SECOND;; tile++) { /* sends this one, takes the one before */
                 VALUE_FORGET(thread);                              /* or all places of all ranks wait in registers */
                 const uint64_t at = chunk_at(a, block, thread, tile);
-                const uint32_t next = exchange_next(chunk_goes_back<N>(a) && tile ? exchange_next(p.number) : p.number);
+                const uint32_t steps = 1 + (chunk_goes_back<N>(a) && tile);
 
                 if (tile < a->tiles)
-                        chunk_scatter<N, KIND>(a, block, thread, at, next);
-                if (!tile && !taken_up)
-                        exchange_begin(a, block, thread, state, shared);
+                        chunk_scatter<N, KIND>(a, block, thread, at, p.number, steps);
+                if (first) {
+                        if (!taken_up)
+                                exchange_begin(a, block, thread, state, shared);
+                        call = exchange_compares(a, block, thread) ? exchange_call(state) : 0;
+                        first = false;
+                }
                 if (tile) {
                         enum exchange_heard heard = EXCHANGE_CAME;
 
@@ -415,16 +422,14 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
                                 shared->number = chunk_goes_back<N>(a) ? exchange_next(p.number) : p.number;
                         return true;
                 }
-                p.number = next;
-                chunk_tell<N>(a, block, thread, next);
+                p.number = exchange_after(p.number, steps);
+                chunk_tell<N>(a, block, thread, p.number);
                 if (KIND == EXCHANGE_COPY) /* while it is on its way */
                         chunk_keep<N>(a, at);
         }
 }
 
 /* ---- a block ----------------------------------------------------------------------------------------------------- */
-/* All of a call that a block does: its own part, and parts that others have left (exchange_leave.h). D: packets that a
- * thread may have under way; 0: it goes in chunks. */
 /* Of all threads of the block: the next part; EXCHANGE_NO_BLOCK: it may end. */
 DEVICE uint32_t exchange_next_part(const struct exchange_arguments *a, uint32_t block, uint32_t thread, bool through,
                                    bool taken_up, struct exchange_shared *shared) {
@@ -444,6 +449,8 @@ DEVICE uint32_t exchange_next_part(const struct exchange_arguments *a, uint32_t 
         return shared->next;
 }
 
+/* All of a call that a block does: its own part, and parts that others have left (exchange_leave.h). D: packets that a
+ * thread may have under way; 0: it goes in chunks. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
                          struct exchange_shared *shared) {

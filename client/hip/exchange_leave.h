@@ -104,7 +104,8 @@ DEVICE uint64_t *exchange_progress_of(const struct exchange_arguments *a, uint32
                thread / WARP_THREADS;
 }
 
-/* From its beginning, or from where it was left. */
+/* From its beginning, or from where it was left. (Tiles are kept as their complement: what is computed from a load is
+ * waited for there and then, so that whoever begins does not wait where both ways meet.) */
 DEVICE struct exchange_progress exchange_resume(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
                                                 bool again) {
         uint64_t cell;
@@ -112,13 +113,13 @@ DEVICE struct exchange_progress exchange_resume(const struct exchange_arguments 
         if (!again)
                 return {0, word_load(exchange_number_of(a, block))};
         cell = cell_load(exchange_progress_of(a, block, thread));
-        return {(uint32_t)cell, (uint32_t)(cell >> 32)};
+        return {~(uint32_t)cell, (uint32_t)(cell >> 32)};
 }
 
 DEVICE void exchange_write_down(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t tile,
                                 uint32_t number) {
         if (thread % WARP_THREADS == 0)
-                cell_store(exchange_progress_of(a, block, thread), (uint64_t)number << 32 | tile);
+                cell_store(exchange_progress_of(a, block, thread), (uint64_t)number << 32 | (uint32_t)~tile);
 }
 
 /* ---- parts of a call --------------------------------------------------------------------------------------------- */
