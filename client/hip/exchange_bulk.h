@@ -86,16 +86,20 @@ template <uint32_t KIND, uint32_t U, bool WHOLE>
 DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t first,
                        struct quad (&x)[U]) {
         const uint64_t begin = at + first * CHUNK_STEP, bytes = exchange_piece(a, r);
-        const char *piece = a->in + a->in_step * r + begin;
+        const char *whole = a->in + a->in_step * r + at, *piece = whole + first * CHUNK_STEP;
 
         static_assert(WHOLE || U == 1, "one after another");
         EXCHANGE_STEP();
         UNROLL
         for (uint32_t u = 0; u < U; u++) {
+                /* What lies behind the last unit nobody asks for; where loads have conditions, AMD's compiler waits for
+                 * each of them. */
+                const uint32_t unit = first + u < a->units ? first + u : 0;
+
                 x[u] = {0, 0, 0, 0};
-                if (WHOLE && first + u < a->units)
-                        x[u] = *(const struct quad *)(const void *)(piece + u * CHUNK_STEP);
-                else if (!WHOLE && begin < bytes)
+                if (WHOLE)
+                        x[u] = *(const struct quad *)(const void *)(whole + unit * CHUNK_STEP);
+                else if (begin < bytes)
                         x[u] = chunk_load_part(piece, bytes - begin, a->element_bytes);
         }
         if constexpr (KIND == EXCHANGE_OTHER) {
@@ -395,6 +399,7 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
                 if (tile < a->tiles)
                         chunk_scatter<N, KIND>(a, block, thread, at, p.number, steps);
                 if (first) {
+                        CELL_FORGET(state);
                         if (!taken_up)
                                 exchange_begin(a, block, thread, state, shared);
                         call = exchange_compares(a, block, thread) ? exchange_call(state) : 0;

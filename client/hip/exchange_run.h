@@ -395,6 +395,7 @@ DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, ui
         flag = exchange_next(*number);
         if (!*second) {
                 exchange_send<N, KIND, D>(a, block, thread, depth, flag, x);
+                CELL_FORGET(state);
                 if (begins)
                         exchange_begin(a, block, thread, state, shared);
                 exchange_spread<N, D>(y, x[0]);

@@ -108,8 +108,10 @@ DEVICE void block_sync(void) {
 /* What the compiler has derived from a thread's value so far it derives again. */
 #if TARGET_AMD
 #define VALUE_FORGET(value) asm volatile("" : "+v"(value))
+#define CELL_FORGET(value)  VALUE_FORGET(value) /* of 64 bits */
 #else
 #define VALUE_FORGET(value) asm volatile("" : "+r"(value))
+#define CELL_FORGET(value)  ((void)0) /* NVIDIA's derives nothing early, and waits where it is told to forget */
 #endif
 
 /* ---- the warp ---------------------------------------------------------------------------------------------------- */
