@@ -127,6 +127,19 @@ static void deal_packets(struct exchange_arguments *a) {
         a->depth = a->tiles > 1 ? EXCHANGE_DEPTH(a->n_ranks) : 1;
 }
 
+/* As exchange_piece() in exchange_run.h. */
+static void own_piece(struct exchange_arguments *a) {
+        const uint64_t begin = a->in_step * a->rank;
+
+        a->own_bytes = a->piece_bytes;
+        if (a->in_bytes)
+                a->own_bytes = begin >= a->in_bytes                   ? 0
+                               : a->in_bytes - begin < a->piece_bytes ? a->in_bytes - begin
+                                                                      : a->piece_bytes;
+        a->own_in = a->in ? a->in + begin : NULL;
+        a->own_out = a->out ? a->out + a->out_step * a->rank : NULL;
+}
+
 bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *bell, uint32_t n_ranks, uint32_t rank,
                   uint32_t *ret_kind) {
         const uint32_t head = bell->word[RING_W_HEAD], operation = head >> 16 & 0xffu;
@@ -145,6 +158,7 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                                          .signature = signature_of(bell)};
         if (!pieces(a, operation, bell))
                 return false;
+        own_piece(a);
         odd = (uintptr_t)a->in | (uintptr_t)a->out | a->in_step | a->out_step;
         if (in_chunks(a)) {
                 deal_chunks(a);

@@ -98,6 +98,10 @@ struct exchange_arguments {
         void *host;                 /* struct bell_host */
         const char *in;
         char *out;
+        /* Of the piece of this rank, which every call begins with: where it lies, and its bytes up to in_bytes. */
+        const char *own_in;
+        char *own_out;
+        uint64_t own_bytes;
         uint64_t in_step, out_step;
         uint64_t piece_bytes;
         uint64_t in_bytes; /* behind which there is nothing, in the last pieces of an all_reduce */

@@ -119,13 +119,12 @@ DEVICE uint64_t exchange_piece(const struct exchange_arguments *a, uint32_t r) {
         return begin >= a->in_bytes ? 0 : a->in_bytes - begin < a->piece_bytes ? a->in_bytes - begin : a->piece_bytes;
 }
 
-/* Piece of rank r, packets `at`, at + 1 tile, ..: 0 where it has ended. What is usual has no call in it, so that all
+/* A piece of `bytes`, packets `at`, at + 1 tile, ..: 0 where it has ended. What is usual has no call in it, so that all
  * loads are under way at once. */
 template <uint32_t D>
-DEVICE void exchange_load(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t depth,
-                          uint64_t (&x)[D]) {
-        const char *piece = a->in + a->in_step * r;
-        const uint64_t bytes = exchange_piece(a, r), step = exchange_step(a);
+DEVICE void exchange_load(const struct exchange_arguments *a, const char *piece, uint64_t bytes, uint64_t at,
+                          uint32_t depth, uint64_t (&x)[D]) {
+        const uint64_t step = exchange_step(a);
 
         UNROLL
         for (uint32_t k = 0; k < D; k++)
@@ -144,11 +143,11 @@ DEVICE void exchange_load(const struct exchange_arguments *a, uint32_t r, uint64
                         x[k] = exchange_load_part(piece + at + k * step, bytes - at - k * step, a->element_bytes);
 }
 
-/* The other way, to `piece` of the output, which has as many bytes as rank r's of the input. */
+/* The other way, to a piece of the output. */
 template <uint32_t D>
-DEVICE void exchange_store(const struct exchange_arguments *a, char *piece, uint32_t r, uint64_t at, uint32_t depth,
+DEVICE void exchange_store(const struct exchange_arguments *a, char *piece, uint64_t bytes, uint64_t at, uint32_t depth,
                            const uint64_t (&x)[D]) {
-        const uint64_t bytes = exchange_piece(a, r), step = exchange_step(a);
+        const uint64_t step = exchange_step(a);
 
         UNROLL
         for (uint32_t k = 0; k < D; k++) {
@@ -356,10 +355,14 @@ DEVICE void exchange_gather(const struct exchange_arguments *a, uint64_t at, uin
 
         if (KIND == EXCHANGE_COPY && a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
                 depth = 0; /* nothing */
+        exchange_load<D>(a, a->own_in, a->own_bytes, at, depth, x[0]);
         UNROLL
-        for (uint32_t i = 0; i < N; i++)
+        for (uint32_t i = 1; i < N; i++) {
+                const uint32_t r = a->rank + i < N ? a->rank + i : a->rank + i - N;
+
                 if (i < n)
-                        exchange_load<D>(a, a->rank + i < N ? a->rank + i : a->rank + i - N, at, depth, x[i]);
+                        exchange_load<D>(a, a->in + a->in_step * r, exchange_piece(a, r), at, depth, x[i]);
+        }
         if constexpr (KIND == EXCHANGE_OTHER) {
                 UNROLL
                 for (uint32_t i = 0; i < N; i++) {
@@ -415,7 +418,7 @@ DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, ui
                         UNROLL
                         for (uint32_t k = 0; k < D; k++)
                                 sum[k] = exchange_reduce<N, KIND, D>(a, y, k);
-                        exchange_store<D>(a, a->out + a->out_step * a->rank, a->rank, at, depth, sum);
+                        exchange_store<D>(a, a->own_out, a->own_bytes, at, depth, sum);
                         if (!a->back)
                                 return EXCHANGE_CAME;
                         flag = exchange_next(flag);
@@ -431,7 +434,7 @@ DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, ui
         UNROLL
         for (uint32_t r = 0; r < N; r++) {
                 if (KIND == EXCHANGE_COPY ? a->root == EXCHANGE_NO_ROOT || a->root == r : r != a->rank)
-                        exchange_store<D>(a, a->out + a->out_step * r, r, at, depth, y[r]);
+                        exchange_store<D>(a, a->out + a->out_step * r, exchange_piece(a, r), at, depth, y[r]);
                 EXCHANGE_STEP();
         }
         return EXCHANGE_CAME;
