@@ -261,6 +261,11 @@ static int join_undo(struct rmx_comm *comm, const char *what, const struct rmx_c
         return error_set(code, "%s", text);
 }
 
+/* What this rank says of exchange, before it is known whether it can. */
+static uint32_t comm_exchange(const struct rmx_comm_options *options) {
+        return options->flags & RMX_COMM_DEVICE_CALLS ? 0 : CLIENT_GPU_EXCHANGE_VERSION;
+}
+
 /* Makes the call (COMM_CREATE or COMM_SPLIT) and the comm. *ret_comm is NULL if the daemon gave no handle. */
 static int comm_join(struct rmx_session *session, const char *what, Railmux__Session__Message *message,
                      const struct rmx_comm_options *options, struct rmx_comm **ret_comm) {
@@ -295,7 +300,7 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
                               comm->n_ranks);
         granted = comm->exchange_max;
         if (!r)
-                r = device_exchange_join(comm, what, deadline_ns, options->cancel);
+                r = device_exchange_join(comm, what, comm_exchange(options), deadline_ns, options->cancel);
         if (r)
                 return join_undo(comm, what, options, granted, r);
         *ret_comm = comm;
@@ -321,11 +326,6 @@ static int comm_options(const char *what, const struct rmx_session *session, con
                                  "or 0, and 0",
                                  what, options->flags, options->reserved, RMX_COMM_DEVICE_CALLS);
         return session_name_check(what, options->name);
-}
-
-/* What this rank says of exchange, before it is known whether it can. */
-static uint32_t comm_exchange(const struct rmx_comm_options *options) {
-        return options->flags & RMX_COMM_DEVICE_CALLS ? 0 : CLIENT_GPU_EXCHANGE_VERSION;
 }
 
 /* comm: whose id it is to be, 0: a fresh one. */

@@ -51,6 +51,7 @@ _Static_assert(sizeof(struct board) <= CLIENT_GPU_OWN_BYTES, "the board fits");
 struct bootstrap {
         struct rmx_comm *comm;
         const char *what;
+        bool wanted;
         uint64_t deadline_ns;
         const struct rmx_cancel *cancel;
         void *stream;
@@ -113,8 +114,8 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
         int r;
 
         memset(b->board, 0, sizeof(*b->board));
-        if (ops->exchange_open(comm->device->handle, comm->slot, comm->handle, comm->n_ranks, comm->rank, exchange,
-                               b->board->offer[comm->rank], error)) {
+        if (!b->wanted || ops->exchange_open(comm->device->handle, comm->slot, comm->handle, comm->n_ranks, comm->rank,
+                                             exchange, b->board->offer[comm->rank], error)) {
                 memset(b->board->offer[comm->rank], 0, CLIENT_GPU_OFFER_BYTES);
                 *exchange = NULL;
         }
@@ -133,9 +134,10 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
         return RMX_OK;
 }
 
-int device_exchange_join(struct rmx_comm *comm, const char *what, uint64_t deadline_ns,
+int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, uint64_t deadline_ns,
                          const struct rmx_cancel *cancel) {
-        struct bootstrap b = {.comm = comm, .what = what, .deadline_ns = deadline_ns, .cancel = cancel};
+        struct bootstrap b = {
+                .comm = comm, .what = what, .wanted = wanted, .deadline_ns = deadline_ns, .cancel = cancel};
         struct client_gpu_exchange *exchange = NULL;
         const struct client_gpu_ops *ops;
         bool agreed = false;

@@ -417,8 +417,11 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
                                 exchange_write_down(a, block, thread, second ? tile | EXCHANGE_SECOND : tile, p.number);
                                 return false;
                         }
-                        if (heard != EXCHANGE_CAME)
+                        if (heard != EXCHANGE_CAME) {
+                                if (thread == 0)
+                                        shared->number = p.number;
                                 return true;
+                        }
                         second = false;
                         call = 0;
                 }
@@ -446,6 +449,7 @@ DEVICE uint32_t exchange_next_part(const struct exchange_arguments *a, uint32_t 
         if (left) {
                 if (through)
                         exchange_write_down(a, block, thread, EXCHANGE_THROUGH, 0);
+                fence_settle();
                 exchange_meet(shared);
         }
         if (thread == 0)

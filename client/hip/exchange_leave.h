@@ -30,8 +30,10 @@
  * another. Its lowest byte says how many parts are through. Block 0 adds so much more than the others that the byte
  * comes round with the last part, whichever that is, and carries into the number of calls, which so goes up in the
  * same instant; until then the byte is above the half if block 0 is through, below if not. The highest byte counts
- * parts that have been left and that nobody has finished yet. (The calls between them last for decades.) A call of one
- * block, which is through with it as nearly always, need not even add: nobody else is there.
+ * parts that have been left and that nobody has finished yet. (The calls between them last for decades.) A part may be
+ * taken up, and be through, before the block that has left it has said so here: the highest byte is below zero then,
+ * and a call is over when both bytes are zero, which whoever makes them so tells. A call of one block, which is through
+ * with it as nearly always, need not even add: nobody else is there.
  *
  * What a block leaves is marked with the number of the call: who looks for work of a call that is over, while the next
  * one has begun on another stream, finds none.
@@ -51,6 +53,11 @@ struct exchange_shared {
 #endif
 DEVICE void exchange_meet(struct exchange_shared *shared);                /* of all threads of the block; */
 DEVICE bool exchange_any(struct exchange_shared *shared, bool predicate); /* does it hold for one of them? */
+
+#ifndef EXCHANGE_STEP /* tests let others go on here, and for long there */
+#define EXCHANGE_STEP()    ((void)0)
+#define EXCHANGE_LEAVING() ((void)0)
+#endif
 
 #define EXCHANGE_NO_BLOCK UINT32_MAX
 
@@ -127,6 +134,7 @@ DEVICE void exchange_write_down(const struct exchange_arguments *a, uint32_t blo
 DEVICE uint32_t exchange_take_up(const struct exchange_arguments *a, uint32_t from, uint32_t call) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
 
+        fence_acquire_device(); /* partner: exchange_part() of blocks that have left, before they counted that */
         ROLLED
         for (uint32_t block = from; block < a->blocks; block++) {
                 if (word_load(&own->left[block]) == call && word_exchange(&own->left[block], call, 0) == call) {
@@ -184,22 +192,23 @@ DEVICE uint32_t exchange_part(const struct exchange_arguments *a, uint32_t block
         uint32_t n_over;
 
         if (left) {
+                fence_release_device(); /* for how far the block's warps are, which have met; */
                 word_store(&own->left[block], call);
-                fence_release_device(); /* partner: exchange_take_up() */
+                fence_release_device(); /* partner, twice: exchange_take_up() */
+                EXCHANGE_LEAVING();
         } else {
                 word_store(exchange_number_of(a, block), taken_up ? exchange_last(a, block) : shared->number);
         }
         if (a->number)
                 fence_release_system(); /* for the block's threads, which have met: whoever sees the number may read on
                                          */
-        if (left) {
-                state = counter_add_cell(&own->state, EXCHANGE_STATE_LEFT);
-        } else {
-                state = exchange_count(a, block, taken_up, shared->state);
-                if (state % EXCHANGE_STATE_CALL == 0) { /* all are */
+        state = left ? counter_add_cell(&own->state, EXCHANGE_STATE_LEFT)
+                     : exchange_count(a, block, taken_up, shared->state);
+        if (state % EXCHANGE_STATE_CALL == 0) { /* all parts are through, or none is, which have been left */
+                if (state / EXCHANGE_STATE_LEFT == 0)
                         exchange_end(a);
+                if (!left || state / EXCHANGE_STATE_LEFT == 0)
                         return EXCHANGE_NO_BLOCK;
-                }
         }
         if (taken_up)
                 return exchange_take_up(a, block + 1, call);

@@ -41,10 +41,6 @@ static_assert(EXCHANGE_THREADS >= EXCHANGE_RANKS, "a thread for each rank's word
 #define EXCHANGE_LOOKS  64u  /* one of which includes the host's word: each time other warps' */
 #endif
 
-#ifndef EXCHANGE_STEP /* tests let others go on here */
-#define EXCHANGE_STEP() ((void)0)
-#endif
-
 /* ---- giving up --------------------------------------------------------------------------------------------------- */
 DEVICE uint32_t *exchange_status_of(const struct exchange_arguments *a) {
         return &((struct bell_host *)a->host)->status[a->slot];

@@ -50,8 +50,8 @@ static void reply_ack(struct fake *fake, struct fake_session *session, uint64_t 
 }
 
 /* Do all ranks have the same exchange? */
-static bool exchanges(const struct fake_comm *comm) {
-        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+static bool exchanges(const struct fake *fake, const struct fake_comm *comm) {
+        for (uint32_t i = 0; i < comm->n_ranks && !fake->exchange_for_all; i++) {
                 if (!comm->member[i].exchange || comm->member[i].exchange != comm->member[0].exchange)
                         return false;
         }
@@ -68,8 +68,8 @@ static void reply_comm(struct fake *fake, struct fake_comm *comm, uint32_t rank,
         body.rank = rank;
         body.gpu = member->gpu;
         body.epoch = 1;
-        body.exchange_min = exchanges(comm) ? fake->exchange_min : 0;
-        body.exchange_max = exchanges(comm) ? fake->exchange_max : 0;
+        body.exchange_min = exchanges(fake, comm) ? fake->exchange_min : 0;
+        body.exchange_max = exchanges(fake, comm) ? fake->exchange_max : 0;
         message.body_case = BODY(COMM_REPLY);
         message.comm_reply = &body;
         fake_reply(fake, member->session, &message, id, NULL, 0);

@@ -140,6 +140,7 @@ struct fake {
         uint64_t max_bytes;    /* of all buffers of one session */
         const char *backend;   /* NULL: the host's; else GPUs with PCI addresses "0000:0N:00.0" */
         uint64_t exchange_min, exchange_max; /* of communicators */
+        bool exchange_for_all;               /* as a daemon that asks no rank */
         uint32_t refuse_memory;              /* code to answer the next BUFFER_CREATE of GPU memory with, 0: none */
 
         /* what was seen */

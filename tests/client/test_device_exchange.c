@@ -483,6 +483,18 @@ static void test_device_calls(void **state) {
         crew_stop(&rig.crew);
 }
 
+/* A daemon that does not know what ranks say grants it nevertheless. */
+static void test_granted_all_the_same(void **state) {
+        (void)state;
+        rig_open(2);
+        rig.crew.fake.exchange_for_all = true;
+        rig.options.flags = RMX_COMM_DEVICE_CALLS;
+        crew_run(&rig.crew, create_rank);
+        rig_joined();
+        assert_int_equal(prepare(RMX_OP_ALL_REDUCE, MIN), RMX_OK);
+        crew_stop(&rig.crew);
+}
+
 static void test_flags(void **state) {
         struct rmx_comm_options options = {.size = sizeof(options), .flags = 2};
         struct rmx_comm *comm;
@@ -522,12 +534,24 @@ static void test_stopped(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_which),      cmocka_unit_test(test_others),  cmocka_unit_test(test_reductions),
-                cmocka_unit_test(test_memory),     cmocka_unit_test(test_order),   cmocka_unit_test(test_launch_fails),
-                cmocka_unit_test(test_wait),       cmocka_unit_test(test_many),    cmocka_unit_test(test_group),
-                cmocka_unit_test(test_group_room), cmocka_unit_test(test_error),   cmocka_unit_test(test_peer_lost),
-                cmocka_unit_test(test_destroy),    cmocka_unit_test(test_handle),  cmocka_unit_test(test_device_calls),
-                cmocka_unit_test(test_flags),      cmocka_unit_test(test_stopped),
+                cmocka_unit_test(test_which),
+                cmocka_unit_test(test_others),
+                cmocka_unit_test(test_reductions),
+                cmocka_unit_test(test_memory),
+                cmocka_unit_test(test_order),
+                cmocka_unit_test(test_launch_fails),
+                cmocka_unit_test(test_wait),
+                cmocka_unit_test(test_many),
+                cmocka_unit_test(test_group),
+                cmocka_unit_test(test_group_room),
+                cmocka_unit_test(test_error),
+                cmocka_unit_test(test_peer_lost),
+                cmocka_unit_test(test_destroy),
+                cmocka_unit_test(test_handle),
+                cmocka_unit_test(test_device_calls),
+                cmocka_unit_test(test_flags),
+                cmocka_unit_test(test_granted_all_the_same),
+                cmocka_unit_test(test_stopped),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
