@@ -42,7 +42,7 @@
 
 struct exchange_header {
         uint64_t state;                     /* calls, and parts of the present one: exchange_leave.h */
-        uint32_t first;                     /* calls that were made of other communicators, in state */
+        uint32_t first;                     /* where the calls in state began to count, by agreement of the ranks */
         uint32_t failed;                    /* the status with which a kernel of this rank has given up, 0: none has */
         uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last packets of each block, */
         uint32_t chunks[2 * EXCHANGE_BLOCKS]; /* and of its last chunks */

@@ -152,7 +152,7 @@ DEVICE uint32_t exchange_through(const struct exchange_arguments *a, uint64_t st
         return parts < EXCHANGE_STATE_CALL / 2 ? parts : parts + a->blocks - EXCHANGE_STATE_CALL;
 }
 
-/* The part of block `block` is through. Returns what becomes of *state, as thread 0 of the block has found it. */
+/* The part of block `block` is through. state: of the header, when thread 0 began. Returns what it is now. */
 DEVICE uint64_t exchange_count(const struct exchange_arguments *a, uint32_t block, bool taken_up, uint64_t state) {
         const uint64_t part = block ? 1 : EXCHANGE_STATE_CALL + 1 - a->blocks;
         struct exchange_header *own = exchange_header_of(a, a->rank);
