@@ -4,11 +4,11 @@
  * Exchange kernels (exchange.hip): what the host part gives them, and what lies in an exchange area. C and device code.
  *
  * An area is a rank's own memory, for one communicator. The other ranks write packets (gpu/device/order.h) into it and
- * read nothing; the rank itself reads. Packet places: [2][blocks][n_ranks][capacity], of which the first index takes
- * turns, and the third is who writes. A place is EXCHANGE_THREADS packets times what one thread has under way, its
- * depth. Before them is how far warps are that have left (exchange_leave.h), behind them are chunks (exchange_bulk.h):
- * flags [blocks][lanes][n_ranks], then places [turns][blocks][n_ranks
- * - 1] [EXCHANGE_THREADS * units] of 16 bytes; nobody writes to itself.
+ * read nothing; the rank itself reads. Packet places: [2][blocks][writers][capacity], of which the first index
+ * takes turns, and the third is who writes; nobody writes to itself. A place is EXCHANGE_THREADS packets times what one
+ * thread has under way, its depth. Before them is how far warps are that have left (exchange_leave.h), behind them are
+ * chunks (exchange_bulk.h): flags [blocks][lanes][n_ranks], then places [turns][blocks][n_ranks
+ * - 1] [EXCHANGE_THREADS * units] of 16 bytes.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -27,11 +27,13 @@
 #define EXCHANGE_TURNS                2u
 #define EXCHANGE_CHUNK_TURNS(n_ranks) ((n_ranks) <= 2 ? 3u : 4u)
 #define EXCHANGE_FIRST                4u
-/* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. So areas take 16,
- * 10 and 11 MiB for two, four and eight ranks. Large chunks of two ranks have twice the blocks. */
+/* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. So areas take 14,
+ * 9 and 11 MiB for two, four and eight ranks. Large chunks of two ranks have twice the blocks. */
 #define EXCHANGE_BLOCKS_OF(n_ranks)    ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
 #define EXCHANGE_CHUNK_BLOCKS(n_ranks) ((n_ranks) <= 2 ? 2 * EXCHANGE_BLOCKS : EXCHANGE_BLOCKS_OF(n_ranks))
-#define EXCHANGE_DEPTH(n_ranks)        ((n_ranks) <= 2 ? 2u : 1u)
+/* To compute the place of a writer among the others takes scalar registers, which AMD has not enough of. */
+#define EXCHANGE_WRITERS(n_ranks) ((n_ranks) <= 4 ? (n_ranks)-1 : (n_ranks))
+#define EXCHANGE_DEPTH(n_ranks)   ((n_ranks) <= 2 ? 2u : 1u)
 #ifndef EXCHANGE_UNITS_OF_TWO
 #define EXCHANGE_UNITS_OF_TWO 4u
 #endif
@@ -69,7 +71,8 @@ struct exchange_header {
 #define EXCHANGE_OFFSET_PACKETS                                                                                        \
         (EXCHANGE_OFFSET_PROGRESS + (2 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 8 + 4095) / 4096 * 4096)
 #define EXCHANGE_PACKETS(n_ranks)                                                                                      \
-        ((size_t)EXCHANGE_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * (n_ranks)*EXCHANGE_DEPTH(n_ranks) * EXCHANGE_THREADS)
+        ((size_t)EXCHANGE_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * EXCHANGE_WRITERS(n_ranks) * EXCHANGE_DEPTH(n_ranks) *  \
+         EXCHANGE_THREADS)
 #define EXCHANGE_OFFSET_FLAGS(n_ranks) (EXCHANGE_OFFSET_PACKETS + EXCHANGE_PACKETS(n_ranks) * 16)
 #define EXCHANGE_FLAGS(n_ranks)        ((size_t)EXCHANGE_CHUNK_BLOCKS(n_ranks) * EXCHANGE_LANES * (n_ranks))
 #define EXCHANGE_OFFSET_CHUNKS(n_ranks)                                                                                \

@@ -157,12 +157,14 @@ DEVICE void exchange_store(const struct exchange_arguments *a, char *piece, uint
 }
 
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
-/* Where rank `from` writes packets of number `flag` in the area of rank `at`. */
+/* Where rank `from` writes packets of number `flag` in the area of rank `at`; if they are the same: nobody, or
+ * some other rank. */
 template <uint32_t N>
 DEVICE struct quad *exchange_place(const struct exchange_arguments *a, uint32_t at, uint32_t flag, uint32_t block,
                                    uint32_t from, uint32_t thread) {
-        const size_t index =
-                (((flag & 1) * EXCHANGE_BLOCKS_OF(N) + block) * N + from) * EXCHANGE_DEPTH(N) * EXCHANGE_THREADS;
+        const uint32_t writer = from - (EXCHANGE_WRITERS(N) < N && from != 0 && from >= at);
+        const size_t index = (((flag & 1) * EXCHANGE_BLOCKS_OF(N) + block) * EXCHANGE_WRITERS(N) + writer) *
+                             EXCHANGE_DEPTH(N) * EXCHANGE_THREADS;
 
         return (struct quad *)(void *)(a->area[at] + EXCHANGE_OFFSET_PACKETS) + index + thread;
 }
@@ -207,7 +209,7 @@ DEVICE enum exchange_heard exchange_take(const struct exchange_arguments *a, uin
                 bool all = true, over = false;
 
                 UNROLL
-                for (uint32_t r = 0; r < N; r++) { /* the own place too, which nobody writes: no load is conditional */
+                for (uint32_t r = 0; r < N; r++) { /* where the own one would be, too: no load is conditional */
                         const struct quad *place = exchange_place<N>(a, a->rank, flag, block, r, thread);
 
                         UNROLL
