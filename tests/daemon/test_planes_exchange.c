@@ -53,6 +53,10 @@ static int setup_default(void **state) {
         return setup_with(state, 2, NULL);
 }
 
+static int setup_off(void **state) {
+        return setup_with(state, 2, "gpu: {exchange: off}\n");
+}
+
 static int teardown(void **state) {
         struct set *set = *state;
 
@@ -170,6 +174,16 @@ static void test_split(void **state) {
         split(set, &made, 1, colours, mins);
         split(set, &made, 2, all, none);
         split(set, &made, 1, colours, mins); /* again */
+}
+
+static void test_default(void **state) {
+        struct set *set = *state;
+        const struct made made = join(set, 2, 1 << 10);
+
+        join(set, 1, 0);
+        configure(set, "gpu: {exchange: off}\n");
+        assert_still(set, &made, 1 << 10);
+        join(set, 2, 0);
 }
 
 static void test_off(void **state) {
@@ -314,7 +328,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_rule, setup_all, teardown),
                 cmocka_unit_test_setup_teardown(test_versions, setup_all, teardown),
                 cmocka_unit_test_setup_teardown(test_split, setup_all, teardown),
-                cmocka_unit_test_setup_teardown(test_off, setup_default, teardown),
+                cmocka_unit_test_setup_teardown(test_default, setup_default, teardown),
+                cmocka_unit_test_setup_teardown(test_off, setup_off, teardown),
                 cmocka_unit_test(test_emulated),
                 cmocka_unit_test(test_nodes),
                 cmocka_unit_test_setup_teardown(test_reload, setup_two, teardown),

@@ -95,7 +95,7 @@ static void test_defaults(void **state) {
         assert_int_equal(f->config.gpus, 8);
         assert_int_equal(config_reach_bytes(&f->config), 128 << 10); /* adaptive */
         assert_int_equal(config_burst_bytes(&f->config), 512 << 10);
-        assert_int_equal(f->config.exchange_bytes, 0);
+        assert_int_equal(f->config.exchange_bytes, 1 << 10);
         assert_int_equal(f->config.stall_ms, 500);
         assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
         assert_null(f->config.file);
