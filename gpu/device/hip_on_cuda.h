@@ -110,15 +110,22 @@ typedef enum cudaStreamCaptureMode hipStreamCaptureMode;
 #define hipThreadExchangeStreamCaptureMode         cudaThreadExchangeStreamCaptureMode
 #define hipStreamBeginCapture                      cudaStreamBeginCapture
 #define hipStreamEndCapture                        cudaStreamEndCapture
-static inline hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCaptureStatus *status,
-                                                 unsigned long long *id) {
+typedef cudaGraph_t hipGraph_t;
+typedef cudaGraphNode_t hipGraphNode_t;
+static inline hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, hipStreamCaptureStatus *status,
+                                                    unsigned long long *id, hipGraph_t *graph,
+                                                    const hipGraphNode_t **dependencies, size_t *n_dependencies) {
 #if CUDART_VERSION >= 13000
-        return cudaStreamGetCaptureInfo(stream, status, id, NULL, NULL, NULL, NULL);
+        return cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, NULL, n_dependencies);
 #else
-        return cudaStreamGetCaptureInfo_v2(stream, status, id, NULL, NULL, NULL);
+        return cudaStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, n_dependencies);
 #endif
 }
-typedef cudaGraph_t hipGraph_t;
+static inline hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCaptureStatus *status,
+                                                 unsigned long long *id) {
+        return hipStreamGetCaptureInfo_v2(stream, status, id, NULL, NULL, NULL);
+}
+#define hipGraphGetNodes             cudaGraphGetNodes
 typedef cudaGraphExec_t hipGraphExec_t;
 #define hipGraphInstantiateWithFlags cudaGraphInstantiateWithFlags
 #define hipGraphLaunch               cudaGraphLaunch

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* What client/hip/exchange.c calls of a GPU runtime, in the process's own memory. See test_exchange_areas.c. */
+/* What client/hip/exchange.c and fork.c call of a GPU runtime, which test_exchange_areas.c and test_fork.c have. */
 #include <stddef.h>
 
 typedef enum hipError_t {
@@ -12,7 +12,14 @@ typedef enum hipError_t {
 
 typedef struct fake_stream *hipStream_t;
 typedef struct fake_event *hipEvent_t;
+typedef struct fake_graph *hipGraph_t;
+typedef struct fake_node *hipGraphNode_t;
 typedef enum hipStreamCaptureMode { hipStreamCaptureModeRelaxed = 2 } hipStreamCaptureMode;
+typedef enum hipStreamCaptureStatus {
+        hipStreamCaptureStatusNone = 0,
+        hipStreamCaptureStatusActive = 1,
+        hipStreamCaptureStatusInvalidated = 2,
+} hipStreamCaptureStatus;
 typedef enum hipMemcpyKind { hipMemcpyHostToDevice = 1 } hipMemcpyKind;
 typedef struct hipIpcMemHandle_t {
         char reserved[64];
@@ -23,6 +30,7 @@ typedef struct hipFuncAttributes {
 } hipFuncAttributes;
 #define hipHostMallocMapped           2u
 #define hipStreamNonBlocking          1u
+#define hipEventDisableTiming         2u
 #define hipIpcMemLazyEnablePeerAccess 1u
 #define hipDeviceMallocFinegrained    1u
 
@@ -44,3 +52,11 @@ hipError_t hipStreamCreateWithFlags(hipStream_t *stream, unsigned int flags);
 hipError_t hipStreamDestroy(hipStream_t stream);
 hipError_t hipStreamSynchronize(hipStream_t stream);
 hipError_t hipFuncGetAttributes(hipFuncAttributes *attributes, const void *function);
+hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus *status);
+hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, hipStreamCaptureStatus *status, unsigned long long *id,
+                                      hipGraph_t *graph, const hipGraphNode_t **dependencies, size_t *n_dependencies);
+hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t *nodes, size_t *n_nodes);
+hipError_t hipEventCreateWithFlags(hipEvent_t *event, unsigned int flags);
+hipError_t hipEventDestroy(hipEvent_t event);
+hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
+hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags);
