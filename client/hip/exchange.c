@@ -335,7 +335,7 @@ static int connect_number(struct client_gpu_exchange *exchange, const unsigned c
 
         memcpy(&first, offers, sizeof(first));
         header.first = (uint32_t)first.first & ~UINT32_C(1);
-        header.state = header.first * EXCHANGE_STATE_CALL;
+        header.calls = header.first;
         for (uint32_t block = 0; block < EXCHANGE_BLOCKS; block++)
                 header.sequence[block] = header.first;
         for (uint32_t block = 0; block < 2 * EXCHANGE_BLOCKS; block++)

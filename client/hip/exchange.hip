@@ -26,6 +26,26 @@ DEVICE bool exchange_any(struct exchange_shared *shared, bool predicate) {
         return block_any(predicate, &shared->any);
 }
 
+/* Volatile, so that neither stays in a register from one place that asks to the next. */
+DEVICE uint32_t exchange_block(const struct exchange_shared *shared) {
+        (void)shared;
+#if TARGET_NVIDIA
+        uint32_t block;
+
+        asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+        return block;
+#else
+        return block_index();
+#endif
+}
+
+DEVICE uint32_t exchange_thread(uint32_t thread) {
+#if TARGET_NVIDIA
+        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+#endif
+        return thread;
+}
+
 template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_kernel_of(const struct exchange_arguments *a) {
         static SHARED struct exchange_shared shared;
 

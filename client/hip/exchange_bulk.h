@@ -165,7 +165,7 @@ DEVICE bool chunk_is_there(uint32_t seen, uint32_t number) {
  * exchange_take. */
 template <uint32_t N>
 DEVICE enum exchange_heard chunk_wait(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
-                                      uint32_t number, uint32_t call, bool patient) {
+                                      uint32_t number, uint32_t call, struct exchange_shared *shared) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
 
         for (uint32_t round = 1;; round++) {
@@ -188,8 +188,8 @@ DEVICE enum exchange_heard chunk_wait(const struct exchange_arguments *a, uint32
                         return EXCHANGE_NEVER;
                 if (warp_all(all))
                         break;
-                if (round >= EXCHANGE_PATIENCE && !patient)
-                        return EXCHANGE_LATE;
+                if (exchange_waits<N>(a, thread, round, shared))
+                        return exchange_late(a);
 #if TARGET_HOST
                 poll_pause();
 #endif
@@ -356,7 +356,7 @@ template <uint32_t N> DEVICE void chunk_keep(const struct exchange_arguments *a,
  * A second step has the next number. */
 template <uint32_t N, uint32_t KIND>
 DEVICE enum exchange_heard chunk_end(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
-                                     uint32_t number, bool patient, bool *second) {
+                                     uint32_t number, bool *second, struct exchange_shared *shared) {
         if constexpr (KIND != EXCHANGE_COPY) {
                 enum exchange_heard heard;
 
@@ -370,7 +370,7 @@ DEVICE enum exchange_heard chunk_end(const struct exchange_arguments *a, uint32_
                 if (!*second)
                         chunk_tell<N>(a, block, thread, number);
                 *second = true;
-                heard = chunk_wait<N>(a, block, thread, number, 0, patient);
+                heard = chunk_wait<N>(a, block, thread, number, 0, shared);
                 if (heard != EXCHANGE_CAME)
                         return heard;
         }
@@ -378,15 +378,13 @@ DEVICE enum exchange_heard chunk_end(const struct exchange_arguments *a, uint32_
         return EXCHANGE_CAME;
 }
 
-/* All rounds of this thread, with its warp. taken_up: of a part that has been left. False: it leaves. */
+/* All rounds of this thread, with its warp; as exchange_run. */
 template <uint32_t N, uint32_t KIND>
 DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread, bool taken_up,
                       struct exchange_shared *shared) {
-        struct exchange_header *own = exchange_header_of(a, a->rank);
         struct exchange_progress p = exchange_resume(a, block, thread, taken_up);
         bool first = true, second = N > 2 && KIND != EXCHANGE_COPY && p.tile & EXCHANGE_SECOND;
-        uint64_t state = cell_load(&own->state);
-        uint32_t call = 0;
+        uint32_t calls = word_load(&exchange_header_of(a, a->rank)->calls), call = 0;
 
         if (p.tile == EXCHANGE_THROUGH)
                 return true;
@@ -399,20 +397,20 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
                 if (tile < a->tiles)
                         chunk_scatter<N, KIND>(a, block, thread, at, p.number, steps);
                 if (first) {
-                        CELL_FORGET(state);
+                        CELL_FORGET(calls);
                         if (!taken_up)
-                                exchange_begin(a, block, thread, state, shared);
-                        call = exchange_compares(a, block, thread) ? exchange_call(state) : 0;
+                                exchange_begin(a, block, thread, calls, shared);
+                        call = exchange_compares(a, block, thread) ? exchange_call(calls) : 0;
                         first = false;
                 }
                 if (tile) {
                         enum exchange_heard heard = EXCHANGE_CAME;
 
                         if (!second)
-                                heard = chunk_wait<N>(a, block, thread, p.number, call, taken_up);
+                                heard = chunk_wait<N>(a, block, thread, p.number, call, shared);
                         if (heard == EXCHANGE_CAME)
                                 heard = chunk_end<N, KIND>(a, block, thread, chunk_at(a, block, thread, tile - 1),
-                                                           p.number, taken_up, &second);
+                                                           p.number, &second, shared);
                         if (heard == EXCHANGE_LATE) {
                                 exchange_write_down(a, block, thread, second ? tile | EXCHANGE_SECOND : tile, p.number);
                                 return false;
@@ -438,23 +436,34 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
 }
 
 /* ---- a block ----------------------------------------------------------------------------------------------------- */
-/* Of all threads of the block: the next part; EXCHANGE_NO_BLOCK: it may end. */
-DEVICE uint32_t exchange_next_part(const struct exchange_arguments *a, uint32_t block, uint32_t thread, bool through,
-                                   bool taken_up, struct exchange_shared *shared) {
+/* Of all threads of a block: which part comes after `part`; EXCHANGE_NO_BLOCK: the block may end. */
+DEVICE uint32_t exchange_next_part(const struct exchange_arguments *a, uint32_t part, uint32_t thread, bool through,
+                                   struct exchange_shared *shared) {
         bool left;
 
         if (a->number)
                 fence_settle();
-        left = exchange_any(shared, !through); /* and all have loaded the block's number and stored results */
+        if (!exchange_any(shared, *exchange_is_late(shared, thread))) { /* and all have stored their results */
+                if (thread == 0) {
+                        exchange_through(a, part, shared->number, shared->calls);
+                        exchange_ended(a);
+                }
+                return EXCHANGE_NO_BLOCK;
+        }
+        left = exchange_any(shared, !through);
         if (left) {
                 if (through)
-                        exchange_write_down(a, block, thread, EXCHANGE_THROUGH, 0);
+                        exchange_write_down(a, part, thread, EXCHANGE_THROUGH, 0);
                 fence_settle();
                 exchange_meet(shared);
         }
-        if (thread == 0)
-                shared->next = exchange_part(a, block, left, taken_up, shared);
+        if (thread == 0) {
+                shared->next = exchange_part(a, part, left, shared);
+                if (shared->next == EXCHANGE_NO_BLOCK)
+                        exchange_ended(a);
+        }
         exchange_meet(shared);
+        *exchange_is_late(shared, thread) = 1; /* all of the block */
         return shared->next;
 }
 
@@ -465,10 +474,10 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
                          struct exchange_shared *shared) {
         bool through, taken_up = false;
 
+        *exchange_is_late(shared, thread) = 0;
         if constexpr (D) { /* code of its own for the first part, which waits for nothing that taking up needs */
                 through = exchange_run<N, KIND, D>(a, block, thread, false, shared);
-                block = exchange_next_part(a, block, thread, through, false, shared);
-                taken_up = true;
+                block = exchange_next_part(a, block, thread, through, shared);
         }
         ROLLED
         while (block != EXCHANGE_NO_BLOCK) {
@@ -476,7 +485,7 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
                         through = exchange_run<N, KIND, D>(a, block, thread, true, shared);
                 else
                         through = chunk_run<N, KIND>(a, block, thread, taken_up, shared);
-                block = exchange_next_part(a, block, thread, through, taken_up, shared);
+                block = exchange_next_part(a, block, thread, through, shared);
                 taken_up = true;
         }
 }

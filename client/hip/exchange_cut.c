@@ -167,6 +167,7 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                 deal_packets(a);
                 a->aligned = (odd | a->piece_bytes | a->in_bytes) % 8 == 0;
         }
+        a->patience = a->blocks > EXCHANGE_KEEPERS ? EXCHANGE_PATIENCE : UINT32_MAX; /* where all may stay all do */
         a->element_bytes = (uint32_t)type_size(a->type);
         if (((uintptr_t)a->in | (uintptr_t)a->out) % a->element_bytes)
                 a->element_bytes = 1; /* small requests may lie anywhere */

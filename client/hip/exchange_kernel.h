@@ -43,27 +43,33 @@
 #endif
 
 struct exchange_header {
-        uint64_t state;                     /* calls, and parts of the present one: exchange_leave.h */
-        uint32_t first;                     /* where the calls in state began to count, by agreement of the ranks */
+        uint32_t calls;                     /* that are through with the part of block 0 */
+        uint32_t first;                     /* where that began to count, by agreement of the ranks */
         uint32_t failed;                    /* the status with which a kernel of this rank has given up, 0: none has */
         uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last packets of each block, */
         uint32_t chunks[2 * EXCHANGE_BLOCKS]; /* and of its last chunks */
-        uint32_t left[2 * EXCHANGE_BLOCKS]; /* the call that the block has left, if nobody has taken up its part yet */
+        /* Of the call that is under way, see exchange_leave.h; otherwise 0. */
+        uint32_t late;                         /* blocks, and how often one has left a part */
+        uint32_t ended;                        /* blocks, of a call with a number */
+        uint32_t is_late[2 * EXCHANGE_BLOCKS]; /* by block: warps that have said so */
+        uint32_t left[2 * EXCHANGE_BLOCKS];    /* by part: 1: its block has left it, and nobody has taken it up yet */
         /* {call, signature} of each rank, of odd and even calls: they must be the same. */
         uint64_t signature[2][EXCHANGE_RANKS];
 };
 
-/* In exchange_header.state, from the lowest bit on: parts of the present call that are through, calls that are, and
- * parts that their block has left. */
-#define EXCHANGE_STATE_CALL UINT64_C(0x100)
-#define EXCHANGE_STATE_LEFT (UINT64_C(1) << 56)
+/* exchange_header.late: blocks that are late and have not ended, and this times how often a part was left. */
+#define EXCHANGE_LATE_TIME UINT32_C(0x10000)
 
-/* Of a call that waits so many blocks stay on the GPU, and so many times do others look for what they wait for. */
+/* Of a call that waits so many blocks stay on the GPU; a block is late after so many rounds of polling, and waits for a
+ * while up to so many more. */
 #ifndef EXCHANGE_KEEPERS
 #define EXCHANGE_KEEPERS 4u
 #endif
 #ifndef EXCHANGE_PATIENCE
-#define EXCHANGE_PATIENCE 20480u
+#define EXCHANGE_PATIENCE 18432u
+#endif
+#ifndef EXCHANGE_WHILE
+#define EXCHANGE_WHILE 2048u
 #endif
 
 #define EXCHANGE_NO_ROOT         UINT32_MAX
@@ -122,6 +128,7 @@ struct exchange_arguments {
         uint32_t tiles; /* of EXCHANGE_THREADS packets, or of that times `units`, that each block has of each piece */
         uint32_t units; /* of 16 bytes, that a thread has of each tile; 0: it goes in packets */
         uint32_t depth; /* tiles of a round */
+        uint32_t patience; /* rounds of polling until a block is late */
         uint32_t signature;
 };
 

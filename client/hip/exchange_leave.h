@@ -7,36 +7,39 @@
  * The kernels of a communicator wait for each other, so each has to be on its GPU. If ranks begin with the calls of
  * several communicators in different orders, on several streams, the first ones may fill each GPU, while what they wait
  * for finds no room on the other one, and all would wait for ever. So nobody waits for ever: a warp whose data has not
- * come for EXCHANGE_PATIENCE rounds of polling, some 8 ms (H100), writes down how far it is (struct exchange_progress)
- * and ends. A block that has lost a warp in this way leaves; only the last few that are still there stay, and take up
- * what was left, block by block. They have no patience to lose.
+ * come for EXCHANGE_PATIENCE rounds of polling and some more, 8 ms (H100), writes down how far it is (struct
+ * exchange_progress) and ends. A block that has lost a warp in this way has left its part; it ends if EXCHANGE_KEEPERS
+ * others stay that are late, too. If not it stays itself, and works on parts that were left, one after another.
  *
- * So of a call that waits there are EXCHANGE_KEEPERS blocks at most after some time, and there is room for all calls
- * that a GPU has under way, some thirty. What has left goes on more slowly, when the others have come: they were late
- * by more than 8 ms, and 8 MB then take 0.8 ms in place of 0.1 (docs/performance.md, 43).
+ * Nothing of this may make calls longer whose ranks are in time: a word that all blocks count in takes half a
+ * microsecond of each. So a block that is in time ends without a word or a look (but that a call with a number counts
+ * the blocks that have ended). For that nobody may rely on it. A warp that has waited for EXCHANGE_PATIENCE rounds says
+ * that its block is late, and goes on to wait for a last while, and a block that has said so looks before it ends. Only
+ * such blocks count as those that stay.
  *
- * Why somebody always goes on. Blocks need nothing of each other, only the warps of the same number on the other ranks.
- * Take the lowest block that is not through on every rank. Where it has not left, it is on its GPU, or will be, since
- * whoever has the places leaves. Where it has left, someone takes it up: whoever makes the sum of those that are
- * through and those that have left complete looks through all blocks from the first one on, and the others that stay
- * take blocks in the same order. All lower ones are through, so nobody who takes up what was left is held up by one of
- * them, and this one is next.
+ * header.late counts them. A block that leaves first marks its part, and then, in one step, goes out of the word, which
+ * it may do if the word says that enough others are there, and makes it another one, whether it goes or not. Whoever is
+ * about to end as a late block reads the word, looks for a mark, and goes out only if the word has not changed since.
+ * So of all blocks that were in the word when a part was left, the last one to go out has seen the mark, or somebody
+ * has taken the part up, who is in the word. That one either finishes the part or marks it again.
+ *
+ * Why somebody always goes on. Of a call that waits EXCHANGE_KEEPERS blocks stay, and one that has just come to find
+ * that it is late, and leaves, or stays so that another one leaves. So a GPU that has room for one block more than that
+ * of all calls that wait there gives every block a place at some time. Each part is then with its block, or was left;
+ * and those who stay do not stay with what does not come, but put a part back after such a while, and go
+ * on with the next one that was left. Whoever comes to a part sends what is next, and that stays where it is until the
+ * other rank comes to the part. So when on all ranks somebody has been there, the next one who comes there is a step
+ * further, whoever was there together. Nobody needs anything of a block of another number.
+ *
+ * What has left goes on more slowly, when the others have come: they were late by more than 8 ms, and 8 MB then take
+ * 0.8 ms in place of 0.1 (docs/performance.md, 43).
  *
  * A warp that goes on does once more what it had begun: it sends the same data to the same places, with the same
  * numbers, before anybody was told of it, or while those who were told see no difference. Nothing of the output that
  * belongs to this step has been stored, so it does not matter if input and output are the same.
  *
- * Calls and their parts are counted in one word, since nothing makes short calls longer than trips to memory one after
- * another. Its lowest byte says how many parts are through. Block 0 adds so much more than the others that the byte
- * comes round with the last part, whichever that is, and carries into the number of calls, which so goes up in the
- * same instant; until then the byte is above the half if block 0 is through, below if not. The highest byte counts
- * parts that have been left and that nobody has finished yet. (The calls between them last for decades.) A part may be
- * taken up, and be through, before the block that has left it has said so here: the highest byte is below zero then,
- * and a call is over when both bytes are zero, which whoever makes them so tells. A call of one block, which is through
- * with it as nearly always, need not even add: nobody else is there.
- *
- * What a block leaves is marked with the number of the call: who looks for work of a call that is over, while the next
- * one has begun on another stream, finds none.
+ * At the end of a kernel nothing is marked or counted here any more. A kernel on another stream, which is behind this
+ * one by its number, begins when all blocks have ended.
  */
 #include "client/hip/exchange_kernel.h"
 #include "gpu/device/bell.h"
@@ -45,14 +48,17 @@
 #ifndef EXCHANGE_SHARED /* tests */
 /* What the threads of a block share. */
 struct exchange_shared {
-        uint64_t state;  /* of the header, when thread 0 began with the part, */
+        uint32_t calls;  /* of the header, when thread 0 began, */
         uint32_t number; /* and of the last step of the part that the block is through with: of thread 0 */
-        uint32_t next;   /* block to take up */
+        uint32_t next;   /* the part that has been taken up; EXCHANGE_NO_BLOCK: none */
         uint32_t any;
+        uint8_t late[EXCHANGE_LANES]; /* of each warp */
 };
 #endif
 DEVICE void exchange_meet(struct exchange_shared *shared);                /* of all threads of the block; */
 DEVICE bool exchange_any(struct exchange_shared *shared, bool predicate); /* does it hold for one of them? */
+DEVICE uint32_t exchange_block(const struct exchange_shared *shared);     /* which one it is, and which of its threads */
+DEVICE uint32_t exchange_thread(uint32_t thread);                         /* this one: again, to keep nothing */
 
 #ifndef EXCHANGE_STEP /* tests let others go on here, and for long there */
 #define EXCHANGE_STEP()    ((void)0)
@@ -92,10 +98,8 @@ DEVICE struct exchange_header *exchange_header_of(const struct exchange_argument
 }
 
 /* The number of the present call. */
-DEVICE uint32_t exchange_call(uint64_t state) {
-        const uint32_t call = (uint32_t)(state / EXCHANGE_STATE_CALL) + 1;
-
-        return call ? call : EXCHANGE_FIRST;
+DEVICE uint32_t exchange_call(uint32_t calls) {
+        return exchange_next(calls);
 }
 
 /* The last number of packets, or of chunks, of a block. */
@@ -129,91 +133,139 @@ DEVICE void exchange_write_down(const struct exchange_arguments *a, uint32_t blo
                 cell_store(exchange_progress_of(a, block, thread), (uint64_t)number << 32 | (uint32_t)~tile);
 }
 
+/* ---- patience ---------------------------------------------------------------------------------------------------- */
+/* Has this warp been late? Every thread says so, and what it reads it has said itself. */
+DEVICE uint8_t *exchange_is_late(struct exchange_shared *shared, uint32_t thread) {
+        return &shared->late[exchange_thread(thread) / WARP_THREADS];
+}
+
+/* Rounds of polling were in vain, and the time has come to look at that. Has the warp no patience left? */
+DEVICE bool exchange_patience(const struct exchange_arguments *a, uint32_t thread, uint32_t round,
+                              struct exchange_shared *shared) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+
+        if (*exchange_is_late(shared, thread))
+                return true;
+        if (round < a->patience)
+                return false;
+        *exchange_is_late(shared, thread) = 1;
+        if (thread % WARP_THREADS == 0 && word_add(&own->is_late[exchange_block(shared)], 1) == 0)
+                (void)word_add(&own->late, 1);
+        return false;
+}
+
+#if TARGET_NVIDIA /* (a stack is nothing for AMD's GPUs, and they have registers enough) */
+/* The same as a function of its own, which takes no registers of the loop's. */
+DEVICE_OUTLINE bool exchange_patience_aside(const struct exchange_arguments *a, uint32_t thread, uint32_t round,
+                                            struct exchange_shared *shared) {
+        return exchange_patience(a, thread, round, shared);
+}
+#endif
+
+/* Round 1, 2, .. of polling was in vain. Has the warp no patience left? */
+template <uint32_t N>
+DEVICE bool exchange_waits(const struct exchange_arguments *a, uint32_t thread, uint32_t round,
+                           struct exchange_shared *shared) {
+        if (round % EXCHANGE_WHILE)
+                return false;
+#if TARGET_NVIDIA
+        if constexpr (N > 2)
+                return exchange_patience_aside(a, thread, round, shared);
+#endif
+        return exchange_patience(a, thread, round, shared);
+}
+
 /* ---- parts of a call --------------------------------------------------------------------------------------------- */
-/* The first block from `from` on that has left call `call` and whose part nobody has taken up. Thread 0. */
-DEVICE uint32_t exchange_take_up(const struct exchange_arguments *a, uint32_t from, uint32_t call) {
+/* Of thread 0, when all threads of its block are through with a part. calls: when the call began. */
+DEVICE void exchange_through(const struct exchange_arguments *a, uint32_t part, uint32_t number, uint32_t calls) {
+        word_store(exchange_number_of(a, part), number);
+        if (part == 0)
+                word_store(&exchange_header_of(a, a->rank)->calls, calls + 1);
+}
+
+/* The same when the block ends: the last one tells a kernel on another stream, which may begin. */
+DEVICE void exchange_ended(const struct exchange_arguments *a) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
 
-        fence_acquire_device(); /* partner: exchange_part() of blocks that have left, before they counted that */
-        ROLLED
-        for (uint32_t block = from; block < a->blocks; block++) {
-                if (word_load(&own->left[block]) == call && word_exchange(&own->left[block], call, 0) == call) {
-                        fence_acquire_device(); /* partner: exchange_part() of the block that has left */
-                        return block;
-                }
-        }
-        return EXCHANGE_NO_BLOCK;
-}
-
-/* Parts that are through, of a call that has others. */
-DEVICE uint32_t exchange_through(const struct exchange_arguments *a, uint64_t state) {
-        const uint32_t parts = state % EXCHANGE_STATE_CALL;
-
-        return parts < EXCHANGE_STATE_CALL / 2 ? parts : parts + a->blocks - EXCHANGE_STATE_CALL;
-}
-
-/* The part of block `block` is through. state: of the header, when thread 0 began. Returns what it is now. */
-DEVICE uint64_t exchange_count(const struct exchange_arguments *a, uint32_t block, bool taken_up, uint64_t state) {
-        const uint64_t part = block ? 1 : EXCHANGE_STATE_CALL + 1 - a->blocks;
-        struct exchange_header *own = exchange_header_of(a, a->rank);
-
-        static_assert(2 * EXCHANGE_BLOCKS <= EXCHANGE_STATE_CALL / 2, "block 0 can be told from all others");
-        if (taken_up)
-                return counter_add_cell(&own->state, part - EXCHANGE_STATE_LEFT);
-        if (a->blocks > 1)
-                return counter_add_cell(&own->state, part);
-        cell_store(&own->state, state + part);
-        return state + part;
-}
-
-/* Of the last block: tells a kernel on another stream, which may begin. */
-DEVICE void exchange_end(const struct exchange_arguments *a) {
         if (!a->number)
                 return;
+        fence_release_system(); /* for the block's threads, which have met: whoever sees the number may read on */
+        if (a->blocks > 1 && counter_next(&own->ended) != a->blocks)
+                return;
+        word_store(&own->ended, 0);
         fence_full_system();
         word_store(&((struct bell_host *)a->host)->finished[a->slot], a->number);
 }
 
 /* The last number of a part whose first steps others have made. */
-DEVICE uint32_t exchange_last(const struct exchange_arguments *a, uint32_t block) {
+DEVICE uint32_t exchange_last(const struct exchange_arguments *a, uint32_t part) {
         const uint32_t steps = (a->tiles + a->depth - 1) / a->depth * (1 + a->back);
 
-        return exchange_after(word_load(exchange_number_of(a, block)), steps);
+        return exchange_after(word_load(exchange_number_of(a, part)), steps);
 }
 
-/* Thread 0, when all threads of its block are through with a block's part, or some have left it. taken_up: it was
- * another block's. Which one to take up next; EXCHANGE_NO_BLOCK: the block may end. (What it needs to know is in shared
- * memory by now: each trip to other memory would make every call longer.) */
-DEVICE uint32_t exchange_part(const struct exchange_arguments *a, uint32_t block, bool left, bool taken_up,
+/* The first part from `from` on, all around, that a block has left and nobody has taken up. */
+DEVICE uint32_t exchange_take_up(const struct exchange_arguments *a, uint32_t from) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+
+        ROLLED
+        for (uint32_t i = 0; i < a->blocks; i++) {
+                const uint32_t part = from + i < a->blocks ? from + i : from + i - a->blocks;
+
+                if (word_load(&own->left[part]) && word_exchange(&own->left[part], 1, 0) == 1) {
+                        fence_acquire_device(); /* partner: exchange_part() of whoever has left it */
+                        return part;
+                }
+        }
+        return EXCHANGE_NO_BLOCK;
+}
+
+/* A part is left for others. May the block end? */
+DEVICE bool exchange_leave(const struct exchange_arguments *a, uint32_t part) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+
+        fence_release_device(); /* for how far the block's warps are, which have met; */
+        word_store(&own->left[part], 1);
+        fence_release_device(); /* partner, twice: exchange_part() and exchange_take_up() */
+        EXCHANGE_LEAVING();
+        for (;;) {
+                const uint32_t late = word_load(&own->late);
+                const bool ends = late % EXCHANGE_LATE_TIME > EXCHANGE_KEEPERS;
+
+                if (word_exchange(&own->late, late, late + EXCHANGE_LATE_TIME - ends) == late)
+                        return ends;
+        }
+}
+
+/* Another part that was left, from `from` on; if there is none the block goes out. */
+DEVICE uint32_t exchange_look(const struct exchange_arguments *a, uint32_t from) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+
+        for (;;) {
+                const uint32_t late = word_load(&own->late);
+                uint32_t part;
+
+                fence_acquire_device(); /* partner: exchange_leave() */
+                part = exchange_take_up(a, from);
+                EXCHANGE_LEAVING();
+                if (part != EXCHANGE_NO_BLOCK || word_exchange(&own->late, late, late - 1) == late)
+                        return part;
+        }
+}
+
+/* Thread 0 of a block that is late, when all its threads are through with a part, or some have left it. Which part is
+ * next; EXCHANGE_NO_BLOCK: the block may end. */
+DEVICE uint32_t exchange_part(const struct exchange_arguments *a, uint32_t part, bool left,
                               const struct exchange_shared *shared) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
-        const uint32_t call = exchange_call(shared->state);
-        uint64_t state;
-        uint32_t n_over;
+        const bool taken_up = shared->next != EXCHANGE_NO_BLOCK;
+        uint32_t next = EXCHANGE_NO_BLOCK;
 
-        if (left) {
-                fence_release_device(); /* for how far the block's warps are, which have met; */
-                word_store(&own->left[block], call);
-                fence_release_device(); /* partner, twice: exchange_take_up() */
-                EXCHANGE_LEAVING();
-        } else {
-                word_store(exchange_number_of(a, block), taken_up ? exchange_last(a, block) : shared->number);
-        }
-        if (a->number)
-                fence_release_system(); /* for the block's threads, which have met: whoever sees the number may read on
-                                         */
-        state = left ? counter_add_cell(&own->state, EXCHANGE_STATE_LEFT)
-                     : exchange_count(a, block, taken_up, shared->state);
-        if (state % EXCHANGE_STATE_CALL == 0) { /* all parts are through, or none is, which have been left */
-                if (state / EXCHANGE_STATE_LEFT == 0)
-                        exchange_end(a);
-                if (!left || state / EXCHANGE_STATE_LEFT == 0)
-                        return EXCHANGE_NO_BLOCK;
-        }
-        if (taken_up)
-                return exchange_take_up(a, block + 1, call);
-        n_over = exchange_through(a, state) + (uint32_t)(state / EXCHANGE_STATE_LEFT);
-        if (n_over == a->blocks || (left && a->blocks - n_over < EXCHANGE_KEEPERS))
-                return exchange_take_up(a, 0, call);
-        return EXCHANGE_NO_BLOCK;
+        if (!left)
+                exchange_through(a, part, taken_up ? exchange_last(a, part) : shared->number, word_load(&own->calls));
+        if (!left || !exchange_leave(a, part))
+                next = exchange_look(a, taken_up ? part + 1 : 0);
+        if (next == EXCHANGE_NO_BLOCK)
+                word_store(&own->is_late[exchange_block(shared)], 0);
+        return next;
 }

@@ -79,6 +79,14 @@ DEVICE bool exchange_gives_up(const struct exchange_arguments *a, uint32_t block
                              a->slot, exchange_status_of(a));
 }
 
+/* The warp has no patience left. Those that go from part to part look only here. */
+DEVICE enum exchange_heard exchange_late(const struct exchange_arguments *a) {
+        const bool over =
+                exchange_over(exchange_header_of(a, a->rank), a->bell_area, a->stop, a->slot, exchange_status_of(a));
+
+        return warp_any(over) ? EXCHANGE_NEVER : EXCHANGE_LATE;
+}
+
 /* ---- the caller's memory ----------------------------------------------------------------------------------------- */
 /* Byte offset, in each piece, of the packet of this thread in its block's tile, and from one of its tiles to the next.
  */
@@ -198,7 +206,7 @@ DEVICE void exchange_send(const struct exchange_arguments *a, uint32_t block, ui
  * waits for what rank `thread` has called, 0: it does not. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE enum exchange_heard exchange_take(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
-                                         uint32_t depth, uint32_t flag, uint32_t call, bool patient,
+                                         uint32_t depth, uint32_t flag, uint32_t call, struct exchange_shared *shared,
                                          uint64_t (&x)[N][D]) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
         const uint64_t *told = &own->signature[call & 1][call ? thread : 0];
@@ -239,8 +247,8 @@ DEVICE enum exchange_heard exchange_take(const struct exchange_arguments *a, uin
                         return EXCHANGE_CAME;
                 if (warp_any(over || exchange_gives_up(a, block, thread, round)))
                         return EXCHANGE_NEVER;
-                if (round >= EXCHANGE_PATIENCE && !patient)
-                        return EXCHANGE_LATE;
+                if (exchange_waits<N>(a, thread, round, shared))
+                        return exchange_late(a);
 #if TARGET_HOST
                 poll_pause();
 #endif
@@ -253,14 +261,16 @@ DEVICE bool exchange_compares(const struct exchange_arguments *a, uint32_t block
 }
 
 /* Thread r of block 0 tells rank r what this one has called, and the last one the host, in a word that nobody waits
- * for. state: of the header; what needs it stands behind everything that does not, or each call would take one trip to
+ * for. calls: of the header; what needs it stands behind everything that does not, or each call would take one trip to
  * memory more. */
-DEVICE void exchange_begin(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t state,
+DEVICE void exchange_begin(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t calls,
                            struct exchange_shared *shared) {
-        const uint32_t call = exchange_call(state);
+        const uint32_t call = exchange_call(calls);
 
-        if (thread == 0)
-                shared->state = state;
+        if (thread == 0) {
+                shared->calls = calls;
+                shared->next = EXCHANGE_NO_BLOCK;
+        }
         if (exchange_compares(a, block, thread))
                 cell_store(&exchange_header_of(a, thread)->signature[call & 1][a->rank],
                            (uint64_t)call << 32 | a->signature);
@@ -268,7 +278,7 @@ DEVICE void exchange_begin(const struct exchange_arguments *a, uint32_t block, u
                 const uint32_t first = word_load(&exchange_header_of(a, a->rank)->first);
 
                 cell_store(&((struct bell_host *)a->host)->exchanged[a->slot].begun,
-                           (state / EXCHANGE_STATE_CALL + 1 - first) << 32 | a->operation);
+                           (uint64_t)(calls + 1 - first) << 32 | a->operation);
         }
 }
 
@@ -382,9 +392,8 @@ DEVICE void exchange_gather(const struct exchange_arguments *a, uint64_t at, uin
  * of two steps has been made. begins: nothing of the part has. compares: nobody has compared the call yet. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
-                                          uint32_t first, uint32_t depth, uint64_t state, bool begins, bool compares,
-                                          bool patient, uint32_t *number, bool *second,
-                                          struct exchange_shared *shared) {
+                                          uint32_t first, uint32_t depth, uint32_t calls, bool begins, bool compares,
+                                          uint32_t *number, bool *second, struct exchange_shared *shared) {
         const uint64_t at = exchange_at(a, block, thread, first);
         enum exchange_heard heard;
         uint64_t x[N][D], y[N][D];
@@ -396,13 +405,13 @@ DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, ui
         flag = exchange_next(*number);
         if (!*second) {
                 exchange_send<N, KIND, D>(a, block, thread, depth, flag, x);
-                CELL_FORGET(state);
+                CELL_FORGET(calls);
                 if (begins)
-                        exchange_begin(a, block, thread, state, shared);
+                        exchange_begin(a, block, thread, calls, shared);
                 exchange_spread<N, D>(y, x[0]);
                 heard = exchange_take<N, KIND, D>(
                         a, block, thread, depth, flag,
-                        compares && exchange_compares(a, block, thread) ? exchange_call(state) : 0, patient, y);
+                        compares && exchange_compares(a, block, thread) ? exchange_call(calls) : 0, shared, y);
                 if (heard != EXCHANGE_CAME)
                         return heard;
                 *number = flag;
@@ -424,7 +433,7 @@ DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, ui
                         exchange_send<N, KIND, D>(a, block, thread, depth, flag, x);
                         *second = true;
                 }
-                heard = exchange_take<N, KIND, D>(a, block, thread, depth, flag, 0, patient, y);
+                heard = exchange_take<N, KIND, D>(a, block, thread, depth, flag, 0, shared, y);
                 if (heard != EXCHANGE_CAME)
                         return heard;
                 *number = flag;
@@ -442,8 +451,7 @@ DEVICE enum exchange_heard exchange_round(const struct exchange_arguments *a, ui
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE bool exchange_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread, bool taken_up,
                          struct exchange_shared *shared) {
-        struct exchange_header *own = exchange_header_of(a, a->rank);
-        const uint64_t state = cell_load(&own->state);
+        const uint32_t calls = word_load(&exchange_header_of(a, a->rank)->calls);
         struct exchange_progress p = exchange_resume(a, block, thread, taken_up);
         bool begins = !taken_up, compares = true, second = KIND != EXCHANGE_COPY && p.tile & EXCHANGE_SECOND;
 
@@ -454,8 +462,8 @@ DEVICE bool exchange_run(const struct exchange_arguments *a, uint32_t block, uin
                 const uint32_t left = a->tiles - tile, depth = left < D ? left : D;
                 enum exchange_heard heard;
 
-                heard = exchange_round<N, KIND, D>(a, block, thread, tile, depth, state, begins, compares, taken_up,
-                                                   &p.number, &second, shared);
+                heard = exchange_round<N, KIND, D>(a, block, thread, tile, depth, calls, begins, compares, &p.number,
+                                                   &second, shared);
                 begins = compares = false;
                 if (heard == EXCHANGE_LATE) {
                         exchange_write_down(a, block, thread, second ? tile | EXCHANGE_SECOND : tile, p.number);

@@ -349,7 +349,7 @@ static void test_numbers(void **state) {
                                 first[round] = header->first;
                         assert_int_equal(header->first, first[round]);
                         assert_int_equal(header->first % 2, 0);
-                        assert_int_equal(header->state, header->first * EXCHANGE_STATE_CALL);
+                        assert_int_equal(header->calls, header->first);
                         for (uint32_t b = 0; b < EXCHANGE_BLOCKS; b++)
                                 assert_int_equal(header->sequence[b], first[round]);
                         for (size_t b = 0; b < 2 * EXCHANGE_BLOCKS; b++)
