@@ -57,8 +57,8 @@ struct exchange_shared {
 #endif
 DEVICE void exchange_meet(struct exchange_shared *shared);                /* of all threads of the block; */
 DEVICE bool exchange_any(struct exchange_shared *shared, bool predicate); /* does it hold for one of them? */
-DEVICE uint32_t exchange_block(const struct exchange_shared *shared);     /* which one it is, and which of its threads */
-DEVICE uint32_t exchange_thread(uint32_t thread);                         /* this one: again, to keep nothing */
+DEVICE uint32_t exchange_block(const struct exchange_shared *shared); /* which one it is, and which of its threads */
+DEVICE uint32_t exchange_thread(uint32_t thread);                     /* this one: again, to keep nothing */
 
 #ifndef EXCHANGE_STEP /* tests let others go on here, and for long there */
 #define EXCHANGE_STEP()    ((void)0)

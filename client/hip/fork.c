@@ -2,8 +2,8 @@
 /*
  * Forks in captured graphs
  *
- * Beside MPS a graph of many small kernels takes longer, on NVIDIA's driver, than without: a token of a decoder 100 us of
- * 800, whether anything of ours is in the graph or not. NCCL's calls in the graph take half of that away, and of all
+ * Beside MPS a graph of many small kernels takes longer, on NVIDIA's driver, than without: a token of a decoder 100 us
+ * of 800, whether anything of ours is in the graph or not. NCCL's calls in the graph take half of that away, and of all
  * that they have one thing does: each is launched on a stream of NCCL's own, which is put behind the caller's by an
  * event, and the caller's behind it by another. A fork and join with nothing between them, which adds no node to the
  * graph, does the same. (Measured, not understood: docs/performance.md, 20 and 45.) It costs what stands there 0.7 us,
@@ -53,8 +53,7 @@ static unsigned long long fork_capture(hipStream_t stream, size_t *ret_nodes) {
 
         *ret_nodes = 0;
         if (hipStreamGetCaptureInfo_v2(stream, &status, &id, &graph, NULL, NULL) != hipSuccess ||
-            status == hipStreamCaptureStatusNone || !graph ||
-            hipGraphGetNodes(graph, NULL, ret_nodes) != hipSuccess) {
+            status == hipStreamCaptureStatusNone || !graph || hipGraphGetNodes(graph, NULL, ret_nodes) != hipSuccess) {
                 (void)hipGetLastError();
                 return 0;
         }

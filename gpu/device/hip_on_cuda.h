@@ -125,7 +125,7 @@ static inline hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCa
                                                  unsigned long long *id) {
         return hipStreamGetCaptureInfo_v2(stream, status, id, NULL, NULL, NULL);
 }
-#define hipGraphGetNodes             cudaGraphGetNodes
+#define hipGraphGetNodes cudaGraphGetNodes
 typedef cudaGraphExec_t hipGraphExec_t;
 #define hipGraphInstantiateWithFlags cudaGraphInstantiateWithFlags
 #define hipGraphLaunch               cudaGraphLaunch

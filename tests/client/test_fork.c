@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Forks in captured graphs (client/hip/fork.c) against a runtime of this file's, without a GPU. It knows of captures what
- * can go wrong with them: a stream that waits for an event of a capture comes into it, one that is in another capture
- * makes both invalid, and a capture whose streams have not come back to the one that began it cannot end.
+ * Forks in captured graphs (client/hip/fork.c) against a runtime of this file's, without a GPU. It knows of captures
+ * what can go wrong with them: a stream that waits for an event of a capture comes into it, one that is in another
+ * capture makes both invalid, and a capture whose streams have not come back to the one that began it cannot end.
  */
 #include <setjmp.h>
 #include <stdarg.h>
