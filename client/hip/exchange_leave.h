@@ -32,7 +32,7 @@
  * further, whoever was there together. Nobody needs anything of a block of another number.
  *
  * What has left goes on more slowly, when the others have come: they were late by more than 8 ms, and 8 MB then take
- * 0.8 ms in place of 0.1 (docs/performance.md, 43).
+ * 0.5 ms in place of 0.1 (docs/benchmarks.md).
  *
  * A warp that goes on does once more what it had begun: it sends the same data to the same places, with the same
  * numbers, before anybody was told of it, or while those who were told see no difference. Nothing of the output that

@@ -546,9 +546,8 @@ static bool gpus_run(const struct gpu *gpus, uint32_t n_comms, uint32_t places, 
         return false;
 }
 
-/* patient: nobody leaves. */
-static bool rooms(uint64_t seed, uint32_t n, uint32_t places, bool patient) {
-        const uint32_t n_comms = RANKS / n;
+/* Calls of at least so many blocks. patient: nobody leaves. */
+static bool rooms(uint64_t seed, uint32_t n, uint32_t n_comms, uint32_t places, uint32_t least, bool patient) {
         struct collective_case c[RANKS];
         struct gpu gpus[RANKS];
         bool ended;
@@ -556,11 +555,15 @@ static bool rooms(uint64_t seed, uint32_t n, uint32_t places, bool patient) {
         world_new(n, mix(seed) | 1);
         patience = patient ? UINT32_MAX : 30;
         for (uint32_t i = 0; i < n_comms; i++) {
-                c[i] = draw(n, mix(seed + i));
-                for (uint32_t r = 0; r < n; r++) {
-                        ask(&c[i], i * n + r, 0, seed + i, 1);
-                        ranks[i * n + r].next = 1;
+                for (uint64_t next = mix(seed + i);; next = mix(next)) {
+                        c[i] = draw(n, next);
+                        for (uint32_t r = 0; r < n; r++)
+                                ask(&c[i], i * n + r, 0, seed + i, 1);
+                        if (ranks[i * n].call[0].a.blocks >= least)
+                                break;
                 }
+                for (uint32_t r = 0; r < n; r++)
+                        ranks[i * n + r].next = 1;
         }
         for (uint32_t g = 0; g < n; g++)
                 for (uint32_t i = 0; i < n_comms; i++)
@@ -578,16 +581,22 @@ static bool rooms(uint64_t seed, uint32_t n, uint32_t places, bool patient) {
 
 static void test_rooms(uint64_t seed) {
         const uint32_t rounds = test_full() ? 1000 : 100;
-        uint32_t stuck = 0;
 
         for (uint32_t i = 0; i < rounds; i++) {
-                const uint32_t n = 2 + i % 3;
+                const uint32_t n = 2 + i % 3, n_comms = RANKS / n;
 
-                CHECK(rooms(mix(seed + i), n, RANKS / n + 1 + i % 2, false), "round %u: all wait for each other", i);
+                keepers = 1 + i % 2;
+                CHECK(rooms(mix(seed + i), n, n_comms, keepers * n_comms + 1 + i / 2 % 2, 1, false),
+                      "round %u: all wait for each other", i);
         }
-        for (uint32_t i = 0; i < 10; i++) /* this can happen */
-                stuck += !rooms(mix(seed + i), 2, 1, true);
-        CHECK(stuck, "nobody has to leave");
+        keepers = 1; /* with the least room, and calls that fill it, somebody has to leave */
+        for (uint32_t i = 0; i < rounds; i++) {
+                const uint32_t n_comms = 2 + i % 2, places = n_comms + 1, least = EXCHANGE_CHUNK_BLOCKS(2);
+
+                CHECK(rooms(mix(seed + i), 2, n_comms, places, least, false), "round %u: all wait for all", i);
+                if (i < 6)
+                        CHECK(!rooms(mix(seed + i), 2, n_comms, places, least, true), "round %u: nobody leaves", i);
+        }
 }
 
 /* Scatters and the like are not cut. */

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Proves that the test of exchange kernels can fail: each mutant breaks one thing of how blocks leave and end, in a copy of
+client/hip, and test_exchange.cc has to find it with one of three seeds.
+
+One in four is tried, by $RAILMUX_SEED; with RAILMUX_FULL=1 all. That each changes something is looked at always.
+
+    exchange_mutants.py CXX SOURCE_DIR DEFINITIONS LIBRARY...       (SOURCE_DIR: top of the tree; "A=1 B=2"; what tests link with)
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+LEAVE, BULK, RUN = "exchange_leave.h", "exchange_bulk.h", "exchange_run.h"
+SEEDS, SECONDS = ("1", "2", "3"), 60
+FLAGS = "-std=gnu++17 -O0 -D_GNU_SOURCE -ffp-contract=off -fno-strict-aliasing -w".split()
+
+MUTANTS = (
+    ("leaves though too few stay", LEAVE, "late % EXCHANGE_LATE_TIME > EXCHANGE_KEEPERS", "late % EXCHANGE_LATE_TIME >= EXCHANGE_KEEPERS"),
+    ("the word does not say that a part was left", LEAVE, "late + EXCHANGE_LATE_TIME - ends", "late - ends"),
+    ("who leaves does not go out", LEAVE, "late + EXCHANGE_LATE_TIME - ends", "late + EXCHANGE_LATE_TIME"),
+    ("goes out whatever has been left", LEAVE, "word_exchange(&own->late, late, late - 1) == late)\n                        return part", "(word_add(&own->late, -1u), true))\n                        return part"),
+    ("always begins with the first part", LEAVE, "taken_up ? part + 1 : 0", "0"),
+    ("is late for ever", LEAVE, "                word_store(&own->is_late[exchange_block(shared)], 0);", "                ;"),
+    ("each warp counts", LEAVE, "word_add(&own->is_late[exchange_block(shared)], 1) == 0", "(word_add(&own->is_late[exchange_block(shared)], 1), true)"),
+    ("each part counts the call", LEAVE, "        if (part == 0)\n", ""),
+    ("ends are not counted anew", LEAVE, "        word_store(&own->ended, 0);\n", ""),
+    ("every block tells the end", LEAVE, "if (a->blocks > 1 && counter_next(&own->ended) != a->blocks)", "if (a->blocks > 1 && counter_next(&own->ended) > a->blocks)"),
+    ("the number of a part that others began", LEAVE, "taken_up ? exchange_last(a, part) : shared->number", "shared->number"),
+    ("the first part is not marked", LEAVE, "        word_store(&own->left[part], 1);", "        if (part)\n                word_store(&own->left[part], 1);"),
+    ("two take up a part", LEAVE, "word_exchange(&own->left[part], 1, 0) == 1", "true"),
+    ("a part that was taken up does not end", LEAVE, "        if (!left)\n                exchange_through", "        if (!left && !taken_up)\n                exchange_through"),
+    ("calls by another part", BULK, "exchange_through(a, part, shared->number, shared->calls);", "exchange_through(a, part, shared->number, shared->calls + 1);"),
+    ("a block that is late forgets it", BULK, "        *exchange_is_late(shared, thread) = 1; /* all of the block */\n", "        *exchange_is_late(shared, thread) = 0;\n"),
+    ("a block that is late and through does not look", BULK, "exchange_any(shared, *exchange_is_late(shared, thread))", "exchange_any(shared, *exchange_is_late(shared, thread) && !through)"),
+    ("a warp that is through is not written down", BULK, "                if (through)\n                        exchange_write_down(a, part, thread, EXCHANGE_THROUGH, 0);\n", ""),
+    ("who moves from part to part cannot be stopped", RUN, "return warp_any(over) ? EXCHANGE_NEVER : EXCHANGE_LATE;", "return EXCHANGE_LATE;"),
+    ("says that one less has begun", RUN, "(uint64_t)(calls + 1 - first) << 32", "(uint64_t)(calls - first) << 32"),
+    ("a block ends with each part", BULK, "                if (shared->next == EXCHANGE_NO_BLOCK)\n                        exchange_ended(a);", "                exchange_ended(a);"),
+    ("who has taken a part up waits for ever", LEAVE, "        if (*exchange_is_late(shared, thread))\n                return true;\n", ""),
+    ("a step that was made is made anew", RUN, "second ? tile | EXCHANGE_SECOND : tile", "tile"),
+)
+
+
+def mutant(root: pathlib.Path, definitions: list[str], cxx: str, libraries: list[str], work: pathlib.Path, m: tuple) -> str:
+    """What is wrong with it; empty: nothing."""
+    name, file, old, new = m
+    shutil.copytree(root / "client", work / "client")
+    at = work / "client/hip" / file
+    text = at.read_text()
+    if text.count(old) != 1:
+        return f"{name}: its place in {file} is there {text.count(old)} times"
+    at.write_text(text.replace(old, new))
+    program = work / "test"
+    command = [cxx, *FLAGS, *definitions, f"-I{work}", f"-I{root}", f"-I{root}/include", str(root / "tests/device/test_exchange.cc")]
+    command += ["-o", str(program), *libraries, "-lcmocka", "-lm"]
+    built = subprocess.run(command, capture_output=True, text=True)
+    if built.returncode:
+        return f"{name}: does not compile: {built.stderr[-400:]}"
+    for seed in SEEDS:
+        try:
+            if subprocess.run([program], env={**os.environ, "RAILMUX_SEED": seed}, capture_output=True, timeout=SECONDS).returncode:
+                break
+        except subprocess.TimeoutExpired:
+            break
+    else:
+        return f"{name}: is not found"
+    return ""
+
+
+def main(cxx: str, root: str, definitions: str, *libraries: str) -> int:
+    every = 1 if os.environ.get("RAILMUX_FULL") == "1" else 4
+    turn = int(os.environ.get("RAILMUX_SEED", "1")) % every
+    chosen = [m for i, m in enumerate(MUTANTS) if i % every == turn]
+    wrong = []
+    for name, file, old, new in MUTANTS:
+        if (pathlib.Path(root) / "client/hip" / file).read_text().count(old) != 1 or old == new:
+            wrong.append(f"{name}: changes nothing")
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        defined = [f"-D{word}" for word in definitions.split()]
+        runs = [
+            pool.submit(mutant, pathlib.Path(root).resolve(), defined, cxx, list(libraries), pathlib.Path(folder) / str(i), m)
+            for i, m in enumerate(chosen)
+        ]
+        wrong += [run.result() for run in runs if run.result()]
+    for line in wrong:
+        print(line)
+    print(f"{len(chosen)} of {len(MUTANTS)} mutants, {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
