@@ -10,8 +10,12 @@
  * and it is the number of nodes from one to the next that matters. So a call gets one before it if FORK_NODES have been
  * captured since the last one; calls one after another, as benchmarks have them, get none.
  *
- * The stream for it is used for nothing else. It belongs to a capture until that one ends, so of captures that are
- * under way at the same time only one has forks: with the stream of another capture in it one would be invalid.
+ * The stream for it is used for nothing else. It remembers all that it was put behind, and hands that on to whoever is
+ * put behind it: so only one of a capture's streams has forks, for which all of that comes before anyway. Another one
+ * would be put behind what has nothing to do with it, and ranks that capture in different orders would wait for each
+ * other for ever. (A thread's default stream has the same name in all threads, and so has none.) It belongs to a
+ * capture until that one ends, so of captures that are under way at the same time only one has forks: with the stream
+ * of another capture in it one would be invalid.
  *
  * There is no MPS on AMD's GPUs, so nothing is done there.
  */
@@ -86,15 +90,16 @@ hipError_t gpu_fork(struct client_gpu *gpu, void *stream) {
         hipError_t r = hipSuccess;
         size_t nodes;
 
-        if (!FORKS)
+        if (!FORKS || stream == hipStreamPerThread)
                 return hipSuccess;
         pthread_mutex_lock(&fork->mutex);
         capture = fork_capture(stream, &nodes);
         if (capture && capture != fork->capture && fork_free(fork)) {
                 fork->capture = capture;
+                fork->caller = stream;
                 fork->nodes = 0;
         }
-        if (capture && capture == fork->capture && nodes >= fork->nodes + FORK_NODES) {
+        if (capture && capture == fork->capture && stream == fork->caller && nodes >= fork->nodes + FORK_NODES) {
                 fork->nodes = nodes;
                 r = fork_and_join(fork, stream);
         }

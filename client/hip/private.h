@@ -58,6 +58,7 @@ struct fork {
         hipStream_t stream;
         hipEvent_t event[2];
         unsigned long long capture; /* the last one that had calls, */
+        void *caller;               /* the one of its streams that has forks, */
         size_t nodes;               /* and how many nodes stood before its last fork */
 };
 

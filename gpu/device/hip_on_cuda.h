@@ -106,6 +106,7 @@ typedef enum cudaStreamCaptureMode hipStreamCaptureMode;
 #define hipStreamCaptureStatusNone                 cudaStreamCaptureStatusNone
 #define hipStreamCaptureModeThreadLocal            cudaStreamCaptureModeThreadLocal
 #define hipStreamCaptureModeRelaxed                cudaStreamCaptureModeRelaxed
+#define hipStreamPerThread                         cudaStreamPerThread
 #define hipStreamIsCapturing                       cudaStreamIsCapturing
 #define hipThreadExchangeStreamCaptureMode         cudaThreadExchangeStreamCaptureMode
 #define hipStreamBeginCapture                      cudaStreamBeginCapture

@@ -240,6 +240,22 @@ static void test_two_small(void **state) {
         end(a);
 }
 
+/* Only one of a capture's streams: the others would be put behind what it has. */
+static void test_branches(void **state) {
+        struct client_gpu *gpu = *state;
+        struct fake_stream *a = begin(), *branch = &fake.stream[fake.streams++];
+
+        branch->capture = a->capture;
+        branch->joined = true;
+        assert_int_equal(kernels_and_call(gpu, a, FORK_NODES), 1);
+        assert_int_equal(kernels_and_call(gpu, branch, FORK_NODES), 0);
+        assert_int_equal(kernels_and_call(gpu, a, 0), 1);
+        assert_int_equal(kernels_and_call(gpu, branch, 1000), 0);
+        end(a);
+        assert_int_equal(gpu_fork(gpu, hipStreamPerThread),
+                         hipSuccess); /* which the runtime above could not be asked for */
+}
+
 /* What has become invalid keeps the stream until it is ended, and its calls do nothing more. */
 static void test_invalid(void **state) {
         struct client_gpu *gpu = *state;
@@ -274,6 +290,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_no_capture, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_two, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_two_small, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_branches, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_invalid, setup, teardown),
                 cmocka_unit_test(test_no_memory),
         };

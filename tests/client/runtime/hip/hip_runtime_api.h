@@ -31,6 +31,7 @@ typedef struct hipFuncAttributes {
 #define hipHostMallocMapped           2u
 #define hipStreamNonBlocking          1u
 #define hipEventDisableTiming         2u
+#define hipStreamPerThread            ((hipStream_t)2)
 #define hipIpcMemLazyEnablePeerAccess 1u
 #define hipDeviceMallocFinegrained    1u
 
