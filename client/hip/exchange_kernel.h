@@ -48,8 +48,8 @@ struct exchange_header {
         uint32_t failed;                    /* the status with which a kernel of this rank has given up, 0: none has */
         uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last packets of each block, */
         uint32_t chunks[2 * EXCHANGE_BLOCKS]; /* and of its last chunks */
-        /* Of the call that is under way, see exchange_leave.h; otherwise 0. */
-        uint32_t late;                         /* blocks, and how often one has left a part */
+        /* Of the call that is under way, see exchange_leave.h; otherwise 0, but for the upper half of `late`. */
+        uint32_t late;                         /* blocks, and how often one has left a part, ever */
         uint32_t ended;                        /* blocks, of a call with a number */
         uint32_t is_late[2 * EXCHANGE_BLOCKS]; /* by block: warps that have said so */
         uint32_t left[2 * EXCHANGE_BLOCKS];    /* by part: 1: its block has left it, and nobody has taken it up yet */

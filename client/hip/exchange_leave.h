@@ -134,7 +134,7 @@ DEVICE void exchange_write_down(const struct exchange_arguments *a, uint32_t blo
 }
 
 /* ---- patience ---------------------------------------------------------------------------------------------------- */
-/* Has this warp been late? Every thread says so, and what it reads it has said itself. */
+/* Has this warp been late? Every thread says so. */
 DEVICE uint8_t *exchange_is_late(struct exchange_shared *shared, uint32_t thread) {
         return &shared->late[exchange_thread(thread) / WARP_THREADS];
 }
@@ -144,7 +144,7 @@ DEVICE bool exchange_patience(const struct exchange_arguments *a, uint32_t threa
                               struct exchange_shared *shared) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
 
-        if (*exchange_is_late(shared, thread))
+        if (warp_any(*exchange_is_late(shared, thread))) /* none says so below before all have read */
                 return true;
         if (round < a->patience)
                 return false;

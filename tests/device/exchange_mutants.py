@@ -42,7 +42,7 @@ MUTANTS = (
     ("who moves from part to part cannot be stopped", RUN, "return warp_any(over) ? EXCHANGE_NEVER : EXCHANGE_LATE;", "return EXCHANGE_LATE;"),
     ("says that one less has begun", RUN, "(uint64_t)(calls + 1 - first) << 32", "(uint64_t)(calls - first) << 32"),
     ("a block ends with each part", BULK, "                if (shared->next == EXCHANGE_NO_BLOCK)\n                        exchange_ended(a);", "                exchange_ended(a);"),
-    ("who has taken a part up waits for ever", LEAVE, "        if (*exchange_is_late(shared, thread))\n                return true;\n", ""),
+    ("who has taken a part up waits for ever", LEAVE, "        if (warp_any(*exchange_is_late(shared, thread))) /* none says so below before all have read */\n                return true;\n", ""),
     ("a step that was made is made anew", RUN, "second ? tile | EXCHANGE_SECOND : tile", "tile"),
 )
 
