@@ -26,6 +26,13 @@ DEVICE bool word_wait(const uint32_t *word, uint32_t value) {
         return true;
 }
 
+/* Long enough for others to see what stands by now (some us). */
+DEVICE void hold(uint32_t fences) {
+        ROLLED
+        for (uint32_t i = 0; i < fences; i++)
+                fence_full_system();
+}
+
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
 DEVICE uint64_t packet_value(uint32_t round, uint32_t lane, uint32_t i) {
         return (uint64_t)stress_value(round, lane, 2 * i + 1) << 32 | stress_value(round, lane, 2 * i);
@@ -37,8 +44,10 @@ DEVICE void packets_send(const struct stress_side *s, uint32_t lane, uint32_t ro
         for (uint32_t i = warp_thread(); i < STRESS_QUADS; i += WARP_THREADS) {
                 uint64_t value = packet_value(round, lane, i);
 
-                if (s->weakness == STRESS_EARLY)
+                if (s->weakness == STRESS_EARLY) {
                         packet_store(to + i, 0, round);
+                        hold(1);
+                }
                 if (s->weakness == STRESS_UNFENCED) {
                         uint32_t *word = &to[i].x;
 
@@ -191,14 +200,20 @@ extern "C" KERNEL void LAUNCH_BOUNDS(STRESS_THREADS) stress_resident(const struc
         if (block_thread() >= WARP_THREADS)
                 return;
         for (uint32_t round = 1; round <= c.rounds; round++) {
+                if (c.weakness == STRESS_EARLY)
+                        violations += input_check(&c, round);
                 if (!warp_all(word_wait(c.bell, round))) {
                         if (warp_thread() == 0)
                                 c.results[0].timeouts = 1;
                         break;
                 }
-                violations += input_check(&c, round);
-                if (c.weakness == STRESS_EARLY && warp_thread() == 0)
-                        word_store(c.answer, round);
+                if (c.weakness != STRESS_EARLY)
+                        violations += input_check(&c, round);
+                if (c.weakness == STRESS_EARLY) {
+                        if (warp_thread() == 0)
+                                word_store(c.answer, round);
+                        hold(16);
+                }
                 for (uint32_t i = warp_thread(); i < STRESS_INPUT / 8; i += WARP_THREADS)
                         output_store(c.output + 8 * i, client_value(round, i, 2), 8);
                 if (c.weakness == STRESS_RIGHT)
