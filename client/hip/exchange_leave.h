@@ -19,7 +19,7 @@
  *
  * header.late counts them. A block that leaves first marks its part, and then, in one step, goes out of the word, which
  * it may do if the word says that enough others are there, and makes it another one, whether it goes or not. Whoever is
- * about to end as a late block reads the word, looks for a mark, and goes out only if the word has not changed since.
+ * about to end as a late block reads the word, looks for a mark, and goes out only if no part has been left since.
  * So of all blocks that were in the word when a part was left, the last one to go out has seen the mark, or somebody
  * has taken the part up, who is in the word. That one either finishes the part or marks it again.
  *
@@ -237,19 +237,26 @@ DEVICE bool exchange_leave(const struct exchange_arguments *a, uint32_t part) {
         }
 }
 
-/* Another part that was left, from `from` on; if there is none the block goes out. */
+/* Another part that was left, from `from` on; if there is none the block goes out. Others may have gone out meanwhile,
+ * which makes no mark, so it need not look again for that: when data comes that a call has long waited for, all its
+ * blocks end at the same time. */
 DEVICE uint32_t exchange_look(const struct exchange_arguments *a, uint32_t from) {
         struct exchange_header *own = exchange_header_of(a, a->rank);
 
         for (;;) {
-                const uint32_t late = word_load(&own->late);
-                uint32_t part;
+                const uint32_t times = word_load(&own->late) / EXCHANGE_LATE_TIME;
+                uint32_t part, late;
 
                 fence_acquire_device(); /* partner: exchange_leave() */
                 part = exchange_take_up(a, from);
                 EXCHANGE_LEAVING();
-                if (part != EXCHANGE_NO_BLOCK || word_exchange(&own->late, late, late - 1) == late)
+                if (part != EXCHANGE_NO_BLOCK)
                         return part;
+                do {
+                        late = word_load(&own->late);
+                        if (late / EXCHANGE_LATE_TIME == times && word_exchange(&own->late, late, late - 1) == late)
+                                return EXCHANGE_NO_BLOCK;
+                } while (late / EXCHANGE_LATE_TIME == times);
         }
 }
 

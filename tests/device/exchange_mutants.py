@@ -24,7 +24,7 @@ MUTANTS = (
     ("leaves though too few stay", LEAVE, "late % EXCHANGE_LATE_TIME > EXCHANGE_KEEPERS", "late % EXCHANGE_LATE_TIME >= EXCHANGE_KEEPERS"),
     ("the word does not say that a part was left", LEAVE, "late + EXCHANGE_LATE_TIME - ends", "late - ends"),
     ("who leaves does not go out", LEAVE, "late + EXCHANGE_LATE_TIME - ends", "late + EXCHANGE_LATE_TIME"),
-    ("goes out whatever has been left", LEAVE, "word_exchange(&own->late, late, late - 1) == late)\n                        return part", "(word_add(&own->late, -1u), true))\n                        return part"),
+    ("goes out whatever has been left", LEAVE, "late / EXCHANGE_LATE_TIME == times && word_exchange(&own->late, late, late - 1)", "word_exchange(&own->late, late, late - 1)"),
     ("always begins with the first part", LEAVE, "taken_up ? part + 1 : 0", "0"),
     ("is late for ever", LEAVE, "                word_store(&own->is_late[exchange_block(shared)], 0);", "                ;"),
     ("each warp counts", LEAVE, "word_add(&own->is_late[exchange_block(shared)], 1) == 0", "(word_add(&own->is_late[exchange_block(shared)], 1), true)"),
