@@ -69,8 +69,6 @@ static hipError_t gpu_make(struct client_gpu *gpu, hipIpcMemHandle_t *ret_handle
                 *ret_call = "hipEventCreateWithFlags";
                 r = hipEventCreateWithFlags(&gpu->event, hipEventDisableTiming);
         }
-        if (r == hipSuccess)
-                r = gpu_fork_init(gpu);
         for (uint32_t i = 0; i < CLIENT_GPU_FLAGS && r == hipSuccess; i++)
                 r = hipEventCreateWithFlags(&gpu->flag[i], hipEventDisableTiming);
         if (r == hipSuccess) {
@@ -119,11 +117,10 @@ static void gpu_destroy(struct client_gpu *gpu) {
                         (void)hipEventDestroy(gpu->flag[i]);
         if (gpu->event)
                 (void)hipEventDestroy(gpu->event);
-        gpu_fork_free(gpu);
         if (gpu->stream)
                 (void)hipStreamDestroy(gpu->stream);
         (void)hipGetLastError();
-        pthread_mutex_destroy(&gpu->fork.mutex);
+        pthread_mutex_destroy(&gpu->edge.mutex);
         pthread_mutex_destroy(&gpu->exchanges_mutex);
         pthread_mutex_destroy(&gpu->copies);
         free(gpu);
@@ -144,7 +141,7 @@ int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_expo
         gpu->device = device;
         pthread_mutex_init(&gpu->copies, NULL);
         pthread_mutex_init(&gpu->exchanges_mutex, NULL);
-        pthread_mutex_init(&gpu->fork.mutex, NULL);
+        pthread_mutex_init(&gpu->edge.mutex, NULL);
         r = scope_enter(&scope, device);
         if (r == hipSuccess)
                 r = gpu_make(gpu, &handle, &call);

@@ -114,7 +114,7 @@ static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, ui
 
         r = scope_device(&scope, gpu->device);
         if (r == hipSuccess && bell->captured)
-                r = gpu_fork(gpu, stream);
+                r = gpu_edge(gpu, stream);
         if (r == hipSuccess && bell->after)
                 r = launch_number(gpu, BELL_AWAIT, bell->slot, bell->after, bell->captured, stream);
         if (r == hipSuccess)
@@ -158,7 +158,7 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct excha
 
         r = scope_device(&scope, gpu->device);
         if (r == hipSuccess && bell->captured)
-                r = gpu_fork(gpu, stream);
+                r = gpu_edge(gpu, stream);
         if (r == hipSuccess && bell->after)
                 r = launch_number(gpu, BELL_AWAIT, bell->slot, bell->after, bell->captured, stream);
         if (r == hipSuccess)

@@ -52,14 +52,13 @@ struct exchange_area {
 struct exchange_arguments;
 struct exchange_mapping;
 
-/* For captured graphs, see fork.c. */
-struct fork {
+/* For captured graphs, see edge.c: */
+struct edge {
         pthread_mutex_t mutex;
-        hipStream_t stream;
-        hipEvent_t event[2];
-        unsigned long long capture; /* the last one that had calls, */
-        void *caller;               /* the one of its streams that has forks, */
-        size_t nodes;               /* and how many nodes stood before its last fork */
+        unsigned long long capture; /* that the last place is in, */
+        void *stream;               /* on which stream, */
+        size_t nodes;               /* how many nodes there were, */
+        hipGraphNode_t place;       /* and the last one of the stream's */
 };
 
 struct client_gpu {
@@ -77,7 +76,7 @@ struct client_gpu {
         char *own_memory; /* CLIENT_GPU_OWN_BYTES for each slot */
         struct exchange_area *areas;
         struct exchange_mapping *mappings; /* of other processes' areas */
-        struct fork fork;
+        struct edge edge;
 };
 
 /* Sets the sentence and returns the code. */
@@ -99,10 +98,8 @@ hipError_t scope_device(struct scope *scope, int device);
 hipError_t scope_enter(struct scope *scope, int device);
 void scope_leave(struct scope *scope);
 
-/* Of fork.c, with the device current. Before a captured call is launched on a stream. */
-hipError_t gpu_fork_init(struct client_gpu *gpu);
-void gpu_fork_free(struct client_gpu *gpu);
-hipError_t gpu_fork(struct client_gpu *gpu, void *stream);
+/* Of edge.c, with the device current: before a captured call is launched on a stream. */
+hipError_t gpu_edge(struct client_gpu *gpu, void *stream);
 
 /* The calls of the table, see client/gpu.h. area.c: */
 int gpu_find(const char *pci, int32_t *ret_device, char *error);

@@ -104,6 +104,7 @@ typedef enum cudaStreamCaptureMode hipStreamCaptureMode;
 #define hipFuncSetAttribute                        cudaFuncSetAttribute
 #define hipFuncAttributeMaxDynamicSharedMemorySize cudaFuncAttributeMaxDynamicSharedMemorySize
 #define hipStreamCaptureStatusNone                 cudaStreamCaptureStatusNone
+#define hipStreamCaptureStatusActive               cudaStreamCaptureStatusActive
 #define hipStreamCaptureModeThreadLocal            cudaStreamCaptureModeThreadLocal
 #define hipStreamCaptureModeRelaxed                cudaStreamCaptureModeRelaxed
 #define hipStreamPerThread                         cudaStreamPerThread
@@ -125,6 +126,15 @@ static inline hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, hipStrea
 static inline hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCaptureStatus *status,
                                                  unsigned long long *id) {
         return hipStreamGetCaptureInfo_v2(stream, status, id, NULL, NULL, NULL);
+}
+#define hipStreamAddCaptureDependencies cudaStreamAddCaptureDependencies
+static inline hipError_t hipStreamUpdateCaptureDependencies(hipStream_t stream, hipGraphNode_t *nodes, size_t n,
+                                                            unsigned int flags) {
+#if CUDART_VERSION >= 13000
+        return cudaStreamUpdateCaptureDependencies(stream, nodes, NULL, n, flags);
+#else
+        return cudaStreamUpdateCaptureDependencies(stream, nodes, n, flags);
+#endif
 }
 #define hipGraphGetNodes cudaGraphGetNodes
 typedef cudaGraphExec_t hipGraphExec_t;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* What client/hip/exchange.c and fork.c call of a GPU runtime, which test_exchange_areas.c and test_fork.c have. */
+/* What client/hip/exchange.c, edge.c and ended.c call of a GPU runtime, which test_exchange_areas.c, test_edge.c and
+ * test_ended.c have. */
 #include <stddef.h>
 
 typedef enum hipError_t {
         hipSuccess = 0,
         hipErrorInvalidValue = 1,
         hipErrorOutOfMemory = 2,
+        hipErrorNotReady = 600,
         hipErrorPeerAccessAlreadyEnabled = 704,
 } hipError_t;
 
@@ -56,8 +58,11 @@ hipError_t hipFuncGetAttributes(hipFuncAttributes *attributes, const void *funct
 hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus *status);
 hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, hipStreamCaptureStatus *status, unsigned long long *id,
                                       hipGraph_t *graph, const hipGraphNode_t **dependencies, size_t *n_dependencies);
+#define hipStreamAddCaptureDependencies 0u
+hipError_t hipStreamUpdateCaptureDependencies(hipStream_t stream, hipGraphNode_t *nodes, size_t n, unsigned int flags);
 hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t *nodes, size_t *n_nodes);
 hipError_t hipEventCreateWithFlags(hipEvent_t *event, unsigned int flags);
 hipError_t hipEventDestroy(hipEvent_t event);
+hipError_t hipEventQuery(hipEvent_t event);
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
 hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags);
