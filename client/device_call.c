@@ -15,9 +15,9 @@
  * the caller orders.
  *
  * The last stream may be gone by then, if its work was over, and must not be touched. So what is launched is numbered,
- * 1, 2, .. without 0, for each communicator, and each kernel tells its number when it ends: when the last number has
- * been told there is nothing to wait for. This holds as long as numbers are told in their order, that is, as long as
- * each launch comes after the one before.
+ * 1, 2, .. without 0, for each communicator, and each number is told when its kernel has ended (client/hip/ended.c):
+ * when the last one has been told there is nothing to wait for. This holds as long as numbers are told in their order,
+ * that is, as long as each launch comes after the one before.
  * - What is captured has no number: it runs when it likes, and ends more than once.
  * - If the last stream is being captured now, with a call from before still under way on it, no stream can wait for
  *   that; the kernel itself does.
@@ -358,6 +358,7 @@ int device_start(const struct operation *o, struct device_launch *launch, void *
         struct device *device = o->comm->device;
         int r;
 
+        launch->bell.started = true;
         pthread_mutex_lock(&device->mutex);
         r = device_request_take(device, o->comm, o->what,
                                 launch->exchanged ? DEVICE_REQUEST_WHOLE : DEVICE_REQUEST_STARTED, &launch->bell,

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 9u
+#define CLIENT_GPU_VERSION 10u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 
@@ -83,6 +83,7 @@ struct client_gpu_bell {
         uint32_t turn; /* wait: of the cell; 0: nobody polls */
         /* Calls and starts. */
         uint32_t number; /* what comm_finished tells when it has ended, 0: nothing */
+        bool started;    /* which may be asked for when it is not the last launch any more; that of a call is not */
         uint32_t after;  /* it begins when comm_finished tells this, 0: at once */
 };
 
@@ -119,8 +120,10 @@ struct client_gpu_ops {
         /* First status other than RMX_OK that a kernel met, 0: none; the next one counts as first after `forget`. Never
          * blocks. */
         uint32_t (*comm_status)(const struct client_gpu *gpu, uint32_t slot, bool forget);
-        /* Number of the call, start or mark that ended last, 0: none. Never blocks, and touches no stream. */
-        uint32_t (*comm_finished)(const struct client_gpu *gpu, uint32_t slot);
+        /* Number of the call, start or mark that ended last, 0: none. (Of an exchange that was called, and is not the
+         * last launch any more, it may be told only with the next one.) Never blocks, and touches no stream. One thread
+         * at a time, and none that puts something on a stream for this slot meanwhile. */
+        uint32_t (*comm_finished)(struct client_gpu *gpu, uint32_t slot);
 
         int (*locate)(const void *address, struct client_gpu_memory *ret_memory, char *error);
         /* RMX_E_UNSUPPORTED: this kind of memory cannot be handed to another process. */
@@ -176,9 +179,9 @@ struct client_gpu_ops {
          * touches no stream. */
         void (*exchange_close)(struct client_gpu_exchange *exchange, bool over);
         /* Puts the kernel of a request on the stream, whole: it ends when the result is there. Of `bell`: word
-         * (operation, type, reduction, count), in, out, in_bytes, out_bytes, argument (the factor), captured, number
-         * and after, as for `call`. Its status is told by comm_status, and comm_end and release end it, as with a bell.
-         * The memory is any that the device reaches, aligned to the type. */
+         * (operation, type, reduction, count), in, out, in_bytes, out_bytes, argument (the factor), captured, number,
+         * started and after, as for `call`. Its status is told by comm_status, and comm_end and release end it, as with
+         * a bell. The memory is any that the device reaches, aligned to the type. */
         int (*exchange_call)(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
                              char *error);
         /* A stream, and pinned memory of CLIENT_GPU_OWN_BYTES that the device reaches at this address, aligned to 8

@@ -117,6 +117,7 @@ static void gpu_destroy(struct client_gpu *gpu) {
                         (void)hipEventDestroy(gpu->flag[i]);
         if (gpu->event)
                 (void)hipEventDestroy(gpu->event);
+        gpu_ended_free(gpu);
         if (gpu->stream)
                 (void)hipStreamDestroy(gpu->stream);
         (void)hipGetLastError();
@@ -239,6 +240,7 @@ int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error) {
         /* relaxed, both; partner: the kernels' stores. None is about for this slot. */
         __atomic_store_n(&gpu->host->status[slot], 0, __ATOMIC_RELAXED);
         __atomic_store_n(&gpu->host->finished[slot], 0, __ATOMIC_RELAXED);
+        gpu_ended_reset(gpu, slot);
         return code;
 }
 
@@ -261,9 +263,4 @@ uint32_t gpu_comm_status(const struct client_gpu *gpu, uint32_t slot, bool forge
         if (status && forget)
                 __atomic_store_n(&gpu->host->status[slot], 0, __ATOMIC_RELAXED);
         return status;
-}
-
-uint32_t gpu_comm_finished(const struct client_gpu *gpu, uint32_t slot) {
-        /* acquire; partner: number_tell() in the kernels. */
-        return __atomic_load_n(&gpu->host->finished[slot], __ATOMIC_ACQUIRE);
 }

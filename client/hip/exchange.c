@@ -198,8 +198,9 @@ static int area_take(struct client_gpu *gpu, size_t bytes, struct exchange_area 
         return code;
 }
 
-/* A kernel that is loaded at its first launch waits until no other one runs in the process. */
-static int kernels_load(const struct client_gpu *gpu, uint32_t n_ranks, char *error) {
+/* What calls of the slot need. A kernel that is loaded at its first launch waits until no other one runs in the
+ * process. */
+static int calls_prepare(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, char *error) {
         hipFuncAttributes attributes;
         struct scope scope;
         hipError_t r;
@@ -208,8 +209,10 @@ static int kernels_load(const struct client_gpu *gpu, uint32_t n_ranks, char *er
         for (uint32_t i = 0; i < EXCHANGE_WAYS * EXCHANGE_KINDS && r == hipSuccess; i++)
                 r = hipFuncGetAttributes(&attributes, exchange_kernel(n_ranks, i / EXCHANGE_WAYS,
                                                                       (enum exchange_way)(i % EXCHANGE_WAYS)));
+        if (r == hipSuccess)
+                r = gpu_ended_open(gpu, slot);
         scope_leave(&scope);
-        return r == hipSuccess ? RMX_OK : gpu_fail(r, "loading the exchange kernels", error);
+        return r == hipSuccess ? RMX_OK : gpu_fail(r, "preparing exchange kernels", error);
 }
 
 /* ---- opening, connecting, closing -------------------------------------------------------------------------------- */
@@ -240,7 +243,7 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
                 return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
         }
         *exchange = (struct client_gpu_exchange){.gpu = gpu, .slot = slot, .n_ranks = n_ranks, .rank = rank};
-        r = kernels_load(gpu, n_ranks, error);
+        r = calls_prepare(gpu, slot, n_ranks, error);
         if (!r)
                 r = area_take(gpu, EXCHANGE_AREA_BYTES(n_ranks), &exchange->area, error);
         if (r) {
@@ -488,5 +491,7 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
         a.host = gpu->host_there;
         a.stop = &gpu->pinned_there->stop[exchange->slot];
         a.slot = exchange->slot;
+        if (gpu_ended_records(bell))
+                a.number = 0;
         return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, exchange_way_of(&a)), &a, bell, stream, error);
 }

@@ -90,6 +90,17 @@ static hipError_t launch_number(struct client_gpu *gpu, uint32_t kernel, uint32_
         return launch_kernel(bell_kernel(kernel), 1, bell_threads(&arguments, kernel), parameters, captured, stream);
 }
 
+/* What comes next on the stream is behind the launch that bell->after names. */
+static hipError_t launch_after(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream) {
+        bool done = false;
+        hipError_t r;
+
+        if (!bell->after)
+                return hipSuccess;
+        r = gpu_ended_await(gpu, bell->slot, bell->after, stream, &done);
+        return done ? r : launch_number(gpu, BELL_AWAIT, bell->slot, bell->after, bell->captured, stream);
+}
+
 static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, uint32_t kernel, void *stream,
                   char *error) {
         struct bell_arguments arguments = {.cell = gpu->cells + bell->cell,
@@ -115,8 +126,8 @@ static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, ui
         r = scope_device(&scope, gpu->device);
         if (r == hipSuccess && bell->captured)
                 r = gpu_edge(gpu, stream);
-        if (r == hipSuccess && bell->after)
-                r = launch_number(gpu, BELL_AWAIT, bell->slot, bell->after, bell->captured, stream);
+        if (r == hipSuccess)
+                r = launch_after(gpu, bell, stream);
         if (r == hipSuccess)
                 r = launch_kernel(bell_kernel(kernel), 1, bell_threads(&arguments, kernel), parameters, bell->captured,
                                   stream);
@@ -159,10 +170,12 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct excha
         r = scope_device(&scope, gpu->device);
         if (r == hipSuccess && bell->captured)
                 r = gpu_edge(gpu, stream);
-        if (r == hipSuccess && bell->after)
-                r = launch_number(gpu, BELL_AWAIT, bell->slot, bell->after, bell->captured, stream);
+        if (r == hipSuccess)
+                r = launch_after(gpu, bell, stream);
         if (r == hipSuccess)
                 r = launch_kernel(kernel, arguments->blocks, EXCHANGE_THREADS, parameters, bell->captured, stream);
+        if (r == hipSuccess && gpu_ended_records(bell))
+                r = gpu_ended_record(gpu, bell, stream);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching an exchange kernel", error);
 }

@@ -61,6 +61,12 @@ struct edge {
         hipGraphNode_t place;       /* and the last one of the stream's */
 };
 
+/* How the host knows that a call has ended, see ended.c: */
+struct ended {
+        hipEvent_t event; /* behind the last call that does not tell its number, */
+        uint32_t number;  /* which is this; 0: there is none that is not known to have ended */
+};
+
 struct client_gpu {
         int device;
         char *area;
@@ -77,6 +83,7 @@ struct client_gpu {
         struct exchange_area *areas;
         struct exchange_mapping *mappings; /* of other processes' areas */
         struct edge edge;
+        struct ended ended[CLIENT_GPU_SLOTS]; /* as what is counted: one thread at a time */
 };
 
 /* Sets the sentence and returns the code. */
@@ -101,6 +108,18 @@ void scope_leave(struct scope *scope);
 /* Of edge.c, with the device current: before a captured call is launched on a stream. */
 hipError_t gpu_edge(struct client_gpu *gpu, void *stream);
 
+/* Of ended.c, with the device current. Before the first call of a slot; when its next rank begins; at the end. */
+hipError_t gpu_ended_open(struct client_gpu *gpu, uint32_t slot);
+void gpu_ended_reset(struct client_gpu *gpu, uint32_t slot);
+void gpu_ended_free(struct client_gpu *gpu);
+/* Is it for gpu_ended_record() to say when this one has ended? Otherwise its kernel tells its number. */
+bool gpu_ended_records(const struct client_gpu_bell *bell);
+/* It has just been put on the stream. */
+hipError_t gpu_ended_record(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream);
+/* What comes on the stream is behind the last call of the slot, if that is of this number and was recorded; *ret_done
+ * says so. */
+hipError_t gpu_ended_await(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, bool *ret_done);
+
 /* The calls of the table, see client/gpu.h. area.c: */
 int gpu_find(const char *pci, int32_t *ret_device, char *error);
 int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_export *ret_area, char *error);
@@ -111,7 +130,8 @@ void gpu_comm_end(struct client_gpu *gpu, uint32_t slot);
 int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error);
 int gpu_comm_sequence(struct client_gpu *gpu, uint32_t slot, uint32_t *ret_sequence, char *error);
 uint32_t gpu_comm_status(const struct client_gpu *gpu, uint32_t slot, bool forget);
-uint32_t gpu_comm_finished(const struct client_gpu *gpu, uint32_t slot);
+/* ended.c: */
+uint32_t gpu_comm_finished(struct client_gpu *gpu, uint32_t slot);
 /* memory.c: */
 int gpu_locate(const void *address, struct client_gpu_memory *ret_memory, char *error);
 int gpu_export(const struct client_gpu_memory *memory, struct client_gpu_export *ret_export, char *error);

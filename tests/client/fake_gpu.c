@@ -163,7 +163,7 @@ static void settle(struct client_gpu *gpu, uint32_t slot) {
                 fake_gpu.stuck_marks && gpu->stuck_mark[slot] ? gpu->stuck_mark[slot] - 1 : gpu->launched[slot];
 }
 
-static uint32_t gpu_comm_finished(const struct client_gpu *gpu, uint32_t slot) {
+static uint32_t gpu_comm_finished(struct client_gpu *gpu, uint32_t slot) {
         uint32_t finished;
 
         pthread_mutex_lock(&fake_gpu.mutex);

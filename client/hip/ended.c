@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How the host knows which of a communicator's launches have ended, without touching their streams, which may be gone
+ * by then (client/device_call.c).
+ *
+ * A bell kernel tells its number in a word of the host's memory when it ends. For an exchange that is dear: the blocks
+ * have to count each other, and before the number goes to the host fences have to wait for all that was written, also
+ * to other GPUs and to the host: 3 to 4.5 us of each call, on a GPU that has nothing else to do meanwhile (H100). An
+ * event behind the kernel costs the GPU nothing that can be measured, and the host one us. So an exchange that is
+ * called does not tell its number; an event says when it has ended. There is one for a communicator, which is recorded
+ * anew by each such call, since calls are asked for only as long as they are the last launch.
+ *
+ * A request that was started may be asked for when other launches have come after it, which may wait for this very
+ * rank to go on; so those tell their numbers themselves.
+ *
+ * Numbers are told in their order, as each launch comes after the one before. The event's number is added to that when
+ * somebody asks: if it is ahead of what was told, and the event is over, it becomes what was told. The next launch's
+ * kernel may tell its own meanwhile, which must stay: hence the exchange of the word, which fails if that has come, and
+ * which is over for a store that comes behind it.
+ *
+ * Somebody who cannot ask (a kernel behind a launch on a stream that is being captured by now) is put behind the event.
+ *
+ * On AMD's GPUs kernels tell their numbers: what an event costs there has not been measured.
+ */
+#include "client/hip/private.h"
+
+#ifndef ENDED_EVENTS /* tests */
+#ifdef RAILMUX_CUDA
+#define ENDED_EVENTS true
+#else
+#define ENDED_EVENTS false
+#endif
+#endif
+
+hipError_t gpu_ended_open(struct client_gpu *gpu, uint32_t slot) {
+        if (!ENDED_EVENTS || gpu->ended[slot].event)
+                return hipSuccess;
+        return hipEventCreateWithFlags(&gpu->ended[slot].event, hipEventDisableTiming);
+}
+
+void gpu_ended_reset(struct client_gpu *gpu, uint32_t slot) {
+        gpu->ended[slot].number = 0;
+}
+
+void gpu_ended_free(struct client_gpu *gpu) {
+        for (uint32_t slot = 0; slot < CLIENT_GPU_SLOTS; slot++)
+                if (gpu->ended[slot].event)
+                        (void)hipEventDestroy(gpu->ended[slot].event);
+}
+
+bool gpu_ended_records(const struct client_gpu_bell *bell) {
+        return ENDED_EVENTS && bell->number && !bell->started;
+}
+
+hipError_t gpu_ended_record(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream) {
+        struct ended *ended = &gpu->ended[bell->slot];
+        hipError_t r;
+
+        r = hipEventRecord(ended->event, stream);
+        /* If it could not be recorded it may be over for another launch, and must not be asked. */
+        ended->number = r == hipSuccess ? bell->number : 0;
+        return r;
+}
+
+hipError_t gpu_ended_await(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, bool *ret_done) {
+        const struct ended *ended = &gpu->ended[slot];
+
+        *ret_done = ended->number && ended->number == number;
+        return *ret_done ? hipStreamWaitEvent(stream, ended->event, 0) : hipSuccess;
+}
+
+/* The event of the last call is over. */
+static bool ended_over(struct client_gpu *gpu, uint32_t slot) {
+        struct scope scope;
+        hipError_t r;
+
+        r = scope_enter(&scope, gpu->device);
+        if (r == hipSuccess)
+                r = hipEventQuery(gpu->ended[slot].event);
+        if (r != hipSuccess)
+                (void)hipGetLastError();
+        scope_leave(&scope);
+        return r == hipSuccess;
+}
+
+uint32_t gpu_comm_finished(struct client_gpu *gpu, uint32_t slot) {
+        /* acquire, and in the exchange of the word; partner: number_tell() in the kernels. */
+        uint32_t *word = &gpu->host->finished[slot], told = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+        struct ended *ended = &gpu->ended[slot];
+
+        if (!ended->number)
+                return told;
+        if ((int32_t)(ended->number - told) > 0) { /* (they go round) */
+                if (!ended_over(gpu, slot))
+                        return told;
+                if (__atomic_compare_exchange_n(word, &told, ended->number, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))
+                        told = ended->number;
+        }
+        ended->number = 0;
+        return told;
+}
