@@ -240,7 +240,7 @@ int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error) {
         /* relaxed, both; partner: the kernels' stores. None is about for this slot. */
         __atomic_store_n(&gpu->host->status[slot], 0, __ATOMIC_RELAXED);
         __atomic_store_n(&gpu->host->finished[slot], 0, __ATOMIC_RELAXED);
-        gpu_ended_reset(gpu, slot);
+        gpu_ended_told(gpu, slot);
         return code;
 }
 

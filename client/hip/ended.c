@@ -13,12 +13,15 @@
  * A request that was started may be asked for when other launches have come after it, which may wait for this very
  * rank to go on; so those tell their numbers themselves.
  *
- * Numbers are told in their order, as each launch comes after the one before. The event's number is added to that when
- * somebody asks: if it is ahead of what was told, and the event is over, it becomes what was told. The next launch's
- * kernel may tell its own meanwhile, which must stay: hence the exchange of the word, which fails if that has come, and
- * which is over for a store that comes behind it.
+ * Numbers are told in their order, as each launch comes after the one before. The event's number stands in
+ * `ended.number` as long as that call is the last launch of its slot; one that tells its number itself takes it away.
+ * So when somebody asks and it stands there, nothing is under way that could tell another number: if the event is over,
+ * the number becomes what was told. Calls on one stream are never asked for, so one in many tells its number itself,
+ * and what was told is never so old that numbers have come round to it.
  *
  * Somebody who cannot ask (a kernel behind a launch on a stream that is being captured by now) is put behind the event.
+ *
+ * If an event cannot be recorded, the kernel is under way all the same: a kernel behind it tells its number.
  *
  * On AMD's GPUs kernels tell their numbers: what an event costs there has not been measured.
  */
@@ -32,13 +35,15 @@
 #endif
 #endif
 
+#define ENDED_TELLS 65536u /* of so many calls one tells its number */
+
 hipError_t gpu_ended_open(struct client_gpu *gpu, uint32_t slot) {
         if (!ENDED_EVENTS || gpu->ended[slot].event)
                 return hipSuccess;
         return hipEventCreateWithFlags(&gpu->ended[slot].event, hipEventDisableTiming);
 }
 
-void gpu_ended_reset(struct client_gpu *gpu, uint32_t slot) {
+void gpu_ended_told(struct client_gpu *gpu, uint32_t slot) {
         gpu->ended[slot].number = 0;
 }
 
@@ -49,7 +54,7 @@ void gpu_ended_free(struct client_gpu *gpu) {
 }
 
 bool gpu_ended_records(const struct client_gpu_bell *bell) {
-        return ENDED_EVENTS && bell->number && !bell->started;
+        return ENDED_EVENTS && bell->number % ENDED_TELLS && !bell->started;
 }
 
 hipError_t gpu_ended_record(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream) {
@@ -57,8 +62,8 @@ hipError_t gpu_ended_record(struct client_gpu *gpu, const struct client_gpu_bell
         hipError_t r;
 
         r = hipEventRecord(ended->event, stream);
-        /* If it could not be recorded it may be over for another launch, and must not be asked. */
-        ended->number = r == hipSuccess ? bell->number : 0;
+        if (r == hipSuccess)
+                ended->number = bell->number;
         return r;
 }
 
@@ -84,18 +89,14 @@ static bool ended_over(struct client_gpu *gpu, uint32_t slot) {
 }
 
 uint32_t gpu_comm_finished(struct client_gpu *gpu, uint32_t slot) {
-        /* acquire, and in the exchange of the word; partner: number_tell() in the kernels. */
-        uint32_t *word = &gpu->host->finished[slot], told = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+        uint32_t *word = &gpu->host->finished[slot];
         struct ended *ended = &gpu->ended[slot];
 
-        if (!ended->number)
-                return told;
-        if ((int32_t)(ended->number - told) > 0) { /* (they go round) */
-                if (!ended_over(gpu, slot))
-                        return told;
-                if (__atomic_compare_exchange_n(word, &told, ended->number, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))
-                        told = ended->number;
+        if (ended->number && ended_over(gpu, slot)) {
+                /* relaxed; kernels that stored before have ended, and none that will is there. */
+                __atomic_store_n(word, ended->number, __ATOMIC_RELAXED);
+                ended->number = 0;
         }
-        ended->number = 0;
-        return told;
+        /* acquire; partner: number_tell() in the kernels. */
+        return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }

@@ -101,6 +101,19 @@ static hipError_t launch_after(struct client_gpu *gpu, const struct client_gpu_b
         return done ? r : launch_number(gpu, BELL_AWAIT, bell->slot, bell->after, bell->captured, stream);
 }
 
+/* Somebody will know when what has just been put on the stream has ended. */
+static hipError_t launch_record(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream) {
+        hipError_t r;
+
+        if (gpu_ended_record(gpu, bell, stream) == hipSuccess)
+                return hipSuccess;
+        (void)hipGetLastError();
+        r = launch_number(gpu, BELL_MARK, bell->slot, bell->number, bell->captured, stream);
+        if (r == hipSuccess)
+                gpu_ended_told(gpu, bell->slot);
+        return r;
+}
+
 static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, uint32_t kernel, void *stream,
                   char *error) {
         struct bell_arguments arguments = {.cell = gpu->cells + bell->cell,
@@ -125,12 +138,14 @@ static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, ui
 
         r = scope_device(&scope, gpu->device);
         if (r == hipSuccess && bell->captured)
-                r = gpu_edge(gpu, stream);
+                gpu_edge(gpu, stream);
         if (r == hipSuccess)
                 r = launch_after(gpu, bell, stream);
         if (r == hipSuccess)
                 r = launch_kernel(bell_kernel(kernel), 1, bell_threads(&arguments, kernel), parameters, bell->captured,
                                   stream);
+        if (r == hipSuccess && bell->number && !(kernel & BELL_WAIT))
+                gpu_ended_told(gpu, bell->slot);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the bell kernel", error);
 }
@@ -157,6 +172,8 @@ int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *strea
         r = scope_device(&scope, gpu->device);
         if (r == hipSuccess)
                 r = launch_number(gpu, BELL_MARK, slot, number, true, stream);
+        if (r == hipSuccess)
+                gpu_ended_told(gpu, slot);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel behind a copy", error);
 }
@@ -169,13 +186,15 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct excha
 
         r = scope_device(&scope, gpu->device);
         if (r == hipSuccess && bell->captured)
-                r = gpu_edge(gpu, stream);
+                gpu_edge(gpu, stream);
         if (r == hipSuccess)
                 r = launch_after(gpu, bell, stream);
         if (r == hipSuccess)
                 r = launch_kernel(kernel, arguments->blocks, EXCHANGE_THREADS, parameters, bell->captured, stream);
         if (r == hipSuccess && gpu_ended_records(bell))
-                r = gpu_ended_record(gpu, bell, stream);
+                r = launch_record(gpu, bell, stream);
+        else if (r == hipSuccess && bell->number)
+                gpu_ended_told(gpu, bell->slot);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching an exchange kernel", error);
 }

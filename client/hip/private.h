@@ -64,7 +64,7 @@ struct edge {
 /* How the host knows that a call has ended, see ended.c: */
 struct ended {
         hipEvent_t event; /* behind the last call that does not tell its number, */
-        uint32_t number;  /* which is this; 0: there is none that is not known to have ended */
+        uint32_t number;  /* which is this, if it is the slot's last launch and not known to have ended; otherwise 0 */
 };
 
 struct client_gpu {
@@ -106,16 +106,17 @@ hipError_t scope_enter(struct scope *scope, int device);
 void scope_leave(struct scope *scope);
 
 /* Of edge.c, with the device current: before a captured call is launched on a stream. */
-hipError_t gpu_edge(struct client_gpu *gpu, void *stream);
+void gpu_edge(struct client_gpu *gpu, void *stream);
 
-/* Of ended.c, with the device current. Before the first call of a slot; when its next rank begins; at the end. */
+/* Of ended.c, with the device current. Before the first call of a slot; at the end. */
 hipError_t gpu_ended_open(struct client_gpu *gpu, uint32_t slot);
-void gpu_ended_reset(struct client_gpu *gpu, uint32_t slot);
 void gpu_ended_free(struct client_gpu *gpu);
 /* Is it for gpu_ended_record() to say when this one has ended? Otherwise its kernel tells its number. */
 bool gpu_ended_records(const struct client_gpu_bell *bell);
 /* It has just been put on the stream. */
 hipError_t gpu_ended_record(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream);
+/* A launch that tells its number has been put there; or another rank begins in the slot. */
+void gpu_ended_told(struct client_gpu *gpu, uint32_t slot);
 /* What comes on the stream is behind the last call of the slot, if that is of this number and was recorded; *ret_done
  * says so. */
 hipError_t gpu_ended_await(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, bool *ret_done);

@@ -15,6 +15,7 @@ static void test_beside(void **state) {
         assert_int_equal(launches(), 4);
         assert_ptr_equal(launched(1, FAKE_GPU_ORDER, own())->from, STREAM(1));
         assert_int_equal(launched(2, FAKE_GPU_EXCHANGE, own())->bell.number, 4);
+        assert_true(launched(2, FAKE_GPU_EXCHANGE, own())->bell.started); /* it is asked for behind others, too */
         launched(3, FAKE_GPU_SET, own());
         assert_int_equal(rmx_wait_stream(&request, STREAM(1)), RMX_OK);
         assert_int_equal(launches(), 5);
@@ -23,7 +24,7 @@ static void test_beside(void **state) {
         /* What comes next there is behind it by itself. */
         assert_int_equal(reduce(MIN, STREAM(1)), RMX_OK);
         assert_int_equal(launches(), 6);
-        launched(5, FAKE_GPU_EXCHANGE, STREAM(1));
+        assert_false(launched(5, FAKE_GPU_EXCHANGE, STREAM(1))->bell.started);
         check_order();
 
         /* One that is over is not touched: neither its stream nor a flag. */

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#define EDGES true
+#define EDGES 1
 #include "client/hip/edge.c"
 
 #define STREAMS 8u
@@ -24,12 +24,12 @@ struct fake_graph {
 };
 
 struct fake_node {
-        const struct fake_graph *graph;
-        const struct fake_stream *stream;
-        uint32_t place; /* among those of the stream */
+        unsigned long long graph, stream; /* their ids */
+        uint32_t place;                   /* among those of the stream */
 };
 
 struct fake_stream {
+        unsigned long long id;
         struct fake_graph *graph;         /* NULL: it is in no capture */
         const struct fake_node *began_at; /* of another stream, that this one is behind */
         hipGraphNode_t last[4];           /* what comes next is behind these */
@@ -41,8 +41,9 @@ static struct {
         struct fake_graph graph[STREAMS];
         struct fake_stream stream[STREAMS];
         struct fake_node node[NODES];
-        uint32_t graphs, streams, nodes, edges;
-        hipError_t answer; /* of adding */
+        uint32_t graphs, streams, ids, nodes, edges;
+        hipGraphNode_t edge; /* the last one leads to it */
+        hipError_t answer;   /* of adding */
 } fake;
 
 /* ---- the runtime ------------------------------------------------------------------------------------------------- */
@@ -59,7 +60,7 @@ hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, hipStreamCaptureStatus
         if (*status == hipStreamCaptureStatusActive) {
                 *id = stream->graph->id;
                 *graph = stream->graph;
-                *dependencies = stream->last;
+                *dependencies = stream->n_last ? stream->last : NULL;
                 *n_dependencies = stream->n_last;
         }
         return hipSuccess;
@@ -75,8 +76,8 @@ hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t *nodes, size_t *n_n
 static bool is_behind(const struct fake_stream *stream, const struct fake_node *node) {
         const struct fake_node *from = stream->began_at;
 
-        assert_ptr_equal(node->graph, stream->graph);
-        return node->stream == stream || (from && node->stream == from->stream && node->place <= from->place);
+        assert_int_equal(node->graph, stream->graph->id);
+        return node->stream == stream->id || (from && node->stream == from->stream && node->place <= from->place);
 }
 
 hipError_t hipStreamUpdateCaptureDependencies(hipStream_t stream, hipGraphNode_t *nodes, size_t n, unsigned int flags) {
@@ -88,7 +89,7 @@ hipError_t hipStreamUpdateCaptureDependencies(hipStream_t stream, hipGraphNode_t
         if (fake.answer != hipSuccess)
                 return fake.answer;
         assert_true(stream->n_last < 4);
-        stream->last[stream->n_last++] = nodes[0];
+        stream->last[stream->n_last++] = fake.edge = nodes[0];
         fake.edges++;
         return hipSuccess;
 }
@@ -101,6 +102,7 @@ static struct fake_stream *begin(void) {
         assert_true(fake.streams <= STREAMS && fake.graphs <= STREAMS);
         *graph = (struct fake_graph){.id = 100 + fake.graphs};
         stream->graph = graph;
+        stream->id = ++fake.ids;
         return stream;
 }
 
@@ -110,6 +112,7 @@ static struct fake_stream *branch(const struct fake_stream *from) {
 
         assert_true(fake.streams <= STREAMS);
         stream->graph = from->graph;
+        stream->id = ++fake.ids;
         stream->began_at = stream->last[0] = from->last[0];
         stream->n_last = 1;
         return stream;
@@ -120,7 +123,7 @@ static void kernels(struct fake_stream *stream, size_t n) {
                 struct fake_node *node = &fake.node[fake.nodes++];
 
                 assert_true(fake.nodes <= NODES);
-                *node = (struct fake_node){.graph = stream->graph, .stream = stream, .place = stream->nodes++};
+                *node = (struct fake_node){.graph = stream->graph->id, .stream = stream->id, .place = stream->nodes++};
                 stream->graph->nodes++;
                 stream->last[0] = node;
                 stream->n_last = 1;
@@ -132,7 +135,7 @@ static uint32_t kernels_and_call(struct client_gpu *gpu, struct fake_stream *str
         const uint32_t before = fake.edges;
 
         kernels(stream, n);
-        assert_int_equal(gpu_edge(gpu, stream), hipSuccess);
+        gpu_edge(gpu, stream);
         kernels(stream, 1);
         return fake.edges - before;
 }
@@ -187,7 +190,7 @@ static void test_no_capture(void **state) {
         struct client_gpu *gpu = *state;
         struct fake_stream *stream = &fake.stream[fake.streams++];
 
-        assert_int_equal(gpu_edge(gpu, stream), hipSuccess);
+        gpu_edge(gpu, stream);
         assert_int_equal(fake.edges, 0);
 }
 
@@ -215,7 +218,7 @@ static void test_branches(void **state) {
                 assert_int_equal(kernels_and_call(gpu, a, EDGE_NODES), 0);
         }
         assert_int_equal(kernels_and_call(gpu, a, EDGE_NODES), 1);
-        assert_int_equal(gpu_edge(gpu, hipStreamPerThread), hipSuccess); /* which is not asked for */
+        gpu_edge(gpu, hipStreamPerThread); /* which is not asked for */
 }
 
 /* A stream that is used in one capture after the other, with another graph at the same address. */
@@ -223,13 +226,37 @@ static void test_again(void **state) {
         struct client_gpu *gpu = *state;
         struct fake_stream *a = begin();
 
-        assert_int_equal(kernels_and_call(gpu, a, EDGE_NODES), 0);
-        assert_int_equal(kernels_and_call(gpu, a, EDGE_NODES), 1);
+        for (uint32_t i = 0; i < 4; i++)
+                assert_int_equal(kernels_and_call(gpu, a, EDGE_NODES), i > 0);
         *a->graph = (struct fake_graph){.id = 1000};
         a->n_last = a->nodes = 0;
-        fake.edges = 0;
-        assert_int_equal(kernels_and_call(gpu, a, 2 * EDGE_NODES), 0);
+        assert_int_equal(kernels_and_call(gpu, a, 8 * EDGE_NODES), 0);
         assert_int_equal(kernels_and_call(gpu, a, EDGE_NODES), 1);
+}
+
+/* Each edge leads to where the last call stood that had one, or would have had. */
+static void test_place(void **state) {
+        struct client_gpu *gpu = *state;
+        struct fake_stream *a = begin(), *beside;
+        hipGraphNode_t place, before = NULL;
+
+        kernels(a, 1);
+        for (uint32_t i = 0; i < 4; i++) {
+                place = a->last[0];
+                gpu_edge(gpu, a);
+                assert_int_equal(fake.edges, i);
+                if (i > 0)
+                        assert_ptr_equal(fake.edge, before);
+                before = place;
+                kernels(a, EDGE_NODES);
+        }
+        beside = branch(a); /* nodes elsewhere do not move it: it is behind that place as it is */
+        kernels(beside, EDGE_NODES);
+        gpu_edge(gpu, a);
+        kernels(beside, EDGE_NODES);
+        fake.edges = 0;
+        gpu_edge(gpu, a);
+        assert_int_equal(fake.edges, 0);
 }
 
 static void test_invalid(void **state) {
@@ -243,15 +270,14 @@ static void test_invalid(void **state) {
         assert_int_equal(kernels_and_call(gpu, b, EDGE_NODES), 1);
 }
 
-/* What the runtime says to it is the call's answer. */
+/* A call does not fail for it. */
 static void test_refused(void **state) {
         struct client_gpu *gpu = *state;
         struct fake_stream *a = begin();
 
         assert_int_equal(kernels_and_call(gpu, a, EDGE_NODES), 0);
-        kernels(a, EDGE_NODES);
         fake.answer = hipErrorOutOfMemory;
-        assert_int_equal(gpu_edge(gpu, a), hipErrorOutOfMemory);
+        assert_int_equal(kernels_and_call(gpu, a, EDGE_NODES), 0);
         fake.answer = hipSuccess;
         assert_int_equal(kernels_and_call(gpu, a, EDGE_NODES), 1);
 }
@@ -264,6 +290,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_two, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_branches, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_again, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_place, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_invalid, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         };

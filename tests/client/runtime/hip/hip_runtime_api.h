@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* What client/hip/exchange.c, edge.c and ended.c call of a GPU runtime, which test_exchange_areas.c, test_edge.c and
- * test_ended.c have. */
+/* What files of client/hip call of a GPU runtime, which the tests of these have. */
 #include <stddef.h>
 
 typedef enum hipError_t {
@@ -37,7 +36,13 @@ typedef struct hipFuncAttributes {
 #define hipIpcMemLazyEnablePeerAccess 1u
 #define hipDeviceMallocFinegrained    1u
 
+typedef struct dim3 {
+        unsigned int x, y, z;
+} dim3;
+
 hipError_t hipGetLastError(void);
+hipError_t hipLaunchKernel(const void *kernel, dim3 blocks, dim3 threads, void **parameters, size_t shared,
+                           hipStream_t stream);
 hipError_t hipDeviceCanAccessPeer(int *can, int device, int peer);
 hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags);
 hipError_t hipExtMallocWithFlags(void **address, size_t bytes, unsigned int flags);
