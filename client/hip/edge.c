@@ -10,9 +10,9 @@
  * has an edge from one before the last. A chain with such an edge now and then is no chain any more, and the driver
  * launches it in another way. (Measured, not understood: docs/performance.md, 20, 45 and 47.)
  *
- * So a call is put behind the place of the last one on its stream, once more: one edge, no node, no stream. Where calls
- * stand one after another it makes them slower, and what matters is how many nodes stand from one edge to the next; so
- * a call has one if EDGE_NODES have been captured since the last one.
+ * So a call is put behind the place of the last one on its stream, once more: one edge, no node, no stream. Forks made
+ * calls slower that stand one after another, and what mattered was how many nodes stood from one to the next; so a call
+ * has an edge if EDGE_NODES have been captured since the last one.
  *
  * The place is that of a stream in a capture, which what comes later on this stream is behind in any case. So it counts
  * for no other stream, or a branch would be put behind what has nothing to do with it, and ranks that capture in
