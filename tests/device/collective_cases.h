@@ -61,3 +61,7 @@ struct collective_case case_random(uint32_t n, uint64_t random, uint64_t max_byt
 /* $RAILMUX_SEED, or a fixed one; printed. */
 uint64_t test_seed(void);
 bool test_full(void); /* RAILMUX_FULL=1 */
+/* Whether the i-th of n is tried: each, but under AddressSanitizer, where all is slow, one, by the seed. */
+bool test_takes(uint64_t seed, uint32_t i, uint32_t n);
+/* How often what draws by a seed is repeated: as usual, in full; a third of the former under AddressSanitizer. */
+uint32_t test_rounds(uint32_t usual, uint32_t full);

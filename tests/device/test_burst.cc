@@ -431,8 +431,11 @@ static void copies(uint32_t n, uint64_t seed) {
 int main(void) {
         static const uint32_t ranks[] = {2, 4, 8};
         const uint64_t seed = test_seed();
+        uint32_t i = 0;
 
         for (uint32_t n : ranks) {
+                if (!test_takes(seed, i++, 3))
+                        continue;
                 decisions(n, n == 4 ? 5 : 16, mix(seed + n));
                 again(n, n == 2 ? 5 : 16, false, mix(seed + n + 1));
                 again(n, n == 4 ? 3 : 16, true, mix(seed + n + 2));

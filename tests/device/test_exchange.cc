@@ -47,7 +47,7 @@ static bool told(const struct rank *rank, uint32_t calls, uint32_t operation) {
 
 /* leaving: warps lose their patience at once, or after a while. */
 static void test_right(uint64_t seed, bool leaving) {
-        const uint32_t rounds = test_full() ? 2000 : 200, before = n_left;
+        const uint32_t rounds = test_rounds(200, 2000), before = n_left;
 
         for (uint32_t n = 2; n <= RANKS; n++) {
                 uint32_t number = 0;
@@ -273,7 +273,7 @@ static bool rooms(uint64_t seed, uint32_t n, uint32_t n_comms, uint32_t places, 
 }
 
 static void test_rooms(uint64_t seed) {
-        const uint32_t rounds = test_full() ? 1000 : 100;
+        const uint32_t rounds = test_rounds(100, 1000);
 
         for (uint32_t i = 0; i < rounds; i++) {
                 const uint32_t n = 2 + i % 3, n_comms = RANKS / n;

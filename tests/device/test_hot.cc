@@ -336,17 +336,21 @@ int main(void) {
         const uint64_t seed = test_seed();
         uint32_t i = 0;
 
-        several(2, seed);
+        if (test_takes(seed, 0, 3))
+                several(2, seed);
         for (uint32_t round = 0; round < (test_full() ? 20 : 1); round++)
                 for (uint32_t n : ranks)
                         for (uint32_t k : workers)
                                 for (uint32_t window = 1; window <= 4; window++, i++) {
+                                        if (!test_takes(seed, i % 3, 3))
+                                                continue;
                                         near_forms = i % 4 == 1;
                                         run(n, k, 1 + i / 2 % COMMS_MAX, window, 4 + i % 5,
                                             i % 3 ? EMULATOR_JITTER | EMULATOR_WATCH : EMULATOR_WATCH, n == 8 ? 10 : 24,
                                             mix(seed + i) | 1);
                                 }
-        several(4, seed);
-        several(8, seed);
+        for (uint32_t k = 1; k < 3; k++)
+                if (test_takes(seed, k, 3))
+                        several(2u << k, seed);
         return 0;
 }

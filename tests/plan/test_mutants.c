@@ -24,7 +24,7 @@
 
 #define N_REQUESTS 3u
 #ifndef SAMPLE
-#define SAMPLE 4u /* one mutant in so many */
+#define SAMPLE 8u /* one mutant in so many */
 #endif
 #define LONGER 20u /* times as many schedules, before what is rejected counts as harmless (RAILMUX_FULL) */
 

@@ -304,7 +304,11 @@ static void test_executed(void **state) {
                 while (world_plan(&nodes, n, n_all, &all[n_all]))
                         n_all++;
                 for (uint32_t i = 0; i < n_all; i++)
-                        for (uint32_t k = 0; k < (oracle_full() ? 200 : n < 6 ? 20u : n < 10 ? 4u : 1u); k++) {
+                        for (uint32_t k = 0; k < (oracle_full() ? 200
+                                                  : n < 6       ? 20u / ORACLE_SPARSE
+                                                  : n < 10      ? 4u / ORACLE_SPARSE
+                                                                : 1u);
+                             k++) {
                                 sequence[0] = sequence[1] = sequence[2] = all[i];
                                 if (k % 2 == 1) {
                                         sequence[0] = all[oracle_random(&random) % n_all];

@@ -61,7 +61,7 @@ static void run(const struct oracle_request *requests, uint32_t n_requests, cons
 }
 
 static uint32_t repeat(uint32_t n, uint32_t n_small) {
-        uint32_t times = n <= 4 ? n_small : n <= 9 ? n_small / 3 : n_small / 6;
+        uint32_t times = n_small / ORACLE_SPARSE / (n <= 4 ? 1 : n <= 9 ? 3 : 6);
 
         return (times ? times : 1) * (oracle_full() ? 20 : 1);
 }
@@ -106,7 +106,8 @@ static void test_sequences(void **state) {
                                 struct plan sequence[3];
                                 uint32_t third;
 
-                                if (n > 4 && !oracle_full() && oracle_random(&random) % n != 0)
+                                if (n * ORACLE_SPARSE > 4 && !oracle_full() &&
+                                    oracle_random(&random) % (n * ORACLE_SPARSE) != 0)
                                         continue;
                                 do
                                         third = (uint32_t)(oracle_random(&random) % N_PLANS);
