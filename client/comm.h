@@ -29,7 +29,7 @@ struct rmx_comm {
         void *stream;                    /* that of the last launch with a number; may be gone when that has ended */
         uint32_t number;                 /* of the last launch, see device_call.c; 0: there was none */
         uint32_t tail_cell, tail_turn;   /* the last wait on that stream; turn 0: there is none */
-        bool adrift;                     /* copies are on a stream, and nothing tells their end */
+        bool adrift;                     /* something is on a stream, and nothing tells its end */
         struct device_aside aside;       /* where started exchanges are */
         struct device_streams streams;   /* (from `stream` to here: under device->mutex) */
         struct device_region *bounce[2]; /* the largest regions so far, by direction; under device->regions_mutex */

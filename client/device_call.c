@@ -209,9 +209,9 @@ static int order(const struct operation *o, struct client_gpu_bell *bell, void *
                 return r ? error_set(r, "%s: %s", o->what, error) : RMX_OK;
         }
         bell->number = number_next(comm);
-        if (!comm->number || (comm->stream == stream && !comm->aside.last))
+        if ((!comm->number && !comm->adrift) || (comm->stream == stream && !comm->aside.last))
                 return RMX_OK;
-        over = device_over(comm);
+        over = device_over(comm) && !comm->adrift;
         if (comm->aside.last) { /* behind all launches before */
                 if (!over && stream != comm->aside.stream)
                         r = follow(o, bell, comm->aside.stream, stream, over);
@@ -222,15 +222,20 @@ static int order(const struct operation *o, struct client_gpu_bell *bell, void *
         return follow(o, bell, comm->stream, stream, over);
 }
 
-/* With device->mutex: something with this number is on the stream of the call or start, or aside; 0: without one. */
-static void launched(struct rmx_comm *comm, uint32_t number, void *stream, bool aside) {
-        if (!number)
-                return;
-        comm->number = number;
+/* With device->mutex: the last thing that was launched is on the stream of the call or start, or aside. */
+static void stands(struct rmx_comm *comm, void *stream, bool aside) {
         if (comm->stream != stream)
                 comm->tail_turn = 0;
         comm->stream = stream;
         comm->aside.last = aside;
+}
+
+/* And has this number; 0: none. */
+static void launched(struct rmx_comm *comm, uint32_t number, void *stream, bool aside) {
+        if (!number)
+                return;
+        comm->number = number;
+        stands(comm, stream, aside);
 }
 
 /* With device->mutex: the end of the copies that are on the stream will be told. */
@@ -267,9 +272,14 @@ static int put(const struct operation *o, struct device_launch *launch, void *st
                 announce(device, &launch->bell);
         r = launch->exchanged ? device->ops->exchange_call(o->comm->exchange, &launch->bell, stream, error)
                               : device->ops->call(device->handle, &launch->bell, stream, error);
-        if (r)
+        if (r && r != CLIENT_GPU_UNTOLD)
                 return error_set(r, "%s: %s", o->what, error);
-        launched(o->comm, launch->bell.number, caller, stream != caller);
+        if (r) { /* nobody is to wait for its number, so it has had none */
+                o->comm->adrift = true;
+                stands(o->comm, caller, stream != caller);
+        } else {
+                launched(o->comm, launch->bell.number, caller, stream != caller);
+        }
         return RMX_OK;
 }
 

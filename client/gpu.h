@@ -13,9 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 10u
+#define CLIENT_GPU_VERSION 11u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
+#define CLIENT_GPU_UNTOLD  (-1) /* no RMX_*: see exchange_call */
 
 /* Of the bell area (gpu/device/bell.h, which only the plug-in sees and compares). */
 #define CLIENT_GPU_SLOTS        256u   /* ranks of one session on one GPU */
@@ -181,7 +182,8 @@ struct client_gpu_ops {
         /* Puts the kernel of a request on the stream, whole: it ends when the result is there. Of `bell`: word
          * (operation, type, reduction, count), in, out, in_bytes, out_bytes, argument (the factor), captured, number,
          * started and after, as for `call`. Its status is told by comm_status, and comm_end and release end it, as with
-         * a bell. The memory is any that the device reaches, aligned to the type. */
+         * a bell. The memory is any that the device reaches, aligned to the type. CLIENT_GPU_UNTOLD: it is there, as
+         * with RMX_OK, but nothing will tell when it has ended. */
         int (*exchange_call)(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
                              char *error);
         /* A stream, and pinned memory of CLIENT_GPU_OWN_BYTES that the device reaches at this address, aligned to 8

@@ -108,7 +108,7 @@ static hipError_t launch_record(struct client_gpu *gpu, const struct client_gpu_
         if (gpu_ended_record(gpu, bell, stream) == hipSuccess)
                 return hipSuccess;
         (void)hipGetLastError();
-        r = launch_number(gpu, BELL_MARK, bell->slot, bell->number, bell->captured, stream);
+        r = launch_number(gpu, BELL_MARK, bell->slot, bell->number, true, stream); /* not before the kernel has ended */
         if (r == hipSuccess)
                 gpu_ended_told(gpu, bell->slot);
         return r;
@@ -182,6 +182,7 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct excha
                         const struct client_gpu_bell *bell, void *stream, char *error) {
         void *parameters[] = {arguments};
         struct scope scope;
+        bool untold = false;
         hipError_t r;
 
         r = scope_device(&scope, gpu->device);
@@ -192,9 +193,13 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct excha
         if (r == hipSuccess)
                 r = launch_kernel(kernel, arguments->blocks, EXCHANGE_THREADS, parameters, bell->captured, stream);
         if (r == hipSuccess && gpu_ended_records(bell))
-                r = launch_record(gpu, bell, stream);
+                untold = launch_record(gpu, bell, stream) != hipSuccess;
         else if (r == hipSuccess && bell->number)
                 gpu_ended_told(gpu, bell->slot);
+        if (untold)
+                (void)hipGetLastError();
         scope_leave(&scope);
+        if (untold)
+                return CLIENT_GPU_UNTOLD;
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching an exchange kernel", error);
 }

@@ -448,7 +448,7 @@ static bool is_bootstrap(const struct client_gpu *gpu, const struct client_gpu_b
 }
 
 static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_bell *bell, void *stream, char *error) {
-        bool captured, held;
+        bool captured, held, untold;
         uint32_t status = 0;
         int r;
 
@@ -469,7 +469,9 @@ static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_be
                 gather_join(gpu, bell);
         if (kind == FAKE_GPU_EXCHANGE && bell->number)
                 gpu->exchanging[bell->slot] = fake_gpu.stuck;
-        if (kind != FAKE_GPU_WAIT && bell->number) {
+        untold = kind == FAKE_GPU_EXCHANGE && fake_gpu.untold;
+        fake_gpu.untold &= !untold;
+        if (kind != FAKE_GPU_WAIT && bell->number && !untold) {
                 gpu->launched[bell->slot] = bell->number;
                 settle(gpu, bell->slot);
         }
@@ -484,7 +486,7 @@ static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_be
         if (kind == FAKE_GPU_WAIT && bell->turn)
                 gpu->ended[bell->cell] = (uint64_t)bell->turn << 32 | (held ? UINT32_MAX : status);
         pthread_mutex_unlock(&fake_gpu.mutex);
-        return RMX_OK;
+        return untold ? CLIENT_GPU_UNTOLD : RMX_OK;
 }
 
 static int gpu_call(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error) {

@@ -96,6 +96,7 @@ struct fake_gpu {
         uint32_t cannot_open, cannot_connect; /* a bit for each rank: an exchange */
         uint32_t stuck_gather;                /* the bootstrap's gather, counted from 1, that does not end; 0: none */
         bool no_streams;                      /* own_stream has none */
+        bool untold;                          /* nothing tells the end of the next exchange */
 };
 
 /* In the tests: the plug-in that $RAILMUX_CLIENT_PLUGIN names, as at first. */

@@ -416,6 +416,30 @@ static void test_destroy(void **state) {
         assert_int_equal(rig.gpu->reusable, 4);
 }
 
+/* A kernel whose end nobody will tell: the call has succeeded, and the communicator's end does not wait for it; its
+ * place and its area serve nobody else. What comes next is behind it all the same. */
+static void test_untold(void **state) {
+        const struct fake_gpu_launch *order;
+
+        (void)state;
+        rig_start();
+        crew_run(&rig.crew, split);
+        rig.comm = rig.crew.comm[2];
+        rig.first = rig.gpu->n_launches;
+        rig.gpu->untold = true;
+        assert_int_equal(reduce(MIN, STREAM(1)), RMX_OK);
+        assert_int_equal(launched(0, FAKE_GPU_EXCHANGE, STREAM(1))->bell.number, 3);
+        assert_int_equal(reduce(MIN, STREAM(2)), RMX_OK);
+        order = launched(1, FAKE_GPU_ORDER, STREAM(2));
+        assert_ptr_equal(order->from, STREAM(1));
+        assert_int_equal(launched(2, FAKE_GPU_EXCHANGE, STREAM(2))->bell.number, 3);
+        assert_int_equal(rmx_comm_destroy(rig.crew.comm[3]), RMX_OK);
+        assert_int_equal(rig.gpu->reusable, 1);
+        assert_int_equal(rmx_comm_destroy(rig.comm), RMX_OK);
+        assert_int_equal(rig.gpu->kept, 1);
+        crew_stop(&rig.crew);
+}
+
 /* ---- kernels of the program -------------------------------------------------------------------------------------- */
 static int prepare(uint32_t operation, size_t bytes) {
         const struct rmx_device_call call = {.size = sizeof(call),
@@ -534,23 +558,15 @@ static void test_stopped(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_which),
-                cmocka_unit_test(test_others),
-                cmocka_unit_test(test_reductions),
-                cmocka_unit_test(test_memory),
-                cmocka_unit_test(test_order),
-                cmocka_unit_test(test_launch_fails),
-                cmocka_unit_test(test_wait),
-                cmocka_unit_test(test_many),
-                cmocka_unit_test(test_group),
-                cmocka_unit_test(test_group_room),
-                cmocka_unit_test(test_error),
-                cmocka_unit_test(test_peer_lost),
-                cmocka_unit_test(test_destroy),
-                cmocka_unit_test(test_handle),
-                cmocka_unit_test(test_device_calls),
-                cmocka_unit_test(test_flags),
-                cmocka_unit_test(test_granted_all_the_same),
+                cmocka_unit_test(test_which),      cmocka_unit_test(test_others),
+                cmocka_unit_test(test_reductions), cmocka_unit_test(test_memory),
+                cmocka_unit_test(test_order),      cmocka_unit_test(test_launch_fails),
+                cmocka_unit_test(test_wait),       cmocka_unit_test(test_many),
+                cmocka_unit_test(test_group),      cmocka_unit_test(test_group_room),
+                cmocka_unit_test(test_error),      cmocka_unit_test(test_peer_lost),
+                cmocka_unit_test(test_destroy),    cmocka_unit_test(test_untold),
+                cmocka_unit_test(test_handle),     cmocka_unit_test(test_device_calls),
+                cmocka_unit_test(test_flags),      cmocka_unit_test(test_granted_all_the_same),
                 cmocka_unit_test(test_stopped),
         };
 

@@ -221,7 +221,9 @@ static void test_no_event(void **state) {
         fake.over = true;
         assert_int_equal(gpu_comm_finished(&gpu, SLOT), 0);
         fake.no_mark = true;
-        assert_int_equal(call(3), RMX_E_NO_MEMORY);
+        assert_int_equal(call(3), CLIENT_GPU_UNTOLD);
+        assert_list("exchange 0");
+        assert_int_equal(gpu_comm_finished(&gpu, SLOT), 0);
 }
 
 int main(void) {
