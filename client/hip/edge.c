@@ -22,6 +22,9 @@
  * capture is taken for that one; the runtime numbers streams, but asking for the number in a capture has not been
  * tried.)
  *
+ * How many nodes a graph has is asked of the graph. The runtime's manual calls graphs unsafe for several threads, and
+ * does not say whether that is meant of such a question, too; so far all captures that were tried were one thread's.
+ *
  * There is no MPS on AMD's GPUs, so nothing is done there.
  */
 #include "client/hip/private.h"

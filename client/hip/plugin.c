@@ -45,37 +45,6 @@ int gpu_fail(hipError_t r, const char *call, char *error) {
         }
 }
 
-/* ---- what every call leaves as it was ---------------------------------------------------------------------------- */
-hipError_t scope_device(struct scope *scope, int device) {
-        hipError_t r;
-
-        *scope = (struct scope){.device = device};
-        r = hipGetDevice(&scope->device);
-        if (r == hipSuccess && scope->device != device) {
-                r = hipSetDevice(device);
-                scope->moved = r == hipSuccess;
-        }
-        return r;
-}
-
-hipError_t scope_enter(struct scope *scope, int device) {
-        hipError_t r = scope_device(scope, device);
-
-        if (r != hipSuccess)
-                return r;
-        scope->mode = hipStreamCaptureModeRelaxed;
-        r = hipThreadExchangeStreamCaptureMode(&scope->mode);
-        scope->relaxed = r == hipSuccess;
-        return r;
-}
-
-void scope_leave(struct scope *scope) {
-        if (scope->relaxed)
-                (void)hipThreadExchangeStreamCaptureMode(&scope->mode);
-        if (scope->moved)
-                (void)hipSetDevice(scope->device);
-}
-
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 static bool gpu_capturing(struct client_gpu *gpu, void *stream) {
         hipStreamCaptureStatus status = hipStreamCaptureStatusNone;

@@ -94,6 +94,8 @@ int gpu_fail(hipError_t r, const char *call, char *error);
 /* What a call changes of the thread's state, and puts back. See plugin.c. */
 struct scope {
         int device;
+        void *context; /* the thread's, NULL: it had none */
+        bool known;    /* that is */
         bool moved;
         bool relaxed;
         hipStreamCaptureMode mode;

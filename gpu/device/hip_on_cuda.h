@@ -181,57 +181,42 @@ static inline hipError_t hip_on_cuda_driver(const char *name, void **ret_functio
         hipError_t looked_ = hip_on_cuda_driver(function, &driver_.address);                                           \
         return looked_ != cudaSuccess ? looked_ : (hipError_t)driver_.call arguments
 
-/* This one and the next are on the path of every call, so they are looked up once. */
+/* The same for what is on the path of every call: it is looked up once. */
+#define HIP_ON_CUDA_DRIVER_ONCE(function, parameters, arguments)                                                       \
+        static void *found_;                                                                                           \
+        union {                                                                                                        \
+                void *address;                                                                                         \
+                CUresult(CUDAAPI *call) parameters;                                                                    \
+        } driver_ = {__atomic_load_n(&found_, __ATOMIC_RELAXED)};                                                      \
+        if (!driver_.address) {                                                                                        \
+                hipError_t looked_ = hip_on_cuda_driver(function, &driver_.address);                                   \
+                if (looked_ != cudaSuccess)                                                                            \
+                        return looked_;                                                                                \
+                __atomic_store_n(&found_, driver_.address, __ATOMIC_RELAXED);                                          \
+        }                                                                                                              \
+        return (hipError_t)driver_.call arguments
+
+typedef CUcontext hipCtx_t;
+static inline hipError_t hipCtxGetCurrent(hipCtx_t *context) {
+        HIP_ON_CUDA_DRIVER_ONCE("cuCtxGetCurrent", (CUcontext *), (context));
+}
+static inline hipError_t hipCtxSetCurrent(hipCtx_t context) {
+        HIP_ON_CUDA_DRIVER_ONCE("cuCtxSetCurrent", (CUcontext), (context));
+}
 static inline hipError_t hipDrvPointerGetAttributes(unsigned int n, hipPointer_attribute *attributes, void **data,
                                                     hipDeviceptr_t at) {
-        static void *found;
-        union {
-                void *address;
-                CUresult(CUDAAPI *call)(unsigned int, CUpointer_attribute *, void **, CUdeviceptr);
-        } driver = {__atomic_load_n(&found, __ATOMIC_RELAXED)};
-
-        if (!driver.address) {
-                hipError_t r = hip_on_cuda_driver("cuPointerGetAttributes", &driver.address);
-
-                if (r != cudaSuccess)
-                        return r;
-                __atomic_store_n(&found, driver.address, __ATOMIC_RELAXED);
-        }
-        return (hipError_t)driver.call(n, attributes, data, (CUdeviceptr)(uintptr_t)at);
+        HIP_ON_CUDA_DRIVER_ONCE("cuPointerGetAttributes", (unsigned int, CUpointer_attribute *, void **, CUdeviceptr),
+                                (n, attributes, data, (CUdeviceptr)(uintptr_t)at));
 }
-/* On the path of requests, the same. All that was enqueued before is done, and fenced for the system, before the word
- * is there (the flag that would let it pass is not known to this version of the call). */
+/* All that was enqueued before is done, and fenced for the system, before the word is there (the flag that would let it
+ * pass is not known to this version of the call). */
 static inline hipError_t hipStreamWriteValue32(hipStream_t stream, void *at, uint32_t value, unsigned int flags) {
-        static void *found;
-        union {
-                void *address;
-                CUresult(CUDAAPI *call)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
-        } driver = {__atomic_load_n(&found, __ATOMIC_RELAXED)};
-
-        if (!driver.address) {
-                hipError_t r = hip_on_cuda_driver("cuStreamWriteValue32", &driver.address);
-
-                if (r != cudaSuccess)
-                        return r;
-                __atomic_store_n(&found, driver.address, __ATOMIC_RELAXED);
-        }
-        return (hipError_t)driver.call(stream, (CUdeviceptr)(uintptr_t)at, value, flags);
+        HIP_ON_CUDA_DRIVER_ONCE("cuStreamWriteValue32", (CUstream, CUdeviceptr, cuuint32_t, unsigned int),
+                                (stream, (CUdeviceptr)(uintptr_t)at, value, flags));
 }
 static inline hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *size, hipDeviceptr_t at) {
-        static void *found;
-        union {
-                void *address;
-                CUresult(CUDAAPI *call)(CUdeviceptr *, size_t *, CUdeviceptr);
-        } driver = {__atomic_load_n(&found, __ATOMIC_RELAXED)};
-
-        if (!driver.address) {
-                hipError_t r = hip_on_cuda_driver("cuMemGetAddressRange", &driver.address);
-
-                if (r != cudaSuccess)
-                        return r;
-                __atomic_store_n(&found, driver.address, __ATOMIC_RELAXED);
-        }
-        return (hipError_t)driver.call((CUdeviceptr *)(void *)base, size, (CUdeviceptr)(uintptr_t)at);
+        HIP_ON_CUDA_DRIVER_ONCE("cuMemGetAddressRange", (CUdeviceptr *, size_t *, CUdeviceptr),
+                                ((CUdeviceptr *)(void *)base, size, (CUdeviceptr)(uintptr_t)at));
 }
 static inline hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *handle, void *os_handle,
                                                          hipMemAllocationHandleType type) {

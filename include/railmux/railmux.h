@@ -31,13 +31,13 @@
  *           rmx_comm_error, which a program that waits for streams only should call now and then. After an error the
  *           output is undefined. Calls on one communicator from different streams are put in the order of the calls,
  *           but not where one of the streams is being captured: order between graphs, and between a graph and other
- *           work, is the caller's business. A stream may be destroyed when what the calls put on it has run. (If it is
- *           destroyed before, the communicator must not be used on another stream until then.) That of a _start must
- *           exist until the request's waiting is on a stream, or the communicator is destroyed. No replay may be under
- *           way when a communicator is destroyed.
- *           A waiting request holds one of the few hardware queues that the runtime puts all streams of a process on.
- *           With several communicators on several streams there should be twice as many queues as such streams, or
- *           requests may block each other for ever: CUDA_DEVICE_MAX_CONNECTIONS=32 (8 if not set) on NVIDIA,
+ *           work, is the caller's business; so is it on a thread's default stream (hipStreamPerThread), which has the
+ *           same name in all threads and is taken for one stream. A stream may be destroyed when what the calls put on
+ * it has run. (If it is destroyed before, the communicator must not be used on another stream until then.) That of a
+ * _start must exist until the request's waiting is on a stream, or the communicator is destroyed. No replay may be
+ * under way when a communicator is destroyed. A waiting request holds one of the few hardware queues that the runtime
+ * puts all streams of a process on. With several communicators on several streams there should be twice as many queues
+ * as such streams, or requests may block each other for ever: CUDA_DEVICE_MAX_CONNECTIONS=32 (8 if not set) on NVIDIA,
  *           GPU_MAX_HW_QUEUES (4 if not set) on AMD, in the environment before the program starts. With fewer the
  *           library warns on stderr, once for each GPU.
  *           Allocations become known to the daemon at the first call on them that is not small, and whole; one that

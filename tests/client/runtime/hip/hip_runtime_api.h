@@ -7,6 +7,7 @@ typedef enum hipError_t {
         hipSuccess = 0,
         hipErrorInvalidValue = 1,
         hipErrorOutOfMemory = 2,
+        hipErrorInvalidDevice = 101,
         hipErrorNotReady = 600,
         hipErrorPeerAccessAlreadyEnabled = 704,
 } hipError_t;
@@ -15,7 +16,10 @@ typedef struct fake_stream *hipStream_t;
 typedef struct fake_event *hipEvent_t;
 typedef struct fake_graph *hipGraph_t;
 typedef struct fake_node *hipGraphNode_t;
-typedef enum hipStreamCaptureMode { hipStreamCaptureModeRelaxed = 2 } hipStreamCaptureMode;
+typedef enum hipStreamCaptureMode {
+        hipStreamCaptureModeGlobal = 0,
+        hipStreamCaptureModeRelaxed = 2
+} hipStreamCaptureMode;
 typedef enum hipStreamCaptureStatus {
         hipStreamCaptureStatusNone = 0,
         hipStreamCaptureStatusActive = 1,
@@ -40,7 +44,14 @@ typedef struct dim3 {
         unsigned int x, y, z;
 } dim3;
 
+typedef struct fake_context *hipCtx_t;
+
 hipError_t hipGetLastError(void);
+hipError_t hipGetDevice(int *device);
+hipError_t hipSetDevice(int device);
+hipError_t hipCtxGetCurrent(hipCtx_t *context);
+hipError_t hipCtxSetCurrent(hipCtx_t context);
+hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *mode);
 hipError_t hipLaunchKernel(const void *kernel, dim3 blocks, dim3 threads, void **parameters, size_t shared,
                            hipStream_t stream);
 hipError_t hipDeviceCanAccessPeer(int *can, int device, int peer);
