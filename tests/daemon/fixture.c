@@ -273,12 +273,27 @@ static void fixture_remove(const struct fixture *fixture) {
         assert_int_equal(rmdir(fixture->directory), 0);
 }
 
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+/* ThreadSanitizer keeps a signal for when the thread waits next, and loses one in a thousand that comes as railmuxd
+ * begins: it waits in its loop then, and nothing is pending. (No other build has been seen to.) */
+static void fixture_signal_again(struct fixture *fixture, uint64_t *due_ns) {
+        if (!__has_feature(thread_sanitizer) || clock_now_ns() < *due_ns)
+                return;
+        fprintf(stderr, "SIGTERM has been lost; once more\n");
+        fixture_signal(fixture, SIGTERM);
+        *due_ns = UINT64_MAX;
+}
+
 void fixture_teardown(struct fixture *fixture) {
+        uint64_t due_ns = clock_now_ns() + UINT64_C(5000000000);
         int status = 0;
         pid_t pid = 0;
 
         fixture_signal(fixture, SIGTERM);
-        fixture_wait(fixture, (pid = waitpid(fixture->daemon, &status, WNOHANG)) != 0);
+        fixture_wait(fixture,
+                     (fixture_signal_again(fixture, &due_ns), pid = waitpid(fixture->daemon, &status, WNOHANG)) != 0);
         assert_int_equal(pid, fixture->daemon);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
