@@ -196,10 +196,10 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct excha
                 untold = launch_record(gpu, bell, stream) != hipSuccess;
         else if (r == hipSuccess && bell->number)
                 gpu_ended_told(gpu, bell->slot);
-        if (untold)
-                (void)hipGetLastError();
         scope_leave(&scope);
-        if (untold)
+        if (untold) {
+                (void)hipGetLastError();
                 return CLIENT_GPU_UNTOLD;
+        }
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching an exchange kernel", error);
 }

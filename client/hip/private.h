@@ -91,11 +91,11 @@ int gpu_say(int code, char *error, const char *format, ...) __attribute__((forma
 /* The same for a failed call of the runtime. */
 int gpu_fail(hipError_t r, const char *call, char *error);
 
-/* What a call changes of the thread's state, and puts back. See plugin.c. */
+/* What a call changes of the thread's state, and puts back. See scope.c. */
 struct scope {
         int device;
-        void *context; /* the thread's, NULL: it had none */
-        bool known;    /* that is */
+        void *context; /* the thread's, NULL: it had none; */
+        bool known;    /* false: the driver did not say */
         bool moved;
         bool relaxed;
         hipStreamCaptureMode mode;

@@ -50,10 +50,11 @@ MUTANTS = (
 
 
 def build(root: pathlib.Path, definitions: list[str], cxx: str, libraries: list[str], work: pathlib.Path) -> str:
-    """work/test, with the sources in work/client. What the compiler says, if anything."""
+    """work/test, with the sources in work/client. What the compiler says if it cannot be built; else empty."""
     command = [cxx, *FLAGS, *definitions, f"-I{work}", f"-I{root}", f"-I{root}/include", str(root / "tests/device/test_exchange.cc")]
     command += ["-o", str(work / "test"), *libraries, "-lcmocka", "-lm"]
-    return subprocess.run(command, capture_output=True, text=True).stderr[-400:]
+    built = subprocess.run(command, capture_output=True, text=True)
+    return built.stderr[-400:] or "no reason given" if built.returncode else ""
 
 
 def passes(program: pathlib.Path, seed: str, seconds: float | None) -> bool:
