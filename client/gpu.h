@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 11u
+#define CLIENT_GPU_VERSION 12u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 #define CLIENT_GPU_UNTOLD  (-1) /* no RMX_*: see exchange_call */
@@ -32,8 +32,8 @@
 /* Exchange: collectives that the ranks' own kernels execute, see device_exchange.c and client/hip/exchange.c. */
 #define CLIENT_GPU_EXCHANGE_RANKS 8u
 /* Goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way. */
-#define CLIENT_GPU_EXCHANGE_VERSION 7u
-#define CLIENT_GPU_OFFER_BYTES      192u  /* what a rank tells the others of its area */
+#define CLIENT_GPU_EXCHANGE_VERSION 8u
+#define CLIENT_GPU_OFFER_BYTES      224u  /* what a rank tells the others of its area */
 #define CLIENT_GPU_OWN_BYTES        2048u /* own_memory, of each slot */
 
 struct client_gpu;          /* a device in a session's use: its bell area */

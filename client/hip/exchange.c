@@ -1,35 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Exchange areas: a rank's own memory, which the ranks of one communicator map from each other, and the kernels that
- * use it (exchange_run.h says how).
- *
- * An area belongs to the device in the session's use and serves one communicator at a time. It is kept until the device
- * is closed, since others may still have it mapped: to free memory that somebody has mapped is not defined. Nobody
- * writes to it when its communicator is over, so it may then serve the next one; if a kernel was given up, it may not,
- * because others' kernels may still write what that one would have waited for.
- *
- * Mappings are kept as well, and used again when the same area comes back with another communicator: closing one waits
- * for all kernels of the process, which may be waiting for ranks that wait for this thread. An area has a number that
- * nothing else has (handles are used again by the runtime), so a mapping is never taken for another one.
+ * Communicators whose requests the ranks' own kernels execute (exchange_run.h says how), in memory that they map from
+ * each other (exchange_area.c).
  *
  * A program that is wrong may have a rank call once more in a communicator that another rank has left, and then write
  * to an area that serves another one by now. So rounds and calls are not numbered from 0 but from a random number,
  * which is that of rank 0's area: packets that come astray have the wrong flag, but for one chance in 2^32, and are
  * waited for no less than before. That does not hold for chunks, whose data carry no number: those may become part of
  * another communicator's result, and a packet or flag that comes after the right one hides it for ever.
- *
- * Ranks of the same process use the area's own address: a handle cannot be opened where it was made. An offer is
- * another rank's word, so such an address is used only if there is an area of that number and length there, which are
- * all in one list. Lengths are asked of the runtime where memory is mapped: kernels write wherever their number of
- * ranks has them write.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "client/hip/exchange_area.h"
 #include "client/hip/exchange_kernel.h"
-#include "client/hip/private.h"
 
 #define OFFER_MAGIC 0x31584552u /* "REX1" */
 /* Ranks whose libraries differ in these would not exchange with one another. */
@@ -37,40 +23,26 @@
         (CLIENT_GPU_EXCHANGE_VERSION << 24 | EXCHANGE_BLOCKS_OF(n_ranks) << 16 | EXCHANGE_DEPTH(n_ranks) << 12 |       \
          EXCHANGE_THREADS)
 
-/* What another rank needs to map an area. */
+/* What another rank needs to know. */
 struct offer {
         uint32_t magic;
         uint32_t layout;
         uint64_t process[2];
-        uint64_t number; /* of the area */
-        uint64_t first;  /* of rounds and calls, if it is rank 0's */
-        uint64_t address;
-        uint64_t bytes;
-        hipIpcMemHandle_t handle;
+        struct exchange_offer area;
+        struct exchange_offer heads; /* memory that the area's head is in, */
+        uint64_t head;               /* so many bytes behind its beginning */
+        uint64_t first;              /* of rounds and calls, if it is rank 0's */
 };
 _Static_assert(sizeof(struct offer) <= CLIENT_GPU_OFFER_BYTES, "an offer fits");
-
-struct exchange_mapping {
-        struct exchange_mapping *next;
-        uint64_t number;
-        hipIpcMemHandle_t handle;
-        char *address;
-        size_t bytes;
-};
 
 struct client_gpu_exchange {
         struct client_gpu *gpu;
         struct exchange_area *area;
         uint32_t slot, n_ranks, rank;
-        char *address[EXCHANGE_RANKS]; /* by rank */
+        char *address[EXCHANGE_RANKS]; /* by rank, */
+        char *head[EXCHANGE_RANKS];    /* too */
 };
 
-static struct {
-        pthread_mutex_t mutex;
-        struct exchange_area *areas;
-} process = {PTHREAD_MUTEX_INITIALIZER, NULL};
-
-/* ---- areas ------------------------------------------------------------------------------------------------------- */
 /* Random, and the process's own: a child of fork() has the same bytes, but another number. */
 static int process_name(uint64_t ret_name[static 2]) {
         static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -84,118 +56,6 @@ static int process_name(uint64_t ret_name[static 2]) {
         ret_name[1] = (uint64_t)getpid();
         pthread_mutex_unlock(&mutex);
         return r;
-}
-
-static hipError_t area_alloc(size_t bytes, void **ret_address) {
-#if defined(RAILMUX_CUDA)
-        return hipMalloc(ret_address, bytes);
-#elif defined(hipDeviceMallocUncached) /* ordinary memory may stay in the caches of one GPU while others look at it */
-        return hipExtMallocWithFlags(ret_address, bytes, hipDeviceMallocUncached);
-#else
-        return hipExtMallocWithFlags(ret_address, bytes, hipDeviceMallocFinegrained);
-#endif
-}
-
-/* With gpu->exchanges_mutex, and the device current. */
-static int area_new(struct client_gpu *gpu, size_t bytes, struct exchange_area **ret_area, char *error) {
-        struct exchange_area *area;
-        void *address = NULL;
-        hipError_t r;
-
-        area = calloc(1, sizeof(*area));
-        if (!area || getrandom(&area->number, sizeof(area->number), 0) != (ssize_t)sizeof(area->number)) {
-                free(area);
-                return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
-        }
-        r = area_alloc(bytes, &address);
-        if (r == hipSuccess)
-                r = hipIpcGetMemHandle(&area->handle, address);
-        if (r != hipSuccess) {
-                int code = gpu_fail(r, "making an exchange area", error);
-
-                if (address)
-                        (void)hipFree(address);
-                free(area);
-                return code;
-        }
-        area->address = address;
-        area->bytes = bytes;
-        area->device = gpu->device;
-        area->next = gpu->areas;
-        gpu->areas = area;
-        pthread_mutex_lock(&process.mutex);
-        area->other = process.areas;
-        process.areas = area;
-        pthread_mutex_unlock(&process.mutex);
-        *ret_area = area;
-        return RMX_OK;
-}
-
-/* Is there such an area in this process, and on which device? */
-static bool area_is_here(const struct offer *offer, int *ret_device) {
-        const struct exchange_area *area;
-
-        pthread_mutex_lock(&process.mutex);
-        for (area = process.areas; area; area = area->other) {
-                if (area->number == offer->number && (uintptr_t)area->address == offer->address &&
-                    area->bytes == offer->bytes) {
-                        *ret_device = area->device;
-                        break;
-                }
-        }
-        pthread_mutex_unlock(&process.mutex);
-        return area;
-}
-
-static void area_forget(const struct exchange_area *area) {
-        pthread_mutex_lock(&process.mutex);
-        for (struct exchange_area **at = &process.areas; *at; at = &(*at)->other) {
-                if (*at == area) {
-                        *at = area->other;
-                        break;
-                }
-        }
-        pthread_mutex_unlock(&process.mutex);
-}
-
-static void area_give(struct client_gpu *gpu, struct exchange_area *area) {
-        pthread_mutex_lock(&gpu->exchanges_mutex);
-        area->taken = false;
-        pthread_mutex_unlock(&gpu->exchanges_mutex);
-}
-
-static int area_take(struct client_gpu *gpu, size_t bytes, struct exchange_area **ret_area, char *error) {
-        struct exchange_area *area = NULL;
-        struct scope scope;
-        hipError_t r;
-        int code = RMX_OK;
-
-        pthread_mutex_lock(&gpu->exchanges_mutex);
-        r = scope_enter(&scope, gpu->device);
-        for (area = gpu->areas; area && (area->taken || area->bytes != bytes);)
-                area = area->next;
-        if (r != hipSuccess)
-                code = gpu_fail(r, "hipSetDevice", error);
-        else if (!area)
-                code = area_new(gpu, bytes, &area, error);
-        if (!code)
-                area->taken = true;
-        pthread_mutex_unlock(&gpu->exchanges_mutex);
-        if (!code) {
-                pthread_mutex_lock(&gpu->copies);
-                r = hipMemsetAsync(area->address, 0, bytes, gpu->stream);
-                if (r == hipSuccess)
-                        r = hipStreamSynchronize(gpu->stream);
-                pthread_mutex_unlock(&gpu->copies);
-                if (r != hipSuccess) {
-                        code = gpu_fail(r, "clearing an exchange area", error);
-                        area_give(gpu, area);
-                }
-        }
-        scope_leave(&scope);
-        if (!code)
-                *ret_area = area;
-        return code;
 }
 
 /* What calls of the slot need. A kernel that is loaded at its first launch waits until no other one runs in the
@@ -245,87 +105,18 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
         *exchange = (struct client_gpu_exchange){.gpu = gpu, .slot = slot, .n_ranks = n_ranks, .rank = rank};
         r = calls_prepare(gpu, slot, n_ranks, error);
         if (!r)
-                r = area_take(gpu, EXCHANGE_AREA_BYTES(n_ranks), &exchange->area, error);
+                r = exchange_area_take(gpu, EXCHANGE_AREA_BYTES(n_ranks), &exchange->area, error);
         if (r) {
                 free(exchange);
                 return r;
         }
-        offer.number = exchange->area->number;
-        offer.address = (uintptr_t)exchange->area->address;
-        offer.bytes = exchange->area->bytes;
-        offer.handle = exchange->area->handle;
+        exchange_area_offer(exchange->area, &offer.area, &offer.heads, &offer.head);
         memset(ret_offer, 0, CLIENT_GPU_OFFER_BYTES);
         memcpy(ret_offer, &offer, sizeof(offer));
         /* relaxed; no kernel of this slot is about. */
         __atomic_store_n(&gpu->pinned->stop[slot], 0, __ATOMIC_RELAXED);
         rank_name(gpu, slot, handle);
         *ret_exchange = exchange;
-        return RMX_OK;
-}
-
-/* Of this process, perhaps on another device. With the device current. */
-static int connect_here(const struct client_gpu *gpu, const struct offer *offer, char **ret_address, char *error) {
-        int device, can = 1;
-        hipError_t r = hipSuccess;
-
-        if (!area_is_here(offer, &device))
-                return gpu_say(RMX_E_UNSUPPORTED, error, "another rank offers an area that is not there");
-        if (device != gpu->device)
-                r = hipDeviceCanAccessPeer(&can, gpu->device, device);
-        if (r == hipSuccess && !can)
-                return gpu_say(RMX_E_UNSUPPORTED, error, "device %d cannot reach device %d", gpu->device, device);
-        if (r == hipSuccess && device != gpu->device) {
-                r = hipDeviceEnablePeerAccess(device, 0);
-                if (r == hipErrorPeerAccessAlreadyEnabled) {
-                        (void)hipGetLastError();
-                        r = hipSuccess;
-                }
-        }
-        if (r != hipSuccess)
-                return gpu_fail(r, "enabling access to another device", error);
-        *ret_address = (char *)(uintptr_t)offer->address;
-        return RMX_OK;
-}
-
-/* Of another process. With the device current. */
-static int connect_there(struct client_gpu *gpu, const struct offer *offer, char **ret_address, char *error) {
-        struct exchange_mapping *mapping;
-        void *address, *base = NULL;
-        size_t bytes = 0;
-        hipError_t r;
-
-        for (mapping = gpu->mappings; mapping; mapping = mapping->next) {
-                if (mapping->number == offer->number &&
-                    !memcmp(&mapping->handle, &offer->handle, sizeof(offer->handle))) {
-                        if (mapping->bytes < offer->bytes)
-                                return gpu_say(RMX_E_UNSUPPORTED, error, "another rank offers an area too short");
-                        *ret_address = mapping->address;
-                        return RMX_OK;
-                }
-        }
-        mapping = calloc(1, sizeof(*mapping));
-        if (!mapping)
-                return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
-        r = hipIpcOpenMemHandle(&address, offer->handle, hipIpcMemLazyEnablePeerAccess);
-        if (r != hipSuccess) {
-                free(mapping);
-                return gpu_fail(r, "hipIpcOpenMemHandle of an exchange area", error);
-        }
-        /* What its owner says of its length is its word only. */
-        r = hipMemGetAddressRange((hipDeviceptr_t *)&base, &bytes, address);
-        if (r != hipSuccess || base != address || bytes < offer->bytes) {
-                (void)hipIpcCloseMemHandle(address);
-                free(mapping);
-                return r != hipSuccess ? gpu_fail(r, "asking for the size of an exchange area", error)
-                                       : gpu_say(RMX_E_UNSUPPORTED, error, "another rank offers an area too short");
-        }
-        *mapping = (struct exchange_mapping){.next = gpu->mappings,
-                                             .number = offer->number,
-                                             .handle = offer->handle,
-                                             .address = address,
-                                             .bytes = bytes};
-        gpu->mappings = mapping;
-        *ret_address = address;
         return RMX_OK;
 }
 
@@ -344,11 +135,29 @@ static int connect_number(struct client_gpu_exchange *exchange, const unsigned c
         for (uint32_t block = 0; block < 2 * EXCHANGE_BLOCKS; block++)
                 header.chunks[block] = header.first;
         pthread_mutex_lock(&gpu->copies);
-        r = hipMemcpyAsync(exchange->area->address, &header, sizeof(header), hipMemcpyHostToDevice, gpu->stream);
+        r = hipMemcpyAsync(exchange->area->head, &header, sizeof(header), hipMemcpyHostToDevice, gpu->stream);
         if (r == hipSuccess)
                 r = hipStreamSynchronize(gpu->stream);
         pthread_mutex_unlock(&gpu->copies);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "numbering an exchange area", error);
+}
+
+/* What a rank offers, in memory of this process or another one. With the device current. */
+static int connect_rank(struct client_gpu_exchange *exchange, uint32_t rank, const struct offer *offer,
+                        const uint64_t name[static 2], char *error) {
+        const bool here = !memcmp(offer->process, name, sizeof(offer->process));
+        int r;
+
+        if (offer->magic != OFFER_MAGIC || offer->layout != OFFER_LAYOUT(exchange->n_ranks) ||
+            offer->area.bytes != exchange->area->memory.bytes || offer->heads.bytes != EXCHANGE_HEADS_BYTES ||
+            offer->head % EXCHANGE_HEAD_BYTES || offer->head > EXCHANGE_HEADS_BYTES - EXCHANGE_HEAD_BYTES)
+                return gpu_say(RMX_E_UNSUPPORTED, error, "rank %u has no exchange area of this version", rank);
+        r = exchange_area_map(exchange->gpu, &offer->area, here, &exchange->address[rank], error);
+        if (!r)
+                r = exchange_area_map(exchange->gpu, &offer->heads, here, &exchange->head[rank], error);
+        if (!r)
+                exchange->head[rank] += offer->head;
+        return r;
 }
 
 int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error) {
@@ -360,24 +169,18 @@ int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned ch
 
         if (process_name(name))
                 return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
+        exchange->address[exchange->rank] = exchange->area->memory.address;
+        exchange->head[exchange->rank] = exchange->area->head;
         pthread_mutex_lock(&gpu->exchanges_mutex);
         r = scope_enter(&scope, gpu->device);
         if (r != hipSuccess)
                 code = gpu_fail(r, "hipSetDevice", error);
         for (uint32_t rank = 0; rank < exchange->n_ranks && !code; rank++) {
-                char **address = &exchange->address[rank];
                 struct offer offer;
 
                 memcpy(&offer, offers + (size_t)rank * CLIENT_GPU_OFFER_BYTES, sizeof(offer));
-                if (rank == exchange->rank)
-                        *address = exchange->area->address;
-                else if (offer.magic != OFFER_MAGIC || offer.layout != OFFER_LAYOUT(exchange->n_ranks) ||
-                         offer.bytes != exchange->area->bytes)
-                        code = gpu_say(RMX_E_UNSUPPORTED, error, "rank %u has no exchange area of this version", rank);
-                else if (!memcmp(offer.process, name, sizeof(name)))
-                        code = connect_here(gpu, &offer, address, error);
-                else
-                        code = connect_there(gpu, &offer, address, error);
+                if (rank != exchange->rank)
+                        code = connect_rank(exchange, rank, &offer, name, error);
         }
         if (!code)
                 code = connect_number(exchange, offers, error);
@@ -395,7 +198,7 @@ void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over) {
         if (!exchange)
                 return;
         if (over)
-                area_give(exchange->gpu, exchange->area);
+                exchange_area_give(exchange->gpu, exchange->area);
         free(exchange);
 }
 
@@ -460,21 +263,7 @@ void gpu_exchanges_free(struct client_gpu *gpu) {
                         (void)hipStreamDestroy(gpu->own_stream[slot]);
         if (gpu->own_memory)
                 (void)hipHostFree(gpu->own_memory);
-        while (gpu->mappings) {
-                struct exchange_mapping *mapping = gpu->mappings;
-
-                gpu->mappings = mapping->next;
-                (void)hipIpcCloseMemHandle(mapping->address);
-                free(mapping);
-        }
-        while (gpu->areas) {
-                struct exchange_area *area = gpu->areas;
-
-                gpu->areas = area->next;
-                area_forget(area);
-                (void)hipFree(area->address);
-                free(area);
-        }
+        exchange_areas_free(gpu);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -487,6 +276,7 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
         if (!exchange_cut(&a, bell, exchange->n_ranks, exchange->rank, &kind))
                 return gpu_say(RMX_E_INTERNAL, error, "no exchange for this operation");
         memcpy(a.area, exchange->address, sizeof(a.area));
+        memcpy(a.head, exchange->head, sizeof(a.head));
         a.bell_area = gpu->area;
         a.host = gpu->host_there;
         a.stop = &gpu->pinned_there->stop[exchange->slot];

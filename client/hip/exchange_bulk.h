@@ -43,7 +43,7 @@ DEVICE uint64_t chunk_at(const struct exchange_arguments *a, uint32_t block, uin
 template <uint32_t N>
 DEVICE uint32_t *chunk_flag(const struct exchange_arguments *a, uint32_t at, uint32_t block, uint32_t from,
                             uint32_t thread) {
-        return (uint32_t *)(void *)(a->area[at] + EXCHANGE_OFFSET_FLAGS(N)) +
+        return (uint32_t *)(void *)(a->head[at] + EXCHANGE_OFFSET_FLAGS) +
                ((size_t)block * EXCHANGE_LANES + thread / WARP_THREADS) * N + from;
 }
 

@@ -6,9 +6,12 @@
  * An area is a rank's own memory, for one communicator. The other ranks write packets (gpu/device/order.h) into it and
  * read nothing; the rank itself reads. Packet places: [2][blocks][writers][capacity], of which the first index
  * takes turns, and the third is who writes; nobody writes to itself. A place is EXCHANGE_THREADS packets times what one
- * thread has under way, its depth. Before them is how far warps are that have left (exchange_leave.h), behind them are
- * chunks (exchange_bulk.h): flags [blocks][lanes][n_ranks], then places [turns][blocks][n_ranks
- * - 1] [EXCHANGE_THREADS * units] of 16 bytes.
+ * thread has under way, its depth. Behind them are chunks' places (exchange_bulk.h): [turns][blocks][n_ranks - 1]
+ * [EXCHANGE_THREADS * units] of 16 bytes.
+ *
+ * Its head is apart: the header, how far warps are that have left (exchange_leave.h), and the chunks' flags
+ * [blocks][lanes][n_ranks]. Allocations take whole 2 MiB of a GPU (NVIDIA), and two ranks' places are 14 MiB: heads of
+ * many areas share one allocation.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -74,15 +77,16 @@ struct exchange_header {
 
 #define EXCHANGE_NO_ROOT         UINT32_MAX
 #define EXCHANGE_OFFSET_PROGRESS 4096u
-#define EXCHANGE_OFFSET_PACKETS                                                                                        \
+#define EXCHANGE_OFFSET_FLAGS                                                                                          \
         (EXCHANGE_OFFSET_PROGRESS + (2 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 8 + 4095) / 4096 * 4096)
+#define EXCHANGE_FLAGS(n_ranks) ((size_t)EXCHANGE_CHUNK_BLOCKS(n_ranks) * EXCHANGE_LANES * (n_ranks))
+/* Of any number of ranks: n_ranks is at most 4 with that many blocks, 8 with half of them, and 2 with twice as many. */
+#define EXCHANGE_HEAD_BYTES  (EXCHANGE_OFFSET_FLAGS + (4 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 4 + 4095) / 4096 * 4096)
+#define EXCHANGE_HEADS_BYTES ((size_t)2 << 20) /* of the memory for heads */
 #define EXCHANGE_PACKETS(n_ranks)                                                                                      \
         ((size_t)EXCHANGE_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * EXCHANGE_WRITERS(n_ranks) * EXCHANGE_DEPTH(n_ranks) *  \
          EXCHANGE_THREADS)
-#define EXCHANGE_OFFSET_FLAGS(n_ranks) (EXCHANGE_OFFSET_PACKETS + EXCHANGE_PACKETS(n_ranks) * 16)
-#define EXCHANGE_FLAGS(n_ranks)        ((size_t)EXCHANGE_CHUNK_BLOCKS(n_ranks) * EXCHANGE_LANES * (n_ranks))
-#define EXCHANGE_OFFSET_CHUNKS(n_ranks)                                                                                \
-        (EXCHANGE_OFFSET_FLAGS(n_ranks) + (EXCHANGE_FLAGS(n_ranks) * 4 + 4095) / 4096 * 4096)
+#define EXCHANGE_OFFSET_CHUNKS(n_ranks) (EXCHANGE_PACKETS(n_ranks) * 16)
 #define EXCHANGE_CHUNKS(n_ranks)                                                                                       \
         ((size_t)EXCHANGE_CHUNK_TURNS(n_ranks) * EXCHANGE_CHUNK_BLOCKS(n_ranks) * ((n_ranks)-1) * EXCHANGE_THREADS *   \
          EXCHANGE_UNITS(n_ranks))
@@ -102,6 +106,7 @@ enum exchange_kind {
  * what it gets from rank r goes to out + r * out_step. */
 struct exchange_arguments {
         char *area[EXCHANGE_RANKS]; /* by rank */
+        char *head[EXCHANGE_RANKS]; /* of the same */
         const char *bell_area;      /* which says when to give up, */
         const uint32_t *stop;       /* and so does this word of the host's */
         void *host;                 /* struct bell_host */

@@ -94,7 +94,7 @@ DEVICE uint32_t exchange_after(uint32_t number, uint32_t steps) {
 }
 
 DEVICE struct exchange_header *exchange_header_of(const struct exchange_arguments *a, uint32_t rank) {
-        return (struct exchange_header *)(void *)a->area[rank];
+        return (struct exchange_header *)(void *)a->head[rank];
 }
 
 /* The number of the present call. */
@@ -111,7 +111,7 @@ DEVICE uint32_t *exchange_number_of(const struct exchange_arguments *a, uint32_t
 
 /* ---- a warp's way ------------------------------------------------------------------------------------------------ */
 DEVICE uint64_t *exchange_progress_of(const struct exchange_arguments *a, uint32_t block, uint32_t thread) {
-        return (uint64_t *)(void *)(a->area[a->rank] + EXCHANGE_OFFSET_PROGRESS) + (size_t)block * EXCHANGE_LANES +
+        return (uint64_t *)(void *)(a->head[a->rank] + EXCHANGE_OFFSET_PROGRESS) + (size_t)block * EXCHANGE_LANES +
                thread / WARP_THREADS;
 }
 

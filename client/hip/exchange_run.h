@@ -174,7 +174,7 @@ DEVICE struct quad *exchange_place(const struct exchange_arguments *a, uint32_t 
         const size_t index = (((flag & 1) * EXCHANGE_BLOCKS_OF(N) + block) * EXCHANGE_WRITERS(N) + writer) *
                              EXCHANGE_DEPTH(N) * EXCHANGE_THREADS;
 
-        return (struct quad *)(void *)(a->area[at] + EXCHANGE_OFFSET_PACKETS) + index + thread;
+        return (struct quad *)(void *)a->area[at] + index + thread;
 }
 
 /* Packets of a thread that go from one rank to another in a round: one at least, so that each knows how far the other

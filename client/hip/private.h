@@ -37,18 +37,9 @@ struct pinned {
         uint32_t stop[CLIENT_GPU_SLOTS]; /* exchange kernels of this slot give up */
 };
 
-/* See exchange.c. */
-struct exchange_area {
-        struct exchange_area *next;  /* of this device */
-        struct exchange_area *other; /* of this process */
-        char *address;
-        size_t bytes;
-        int device;
-        uint64_t number;
-        hipIpcMemHandle_t handle;
-        bool taken; /* or not to be used again */
-};
-
+/* See exchange_area.c. */
+struct exchange_area;
+struct exchange_heads;
 struct exchange_arguments;
 struct exchange_mapping;
 
@@ -81,6 +72,7 @@ struct client_gpu {
         hipStream_t own_stream[CLIENT_GPU_SLOTS];
         char *own_memory; /* CLIENT_GPU_OWN_BYTES for each slot */
         struct exchange_area *areas;
+        struct exchange_heads *heads;
         struct exchange_mapping *mappings; /* of other processes' areas */
         struct edge edge;
         struct ended ended[CLIENT_GPU_SLOTS]; /* as what is counted: one thread at a time */

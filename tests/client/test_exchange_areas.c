@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Exchange areas (client/hip/exchange.c) against a runtime of this file's, without a GPU. */
+/* Exchange areas (client/hip/exchange.c, exchange_area.c) against a runtime of this file's, without a GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
+#include "client/hip/exchange_area.h"
 #include "client/hip/exchange_kernel.h"
-#include "client/hip/private.h"
 #include "gpu/device/bell.h"
 #include "ring/line.h"
 
@@ -21,15 +21,18 @@
 /* The offset of what an offer says first of all of its process, see struct offer. */
 #define OFFER_PROCESS 8u
 #define OFFER_NUMBER  24u
-#define OFFER_ADDRESS 40u
-#define OFFER_HANDLE  56u
+#define OFFER_ADDRESS 32u
+#define OFFER_BYTES   40u
+#define OFFER_HANDLE  48u
+#define OFFER_HEADS   88u /* behind the same of the area */
+#define OFFER_HEAD    200u
 #define BEFORE        64u /* an allocation its length stands */
 
 static struct {
         uint32_t allocations, opens, closes, streams, host, loaded, peers; /* now, or so often */
         uint32_t fail_at;                                                  /* the n-th call that can fail; 0: none */
         uint32_t calls;
-        bool no_peer, peer_enabled, elsewhere;
+        bool no_peer, peer_enabled, elsewhere, short_head;
         size_t short_by, inside; /* what is mapped is shorter, or begins before */
         int device;
         struct exchange_arguments launched;
@@ -84,6 +87,8 @@ hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *bytes, hipDevicep
         *base = (char *)at - fake.inside;
         memcpy(bytes, (char *)at - BEFORE, sizeof(*bytes));
         *bytes = fake.short_by > *bytes ? 0 : *bytes - fake.short_by;
+        if (fake.short_head && *bytes == EXCHANGE_HEADS_BYTES)
+                *bytes -= 1;
         return may_fail();
 }
 
@@ -308,10 +313,12 @@ static void test_here(void **state) {
         for (uint32_t r = 0; r < 2; r++)
                 assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
         assert_int_equal(fake.opens, 0);
-        assert_int_equal(fake.peers, 2);
+        assert_int_equal(fake.peers, 4); /* each: for the area, and for its head */
         launch(x[1], 4096);
-        assert_ptr_equal(fake.launched.area[0], gpu[0]->areas->address);
-        assert_ptr_equal(fake.launched.area[1], gpu[1]->areas->address);
+        assert_ptr_equal(fake.launched.area[0], gpu[0]->areas->memory.address);
+        assert_ptr_equal(fake.launched.area[1], gpu[1]->areas->memory.address);
+        assert_ptr_equal(fake.launched.head[0], gpu[0]->areas->head);
+        assert_ptr_equal(fake.launched.head[1], gpu[1]->areas->head);
         assert_ptr_equal(fake.launched.bell_area, gpu[1]->area);
         assert_ptr_equal(fake.launched.host, gpu[1]->host_there);
         assert_ptr_equal(fake.launched.stop, &gpu[1]->pinned->stop[6]);
@@ -352,8 +359,8 @@ static void test_numbers(void **state) {
                 for (uint32_t r = 0; r < 3; r++)
                         x[r] = open_rank(gpu[r], 0, 3, r, offers);
                 for (uint32_t r = 0; r < 3; r++) {
-                        const char *area = gpu[r]->areas->address;
-                        const struct exchange_header *header = (const struct exchange_header *)(const void *)area;
+                        const char *area = gpu[r]->areas->memory.address, *head = gpu[r]->areas->head;
+                        const struct exchange_header *header = (const struct exchange_header *)(const void *)head;
 
                         assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
                         if (r == 0)
@@ -365,10 +372,14 @@ static void test_numbers(void **state) {
                                 assert_int_equal(header->sequence[b], first[round]);
                         for (size_t b = 0; b < 2 * EXCHANGE_BLOCKS; b++)
                                 assert_int_equal(header->chunks[b], first[round]);
-                        for (size_t i = sizeof(*header); i < EXCHANGE_AREA_BYTES(3); i++)
+                        for (size_t i = sizeof(*header); i < EXCHANGE_HEAD_BYTES; i++)
+                                if (head[i])
+                                        fail_msg("byte %zu of a head is not 0", i);
+                        for (size_t i = 0; i < EXCHANGE_AREA_BYTES(3); i++)
                                 if (area[i])
                                         fail_msg("byte %zu of an area is not 0", i);
-                        memset(gpu[r]->areas->address, 0x77, EXCHANGE_AREA_BYTES(3)); /* used */
+                        memset(gpu[r]->areas->memory.address, 0x77, EXCHANGE_AREA_BYTES(3)); /* used */
+                        memset(gpu[r]->areas->head, 0x77, EXCHANGE_HEAD_BYTES);
                         assert_null(gpu[r]->areas->next);
                         gpu_exchange_close(x[r], true);
                 }
@@ -390,9 +401,10 @@ static void test_there(void **state) {
                 y = open_rank(other, 0, 2, 1, offers);
                 far(offers, 1);
                 assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_OK);
-                assert_int_equal(fake.opens, 1);
+                assert_int_equal(fake.opens, 2); /* the area, and what its head is in */
                 launch(x, 4096);
-                assert_ptr_equal(fake.launched.area[1], other->areas->address);
+                assert_ptr_equal(fake.launched.area[1], other->areas->memory.address);
+                assert_ptr_equal(fake.launched.head[1], other->areas->head);
                 gpu_exchange_close(x, true);
                 gpu_exchange_close(y, true);
         }
@@ -402,7 +414,7 @@ static void test_there(void **state) {
         far(offers, 1);
         offers[CLIENT_GPU_OFFER_BYTES + OFFER_NUMBER] ^= 1;
         assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_OK);
-        assert_int_equal(fake.opens, 2);
+        assert_int_equal(fake.opens, 3);
         gpu_exchange_close(x, true);
         gpu_exchange_close(y, true);
         assert_int_equal(fake.closes, 0);
@@ -415,16 +427,16 @@ static void test_kept(void **state) {
         unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
         struct client_gpu *gpu = gpu_new(0);
         struct client_gpu_exchange *x = open_rank(gpu, 0, 2, 0, offers);
-        const char *first = gpu->areas->address;
+        const char *first = gpu->areas->memory.address;
 
         (void)state;
         gpu_exchange_close(x, false);
         x = open_rank(gpu, 0, 2, 0, offers);
-        assert_int_equal(fake.allocations, 2);
-        assert_ptr_not_equal(gpu->areas->address, first);
+        assert_int_equal(fake.allocations, 3); /* and their heads */
+        assert_ptr_not_equal(gpu->areas->memory.address, first);
         gpu_exchange_close(x, true);
         x = open_rank(gpu, 0, 2, 0, offers);
-        assert_int_equal(fake.allocations, 2);
+        assert_int_equal(fake.allocations, 3);
         gpu_exchange_stop(x);
         gpu_exchange_close(x, true);
         gpu_exchange_close(NULL, true);
@@ -434,11 +446,47 @@ static void test_kept(void **state) {
         gpu_end(gpu);
 }
 
+/* Heads of many areas share memory, and no two are the same. */
+static void test_heads(void **state) {
+        const uint32_t n = (uint32_t)(EXCHANGE_HEADS_BYTES / EXCHANGE_HEAD_BYTES) + 2;
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu = gpu_new(0);
+        struct client_gpu_exchange *x[64];
+
+        (void)state;
+        assert_true(n < 64 && n <= CLIENT_GPU_SLOTS);
+        for (uint32_t i = 0; i < n; i++) {
+                x[i] = open_rank(gpu, i, 8, 0, offers);
+                memset(gpu->areas->head, (int)i + 1, EXCHANGE_HEAD_BYTES);
+        }
+        assert_int_equal(fake.allocations, n + 2);
+        for (struct exchange_area *area = gpu->areas; area; area = area->next)
+                for (size_t i = 1; i < EXCHANGE_HEAD_BYTES; i++)
+                        assert_int_equal(area->head[i], area->head[0]);
+        for (struct exchange_area *a = gpu->areas; a; a = a->next)
+                for (struct exchange_area *b = a->next; b; b = b->next)
+                        assert_int_not_equal(a->head[0], b->head[0]);
+        for (uint32_t i = 0; i < n; i++)
+                gpu_exchange_close(x[i], true);
+        gpu_end(gpu);
+}
+
 /* Offers are the other ranks' words. */
 static void test_wrong(void **state) {
         static const struct {
                 uint32_t at, rank;
-        } spoilt[] = {{0, 1}, {4, 1}, {48, 1}, {OFFER_NUMBER, 1}, {OFFER_ADDRESS, 1}};
+        } spoilt[] = {
+                {0, 1},
+                {4, 1},
+                {OFFER_NUMBER, 1},
+                {OFFER_ADDRESS, 1},
+                {OFFER_BYTES, 1},
+                {OFFER_HEADS + OFFER_NUMBER, 1},
+                {OFFER_HEADS + OFFER_ADDRESS, 1},
+                {OFFER_HEADS + OFFER_BYTES, 1},
+                {OFFER_HEAD, 1},     /* between two heads, */
+                {OFFER_HEAD + 7, 1}, /* and far behind the last one */
+        };
         unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
         struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
         struct client_gpu_exchange *x[2];
@@ -452,6 +500,12 @@ static void test_wrong(void **state) {
                 *byte ^= 0x10;
                 assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED);
                 *byte ^= 0x10;
+        }
+        for (uint64_t last = EXCHANGE_HEADS_BYTES / EXCHANGE_HEAD_BYTES, i = last - 1; i <= last; i++) {
+                const uint64_t at = i * EXCHANGE_HEAD_BYTES;
+
+                memcpy(offers + CLIENT_GPU_OFFER_BYTES + OFFER_HEAD, &at, sizeof(at));
+                assert_int_equal(gpu_exchange_connect(x[0], offers, error), i < last ? RMX_OK : RMX_E_UNSUPPORTED);
         }
         memset(offers + CLIENT_GPU_OFFER_BYTES, 0, CLIENT_GPU_OFFER_BYTES); /* a rank that has none */
         assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED);
@@ -514,6 +568,11 @@ static void test_short(void **state) {
         fake.inside = 0;
         assert_int_equal(fake.opens, 2);
         assert_int_equal(fake.closes, 2);
+        fake.short_head = true;
+        assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_E_UNSUPPORTED);
+        fake.short_head = false;
+        assert_int_equal(fake.opens, 4); /* the area stays */
+        assert_int_equal(fake.closes, 3);
         assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_OK);
         gpu_exchange_close(x, true);
         gpu_exchange_close(y, true);
@@ -567,7 +626,7 @@ static void test_failures(void **state) {
                 assert_true(at < MAX_CALLS);
         }
         assert_true(n > 2 * EXCHANGE_KINDS); /* kernels, and more */
-        assert_true(fake.allocations <= 3);  /* one each, and one that could not be cleared */
+        assert_true(fake.allocations <= 5);  /* two each, and one that could not be cleared */
         gpu_end(gpu);
         gpu_end(other);
 }
@@ -582,7 +641,10 @@ static void test_limits(void **state) {
         assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, EXCHANGE_RANKS + 1, 0, &x, offer, error), RMX_E_UNSUPPORTED);
         assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 4, 4, &x, offer, error), RMX_E_UNSUPPORTED);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
-                assert_true(EXCHANGE_AREA_BYTES(n) <= (17u << 20));
+                assert_true(EXCHANGE_AREA_BYTES(n) <= (14u << 20));
+        for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
+                assert_true(EXCHANGE_OFFSET_FLAGS + EXCHANGE_FLAGS(n) * 4 <= EXCHANGE_HEAD_BYTES);
+        assert_true(sizeof(struct exchange_header) <= EXCHANGE_OFFSET_PROGRESS);
         gpu_end(gpu);
 }
 
@@ -643,6 +705,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_there, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_heads, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_wrong, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_forged, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_short, setup, teardown),

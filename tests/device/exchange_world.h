@@ -61,7 +61,7 @@ struct call {
 
 /* A rank's kernels, one after the other as on a stream. */
 struct rank {
-        char *area, *bell;
+        char *area, *head, *bell;
         struct bell_host host;
         uint32_t stop;
         unsigned char *in[CALLS], *out[CALLS], *copy[CALLS];
@@ -187,7 +187,7 @@ static void launch(struct rank *rank) {
 
 /* A call that is said to be over has left nothing to do or to look at: the next one, on another stream, may begin. */
 static void nothing_left(const struct rank *rank, const char *what) {
-        const struct exchange_header *h = (const struct exchange_header *)(const void *)rank->area;
+        const struct exchange_header *h = (const struct exchange_header *)(const void *)rank->head;
         uint32_t left = 0, is_late = 0;
 
         for (uint32_t b = 0; b < 2 * EXCHANGE_BLOCKS; b++) {
@@ -241,6 +241,7 @@ static void world_new(uint32_t n, uint64_t seed) {
 
                 *rank = {};
                 rank->area = (char *)zeroed(EXCHANGE_AREA_BYTES(n));
+                rank->head = (char *)zeroed(EXCHANGE_HEAD_BYTES);
                 rank->bell = (char *)zeroed(BELL_OFFSET_RELEASED);
                 for (uint32_t k = 0; k < CALLS; k++) {
                         rank->in[k] = (unsigned char *)zeroed(BYTES_MAX * 2);
@@ -255,6 +256,7 @@ static void world_free(void) {
                 struct rank *rank = &ranks[r];
 
                 free(rank->area);
+                free(rank->head);
                 free(rank->bell);
                 for (uint32_t k = 0; k < CALLS; k++) {
                         free(rank->in[k]);
@@ -288,8 +290,10 @@ static void ask(const struct collective_case *c, uint32_t r, uint32_t k, uint64_
         CHECK(exchange_cut(&call->a, &bell, n_ranks, r - first, &call->kind), "operation %u is not exchanged",
               c->operation);
         call->a.patience = call->a.blocks > keepers ? patience : UINT32_MAX;
-        for (uint32_t i = 0; i < n_ranks; i++)
+        for (uint32_t i = 0; i < n_ranks; i++) {
                 call->a.area[i] = ranks[first + i].area;
+                call->a.head[i] = ranks[first + i].head;
+        }
         call->a.bell_area = rank->bell;
         call->a.host = &rank->host;
         call->a.stop = &rank->stop;

@@ -100,7 +100,7 @@ static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
         c.type = RMX_FLOAT32;
         c.redop = RMX_SUM;
         for (uint32_t r = 0; r < n; r++) {
-                struct exchange_header *h = (struct exchange_header *)(void *)ranks[r].area;
+                struct exchange_header *h = (struct exchange_header *)(void *)ranks[r].head;
 
                 h->calls = h->first = UINT32_MAX - 2;
                 for (uint32_t b = 0; b < EXCHANGE_BLOCKS; b++)
@@ -115,7 +115,7 @@ static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
         for (uint32_t k = 0; k < CALLS; k++)
                 CHECK(right(&c, 0, k), "call %u beyond the last number", k);
         for (uint32_t r = 0; r < n; r++) { /* the third call has had the number behind the last one */
-                const struct exchange_header *h = (const struct exchange_header *)(const void *)ranks[r].area;
+                const struct exchange_header *h = (const struct exchange_header *)(const void *)ranks[r].head;
 
                 CHECK(h->signature[0][(r + 1) % n] >> 32 == EXCHANGE_FIRST, "rank %u has not compared a call", r);
         }
