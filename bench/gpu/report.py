@@ -57,7 +57,7 @@ def brief(found: dict[str, Any]) -> str:
     failed = [c for c in commands if c["status"] != 0]
     if commands:
         words.append(f"{len(commands) - len(failed)} of {len(commands)} commands")
-    for key in ("lines", "operations", "wrong"):
+    for key in ("lines", "operations", "cases", "wrong"):
         if key in found:
             words.append(f"{key} {found[key]}")
     if found.get("error"):

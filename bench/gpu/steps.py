@@ -6,6 +6,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import pathlib
+import re
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +31,7 @@ OPS = (
 )
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 TORCH_PARTS = "collectives,graphs,tp,ddp,times,token"
+PYNCCL = pathlib.Path(__file__).resolve().parents[2] / "tests" / "nccl" / "pynccl.py"
 TIMED = ("all_gather", "reduce_scatter", "broadcast", "all_to_all")
 
 
@@ -318,6 +322,40 @@ def step_torch(run: Run) -> dict[str, Any]:
     return found
 
 
+def step_nccl(run: Run) -> dict[str, Any]:
+    """The suite for NCCL's interface (tests/nccl) on memory of GPUs: a client as inference engines have it, then ranks as
+    threads, as one thread and as processes."""
+    run.need_gpus()
+    suite, ranks = run.node.bin / "nccl_conformance", min(run.options.ranks, run.node.gpus)
+    *needed, library = preloads(run)
+    if not suite.exists():
+        raise Skip(f"there is no {suite}")
+    if ranks < 2:
+        raise Skip("needs two GPUs")
+    run.daemon()
+    found: dict[str, Any] = {"commands": [], "wrong": 0, "cases": 0}
+    client: list[str | pathlib.Path] = [sys.executable, PYNCCL, library, str(ranks), "--device"]
+    every = [suite, "--library", library, "--memory", "device", "--ranks", f"1,{ranks}", "-v"]
+    few = ["--cases", "2"] if run.quick else []
+    parts: list[tuple[str, list[str | pathlib.Path], dict[str, str]]] = [
+        ("client", client, dict(run.node.env, LD_PRELOAD=":".join(needed))),
+        ("one-thread", [*every, *few, "--ways", "grouped,all", "--only", "calls,large"], run.node.our_env()),
+        ("threads", [*every, *few, "--ways", "threads", "--only", "calls,large"], run.node.our_env()),
+        ("processes", [*every, *few, "--ways", "processes", "--only", "calls,large"], run.node.our_env()),
+        ("checks", [*every, "--only", "failure,group,comm,config,redop,memory,thread,argument"], run.node.our_env()),
+    ]
+    for i, (name, argv, env) in enumerate(parts):
+        share = run.left(1e9) / (len(parts) - i) * (2 if i + 1 < len(parts) else 1)
+        finished = run.node.command(f"nccl-{name}", argv, share, env=env)
+        found["commands"].append(finished.record())
+        for cases, wrong in re.findall(r"^(?:rank \d+: )?(\d+) cases, (\d+) wrong$", finished.output, re.MULTILINE):
+            found["cases"] += int(cases)
+            found["wrong"] += int(wrong)
+    found["left"] = wait_nothing_left(run)
+    found["wrong"] += len(found["left"])
+    return found
+
+
 def common(run: Run, share: float = 1.0) -> list[str]:
     """The time that a script plans with is less than that after which it is killed."""
     seconds = max(share * run.left(1e9) - 5, 1)
@@ -468,6 +506,7 @@ STEPS = [
     Step("peers", "NCCL and torch symmetric memory, the same way", step_peers, 40, 240),
     Step("torch", "torch.distributed with ours in NCCL's place, against NCCL", step_torch, 60, 300),
     Step("correctness", "all operations, types, reductions, odd sizes, numbers of ranks", step_correctness, 20, 600),
+    Step("nccl", "the suite for NCCL's interface, on memory of GPUs", step_nccl, 60, 240),
     Step("comms", "time and GPU memory of further communicators", step_comms, 20, 90),
     Step("layer", "a transformer layer in a graph", step_layer, 60, 240),
     Step("soak", "changing inputs, several comms, streams and orders; registrations", step_soak, 40, 480),
