@@ -41,9 +41,9 @@ static uint64_t config_default_bytes(void) {
 #define BURST_LATENCY (UINT64_C(32) << 20)
 #define BURST_FEW     (UINT64_C(512) << 10)
 
-/* The least that can be asked for: two H100s, all_reduce, in graphs (docs/benchmarks.md): 1 KB takes 3.0 us, by
- * resident kernels 4, and 64 KB 4.0 and 16. */
-#define EXCHANGE_FROM (UINT64_C(1) << 10)
+/* All that is anything: two H100s, all_reduce, in graphs (docs/benchmarks.md): 8 bytes to 1 KB take 3.0 us, by resident
+ * kernels 4.2, and 64 KB 3.5 and 16. */
+#define EXCHANGE_FROM UINT64_C(1)
 
 static uint64_t config_by_policy(const struct config *config, uint64_t bytes, uint64_t latency, uint64_t few) {
         return bytes != CONFIG_BY_POLICY ? bytes : strcmp(config->policy, "latency") == 0 ? latency : few;

@@ -178,11 +178,11 @@ static void test_split(void **state) {
 
 static void test_default(void **state) {
         struct set *set = *state;
-        const struct made made = join(set, 2, 1 << 10);
+        const struct made made = join(set, 2, 1);
 
         join(set, 1, 0);
         configure(set, "gpu: {exchange: off}\n");
-        assert_still(set, &made, 1 << 10);
+        assert_still(set, &made, 1);
         join(set, 2, 0);
 }
 
@@ -290,7 +290,7 @@ static void test_reload(void **state) {
         assert_still(set, &made, 64 << 10);
         split(set, &made, 3, colours, none);
         join(set, 2, 0);
-        configure(set, "gpu: {exchange: 512}\n"); /* cannot be */
+        configure(set, "gpu: {exchange: 5M}\n"); /* cannot be */
         join(set, 2, 0);
 }
 

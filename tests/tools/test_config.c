@@ -95,7 +95,7 @@ static void test_defaults(void **state) {
         assert_int_equal(f->config.gpus, 8);
         assert_int_equal(config_reach_bytes(&f->config), 128 << 10); /* adaptive */
         assert_int_equal(config_burst_bytes(&f->config), 512 << 10);
-        assert_int_equal(f->config.exchange_bytes, 1 << 10);
+        assert_int_equal(f->config.exchange_bytes, 1);
         assert_int_equal(f->config.stall_ms, 500);
         assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
         assert_null(f->config.file);
@@ -295,14 +295,12 @@ static void test_refusals(void **state) {
                 {"gpu:\n  reach: 2G\n",
                  "2:10: gpu.reach: 2G is out of range; allowed: off, default, or 4KiB .. 1GiB, as a "
                  "number of bytes or with K, M, G"},
-                {"gpu:\n  exchange: default\n",
-                 "2:13: gpu.exchange: 'default' is no size; allowed: off, or 1KiB .. 4MiB, "
-                 "as a number of bytes or with K, M"},
-                {"gpu:\n  exchange: 1023\n", "2:13: gpu.exchange: 1023 is out of range; allowed: off, or 1KiB .. 4MiB, "
-                                             "as a number of bytes or with K, M"},
-                {"gpu:\n  exchange: 5M\n",
-                 "2:13: gpu.exchange: 5M is out of range; allowed: off, or 1KiB .. 4MiB, as a "
-                 "number of bytes or with K, M"},
+                {"gpu:\n  exchange: default\n", "2:13: gpu.exchange: 'default' is no size; allowed: off, or 1 .. 4MiB, "
+                                                "as a number of bytes or with K, M"},
+                {"gpu:\n  exchange: 0\n", "2:13: gpu.exchange: 0 is out of range; allowed: off, or 1 .. 4MiB, "
+                                          "as a number of bytes or with K, M"},
+                {"gpu:\n  exchange: 5M\n", "2:13: gpu.exchange: 5M is out of range; allowed: off, or 1 .. 4MiB, as a "
+                                           "number of bytes or with K, M"},
                 {"gpu:\n  staging: off\n", "2:12: gpu.staging: 'off' is no size; allowed: default, or 16MiB .. 64GiB, "
                                            "as a number of bytes or with K, M, G"},
                 {"gpu:\n  staging: 8M\n", "2:12: gpu.staging: 8M is out of range; allowed: default, or 16MiB .. 64GiB, "
