@@ -385,6 +385,9 @@ def step_soak(run: Run) -> dict[str, Any]:
         scripts.append(("rooms", "rooms.py", ["--rounds", "5" if run.quick else "40"], 0.5, {}))
     scripts.append(("churn", "churn.py", ["--registrations", "50" if run.quick else "1000"], 1.0, {}))
     for name, script, arguments, share, env in scripts:
+        if run.left(1e9) < 5:
+            found["error"] = f"{name}: no time was left for it"
+            break
         run.daemon()
         finished = run.node.script(name, script, [*common(run, share), *arguments], run.left(share * run.left(1e9) + 10), **env)
         document = finished.document or {}
