@@ -81,6 +81,21 @@ template <uint32_t N> DEVICE bool chunk_is_whole(const struct exchange_arguments
         return a->aligned && at + (uint64_t)(a->units - 1) * CHUNK_STEP + 16 <= shortest;
 }
 
+/* What is the rank's own goes into a premultiplied sum as a multiple of it. */
+template <uint32_t KIND, uint32_t U> DEVICE void chunk_scale(const struct exchange_arguments *a, struct quad (&x)[U]) {
+        if constexpr (KIND == EXCHANGE_OTHER) {
+                if (a->redop != RMX_PREMUL_SUM)
+                        return;
+                UNROLL
+                for (uint32_t u = 0; u < U; u++) {
+                        const uint64_t low = reduce_scale(a->type, a->scalar, (uint64_t)x[u].y << 32 | x[u].x);
+                        const uint64_t high = reduce_scale(a->type, a->scalar, (uint64_t)x[u].w << 32 | x[u].z);
+
+                        x[u] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
+                }
+        }
+}
+
 /* Units `first`, first + 1, .. of this thread, of the piece for rank r; 0 behind its end. */
 template <uint32_t KIND, uint32_t U, bool WHOLE>
 DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t first,
@@ -102,17 +117,7 @@ DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t 
                 else if (begin < bytes)
                         x[u] = chunk_load_part(piece, bytes - begin, a->element_bytes);
         }
-        if constexpr (KIND == EXCHANGE_OTHER) {
-                if (a->redop != RMX_PREMUL_SUM)
-                        return;
-                UNROLL
-                for (uint32_t u = 0; u < U; u++) {
-                        const uint64_t low = reduce_scale(a->type, a->scalar, (uint64_t)x[u].y << 32 | x[u].x);
-                        const uint64_t high = reduce_scale(a->type, a->scalar, (uint64_t)x[u].w << 32 | x[u].z);
-
-                        x[u] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
-                }
-        }
+        chunk_scale<KIND, U>(a, x);
 }
 
 /* To a piece of the output, which has as many bytes as rank r's of the input. */
@@ -141,7 +146,7 @@ DEVICE void chunk_send(const struct exchange_arguments *a, uint32_t to, uint32_t
         UNROLL
         for (uint32_t u = 0; u < U; u++)
                 if (first + u < a->units)
-                        quad_store(place + u * WARP_THREADS, x[u]);
+                        bulk_store(place + u * WARP_THREADS, x[u]);
         EXCHANGE_STEP();
 }
 
@@ -210,7 +215,7 @@ DEVICE void chunk_take(const struct exchange_arguments *a, uint32_t r, uint32_t 
         UNROLL
         for (uint32_t u = 0; u < U; u++)
                 if (first + u < a->units)
-                        x[u] = quad_load(place + u * WARP_THREADS);
+                        x[u] = bulk_load(place + u * WARP_THREADS);
 }
 
 /* ---- a tile ------------------------------------------------------------------------------------------------------ */
@@ -218,7 +223,21 @@ DEVICE uint32_t chunk_other(const struct exchange_arguments *a, uint32_t n_ranks
         return a->rank + i < n_ranks ? a->rank + i : a->rank + i - n_ranks;
 }
 
+/* A thread asks for all that goes to other ranks, or comes of them, before it stores any of it: what is asked for
+ * behind a store waits for what that waits for. But on NVIDIA's GPUs it goes piece by piece, as it was measured with
+ * two ranks, to which it makes no difference; with seven and more all pieces are more than there are registers for. */
+/* AMD: for all of it, here. Where a store has a condition its compiler cannot count what is under way, so that it would
+ * wait before the next one until that store has arrived, too. */
+template <uint32_t R> DEVICE void chunk_await([[maybe_unused]] const struct quad (&x)[R][1]) {
+#if TARGET_AMD
+        static_assert(R <= EXCHANGE_RANKS - 1 && EXCHANGE_RANKS == 8, "all of them");
+        asm volatile("" ::"v"(x[0][0].x), "v"(x[1 % R][0].x), "v"(x[2 % R][0].x), "v"(x[3 % R][0].x),
+                     "v"(x[4 % R][0].x), "v"(x[5 % R][0].x), "v"(x[6 % R][0].x));
+#endif
+}
+
 /* The first step's sending. */
+#if TARGET_NVIDIA
 template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
 DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                                 uint32_t first, uint32_t before, uint32_t steps) {
@@ -239,6 +258,31 @@ DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t blo
                         chunk_send<N, U>(a, to, block, thread, first, number, x);
         }
 }
+#else
+template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                                uint32_t first, uint32_t before, uint32_t steps) {
+        struct quad x[N - 1][U];
+        uint32_t number;
+
+        UNROLL
+        for (uint32_t i = 1; i < N; i++) /* the same for all where there is no in_step: then it is in the cache */
+                chunk_load<KIND, U, WHOLE>(a, chunk_other(a, N, i), at, first, x[i - 1]);
+        if (!a->n_ranks) /* never; but what is behind a branch stays behind the loads */
+                return;
+        if constexpr (N > 2 && U == 1)
+                chunk_await(x);
+        VALUE_FORGET(before);
+        number = exchange_after(before, steps);
+        UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+                const uint32_t to = chunk_other(a, N, i);
+
+                if (KIND == EXCHANGE_COPY || a->root == EXCHANGE_NO_ROOT || a->root == to)
+                        chunk_send<N, U>(a, to, block, thread, first, number, x[i - 1]);
+        }
+}
+#endif
 
 template <uint32_t N, uint32_t KIND>
 DEVICE void chunk_scatter(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
@@ -254,19 +298,50 @@ DEVICE void chunk_scatter(const struct exchange_arguments *a, uint32_t block, ui
                 chunk_scatter_units<N, KIND, 1, false>(a, block, thread, at, u, before, steps);
 }
 
+/* Of each rank what it has for this one's piece. */
+template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+DEVICE void chunk_collect(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                          uint32_t first, uint32_t number, struct quad (&x)[N][U]) {
+        if constexpr (WHOLE && !TARGET_NVIDIA) {
+                /* One way for all ranks, the own one too: where there are two, AMD's compiler waits for what it has
+                 * asked for on either before it asks for the next rank's. */
+                const char *own = a->in + a->in_step * a->rank + at;
+
+                EXCHANGE_STEP();
+                UNROLL
+                for (uint32_t r = 0; r < N; r++) {
+                        const void *place = chunk_place<N>(a, a->rank, number, block, r, thread);
+                        const char *from = r == a->rank ? own : (const char *)place;
+
+                        UNROLL
+                        for (uint32_t u = 0; u < U; u++) {
+                                const uint32_t unit = first + u < a->units ? first + u : 0; /* see chunk_load */
+
+                                x[r][u] = bulk_load((const struct quad *)(const void *)(from + unit * CHUNK_STEP));
+                        }
+                }
+                UNROLL
+                for (uint32_t r = 0; r < N; r++)
+                        if (r == a->rank)
+                                chunk_scale<KIND, U>(a, x[r]);
+        } else {
+                UNROLL
+                for (uint32_t r = 0; r < N; r++) {
+                        if (r == a->rank)
+                                chunk_load<KIND, U, WHOLE>(a, r, at, first, x[r]);
+                        else
+                                chunk_take<N, U>(a, r, block, thread, first, number, x[r]);
+                }
+        }
+}
+
 /* What all have sent, added up in rank order; to the own piece of the output, and in the next step to all others. */
 template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
 DEVICE void chunk_reduce_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                                uint32_t first, uint32_t number) {
         struct quad x[N][U], sum[U];
 
-        UNROLL
-        for (uint32_t r = 0; r < N; r++) {
-                if (r == a->rank)
-                        chunk_load<KIND, U, WHOLE>(a, r, at, first, x[r]);
-                else
-                        chunk_take<N, U>(a, r, block, thread, first, number, x[r]);
-        }
+        chunk_collect<N, KIND, U, WHOLE>(a, block, thread, at, first, number, x);
         UNROLL
         for (uint32_t u = 0; u < U; u++) {
                 uint64_t y[N], low, high;
@@ -305,6 +380,7 @@ DEVICE void chunk_reduce(const struct exchange_arguments *a, uint32_t block, uin
 }
 
 /* What the others have sent, to its places in the output. */
+#if TARGET_NVIDIA
 template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
 DEVICE void chunk_gather_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                                uint32_t first, uint32_t number) {
@@ -319,6 +395,26 @@ DEVICE void chunk_gather_units(const struct exchange_arguments *a, uint32_t bloc
                 chunk_store<U, WHOLE>(a, a->out + a->out_step * r, r, at, first, x);
         }
 }
+#else
+template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+DEVICE void chunk_gather_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
+                               uint32_t first, uint32_t number) {
+        struct quad x[N - 1][U];
+
+        UNROLL
+        for (uint32_t i = 1; i < N; i++)
+                chunk_take<N, U>(a, chunk_other(a, N, i), block, thread, first, number, x[i - 1]);
+        if constexpr (N > 2 && U == 1)
+                chunk_await(x);
+        UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+                const uint32_t r = chunk_other(a, N, i);
+
+                if (KIND != EXCHANGE_COPY || a->root == EXCHANGE_NO_ROOT || a->root == r)
+                        chunk_store<U, WHOLE>(a, a->out + a->out_step * r, r, at, first, x[i - 1]);
+        }
+}
+#endif
 
 template <uint32_t N, uint32_t KIND>
 DEVICE void chunk_gather(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,

@@ -212,6 +212,26 @@ DEVICE void quad_store(struct quad *to, struct quad v) {
 #endif
 }
 
+/* Bulk data whose flag stands behind a release, and is followed by an acquire before the data is read: nobody sees half
+ * of it. So on AMD it is an ordinary access of sixteen bytes in place of two atomic ones: the memory that others map is
+ * uncached, and where it is not the release writes it back. (Written as assembly it could have sc0 sc1 in any case; but
+ * the compiler would not know that it counts, and wait for stores where it means loads.) */
+DEVICE void bulk_store(struct quad *to, struct quad v) {
+#if TARGET_AMD
+        *to = v;
+#else
+        quad_store(to, v);
+#endif
+}
+
+DEVICE struct quad bulk_load(const struct quad *from) {
+#if TARGET_AMD
+        return *from;
+#else
+        return quad_load(from);
+#endif
+}
+
 /* A packet: eight bytes of payload, {payload, flag, payload, flag}. */
 #define PACKET_BYTES 8u
 

@@ -40,7 +40,7 @@ extern "C" KERNEL void probe_packet_push(struct quad *to, const uint64_t *payloa
 extern "C" KERNEL void probe_handover(struct quad *to, uint32_t *flag, uint32_t value) {
         struct quad v = {value, value + 1, value + 2, value + 3};
 
-        quad_store(to + warp_thread(), v);
+        bulk_store(to + warp_thread(), v);
         fence_release_system();
         warp_sync();
         if (warp_thread() == 0)
@@ -54,7 +54,7 @@ extern "C" KERNEL void probe_take(const struct quad *from, const uint32_t *flag,
                 poll_pause();
         fence_acquire_system();
         warp_sync();
-        v = quad_load(from + warp_thread());
+        v = bulk_load(from + warp_thread());
         out[warp_thread()] = v.x + v.y + v.z + v.w;
 }
 
