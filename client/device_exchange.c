@@ -183,8 +183,10 @@ int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, u
 
 bool device_exchange_takes(const struct operation *o) {
         const size_t bytes = o->in_bytes > o->out_bytes ? o->in_bytes : o->out_bytes;
+        const uint64_t min = o->comm->exchange_min;
 
-        if (!o->comm->exchange || bytes < o->comm->exchange_min || bytes > o->comm->exchange_max)
+        /* From one byte on is all, nothing too: a rank that has none where others have some meets them, and is told. */
+        if (!o->comm->exchange || (bytes < min && min > 1) || bytes > o->comm->exchange_max)
                 return false;
         switch (o->op) {
         case RING_OP_ALL_REDUCE:

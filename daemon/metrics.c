@@ -113,7 +113,8 @@ static const struct metrics_counter {
         double divisor;
 } metrics_counters[] = {
         {"executor_operations_total", "Collectives completed", offsetof(struct executor_counters, operations), 1},
-        {"executor_bytes_total", "Bytes of completed collectives", offsetof(struct executor_counters, bytes), 1},
+        {"executor_bytes_total", "Bytes of completed collectives; without those that ranks on GPUs exchange",
+         offsetof(struct executor_counters, bytes), 1},
         {"executor_invalid_requests_total", "Requests refused by validation",
          offsetof(struct executor_counters, invalid_requests), 1},
         {"executor_sleeps_total", "Times that a worker went to sleep", offsetof(struct executor_counters, sleeps), 1},
@@ -121,7 +122,8 @@ static const struct metrics_counter {
         {"executor_plans_total", "Plans expanded and verified", offsetof(struct executor_counters, plans), 1},
         {"executor_lost_total", "Requests that were lost with a predecessor", offsetof(struct executor_counters, lost),
          1},
-        {"executor_mismatches_total", "Requests on which the ranks did not agree",
+        {"executor_mismatches_total",
+         "Requests on which the ranks did not agree; without those that ranks on GPUs exchange",
          offsetof(struct executor_counters, mismatches), 1},
         {"executor_parks_total",
          "Times that the resident kernels of a GPU ended for want of requests, or between large ones, including those "

@@ -5,12 +5,14 @@
  * An area belongs to the device in the session's use and serves one communicator at a time. It is kept until the device
  * is closed, since others may still have it mapped: to free memory that somebody has mapped is not defined. Nobody
  * writes to it when its communicator is over, so it may then serve the next one; if a kernel was given up, it may not,
- * because others' kernels may still write what that one would have waited for.
+ * because others' kernels may still write what that one would have waited for. (One exception is known: who goes on
+ * with a part that was left sends its packets again, and whoever has the first ones may be through, and gone, before
+ * the second ones come. They would have to come to the next communicator, which takes a millisecond to make.)
  *
  * An area has its head for as long as it lives. Heads are 36 KiB, and lie in memory of 2 MiB, which is what allocations
- * are rounded up to; so every area but the first takes what its places take, and no more. That others map the heads of
- * communicators they are not in is no more than they have anyway: mappings are kept, and areas go from one communicator
- * to another.
+ * are rounded up to, so that an area takes no more than its places, rounded up (14 MiB of two ranks, where it took 16).
+ * So who is in one communicator with this rank can write to the heads of all of this rank's communicators, of those
+ * that it is not in as well: all are of one tenant, and what they can spoil are results (docs/gpu.md).
  *
  * Mappings are kept as well, and used again when the same area comes back with another communicator: closing one waits
  * for all kernels of the process, which may be waiting for ranks that wait for this thread. Memory has a number that

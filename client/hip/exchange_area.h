@@ -34,15 +34,15 @@ struct exchange_offer {
         hipIpcMemHandle_t handle;
 };
 
-/* Takes one that is free, or makes one, and clears it. The lock of the calls below is gpu->exchanges_mutex, which this
- * takes and those want. */
+/* Takes one that is free, or makes one, and clears it. With gpu->exchanges_mutex not held, as the next one. */
 int exchange_area_take(struct client_gpu *gpu, size_t bytes, struct exchange_area **ret_area, char *error);
 void exchange_area_give(struct client_gpu *gpu, struct exchange_area *area);
 /* What is to be said of an area, and of the memory its head is in; *ret_at: where in there. */
 void exchange_area_offer(const struct exchange_area *area, struct exchange_offer *ret_area,
                          struct exchange_offer *ret_heads, uint64_t *ret_at);
-/* The address of what another rank offers, of this process or another one, with the device current. */
+/* The address of what another rank offers, of this process or another one. With gpu->exchanges_mutex, and the device
+ * current. */
 int exchange_area_map(struct client_gpu *gpu, const struct exchange_offer *offer, bool here, char **ret_address,
                       char *error);
-/* At the end, with the device current: mappings and areas are given back. */
+/* At the end, with the device current, and no other thread about: mappings and areas are given back. */
 void exchange_areas_free(struct client_gpu *gpu);

@@ -68,12 +68,12 @@ struct client_gpu {
         hipEvent_t event;
         hipEvent_t flag[CLIENT_GPU_FLAGS];
         pthread_mutex_t copies;          /* the stream and the copied words of `pinned` */
-        pthread_mutex_t exchanges_mutex; /* what follows, see exchange.c */
+        pthread_mutex_t exchanges_mutex; /* what follows, see exchange.c, exchange_area.c */
         hipStream_t own_stream[CLIENT_GPU_SLOTS];
         char *own_memory; /* CLIENT_GPU_OWN_BYTES for each slot */
         struct exchange_area *areas;
         struct exchange_heads *heads;
-        struct exchange_mapping *mappings; /* of other processes' areas */
+        struct exchange_mapping *mappings; /* of other processes' areas and heads */
         struct edge edge;
         struct ended ended[CLIENT_GPU_SLOTS]; /* as what is counted: one thread at a time */
 };

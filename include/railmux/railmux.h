@@ -321,7 +321,8 @@ RMX_API int rmx_wait(struct rmx_request *request, void *stream);
  * errors are the communicator's. A request that was captured must be waited for so, in the same capture. The other
  * calls put the waiting on the stream at their first call for the request (rmx_wait: on `stream`, NULL: that of the
  * start) and the host waits. At most 48 requests of a process may be started and not waited for on one GPU
- * (RMX_E_BUSY). For host memory stream must be NULL, and rmx_wait_stream is rmx_wait.
+ * (RMX_E_BUSY), besides collectives that the ranks exchange (gpu.exchange). For host memory stream must be NULL, and
+ * rmx_wait_stream is rmx_wait.
  */
 RMX_API int rmx_wait_stream(struct rmx_request *request, void *stream);
 /* The same, for at most timeout_ms: RMX_E_TIMEOUT leaves the request outstanding. */

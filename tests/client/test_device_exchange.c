@@ -69,6 +69,33 @@ static void test_which(void **state) {
         crew_stop(&rig.crew);
 }
 
+/* From one byte on are all: one element, three bytes, and nothing, which a rank may have where others have some. */
+static void test_all(void **state) {
+        static const uint32_t exchanged[] = {RMX_OP_ALL_REDUCE, RMX_OP_ALL_GATHER, RMX_OP_REDUCE_SCATTER,
+                                             RMX_OP_ALL_TO_ALL, RMX_OP_REDUCE,     RMX_OP_BROADCAST};
+        static char host[64];
+
+        (void)state;
+        rig_open(2);
+        rig.crew.fake.exchange_min = 1;
+        rig_join();
+        for (uint32_t i = 0; i < 6; i++) {
+                for (uint32_t type = 0; type < RMX_TYPE_COUNT; type++)
+                        assert_true(goes(exchanged[i], 2 * rmx_type_size(type), type));
+                assert_true(goes(exchanged[i], 6, RMX_UINT8));
+                assert_true(goes(exchanged[i], 0, RMX_FLOAT32));
+        }
+        assert_false(goes(RMX_OP_GATHER, 0, RMX_UINT8));
+        fake_gpu_add(rig.gpu, host, sizeof(host), 0)->residence = CLIENT_GPU_HOST;
+        assert_int_equal(rmx_all_reduce(rig.comm, host, host + 33, 3, RMX_UINT8, RMX_SUM, NULL), RMX_OK);
+        assert_int_equal(fake_gpu_launched(rig.gpu, rig.gpu->n_launches - 1)->kind, FAKE_GPU_EXCHANGE);
+        assert_int_equal(rmx_all_reduce(rig.comm, NULL, NULL, 0, RMX_UINT8, RMX_SUM, NULL), RMX_OK);
+        assert_int_equal(fake_gpu_launched(rig.gpu, rig.gpu->n_launches - 1)->kind, FAKE_GPU_EXCHANGE);
+        assert_int_equal(rmx_barrier(rig.comm, NULL), RMX_OK);
+        assert_int_equal(fake_gpu_launched(rig.gpu, rig.gpu->n_launches - 1)->kind, FAKE_GPU_CALL);
+        crew_stop(&rig.crew);
+}
+
 static void test_others(void **state) {
         const size_t counts[] = {MIN, MIN}, offsets[] = {0, MIN};
 
@@ -558,15 +585,25 @@ static void test_stopped(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_which),      cmocka_unit_test(test_others),
-                cmocka_unit_test(test_reductions), cmocka_unit_test(test_memory),
-                cmocka_unit_test(test_order),      cmocka_unit_test(test_launch_fails),
-                cmocka_unit_test(test_wait),       cmocka_unit_test(test_many),
-                cmocka_unit_test(test_group),      cmocka_unit_test(test_group_room),
-                cmocka_unit_test(test_error),      cmocka_unit_test(test_peer_lost),
-                cmocka_unit_test(test_destroy),    cmocka_unit_test(test_untold),
-                cmocka_unit_test(test_handle),     cmocka_unit_test(test_device_calls),
-                cmocka_unit_test(test_flags),      cmocka_unit_test(test_granted_all_the_same),
+                cmocka_unit_test(test_which),
+                cmocka_unit_test(test_all),
+                cmocka_unit_test(test_others),
+                cmocka_unit_test(test_reductions),
+                cmocka_unit_test(test_memory),
+                cmocka_unit_test(test_order),
+                cmocka_unit_test(test_launch_fails),
+                cmocka_unit_test(test_wait),
+                cmocka_unit_test(test_many),
+                cmocka_unit_test(test_group),
+                cmocka_unit_test(test_group_room),
+                cmocka_unit_test(test_error),
+                cmocka_unit_test(test_peer_lost),
+                cmocka_unit_test(test_destroy),
+                cmocka_unit_test(test_untold),
+                cmocka_unit_test(test_handle),
+                cmocka_unit_test(test_device_calls),
+                cmocka_unit_test(test_flags),
+                cmocka_unit_test(test_granted_all_the_same),
                 cmocka_unit_test(test_stopped),
         };
 
