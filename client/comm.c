@@ -300,7 +300,8 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
                               comm->n_ranks);
         granted = comm->exchange_max;
         if (!r)
-                r = device_exchange_join(comm, what, comm_exchange(options), deadline_ns, options->cancel);
+                r = device_exchange_join(comm, what, comm_exchange(options), options->max_blocks, deadline_ns,
+                                         options->cancel);
         if (r)
                 return join_undo(comm, what, options, granted, r);
         *ret_comm = comm;
@@ -320,11 +321,9 @@ static int comm_options(const char *what, const struct rmx_session *session, con
         if (options->gpu < -1 || (options->gpu >= 0 && (uint32_t)options->gpu >= session->n_gpus))
                 return error_set(RMX_E_INVALID, "%s: opt->gpu %d is not in -1..%u", what, options->gpu,
                                  session->n_gpus - 1);
-        if (options->flags & ~RMX_COMM_DEVICE_CALLS || options->reserved)
-                return error_set(RMX_E_INVALID,
-                                 "%s: opt->flags is 0x%x and opt->reserved 0x%x; allowed: RMX_COMM_DEVICE_CALLS (0x%x) "
-                                 "or 0, and 0",
-                                 what, options->flags, options->reserved, RMX_COMM_DEVICE_CALLS);
+        if (options->flags & ~RMX_COMM_DEVICE_CALLS)
+                return error_set(RMX_E_INVALID, "%s: opt->flags is 0x%x; allowed: RMX_COMM_DEVICE_CALLS (0x%x) or 0",
+                                 what, options->flags, RMX_COMM_DEVICE_CALLS);
         return session_name_check(what, options->name);
 }
 

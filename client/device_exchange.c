@@ -52,6 +52,7 @@ struct bootstrap {
         struct rmx_comm *comm;
         const char *what;
         bool wanted;
+        uint32_t max_blocks;
         uint64_t deadline_ns;
         const struct rmx_cancel *cancel;
         void *stream;
@@ -115,7 +116,7 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
 
         memset(b->board, 0, sizeof(*b->board));
         if (!b->wanted || ops->exchange_open(comm->device->handle, comm->slot, comm->handle, comm->n_ranks, comm->rank,
-                                             exchange, b->board->offer[comm->rank], error)) {
+                                             b->max_blocks, exchange, b->board->offer[comm->rank], error)) {
                 memset(b->board->offer[comm->rank], 0, CLIENT_GPU_OFFER_BYTES);
                 *exchange = NULL;
         }
@@ -134,10 +135,14 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
         return RMX_OK;
 }
 
-int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, uint64_t deadline_ns,
-                         const struct rmx_cancel *cancel) {
-        struct bootstrap b = {
-                .comm = comm, .what = what, .wanted = wanted, .deadline_ns = deadline_ns, .cancel = cancel};
+int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, uint32_t max_blocks,
+                         uint64_t deadline_ns, const struct rmx_cancel *cancel) {
+        struct bootstrap b = {.comm = comm,
+                              .what = what,
+                              .wanted = wanted,
+                              .max_blocks = max_blocks,
+                              .deadline_ns = deadline_ns,
+                              .cancel = cancel};
         struct client_gpu_exchange *exchange = NULL;
         const struct client_gpu_ops *ops;
         bool agreed = false;

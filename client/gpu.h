@@ -32,7 +32,7 @@
 /* Exchange: collectives that the ranks' own kernels execute, see device_exchange.c and client/hip/exchange.c. */
 #define CLIENT_GPU_EXCHANGE_RANKS 8u
 /* Goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way. */
-#define CLIENT_GPU_EXCHANGE_VERSION 9u
+#define CLIENT_GPU_EXCHANGE_VERSION 10u
 #define CLIENT_GPU_OFFER_BYTES      224u  /* what a rank tells the others of its area */
 #define CLIENT_GPU_OWN_BYTES        2048u /* own_memory, of each slot */
 
@@ -165,9 +165,11 @@ struct client_gpu_ops {
 
         /* An exchange area for the rank of this slot, zeroed, and what the others need to map it:
          * CLIENT_GPU_OFFER_BYTES at ret_offer. handle: the daemon's name of the rank, under which it will see how far
-         * the rank is. RMX_E_UNSUPPORTED: not for so many ranks. */
+         * the rank is. max_blocks: of each kernel, 0: no bound; the ranks' smallest is all ranks'. RMX_E_UNSUPPORTED:
+         * not for so many ranks. */
         int (*exchange_open)(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
-                             struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error);
+                             uint32_t max_blocks, struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer,
+                             char *error);
         /* Maps the others'. offers: n_ranks * CLIENT_GPU_OFFER_BYTES, by rank, the own one included, zeros of a rank
          * that has none. An error means that there will be no exchange, and nothing worse. Once, and not after an
          * error. Several slots may be opened and connected at a time, each by a thread of its own. */

@@ -3,7 +3,8 @@
 """The first call after a silence: what it costs that kernels or threads have gone to sleep.
 
 All ranks meet, are silent for a while and make one small call that they wait for; on GPUs by themselves, and as a graph
-that they replay. A sample is the time of the slowest rank; it contains how far apart the ranks wake up.
+that they replay. A sample is the time of the slowest rank; it contains how far apart the ranks wake up. Beside them the
+same with a kernel that has nothing to do with the library: what host and GPU take to wake up themselves.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
     if options.backend == "hip":
         one.capture()
         ways.append(("graph", one.replay))
+        ways += zip(("kernel", "kernel's graph"), one.bare(), strict=True)
     for pause_ms, (way, function) in itertools.product(options.pauses, ways):
         if crew.gather(time.monotonic() > end, "over")[0]:
             break

@@ -52,8 +52,12 @@ class _CommOptions(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("cancel", ctypes.c_void_p),
         ("flags", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("max_blocks", ctypes.c_uint32),
     ]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [("opaque", ctypes.c_uint64 * 12)]
 
 
 class _Id(ctypes.Structure):
@@ -80,6 +84,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rmx_comm_abort": (ctypes.c_int, [_P]),
     "rmx_comm_error": (ctypes.c_int, [_P]),
     "rmx_all_reduce": (ctypes.c_int, [_P, _P, _P, _S, _U, _U, _P]),
+    "rmx_all_reduce_start": (ctypes.c_int, [_P, _P, _P, _S, _U, _U, _P, _P]),
+    "rmx_wait_stream": (ctypes.c_int, [_P, _P]),
     "rmx_all_gather": (ctypes.c_int, [_P, _P, _P, _S, _U, _P]),
     "rmx_reduce_scatter": (ctypes.c_int, [_P, _P, _P, _S, _U, _U, _P]),
     "rmx_broadcast": (ctypes.c_int, [_P, _P, _P, _S, _U, _U, _P]),
@@ -111,6 +117,16 @@ def check(code: int) -> None:
         raise RailmuxError(code, name, sentence)
 
 
+class Request:
+    """What was started, and is to be waited for once."""
+
+    def __init__(self) -> None:
+        self.memory = _Request()
+
+    def wait_stream(self, stream: int | None = None) -> None:
+        check(library().rmx_wait_stream(ctypes.byref(self.memory), stream or None))
+
+
 class Comm:
     """One rank of a communicator."""
 
@@ -119,6 +135,14 @@ class Comm:
 
     def all_reduce(self, source: int, to: int, count: int, kind: int, redop: int = SUM, stream: int | None = None) -> None:
         check(library().rmx_all_reduce(self.handle, source, to, count, kind, redop, stream or None))
+
+    def all_reduce_start(
+        self, source: int, to: int, count: int, kind: int, redop: int = SUM, stream: int | None = None
+    ) -> Request:
+        made = Request()
+        memory = ctypes.byref(made.memory)
+        check(library().rmx_all_reduce_start(self.handle, source, to, count, kind, redop, stream or None, memory))
+        return made
 
     def all_gather(self, source: int, to: int, count: int, kind: int, stream: int | None = None) -> None:
         check(library().rmx_all_gather(self.handle, source, to, count, kind, stream or None))
@@ -174,9 +198,9 @@ class Session:
         check(library().rmx_get_id(self.handle, ctypes.byref(made)))
         return bytes(made.bytes)
 
-    def comm(self, made: bytes, ranks: int, rank: int, gpu: int = -1, flags: int = 0) -> Comm:
+    def comm(self, made: bytes, ranks: int, rank: int, gpu: int = -1, flags: int = 0, max_blocks: int = 0) -> Comm:
         given = _Id((ctypes.c_ubyte * ID_BYTES)(*made))
-        options = _CommOptions(ctypes.sizeof(_CommOptions), gpu, JOIN_TIMEOUT_MS, b"bench", None, flags)
+        options = _CommOptions(ctypes.sizeof(_CommOptions), gpu, JOIN_TIMEOUT_MS, b"bench", None, flags, max_blocks)
         handle = ctypes.c_void_p()
         check(
             library().rmx_comm_create(self.handle, ctypes.byref(given), ranks, rank, ctypes.byref(options), ctypes.byref(handle))

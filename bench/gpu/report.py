@@ -129,6 +129,32 @@ def layer_table(found: dict[str, Any]) -> list[str]:
     return ["### A layer of Llama 3.1 in a graph", "", "us per layer.", "", *table(head, rows)]
 
 
+def overlap_table(found: dict[str, Any]) -> list[str]:
+    lines = found.get("results", [])
+    if not lines:
+        return []
+    head = ["model, rows of a half", "bytes", "max_blocks", "no communication", "in line", "beside", "hidden", "NCCL", "NCCL beside", "hidden"]
+    rows = []
+    for model, n_rows in sorted({(line["model"], line["rows"]) for line in lines}, key=lambda k: (k[0] != "70B", k[1])):
+        here = [line for line in lines if (line["model"], line["rows"]) == (model, n_rows)]
+        theirs = [best(here, mode="nccl", way=way) for way in ("serial", "overlap")]
+        theirs.append(hidden(best(here, mode="none", daemon=False), *theirs))
+        none, serial = best(here, mode="none", daemon=True), best(here, mode="railmux", way="serial", max_blocks=0)
+        for blocks in sorted({line["max_blocks"] for line in here if line["mode"] == "railmux"}):
+            beside = best(here, mode="railmux", way="overlap", max_blocks=blocks)
+            row = [f"{model}, {n_rows}", format_size(here[0]["bytes"]), blocks or "-", none]
+            row += [best(here, mode="railmux", way="serial", max_blocks=blocks), beside, hidden(none, serial, beside)]
+            rows.append(row + theirs)
+    text = "us per layer of two halves. Hidden: of what the sums add in line, with all the blocks they want."
+    return ["### Sums beside the GEMMs of the other half-batch", "", text, "", *table(head, rows)]
+
+
+def hidden(none: float | None, serial: float | None, beside: float | None) -> str | None:
+    if none is None or serial is None or beside is None or serial <= none:
+        return None
+    return f"{100 * (serial - beside) / (serial - none):.0f} %"
+
+
 def interference_table(found: dict[str, Any]) -> list[str]:
     lines = found.get("results", [])
     if not lines:
@@ -251,6 +277,7 @@ def markdown(document: dict[str, Any]) -> str:
     out += comms_table(steps.get("comms", {}))
     out += torch_tables(steps.get("torch", {}))
     out += layer_table(steps.get("layer", {}))
+    out += overlap_table(steps.get("overlap", {}))
     out += interference_table(steps.get("interference", {}))
     out += events_table("Soak", steps.get("soak", {}))
     out += events_table("Kills", steps.get("kills", {}))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import railmux
@@ -51,6 +52,26 @@ class Small:
             self.stream.synchronize()
         else:
             self.comm.all_reduce(ctypes.addressof(self.source), ctypes.addressof(self.out), COUNT, railmux.FLOAT32)
+
+    def bare(self) -> list[Callable[[], None]]:
+        """On GPUs: a kernel that has nothing to do with the library, waited for at once; and a graph of it."""
+        torch = self.torch
+        cell = torch.zeros(1, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="relaxed"):
+            cell.add_(1)
+
+        def launch() -> None:
+            with torch.cuda.stream(self.stream):
+                cell.add_(1)
+            self.stream.synchronize()
+
+        def replay() -> None:
+            with torch.cuda.stream(self.stream):
+                graph.replay()
+            self.stream.synchronize()
+
+        return [launch, replay]
 
     def give(self, value: float) -> None:
         if self.torch:

@@ -418,6 +418,24 @@ def step_layer(run: Run) -> dict[str, Any]:
     return found
 
 
+def step_overlap(run: Run) -> dict[str, Any]:
+    """The others first, without a daemon; what nothing costs in both."""
+    run.need_gpus()
+    run.node.daemon_stop()
+    found: dict[str, Any] = {"commands": [], "results": []}
+    for name, modes in (("others", "none,nccl"), ("railmux", "none,railmux")):
+        if name == "railmux":
+            run.daemon()
+        share = run.left(1e9) / (3 if name == "others" else 1)
+        arguments = ["--ranks", str(run.options.ranks), "--modes", modes, "--seconds", f"{max(share - 15, 1):.0f}"]
+        arguments += ["--rows", "128", "--models", "70B", "--blocks", "0,16"] if run.quick else []
+        finished = run.node.script(f"overlap-{name}", "overlap.py", arguments, share)
+        found["commands"].append(finished.record())
+        for line in (finished.document or {}).get("results", []):
+            found["results"].append({"daemon": name == "railmux", **line})
+    return found
+
+
 def wait_parked(run: Run) -> None:
     """Until all kernels have ended for want of work, or long enough."""
     end = time.monotonic() + run.left(5)
@@ -512,6 +530,7 @@ STEPS = [
     Step("nccl", "the suite for NCCL's interface, on memory of GPUs", step_nccl, 60, 240),
     Step("comms", "time and GPU memory of further communicators", step_comms, 20, 90),
     Step("layer", "a transformer layer in a graph", step_layer, 60, 240),
+    Step("overlap", "the sums of one half-batch beside the GEMMs of the other", step_overlap, 60, 240),
     Step("soak", "changing inputs, several comms, streams and orders; registrations", step_soak, 40, 480),
     Step("kills", "SIGKILL of railmuxd, an executor, clients; a planned restart", step_kills, 40, 300),
     Step("hostile", "a session that writes garbage from its GPU, beside others", step_hostile, 40, 240),

@@ -32,6 +32,7 @@ struct offer {
         struct exchange_offer heads; /* memory that the area's head is in, */
         uint64_t head;               /* so many bytes behind its beginning */
         uint64_t first;              /* of rounds and calls, if it is rank 0's */
+        uint64_t max_blocks;         /* that this rank allows, at least 1 */
 };
 _Static_assert(sizeof(struct offer) <= CLIENT_GPU_OFFER_BYTES, "an offer fits");
 
@@ -39,6 +40,7 @@ struct client_gpu_exchange {
         struct client_gpu *gpu;
         struct exchange_area *area;
         uint32_t slot, n_ranks, rank;
+        uint32_t max_blocks;           /* that all ranks allow */
         char *address[EXCHANGE_RANKS]; /* by rank, */
         char *head[EXCHANGE_RANKS];    /* too */
 };
@@ -56,6 +58,10 @@ static int process_name(uint64_t ret_name[static 2]) {
         ret_name[1] = (uint64_t)getpid();
         pthread_mutex_unlock(&mutex);
         return r;
+}
+
+static uint32_t blocks_bound(uint32_t max_blocks) {
+        return max_blocks ? max_blocks : UINT32_MAX;
 }
 
 /* What calls of the slot need. A kernel that is loaded at its first launch waits until no other one runs in the
@@ -88,8 +94,10 @@ static void rank_name(const struct client_gpu *gpu, uint32_t slot, uint32_t hand
 }
 
 int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
-                      struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error) {
-        struct offer offer = {.magic = OFFER_MAGIC, .layout = OFFER_LAYOUT(n_ranks)};
+                      uint32_t max_blocks, struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer,
+                      char *error) {
+        struct offer offer = {
+                .magic = OFFER_MAGIC, .layout = OFFER_LAYOUT(n_ranks), .max_blocks = blocks_bound(max_blocks)};
         struct client_gpu_exchange *exchange;
         int r;
 
@@ -102,7 +110,8 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
                 free(exchange);
                 return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
         }
-        *exchange = (struct client_gpu_exchange){.gpu = gpu, .slot = slot, .n_ranks = n_ranks, .rank = rank};
+        *exchange = (struct client_gpu_exchange){
+                .gpu = gpu, .slot = slot, .n_ranks = n_ranks, .rank = rank, .max_blocks = blocks_bound(max_blocks)};
         r = calls_prepare(gpu, slot, n_ranks, error);
         if (!r)
                 r = exchange_area_take(gpu, EXCHANGE_AREA_BYTES(n_ranks), &exchange->area, error);
@@ -150,13 +159,16 @@ static int connect_rank(struct client_gpu_exchange *exchange, uint32_t rank, con
 
         if (offer->magic != OFFER_MAGIC || offer->layout != OFFER_LAYOUT(exchange->n_ranks) ||
             offer->area.bytes != exchange->area->memory.bytes || offer->heads.bytes != EXCHANGE_HEADS_BYTES ||
-            offer->head % EXCHANGE_HEAD_BYTES || offer->head > EXCHANGE_HEADS_BYTES - EXCHANGE_HEAD_BYTES)
+            offer->max_blocks < 1 || offer->head % EXCHANGE_HEAD_BYTES ||
+            offer->head > EXCHANGE_HEADS_BYTES - EXCHANGE_HEAD_BYTES)
                 return gpu_say(RMX_E_UNSUPPORTED, error, "rank %u has no exchange area of this version", rank);
         r = exchange_area_map(exchange->gpu, &offer->area, here, &exchange->address[rank], error);
         if (!r)
                 r = exchange_area_map(exchange->gpu, &offer->heads, here, &exchange->head[rank], error);
         if (!r)
                 exchange->head[rank] += offer->head;
+        if (!r && offer->max_blocks < exchange->max_blocks)
+                exchange->max_blocks = (uint32_t)offer->max_blocks;
         return r;
 }
 
@@ -203,6 +215,16 @@ void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over) {
 }
 
 /* ---- setting up -------------------------------------------------------------------------------------------------- */
+/* Of the highest priority: what is started beside the program's kernels keeps the other ranks waiting, and they do not.
+ * So its blocks are the first where processors become free. */
+static hipError_t own_stream_create(hipStream_t *ret_stream) {
+        int least, greatest;
+        hipError_t r;
+
+        r = hipDeviceGetStreamPriorityRange(&least, &greatest);
+        return r == hipSuccess ? hipStreamCreateWithPriority(ret_stream, hipStreamNonBlocking, greatest) : r;
+}
+
 void *gpu_own_stream(struct client_gpu *gpu, uint32_t slot) {
         hipStream_t *stream = &gpu->own_stream[slot];
         struct scope scope;
@@ -212,7 +234,7 @@ void *gpu_own_stream(struct client_gpu *gpu, uint32_t slot) {
                 hipError_t r = scope_enter(&scope, gpu->device);
 
                 if (r == hipSuccess)
-                        r = hipStreamCreateWithFlags(stream, hipStreamNonBlocking);
+                        r = own_stream_create(stream);
                 if (r != hipSuccess) {
                         (void)hipGetLastError();
                         *stream = NULL;
@@ -273,7 +295,7 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
         struct exchange_arguments a;
         uint32_t kind;
 
-        if (!exchange_cut(&a, bell, exchange->n_ranks, exchange->rank, &kind))
+        if (!exchange_cut(&a, bell, exchange->n_ranks, exchange->rank, exchange->max_blocks, &kind))
                 return gpu_say(RMX_E_INTERNAL, error, "no exchange for this operation");
         memcpy(a.area, exchange->address, sizeof(a.area));
         memcpy(a.head, exchange->head, sizeof(a.head));

@@ -83,15 +83,22 @@ static bool pieces(struct exchange_arguments *a, uint32_t operation, const struc
         }
 }
 
-/* Chunks carry nothing but data, but are behind a fence: worth it from so many bytes on that a rank sends to all. */
-static bool in_chunks(const struct exchange_arguments *a) {
+static uint32_t blocks_of(uint32_t blocks, uint32_t max_blocks) {
+        return blocks < max_blocks ? blocks : max_blocks;
+}
+
+/* Chunks carry nothing but data, but are behind a fence: worth it from so many bytes on that a rank sends to all, or,
+ * since it is the block's part that counts, from as many fewer as there are fewer blocks. */
+static bool in_chunks(const struct exchange_arguments *a, uint32_t max_blocks) {
 #ifdef EXCHANGE_CHUNKED /* tests */
         const uint64_t from = EXCHANGE_CHUNKED;
 #else
         const uint64_t from = 768u << 10;
 #endif
 
-        return a->piece_bytes * (a->n_ranks - 1) >= from;
+        const uint32_t all = EXCHANGE_BLOCKS_OF(a->n_ranks);
+
+        return a->piece_bytes * (a->n_ranks - 1) >= from * blocks_of(all, max_blocks) / all;
 }
 
 #ifdef EXCHANGE_LARGE /* tests */
@@ -102,9 +109,10 @@ static bool in_chunks(const struct exchange_arguments *a) {
 
 /* As few rounds as places allow, and as much in each of them. From LARGE on that a rank sends, links are only kept busy
  * by more bytes under way than the blocks of smaller requests have. */
-static void deal_chunks(struct exchange_arguments *a) {
+static void deal_chunks(struct exchange_arguments *a, uint32_t max_blocks) {
         const bool large = a->piece_bytes * (a->n_ranks - 1) >= LARGE;
-        const uint32_t blocks = large ? EXCHANGE_CHUNK_BLOCKS(a->n_ranks) : EXCHANGE_BLOCKS_OF(a->n_ranks);
+        const uint32_t blocks =
+                blocks_of(large ? EXCHANGE_CHUNK_BLOCKS(a->n_ranks) : EXCHANGE_BLOCKS_OF(a->n_ranks), max_blocks);
         const uint64_t threads = (uint64_t)blocks * EXCHANGE_THREADS;
         const uint64_t units = ((a->piece_bytes + 15) / 16 + threads - 1) / threads;
 
@@ -115,10 +123,10 @@ static void deal_chunks(struct exchange_arguments *a) {
 }
 
 /* Every rank must come to the same numbers. */
-static void deal_packets(struct exchange_arguments *a) {
+static void deal_packets(struct exchange_arguments *a, uint32_t max_blocks) {
         const uint64_t packets = (a->piece_bytes + 7) / 8, tiles = (packets + EXCHANGE_THREADS - 1) / EXCHANGE_THREADS;
 
-        const uint32_t blocks = EXCHANGE_BLOCKS_OF(a->n_ranks);
+        const uint32_t blocks = blocks_of(EXCHANGE_BLOCKS_OF(a->n_ranks), max_blocks);
 
         a->tiles = (uint32_t)((tiles + blocks - 1) / blocks);
         a->tiles = a->tiles ? a->tiles : 1;
@@ -141,7 +149,7 @@ static void own_piece(struct exchange_arguments *a) {
 }
 
 bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *bell, uint32_t n_ranks, uint32_t rank,
-                  uint32_t *ret_kind) {
+                  uint32_t max_blocks, uint32_t *ret_kind) {
         const uint32_t head = bell->word[RING_W_HEAD], operation = head >> 16 & 0xffu;
         uint64_t odd;
 
@@ -160,11 +168,11 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                 return false;
         own_piece(a);
         odd = (uintptr_t)a->in | (uintptr_t)a->out | a->in_step | a->out_step;
-        if (in_chunks(a)) {
-                deal_chunks(a);
+        if (in_chunks(a, max_blocks)) {
+                deal_chunks(a, max_blocks);
                 a->aligned = odd % 16 == 0;
         } else {
-                deal_packets(a);
+                deal_packets(a, max_blocks);
                 a->aligned = (odd | a->piece_bytes | a->in_bytes) % 8 == 0;
         }
         a->patience = a->blocks > EXCHANGE_KEEPERS ? EXCHANGE_PATIENCE : UINT32_MAX; /* where all may stay all do */

@@ -141,9 +141,10 @@ struct exchange_arguments {
 extern "C" {
 #endif
 /* What a request says, cut for the ranks and blocks; areas and what belongs to the device are the caller's. *ret_kind:
- * enum exchange_kind. False: an operation that is not exchanged. See exchange_cut.c. */
+ * enum exchange_kind. max_blocks: at least 1, the same on all ranks. False: an operation that is not exchanged. See
+ * exchange_cut.c. */
 bool exchange_cut(struct exchange_arguments *arguments, const struct client_gpu_bell *bell, uint32_t n_ranks,
-                  uint32_t rank, uint32_t *ret_kind);
+                  uint32_t rank, uint32_t max_blocks, uint32_t *ret_kind);
 /* The function for the runtime's launch call; NULL: there is none. */
 enum exchange_way {
         EXCHANGE_SHALLOW, /* packets, of which blocks have one tile */

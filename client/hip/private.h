@@ -145,7 +145,8 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct excha
                         const struct client_gpu_bell *bell, void *stream, char *error);
 /* exchange.c: */
 int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
-                      struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error);
+                      uint32_t max_blocks, struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer,
+                      char *error);
 int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error);
 void gpu_exchange_stop(struct client_gpu_exchange *exchange);
 void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over);

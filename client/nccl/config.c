@@ -8,10 +8,12 @@
  *   bytes  24    48    72    80    88                 96    more
  *   of     2.14  2.18  2.27  2.28  an RCCL of 2.28    2.30  later
  *
- * Members that tune what the daemon decides are checked and then ignored.
+ * Members that tune what the daemon decides are checked and then ignored. maxCTAs is not among them: how much of the
+ * GPU is left to other kernels is the program's business.
  */
 #include "client/nccl/config.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,10 +42,22 @@ uint32_t config_timeout_ms(void) {
         return seconds < 0.001 ? 1 : (uint32_t)(seconds * 1000);
 }
 
+/* What the environment says of blocks, above what programs say; 0: nothing, or what is no such number. */
+static uint32_t max_blocks_given(void) {
+        const char *text = getenv("NCCL_MAX_CTAS");
+        char *end;
+        long n;
+
+        if (!text || !*text)
+                return 0;
+        n = strtol(text, &end, 10);
+        return *end || n < 1 || n > INT_MAX ? 0 : (uint32_t)n;
+}
+
 struct config config_default(void) {
         const char *text = getenv("NCCL_COMM_BLOCKING");
 
-        return (struct config){.blocking = !text || strcmp(text, "0") != 0};
+        return (struct config){.blocking = !text || strcmp(text, "0") != 0, .max_blocks = max_blocks_given()};
 }
 
 static const ncclConfig_t undefined = NCCL_CONFIG_INITIALIZER;
@@ -121,6 +135,8 @@ ncclResult_t config_read(const char *what, const ncclConfig_t *given, struct con
                 return result;
         if (config.blocking != NCCL_CONFIG_UNDEF_INT && !getenv("NCCL_COMM_BLOCKING"))
                 ret_config->blocking = config.blocking;
+        if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT && !max_blocks_given())
+                ret_config->max_blocks = (uint32_t)config.maxCTAs;
         if (config.commName)
                 snprintf(ret_config->name, sizeof(ret_config->name), "%.63s", config.commName);
         return ncclSuccess;

@@ -8,7 +8,8 @@
 
 struct config {
         bool blocking;
-        char name[64]; /* "": none */
+        char name[64];       /* "": none */
+        uint32_t max_blocks; /* of kernels, maxCTAs; 0: no bound */
 };
 
 /* The library's defaults, those of the environment included. */

@@ -42,19 +42,20 @@ struct job *job_new(enum job_kind kind, const char *what) {
 }
 
 /* ---- what a job does --------------------------------------------------------------------------------------------- */
-static struct rmx_comm_options job_options(const struct job *job, int32_t gpu) {
+/* config: of the communicator that is to be; NULL: nobody will see it. Has to live as long as the options. */
+static struct rmx_comm_options job_options(const struct job *job, int32_t gpu, const struct config *config) {
         return (struct rmx_comm_options){.size = sizeof(struct rmx_comm_options),
                                          .gpu = gpu,
                                          .timeout_ms = job->timeout_ms,
-                                         .cancel = job->cancel};
+                                         .name = config && config->name[0] ? config->name : NULL,
+                                         .cancel = job->cancel,
+                                         .max_blocks = config ? config->max_blocks : 0};
 }
 
 static int join(struct job *job, struct ncclComm *comm, struct session *session) {
-        struct rmx_comm_options options = job_options(job, comm->gpu);
+        struct rmx_comm_options options = job_options(job, comm->gpu, &comm->config);
         struct rmx_id id;
 
-        if (comm->config.name[0])
-                options.name = comm->config.name;
         memcpy(&id, &job->id, sizeof(id));
         return rmx_comm_create(session->rmx, &id, (uint32_t)comm->n_ranks, (uint32_t)comm->rank, &options, &comm->rmx);
 }
@@ -122,12 +123,10 @@ static ncclResult_t run_join(struct job *job) {
 /* One rank's part in the split of `whole`, which has the ranks of the parent. */
 static ncclResult_t run_split_of(struct job *job, struct rmx_comm *whole) {
         struct ncclComm *comm = job->comm, *parent = job->parent;
-        struct rmx_comm_options options = job_options(job, parent->gpu);
+        struct rmx_comm_options options = job_options(job, parent->gpu, comm ? &comm->config : NULL);
         struct rmx_comm *rmx = NULL;
         int r;
 
-        if (comm && comm->config.name[0])
-                options.name = comm->config.name;
         r = rmx_comm_split(whole, job->colour, job->key, &options, &rmx);
         if (r || !comm)
                 return job_adopt(job, r);
@@ -143,7 +142,7 @@ static ncclResult_t run_split_of(struct job *job, struct rmx_comm *whole) {
  * and split that; nobody sees it. */
 static ncclResult_t run_regroup(struct job *job) {
         const struct ncclComm *parent = job->parent;
-        struct rmx_comm_options options = job_options(job, parent->gpu);
+        struct rmx_comm_options options = job_options(job, parent->gpu, NULL);
         struct rmx_comm *whole = NULL;
         ncclResult_t result;
         int r;
@@ -162,11 +161,9 @@ static ncclResult_t run_split(struct job *job) {
 
 static ncclResult_t run_derive(struct job *job) {
         struct ncclComm *comm = job->comm;
-        struct rmx_comm_options options = job_options(job, comm->gpu);
+        struct rmx_comm_options options = job_options(job, comm->gpu, &comm->config);
         int r;
 
-        if (comm->config.name[0])
-                options.name = comm->config.name;
         r = meet(job, (uint32_t)comm->n_ranks, (uint32_t)comm->rank, &options, &comm->rmx);
         if (!r) {
                 comm->session = session_ref(job->parent->session);

@@ -167,13 +167,21 @@ struct rmx_comm_options {
         const char *name;          /* shown to operators (at most 63 bytes), NULL: none */
         struct rmx_cancel *cancel; /* by which another thread can end the waiting, see below; NULL: none */
         uint32_t flags;            /* RMX_COMM_*, 0: none; a split does not have its parent's */
-        uint32_t reserved;         /* 0 */
+        uint32_t max_blocks;       /* see below, 0: no bound; nor does a split have this one */
 };
 
 /* Kernels of this rank's program make calls on the communicator (rmx_device_prepare). Where the daemon lets the ranks'
  * own kernels exchange (gpu.exchange), it does not for a communicator of which a rank says this: all requests go
  * through the daemon's executors, as kernels' calls do. */
 #define RMX_COMM_DEVICE_CALLS 1u
+
+/*
+ * max_blocks: thread blocks that the ranks' own kernels have, each, at most (gpu.exchange); the smallest number that a
+ * rank says is all ranks'. A block keeps a processor of the GPU, or half of one, from other work, so a communicator
+ * whose requests run beside matrix products, started (rmx_all_reduce_start) or on a stream of their own, wants few: 8
+ * to 32. Large requests take longer with fewer (docs/gpu.md); results are the same, bit for bit. Without effect on the
+ * host, and on requests that the daemon's executors carry out, whose blocks are what the daemon's policy says.
+ */
 
 /* A fresh id; one rank gets it and hands it to the others by any means. They may be on other nodes if the daemons
  * listen for each other (railmuxd --listen); then the daemon of the rank that got it has to be reached by theirs. */

@@ -555,12 +555,14 @@ static void offer_write(unsigned char *offer, uint32_t rank) {
 }
 
 static int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
-                             struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer, char *error) {
+                             uint32_t max_blocks, struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer,
+                             char *error) {
         bool can;
 
         pthread_mutex_lock(&fake_gpu.mutex);
         can = handle && !(fake_gpu.cannot_open >> rank & 1);
         fake_gpu.exchanges += can;
+        fake_gpu.max_blocks = max_blocks;
         pthread_mutex_unlock(&fake_gpu.mutex);
         offer_write(ret_offer, rank); /* also if there is nothing */
         if (!can) {

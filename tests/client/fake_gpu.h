@@ -69,13 +69,14 @@ struct fake_gpu {
         uint32_t allocated, freed;
         void *gone[FAKE_GPU_GONE]; /* streams; see fake_gpu_stream_destroy */
         uint32_t n_gone;
-        uint32_t asked;     /* how often it was asked how far a communicator has come */
-        uint32_t exchanges; /* opened */
-        uint32_t connected; /* and all areas mapped */
-        uint32_t stopped;   /* calls of exchange_stop */
-        uint32_t reusable;  /* closed with `over` */
-        uint32_t kept;      /* closed without */
-        uint32_t gathers;   /* of bootstraps, that have ended */
+        uint32_t asked;      /* how often it was asked how far a communicator has come */
+        uint32_t exchanges;  /* opened */
+        uint32_t max_blocks; /* of the last one */
+        uint32_t connected;  /* and all areas mapped */
+        uint32_t stopped;    /* calls of exchange_stop */
+        uint32_t reusable;   /* closed with `over` */
+        uint32_t kept;       /* closed without */
+        uint32_t gathers;    /* of bootstraps, that have ended */
 
         uint32_t captures; /* begun with fake_gpu_capture */
         struct fake_gpu_pulled {

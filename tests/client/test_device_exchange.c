@@ -512,6 +512,7 @@ static int create_rank(struct crew *crew, uint32_t rank) {
         struct rmx_comm_options options = {.size = sizeof(options), .gpu = (int32_t)rank};
 
         options.flags = rank ? rig.options.flags : 0;
+        options.max_blocks = rig.options.max_blocks;
         return rmx_comm_create(crew->session, &crew->id, crew->n, rank, &options, &crew->comm[rank]);
 }
 
@@ -546,6 +547,21 @@ static void test_granted_all_the_same(void **state) {
         crew_stop(&rig.crew);
 }
 
+/* A bound goes to whoever launches, and not on to a split. */
+static void test_max_blocks(void **state) {
+        (void)state;
+        rig_open(2);
+        rig.options.max_blocks = 12;
+        crew_run(&rig.crew, create_rank);
+        rig_joined();
+        assert_int_equal(rig.gpu->max_blocks, 12);
+        rig.options.max_blocks = 0;
+        crew_run(&rig.crew, split_rank);
+        rig_joined();
+        assert_int_equal(rig.gpu->max_blocks, 0);
+        crew_stop(&rig.crew);
+}
+
 static void test_flags(void **state) {
         struct rmx_comm_options options = {.size = sizeof(options), .flags = 2};
         struct rmx_comm *comm;
@@ -556,9 +572,10 @@ static void test_flags(void **state) {
         assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_E_INVALID);
         assert_error_says("opt->flags is 0x2");
         options.flags = 0;
-        options.reserved = 1;
-        assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_E_INVALID);
-        assert_error_says("opt->reserved 0x1");
+        options.max_blocks = 1; /* without effect */
+        assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_OK);
+        assert_int_equal(rmx_comm_destroy(comm), RMX_OK);
+        options.flags = 2;                                       /* not looked at below */
         options.size = offsetof(struct rmx_comm_options, flags); /* what is behind is not read */
         assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_OK);
         assert_int_equal(rmx_comm_destroy(comm), RMX_OK);
@@ -585,25 +602,16 @@ static void test_stopped(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_which),
-                cmocka_unit_test(test_all),
-                cmocka_unit_test(test_others),
-                cmocka_unit_test(test_reductions),
-                cmocka_unit_test(test_memory),
-                cmocka_unit_test(test_order),
-                cmocka_unit_test(test_launch_fails),
-                cmocka_unit_test(test_wait),
-                cmocka_unit_test(test_many),
-                cmocka_unit_test(test_group),
-                cmocka_unit_test(test_group_room),
-                cmocka_unit_test(test_error),
-                cmocka_unit_test(test_peer_lost),
-                cmocka_unit_test(test_destroy),
-                cmocka_unit_test(test_untold),
-                cmocka_unit_test(test_handle),
-                cmocka_unit_test(test_device_calls),
-                cmocka_unit_test(test_flags),
-                cmocka_unit_test(test_granted_all_the_same),
+                cmocka_unit_test(test_which),        cmocka_unit_test(test_all),
+                cmocka_unit_test(test_others),       cmocka_unit_test(test_reductions),
+                cmocka_unit_test(test_memory),       cmocka_unit_test(test_order),
+                cmocka_unit_test(test_launch_fails), cmocka_unit_test(test_wait),
+                cmocka_unit_test(test_many),         cmocka_unit_test(test_group),
+                cmocka_unit_test(test_group_room),   cmocka_unit_test(test_error),
+                cmocka_unit_test(test_peer_lost),    cmocka_unit_test(test_destroy),
+                cmocka_unit_test(test_untold),       cmocka_unit_test(test_handle),
+                cmocka_unit_test(test_device_calls), cmocka_unit_test(test_max_blocks),
+                cmocka_unit_test(test_flags),        cmocka_unit_test(test_granted_all_the_same),
                 cmocka_unit_test(test_stopped),
         };
 

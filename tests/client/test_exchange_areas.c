@@ -26,6 +26,7 @@
 #define OFFER_HANDLE  48u
 #define OFFER_HEADS   88u /* behind the same of the area */
 #define OFFER_HEAD    200u
+#define OFFER_BLOCKS  216u
 #define BEFORE        64u /* an allocation its length stands */
 
 static struct {
@@ -153,10 +154,17 @@ hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKin
         return may_fail();
 }
 
-hipError_t hipStreamCreateWithFlags(hipStream_t *stream, unsigned int flags) {
+hipError_t hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
+        *least = 0;
+        *greatest = -5;
+        return may_fail();
+}
+
+hipError_t hipStreamCreateWithPriority(hipStream_t *stream, unsigned int flags, int priority) {
         hipError_t r = may_fail();
 
         assert_int_equal(flags, hipStreamNonBlocking);
+        assert_int_equal(priority, -5);
         if (r == hipSuccess)
                 *stream = (hipStream_t)(uintptr_t)(0x100 + 16 * ++fake.streams);
         return r;
@@ -259,11 +267,13 @@ static void gpu_end(struct client_gpu *gpu) {
 
 static char error[CLIENT_GPU_TEXT];
 
+static uint32_t max_blocks; /* of ranks that are opened from now on */
+
 static struct client_gpu_exchange *open_rank(struct client_gpu *gpu, uint32_t slot, uint32_t n, uint32_t rank,
                                              unsigned char *offers) {
         struct client_gpu_exchange *exchange = NULL;
 
-        assert_int_equal(gpu_exchange_open(gpu, slot, HANDLE + slot, n, rank, &exchange,
+        assert_int_equal(gpu_exchange_open(gpu, slot, HANDLE + slot, n, rank, max_blocks, &exchange,
                                            offers + (size_t)rank * CLIENT_GPU_OFFER_BYTES, error),
                          RMX_OK);
         return exchange;
@@ -613,7 +623,7 @@ static void test_failures(void **state) {
 
                 fake.calls = 0;
                 fake.fail_at = at;
-                r = gpu_exchange_open(gpu, 0, HANDLE, 2, 0, &x, offers, error);
+                r = gpu_exchange_open(gpu, 0, HANDLE, 2, 0, 0, &x, offers, error);
                 far(offers, 1);
                 offers[CLIENT_GPU_OFFER_BYTES + OFFER_NUMBER] = (unsigned char)at; /* another one each time */
                 if (!r)
@@ -631,15 +641,64 @@ static void test_failures(void **state) {
         gpu_end(other);
 }
 
+/* The smallest number that a rank says is all ranks', wherever they are. */
+static void test_blocks(void **state) {
+        static const struct {
+                uint32_t said[3], all;
+        } cases[] = {{{0, 0, 0}, EXCHANGE_BLOCKS_OF(3)},
+                     {{7, 0, 0}, 7},
+                     {{0, 0, 7}, 7},
+                     {{9, 1, 3}, 1},
+                     {{100, 200, 300}, EXCHANGE_BLOCKS_OF(3)}};
+        unsigned char offers[3 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[3] = {gpu_new(0), gpu_new(1), gpu_new(2)};
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct client_gpu_exchange *x[3];
+
+                for (uint32_t r = 0; r < 3; r++) {
+                        max_blocks = cases[i].said[r];
+                        x[r] = open_rank(gpu[r], 0, 3, r, offers);
+                }
+                for (uint32_t r = 0; r < 3; r++) {
+                        assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
+                        launch(x[r], 10 << 20);
+                        assert_int_equal(fake.launched.blocks, cases[i].all);
+                }
+                for (uint32_t r = 0; r < 3; r++)
+                        gpu_exchange_close(x[r], true);
+        }
+        max_blocks = 0;
+        for (uint32_t r = 0; r < 3; r++)
+                gpu_end(gpu[r]);
+}
+
+/* A rank that allows no block has another version, or is wrong. */
+static void test_no_blocks(void **state) {
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
+        struct client_gpu_exchange *x = open_rank(gpu[0], 0, 2, 0, offers), *y = open_rank(gpu[1], 0, 2, 1, offers);
+
+        (void)state;
+        memset(offers + CLIENT_GPU_OFFER_BYTES + OFFER_BLOCKS, 0, 8);
+        assert_int_equal(gpu_exchange_connect(x, offers, error), RMX_E_UNSUPPORTED);
+        gpu_exchange_close(x, true);
+        gpu_exchange_close(y, true);
+        gpu_end(gpu[0]);
+        gpu_end(gpu[1]);
+}
+
 static void test_limits(void **state) {
         unsigned char offer[CLIENT_GPU_OFFER_BYTES];
         struct client_gpu *gpu = gpu_new(0);
         struct client_gpu_exchange *x;
 
         (void)state;
-        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 1, 0, &x, offer, error), RMX_E_UNSUPPORTED);
-        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, EXCHANGE_RANKS + 1, 0, &x, offer, error), RMX_E_UNSUPPORTED);
-        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 4, 4, &x, offer, error), RMX_E_UNSUPPORTED);
+        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 1, 0, 0, &x, offer, error), RMX_E_UNSUPPORTED);
+        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, EXCHANGE_RANKS + 1, 0, 0, &x, offer, error),
+                         RMX_E_UNSUPPORTED);
+        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 4, 4, 0, &x, offer, error), RMX_E_UNSUPPORTED);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
                 assert_true(EXCHANGE_AREA_BYTES(n) <= (14u << 20));
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
@@ -661,7 +720,7 @@ static void test_named(void **state) {
         gpu_exchange_close(x, true);
         assert_int_equal(gpu->host->exchanged[5].handle, HANDLE + 5);
         assert_int_equal(gpu->host->exchanged[5].begun, 9);
-        assert_int_equal(gpu_exchange_open(gpu, 5, HANDLE, 2, 0, &x, offers, error), RMX_OK);
+        assert_int_equal(gpu_exchange_open(gpu, 5, HANDLE, 2, 0, 0, &x, offers, error), RMX_OK);
         assert_int_equal(gpu->host->exchanged[5].handle, HANDLE);
         assert_int_equal(gpu->host->exchanged[5].begun, 0);
         gpu_exchange_close(x, true);
@@ -711,6 +770,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_short, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_no_blocks, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_named, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_own, setup, teardown),

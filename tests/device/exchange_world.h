@@ -24,7 +24,7 @@ static void leaving(void) {
 }
 #define EXCHANGE_LEAVING() leaving()
 
-static uint32_t patience, keepers;
+static uint32_t patience, keepers, max_blocks = UINT32_MAX;
 #define EXCHANGE_WHILE   (patience / 4 + 1)
 #define EXCHANGE_KEEPERS keepers
 #define EXCHANGE_SHARED
@@ -287,8 +287,8 @@ static void ask(const struct collective_case *c, uint32_t r, uint32_t k, uint64_
         bell.n_arguments = c->redop == RMX_PREMUL_SUM;
         bell.argument = &call->scalar;
         bell.number = number;
-        CHECK(exchange_cut(&call->a, &bell, n_ranks, r - first, &call->kind), "operation %u is not exchanged",
-              c->operation);
+        CHECK(exchange_cut(&call->a, &bell, n_ranks, r - first, max_blocks, &call->kind),
+              "operation %u is not exchanged", c->operation);
         call->a.patience = call->a.blocks > keepers ? patience : UINT32_MAX;
         for (uint32_t i = 0; i < n_ranks; i++) {
                 call->a.area[i] = ranks[first + i].area;

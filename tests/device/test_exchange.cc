@@ -61,6 +61,7 @@ static void test_right(uint64_t seed, bool leaving) {
                                 patience = (uint32_t[]){1, 3, 10, 40}[mix(seed + i) % 4];
                                 keepers = 1 + i % 3;
                         }
+                        max_blocks = i % 2 ? UINT32_MAX : 1 + (uint32_t)mix(seed * 3 + i) % (2 * EXCHANGE_BLOCKS);
                         for (uint32_t r = 0; r < n; r++)
                                 ranks[r].n_calls = CALLS, ranks[r].next = 0;
                         for (uint32_t k = 0; k < CALLS; k++) {
@@ -86,6 +87,7 @@ static void test_right(uint64_t seed, bool leaving) {
                 }
                 world_free();
         }
+        max_blocks = UINT32_MAX;
         CHECK(leaving ? n_left - before > rounds * 20 : n_left == before, "%u warps have left", n_left - before);
 }
 
@@ -292,6 +294,33 @@ static void test_rooms(uint64_t seed) {
         }
 }
 
+/* There are no more blocks than are allowed, whatever the size; what belongs to them is all there is; and those that
+ * are allowed are made use of. */
+static void test_blocks(void) {
+        static char memory[16];
+        struct client_gpu_bell bell = {};
+        struct exchange_arguments a;
+        uint32_t kind;
+
+        bell.word[RING_W_HEAD] = RING_ABI << 24 | RING_OP_ALL_REDUCE << 16 | RMX_FLOAT32 << 8 | RMX_SUM;
+        bell.in = bell.out = memory;
+        for (uint32_t n = 2; n <= RANKS; n++)
+                for (uint32_t most = 1; most <= 2 * EXCHANGE_BLOCKS + 1; most++)
+                        for (uint64_t bytes = 4; bytes < 100000; bytes += bytes / 3 * 4 + 4) {
+                                const uint32_t all = EXCHANGE_BLOCKS_OF(n);
+                                uint64_t unit;
+
+                                bell.in_bytes = bell.out_bytes = bytes;
+                                CHECK(exchange_cut(&a, &bell, n, 0, most, &kind), "%lu bytes", (unsigned long)bytes);
+                                unit = (uint64_t)EXCHANGE_THREADS * (a.units ? a.units * 16 : PACKET_BYTES);
+                                CHECK(a.blocks >= 1 && a.blocks <= most, "%u blocks of %u", a.blocks, most);
+                                CHECK(unit * a.tiles * a.blocks >= a.piece_bytes, "%u blocks, %u tiles, %lu bytes",
+                                      a.blocks, a.tiles, (unsigned long)bytes);
+                                CHECK(a.blocks == most || a.blocks >= all || a.tiles == 1,
+                                      "%u blocks where %u are allowed, and %u tiles", a.blocks, most, a.tiles);
+                        }
+}
+
 /* Scatters and the like are not cut. */
 static void test_cut(void) {
         struct client_gpu_bell bell = {};
@@ -299,13 +328,14 @@ static void test_cut(void) {
         uint32_t kind;
 
         bell.word[RING_W_HEAD] = RING_ABI << 24 | RING_OP_SCATTER << 16;
-        CHECK(!exchange_cut(&a, &bell, 2, 0, &kind), "a scatter was cut");
+        CHECK(!exchange_cut(&a, &bell, 2, 0, UINT32_MAX, &kind), "a scatter was cut");
 }
 
 int main(void) {
         const uint64_t seed = test_seed();
 
         test_cut();
+        test_blocks();
         test_right(seed, false);
         test_right(seed, true);
         for (uint32_t n = 2; n <= RANKS; n += 2) {

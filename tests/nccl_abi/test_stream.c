@@ -207,6 +207,59 @@ static void test_memory(struct rig *rig) {
         assert_int_equal(ncclMemAlloc(&ptr, sizeof(memory) + 1), ncclUnhandledCudaError);
 }
 
+/* Both ranks with this bound, what kernels are bound to. */
+static uint32_t blocks_of(struct rig *rig, int max_ctas, ncclComm_t *comm) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclUniqueId id;
+
+        config.maxCTAs = max_ctas;
+        rig->gpu->max_blocks = UINT32_MAX;
+        CHECK(ncclGetUniqueId(&id));
+        CHECK(ncclGroupStart());
+        for (int r = 0; r < 2; r++) {
+                current = DEVICES - 1 - r;
+                CHECK(ncclCommInitRankConfig(&comm[r], 2, id, r, &config));
+        }
+        current = 0;
+        CHECK(ncclGroupEnd());
+        return rig->gpu->max_blocks;
+}
+
+static void comms_end(ncclComm_t *comm) {
+        CHECK(ncclGroupStart());
+        for (int r = 0; r < 2; r++)
+                CHECK(ncclCommDestroy(comm[r]));
+        CHECK(ncclGroupEnd());
+}
+
+/* maxCTAs bounds the blocks of the ranks' own kernels, and what is split off has it, too. The environment is above it.
+ */
+static void test_blocks(struct rig *rig) {
+        ncclComm_t comm[2], part[2];
+
+        rig->fake.exchange_min = 1;
+        rig->fake.exchange_max = 1 << 20;
+        assert_int_equal(blocks_of(rig, NCCL_CONFIG_UNDEF_INT, comm), 0);
+        comms_end(comm);
+        assert_int_equal(blocks_of(rig, 12, comm), 12);
+        rig->gpu->max_blocks = UINT32_MAX;
+        CHECK(ncclGroupStart());
+        for (int r = 0; r < 2; r++)
+                CHECK(ncclCommSplit(comm[r], 0, r, &part[r], NULL));
+        CHECK(ncclGroupEnd());
+        assert_int_equal(rig->gpu->max_blocks, 12);
+        comms_end(part);
+        comms_end(comm);
+        setenv("NCCL_MAX_CTAS", "5", 1);
+        assert_int_equal(blocks_of(rig, 12, comm), 5);
+        comms_end(comm);
+        setenv("NCCL_MAX_CTAS", "many", 1);
+        assert_int_equal(blocks_of(rig, 12, comm), 12);
+        comms_end(comm);
+        unsetenv("NCCL_MAX_CTAS");
+        rig->fake.exchange_min = rig->fake.exchange_max = 0;
+}
+
 /* What a kernel met is found by whoever watches, and stays. */
 static void test_error(struct rig *rig) {
         ncclResult_t async;
@@ -225,8 +278,8 @@ static void test_error(struct rig *rig) {
 }
 
 static void test_all(void **state) {
-        static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor,
-                                                      test_memory, test_gone,    test_error};
+        static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor, test_memory,
+                                                      test_blocks, test_gone,    test_error};
         struct rig rig;
 
         (void)state;

@@ -67,7 +67,8 @@ hipError_t hipIpcOpenMemHandle(void **address, hipIpcMemHandle_t handle, unsigne
 hipError_t hipIpcCloseMemHandle(void *address);
 hipError_t hipMemsetAsync(void *to, int value, size_t bytes, hipStream_t stream);
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
-hipError_t hipStreamCreateWithFlags(hipStream_t *stream, unsigned int flags);
+hipError_t hipDeviceGetStreamPriorityRange(int *least, int *greatest);
+hipError_t hipStreamCreateWithPriority(hipStream_t *stream, unsigned int flags, int priority);
 hipError_t hipStreamDestroy(hipStream_t stream);
 hipError_t hipStreamSynchronize(hipStream_t stream);
 hipError_t hipFuncGetAttributes(hipFuncAttributes *attributes, const void *function);
