@@ -6,7 +6,7 @@ The GEMMs are those of layer.py, for each half; a half's sum is asked for when i
 half's next GEMM is to begin. In line (`serial`) the stream does one after the other; started (`overlap`) the sum goes
 beside what follows. What is hidden is (serial - overlap) / (serial - none), with `none` the same without communication
 and `serial` that of the same library with all the processors it wants. railmux also with fewer thread blocks
-(max_blocks of rmx_comm_options), which leave more of the GPU to the GEMMs.
+(max_blocks of rmx_comm_options), which leave more of the GPU to the GEMMs, if these can use what is left.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ import crew as crews
 GRAPH_CALLS = 20
 PERIOD = 13  # of the data: sums of 16 ranks stay exact in bf16
 ONE_SHOT_MAX = 8 << 20
-OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "all_to_all_v", "sendrecv")
 
 
 def bus_factor(op: str, ranks: int) -> float:
     """As railmux-perf has it."""
-    if op == "broadcast":
+    if op in ("broadcast", "sendrecv"):
         return 1.0
     return (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
 
@@ -128,6 +128,20 @@ class Peers:
             out = torch.empty_like(whole)
             expected = torch.cat([self.data(r, count)[part] for r in range(n)])
             return Case("nccl", op, size, lambda: dist.all_to_all_single(out, whole), whole, out, expected)
+        if op == "all_to_all_v":  # of equal parts, but told so in numbers
+            out = torch.empty_like(whole)
+            expected = torch.cat([self.data(r, count)[part] for r in range(n)])
+            parts = [block] * n
+            return Case("nccl", op, size, lambda: dist.all_to_all_single(out, whole, parts, parts), whole, out, expected)
+        if op == "sendrecv":  # to the next rank, from the one before
+            out = torch.empty_like(whole)
+
+            def both() -> None:
+                sends = [dist.P2POp(dist.isend, whole, (rank + 1) % n), dist.P2POp(dist.irecv, out, (rank - 1) % n)]
+                for work in dist.batch_isend_irecv(sends):
+                    work.wait()
+
+            return Case("nccl", op, size, both, whole, out, self.data((rank - 1) % n, count))
         raise ValueError(f"no operation {op}")
 
     def symm_cases(self, size: int) -> list[Case]:

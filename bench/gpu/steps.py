@@ -32,7 +32,7 @@ OPS = (
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 TORCH_PARTS = "collectives,graphs,tp,ddp,times,token"
 PYNCCL = pathlib.Path(__file__).resolve().parents[2] / "tests" / "nccl" / "pynccl.py"
-TIMED = ("all_gather", "reduce_scatter", "broadcast", "all_to_all")
+TIMED = ("all_gather", "reduce_scatter", "broadcast", "all_to_all", "all_to_all_v", "sendrecv")
 
 
 class Skip(Exception):

@@ -177,10 +177,10 @@ struct rmx_comm_options {
 
 /*
  * max_blocks: thread blocks that the ranks' own kernels have, each, at most (gpu.exchange); the smallest number that a
- * rank says is all ranks'. A block keeps a processor of the GPU, or half of one, from other work, so a communicator
- * whose requests run beside matrix products, started (rmx_all_reduce_start) or on a stream of their own, wants few: 8
- * to 32. Large requests take longer with fewer (docs/gpu.md); results are the same, bit for bit. Without effect on the
- * host, and on requests that the daemon's executors carry out, whose blocks are what the daemon's policy says.
+ * rank says is all ranks'. A block keeps a processor of the GPU, or half of one, from other work, so this is for
+ * requests that run beside kernels which leave as many processors free; beside kernels that take all there are it makes
+ * things worse (docs/gpu.md). Large requests take longer with fewer; results are the same, bit for bit. Without effect
+ * on the host, and on requests that the daemon's executors carry out, whose blocks are what the daemon's policy says.
  */
 
 /* A fresh id; one rank gets it and hands it to the others by any means. They may be on other nodes if the daemons

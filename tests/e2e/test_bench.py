@@ -22,6 +22,7 @@ SCRIPTS = (
     "nodes.py",
     "peers.py",
     "layer.py",
+    "overlap.py",
     "interference.py",
     "comms.py",
     "soak.py",
@@ -32,7 +33,7 @@ SCRIPTS = (
     "hostile.py",
     "dist.py",
 )
-NEED_GPUS = ("peers", "torch", "nccl", "layer", "hostile", "interference")
+NEED_GPUS = ("peers", "torch", "nccl", "layer", "overlap", "hostile", "interference")
 failures = 0
 
 
@@ -80,7 +81,7 @@ def command_lines() -> None:
 def everything() -> None:
     done, steps = bench("all", TREE, "--time", "90")
     check("exit status", done.returncode == 0, f"{done.returncode}\n{done.stdout}{done.stderr}")
-    check("all steps are there", len(steps) == 14, list(steps))
+    check("all steps are there", len(steps) == 15, list(steps))
     for name, found in steps.items():
         wanted = "left out: needs GPUs" if name in NEED_GPUS else "done"
         check(f"{name}: {wanted}", found["outcome"] == wanted and not found.get("left_over"), json.dumps(found)[-2000:])
