@@ -198,6 +198,7 @@ bool device_exchange_takes(const struct operation *o) {
         case RING_OP_ALL_GATHER:
         case RING_OP_REDUCE_SCATTER:
         case RING_OP_ALL_TO_ALL:
+        case RING_OP_BARRIER: /* if calls of nothing are */
                 return true;
         case RING_OP_BROADCAST:
         case RING_OP_REDUCE:

@@ -572,6 +572,11 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
         bool through, taken_up = false;
 
         *exchange_is_late(shared, thread) = 0;
+        /* All that was done on this stream before, for all that comes behind the barrier on others; packets are not
+         * fenced otherwise. */
+        if constexpr (KIND == EXCHANGE_COPY && D == 1)
+                if (a->operation == RING_OP_BARRIER)
+                        fence_release_system();
         if constexpr (D) { /* code of its own for the first part, which waits for nothing that taking up needs */
                 through = exchange_run<N, KIND, D>(a, block, thread, false, shared);
                 block = exchange_next_part(a, block, thread, through, shared);
@@ -585,4 +590,7 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
                 block = exchange_next_part(a, block, thread, through, shared);
                 taken_up = true;
         }
+        if constexpr (KIND == EXCHANGE_COPY && D == 1)
+                if (a->operation == RING_OP_BARRIER)
+                        fence_acquire_system();
 }

@@ -23,7 +23,8 @@ static uint32_t signature_of(const struct client_gpu_bell *bell) {
 }
 
 static uint32_t kind_of(uint32_t operation, uint32_t type, uint32_t redop) {
-        if (operation == RING_OP_ALL_GATHER || operation == RING_OP_ALL_TO_ALL || operation == RING_OP_BROADCAST)
+        if (operation == RING_OP_ALL_GATHER || operation == RING_OP_ALL_TO_ALL || operation == RING_OP_BROADCAST ||
+            operation == RING_OP_BARRIER)
                 return EXCHANGE_COPY;
         if (redop != RMX_SUM)
                 return EXCHANGE_OTHER;
@@ -77,6 +78,8 @@ static bool pieces(struct exchange_arguments *a, uint32_t operation, const struc
                 return true;
         case RING_OP_ALL_TO_ALL:
                 a->piece_bytes = a->in_step = a->out_step = bell->in_bytes / a->n_ranks;
+                return true;
+        case RING_OP_BARRIER: /* packets of nothing */
                 return true;
         default:
                 return false;

@@ -251,7 +251,8 @@ RMX_API uint32_t rmx_comm_size(const struct rmx_comm *comm);
  *   scatter         in: n_ranks * count on the root, out: count       in place: out == in + root * count on the root
  *   all_to_all      in: n_ranks * count, out: n_ranks * count: count elements from each rank to each rank. Overlap is
  *                   RMX_E_INVALID, unless there is only one rank
- *   barrier         returns when all ranks have called it
+ *   barrier         returns when all ranks have called it; on GPUs, what is behind it on a stream comes after what was
+ *                   before it on each rank's, and finds what that has written
  */
 RMX_API int rmx_all_reduce(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type,
                            uint32_t redop, void *stream);

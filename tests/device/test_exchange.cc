@@ -9,7 +9,8 @@
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 static const uint32_t operations[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE_SCATTER, RING_OP_ALL_GATHER,
-                                      RING_OP_ALL_TO_ALL, RING_OP_BROADCAST,      RING_OP_REDUCE};
+                                      RING_OP_ALL_TO_ALL, RING_OP_BROADCAST,      RING_OP_REDUCE,
+                                      RING_OP_BARRIER};
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
 /* Has it a part for each rank? */
@@ -33,6 +34,11 @@ static struct collective_case draw_of(uint32_t operation, uint32_t n, uint64_t r
                                  : (uint32_t[]){RMX_FLOAT32, RMX_FLOAT16, RMX_BFLOAT16}[(random >> 51 & 0xff) % 3];
         while (c.count * type_size(c.type) * (parts(c.operation) ? n : 1) > BYTES_MAX - 64)
                 c.count /= 2;
+        if (c.operation == RING_OP_BARRIER) {
+                c.count = 0;
+                c.shift = 0;
+                c.in_place = true;
+        }
         return c;
 }
 
@@ -137,7 +143,9 @@ static void test_mismatch(uint64_t seed) {
                         c.type = RMX_FLOAT32;
                         c.redop = RMX_SUM;
                         c.count = i < 24 ? 150 : 400; /* in packets, in chunks */
-                        if (r == odd && i % 4 == 0)
+                        if (r == odd && i % 16 == 12)
+                                c.operation = RING_OP_BARRIER, c.count = 0;
+                        else if (r == odd && i % 4 == 0)
                                 c.count = i % 8 ? 3 : 0;
                         else if (r == odd && i % 4 == 1)
                                 c.operation = RING_OP_ALL_TO_ALL, c.count = 20;
