@@ -80,8 +80,8 @@ int comm_report(const struct rmx_comm *comm, const char *what, uint32_t status) 
         case RMX_E_ABORTED:
                 return error_set(code, "%s: %s has aborted the communicator", what, who);
         case RMX_E_MISMATCH:
-                return error_set(code, "%s: %s %s%s", what, who, mismatch_text(ring_status_detail(status)),
-                                 comm->exchange ? "" : "; railmuxctl status shows what each called");
+                return error_set(code, "%s: %s %s; railmuxctl status shows what each called", what, who,
+                                 mismatch_text(ring_status_detail(status)));
         case RMX_E_LOST:
                 return error_set(
                         code, "%s: the executor died with this request in flight, on every rank; later requests work",

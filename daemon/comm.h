@@ -151,7 +151,7 @@ struct comm {
         uint32_t code; /* sticky RMX_* or 0 */
         int32_t failed_rank;
         int32_t lost_gpu; /* code is RMX_E_LOST, and RMX_E_DEVICE_LOST for the ranks on this GPU; -1: no such */
-        char reason[160]; /* a sentence on `code`; not kept over a restart */
+        char reason[320]; /* a sentence on `code`; not kept over a restart */
         uint64_t lost;    /* sequences that executors declared lost when taking over */
         uint64_t splits_done, splits_failed; /* see comm_split.c */
         uint32_t split_code;                 /* why the last failed split failed */
@@ -161,7 +161,7 @@ struct comm {
         bool aborting; /* executors end it; then it fails with: */
         uint32_t abort_code;
         int32_t abort_rank;
-        char abort_text[160];
+        char abort_text[320];
         uint64_t abort_ns;    /* since when */
         bool placed;          /* on GPUs: it has staging in the pools of all, and: */
         uint32_t lanes;       /* data lanes that its requests are spread over; 0: all. Never changed */

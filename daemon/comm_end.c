@@ -112,7 +112,21 @@ void comm_aborted(struct comm *comm, uint64_t mask) {
                         session_send_ack(session, id);
 }
 
+/* What ranks called that does not go together comes from several executors: together it says what is wrong. */
+static void comm_broken_more(struct comm *comm, const char *message) {
+        char *text = comm->code ? comm->reason : comm->abort_text;
+        const size_t length = strlen(text);
+
+        if (!message || !*message || strstr(text, message))
+                return;
+        log_error("communicator %" PRIu64 ": %s", comm->number, message);
+        if (length + 2 + strlen(message) < sizeof(comm->reason))
+                snprintf(text + length, sizeof(comm->reason) - length, "; %s", message);
+}
+
 void comm_broken(struct comm *comm, uint64_t mask, uint32_t code, int32_t rank, const char *message) {
+        if (code == RMX_E_MISMATCH && (comm->code ? comm->code : comm->aborting ? comm->abort_code : 0) == code)
+                comm_broken_more(comm, message);
         if (comm->code || code == 0)
                 return;
         if (comm->manager->on_device && comm->state == COMM_READY)

@@ -153,6 +153,10 @@ void plane_call_abort(struct plane_executor *executor, const Railmux__Executor__
 
         if (!comm)
                 return;
+        /* Others may have called something else than ranks here: what these called is told, too. */
+        plane_exchanges_look(executor);
+        if (comm->unreported && comm->code == RMX_E_MISMATCH)
+                return;
         plane_comm_fail(executor, comm, m->code, m->rank, "aborted");
         comm->unreported = false; /* it is railmuxd that says so */
 }

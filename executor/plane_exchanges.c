@@ -10,16 +10,64 @@
  * far their ranks are. Not all of them may be there then, so it is told again, each time after twice as long: an idle
  * communicator costs some twenty such questions in a week.
  *
- * The words are the client's own, so a client can have itself or its peers blamed, and nothing else.
+ * Kernels that find that their ranks called different things end with an error, and leave what their own rank called.
+ * The comm fails then for railmuxd, too, in words that say so; each executor tells of its own ranks.
+ *
+ * The words are the client's own, so a client can have itself or its peers blamed, end its own communicators, and
+ * nothing else.
  */
 #include "executor/plane_exchanges.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "executor/plane_executor.h"
+#include "plan/plan.h"
+#include "ring/line.h"
 #include "util/clock.h"
+#include "util/type.h"
 
-static void look_at(const struct plane_executor *executor, struct plane_session *session, uint64_t now_ns) {
+static const char *root_text(const struct plane_exchanged *now, char text[24]) {
+        text[0] = 0;
+        if (now->operation == RING_OP_BROADCAST || now->operation == RING_OP_REDUCE)
+                snprintf(text, 24, ", root %" PRIu32, now->root);
+        return text;
+}
+
+static const char *redop_text(const struct plane_exchanged *now, char text[24]) {
+        text[0] = 0;
+        if (now->operation == RING_OP_ALL_REDUCE || now->operation == RING_OP_REDUCE_SCATTER ||
+            now->operation == RING_OP_REDUCE)
+                snprintf(text, 24, ", %s", type_redop_name(now->redop));
+        return text;
+}
+
+/* A rank of this session has called what `now` says, and another one something else. */
+static void differ(struct plane_executor *executor, const struct plane_session *session,
+                   const struct plane_exchanged *now) {
+        char redop[24], root[24];
+
+        for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next)
+                for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                        const struct plane_rank *rank = &comm->ranks[r];
+
+                        if (!rank->here || rank->session != session->id || rank->handle != now->handle)
+                                continue;
+                        if ((uint32_t)now->differs >= comm->n_ranks)
+                                return;
+                        executor->mismatches += !comm->code;
+                        plane_comm_fail(executor, comm, RMX_E_MISMATCH, now->differs,
+                                        "exchange %" PRIu32 " of rank %" PRIu32 ": %s of %" PRIu64
+                                        " %s%s%s; rank %" PRId32 " called something else",
+                                        now->calls, r, plan_operation_name(now->operation), now->count,
+                                        type_name(now->type), redop_text(now, redop), root_text(now, root),
+                                        now->differs);
+                        return;
+                }
+}
+
+static void look_at(struct plane_executor *executor, struct plane_session *session, uint64_t now_ns) {
         struct plane_exchanges *exchanges = session->exchanges;
 
         for (uint32_t i = 0; i < PLANE_EXCHANGED; i++) {
@@ -31,6 +79,12 @@ static void look_at(const struct plane_executor *executor, struct plane_session 
                         exchanges = session->exchanges = calloc(1, sizeof(*exchanges));
                 if (!exchanges)
                         return; /* the next look may find memory */
+                if (exchanges->place[i].handle != now.handle)
+                        exchanges->place[i].differs = false;
+                if (now.differs >= 0 && !exchanges->place[i].differs) {
+                        exchanges->place[i].differs = true;
+                        differ(executor, session, &now);
+                }
                 if (exchanges->place[i].handle == now.handle && exchanges->place[i].calls == now.calls)
                         continue;
                 exchanges->place[i].handle = now.handle;

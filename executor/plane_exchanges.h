@@ -14,13 +14,14 @@ struct plane_executor;
 struct plane_exchanges {
         struct {
                 uint32_t handle, calls, operation;
+                bool differs;      /* that others have called something else has been said */
                 uint64_t since_ns; /* when the last call was first seen */
                 uint64_t tell_ns;  /* when railmuxd is told that it does not go on, */
                 uint64_t again_ns; /* and how much later once more */
         } place[PLANE_EXCHANGED];
 };
 
-/* Looks at the words of all sessions. */
+/* Looks at the words of all sessions. Comms whose ranks called different things fail. */
 void plane_exchanges_look(struct plane_executor *executor);
 
 #define PLANE_EXCHANGES_ROWS 8u /* of one communicator: no exchange has more ranks */

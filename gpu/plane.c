@@ -60,7 +60,21 @@ bool plane_exchanged(const void *host, uint32_t place, struct plane_exchanged *r
         const uint32_t handle = __atomic_load_n(&from->handle, __ATOMIC_ACQUIRE);
         const uint64_t begun = __atomic_load_n(&from->begun, __ATOMIC_ACQUIRE);
 
-        *ret_exchanged = (struct plane_exchanged){
-                .handle = handle, .calls = (uint32_t)(begun >> 32), .operation = (uint32_t)begun & 0xffu};
+        /* acquire; partner: exchange_differs() in the client's kernels. */
+        const uint32_t differs = __atomic_load_n(&from->differs, __ATOMIC_ACQUIRE);
+
+        *ret_exchanged = (struct plane_exchanged){.handle = handle,
+                                                  .calls = (uint32_t)(begun >> 32),
+                                                  .operation = (uint32_t)begun & 0xffu,
+                                                  .differs = differs - 1 < BELL_RANKS ? (int32_t)differs - 1 : -1};
+        if (ret_exchanged->differs >= 0) {
+                const uint32_t head = __atomic_load_n(&from->head, __ATOMIC_RELAXED);
+
+                ret_exchanged->operation = head >> 16 & 0xffu;
+                ret_exchanged->type = head >> 8 & 0xffu;
+                ret_exchanged->redop = head & 0xffu;
+                ret_exchanged->root = __atomic_load_n(&from->root, __ATOMIC_RELAXED);
+                ret_exchanged->count = __atomic_load_n(&from->count, __ATOMIC_RELAXED);
+        }
         return handle && __atomic_load_n(&from->handle, __ATOMIC_RELAXED) == handle;
 }

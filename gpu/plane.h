@@ -239,6 +239,10 @@ struct plane_exchanged {
         uint32_t handle;
         uint32_t calls;     /* begun, of which all but the last one are over; comes round */
         uint32_t operation; /* of the last one */
+        /* It was not what another rank called: that one; -1: nothing is known of that. */
+        int32_t differs;
+        uint32_t type, redop, root; /* of the call that differs, whose operation is that above, too */
+        uint64_t count;
 };
 #define PLANE_EXCHANGED 256u
 bool plane_exchanged(const void *host, uint32_t place, struct plane_exchanged *ret_exchanged);

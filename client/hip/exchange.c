@@ -86,9 +86,10 @@ static int calls_prepare(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks
 static void rank_name(const struct client_gpu *gpu, uint32_t slot, uint32_t handle) {
         struct bell_exchanged *exchanged = &gpu->host->exchanged[slot];
 
-        /* relaxed, then release, twice; partner: plane_exchanged() in the executor, which must not take one rank's
+        /* relaxed, then release, thrice; partner: plane_exchanged() in the executor, which must not take one rank's
          * number for another one's. */
         __atomic_store_n(&exchanged->handle, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&exchanged->differs, 0, __ATOMIC_RELEASE);
         __atomic_store_n(&exchanged->begun, 0, __ATOMIC_RELEASE);
         __atomic_store_n(&exchanged->handle, handle, __ATOMIC_RELEASE);
 }

@@ -183,10 +183,7 @@ DEVICE enum exchange_heard chunk_wait(const struct exchange_arguments *a, uint32
                         const uint64_t cell = cell_load(&own->signature[call & 1][thread]);
                         const bool there = (uint32_t)(cell >> 32) == call;
 
-                        if (there && (uint32_t)cell != a->signature) {
-                                exchange_fail(own, exchange_status_of(a), ring_status(RMX_E_MISMATCH, (int32_t)thread));
-                                over = true;
-                        }
+                        over |= there && exchange_is_other(a, cell, thread);
                         all &= there;
                 }
                 if (warp_any(over))

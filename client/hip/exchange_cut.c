@@ -166,7 +166,9 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                                          .operation = operation,
                                          .type = head >> 8 & 0xffu,
                                          .redop = head & 0xffu,
-                                         .signature = signature_of(bell)};
+                                         .signature = signature_of(bell),
+                                         .count = (uint64_t)bell->word[RING_W_COUNT_HI] << 32 |
+                                                  bell->word[RING_W_COUNT_LO]};
         if (!pieces(a, operation, bell))
                 return false;
         own_piece(a);

@@ -135,6 +135,7 @@ struct exchange_arguments {
         uint32_t depth; /* tiles of a round */
         uint32_t patience; /* rounds of polling until a block is late */
         uint32_t signature;
+        uint64_t count; /* of elements, as the call said: for who wants to know what it was */
 };
 
 #ifdef __cplusplus

@@ -58,6 +58,31 @@ DEVICE_OUTLINE void exchange_fail(struct exchange_header *own, uint32_t *kept, u
                 word_store(kept, first ? first : status);
 }
 
+/* What the rank has called is not what rank `other` has: both say so, and leave what it was for railmuxd, which hears
+ * from both. (The first time, like the status.) */
+DEVICE_OUTLINE void exchange_differs(struct exchange_header *own, struct bell_host *host, uint32_t slot, uint32_t head,
+                                     uint32_t root, uint64_t count, uint32_t other) {
+        struct bell_exchanged *told = &host->exchanged[slot];
+
+        if (!word_load(&own->failed)) {
+                word_store(&told->head, head);
+                word_store(&told->root, root);
+                cell_store(&told->count, count);
+                fence_release_system(); /* partner: plane_exchanged() in the executor */
+                word_store(&told->differs, 1 + other);
+        }
+        exchange_fail(own, &host->status[slot], ring_status(RMX_E_MISMATCH, (int32_t)other));
+}
+
+/* Rank `other` has told that it has called `cell`. */
+DEVICE bool exchange_is_other(const struct exchange_arguments *a, uint64_t cell, uint32_t other) {
+        if ((uint32_t)cell == a->signature)
+                return false;
+        exchange_differs(exchange_header_of(a, a->rank), (struct bell_host *)a->host, a->slot,
+                         a->operation << 16 | a->type << 8 | a->redop, a->root, a->count, other);
+        return true;
+}
+
 /* stop: NULL: do not look at it. */
 DEVICE_OUTLINE bool exchange_over(struct exchange_header *own, const char *bell_area, const uint32_t *stop,
                                   uint32_t slot, uint32_t *kept) {
@@ -237,10 +262,7 @@ DEVICE enum exchange_heard exchange_take(const struct exchange_arguments *a, uin
                 if (call) {
                         const bool there = (uint32_t)(cell >> 32) == call;
 
-                        if (there && (uint32_t)cell != a->signature) {
-                                exchange_fail(own, exchange_status_of(a), ring_status(RMX_E_MISMATCH, (int32_t)thread));
-                                over = true;
-                        }
+                        over = there && exchange_is_other(a, cell, thread);
                         all &= there;
                 }
                 if (warp_all(all && !over))

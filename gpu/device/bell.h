@@ -34,7 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BELL_MAGIC 0x324c4542u /* "BEL2" */
+#define BELL_MAGIC 0x334c4542u /* "BEL3" */
 #define BELL_DEPTH 64u         /* requests outstanding per session and GPU */
 #define BELL_LINES 4096u       /* places of lines: a multiple of BELL_DEPTH */
 #ifndef BELL_LANES             /* only the emulator of the tests has fewer */
@@ -71,7 +71,12 @@ struct bell_exchanged {
          * has had something of it from each rank: so one that is behind is waited for by all that are ahead. */
         uint64_t begun;
         uint32_t handle; /* of the rank, 0: of none; stays when it has left, until the slot serves another one */
-        uint32_t zero;
+        /* When ranks have found that they called different things: 1 + another one, 0: they have not. And what the rank
+         * itself called. */
+        uint32_t differs;
+        uint32_t head; /* operation << 16 | type << 8 | reduction */
+        uint32_t root; /* of an operation that has one */
+        uint64_t count;
 };
 
 /* What the client's host part and the executor want to know of its kernels: in host memory that the GPU can write. */

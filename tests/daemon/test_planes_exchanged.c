@@ -15,6 +15,7 @@
 #define GPUS    3u
 #define SLOT    7u
 #define RESUMED RAILMUX__SESSION__EVENT__BODY_RESUMED
+#define FAILED  RAILMUX__SESSION__EVENT__BODY_COMM_FAILED
 
 struct set {
         struct fixture fixture;
@@ -68,6 +69,21 @@ static void begin(struct set *set, uint32_t r, uint32_t calls, uint32_t operatio
         /* release, twice; partner: plane_exchanged(). */
         __atomic_store_n(&to->begun, (uint64_t)calls << 32 | operation, __ATOMIC_RELEASE);
         __atomic_store_n(&to->handle, set->handles[r], __ATOMIC_RELEASE);
+}
+
+/* ... and found that rank `other` called something else than what it called itself. */
+static void differ(struct set *set, uint32_t r, uint32_t other, uint32_t head, uint32_t root, uint64_t count) {
+        struct bell_exchanged *to = &set->host[r]->exchanged[SLOT + r];
+
+        to->head = head;
+        to->root = root;
+        to->count = count;
+        /* release; partner: plane_exchanged(). */
+        __atomic_store_n(&to->differs, 1 + other, __ATOMIC_RELEASE);
+}
+
+static uint32_t head_of(uint32_t operation, uint32_t type, uint32_t redop) {
+        return operation << 16 | type << 8 | redop;
 }
 
 static bool says(struct set *set, const char *word, const char *text) {
@@ -157,6 +173,47 @@ static void test_place_again(void **state) {
         assert_true(says_more(set, "comms", "--json", "\"exchanged\": 4"));
 }
 
+/* What each rank called is said, whoever tells first, and the communicator fails for all. */
+static void test_mismatch(void **state) {
+        struct set *set = *state;
+
+        for (uint32_t r = 0; r < GPUS; r++)
+                begin(set, r, 12, r == 1 ? RING_OP_BROADCAST : RING_OP_ALL_REDUCE);
+        differ(set, 0, 1, head_of(RING_OP_ALL_REDUCE, RMX_BFLOAT16, RMX_SUM), UINT32_MAX, 1024);
+        differ(set, 1, 0, head_of(RING_OP_BROADCAST, RMX_FLOAT32, 0), 2, UINT64_C(1) << 33);
+        differ(set, 2, 1, head_of(RING_OP_ALL_REDUCE, RMX_BFLOAT16, RMX_SUM), UINT32_MAX, 1024);
+        for (uint32_t r = 0; r < GPUS; r++) {
+                struct inbox_message *event = client_event(set->clients[r], FAILED);
+
+                assert_non_null(event);
+                assert_int_equal(event->message->event->comm_failed->code, RMX_E_MISMATCH);
+                client_drop(set->clients[r], event);
+        }
+        fixture_wait(&set->fixture,
+                     says(set, "status", "exchange 12 of rank 0: all_reduce of 1024 bf16, sum; rank 1 "));
+        fixture_wait(&set->fixture,
+                     says(set, "status", "exchange 12 of rank 1: broadcast of 8589934592 fp32, root 2; rank 0 "));
+        fixture_wait(&set->fixture,
+                     says(set, "status", "exchange 12 of rank 2: all_reduce of 1024 bf16, sum; rank 1 "));
+        assert_true(says(set, "status", "called something else; exchange 12"));
+        assert_true(says_more(set, "comms", "--json", "RMX_E_MISMATCH"));
+}
+
+/* One that is of no rank, or names none, is none; what no operation is called is said as it is. */
+static void test_mismatch_nonsense(void **state) {
+        struct set *set = *state;
+
+        for (uint32_t r = 0; r < GPUS; r++)
+                begin(set, r, 3, RING_OP_ALL_REDUCE);
+        differ(set, 0, GPUS, head_of(RING_OP_ALL_REDUCE, RMX_INT8, RMX_MAX), 0, 1);
+        differ(set, 1, UINT32_MAX - 1, head_of(RING_OP_ALL_REDUCE, RMX_INT8, RMX_MAX), 0, 1);
+        set->host[2]->exchanged[SLOT] = (struct bell_exchanged){.handle = set->handles[2] + 1000, .differs = 2};
+        assert_true(says_more(set, "comms", "--ranks", "exchanged 3"));
+        assert_false(says(set, "status", "called something else"));
+        differ(set, 2, 0, 0xffffffff, 0xffffffff, UINT64_MAX);
+        fixture_wait(&set->fixture, says(set, "status", "rank 2: ? of 18446744073709551615 ?; rank 0 called"));
+}
+
 /* What clients write there does no harm. */
 static void test_nonsense(void **state) {
         struct set *set = *state;
@@ -164,7 +221,8 @@ static void test_nonsense(void **state) {
         for (uint32_t i = 0; i < sizeof(*set->host[0]) / 4; i++)
                 ((uint32_t *)(void *)set->host[0])[i] = i * UINT32_C(2654435761);
         for (uint32_t i = 0; i < PLANE_EXCHANGED; i++)
-                set->host[1]->exchanged[i] = (struct bell_exchanged){UINT64_MAX, set->handles[1], UINT32_MAX};
+                set->host[1]->exchanged[i] =
+                        (struct bell_exchanged){.begun = UINT64_MAX, .handle = set->handles[1], .differs = UINT32_MAX};
         begin(set, 2, 3, 255);
         assert_true(says(set, "comms", "ready"));
         for (uint32_t i = 0; i < 10; i++)
@@ -201,6 +259,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_wraps, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_left, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_place_again, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_mismatch, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_mismatch_nonsense, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_restarts, setup, teardown),
         };

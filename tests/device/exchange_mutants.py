@@ -43,6 +43,8 @@ MUTANTS = (
     ("a warp that is through is not written down", BULK, "                if (through)\n                        exchange_write_down(a, part, thread, EXCHANGE_THROUGH, 0);\n", ""),
     ("who moves from part to part cannot be stopped", RUN, "return warp_any(over) ? EXCHANGE_NEVER : EXCHANGE_LATE;", "return EXCHANGE_LATE;"),
     ("says that one less has begun", RUN, "(uint64_t)(calls + 1 - first) << 32", "(uint64_t)(calls - first) << 32"),
+    ("does not say who called something else", RUN, "word_store(&told->differs, 1 + other);", "word_store(&told->differs, 1);"),
+    ("does not say what it called", RUN, "cell_store(&told->count, count);", ";"),
     ("a block ends with each part", BULK, "                if (shared->next == EXCHANGE_NO_BLOCK)\n                        exchange_ended(a);", "                exchange_ended(a);"),
     ("who has taken a part up waits for ever", LEAVE, "        if (warp_any(*exchange_is_late(shared, thread))) /* none says so below before all have read */\n                return true;\n", ""),
     ("a step that was made is made anew", RUN, "second ? tile | EXCHANGE_SECOND : tile", "tile"),

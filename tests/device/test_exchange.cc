@@ -130,6 +130,18 @@ static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
         world_free();
 }
 
+/* Rank r has left for railmuxd what it called, and who called something else. */
+static void differs(const struct rank *rank, uint32_t r, uint32_t odd, const struct exchange_arguments *a) {
+        const struct bell_exchanged *told = &rank->host.exchanged[SLOT];
+
+        CHECK(r == odd ? told->differs && told->differs != 1 + odd && told->differs <= n_ranks
+                       : told->differs == 1 + odd,
+              "rank %u says %u of odd rank %u", r, told->differs, odd);
+        CHECK(told->head == (a->operation << 16 | a->type << 8 | a->redop) && told->root == a->root &&
+                      told->count == a->count,
+              "rank %u says 0x%x, %lu, %u", r, told->head, (unsigned long)told->count, told->root);
+}
+
 /* One rank calls something else: all that meet it say so, and all kernels end. */
 static void test_mismatch(uint64_t seed) {
         for (uint32_t i = 0; i < 48; i++) {
@@ -161,6 +173,7 @@ static void test_mismatch(uint64_t seed) {
                 for (uint32_t r = 0; r < n; r++) {
                         const uint32_t status = ranks[r].host.status[SLOT];
 
+                        differs(&ranks[r], r, odd, &ranks[r].call[0].a);
                         CHECK(ring_status_code(status) == RMX_E_MISMATCH, "rank %u of %u: status %u", r, n, status);
                         CHECK(r == odd || ring_status_rank(status) == (int32_t)odd, "rank %u blames %d", r,
                               ring_status_rank(status));
@@ -337,6 +350,11 @@ static void test_cut(void) {
 
         bell.word[RING_W_HEAD] = RING_ABI << 24 | RING_OP_SCATTER << 16;
         CHECK(!exchange_cut(&a, &bell, 2, 0, UINT32_MAX, &kind), "a scatter was cut");
+        bell.word[RING_W_COUNT_LO] = 5;
+        bell.word[RING_W_COUNT_HI] = 7;
+        bell.word[RING_W_HEAD] = RING_ABI << 24 | RING_OP_ALL_GATHER << 16;
+        CHECK(exchange_cut(&a, &bell, 2, 0, UINT32_MAX, &kind) && a.count == (UINT64_C(7) << 32 | 5),
+              "the count is lost");
 }
 
 int main(void) {

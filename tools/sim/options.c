@@ -9,15 +9,10 @@
 #include "plan/plan.h"
 #include "railmux/railmux.h"
 #include "util/parse.h"
+#include "util/type.h"
 
 #define BYTES_MAX      (UINT64_C(1) << 40)
 #define OPERATIONS_MAX 32u
-
-static const char *const type_names[RMX_TYPE_COUNT] = {
-        [RMX_INT8] = "int8",    [RMX_UINT8] = "uint8",   [RMX_INT32] = "int32",          [RMX_UINT32] = "uint32",
-        [RMX_INT64] = "int64",  [RMX_UINT64] = "uint64", [RMX_FLOAT16] = "fp16",         [RMX_FLOAT32] = "fp32",
-        [RMX_FLOAT64] = "fp64", [RMX_BFLOAT16] = "bf16", [RMX_FLOAT8_E4M3] = "fp8_e4m3", [RMX_FLOAT8_E5M2] = "fp8_e5m2",
-};
 
 static const char help_text[] =
         "Usage: railmux-sim OP [option...]\n"
@@ -87,13 +82,9 @@ static const struct option long_options[] = {
         {NULL, 0, NULL, 0},
 };
 
-const char *options_type_name(uint32_t type) {
-        return type < RMX_TYPE_COUNT && type_names[type] ? type_names[type] : "?";
-}
-
 uint32_t options_type_find(const char *name) {
         for (uint32_t i = 0; i < RMX_TYPE_COUNT; i++)
-                if (type_names[i] && strcmp(type_names[i], name) == 0)
+                if (strcmp(type_name(i), name) == 0)
                         return i;
         return UINT32_MAX;
 }

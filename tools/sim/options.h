@@ -34,7 +34,6 @@ struct options {
 
 /* OPTIONS_E_HELP: --help or --version was answered; OPTIONS_E_USAGE: ret_error says what is wrong. */
 int options_parse(int argc, char **argv, struct options *ret_options, char ret_error[OPTIONS_ERROR_MAX]);
-const char *options_type_name(uint32_t type);
 /* UINT32_MAX if there is none of that name. */
 uint32_t options_type_find(const char *name);
 uint32_t options_operation_find(const char *name);

@@ -8,6 +8,7 @@
 
 #include "tools/sim/words.h"
 #include "util/parse.h"
+#include "util/type.h"
 
 #define MATRIX_RANKS_MAX 12u
 
@@ -189,7 +190,7 @@ void report_result(const struct sim *sim, const struct sim_result *result) {
         char size[32];
 
         printf("\n%s, %s, %" PRIu64 " elements of %s\n", plan_operation_name(sim->options->operation),
-               size_text(result->bytes, size), result->count, options_type_name(sim->options->type));
+               size_text(result->bytes, size), result->count, type_name(sim->options->type));
         print_candidates(sim, result);
         print_why(sim, result);
         for (uint32_t i = 0; i < result->n_candidates; i++)

@@ -5,6 +5,7 @@
 #include "plan/constants.h"
 #include "tools/sim/report.h"
 #include "tools/sim/words.h"
+#include "util/type.h"
 
 static json_t *integer(uint64_t value) {
         return json_integer((json_int_t)(value < INT64_MAX ? value : INT64_MAX));
@@ -22,9 +23,9 @@ json_t *report_json_begin(const struct sim *sim) {
                 return NULL;
         root = json_pack("{s:i, s:i, s:i, s:s, s:O, s:{s:i, s:i, s:o}}", "version", REPORT_JSON_VERSION, "ranks",
                          (int)sim->n_ranks, "parallel", (int)sim->constants.parallel, "type",
-                         options_type_name(sim->options->type), "constants", json_object_get(all, "constants"),
-                         "staging", "part_bytes", (int)sim->geometry.part_bytes, "slots", (int)sim->geometry.slots,
-                         "bytes", integer(plan_staging_bytes(&sim->geometry, sim->n_ranks)));
+                         type_name(sim->options->type), "constants", json_object_get(all, "constants"), "staging",
+                         "part_bytes", (int)sim->geometry.part_bytes, "slots", (int)sim->geometry.slots, "bytes",
+                         integer(plan_staging_bytes(&sim->geometry, sim->n_ranks)));
         json_decref(all);
         return root;
 }
