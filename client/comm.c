@@ -300,8 +300,7 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
                               comm->n_ranks);
         granted = comm->exchange_max;
         if (!r)
-                r = device_exchange_join(comm, what, comm_exchange(options), options->max_blocks, deadline_ns,
-                                         options->cancel);
+                r = device_exchange_join(comm, what, comm_exchange(options), options, deadline_ns);
         if (r)
                 return join_undo(comm, what, options, granted, r);
         *ret_comm = comm;
@@ -321,9 +320,11 @@ static int comm_options(const char *what, const struct rmx_session *session, con
         if (options->gpu < -1 || (options->gpu >= 0 && (uint32_t)options->gpu >= session->n_gpus))
                 return error_set(RMX_E_INVALID, "%s: opt->gpu %d is not in -1..%u", what, options->gpu,
                                  session->n_gpus - 1);
-        if (options->flags & ~RMX_COMM_DEVICE_CALLS)
-                return error_set(RMX_E_INVALID, "%s: opt->flags is 0x%x; allowed: RMX_COMM_DEVICE_CALLS (0x%x) or 0",
-                                 what, options->flags, RMX_COMM_DEVICE_CALLS);
+        if (options->flags & ~(RMX_COMM_DEVICE_CALLS | RMX_COMM_ORDERED_TRANSFERS))
+                return error_set(RMX_E_INVALID,
+                                 "%s: opt->flags is 0x%x; allowed: RMX_COMM_DEVICE_CALLS (0x%x), "
+                                 "RMX_COMM_ORDERED_TRANSFERS (0x%x), both, or 0",
+                                 what, options->flags, RMX_COMM_DEVICE_CALLS, RMX_COMM_ORDERED_TRANSFERS);
         return session_name_check(what, options->name);
 }
 

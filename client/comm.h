@@ -36,6 +36,7 @@ struct rmx_comm {
         bool finished;                   /* and nothing of this rank is on the device any more */
         uint64_t exchange_min, exchange_max;  /* bytes of requests that the ranks' own kernels carry out; 0, 0: none */
         struct client_gpu_exchange *exchange; /* set at the end of the join; NULL: there is none */
+        bool exchange_pairs;                  /* sends and receives, too */
 
         uint32_t handle;
         uint32_t n_ranks;

@@ -262,25 +262,35 @@ static void announce(struct device *device, const struct client_gpu_bell *bell) 
         device->rung_ns = now_ns;
 }
 
-/* With device->mutex: puts it on the stream whole, in its order, for a call or start on `caller`. */
-static int put(const struct operation *o, struct device_launch *launch, void *stream, void *caller) {
-        struct device *device = o->comm->device;
-        char error[CLIENT_GPU_TEXT] = "";
-        int r;
-
-        if (!launch->exchanged)
-                announce(device, &launch->bell);
-        r = launch->exchanged ? device->ops->exchange_call(o->comm->exchange, &launch->bell, stream, error)
-                              : device->ops->call(device->handle, &launch->bell, stream, error);
+/* With device->mutex: what the plug-in says of a launch for a call or start on `caller`. */
+static int put_told(const struct operation *o, uint32_t number, void *stream, void *caller, int r, const char *error) {
         if (r && r != CLIENT_GPU_UNTOLD)
                 return error_set(r, "%s: %s", o->what, error);
         if (r) { /* nobody is to wait for its number, so it has had none */
                 o->comm->adrift = true;
                 stands(o->comm, caller, stream != caller);
         } else {
-                launched(o->comm, launch->bell.number, caller, stream != caller);
+                launched(o->comm, number, caller, stream != caller);
         }
         return RMX_OK;
+}
+
+/* With device->mutex: puts it on the stream whole, in its order, for a call or start on `caller`. */
+static int put(const struct operation *o, struct device_launch *launch, void *stream, void *caller) {
+        const struct client_gpu_ops *ops = o->comm->device->ops;
+        struct device *device = o->comm->device;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        if (!launch->exchanged) {
+                announce(device, &launch->bell);
+                r = ops->call(device->handle, &launch->bell, stream, error);
+        } else if (operation_is_p2p(o)) {
+                r = ops->exchange_pairs(o->comm->exchange, &launch->bell, 1, stream, error);
+        } else {
+                r = ops->exchange_call(o->comm->exchange, &launch->bell, stream, error);
+        }
+        return put_told(o, launch->bell.number, stream, caller, r, error);
 }
 
 int device_call(const struct operation *o, struct device_launch *launch, void *stream) {
@@ -298,6 +308,25 @@ int device_call(const struct operation *o, struct device_launch *launch, void *s
                 r = device_bounce_copy_out(o, out, stream);
         if (!ordered && (in || out) && !launch->bell.captured) /* also if only some of the copies are there */
                 mark(o->comm, stream);
+        pthread_mutex_unlock(&device->mutex);
+        return r;
+}
+
+int device_call_pairs(struct operation *const *o, struct device_launch *const *launch, uint32_t n, void *stream) {
+        struct rmx_comm *comm = o[0]->comm;
+        struct device *device = comm->device;
+        struct client_gpu_bell bells[CLIENT_GPU_PAIRS];
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        pthread_mutex_lock(&device->mutex);
+        r = order(o[0], &launch[0]->bell, stream, stream);
+        for (uint32_t i = 0; i < n; i++)
+                bells[i] = launch[i]->bell;
+        if (!r) {
+                r = device->ops->exchange_pairs(comm->exchange, bells, n, stream, error);
+                r = put_told(o[0], bells[0].number, stream, stream, r, error);
+        }
         pthread_mutex_unlock(&device->mutex);
         return r;
 }

@@ -21,6 +21,8 @@ struct device_launch {
 
 int device_prepare(const struct operation *o, bool capturing, struct device_launch *launch);
 int device_call(const struct operation *o, struct device_launch *launch, void *stream);
+/* Sends and receives of a communicator that are exchanged, up to CLIENT_GPU_PAIRS, as one. */
+int device_call_pairs(struct operation *const *o, struct device_launch *const *launch, uint32_t n, void *stream);
 /* RMX_E_BUSY: too much is started. */
 int device_start(const struct operation *o, struct device_launch *launch, void *stream,
                  struct device_handle *ret_handle);

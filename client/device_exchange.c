@@ -39,7 +39,9 @@
 #include "ring/line.h"
 #include "util/clock.h"
 
-#define WORD_OK UINT64_C(1)
+/* What a rank says when it has all it needs; and that its sends and receives may be exchanged. */
+#define WORD_OK    UINT64_C(1)
+#define WORD_PAIRS UINT64_C(2)
 
 /* What the device writes and reads, in pinned memory. */
 struct board {
@@ -52,9 +54,8 @@ struct bootstrap {
         struct rmx_comm *comm;
         const char *what;
         bool wanted;
-        uint32_t max_blocks;
+        const struct rmx_comm_options *options;
         uint64_t deadline_ns;
-        const struct rmx_cancel *cancel;
         void *stream;
         struct board *board;
 };
@@ -80,7 +81,7 @@ static int bootstrap_wait(const struct bootstrap *b) {
                         return comm_report(comm, b->what, status);
                 if (over)
                         return RMX_OK;
-                if (cancel_is_set(b->cancel))
+                if (cancel_is_set(b->options->cancel))
                         return error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", b->what);
                 if (clock_now_ns() >= b->deadline_ns)
                         return error_set(RMX_E_TIMEOUT, "%s: not all ranks have joined in time", b->what);
@@ -107,8 +108,8 @@ static int bootstrap_gather(const struct bootstrap *b, void *all, size_t bytes) 
         return r ? r : bootstrap_wait(b);
 }
 
-/* *ret_agreed: all ranks can. What this rank cannot do is no error. */
-static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange **exchange, bool *ret_agreed) {
+/* *ret_agreed: what all ranks say. What this rank cannot do is no error. */
+static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange **exchange, uint64_t *ret_agreed) {
         const struct client_gpu_ops *ops = b->comm->device->ops;
         struct rmx_comm *comm = b->comm;
         char error[CLIENT_GPU_TEXT];
@@ -116,7 +117,7 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
 
         memset(b->board, 0, sizeof(*b->board));
         if (!b->wanted || ops->exchange_open(comm->device->handle, comm->slot, comm->handle, comm->n_ranks, comm->rank,
-                                             b->max_blocks, exchange, b->board->offer[comm->rank], error)) {
+                                             b->options->max_blocks, exchange, b->board->offer[comm->rank], error)) {
                 memset(b->board->offer[comm->rank], 0, CLIENT_GPU_OFFER_BYTES);
                 *exchange = NULL;
         }
@@ -125,27 +126,24 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
                 return r;
         if (*exchange && !ops->exchange_connect(*exchange, b->board->offer[0], error) &&
             !watch_start(comm->session, b->what))
-                b->board->word[comm->rank] = WORD_OK;
+                b->board->word[comm->rank] =
+                        WORD_OK | (b->options->flags & RMX_COMM_ORDERED_TRANSFERS ? WORD_PAIRS : 0);
         r = bootstrap_gather(b, b->board->word, sizeof(b->board->word[0]));
         if (r)
                 return r;
-        *ret_agreed = true;
+        *ret_agreed = WORD_OK | WORD_PAIRS;
         for (uint32_t rank = 0; rank < comm->n_ranks; rank++)
-                *ret_agreed &= b->board->word[rank] == WORD_OK;
+                *ret_agreed &= b->board->word[rank];
         return RMX_OK;
 }
 
-int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, uint32_t max_blocks,
-                         uint64_t deadline_ns, const struct rmx_cancel *cancel) {
-        struct bootstrap b = {.comm = comm,
-                              .what = what,
-                              .wanted = wanted,
-                              .max_blocks = max_blocks,
-                              .deadline_ns = deadline_ns,
-                              .cancel = cancel};
+int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, const struct rmx_comm_options *options,
+                         uint64_t deadline_ns) {
+        struct bootstrap b = {
+                .comm = comm, .what = what, .wanted = wanted, .options = options, .deadline_ns = deadline_ns};
         struct client_gpu_exchange *exchange = NULL;
         const struct client_gpu_ops *ops;
-        bool agreed = false;
+        uint64_t agreed = 0;
         int r;
 
         if (!comm->exchange_max || !comm->device)
@@ -166,9 +164,10 @@ int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, u
                                  what);
         r = bootstrap_run(&b, &exchange, &agreed);
         device_streams_forget(comm); /* perhaps nothing will go on that one again */
-        if (!r && agreed) {
+        if (!r && agreed & WORD_OK) {
                 pthread_mutex_lock(&comm->session->rpc.mutex);
                 comm->exchange = exchange;
+                comm->exchange_pairs = agreed & WORD_PAIRS && comm->exchange_min <= 1;
                 comm->aside.stream = b.stream;
                 if (comm_status(comm)) /* the event has been read already */
                         ops->exchange_stop(exchange);
@@ -190,8 +189,21 @@ bool device_exchange_takes(const struct operation *o) {
         const size_t bytes = o->in_bytes > o->out_bytes ? o->in_bytes : o->out_bytes;
         const uint64_t min = o->comm->exchange_min;
 
+        if (!o->comm->exchange)
+                return false;
+        switch (o->op) { /* their bytes are not the same on all ranks, or need not be */
+        case RING_OP_GATHER:
+        case RING_OP_SCATTER:
+        case RING_OP_ALL_TO_ALL_V:
+                return min <= 1;
+        case RING_OP_SEND:
+        case RING_OP_RECV:
+                return o->comm->exchange_pairs && o->peer != o->comm->rank;
+        default:
+                break;
+        }
         /* From one byte on is all, nothing too: a rank that has none where others have some meets them, and is told. */
-        if (!o->comm->exchange || (bytes < min && min > 1) || bytes > o->comm->exchange_max)
+        if ((bytes < min && min > 1) || bytes > o->comm->exchange_max)
                 return false;
         switch (o->op) {
         case RING_OP_ALL_REDUCE:

@@ -9,7 +9,8 @@
  * One that the ranks' own kernels carry out (device_exchange.c) is a whole call at its place: what comes after it on
  * the stream waits for it. So the collectives of a communicator keep the order that all ranks have them in, and its
  * transfers come behind them anyway. Other communicators must not wait for it, for other ranks may have them in another
- * order. So where several have one stream, those with such requests have all of the group on their own streams
+ * order. Sends and receives that are exchanged go together, all of a communicator as one such call (as many as one
+ * takes). So where several have one stream, those with such requests have all of the group on their own streams
  * (device_aside.c) instead, if these can be had: nothing of one is then behind anything of another. In a group that is
  * started each such request goes there by itself, and what its communicator rings after it comes behind it on the
  * stream of the call, with what follows there.
@@ -53,6 +54,7 @@ struct device_member {
         struct device_launch launch;
         struct device_handle handle;
         void *stream; /* the communicator's in this group */
+        bool called;  /* with an earlier one */
         /* Its place. */
         uint32_t p2p;  /* 0: a collective; those come first, as they were called */
         uint32_t turn; /* k */
@@ -177,6 +179,17 @@ int device_group_prepare(struct device_group *group, struct operation *operation
         return RMX_OK;
 }
 
+/* Transfers that are exchanged go together or wait for each other, and each start would go by itself. */
+static int check_started(const struct device_group *group) {
+        for (uint32_t i = 0; i < group->n_members; i++)
+                if (group->members[i].p2p && group->members[i].launch.exchanged)
+                        return error_set(RMX_E_UNSUPPORTED,
+                                         "%s: sends and receives of a communicator with RMX_COMM_ORDERED_TRANSFERS "
+                                         "cannot be in a group that is started; end it with rmx_group_end",
+                                         group->what);
+        return RMX_OK;
+}
+
 int device_group_room(const struct device_group *group) {
         for (uint32_t i = 0; i < group->n_members; i++) {
                 struct device *device = group->members[i].o->comm->device;
@@ -193,7 +206,7 @@ int device_group_room(const struct device_group *group) {
                                          "for the oldest ones first, or end the group with rmx_group_end",
                                          group->what, n, device->gpu, CLIENT_GPU_STARTED - started, CLIENT_GPU_STARTED);
         }
-        return RMX_OK;
+        return check_started(group);
 }
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
@@ -314,6 +327,33 @@ static bool round_goes_on(const struct device_group *group, uint32_t first, uint
         return n <= most;
 }
 
+/* Member i and its communicator's other transfers behind it, as one. Those are in one order on all ranks, so it does
+ * not matter that there may be too many for one. */
+static int call_pairs(struct device_group *group, uint32_t i) {
+        struct device_member *m = &group->members[i];
+        struct device_launch *launches[CLIENT_GPU_PAIRS];
+        struct operation *operations[CLIENT_GPU_PAIRS];
+        uint32_t n = 0;
+
+        for (struct device_member *other = m; other < group->members + group->n_members; other++) {
+                if (other->o->comm != m->o->comm || !other->p2p || !other->launch.exchanged || n == CLIENT_GPU_PAIRS)
+                        continue;
+                other->called = true;
+                operations[n] = other->o;
+                launches[n++] = &other->launch;
+        }
+        return device_call_pairs(operations, launches, n, m->stream);
+}
+
+/* Member i, whole. */
+static int call_member(struct device_group *group, uint32_t i) {
+        struct device_member *m = &group->members[i];
+
+        if (m->called)
+                return RMX_OK;
+        return m->p2p && m->launch.exchanged ? call_pairs(group, i) : device_call(m->o, &m->launch, m->stream);
+}
+
 /* Starts members from `first` on until there is no room. *ret_end: the first that is not started; *ret_waits: the first
  * that needs no wait. */
 static int round_start(struct device_group *group, uint32_t first, uint32_t *ret_end, uint32_t *ret_waits) {
@@ -325,7 +365,7 @@ static int round_start(struct device_group *group, uint32_t first, uint32_t *ret
                 const bool both = has_other_half(group, i);
 
                 if (m->launch.exchanged) {
-                        r = device_call(m->o, &m->launch, m->stream);
+                        r = call_member(group, i);
                         continue;
                 }
                 if (!round_goes_on(group, first, i, both ? 2 : 1) || (both && !has_room(m->o->comm->device, 2)))
@@ -342,7 +382,7 @@ static int round_start(struct device_group *group, uint32_t first, uint32_t *ret
         *ret_end = *ret_waits = i;
         if (r)
                 return r == RMX_E_BUSY && i > first ? RMX_OK : r;
-        r = device_call(group->members[i].o, &group->members[i].launch, group->members[i].stream);
+        r = call_member(group, i);
         *ret_end = i + 1;
         return r;
 }

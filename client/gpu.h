@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 12u
+#define CLIENT_GPU_VERSION 13u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 #define CLIENT_GPU_UNTOLD  (-1) /* no RMX_*: see exchange_call */
@@ -32,7 +32,8 @@
 /* Exchange: collectives that the ranks' own kernels execute, see device_exchange.c and client/hip/exchange.c. */
 #define CLIENT_GPU_EXCHANGE_RANKS 8u
 /* Goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way. */
-#define CLIENT_GPU_EXCHANGE_VERSION 10u
+#define CLIENT_GPU_EXCHANGE_VERSION 11u
+#define CLIENT_GPU_PAIRS            64u
 #define CLIENT_GPU_OFFER_BYTES      224u  /* what a rank tells the others of its area */
 #define CLIENT_GPU_OWN_BYTES        2048u /* own_memory, of each slot */
 
@@ -188,6 +189,11 @@ struct client_gpu_ops {
          * with RMX_OK, but nothing will tell when it has ended. */
         int (*exchange_call)(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
                              char *error);
+        /* The same of up to CLIENT_GPU_PAIRS sends and receives, each with another rank, in one kernel: those of a pair
+         * and direction one after the other, all others at the same time. captured, number, started and after are those
+         * of the first. A send ends before its receive has come if what is under way between the two is little. */
+        int (*exchange_pairs)(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bells, uint32_t n,
+                              void *stream, char *error);
         /* A stream, and pinned memory of CLIENT_GPU_OWN_BYTES that the device reaches at this address, aligned to 8
          * bytes: for setting up what is in this slot, the same each time; and for its started exchanges. No two slots
          * share one, and nothing of the plug-in's own goes on the stream: kernels wait on it for other ranks, which may

@@ -35,6 +35,14 @@ static const char *root_text(const struct plane_exchanged *now, char text[24]) {
         return text;
 }
 
+/* Sends and receives name the other rank. */
+static const char *peer_text(const struct plane_exchanged *now, char text[24]) {
+        text[0] = 0;
+        if (now->operation == RING_OP_SEND || now->operation == RING_OP_RECV)
+                snprintf(text, 24, " %s rank %" PRIu32, now->operation == RING_OP_SEND ? "to" : "from", now->root);
+        return text;
+}
+
 static const char *redop_text(const struct plane_exchanged *now, char text[24]) {
         text[0] = 0;
         if (now->operation == RING_OP_ALL_REDUCE || now->operation == RING_OP_REDUCE_SCATTER ||
@@ -43,28 +51,37 @@ static const char *redop_text(const struct plane_exchanged *now, char text[24]) 
         return text;
 }
 
-/* A rank of this session has called what `now` says, and another one something else. */
-static void differ(struct plane_executor *executor, const struct plane_session *session,
-                   const struct plane_exchanged *now) {
-        char redop[24], root[24];
-
+/* The rank that a session knows by this handle, and its comm; NULL: none. */
+static struct plane_attached *rank_find(const struct plane_executor *executor, const struct plane_session *session,
+                                        uint32_t handle, uint32_t *ret_rank) {
         for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next)
                 for (uint32_t r = 0; r < comm->n_ranks; r++) {
                         const struct plane_rank *rank = &comm->ranks[r];
 
-                        if (!rank->here || rank->session != session->id || rank->handle != now->handle)
-                                continue;
-                        if ((uint32_t)now->differs >= comm->n_ranks)
-                                return;
-                        executor->mismatches += !comm->code;
-                        plane_comm_fail(executor, comm, RMX_E_MISMATCH, now->differs,
-                                        "exchange %" PRIu32 " of rank %" PRIu32 ": %s of %" PRIu64
-                                        " %s%s%s; rank %" PRId32 " called something else",
-                                        now->calls, r, plan_operation_name(now->operation), now->count,
-                                        type_name(now->type), redop_text(now, redop), root_text(now, root),
-                                        now->differs);
-                        return;
+                        *ret_rank = r;
+                        if (rank->here && rank->session == session->id && rank->handle == handle)
+                                return comm;
                 }
+        return NULL;
+}
+
+/* A rank of this session has called what `now` says, and another one something else. */
+static void differ(struct plane_executor *executor, const struct plane_session *session,
+                   const struct plane_exchanged *now) {
+        char redop[24], root[24], peer[24];
+        struct plane_attached *comm;
+        uint32_t r;
+
+        comm = rank_find(executor, session, now->handle, &r);
+        if (!comm || (uint32_t)now->differs >= comm->n_ranks)
+                return;
+        executor->mismatches += !comm->code;
+        plane_comm_fail(executor, comm, RMX_E_MISMATCH, now->differs,
+                        "%s %" PRIu32 " of rank %" PRIu32 ": %s of %" PRIu64 " %s%s%s%s; rank %" PRId32
+                        " called something else",
+                        peer_text(now, peer)[0] ? "behind exchange" : "exchange", now->calls, r,
+                        plan_operation_name(now->operation), now->count, type_name(now->type), redop_text(now, redop),
+                        root_text(now, root), peer, now->differs);
 }
 
 static void look_at(struct plane_executor *executor, struct plane_session *session, uint64_t now_ns) {
@@ -79,6 +96,10 @@ static void look_at(struct plane_executor *executor, struct plane_session *sessi
                         exchanges = session->exchanges = calloc(1, sizeof(*exchanges));
                 if (!exchanges)
                         return; /* the next look may find memory */
+                exchanges->place[i].waits = now.waits;
+                exchanges->place[i].sends = now.sends;
+                exchanges->place[i].peer = now.peer;
+                exchanges->place[i].turn = now.turn;
                 if (exchanges->place[i].handle != now.handle)
                         exchanges->place[i].differs = false;
                 if (now.differs >= 0 && !exchanges->place[i].differs) {
@@ -102,6 +123,31 @@ void plane_exchanges_look(struct plane_executor *executor) {
         for (struct plane_session *session = executor->sessions; session; session = session->hh.next)
                 if (session->host)
                         look_at(executor, session, now_ns);
+}
+
+uint32_t plane_exchanges_pairs(const struct plane_executor *executor, struct plane_pair_report *ret_reports,
+                               uint32_t capacity) {
+        uint32_t n = 0;
+
+        for (const struct plane_session *session = executor->sessions; session; session = session->hh.next)
+                for (uint32_t i = 0; session->exchanges && i < PLANE_EXCHANGED && n < capacity; i++) {
+                        const struct plane_attached *comm;
+                        uint32_t r;
+
+                        if (!session->exchanges->place[i].waits)
+                                continue;
+                        comm = rank_find(executor, session, session->exchanges->place[i].handle, &r);
+                        if (!comm)
+                                continue;
+                        ret_reports[n++] =
+                                (struct plane_pair_report){.comm = comm->id,
+                                                           .rank = r,
+                                                           .peer = session->exchanges->place[i].peer,
+                                                           .sends = session->exchanges->place[i].sends,
+                                                           .rung = session->exchanges->place[i].turn,
+                                                           .finished = session->exchanges->place[i].turn - 1};
+                }
+        return n;
 }
 
 /* The place of a rank; PLANE_EXCHANGED: it is not here, or exchanges nothing. */

@@ -15,6 +15,8 @@ struct plane_exchanges {
         struct {
                 uint32_t handle, calls, operation;
                 bool differs;      /* that others have called something else has been said */
+                bool waits, sends; /* in a transfer, for this rank: */
+                uint32_t peer, turn;
                 uint64_t since_ns; /* when the last call was first seen */
                 uint64_t tell_ns;  /* when railmuxd is told that it does not go on, */
                 uint64_t again_ns; /* and how much later once more */
@@ -23,6 +25,10 @@ struct plane_exchanges {
 
 /* Looks at the words of all sessions. Comms whose ranks called different things fail. */
 void plane_exchanges_look(struct plane_executor *executor);
+
+/* Transfers that have waited for long, as the plane reports those that it carries out itself. */
+uint32_t plane_exchanges_pairs(const struct plane_executor *executor, struct plane_pair_report *ret_reports,
+                               uint32_t capacity);
 
 #define PLANE_EXCHANGES_ROWS 8u /* of one communicator: no exchange has more ranks */
 /* Rows for statistics, in memory of the caller. */

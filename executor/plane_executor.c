@@ -150,8 +150,8 @@ void plane_executor_look(struct plane_executor *executor) {
 
         for (uint32_t i = 0; i < n && i < PLANE_REPORTS_MAX; i++)
                 plane_look_at(executor, &executor->reports[i], now_ns);
-        plane_pairs_look(executor);
         plane_exchanges_look(executor);
+        plane_pairs_look(executor);
 }
 
 /* ---- the link's view --------------------------------------------------------------------------------------------- */

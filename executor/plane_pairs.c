@@ -4,7 +4,8 @@
  * called, or is called and not served yet. Which of them it is cannot be told here, where only one side may be:
  * railmuxd puts together what the executors of both ranks say (daemon/executor_report.c).
  *
- * The plane gives two numbers of each pair and direction. How long the oldest of them has waited is measured here, from
+ * The plane gives two numbers of each pair and direction, and so do the ranks' own kernels where they exchange
+ * (plane_exchanges.c). How long the oldest of them has waited is measured here, from
  * when it was first seen to be the oldest.
  */
 #include "executor/plane_pairs.h"
@@ -71,11 +72,14 @@ void plane_pairs_look(struct plane_executor *executor) {
         uint32_t n = executor->ops->pairs ? executor->ops->pairs(executor->plane, reports, PAIRS_MAX) : 0;
         uint64_t now_ns = clock_now_ns();
 
+        if (n > PAIRS_MAX)
+                n = PAIRS_MAX;
+        n += plane_exchanges_pairs(executor, reports + n, PAIRS_MAX - n);
         if (n == 0 && !executor->any_pairs)
                 return;
         executor->any_pairs = n > 0;
         for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next)
-                take(comm, reports, n < PAIRS_MAX ? n : PAIRS_MAX, now_ns);
+                take(comm, reports, n, now_ns);
 }
 
 void plane_pairs_free(struct plane_attached *comm) {

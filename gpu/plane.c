@@ -62,11 +62,16 @@ bool plane_exchanged(const void *host, uint32_t place, struct plane_exchanged *r
 
         /* acquire; partner: exchange_differs() in the client's kernels. */
         const uint32_t differs = __atomic_load_n(&from->differs, __ATOMIC_ACQUIRE);
+        const uint64_t pair = __atomic_load_n(&from->pair, __ATOMIC_RELAXED);
 
         *ret_exchanged = (struct plane_exchanged){.handle = handle,
                                                   .calls = (uint32_t)(begun >> 32),
                                                   .operation = (uint32_t)begun & 0xffu,
-                                                  .differs = differs - 1 < BELL_RANKS ? (int32_t)differs - 1 : -1};
+                                                  .differs = differs - 1 < BELL_RANKS ? (int32_t)differs - 1 : -1,
+                                                  .waits = pair & 1,
+                                                  .sends = pair >> 1 & 1,
+                                                  .peer = (uint32_t)pair >> 8,
+                                                  .turn = (uint32_t)(pair >> 32)};
         if (ret_exchanged->differs >= 0) {
                 const uint32_t head = __atomic_load_n(&from->head, __ATOMIC_RELAXED);
 

@@ -243,6 +243,9 @@ struct plane_exchanged {
         int32_t differs;
         uint32_t type, redop, root; /* of the call that differs, whose operation is that above, too */
         uint64_t count;
+        /* A send to, or receive from, another rank that has waited for it for some milliseconds at least. */
+        bool waits, sends;
+        uint32_t peer, turn; /* number among those of the two ranks and this direction */
 };
 #define PLANE_EXCHANGED 256u
 bool plane_exchanged(const void *host, uint32_t place, struct plane_exchanged *ret_exchanged);

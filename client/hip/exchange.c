@@ -41,6 +41,7 @@ struct client_gpu_exchange {
         struct exchange_area *area;
         uint32_t slot, n_ranks, rank;
         uint32_t max_blocks;           /* that all ranks allow */
+        bool transfers;                /* there have been some */
         char *address[EXCHANGE_RANKS]; /* by rank, */
         char *head[EXCHANGE_RANKS];    /* too */
 };
@@ -76,6 +77,8 @@ static int calls_prepare(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks
                 r = hipFuncGetAttributes(&attributes, exchange_kernel(n_ranks, i / EXCHANGE_WAYS,
                                                                       (enum exchange_way)(i % EXCHANGE_WAYS)));
         if (r == hipSuccess)
+                r = hipFuncGetAttributes(&attributes, pair_kernel());
+        if (r == hipSuccess)
                 r = gpu_ended_open(gpu, slot);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "preparing exchange kernels", error);
@@ -86,10 +89,11 @@ static int calls_prepare(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks
 static void rank_name(const struct client_gpu *gpu, uint32_t slot, uint32_t handle) {
         struct bell_exchanged *exchanged = &gpu->host->exchanged[slot];
 
-        /* relaxed, then release, thrice; partner: plane_exchanged() in the executor, which must not take one rank's
+        /* relaxed, then release; partner: plane_exchanged() in the executor, which must not take one rank's
          * number for another one's. */
         __atomic_store_n(&exchanged->handle, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&exchanged->differs, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&exchanged->pair, 0, __ATOMIC_RELEASE);
         __atomic_store_n(&exchanged->begun, 0, __ATOMIC_RELEASE);
         __atomic_store_n(&exchanged->handle, handle, __ATOMIC_RELEASE);
 }
@@ -130,25 +134,39 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
         return RMX_OK;
 }
 
-/* The first numbers of rounds and calls; even, so that the next ones are odd on all ranks. */
+static void head_number(char *head, uint32_t first, uint32_t n_ranks) {
+        struct exchange_header *header = (struct exchange_header *)(void *)head;
+        struct pair_words *pairs = (struct pair_words *)(void *)(head + EXCHANGE_OFFSET_PAIR);
+        uint32_t *lanes = (uint32_t *)(void *)(head + EXCHANGE_OFFSET_LANES);
+
+        header->first = header->calls = first;
+        for (uint32_t block = 0; block < EXCHANGE_BLOCKS; block++)
+                header->sequence[block] = first;
+        for (uint32_t block = 0; block < 2 * EXCHANGE_BLOCKS; block++)
+                header->chunks[block] = first;
+        for (uint32_t rank = 0; rank < n_ranks; rank++)
+                pairs[rank].sends = pairs[rank].receives = first;
+        for (size_t i = 0; i < PAIR_LANE_WORDS(n_ranks); i++)
+                lanes[i] = first;
+}
+
+/* The first numbers of rounds, calls and transfers; even, so that the next ones are odd on all ranks. */
 static int connect_number(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error) {
         struct client_gpu *gpu = exchange->gpu;
-        struct exchange_header header = {0};
+        char *head = calloc(1, EXCHANGE_HEAD_BYTES);
         struct offer first;
         hipError_t r;
 
+        if (!head)
+                return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
         memcpy(&first, offers, sizeof(first));
-        header.first = (uint32_t)first.first & ~UINT32_C(1);
-        header.calls = header.first;
-        for (uint32_t block = 0; block < EXCHANGE_BLOCKS; block++)
-                header.sequence[block] = header.first;
-        for (uint32_t block = 0; block < 2 * EXCHANGE_BLOCKS; block++)
-                header.chunks[block] = header.first;
+        head_number(head, (uint32_t)first.first & ~UINT32_C(1), exchange->n_ranks);
         pthread_mutex_lock(&gpu->copies);
-        r = hipMemcpyAsync(exchange->area->head, &header, sizeof(header), hipMemcpyHostToDevice, gpu->stream);
+        r = hipMemcpyAsync(exchange->area->head, head, EXCHANGE_HEAD_BYTES, hipMemcpyHostToDevice, gpu->stream);
         if (r == hipSuccess)
                 r = hipStreamSynchronize(gpu->stream);
         pthread_mutex_unlock(&gpu->copies);
+        free(head);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "numbering an exchange area", error);
 }
 
@@ -211,7 +229,9 @@ void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over) {
         if (!exchange)
                 return;
         if (over)
-                exchange_area_give(exchange->gpu, exchange->area);
+                exchange_area_give(exchange->gpu, exchange->area, exchange->transfers ? exchange->n_ranks : 0);
+        else if (exchange->transfers)
+                exchange_area_keep(exchange->gpu, exchange->area);
         free(exchange);
 }
 
@@ -290,21 +310,49 @@ void gpu_exchanges_free(struct client_gpu *gpu) {
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
+/* What every kernel has to know. */
+static void call_place(const struct client_gpu_exchange *exchange, struct exchange_arguments *a) {
+        const struct client_gpu *gpu = exchange->gpu;
+
+        memcpy(a->area, exchange->address, sizeof(a->area));
+        memcpy(a->head, exchange->head, sizeof(a->head));
+        a->bell_area = gpu->area;
+        a->host = gpu->host_there;
+        a->stop = &gpu->pinned_there->stop[exchange->slot];
+        a->slot = exchange->slot;
+}
+
+static int pairs_launch(struct client_gpu_exchange *exchange, struct pair_arguments *p,
+                        const struct client_gpu_bell *bell, void *stream, char *error) {
+        exchange->transfers = true; /* with the device's lock, as all calls of a comm */
+        call_place(exchange, &p->all);
+        if (gpu_ended_records(bell))
+                p->all.number = 0;
+        return gpu_launch_exchange(exchange->gpu, pair_kernel(), p->all.blocks, p, bell, stream, error);
+}
+
 int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
                       char *error) {
         struct client_gpu *gpu = exchange->gpu;
         struct exchange_arguments a;
+        struct pair_arguments p;
         uint32_t kind;
 
+        if (pair_cut_collective(&p, bell, exchange->n_ranks, exchange->rank, exchange->max_blocks))
+                return pairs_launch(exchange, &p, bell, stream, error);
         if (!exchange_cut(&a, bell, exchange->n_ranks, exchange->rank, exchange->max_blocks, &kind))
                 return gpu_say(RMX_E_INTERNAL, error, "no exchange for this operation");
-        memcpy(a.area, exchange->address, sizeof(a.area));
-        memcpy(a.head, exchange->head, sizeof(a.head));
-        a.bell_area = gpu->area;
-        a.host = gpu->host_there;
-        a.stop = &gpu->pinned_there->stop[exchange->slot];
-        a.slot = exchange->slot;
+        call_place(exchange, &a);
         if (gpu_ended_records(bell))
                 a.number = 0;
-        return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, exchange_way_of(&a)), &a, bell, stream, error);
+        return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, exchange_way_of(&a)), a.blocks, &a, bell,
+                                   stream, error);
+}
+
+int gpu_exchange_pairs(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bells, uint32_t n,
+                       void *stream, char *error) {
+        struct pair_arguments p;
+
+        pair_cut(&p, bells, n, exchange->n_ranks, exchange->rank, exchange->max_blocks);
+        return pairs_launch(exchange, &p, bells, stream, error);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The exchange kernels: collectives that the ranks' own kernels execute, in packets (exchange_run.h) or in chunks
- * (exchange_bulk.h). One of each for each number of ranks, and each of the kinds of data that have code of their own;
- * two ranks have two for packets, since they have the most tiles.
+ * (exchange_bulk.h), and transfers (exchange_pair.h). One of each for each number of ranks, and each of the kinds of
+ * data that have code of their own; two ranks have two for packets, since they have the most tiles.
  */
 #if defined(__HIP__)
 #include <hip/hip_runtime_api.h> /* the launch stubs of kernels call the runtime */
 #endif
 
 #include "client/hip/exchange_bulk.h"
+#include "client/hip/exchange_pair.h"
 
 /* Kernels read their parameters where they are: nothing is copied, whatever the index. */
 #if TARGET_NVIDIA
@@ -69,6 +70,19 @@ template <uint32_t N, uint32_t D>
 KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N))
         exchange_any(const PARAMETER struct exchange_arguments a) {
         exchange_kernel_of<N, EXCHANGE_OTHER, D>(&a);
+}
+
+KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, 2) exchange_pairs(const PARAMETER struct pair_arguments p) {
+        static SHARED struct exchange_shared shared;
+
+#if TARGET_NVIDIA
+        asm volatile("griddepcontrol.wait;" ::: "memory"); /* see launch_kernel in launch.c */
+#endif
+        pair_all(&p, block_index(), block_thread(), &shared);
+}
+
+extern "C" const void *pair_kernel(void) {
+        return (const void *)exchange_pairs;
 }
 
 template <uint32_t N, uint32_t D> static const void *exchange_of(uint32_t kind) {

@@ -9,8 +9,12 @@
  * with a part that was left sends its packets again, and whoever has the first ones may be through, and gone, before
  * the second ones come. They would have to come to the next communicator, which takes a millisecond to make.)
  *
- * An area has its head for as long as it lives. Heads are 36 KiB, and lie in memory of 2 MiB, which is what allocations
- * are rounded up to, so that an area takes no more than its places, rounded up (14 MiB of two ranks, where it took 16).
+ * A sender of transfers may have gone before its receiver comes, which says then what it has taken: in the sender's
+ * head. An area whose head waits for such words is not used again before they are there, and if the device is closed
+ * meanwhile the memory of the head is not freed.
+ *
+ * An area has its head for as long as it lives. Heads are 72 KiB, and lie in memory of 2 MiB, which is what allocations
+ * are rounded up to, so that an area takes no more than its places, rounded up (18 MiB of two ranks, where it took 20).
  * So who is in one communicator with this rank can write to the heads of all of this rank's communicators, of those
  * that it is not in as well: all are of one tenant, and what they can spoil are results (docs/gpu.md).
  *
@@ -35,6 +39,7 @@ struct exchange_heads {
         struct exchange_heads *next; /* of this device */
         struct exchange_memory memory;
         uint32_t used;
+        uint32_t kept; /* of its areas, to whose heads others may still write, whenever */
 };
 
 struct exchange_mapping {
@@ -88,7 +93,7 @@ static int memory_make(const struct client_gpu *gpu, size_t bytes, struct exchan
         return RMX_OK;
 }
 
-static void memory_free(struct exchange_memory *memory) {
+static void memory_forget(struct exchange_memory *memory) {
         pthread_mutex_lock(&process.mutex);
         for (struct exchange_memory **at = &process.memories; *at; at = &(*at)->other) {
                 if (*at == memory) {
@@ -97,6 +102,10 @@ static void memory_free(struct exchange_memory *memory) {
                 }
         }
         pthread_mutex_unlock(&process.mutex);
+}
+
+static void memory_free(struct exchange_memory *memory) {
+        memory_forget(memory);
         (void)hipFree(memory->address);
 }
 
@@ -179,10 +188,70 @@ static hipError_t area_clear(struct client_gpu *gpu, const struct exchange_area 
         return r;
 }
 
-void exchange_area_give(struct client_gpu *gpu, struct exchange_area *area) {
+/* Has all been taken that this area's rank has sent? Who takes it later says so in the head. With exchanges_mutex, and
+ * the device current. */
+static bool area_is_settled(struct client_gpu *gpu, const struct exchange_area *area, uint32_t n_ranks) {
+        const size_t lanes = (size_t)n_ranks * PAIR_LANES(n_ranks), words = PAIR_LANE_WORDS(n_ranks);
+        uint32_t *word = malloc(words * sizeof(*word));
+        hipError_t r;
+        bool taken;
+
+        if (!word)
+                return false;
+        pthread_mutex_lock(&gpu->copies);
+        r = hipMemcpyAsync(word, area->head + EXCHANGE_OFFSET_LANES, words * sizeof(*word), hipMemcpyDeviceToHost,
+                           gpu->stream);
+        if (r == hipSuccess)
+                r = hipStreamSynchronize(gpu->stream);
+        pthread_mutex_unlock(&gpu->copies);
+        if (r != hipSuccess)
+                (void)hipGetLastError();
+        taken = r == hipSuccess;
+        for (size_t i = 0; i < lanes && taken; i++)
+                taken = word[PAIR_SENT * lanes + i] == word[PAIR_CREDIT * lanes + i];
+        free(word);
+        return taken;
+}
+
+void exchange_area_give(struct client_gpu *gpu, struct exchange_area *area, uint32_t n_ranks) {
+        bool settled = true;
+        struct scope scope;
+
         pthread_mutex_lock(&gpu->exchanges_mutex);
-        area->taken = false;
+        if (n_ranks) {
+                settled = scope_enter(&scope, gpu->device) == hipSuccess && area_is_settled(gpu, area, n_ranks);
+                scope_leave(&scope);
+        }
+        if (settled) {
+                area->taken = false;
+        } else {
+                area->owes = n_ranks;
+                area->heads->kept++;
+        }
         pthread_mutex_unlock(&gpu->exchanges_mutex);
+}
+
+void exchange_area_keep(struct client_gpu *gpu, struct exchange_area *area) {
+        pthread_mutex_lock(&gpu->exchanges_mutex);
+        area->heads->kept++;
+        pthread_mutex_unlock(&gpu->exchanges_mutex);
+}
+
+/* One that is free, if only since others have taken what they had to. As above. */
+static struct exchange_area *area_find(struct client_gpu *gpu, size_t bytes) {
+        struct exchange_area *area;
+
+        for (area = gpu->areas; area; area = area->next)
+                if (!area->taken && area->memory.bytes == bytes)
+                        return area;
+        for (area = gpu->areas; area; area = area->next) {
+                if (!area->owes || area->memory.bytes != bytes || !area_is_settled(gpu, area, area->owes))
+                        continue;
+                area->owes = 0;
+                area->heads->kept--;
+                return area;
+        }
+        return NULL;
 }
 
 int exchange_area_take(struct client_gpu *gpu, size_t bytes, struct exchange_area **ret_area, char *error) {
@@ -193,8 +262,7 @@ int exchange_area_take(struct client_gpu *gpu, size_t bytes, struct exchange_are
 
         pthread_mutex_lock(&gpu->exchanges_mutex);
         r = scope_enter(&scope, gpu->device);
-        for (area = gpu->areas; area && (area->taken || area->memory.bytes != bytes);)
-                area = area->next;
+        area = r == hipSuccess ? area_find(gpu, bytes) : NULL;
         if (r != hipSuccess)
                 code = gpu_fail(r, "hipSetDevice", error);
         else if (!area)
@@ -206,7 +274,7 @@ int exchange_area_take(struct client_gpu *gpu, size_t bytes, struct exchange_are
                 r = area_clear(gpu, area);
                 if (r != hipSuccess) {
                         code = gpu_fail(r, "clearing an exchange area", error);
-                        exchange_area_give(gpu, area);
+                        exchange_area_give(gpu, area, 0);
                 }
         }
         scope_leave(&scope);
@@ -314,7 +382,10 @@ void exchange_areas_free(struct client_gpu *gpu) {
                 struct exchange_heads *heads = gpu->heads;
 
                 gpu->heads = heads->next;
-                memory_free(&heads->memory);
+                if (heads->kept)
+                        memory_forget(&heads->memory);
+                else
+                        memory_free(&heads->memory);
                 free(heads);
         }
 }

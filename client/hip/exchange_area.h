@@ -23,7 +23,8 @@ struct exchange_area {
         struct exchange_memory memory;
         struct exchange_heads *heads;
         char *head;
-        bool taken; /* or not to be used again */
+        bool taken;    /* or not to be used again */
+        uint32_t owes; /* ranks of a communicator that is over, of which some have something to take yet; 0: none */
 };
 
 /* What another rank needs to map memory. */
@@ -36,7 +37,11 @@ struct exchange_offer {
 
 /* Takes one that is free, or makes one, and clears it. With gpu->exchanges_mutex not held, as the next one. */
 int exchange_area_take(struct client_gpu *gpu, size_t bytes, struct exchange_area **ret_area, char *error);
-void exchange_area_give(struct client_gpu *gpu, struct exchange_area *area);
+/* n_ranks: of a communicator that had transfers, 0: it had none. If something that was sent has not been taken yet, the
+ * area is not used before that is so. */
+void exchange_area_give(struct client_gpu *gpu, struct exchange_area *area, uint32_t n_ranks);
+/* It is never given back, and others may write to its head even after the end. */
+void exchange_area_keep(struct client_gpu *gpu, struct exchange_area *area);
 /* What is to be said of an area, and of the memory its head is in; *ret_at: where in there. */
 void exchange_area_offer(const struct exchange_area *area, struct exchange_offer *ret_area,
                          struct exchange_offer *ret_heads, uint64_t *ret_at);

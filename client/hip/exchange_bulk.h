@@ -60,19 +60,6 @@ DEVICE struct quad *chunk_place(const struct exchange_arguments *a, uint32_t at,
 }
 
 /* ---- the caller's memory ----------------------------------------------------------------------------------------- */
-DEVICE_OUTLINE struct quad chunk_load_part(const char *from, uint64_t left, uint32_t element_bytes) {
-        const uint64_t low = exchange_load_part(from, left, element_bytes);
-        const uint64_t high = left > 8 ? exchange_load_part(from + 8, left - 8, element_bytes) : 0;
-
-        return {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
-}
-
-DEVICE_OUTLINE void chunk_store_part(char *to, uint64_t left, struct quad v, uint32_t element_bytes) {
-        exchange_store_part(to, left, (uint64_t)v.y << 32 | v.x, element_bytes);
-        if (left > 8)
-                exchange_store_part(to + 8, left - 8, (uint64_t)v.w << 32 | v.z, element_bytes);
-}
-
 /* Does the thread have nothing but whole units of a tile, in each piece, where they can be taken as such? If it does it
  * takes all at once, without a call in between; else one after another. */
 template <uint32_t N> DEVICE bool chunk_is_whole(const struct exchange_arguments *a, uint64_t at) {
@@ -115,7 +102,7 @@ DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t 
                 if (WHOLE)
                         x[u] = *(const struct quad *)(const void *)(whole + unit * CHUNK_STEP);
                 else if (begin < bytes)
-                        x[u] = chunk_load_part(piece, bytes - begin, a->element_bytes);
+                        x[u] = unit_load_part(piece, bytes - begin, a->element_bytes);
         }
         chunk_scale<KIND, U>(a, x);
 }
@@ -131,7 +118,7 @@ DEVICE void chunk_store(const struct exchange_arguments *a, char *piece, uint32_
                 if (WHOLE && first + u < a->units)
                         *(struct quad *)(void *)(piece + begin + u * CHUNK_STEP) = x[u];
                 else if (!WHOLE && begin < bytes)
-                        chunk_store_part(piece + begin, bytes - begin, x[u], a->element_bytes);
+                        unit_store_part(piece + begin, bytes - begin, x[u], a->element_bytes);
         }
         EXCHANGE_STEP();
 }
@@ -570,9 +557,9 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
 
         *exchange_is_late(shared, thread) = 0;
         /* All that was done on this stream before, for all that comes behind the barrier on others; packets are not
-         * fenced otherwise. */
+         * fenced otherwise. One thread's are enough: all wait for its packet. */
         if constexpr (KIND == EXCHANGE_COPY && D == 1)
-                if (a->operation == RING_OP_BARRIER)
+                if (a->operation == RING_OP_BARRIER && thread == 0)
                         fence_release_system();
         if constexpr (D) { /* code of its own for the first part, which waits for nothing that taking up needs */
                 through = exchange_run<N, KIND, D>(a, block, thread, false, shared);
@@ -588,6 +575,6 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
                 taken_up = true;
         }
         if constexpr (KIND == EXCHANGE_COPY && D == 1)
-                if (a->operation == RING_OP_BARRIER)
+                if (a->operation == RING_OP_BARRIER && thread == 0)
                         fence_acquire_system();
 }

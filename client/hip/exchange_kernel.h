@@ -7,11 +7,12 @@
  * read nothing; the rank itself reads. Packet places: [2][blocks][writers][capacity], of which the first index
  * takes turns, and the third is who writes; nobody writes to itself. A place is EXCHANGE_THREADS packets times what one
  * thread has under way, its depth. Behind them are chunks' places (exchange_bulk.h): [turns][blocks][n_ranks - 1]
- * [EXCHANGE_THREADS * units] of 16 bytes.
+ * [EXCHANGE_THREADS * units] of 16 bytes. And then those of transfers (exchange_pair.h): [n_ranks - 1][turns][blocks]
+ * [EXCHANGE_THREADS * units], the first index for who writes.
  *
  * Its head is apart: the header, how far warps are that have left (exchange_leave.h), and the chunks' flags
- * [blocks][lanes][n_ranks]. Allocations take whole 2 MiB of a GPU (NVIDIA), and two ranks' places are 14 MiB: heads of
- * many areas share one allocation.
+ * [blocks][lanes][n_ranks], and the words of transfers. Allocations take whole 2 MiB of a GPU (NVIDIA), and two ranks'
+ * places are 14 MiB: heads of many areas share one allocation.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -30,8 +31,9 @@
 #define EXCHANGE_TURNS                2u
 #define EXCHANGE_CHUNK_TURNS(n_ranks) ((n_ranks) <= 2 ? 3u : 4u)
 #define EXCHANGE_FIRST                4u
-/* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. So areas take 14,
- * 9 and 11 MiB for two, four and eight ranks. Large chunks of two ranks have twice the blocks. */
+/* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. So these places
+ * take 14, 9 and 11 MiB for two, four and eight ranks, and those of transfers 4, 1.5 and 1.75. Large chunks of two
+ * ranks have twice the blocks. */
 #define EXCHANGE_BLOCKS_OF(n_ranks)    ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
 #define EXCHANGE_CHUNK_BLOCKS(n_ranks) ((n_ranks) <= 2 ? 2 * EXCHANGE_BLOCKS : EXCHANGE_BLOCKS_OF(n_ranks))
 /* To compute the place of a writer among the others takes scalar registers, which AMD has not enough of. */
@@ -81,8 +83,7 @@ struct exchange_header {
         (EXCHANGE_OFFSET_PROGRESS + (2 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 8 + 4095) / 4096 * 4096)
 #define EXCHANGE_FLAGS(n_ranks) ((size_t)EXCHANGE_CHUNK_BLOCKS(n_ranks) * EXCHANGE_LANES * (n_ranks))
 /* Of any number of ranks: n_ranks is at most 4 with that many blocks, 8 with half of them, and 2 with twice as many. */
-#define EXCHANGE_HEAD_BYTES  (EXCHANGE_OFFSET_FLAGS + (4 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 4 + 4095) / 4096 * 4096)
-#define EXCHANGE_HEADS_BYTES ((size_t)2 << 20) /* of the memory for heads */
+#define EXCHANGE_OFFSET_PAIR (EXCHANGE_OFFSET_FLAGS + (4 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 4 + 4095) / 4096 * 4096)
 #define EXCHANGE_PACKETS(n_ranks)                                                                                      \
         ((size_t)EXCHANGE_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * EXCHANGE_WRITERS(n_ranks) * EXCHANGE_DEPTH(n_ranks) *  \
          EXCHANGE_THREADS)
@@ -90,7 +91,43 @@ struct exchange_header {
 #define EXCHANGE_CHUNKS(n_ranks)                                                                                       \
         ((size_t)EXCHANGE_CHUNK_TURNS(n_ranks) * EXCHANGE_CHUNK_BLOCKS(n_ranks) * ((n_ranks)-1) * EXCHANGE_THREADS *   \
          EXCHANGE_UNITS(n_ranks))
-#define EXCHANGE_AREA_BYTES(n_ranks) (EXCHANGE_OFFSET_CHUNKS(n_ranks) + EXCHANGE_CHUNKS(n_ranks) * 16)
+
+/* ---- transfers --------------------------------------------------------------------------------------------------- */
+/* Of one kernel. */
+#define PAIR_OPS      CLIENT_GPU_PAIRS
+#define PAIR_CHANNELS (2 * (EXCHANGE_RANKS - 1)) /* another rank and a direction */
+#define PAIR_TURNS    2u                         /* places of a lane, and */
+#define PAIR_UNITS    4u                         /* units of 16 bytes for each thread in one */
+/* Of a channel, at most. Two ranks need so many for their links; with two directions for each other rank there are no
+ * more than 128 in all of two ranks and 64 of others. What is under way in a channel is so many times 64 KiB. */
+#ifndef PAIR_BLOCKS_OF_TWO
+#define PAIR_BLOCKS_OF_TWO 64u
+#endif
+#define PAIR_BLOCKS(n_ranks)           (PAIR_BLOCKS_OF_TWO / ((n_ranks) <= 2 ? 1 : (n_ranks) <= 4 ? 8 : 16))
+#define PAIR_LANES(n_ranks)            (PAIR_BLOCKS(n_ranks) * EXCHANGE_LANES)
+#define PAIR_PLACES(n_ranks)           ((size_t)((n_ranks)-1) * PAIR_TURNS * PAIR_BLOCKS(n_ranks) * EXCHANGE_THREADS * PAIR_UNITS)
+#define EXCHANGE_OFFSET_PAIRS(n_ranks) (EXCHANGE_OFFSET_CHUNKS(n_ranks) + EXCHANGE_CHUNKS(n_ranks) * 16)
+#define EXCHANGE_AREA_BYTES(n_ranks)   (EXCHANGE_OFFSET_PAIRS(n_ranks) + PAIR_PLACES(n_ranks) * 16)
+
+/* Of each other rank, in the head. */
+#define PAIR_CELLS 4u /* more than PAIR_TURNS: so many transfers a sender may be ahead */
+struct pair_words {
+        uint64_t told[PAIR_CELLS]; /* by the other rank, of what it sends: {turn, signature}, by turn */
+        uint32_t sends, receives;  /* turns of the last ones, in which this rank */
+};
+/* And of each lane of that: [4][n_ranks][PAIR_LANES]. */
+enum pair_word {
+        PAIR_FLAG,   /* number of the youngest chunk that the other rank has sent, in its words */
+        PAIR_CREDIT, /* and of the one of this rank that it has taken */
+        PAIR_SENT,   /* this rank's own: what it has sent, */
+        PAIR_TAKEN,  /* and taken */
+        PAIR_WORDS,
+};
+#define EXCHANGE_OFFSET_LANES    (EXCHANGE_OFFSET_PAIR + (EXCHANGE_RANKS * sizeof(struct pair_words) + 511) / 512 * 512)
+#define PAIR_LANE_WORDS(n_ranks) ((size_t)PAIR_WORDS * (n_ranks)*PAIR_LANES(n_ranks))
+/* Of any number of ranks: two have the most. */
+#define EXCHANGE_HEAD_BYTES  ((EXCHANGE_OFFSET_LANES + PAIR_LANE_WORDS(2) * 4 + 4095) / 4096 * 4096)
+#define EXCHANGE_HEADS_BYTES ((size_t)2 << 20) /* of the memory for heads */
 
 /* Which types have code of their own; all others share one. */
 enum exchange_kind {
@@ -138,9 +175,43 @@ struct exchange_arguments {
         uint64_t count; /* of elements, as the call said: for who wants to know what it was */
 };
 
+/* Sends and receives of a communicator, one after the other in each channel, and all channels together. */
+struct pair_op {
+        char *address;
+        char *to; /* of the rank's own piece */
+        uint64_t bytes;
+        uint64_t count;     /* of elements, and */
+        uint32_t type;      /* what the call said, for who wants to know; */
+        uint32_t signature; /* which the other rank has to have, too */
+        uint16_t blocks;    /* of the channel's, which have a part of it */
+        uint8_t element_bytes;
+        uint8_t aligned; /* to 16 bytes */
+        uint32_t next;   /* of the channel, PAIR_OPS: none */
+};
+struct pair_channel {
+        uint16_t begin, blocks; /* of the kernel's */
+        uint8_t peer, sends;
+        uint16_t op; /* the first one */
+};
+struct pair_arguments {
+        struct exchange_arguments all; /* of which what concerns no data is set */
+        uint32_t n_channels;
+        struct pair_channel channel[PAIR_CHANNELS];
+        struct pair_op own; /* what a rank has for itself, in a collective; 0 bytes: nothing */
+        struct pair_op op[PAIR_OPS];
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* Cuts up to PAIR_OPS sends and receives, of which no peer is this rank; areas and what belongs to the device are the
+ * caller's. See exchange_pair_cut.c. */
+void pair_cut(struct pair_arguments *arguments, const struct client_gpu_bell *bells, uint32_t n, uint32_t n_ranks,
+              uint32_t rank, uint32_t max_blocks);
+/* The same of a collective that is nothing but transfers. False: it is another one. */
+bool pair_cut_collective(struct pair_arguments *arguments, const struct client_gpu_bell *bell, uint32_t n_ranks,
+                         uint32_t rank, uint32_t max_blocks);
+const void *pair_kernel(void);
 /* What a request says, cut for the ranks and blocks; areas and what belongs to the device are the caller's. *ret_kind:
  * enum exchange_kind. max_blocks: at least 1, the same on all ranks. False: an operation that is not exchanged. See
  * exchange_cut.c. */

@@ -139,6 +139,20 @@ DEVICE_OUTLINE void exchange_store_part(char *to, uint64_t left, uint64_t value,
                 output_store(to + i, value >> (8 * i), element_bytes);
 }
 
+/* The same for sixteen. */
+DEVICE_OUTLINE struct quad unit_load_part(const char *from, uint64_t left, uint32_t element_bytes) {
+        const uint64_t low = exchange_load_part(from, left, element_bytes);
+        const uint64_t high = left > 8 ? exchange_load_part(from + 8, left - 8, element_bytes) : 0;
+
+        return {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
+}
+
+DEVICE_OUTLINE void unit_store_part(char *to, uint64_t left, struct quad v, uint32_t element_bytes) {
+        exchange_store_part(to, left, (uint64_t)v.y << 32 | v.x, element_bytes);
+        if (left > 8)
+                exchange_store_part(to + 8, left - 8, (uint64_t)v.w << 32 | v.z, element_bytes);
+}
+
 /* Bytes of the piece for rank r, or from it. */
 DEVICE uint64_t exchange_piece(const struct exchange_arguments *a, uint32_t r) {
         const uint64_t begin = a->in_step * r;

@@ -178,7 +178,7 @@ int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *strea
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel behind a copy", error);
 }
 
-int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct exchange_arguments *arguments,
+int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, void *arguments,
                         const struct client_gpu_bell *bell, void *stream, char *error) {
         void *parameters[] = {arguments};
         struct scope scope;
@@ -191,7 +191,7 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct excha
         if (r == hipSuccess)
                 r = launch_after(gpu, bell, stream);
         if (r == hipSuccess)
-                r = launch_kernel(kernel, arguments->blocks, EXCHANGE_THREADS, parameters, bell->captured, stream);
+                r = launch_kernel(kernel, blocks, EXCHANGE_THREADS, parameters, bell->captured, stream);
         if (r == hipSuccess && gpu_ended_records(bell))
                 untold = launch_record(gpu, bell, stream) != hipSuccess;
         else if (r == hipSuccess && bell->number)

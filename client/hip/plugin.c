@@ -172,6 +172,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .poll = gpu_poll,
         .handle = gpu_handle,
         .exchange_open = gpu_exchange_open,
+        .exchange_pairs = gpu_exchange_pairs,
         .exchange_connect = gpu_exchange_connect,
         .exchange_stop = gpu_exchange_stop,
         .exchange_close = gpu_exchange_close,

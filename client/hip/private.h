@@ -141,7 +141,7 @@ int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *s
 int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
 void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, struct rmx_device_handle *ret_handle);
 /* Puts an exchange kernel there, behind what bell->after names. */
-int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct exchange_arguments *arguments,
+int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, void *arguments,
                         const struct client_gpu_bell *bell, void *stream, char *error);
 /* exchange.c: */
 int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
@@ -150,6 +150,8 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
 int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error);
 void gpu_exchange_stop(struct client_gpu_exchange *exchange);
 void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over);
+int gpu_exchange_pairs(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bells, uint32_t n,
+                       void *stream, char *error);
 int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
                       char *error);
 void *gpu_own_stream(struct client_gpu *gpu, uint32_t slot);

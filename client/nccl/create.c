@@ -49,6 +49,7 @@ static struct rmx_comm_options job_options(const struct job *job, int32_t gpu, c
                                          .timeout_ms = job->timeout_ms,
                                          .name = config && config->name[0] ? config->name : NULL,
                                          .cancel = job->cancel,
+                                         .flags = RMX_COMM_ORDERED_TRANSFERS,
                                          .max_blocks = config ? config->max_blocks : 0};
 }
 

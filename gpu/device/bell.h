@@ -77,6 +77,10 @@ struct bell_exchanged {
         uint32_t head; /* operation << 16 | type << 8 | reduction */
         uint32_t root; /* of an operation that has one */
         uint64_t count;
+        /* A send or receive that has waited for another rank for long: turn << 32 | rank << 8 | sends << 1 | 1; 0:
+         * none.
+         */
+        uint64_t pair;
 };
 
 /* What the client's host part and the executor want to know of its kernels: in host memory that the GPU can write. */

@@ -175,12 +175,21 @@ struct rmx_comm_options {
  * through the daemon's executors, as kernels' calls do. */
 #define RMX_COMM_DEVICE_CALLS 1u
 
+/* Sends and receives of this communicator wait for each other as NCCL's do: on a GPU they are carried out one after
+ * another, in the order in which the rank calls them, and a send, unless it is small, ends when its receive has come.
+ * Those of a group go together. If all ranks say this, and the daemon lets the ranks' own kernels exchange all sizes
+ * (gpu.exchange), these do, at the links' speed; else executors do, which keep transfers of different pairs apart
+ * whatever their order. Groups with such transfers cannot be started (rmx_group_end_start: RMX_E_UNSUPPORTED). Without
+ * effect on the host. */
+#define RMX_COMM_ORDERED_TRANSFERS 2u
+
 /*
- * max_blocks: thread blocks that the ranks' own kernels have, each, at most (gpu.exchange); the smallest number that a
- * rank says is all ranks'. A block keeps a processor of the GPU, or half of one, from other work, so this is for
- * requests that run beside kernels which leave as many processors free; beside kernels that take all there are it makes
- * things worse (docs/gpu.md). Large requests take longer with fewer; results are the same, bit for bit. Without effect
- * on the host, and on requests that the daemon's executors carry out, whose blocks are what the daemon's policy says.
+ * max_blocks: thread blocks that the ranks' own kernels have, each, at most (gpu.exchange), but for one that transfers
+ * have at least for each other rank and direction; the smallest number that a rank says is all ranks'. A block keeps a
+ * processor of the GPU, or half of one, from other work, so this is for requests that run beside kernels which leave as
+ * many processors free; beside kernels that take all there are it makes things worse (docs/gpu.md). Large requests take
+ * longer with fewer; results are the same, bit for bit. Without effect on the host, and on requests that the daemon's
+ * executors carry out, whose blocks are what the daemon's policy says.
  */
 
 /* A fresh id; one rank gets it and hands it to the others by any means. They may be on other nodes if the daemons

@@ -616,6 +616,21 @@ static int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct 
         return put(exchange->gpu, FAKE_GPU_EXCHANGE, bell, stream, error);
 }
 
+/* One launch, of which the first is written down. */
+static int gpu_exchange_pairs(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bells, uint32_t n,
+                              void *stream, char *error) {
+        if (n < 1 || n > CLIENT_GPU_PAIRS)
+                abort();
+        for (uint32_t i = 0; i < n; i++)
+                if (bells[i].slot != exchange->slot || bells[i].captured != bells[0].captured || !is_p2p(&bells[i]))
+                        abort();
+        pthread_mutex_lock(&fake_gpu.mutex);
+        fake_gpu.n_pairs = n;
+        memcpy(fake_gpu.pairs, bells, n * sizeof(bells[0]));
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        return put(exchange->gpu, FAKE_GPU_EXCHANGE, &bells[0], stream, error);
+}
+
 static void *gpu_own_memory(struct client_gpu *gpu, uint32_t slot) {
         pthread_mutex_lock(&fake_gpu.mutex);
         if (!gpu->own_known && fake_gpu.n_blocks < FAKE_GPU_BLOCKS)
@@ -669,6 +684,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .exchange_stop = gpu_exchange_stop,
         .exchange_close = gpu_exchange_close,
         .exchange_call = gpu_exchange_call,
+        .exchange_pairs = gpu_exchange_pairs,
         .own_stream = gpu_own_stream,
         .own_memory = gpu_own_memory,
 };

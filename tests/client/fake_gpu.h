@@ -72,11 +72,13 @@ struct fake_gpu {
         uint32_t asked;      /* how often it was asked how far a communicator has come */
         uint32_t exchanges;  /* opened */
         uint32_t max_blocks; /* of the last one */
-        uint32_t connected;  /* and all areas mapped */
-        uint32_t stopped;    /* calls of exchange_stop */
-        uint32_t reusable;   /* closed with `over` */
-        uint32_t kept;       /* closed without */
-        uint32_t gathers;    /* of bootstraps, that have ended */
+        uint32_t n_pairs;    /* of the last exchange_pairs, and */
+        struct client_gpu_bell pairs[CLIENT_GPU_PAIRS];
+        uint32_t connected; /* and all areas mapped */
+        uint32_t stopped;   /* calls of exchange_stop */
+        uint32_t reusable;  /* closed with `over` */
+        uint32_t kept;      /* closed without */
+        uint32_t gathers;   /* of bootstraps, that have ended */
 
         uint32_t captures; /* begun with fake_gpu_capture */
         struct fake_gpu_pulled {

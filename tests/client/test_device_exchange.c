@@ -86,7 +86,8 @@ static void test_all(void **state) {
                 assert_true(goes(exchanged[i], 6, RMX_UINT8));
                 assert_true(goes(exchanged[i], 0, RMX_FLOAT32));
         }
-        assert_false(goes(RMX_OP_GATHER, 0, RMX_UINT8));
+        assert_true(goes(RMX_OP_GATHER, 0, RMX_UINT8));
+        assert_true(goes(RMX_OP_SCATTER, 6, RMX_UINT8));
         fake_gpu_add(rig.gpu, host, sizeof(host), 0)->residence = CLIENT_GPU_HOST;
         assert_int_equal(rmx_all_reduce(rig.comm, host, host + 33, 3, RMX_UINT8, RMX_SUM, NULL), RMX_OK);
         assert_int_equal(fake_gpu_launched(rig.gpu, rig.gpu->n_launches - 1)->kind, FAKE_GPU_EXCHANGE);
@@ -564,19 +565,19 @@ static void test_max_blocks(void **state) {
 }
 
 static void test_flags(void **state) {
-        struct rmx_comm_options options = {.size = sizeof(options), .flags = 2};
+        struct rmx_comm_options options = {.size = sizeof(options), .flags = 4};
         struct rmx_comm *comm;
 
         (void)state;
         rig_open(1);
         rig.crew.fake.exchange_min = rig.crew.fake.exchange_max = 0; /* one rank has nobody to exchange with */
         assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_E_INVALID);
-        assert_error_says("opt->flags is 0x2");
+        assert_error_says("opt->flags is 0x4");
         options.flags = 0;
         options.max_blocks = 1; /* without effect */
         assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_OK);
         assert_int_equal(rmx_comm_destroy(comm), RMX_OK);
-        options.flags = 2;                                       /* not looked at below */
+        options.flags = 4;                                       /* not looked at below */
         options.size = offsetof(struct rmx_comm_options, flags); /* what is behind is not read */
         assert_int_equal(rmx_comm_create(rig.crew.session, &rig.crew.id, 1, 0, &options, &comm), RMX_OK);
         assert_int_equal(rmx_comm_destroy(comm), RMX_OK);

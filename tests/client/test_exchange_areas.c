@@ -37,6 +37,7 @@ static struct {
         size_t short_by, inside; /* what is mapped is shorter, or begins before */
         int device;
         struct exchange_arguments launched;
+        struct pair_arguments pairs;
         const void *kernel;
         uint32_t launches;
 } fake;
@@ -213,6 +214,10 @@ void scope_leave(struct scope *scope) {
                 fake.device = scope->device;
 }
 
+const void *pair_kernel(void) {
+        return "pairs";
+}
+
 const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, enum exchange_way way) {
         static const char kernels[EXCHANGE_RANKS + 1][EXCHANGE_KINDS][EXCHANGE_WAYS];
 
@@ -230,13 +235,16 @@ bool gpu_ended_records(const struct client_gpu_bell *bell) {
         return false;
 }
 
-int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, struct exchange_arguments *arguments,
+int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, void *arguments,
                         const struct client_gpu_bell *bell, void *stream, char *error) {
         (void)gpu;
         (void)bell;
         (void)stream;
         (void)error;
-        fake.launched = *arguments;
+        fake.launched = *(struct exchange_arguments *)arguments; /* with which those of transfers begin */
+        assert_int_equal(fake.launched.blocks, blocks);
+        if (kernel == pair_kernel())
+                fake.pairs = *(struct pair_arguments *)arguments;
         fake.kernel = kernel;
         fake.launches++;
         return RMX_OK;
@@ -291,6 +299,21 @@ static void launch(struct client_gpu_exchange *exchange, size_t bytes) {
         bell.word[RING_W_HEAD] = RING_ABI << 24 | RING_OP_ALL_REDUCE << 16 | RMX_BFLOAT16 << 8 | RMX_SUM;
         bell.word[RING_W_COUNT_LO] = (uint32_t)(bytes / 2);
         assert_int_equal(gpu_exchange_call(exchange, &bell, NULL, error), RMX_OK);
+}
+
+/* Of three ranks: nobody has been told anything, all counts are this. */
+static void transfers_begin(const char *head, uint32_t first) {
+        const struct pair_words *words = (const struct pair_words *)(const void *)(head + EXCHANGE_OFFSET_PAIR);
+        const uint32_t *lanes = (const uint32_t *)(const void *)(head + EXCHANGE_OFFSET_LANES);
+
+        for (uint32_t rank = 0; rank < 3; rank++) {
+                for (uint32_t i = 0; i < PAIR_CELLS; i++)
+                        assert_int_equal(words[rank].told[i], 0);
+                assert_int_equal(words[rank].sends, first);
+                assert_int_equal(words[rank].receives, first);
+        }
+        for (size_t i = 0; i < PAIR_LANE_WORDS(3); i++)
+                assert_int_equal(lanes[i], first);
 }
 
 static int setup(void **state) {
@@ -382,9 +405,10 @@ static void test_numbers(void **state) {
                                 assert_int_equal(header->sequence[b], first[round]);
                         for (size_t b = 0; b < 2 * EXCHANGE_BLOCKS; b++)
                                 assert_int_equal(header->chunks[b], first[round]);
-                        for (size_t i = sizeof(*header); i < EXCHANGE_HEAD_BYTES; i++)
+                        for (size_t i = sizeof(*header); i < EXCHANGE_OFFSET_PAIR; i++)
                                 if (head[i])
                                         fail_msg("byte %zu of a head is not 0", i);
+                        transfers_begin(head, first[round]);
                         for (size_t i = 0; i < EXCHANGE_AREA_BYTES(3); i++)
                                 if (area[i])
                                         fail_msg("byte %zu of an area is not 0", i);
@@ -641,6 +665,65 @@ static void test_failures(void **state) {
         gpu_end(other);
 }
 
+static struct client_gpu_bell transfer(uint32_t operation, uint32_t peer, void *memory, size_t bytes) {
+        struct client_gpu_bell bell = {.in = operation == RING_OP_SEND ? memory : NULL,
+                                       .out = operation == RING_OP_RECV ? memory : NULL};
+
+        bell.word[RING_W_HEAD] = RING_ABI << 24 | operation << 16 | RMX_BFLOAT16 << 8;
+        bell.word[RING_W_COUNT_LO] = (uint32_t)(bytes / 2);
+        bell.word[RING_W_PEER] = peer;
+        bell.in_bytes = bell.in ? bytes : 0;
+        bell.out_bytes = bell.out ? bytes : 0;
+        return bell;
+}
+
+/* Transfers: a channel for each rank and direction with blocks by the largest, whose two ends agree. */
+static void test_transfers(void **state) {
+        static char a[32] __attribute__((aligned(16)));
+        unsigned char offers[3 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[3] = {gpu_new(0), gpu_new(1), gpu_new(2)};
+        struct client_gpu_exchange *x[3];
+        const struct client_gpu_bell bells[] = {
+                transfer(RING_OP_SEND, 1, a, 100), transfer(RING_OP_SEND, 2, a + 2, 4 << 20),
+                transfer(RING_OP_SEND, 1, a, 70000), transfer(RING_OP_RECV, 2, a + 1, 0)};
+        const struct pair_arguments *p = &fake.pairs;
+
+        (void)state;
+        max_blocks = 40;
+        for (uint32_t r = 0; r < 3; r++)
+                x[r] = open_rank(gpu[r], 0, 3, r, offers);
+        for (uint32_t r = 0; r < 3; r++)
+                assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
+        assert_int_equal(gpu_exchange_pairs(x[0], bells, 4, NULL, error), RMX_OK);
+        assert_ptr_equal(fake.kernel, pair_kernel());
+        assert_ptr_equal(p->all.area[2], gpu[2]->areas->memory.address);
+        assert_ptr_equal(p->all.stop, &gpu[0]->pinned->stop[0]);
+        assert_int_equal(p->n_channels, 3);
+        assert_int_equal(p->channel[0].peer, 1);
+        assert_int_equal(p->channel[0].sends, 1);
+        assert_int_equal(p->channel[0].op, 0);
+        assert_int_equal(p->op[0].next, 2); /* in their order */
+        assert_int_equal(p->op[2].next, PAIR_OPS);
+        assert_int_equal(p->op[0].blocks, 1);
+        assert_int_equal(p->op[2].blocks, 3); /* of 32 KiB */
+        assert_int_equal(p->channel[0].blocks, 3);
+        assert_int_equal(p->channel[1].blocks, PAIR_BLOCKS(3)); /* less than 40 for four channels */
+        assert_int_equal(p->channel[2].sends, 0);
+        assert_int_equal(p->channel[2].blocks, 1); /* of nothing, too */
+        assert_int_equal(p->channel[2].begin, 3 + PAIR_BLOCKS(3));
+        assert_int_equal(p->all.blocks, 4 + PAIR_BLOCKS(3));
+        assert_int_equal(p->op[0].aligned, 1);
+        assert_int_equal(p->op[1].aligned, 0);
+        assert_int_equal(p->op[1].element_bytes, 2);
+        assert_int_equal(p->op[3].element_bytes, 1);
+        assert_int_equal(p->op[1].count, 2 << 20);
+        for (uint32_t r = 0; r < 3; r++) {
+                gpu_exchange_close(x[r], true);
+                gpu_end(gpu[r]);
+        }
+        max_blocks = 0;
+}
+
 /* The smallest number that a rank says is all ranks', wherever they are. */
 static void test_blocks(void **state) {
         static const struct {
@@ -689,6 +772,45 @@ static void test_no_blocks(void **state) {
         gpu_end(gpu[1]);
 }
 
+/* What was sent and not taken keeps the area from others until it is. */
+static void test_owed(void **state) {
+        static char a[64];
+        const struct client_gpu_bell bell = transfer(RING_OP_SEND, 1, a, 8);
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
+        struct client_gpu_exchange *x[2];
+        const char *first;
+        uint32_t *words;
+
+        (void)state;
+        for (uint32_t round = 0; round < 3; round++) { /* nothing sent, sent and taken, sent */
+                for (uint32_t r = 0; r < 2; r++)
+                        x[r] = open_rank(gpu[r], 0, 2, r, offers);
+                for (uint32_t r = 0; r < 2; r++)
+                        assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
+                assert_null(gpu[0]->areas->next);
+                words = (uint32_t *)(void *)(gpu[0]->areas->head + EXCHANGE_OFFSET_LANES);
+                if (round)
+                        assert_int_equal(gpu_exchange_pairs(x[0], &bell, 1, NULL, error), RMX_OK);
+                words[(PAIR_SENT * 2 + 1) * PAIR_LANES(2) + 3] += round > 0; /* lane 3 to rank 1 */
+                words[(PAIR_CREDIT * 2 + 1) * PAIR_LANES(2) + 3] += round == 1;
+                for (uint32_t r = 0; r < 2; r++)
+                        gpu_exchange_close(x[r], true);
+        }
+        first = gpu[0]->areas->head;
+        x[0] = open_rank(gpu[0], 0, 2, 0, offers);
+        assert_ptr_not_equal(gpu[0]->areas->head, first); /* a second one, since the first is owed something */
+        gpu_exchange_close(x[0], true);
+        words[(PAIR_CREDIT * 2 + 1) * PAIR_LANES(2) + 3]++; /* now it is taken */
+        x[0] = open_rank(gpu[0], 0, 2, 0, offers);
+        x[1] = open_rank(gpu[0], 1, 2, 0, offers);
+        assert_null(gpu[0]->areas->next->next); /* both are used again */
+        gpu_exchange_close(x[0], true);
+        gpu_exchange_close(x[1], true);
+        gpu_end(gpu[0]);
+        gpu_end(gpu[1]);
+}
+
 static void test_limits(void **state) {
         unsigned char offer[CLIENT_GPU_OFFER_BYTES];
         struct client_gpu *gpu = gpu_new(0);
@@ -700,9 +822,14 @@ static void test_limits(void **state) {
                          RMX_E_UNSUPPORTED);
         assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 4, 4, 0, &x, offer, error), RMX_E_UNSUPPORTED);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
-                assert_true(EXCHANGE_AREA_BYTES(n) <= (14u << 20));
+                assert_true(EXCHANGE_AREA_BYTES(n) <= (18u << 20));
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
                 assert_true(EXCHANGE_OFFSET_FLAGS + EXCHANGE_FLAGS(n) * 4 <= EXCHANGE_HEAD_BYTES);
+        for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
+                assert_true(EXCHANGE_OFFSET_LANES + PAIR_LANE_WORDS(n) * 4 <= EXCHANGE_HEAD_BYTES);
+        for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
+                assert_true(PAIR_BLOCKS(n) * 2 * (n - 1) <= 2 * EXCHANGE_BLOCKS); /* have room on a GPU at once */
+        assert_true(sizeof(struct pair_arguments) <= 4096); /* of parameters that a kernel may have */
         assert_true(sizeof(struct exchange_header) <= EXCHANGE_OFFSET_PROGRESS);
         gpu_end(gpu);
 }
@@ -770,6 +897,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_short, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_transfers, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_owed, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_no_blocks, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_limits, setup, teardown),

@@ -173,6 +173,24 @@ static void test_place_again(void **state) {
         assert_true(says_more(set, "comms", "--json", "\"exchanged\": 4"));
 }
 
+/* A transfer that waits is told as those are that executors carry out. */
+static void test_transfer_waits(void **state) {
+        struct set *set = *state;
+
+        for (uint32_t r = 0; r < GPUS; r++)
+                begin(set, r, 2, RING_OP_ALL_REDUCE);
+        __atomic_store_n(&set->host[1]->exchanged[SLOT + 1].pair, UINT64_C(7) << 32 | 2 << 8 | 1 << 1 | 1,
+                         __ATOMIC_RELAXED);
+        fixture_wait(&set->fixture, says(set, "status", "rank 1 has waited in send 7 to rank 2"));
+        __atomic_store_n(&set->host[2]->exchanged[SLOT + 2].pair, UINT64_C(8) << 32 | 0 << 8 | 0 << 1 | 1,
+                         __ATOMIC_RELAXED);
+        fixture_wait(&set->fixture, says(set, "status", "rank 2 has waited in recv 8 from rank 0"));
+        __atomic_store_n(&set->host[1]->exchanged[SLOT + 1].pair, 0, __ATOMIC_RELAXED);
+        fixture_wait(&set->fixture, !says(set, "status", "rank 1 has waited"));
+        __atomic_store_n(&set->host[2]->exchanged[SLOT + 2].pair, UINT64_C(8) << 32 | 200 << 8 | 1, __ATOMIC_RELAXED);
+        fixture_wait(&set->fixture, !says(set, "status", "has waited in"));
+}
+
 /* What each rank called is said, whoever tells first, and the communicator fails for all. */
 static void test_mismatch(void **state) {
         struct set *set = *state;
@@ -259,6 +277,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_wraps, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_left, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_place_again, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_transfer_waits, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_mismatch, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_mismatch_nonsense, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),

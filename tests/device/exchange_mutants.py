@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Proves that the test of exchange kernels can fail: each mutant breaks one thing of how blocks leave and end, in a copy of
-client/hip, and test_exchange.cc has to find it with one of three seeds.
+"""Proves that the tests of exchange kernels can fail: each mutant breaks one thing of how blocks leave and end, or of
+transfers, in a copy of client/hip, and test_exchange.cc or test_pairs.cc has to find it with one of three seeds.
 
 One in four is tried, by $RAILMUX_SEED; with RAILMUX_FULL=1 all. That each changes something is looked at always. The test
 is run without a mutation first: it has to pass, and a mutant that takes several times as long hangs. (None is listed of where
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-LEAVE, BULK, RUN = "exchange_leave.h", "exchange_bulk.h", "exchange_run.h"
+LEAVE, BULK, RUN, PAIR = "exchange_leave.h", "exchange_bulk.h", "exchange_run.h", "exchange_pair.h"
 SEEDS = ("1", "2", "3")
 FLAGS = "-std=gnu++17 -O0 -D_GNU_SOURCE -ffp-contract=off -fno-strict-aliasing -w".split()
 
@@ -48,13 +48,30 @@ MUTANTS = (
     ("a block ends with each part", BULK, "                if (shared->next == EXCHANGE_NO_BLOCK)\n                        exchange_ended(a);", "                exchange_ended(a);"),
     ("who has taken a part up waits for ever", LEAVE, "        if (warp_any(*exchange_is_late(shared, thread))) /* none says so below before all have read */\n                return true;\n", ""),
     ("a step that was made is made anew", RUN, "second ? tile | EXCHANGE_SECOND : tile", "tile"),
+    ("a chunk more is sent than there are places", PAIR, "l->number - PAIR_TURNS, block", "l->number - PAIR_TURNS - 1, block"),
+    ("nobody waits for room", PAIR, "        if (!pair_wait(a, l, pair_word_of(a, PAIR_CREDIT, a->rank, l->peer, l->lane), l->number - PAIR_TURNS, block,\n                       thread))\n                return false;\n", ""),
+    ("a chunk is told before it is there", PAIR, "        place = pair_place(a, l->peer, a->rank, l, thread);", "        word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);\n        place = pair_place(a, l->peer, a->rank, l, thread);"),
+    ("a chunk counts as taken before it is", PAIR, "        flag_acquire(flag);", "        word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);\n        flag_acquire(flag);"),
+    ("what was called is not compared", PAIR, "if (first && warp_any(!pair_agrees(a, op, l)))", "if (false)"),
+    ("the sender's words are always at one place", PAIR, "told[l->turn % PAIR_CELLS],\n                           (uint64_t)l->turn", "told[0],\n                           (uint64_t)l->turn"),
+    ("both places are one", PAIR, "writer * PAIR_TURNS + l->number % PAIR_TURNS", "writer * PAIR_TURNS"),
+    ("all senders have one place", PAIR, "writer = from < to ? from : from - 1", "writer = 0 * from"),
+    ("a lane does not remember what it has sent", PAIR, "                word_store(kept, l.number);\n", "                ;\n"),
+    ("turns are not counted on", PAIR, "word_store(turn, l.turn);", ";"),
+    ("who waits never says so", PAIR, "round % PAIR_LONG == 0", "false"),
+    ("who has waited says so for ever", PAIR, "else if (!waits && said == own)", "else if (false)"),
+    ("all that wait say so in turn", PAIR, "if (waits && !said)", "if (waits)"),
+    ("a rank that has failed goes on", PAIR, "if (warp_any(failed))", "if (false)"),
+    ("nobody copies the own piece", PAIR, "at < op->bytes; at += step", "false; at += step"),
+    ("the second unit is the first", PAIR, "x[u] = unit_load_part(op->address + here, op->bytes - here", "x[u] = unit_load_part(op->address + at, op->bytes - here"),
 )
+TESTS = {PAIR: "test_pairs"}  # of all others: test_exchange
 
 
-def build(root: pathlib.Path, definitions: list[str], cxx: str, libraries: list[str], work: pathlib.Path) -> str:
-    """work/test, with the sources in work/client. What the compiler says if it cannot be built; else empty."""
-    command = [cxx, *FLAGS, *definitions, f"-I{work}", f"-I{root}", f"-I{root}/include", str(root / "tests/device/test_exchange.cc")]
-    command += ["-o", str(work / "test"), *libraries, "-lcmocka", "-lm"]
+def build(root: pathlib.Path, definitions: list[str], cxx: str, libraries: list[str], work: pathlib.Path, test: str) -> str:
+    """work/<test>, with the sources in work/client. What the compiler says if it cannot be built; else empty."""
+    command = [cxx, *FLAGS, *definitions, f"-I{work}", f"-I{root}", f"-I{root}/include", str(root / f"tests/device/{test}.cc")]
+    command += ["-o", str(work / test), *libraries, "-lcmocka", "-lm"]
     built = subprocess.run(command, capture_output=True, text=True)
     return built.stderr[-400:] or "no reason given" if built.returncode else ""
 
@@ -76,10 +93,11 @@ def mutant(root: pathlib.Path, make: tuple, work: pathlib.Path, m: tuple, second
     if text.count(old) != 1:
         return f"{name}: its place in {file} is there {text.count(old)} times"
     at.write_text(text.replace(old, new))
-    said = build(root, *make, work)
+    test = TESTS.get(file, "test_exchange")
+    said = build(root, *make, work, test)
     if said:
         return f"{name}: does not compile: {said}"
-    return f"{name}: is not found" if all(passes(work / "test", seed, seconds) for seed in SEEDS) else ""
+    return f"{name}: is not found" if all(passes(work / test, seed, seconds) for seed in SEEDS) else ""
 
 
 def main(cxx: str, root: str, definitions: str, *libraries: str) -> int:
@@ -93,14 +111,15 @@ def main(cxx: str, root: str, definitions: str, *libraries: str) -> int:
     top, make = pathlib.Path(root).resolve(), ([f"-D{word}" for word in definitions.split()], cxx, list(libraries))
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
         at = pathlib.Path(folder)
-        said = build(top, *make, at)
-        if said:
-            print(f"cannot be built: {said}")
-            return 1
         began = time.monotonic()
-        if not all(passes(at / "test", seed, None) for seed in SEEDS):
-            print("the test fails without any mutation")
-            return 1
+        for test in ("test_exchange", *TESTS.values()):
+            said = build(top, *make, at, test)
+            if said:
+                print(f"{test} cannot be built: {said}")
+                return 1
+            if not all(passes(at / test, seed, None) for seed in SEEDS):
+                print(f"{test} fails without any mutation")
+                return 1
         seconds = 10 + 5 * (time.monotonic() - began) / len(SEEDS)
         runs = [pool.submit(mutant, top, make, at / str(i), m, seconds) for i, m in enumerate(chosen)]
         wrong += [run.result() for run in runs if run.result()]

@@ -273,7 +273,9 @@ void bench_rank(struct crew *crew, uint32_t rank, void *argument) {
         struct runner r = {.bench = bench, .crew = crew, .shared = crew->data, .rank = rank};
         struct rmx_session_options options = {
                 .size = sizeof(options), .socket = options_socket(bench->options, rank), .name = "railmux-perf"};
-        struct rmx_comm_options comm_options = {.size = sizeof(comm_options), .gpu = -1, .name = "railmux-perf"};
+        /* (Both transfers of sendrecv are in one group, which is not started.) */
+        struct rmx_comm_options comm_options = {
+                .size = sizeof(comm_options), .gpu = -1, .name = "railmux-perf", .flags = RMX_COMM_ORDERED_TRANSFERS};
 
         r.samples = rank_samples(&r, rank);
         runner_must(&r, rmx_session_open(&options, &r.session));

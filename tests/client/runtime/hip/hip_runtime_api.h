@@ -25,7 +25,7 @@ typedef enum hipStreamCaptureStatus {
         hipStreamCaptureStatusActive = 1,
         hipStreamCaptureStatusInvalidated = 2,
 } hipStreamCaptureStatus;
-typedef enum hipMemcpyKind { hipMemcpyHostToDevice = 1 } hipMemcpyKind;
+typedef enum hipMemcpyKind { hipMemcpyHostToDevice = 1, hipMemcpyDeviceToHost } hipMemcpyKind;
 typedef struct hipIpcMemHandle_t {
         char reserved[64];
 } hipIpcMemHandle_t;

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/*
+ * What a warp of a transfer's kernel does: sends and receives between two ranks, by themselves or as the pieces of a
+ * collective that is nothing else. Also compiled for the host, where warps have one thread.
+ *
+ * A channel is another rank and a direction. Its lanes are the warps of its blocks, and those of the same number in
+ * both ranks have the same chunks of each transfer, of which the first has lane 0's first turn, and so on, all lanes in
+ * turn. A lane has places for PAIR_TURNS chunks in the receiver's area, in memory that nothing else uses. So a sender
+ * goes on when its data fit there, whether the receiver has come or not, and waits for nobody at its end; and other
+ * requests of the communicator do not come into it.
+ *
+ * Each lane counts its chunks, all through the communicator's life: the sender tells how many it has sent, behind a
+ * fence, and the receiver how many it has taken. Counts come round, and there is no chunk more under way than places,
+ * so only small differences mean anything. All begin with a number that the ranks have agreed on (exchange.c).
+ *
+ * Lane 0 of a channel has a chunk of each transfer, if only an empty one. With it the sender tells which one it is and
+ * what the call said; the receiver compares. Such words take turns of PAIR_CELLS, so none is overwritten that has not
+ * been read. A sender does not hear of a mismatch: the receiver's rank says so to railmuxd, which tells all.
+ *
+ * Who waits for long leaves a word in the host's memory, for whom. It stays there as long as that is so.
+ */
+#include "client/hip/exchange_run.h"
+
+#define PAIR_CHUNK (WARP_THREADS * PAIR_UNITS * 16u) /* bytes */
+#define PAIR_WARPS (EXCHANGE_THREADS / WARP_THREADS)
+
+/* Looks until who waits says so; some ten milliseconds. */
+#ifndef PAIR_LONG
+#define PAIR_LONG 16384u
+#endif
+
+struct pair_lane {
+        uint32_t peer, lane;
+        bool sends;
+        uint32_t number; /* of the last chunk */
+        uint32_t turn;   /* of the present transfer; lane 0 */
+};
+
+DEVICE struct pair_words *pair_words_of(const struct exchange_arguments *a, uint32_t rank, uint32_t peer) {
+        return (struct pair_words *)(void *)(a->head[rank] + EXCHANGE_OFFSET_PAIR) + peer;
+}
+
+/* What rank has, of its peer. */
+DEVICE uint32_t *pair_word_of(const struct exchange_arguments *a, enum pair_word word, uint32_t rank, uint32_t peer,
+                              uint32_t lane) {
+        return (uint32_t *)(void *)(a->head[rank] + EXCHANGE_OFFSET_LANES) +
+               ((size_t)word * a->n_ranks + peer) * PAIR_LANES(a->n_ranks) + lane;
+}
+
+/* The first unit of this thread in the place of a chunk that rank `from` sends to rank `to`. */
+DEVICE struct quad *pair_place(const struct exchange_arguments *a, uint32_t to, uint32_t from,
+                               const struct pair_lane *l, uint32_t thread) {
+        const uint32_t writer = from < to ? from : from - 1, block = l->lane / PAIR_WARPS, warp = l->lane % PAIR_WARPS;
+        const size_t place = ((size_t)writer * PAIR_TURNS + l->number % PAIR_TURNS) * PAIR_BLOCKS(a->n_ranks) + block;
+
+        return (struct quad *)(void *)(a->area[to] + EXCHANGE_OFFSET_PAIRS(a->n_ranks)) +
+               (place * EXCHANGE_THREADS + warp * WARP_THREADS) * PAIR_UNITS + thread % WARP_THREADS;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+/* For railmuxd: this rank waits for that one, or does so no more. Of several channels that wait one says so. */
+DEVICE_OUTLINE void pair_say(struct bell_host *host, uint32_t slot, uint32_t turn, uint32_t peer, bool sends,
+                             bool waits) {
+        const uint64_t own = (uint64_t)turn << 32 | peer << 8 | (uint32_t)sends << 1 | 1u;
+        const uint64_t said = cell_load(&host->exchanged[slot].pair);
+
+        if (waits && !said)
+                cell_store(&host->exchanged[slot].pair, own);
+        else if (!waits && said == own)
+                cell_store(&host->exchanged[slot].pair, 0);
+}
+
+/* Until the word is `count` or up to PAIR_TURNS - 1 more. False: it will never be. */
+DEVICE bool pair_wait(const struct exchange_arguments *a, const struct pair_lane *l, const uint32_t *word,
+                      uint32_t count, uint32_t block, uint32_t thread) {
+        const bool says = l->lane == 0 && thread % WARP_THREADS == 0;
+        bool said = false;
+
+        for (uint32_t round = 1;; round++) {
+                const bool there = warp_all(word_load(word) - count < PAIR_TURNS);
+
+                if (says && (there ? said : round % PAIR_LONG == 0)) {
+                        const uint32_t turn = l->turn - word_load(&exchange_header_of(a, a->rank)->first);
+
+                        pair_say((struct bell_host *)a->host, a->slot, turn, l->peer, l->sends, !there);
+                        said = true;
+                }
+                if (there)
+                        return true;
+                if (warp_any(exchange_gives_up(a, block, thread, round)))
+                        return false;
+#if TARGET_HOST
+                poll_pause();
+#endif
+        }
+}
+
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
+/* Bytes from `at` on belong to this thread's first unit, the next ones are a warp's width further. */
+DEVICE void pair_load(const struct pair_op *op, uint64_t at, struct quad (&x)[PAIR_UNITS]) {
+        if (op->aligned && at + (PAIR_UNITS - 1) * WARP_THREADS * 16u + 16 <= op->bytes) {
+                UNROLL
+                for (uint32_t u = 0; u < PAIR_UNITS; u++)
+                        x[u] = *(const struct quad *)(const void *)(op->address + at + u * WARP_THREADS * 16u);
+                return;
+        }
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
+                const uint64_t here = at + u * WARP_THREADS * 16u;
+
+                x[u] = {0, 0, 0, 0};
+                if (op->aligned && here + 16 <= op->bytes)
+                        x[u] = *(const struct quad *)(const void *)(op->address + here);
+                else if (here < op->bytes)
+                        x[u] = unit_load_part(op->address + here, op->bytes - here, op->element_bytes);
+        }
+}
+
+DEVICE void pair_store(const struct pair_op *op, char *to, uint64_t at, const struct quad (&x)[PAIR_UNITS]) {
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
+                const uint64_t here = at + u * WARP_THREADS * 16u;
+
+                if (op->aligned && here + 16 <= op->bytes)
+                        *(struct quad *)(void *)(to + here) = x[u];
+                else if (here < op->bytes)
+                        unit_store_part(to + here, op->bytes - here, x[u], op->element_bytes);
+        }
+}
+
+/* first: of the transfer. */
+DEVICE bool pair_send(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l, uint64_t chunk,
+                      bool first, uint32_t block, uint32_t thread) {
+        struct quad x[PAIR_UNITS], *place;
+
+        pair_load(op, chunk * PAIR_CHUNK + thread % WARP_THREADS * 16u, x);
+        l->number++;
+        if (!pair_wait(a, l, pair_word_of(a, PAIR_CREDIT, a->rank, l->peer, l->lane), l->number - PAIR_TURNS, block,
+                       thread))
+                return false;
+        place = pair_place(a, l->peer, a->rank, l, thread);
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++)
+                bulk_store(place + u * WARP_THREADS, x[u]);
+        EXCHANGE_STEP();
+        if (first && thread % WARP_THREADS == 0)
+                cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS],
+                           (uint64_t)l->turn << 32 | op->signature);
+        fence_release_system();
+        warp_sync();
+        if (thread % WARP_THREADS == 0)
+                word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);
+        EXCHANGE_STEP();
+        return true;
+}
+
+/* The sender has called what this rank has. */
+DEVICE bool pair_agrees(const struct exchange_arguments *a, const struct pair_op *op, const struct pair_lane *l) {
+        const uint64_t told = cell_load(&pair_words_of(a, a->rank, l->peer)->told[l->turn % PAIR_CELLS]);
+
+        if (told == ((uint64_t)l->turn << 32 | op->signature))
+                return true;
+        exchange_differs(exchange_header_of(a, a->rank), (struct bell_host *)a->host, a->slot,
+                         (a->operation ? a->operation : (uint32_t)RING_OP_RECV) << 16 | op->type << 8, l->peer,
+                         op->count, l->peer);
+        return false;
+}
+
+DEVICE bool pair_take(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l, uint64_t chunk,
+                      bool first, uint32_t block, uint32_t thread) {
+        const uint32_t *flag = pair_word_of(a, PAIR_FLAG, a->rank, l->peer, l->lane);
+        struct quad x[PAIR_UNITS];
+        const struct quad *place;
+
+        l->number++;
+        if (!pair_wait(a, l, flag, l->number, block, thread))
+                return false;
+        flag_acquire(flag);
+        if (first && warp_any(!pair_agrees(a, op, l)))
+                return false;
+        place = pair_place(a, a->rank, l->peer, l, thread);
+        EXCHANGE_STEP();
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++)
+                x[u] = bulk_load(place + u * WARP_THREADS);
+        EXCHANGE_STEP();
+        fence_release_system(); /* what was loaded, too; before there are stores to wait for */
+        warp_sync();
+        if (thread % WARP_THREADS == 0)
+                word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);
+        pair_store(op, op->address, chunk * PAIR_CHUNK + thread % WARP_THREADS * 16u, x);
+        EXCHANGE_STEP();
+        return true;
+}
+
+/* What a rank has for itself. */
+DEVICE void pair_copy(const struct pair_op *op, uint32_t blocks, uint32_t block, uint32_t thread) {
+        const uint64_t step = (uint64_t)blocks * PAIR_WARPS * PAIR_CHUNK;
+        const uint32_t warp = block * PAIR_WARPS + thread / WARP_THREADS;
+
+        ROLLED
+        for (uint64_t at = (uint64_t)warp * PAIR_CHUNK; at < op->bytes; at += step) {
+                struct quad x[PAIR_UNITS];
+
+                pair_load(op, at + thread % WARP_THREADS * 16u, x);
+                pair_store(op, op->to, at + thread % WARP_THREADS * 16u, x);
+        }
+}
+
+/* ---- a block ----------------------------------------------------------------------------------------------------- */
+/* This warp's chunks of a transfer. */
+DEVICE bool pair_transfer(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
+                          uint32_t block, uint32_t thread) {
+        const uint32_t lanes = op->blocks * PAIR_WARPS;
+        const uint64_t chunks = op->bytes ? (op->bytes + PAIR_CHUNK - 1) / PAIR_CHUNK : 1;
+
+        ROLLED
+        for (uint64_t chunk = l->lane; chunk < chunks; chunk += lanes) {
+                const bool first = chunk == 0;
+
+                if (!(l->sends ? pair_send(a, op, l, chunk, first, block, thread)
+                               : pair_take(a, op, l, chunk, first, block, thread)))
+                        return false;
+        }
+        return true;
+}
+
+DEVICE void pair_channel_run(const struct pair_arguments *p, const struct pair_channel *c, uint32_t block,
+                             uint32_t thread) {
+        const struct exchange_arguments *a = &p->all;
+        struct pair_lane l = {c->peer, (block - c->begin) * PAIR_WARPS + thread / WARP_THREADS, c->sends != 0, 0, 0};
+        uint32_t *kept = pair_word_of(a, l.sends ? PAIR_SENT : PAIR_TAKEN, a->rank, l.peer, l.lane);
+        struct pair_words *words = pair_words_of(a, a->rank, l.peer);
+        uint32_t *turn = l.sends ? &words->sends : &words->receives;
+
+        const uint32_t failed = word_load(&exchange_header_of(a, a->rank)->failed);
+
+        l.number = word_load(kept);
+        if (l.lane == 0)
+                l.turn = word_load(turn);
+        if (warp_any(failed)) { /* what it has sent last is perhaps not whole */
+                exchange_fail(exchange_header_of(a, a->rank), exchange_status_of(a), RMX_E_DEVICE_LOST);
+                return;
+        }
+        ROLLED
+        for (uint32_t i = c->op; i < PAIR_OPS; i = p->op[i].next) {
+                l.turn++;
+                if (block - c->begin < p->op[i].blocks && !pair_transfer(a, &p->op[i], &l, block, thread))
+                        break;
+        }
+        warp_sync(); /* all have loaded what is stored now */
+        if (thread % WARP_THREADS == 0) {
+                word_store(kept, l.number);
+                if (l.lane == 0)
+                        word_store(turn, l.turn);
+        }
+}
+
+DEVICE void pair_all(const struct pair_arguments *p, uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+        uint32_t i = 0; /* (a pointer would have AMD's compiler copy all parameters to each thread's memory) */
+
+        while (block >= p->channel[i].begin + (uint32_t)p->channel[i].blocks)
+                i++;
+        pair_channel_run(p, &p->channel[i], block, thread);
+        pair_copy(&p->own, p->all.blocks, block, thread);
+        if (p->all.number)
+                fence_settle();
+        exchange_meet(shared);
+        if (thread == 0)
+                exchange_ended(&p->all);
+}
