@@ -80,7 +80,7 @@ int comm_report(const struct rmx_comm *comm, const char *what, uint32_t status) 
         case RMX_E_ABORTED:
                 return error_set(code, "%s: %s has aborted the communicator", what, who);
         case RMX_E_MISMATCH:
-                return error_set(code, "%s: %s %s; railmuxctl status shows what each called", what, who,
+                return error_set(code, "%s: %s %s; railmuxctl status shows what was called", what, who,
                                  mismatch_text(ring_status_detail(status)));
         case RMX_E_LOST:
                 return error_set(

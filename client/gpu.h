@@ -179,8 +179,8 @@ struct client_gpu_ops {
          * nothing of the runtime. */
         void (*exchange_stop)(struct client_gpu_exchange *exchange);
         /* over: no kernel of the communicator is on the device any more, here, and none was given up; so the area may
-         * serve another one. Else it is kept until the device is closed. NULL is allowed. Waits for no kernel, and
-         * touches no stream. */
+         * serve another one, when all that was sent has been taken. Else it is kept until the device is closed. NULL is
+         * allowed. Waits for no kernel, and touches no stream of the caller's. */
         void (*exchange_close)(struct client_gpu_exchange *exchange, bool over);
         /* Puts the kernel of a request on the stream, whole: it ends when the result is there. Of `bell`: word
          * (operation, type, reduction, count), in, out, in_bytes, out_bytes, argument (the factor), captured, number,

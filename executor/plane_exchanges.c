@@ -35,11 +35,24 @@ static const char *root_text(const struct plane_exchanged *now, char text[24]) {
         return text;
 }
 
-/* Sends and receives name the other rank. */
+/* Transfers name the other rank, and are not counted. (It is the receiver that tells.) */
+static bool is_transfer(const struct plane_exchanged *now) {
+        switch (now->operation) {
+        case RING_OP_SEND:
+        case RING_OP_RECV:
+        case RING_OP_ALL_TO_ALL_V:
+        case RING_OP_GATHER:
+        case RING_OP_SCATTER:
+                return true;
+        default:
+                return false;
+        }
+}
+
 static const char *peer_text(const struct plane_exchanged *now, char text[24]) {
         text[0] = 0;
-        if (now->operation == RING_OP_SEND || now->operation == RING_OP_RECV)
-                snprintf(text, 24, " %s rank %" PRIu32, now->operation == RING_OP_SEND ? "to" : "from", now->root);
+        if (is_transfer(now))
+                snprintf(text, 24, " from rank %" PRIu32, now->root);
         return text;
 }
 
@@ -79,9 +92,9 @@ static void differ(struct plane_executor *executor, const struct plane_session *
         plane_comm_fail(executor, comm, RMX_E_MISMATCH, now->differs,
                         "%s %" PRIu32 " of rank %" PRIu32 ": %s of %" PRIu64 " %s%s%s%s; rank %" PRId32
                         " called something else",
-                        peer_text(now, peer)[0] ? "behind exchange" : "exchange", now->calls, r,
+                        is_transfer(now) ? "behind exchange" : "exchange", now->calls, r,
                         plan_operation_name(now->operation), now->count, type_name(now->type), redop_text(now, redop),
-                        root_text(now, root), peer, now->differs);
+                        root_text(now, root), peer_text(now, peer), now->differs);
 }
 
 static void look_at(struct plane_executor *executor, struct plane_session *session, uint64_t now_ns) {

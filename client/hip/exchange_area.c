@@ -375,6 +375,8 @@ void exchange_areas_free(struct client_gpu *gpu) {
                 struct exchange_area *area = gpu->areas;
 
                 gpu->areas = area->next;
+                if (area->owes && area_is_settled(gpu, area, area->owes))
+                        area->heads->kept--;
                 memory_free(&area->memory);
                 free(area);
         }

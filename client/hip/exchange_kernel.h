@@ -114,6 +114,7 @@ struct exchange_header {
 struct pair_words {
         uint64_t told[PAIR_CELLS]; /* by the other rank, of what it sends: {turn, signature}, by turn */
         uint32_t sends, receives;  /* turns of the last ones, in which this rank */
+        uint32_t calls[2]; /* collectives so far, as the channel from that rank counts them, and the one to it */
 };
 /* And of each lane of that: [4][n_ranks][PAIR_LANES]. */
 enum pair_word {

@@ -16,7 +16,10 @@
  *
  * Lane 0 of a channel has a chunk of each transfer, if only an empty one. With it the sender tells which one it is and
  * what the call said; the receiver compares. Such words take turns of PAIR_CELLS, so none is overwritten that has not
- * been read. A sender does not hear of a mismatch: the receiver's rank says so to railmuxd, which tells all.
+ * been read. A sender does not hear of a mismatch: the receiver's rank says so to railmuxd, which tells all. Of a
+ * collective it is told, too, how many such calls there have been before: all channels count them, those as well that
+ * have nothing to carry. So ranks that name different roots, and perhaps all send, find out when one of them takes what
+ * was sent in an earlier call.
  *
  * Who waits for long leaves a word in the host's memory, for whom. It stays there as long as that is so.
  */
@@ -35,6 +38,7 @@ struct pair_lane {
         bool sends;
         uint32_t number; /* of the last chunk */
         uint32_t turn;   /* of the present transfer; lane 0 */
+        uint32_t calls;  /* collectives before this one, if it is one; lane 0 */
 };
 
 DEVICE struct pair_words *pair_words_of(const struct exchange_arguments *a, uint32_t rank, uint32_t peer) {
@@ -129,6 +133,11 @@ DEVICE void pair_store(const struct pair_op *op, char *to, uint64_t at, const st
         }
 }
 
+/* What a sender tells of a transfer, and a receiver expects. */
+DEVICE uint64_t pair_told(const struct pair_op *op, const struct pair_lane *l) {
+        return (uint64_t)l->turn << 32 | (op->signature ^ l->calls * UINT32_C(0x9e3779b1));
+}
+
 /* first: of the transfer. */
 DEVICE bool pair_send(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l, uint64_t chunk,
                       bool first, uint32_t block, uint32_t thread) {
@@ -145,8 +154,7 @@ DEVICE bool pair_send(const struct exchange_arguments *a, const struct pair_op *
                 bulk_store(place + u * WARP_THREADS, x[u]);
         EXCHANGE_STEP();
         if (first && thread % WARP_THREADS == 0)
-                cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS],
-                           (uint64_t)l->turn << 32 | op->signature);
+                cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS], pair_told(op, l));
         fence_release_system();
         warp_sync();
         if (thread % WARP_THREADS == 0)
@@ -159,7 +167,7 @@ DEVICE bool pair_send(const struct exchange_arguments *a, const struct pair_op *
 DEVICE bool pair_agrees(const struct exchange_arguments *a, const struct pair_op *op, const struct pair_lane *l) {
         const uint64_t told = cell_load(&pair_words_of(a, a->rank, l->peer)->told[l->turn % PAIR_CELLS]);
 
-        if (told == ((uint64_t)l->turn << 32 | op->signature))
+        if (told == pair_told(op, l))
                 return true;
         exchange_differs(exchange_header_of(a, a->rank), (struct bell_host *)a->host, a->slot,
                          (a->operation ? a->operation : (uint32_t)RING_OP_RECV) << 16 | op->type << 8, l->peer,
@@ -229,7 +237,7 @@ DEVICE bool pair_transfer(const struct exchange_arguments *a, const struct pair_
 DEVICE void pair_channel_run(const struct pair_arguments *p, const struct pair_channel *c, uint32_t block,
                              uint32_t thread) {
         const struct exchange_arguments *a = &p->all;
-        struct pair_lane l = {c->peer, (block - c->begin) * PAIR_WARPS + thread / WARP_THREADS, c->sends != 0, 0, 0};
+        struct pair_lane l = {c->peer, (block - c->begin) * PAIR_WARPS + thread / WARP_THREADS, c->sends != 0, 0, 0, 0};
         uint32_t *kept = pair_word_of(a, l.sends ? PAIR_SENT : PAIR_TAKEN, a->rank, l.peer, l.lane);
         struct pair_words *words = pair_words_of(a, a->rank, l.peer);
         uint32_t *turn = l.sends ? &words->sends : &words->receives;
@@ -239,6 +247,8 @@ DEVICE void pair_channel_run(const struct pair_arguments *p, const struct pair_c
         l.number = word_load(kept);
         if (l.lane == 0)
                 l.turn = word_load(turn);
+        if (l.lane == 0 && a->operation)
+                l.calls = word_load(&words->calls[l.sends]);
         if (warp_any(failed)) { /* what it has sent last is perhaps not whole */
                 exchange_fail(exchange_header_of(a, a->rank), exchange_status_of(a), RMX_E_DEVICE_LOST);
                 return;
@@ -254,6 +264,25 @@ DEVICE void pair_channel_run(const struct pair_arguments *p, const struct pair_c
                 word_store(kept, l.number);
                 if (l.lane == 0)
                         word_store(turn, l.turn);
+                if (l.lane == 0 && a->operation)
+                        word_store(&words->calls[l.sends], l.calls + 1);
+        }
+}
+
+/* A collective counts on channels, too, that carry nothing of it, and so have no warp here. */
+DEVICE void pair_count(const struct pair_arguments *p, uint32_t thread) {
+        const struct exchange_arguments *a = &p->all;
+
+        ROLLED
+        for (uint32_t i = thread; i < 2 * a->n_ranks; i += WARP_THREADS) {
+                uint32_t *calls = &pair_words_of(a, a->rank, i / 2)->calls[i % 2];
+                bool carries = false;
+
+                ROLLED
+                for (uint32_t k = 0; k < p->n_channels; k++)
+                        carries |= p->channel[k].peer == i / 2 && p->channel[k].sends == i % 2;
+                if (!carries)
+                        word_store(calls, word_load(calls) + 1);
         }
 }
 
@@ -264,6 +293,8 @@ DEVICE void pair_all(const struct pair_arguments *p, uint32_t block, uint32_t th
                 i++;
         pair_channel_run(p, &p->channel[i], block, thread);
         pair_copy(&p->own, p->all.blocks, block, thread);
+        if (p->all.operation && block == 0 && thread < WARP_THREADS)
+                pair_count(p, thread);
         if (p->all.number)
                 fence_settle();
         exchange_meet(shared);

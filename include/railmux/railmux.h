@@ -179,8 +179,8 @@ struct rmx_comm_options {
  * another, in the order in which the rank calls them, and a send, unless it is small, ends when its receive has come.
  * Those of a group go together. If all ranks say this, and the daemon lets the ranks' own kernels exchange all sizes
  * (gpu.exchange), these do, at the links' speed; else executors do, which keep transfers of different pairs apart
- * whatever their order. Groups with such transfers cannot be started (rmx_group_end_start: RMX_E_UNSUPPORTED). Without
- * effect on the host. */
+ * whatever their order. Groups with transfers that are exchanged cannot be started (rmx_group_end_start:
+ * RMX_E_UNSUPPORTED). Without effect on the host. */
 #define RMX_COMM_ORDERED_TRANSFERS 2u
 
 /*
@@ -293,9 +293,10 @@ RMX_API int rmx_barrier(struct rmx_comm *comm, void *stream);
 /*
  * count elements from one rank to another. Sends from a to b and receives at b from a are matched in the order of their
  * requests; count and type of the two must be equal, else RMX_E_MISMATCH for the communicator. A send is done when the
- * receiver has the data; on GPUs, when the receive has begun and the data is on its way. A rank's requests run one
- * after another, collectives included: two ranks that both send first and receive then wait for each other for ever,
- * also with _start. Calls that must progress together belong in a group. peer may be the rank itself in a group only.
+ * receiver has the data; on GPUs, when the receive has begun and the data is on its way, or, of a communicator with
+ * RMX_COMM_ORDERED_TRANSFERS, when there is room for what is left of it. A rank's requests run one after another,
+ * collectives included: two ranks that both send first and receive then wait for each other for ever, also with _start.
+ * Calls that must progress together belong in a group. peer may be the rank itself in a group only.
  */
 RMX_API int rmx_send(struct rmx_comm *comm, const void *in, size_t count, uint32_t type, uint32_t peer, void *stream);
 RMX_API int rmx_recv(struct rmx_comm *comm, void *out, size_t count, uint32_t type, uint32_t peer, void *stream);

@@ -217,6 +217,18 @@ static void test_mismatch(void **state) {
         assert_true(says_more(set, "comms", "--json", "RMX_E_MISMATCH"));
 }
 
+/* Of transfers the receiver tells, which are not counted among exchanges. */
+static void test_transfer_mismatch(void **state) {
+        struct set *set = *state;
+
+        for (uint32_t r = 0; r < GPUS; r++)
+                begin(set, r, 7, RING_OP_ALL_REDUCE);
+        differ(set, 1, 2, head_of(RING_OP_ALL_TO_ALL_V, RMX_INT8, 0), 2, 5);
+        fixture_wait(&set->fixture, says(set, "status",
+                                         "behind exchange 7 of rank 1: all_to_all_v of 5 int8 from rank 2; rank 2 "
+                                         "called something else"));
+}
+
 /* One that is of no rank, or names none, is none; what no operation is called is said as it is. */
 static void test_mismatch_nonsense(void **state) {
         struct set *set = *state;
@@ -279,6 +291,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_place_again, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_transfer_waits, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_mismatch, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_transfer_mismatch, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_mismatch_nonsense, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_restarts, setup, teardown),

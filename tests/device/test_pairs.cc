@@ -427,6 +427,45 @@ static void test_collectives(uint64_t seed) {
         }
 }
 
+/* Ranks that name different roots find out when one takes what an earlier call has sent. */
+static void test_roots(uint64_t seed) {
+        static struct collective c[2];
+
+        for (uint32_t i = 0; i < 12; i++) {
+                const uint32_t n = 2 + i % 3, operation = i % 2 ? RING_OP_GATHER : RING_OP_SCATTER;
+                bool found = false;
+
+                world_new(n, mix(seed + i) | 1);
+                for (uint32_t k = 0; k < 2; k++) {
+                        collective_new(&c[k],
+                                       mix(seed * 7 + i * 2 + k) / 3 * 3 + (operation == RING_OP_GATHER ? 1 : 2));
+                        CHECK(c[k].operation == operation, "another operation");
+                        c[k].type = RMX_FLOAT32;
+                        for (uint32_t from = 0; from < n; from++)
+                                for (uint32_t to = 0; to < n; to++)
+                                        c[k].count[from][to] = 9;
+                }
+                for (uint32_t r = 0; r < n; r++) {
+                        /* At first nobody is told to receive: each scatters itself, or sends to the next one. */
+                        c[0].root = operation == RING_OP_SCATTER ? r : (r + 1) % n;
+                        c[1].root = 0;
+                        ranks[r].n_kernels = ranks[r].next = 0;
+                        collective_add(&c[0], r, 1, UINT32_MAX);
+                        collective_add(&c[1], r, 2, UINT32_MAX);
+                }
+                run_all("roots");
+                for (uint32_t r = 0; r < n; r++)
+                        found |= ring_status_code(ranks[r].host.status[SLOT]) == RMX_E_MISMATCH;
+                CHECK(found, "operation %u: different roots are not found out", operation);
+                for (uint32_t k = 0; k < 2; k++)
+                        for (uint32_t r = 0; r < n; r++) {
+                                free(c[k].in[r]);
+                                free(c[k].out[r]);
+                        }
+                world_free();
+        }
+}
+
 /* A little is sent before anybody receives; much waits, and that is said; what comes then is right. */
 static void test_early(uint64_t seed) {
         for (uint32_t i = 0; i < 12; i++) {
@@ -588,6 +627,7 @@ int main(void) {
 
         test_right(seed);
         test_collectives(seed);
+        test_roots(seed);
         test_early(seed);
         test_both_wait(seed);
         test_failed(seed);
