@@ -47,7 +47,7 @@ DEVICE void exchange_meet(struct exchange_shared *shared) {
                 others();
 }
 
-DEVICE bool exchange_any(struct exchange_shared *, bool predicate) {
+[[maybe_unused]] DEVICE bool exchange_any(struct exchange_shared *, bool predicate) {
         return predicate;
 }
 DEVICE uint32_t exchange_block(const struct exchange_shared *shared) {
