@@ -401,39 +401,29 @@ def step_soak(run: Run) -> dict[str, Any]:
     return found
 
 
-def step_layer(run: Run) -> dict[str, Any]:
+def beside_others(run: Run, name: str, modes: str, quick: list[str]) -> dict[str, Any]:
+    """NAME.py with these modes first, without a daemon, then with ours; what nothing costs in both."""
     run.need_gpus()
     run.node.daemon_stop()
     found: dict[str, Any] = {"commands": [], "results": []}
-    for name, modes in (("others", "none,nccl,symm"), ("railmux", "none,railmux")):
-        if name == "railmux":
+    for whose, chosen in (("others", modes), ("railmux", "none,railmux")):
+        if whose == "railmux":
             run.daemon()
-        share = run.left(1e9) / (2 if name == "others" else 1)
-        arguments = ["--ranks", str(run.options.ranks), "--modes", modes, "--seconds", f"{max(share - 15, 1):.0f}"]
-        arguments += ["--rows", "1,16", "--models", "70B"] if run.quick else []
-        finished = run.node.script(f"layer-{name}", "layer.py", arguments, share)
+        share = run.left(1e9) / (2 if whose == "others" else 1)
+        arguments = ["--ranks", str(run.options.ranks), "--modes", chosen, "--seconds", f"{max(share - 15, 1):.0f}"]
+        finished = run.node.script(f"{name}-{whose}", f"{name}.py", arguments + (quick if run.quick else []), share)
         found["commands"].append(finished.record())
         for line in (finished.document or {}).get("results", []):
-            found["results"].append({"daemon": name == "railmux", **line})
+            found["results"].append({"daemon": whose == "railmux", **line})
     return found
+
+
+def step_layer(run: Run) -> dict[str, Any]:
+    return beside_others(run, "layer", "none,nccl,symm", ["--rows", "1,16", "--models", "70B"])
 
 
 def step_overlap(run: Run) -> dict[str, Any]:
-    """The others first, without a daemon; what nothing costs in both."""
-    run.need_gpus()
-    run.node.daemon_stop()
-    found: dict[str, Any] = {"commands": [], "results": []}
-    for name, modes in (("others", "none,nccl"), ("railmux", "none,railmux")):
-        if name == "railmux":
-            run.daemon()
-        share = run.left(1e9) / (3 if name == "others" else 1)
-        arguments = ["--ranks", str(run.options.ranks), "--modes", modes, "--seconds", f"{max(share - 15, 1):.0f}"]
-        arguments += ["--rows", "128", "--models", "70B", "--blocks", "0,16"] if run.quick else []
-        finished = run.node.script(f"overlap-{name}", "overlap.py", arguments, share)
-        found["commands"].append(finished.record())
-        for line in (finished.document or {}).get("results", []):
-            found["results"].append({"daemon": name == "railmux", **line})
-    return found
+    return beside_others(run, "overlap", "none,nccl", ["--rows", "128", "--models", "70B", "--blocks", "0,16"])
 
 
 def wait_parked(run: Run) -> None:

@@ -120,41 +120,25 @@ void pair_cut(struct pair_arguments *p, const struct client_gpu_bell *bells, uin
 }
 
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
-/* What this rank has for rank r, and has from it. False: nothing, with whatever count. */
-static bool piece_to(struct piece *piece, uint32_t operation, const struct client_gpu_bell *bell, uint32_t n_ranks,
+/* What this rank has for rank r, or gets from it. False: nothing, with whatever count. */
+static bool piece_of(struct piece *piece, bool sends, const struct client_gpu_bell *bell, uint32_t n_ranks,
                      uint32_t rank, uint32_t r) {
-        const uint32_t root = bell->word[RING_W_PEER];
-        const uint64_t *vector = bell->argument;
+        const uint32_t operation = bell->word[RING_W_HEAD] >> 16 & 0xffu, root = bell->word[RING_W_PEER];
+        const uint32_t from = sends ? rank : r, to = sends ? r : rank;
+        const uint64_t *vector = bell->argument; /* counts, offsets of what it sends, and of what it gets */
+        const char *memory = sends ? bell->in : bell->out;
         uint64_t offset = 0;
 
+        piece->sends = sends;
         piece->count = count_of(bell);
         if (operation == RING_OP_ALL_TO_ALL_V) {
-                piece->count = vector[r];
-                offset = vector[n_ranks + r];
-        } else if (operation == RING_OP_SCATTER) {
+                piece->count = vector[(sends ? 0 : 2 * n_ranks) + r];
+                offset = vector[(sends ? 0 : 2 * n_ranks) + n_ranks + r];
+        } else if (sends == (operation == RING_OP_SCATTER)) { /* the side that has a piece for each rank */
                 offset = r * piece->count;
         }
-        piece->sends = true;
-        piece->address = piece->count ? (const char *)bell->in + offset * type_size(piece->type) : NULL;
-        return operation == RING_OP_ALL_TO_ALL_V || root == (operation == RING_OP_GATHER ? r : rank);
-}
-
-static bool piece_from(struct piece *piece, uint32_t operation, const struct client_gpu_bell *bell, uint32_t n_ranks,
-                       uint32_t rank, uint32_t r) {
-        const uint32_t root = bell->word[RING_W_PEER];
-        const uint64_t *vector = bell->argument;
-        uint64_t offset = 0;
-
-        piece->count = count_of(bell);
-        if (operation == RING_OP_ALL_TO_ALL_V) {
-                piece->count = vector[2 * n_ranks + r];
-                offset = vector[3 * n_ranks + r];
-        } else if (operation == RING_OP_GATHER) {
-                offset = r * piece->count;
-        }
-        piece->sends = false;
-        piece->address = piece->count ? (char *)bell->out + offset * type_size(piece->type) : NULL;
-        return operation == RING_OP_ALL_TO_ALL_V || root == (operation == RING_OP_GATHER ? rank : r);
+        piece->address = piece->count ? memory + offset * type_size(piece->type) : NULL;
+        return operation == RING_OP_ALL_TO_ALL_V || root == (operation == RING_OP_GATHER ? to : from);
 }
 
 bool pair_cut_collective(struct pair_arguments *p, const struct client_gpu_bell *bell, uint32_t n_ranks, uint32_t rank,
@@ -169,21 +153,16 @@ bool pair_cut_collective(struct pair_arguments *p, const struct client_gpu_bell 
         for (uint32_t distance = 1; distance < n_ranks; distance++)
                 for (uint32_t half = 0; half < 2; half++) {
                         const uint32_t to = (rank + distance) % n_ranks, from = (rank + n_ranks - distance) % n_ranks;
+                        const bool sends = half == (rank < from ? 0 : 1); /* the lower sender's comes first */
 
-                        if (half == (rank < from ? 0 : 1)) { /* of both transfers the one of the lower sender first */
-                                piece.peer = to;
-                                if (piece_to(&piece, operation, bell, n_ranks, rank, to))
-                                        append(p, n++, &piece, max_blocks);
-                        } else {
-                                piece.peer = from;
-                                if (piece_from(&piece, operation, bell, n_ranks, rank, from))
-                                        append(p, n++, &piece, max_blocks);
-                        }
+                        piece.peer = sends ? to : from;
+                        if (piece_of(&piece, sends, bell, n_ranks, rank, piece.peer))
+                                append(p, n++, &piece, max_blocks);
                 }
         own.peer = rank;
-        if (piece_from(&own, operation, bell, n_ranks, rank, rank)) {
+        if (piece_of(&own, false, bell, n_ranks, rank, rank)) {
                 own.to = (void *)(uintptr_t)own.address;
-                (void)piece_to(&own, operation, bell, n_ranks, rank, rank);
+                (void)piece_of(&own, true, bell, n_ranks, rank, rank);
                 if (own.address != own.to)
                         p->own = op_of(p, &own, max_blocks);
         }
