@@ -181,10 +181,6 @@ int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, c
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
-/* A root sends to all, or gets from all, over its own links: up to so much that this takes no longer than executors do,
- * which share it out. It makes no difference to two ranks. */
-#define ROOT_BYTES (2u << 20)
-
 bool device_exchange_takes(const struct operation *o) {
         const size_t bytes = o->in_bytes > o->out_bytes ? o->in_bytes : o->out_bytes;
         const uint64_t min = o->comm->exchange_min;
@@ -210,11 +206,10 @@ bool device_exchange_takes(const struct operation *o) {
         case RING_OP_ALL_GATHER:
         case RING_OP_REDUCE_SCATTER:
         case RING_OP_ALL_TO_ALL:
-        case RING_OP_BARRIER: /* if calls of nothing are */
-                return true;
         case RING_OP_BROADCAST:
         case RING_OP_REDUCE:
-                return o->comm->n_ranks == 2 || bytes * (o->comm->n_ranks - 1) <= ROOT_BYTES;
+        case RING_OP_BARRIER: /* if calls of nothing are */
+                return true;
         default:
                 return false;
         }

@@ -56,8 +56,9 @@ template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_kernel_of(
         exchange_all<N, KIND, D>(a, block_index(), block_thread(), &shared);
 }
 
-/* Blocks that a processor has room for: two ranks' chunks have more blocks than others, and packets need no more. */
-#define BLOCKS_TOGETHER(n_ranks) ((n_ranks) == 2 ? 2 : 1)
+/* Blocks that a processor has room for: of two communicators, or of one and what is computed beside it. With more ranks
+ * there are half as many, and pieces of all of them take more registers. */
+#define BLOCKS_TOGETHER(n_ranks) ((n_ranks) <= 4 ? 2 : 1)
 
 template <uint32_t N, uint32_t KIND, uint32_t D>
 KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N))

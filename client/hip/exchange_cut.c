@@ -41,13 +41,44 @@ static uint32_t kind_of(uint32_t operation, uint32_t type, uint32_t redop) {
 }
 
 /* Has an all_reduce one stage? It saves one trip of two, some 2 us, and takes n / 2 times as many packets, which
- * are twice the data: two ranks always, four up to 256 KB, eight up to 64 KB, at 400 GB/s. */
+ * are twice the data: two ranks always, four up to 128 KB, as it was measured, and eight up to 64 KB. */
 static bool at_once(uint32_t n_ranks, uint64_t bytes) {
 #ifdef EXCHANGE_AT_ONCE /* tests */
         return n_ranks == 2 || bytes <= EXCHANGE_AT_ONCE;
 #else
-        return n_ranks == 2 || bytes <= (n_ranks <= 4 ? 256u << 10 : 64u << 10);
+        return n_ranks == 2 || bytes <= (n_ranks <= 4 ? 128u << 10 : 64u << 10);
 #endif
+}
+
+/* Pieces of whole units for so many ranks. */
+static void share_out(struct exchange_arguments *a, uint64_t bytes, uint32_t n_pieces) {
+        a->piece_bytes = ((bytes + 15) / 16 + n_pieces - 1) / n_pieces * 16;
+        a->in_step = a->out_step = a->piece_bytes;
+        a->in_bytes = bytes;
+        a->back = 1;
+}
+
+/* Does a root share out what it has, for the others to pass on, or what it gets, for them to add up? Then everything
+ * goes over its links once, and not once for each other rank; that is worth the second stage, some 4 us, from so many
+ * bytes on, at 400 GB/s. */
+static bool by_others(uint32_t n_ranks, uint64_t bytes) {
+#ifdef EXCHANGE_BY_OTHERS /* tests */
+        const uint64_t from = EXCHANGE_BY_OTHERS;
+#else
+        const uint64_t from = 1600u << 10;
+#endif
+
+        return n_ranks > 2 && bytes * (n_ranks - 2) >= from;
+}
+
+static void root_pieces(struct exchange_arguments *a, uint32_t root, uint64_t bytes) {
+        a->root = root;
+        a->piece_bytes = bytes;
+        if (!by_others(a->n_ranks, bytes))
+                return;
+        share_out(a, bytes, a->n_ranks - 1);
+        a->turn = a->n_ranks - 1 - root; /* the root's would be the last one */
+        a->pieces = a->n_ranks - 1;
 }
 
 /* How the operation goes into pieces. False: it does not. */
@@ -57,18 +88,14 @@ static bool pieces(struct exchange_arguments *a, uint32_t operation, const struc
                 a->piece_bytes = bell->in_bytes;
                 if (at_once(a->n_ranks, bell->in_bytes))
                         return true;
-                a->piece_bytes = ((bell->in_bytes + 15) / 16 + a->n_ranks - 1) / a->n_ranks * 16;
-                a->in_step = a->out_step = a->piece_bytes;
-                a->in_bytes = bell->in_bytes;
-                a->back = 1;
+                share_out(a, bell->in_bytes, a->n_ranks);
                 return true;
         case RING_OP_REDUCE:
-                a->piece_bytes = bell->in_bytes;
-                a->root = bell->word[RING_W_PEER];
+                root_pieces(a, bell->word[RING_W_PEER], bell->in_bytes);
                 return true;
         case RING_OP_BROADCAST:
-                a->piece_bytes = bell->in_bytes > bell->out_bytes ? bell->in_bytes : bell->out_bytes;
-                a->root = bell->word[RING_W_PEER];
+                root_pieces(a, bell->word[RING_W_PEER],
+                            bell->in_bytes > bell->out_bytes ? bell->in_bytes : bell->out_bytes);
                 return true;
         case RING_OP_REDUCE_SCATTER:
                 a->piece_bytes = a->in_step = bell->out_bytes;
@@ -101,26 +128,23 @@ static bool in_chunks(const struct exchange_arguments *a, uint32_t max_blocks) {
 
         const uint32_t all = EXCHANGE_BLOCKS_OF(a->n_ranks);
 
+        if (a->back && a->root != EXCHANGE_NO_ROOT)
+                return true; /* packets know no such way */
         return a->piece_bytes * (a->n_ranks - 1) >= from * blocks_of(all, max_blocks) / all;
 }
 
-#ifdef EXCHANGE_LARGE /* tests */
-#define LARGE EXCHANGE_LARGE
-#else
-#define LARGE (4u << 20)
-#endif
-
-/* As few rounds as places allow, and as much in each of them. From LARGE on that a rank sends, links are only kept busy
+/* In one tile, if that will do; else in as few as places allow, with as much in each of them: links are only kept busy
  * by more bytes under way than the blocks of smaller requests have. */
 static void deal_chunks(struct exchange_arguments *a, uint32_t max_blocks) {
-        const bool large = a->piece_bytes * (a->n_ranks - 1) >= LARGE;
-        const uint32_t blocks =
-                blocks_of(large ? EXCHANGE_CHUNK_BLOCKS(a->n_ranks) : EXCHANGE_BLOCKS_OF(a->n_ranks), max_blocks);
-        const uint64_t threads = (uint64_t)blocks * EXCHANGE_THREADS;
-        const uint64_t units = ((a->piece_bytes + 15) / 16 + threads - 1) / threads;
+        const uint64_t all = (a->piece_bytes + 15) / 16, most = EXCHANGE_UNITS(a->n_ranks);
+        uint32_t blocks = blocks_of(EXCHANGE_BLOCKS_OF(a->n_ranks), max_blocks);
+        uint64_t units;
 
+        if (all > most * blocks * EXCHANGE_THREADS)
+                blocks = blocks_of(EXCHANGE_CHUNK_BLOCKS(a->n_ranks), max_blocks);
+        units = (all + blocks * EXCHANGE_THREADS - 1) / (blocks * EXCHANGE_THREADS);
         a->blocks = blocks;
-        a->tiles = (uint32_t)((units + EXCHANGE_UNITS(a->n_ranks) - 1) / EXCHANGE_UNITS(a->n_ranks));
+        a->tiles = (uint32_t)((units + most - 1) / most);
         a->units = (uint32_t)((units + a->tiles - 1) / a->tiles);
         a->depth = 1;
 }
@@ -162,6 +186,7 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                                          .n_ranks = n_ranks,
                                          .rank = rank,
                                          .root = EXCHANGE_NO_ROOT,
+                                         .pieces = n_ranks,
                                          .number = bell->number,
                                          .operation = operation,
                                          .type = head >> 8 & 0xffu,

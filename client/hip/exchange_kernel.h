@@ -11,7 +11,7 @@
  * [EXCHANGE_THREADS * units], the first index for who writes.
  *
  * Its head is apart: the header, how far warps are that have left (exchange_leave.h), and the chunks' flags
- * [blocks][lanes][n_ranks], and the words of transfers. Allocations take whole 2 MiB of a GPU (NVIDIA), and two ranks'
+ * [blocks][n_ranks], and the words of transfers. Allocations take whole 2 MiB of a GPU (NVIDIA), and two ranks'
  * places are 14 MiB: heads of many areas share one allocation.
  */
 #include <stddef.h>
@@ -26,16 +26,18 @@
 #ifndef EXCHANGE_BLOCKS
 #define EXCHANGE_BLOCKS 64u /* at most */
 #endif
-/* Places that packets of a step take in turn, and chunks; and the number behind the last one, which is the next place's
- * whatever the turns. */
+/* Places that packets of a step take in turn, and chunks: tiles, and what is sent back, which two ranks do not; and the
+ * number behind the last one, which is the next place's whatever the turns. */
 #define EXCHANGE_TURNS                2u
-#define EXCHANGE_CHUNK_TURNS(n_ranks) ((n_ranks) <= 2 ? 3u : 4u)
+#define EXCHANGE_TILE_TURNS           3u
+#define EXCHANGE_BACK_TURNS           2u
+#define EXCHANGE_CHUNK_TURNS(n_ranks) (EXCHANGE_TILE_TURNS + ((n_ranks) <= 2 ? 0 : EXCHANGE_BACK_TURNS))
 #define EXCHANGE_FIRST                4u
-/* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. So these places
- * take 14, 9 and 11 MiB for two, four and eight ranks, and those of transfers 4, 1.5 and 1.75. Large chunks of two
- * ranks have twice the blocks. */
+/* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. Large chunks have
+ * twice the blocks. So these places take 14, 18 and 21.5 MiB for two, four and eight ranks, and those of transfers 4, 3
+ * and 3.5. */
 #define EXCHANGE_BLOCKS_OF(n_ranks)    ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
-#define EXCHANGE_CHUNK_BLOCKS(n_ranks) ((n_ranks) <= 2 ? 2 * EXCHANGE_BLOCKS : EXCHANGE_BLOCKS_OF(n_ranks))
+#define EXCHANGE_CHUNK_BLOCKS(n_ranks) (2 * EXCHANGE_BLOCKS_OF(n_ranks))
 /* To compute the place of a writer among the others takes scalar registers, which AMD has not enough of. */
 #define EXCHANGE_WRITERS(n_ranks) ((n_ranks) <= 4 ? (n_ranks)-1 : (n_ranks))
 #define EXCHANGE_DEPTH(n_ranks)   ((n_ranks) <= 2 ? 2u : 1u)
@@ -81,9 +83,8 @@ struct exchange_header {
 #define EXCHANGE_OFFSET_PROGRESS 4096u
 #define EXCHANGE_OFFSET_FLAGS                                                                                          \
         (EXCHANGE_OFFSET_PROGRESS + (2 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 8 + 4095) / 4096 * 4096)
-#define EXCHANGE_FLAGS(n_ranks) ((size_t)EXCHANGE_CHUNK_BLOCKS(n_ranks) * EXCHANGE_LANES * (n_ranks))
-/* Of any number of ranks: n_ranks is at most 4 with that many blocks, 8 with half of them, and 2 with twice as many. */
-#define EXCHANGE_OFFSET_PAIR (EXCHANGE_OFFSET_FLAGS + (4 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 4 + 4095) / 4096 * 4096)
+/* Of any number of ranks and blocks. */
+#define EXCHANGE_OFFSET_PAIR (EXCHANGE_OFFSET_FLAGS + (2 * EXCHANGE_BLOCKS * EXCHANGE_RANKS * 4 + 4095) / 4096 * 4096)
 #define EXCHANGE_PACKETS(n_ranks)                                                                                      \
         ((size_t)EXCHANGE_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * EXCHANGE_WRITERS(n_ranks) * EXCHANGE_DEPTH(n_ranks) *  \
          EXCHANGE_THREADS)
@@ -97,14 +98,14 @@ struct exchange_header {
 #define PAIR_OPS      CLIENT_GPU_PAIRS
 #define PAIR_CHANNELS (2 * (EXCHANGE_RANKS - 1)) /* another rank and a direction */
 #define PAIR_TURNS    2u                         /* places of a lane, and */
-#define PAIR_UNITS    4u                         /* units of 16 bytes for each thread in one */
+#define PAIR_UNITS    4u                         /* units of 16 bytes for each thread in one, at most */
 /* Of a channel, at most. Two ranks need so many for their links; with two directions for each other rank there are no
- * more than 128 in all of two ranks and 64 of others. What is under way in a channel is so many times 64 KiB. */
+ * more than 128 in all. What is under way in a channel is so many times 64 KiB. */
 #ifndef PAIR_BLOCKS_OF_TWO
 #define PAIR_BLOCKS_OF_TWO 64u
 #endif
-#define PAIR_BLOCKS(n_ranks)           (PAIR_BLOCKS_OF_TWO / ((n_ranks) <= 2 ? 1 : (n_ranks) <= 4 ? 8 : 16))
-#define PAIR_LANES(n_ranks)            (PAIR_BLOCKS(n_ranks) * EXCHANGE_LANES)
+#define PAIR_BLOCKS(n_ranks)           (PAIR_BLOCKS_OF_TWO / ((n_ranks) <= 2 ? 1 : (n_ranks) <= 4 ? 4 : 8))
+#define PAIR_LANES(n_ranks)            PAIR_BLOCKS(n_ranks)
 #define PAIR_PLACES(n_ranks)           ((size_t)((n_ranks)-1) * PAIR_TURNS * PAIR_BLOCKS(n_ranks) * EXCHANGE_THREADS * PAIR_UNITS)
 #define EXCHANGE_OFFSET_PAIRS(n_ranks) (EXCHANGE_OFFSET_CHUNKS(n_ranks) + EXCHANGE_CHUNKS(n_ranks) * 16)
 #define EXCHANGE_AREA_BYTES(n_ranks)   (EXCHANGE_OFFSET_PAIRS(n_ranks) + PAIR_PLACES(n_ranks) * 16)
@@ -162,9 +163,11 @@ struct exchange_arguments {
         uint32_t slot;
         uint32_t number; /* for host->finished when it ends, 0: none */
         uint32_t operation, type, redop, element_bytes;
-        uint32_t
-                back; /* sums: 1: they go in two stages, and everybody gets all of them; 0: in one, each gets its own */
-        uint32_t root;    /* only what it sends (copies), or gets (sums), is of interest; EXCHANGE_NO_ROOT: all is */
+        uint32_t back; /* 1: in two stages. Everybody gets all sums, or a root does; or what comes from the root is sent
+                        * on. 0: in one, each gets its own */
+        uint32_t root; /* only what it sends (copies), or gets (sums), is of interest; EXCHANGE_NO_ROOT: all is */
+        uint32_t turn; /* rank r's piece is number (r + turn) % n_ranks, and */
+        uint32_t pieces;  /* there are so many: a root has none where there are two stages */
         uint32_t aligned; /* every piece begins at a multiple of 8, here and there, and consists of whole packets;
                            * chunks: begins at a multiple of 16 */
         uint32_t blocks;
@@ -187,6 +190,7 @@ struct pair_op {
         uint16_t blocks;    /* of the channel's, which have a part of it */
         uint8_t element_bytes;
         uint8_t aligned; /* to 16 bytes */
+        uint32_t units;  /* of 16 bytes, that each thread has of a chunk, at most PAIR_UNITS */
         uint32_t next;   /* of the channel, PAIR_OPS: none */
 };
 struct pair_channel {

@@ -52,6 +52,7 @@ struct exchange_shared {
         uint32_t number; /* and of the last step of the part that the block is through with: of thread 0 */
         uint32_t next;   /* the part that has been taken up; EXCHANGE_NO_BLOCK: none */
         uint32_t any;
+        uint32_t heard;               /* enum exchange_heard, of the chunks that the block waits for */
         uint8_t late[EXCHANGE_LANES]; /* of each warp */
 };
 #endif
@@ -76,7 +77,7 @@ enum exchange_heard {
 
 /* How far a warp is with the part of a block that it has left. */
 struct exchange_progress {
-        uint32_t tile;   /* the next one; EXCHANGE_SECOND: the first of its two steps is made */
+        uint32_t tile;   /* the next one, or step of chunks; EXCHANGE_SECOND: the first of a tile's two steps is made */
         uint32_t number; /* of the last step that is made */
 };
 #define EXCHANGE_SECOND  0x80000000u
@@ -197,9 +198,15 @@ DEVICE void exchange_ended(const struct exchange_arguments *a) {
         word_store(&((struct bell_host *)a->host)->finished[a->slot], a->number);
 }
 
+/* Steps of a call in chunks, which a rank tells: tiles come one after the other, and what is sent back with the next.
+ */
+DEVICE uint32_t chunk_steps(const struct exchange_arguments *a) {
+        return a->tiles + a->back;
+}
+
 /* The last number of a part whose first steps others have made. */
 DEVICE uint32_t exchange_last(const struct exchange_arguments *a, uint32_t part) {
-        const uint32_t steps = (a->tiles + a->depth - 1) / a->depth * (1 + a->back);
+        const uint32_t steps = a->units ? chunk_steps(a) : (a->tiles + a->depth - 1) / a->depth * (1 + a->back);
 
         return exchange_after(word_load(exchange_number_of(a, part)), steps);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * What a warp of a transfer's kernel does: sends and receives between two ranks, by themselves or as the pieces of a
+ * What a block of a transfer's kernel does: sends and receives between two ranks, by themselves or as the pieces of a
  * collective that is nothing else. Also compiled for the host, where warps have one thread.
  *
- * A channel is another rank and a direction. Its lanes are the warps of its blocks, and those of the same number in
- * both ranks have the same chunks of each transfer, of which the first has lane 0's first turn, and so on, all lanes in
- * turn. A lane has places for PAIR_TURNS chunks in the receiver's area, in memory that nothing else uses. So a sender
- * goes on when its data fit there, whether the receiver has come or not, and waits for nobody at its end; and other
- * requests of the communicator do not come into it.
+ * A channel is another rank and a direction. Its lanes are its blocks, and those of the same number in both ranks have
+ * the same chunks of each transfer, of which the first has lane 0's first turn, and so on, all lanes in turn. A lane
+ * has places for PAIR_TURNS chunks in the receiver's area, in memory that nothing else uses. So a sender goes on when
+ * its data fit there, whether the receiver has come or not, and waits for nobody at its end; and other requests of the
+ * communicator do not come into it. One warp of a block waits for the other rank, and one tells it, as in
+ * exchange_bulk.h.
  *
  * Each lane counts its chunks, all through the communicator's life: the sender tells how many it has sent, behind a
  * fence, and the receiver how many it has taken. Counts come round, and there is no chunk more under way than places,
@@ -23,15 +24,14 @@
  *
  * Who waits for long leaves a word in the host's memory, for whom. It stays there as long as that is so.
  */
-#include "client/hip/exchange_run.h"
-
-#define PAIR_CHUNK (WARP_THREADS * PAIR_UNITS * 16u) /* bytes */
-#define PAIR_WARPS (EXCHANGE_THREADS / WARP_THREADS)
+#include "client/hip/exchange_unit.h"
 
 /* Looks until who waits says so; some ten milliseconds. */
 #ifndef PAIR_LONG
 #define PAIR_LONG 16384u
 #endif
+
+#define PAIR_STEP (EXCHANGE_THREADS * 16u) /* bytes, from one unit of a thread to its next */
 
 struct pair_lane {
         uint32_t peer, lane;
@@ -39,6 +39,7 @@ struct pair_lane {
         uint32_t number; /* of the last chunk */
         uint32_t turn;   /* of the present transfer; lane 0 */
         uint32_t calls;  /* collectives before this one, if it is one; lane 0 */
+        uint32_t failed; /* the rank's status, of whoever waits */
 };
 
 DEVICE struct pair_words *pair_words_of(const struct exchange_arguments *a, uint32_t rank, uint32_t peer) {
@@ -52,14 +53,15 @@ DEVICE uint32_t *pair_word_of(const struct exchange_arguments *a, enum pair_word
                ((size_t)word * a->n_ranks + peer) * PAIR_LANES(a->n_ranks) + lane;
 }
 
-/* The first unit of this thread in the place of a chunk that rank `from` sends to rank `to`. */
+/* The first unit of this thread in the place of a chunk that rank `from` sends to rank `to`; the next ones are a
+ * block's width further. */
 DEVICE struct quad *pair_place(const struct exchange_arguments *a, uint32_t to, uint32_t from,
                                const struct pair_lane *l, uint32_t thread) {
-        const uint32_t writer = from < to ? from : from - 1, block = l->lane / PAIR_WARPS, warp = l->lane % PAIR_WARPS;
-        const size_t place = ((size_t)writer * PAIR_TURNS + l->number % PAIR_TURNS) * PAIR_BLOCKS(a->n_ranks) + block;
+        const uint32_t writer = from < to ? from : from - 1;
+        const size_t place = ((size_t)writer * PAIR_TURNS + l->number % PAIR_TURNS) * PAIR_BLOCKS(a->n_ranks) + l->lane;
 
         return (struct quad *)(void *)(a->area[to] + EXCHANGE_OFFSET_PAIRS(a->n_ranks)) +
-               (place * EXCHANGE_THREADS + warp * WARP_THREADS) * PAIR_UNITS + thread % WARP_THREADS;
+               place * EXCHANGE_THREADS * PAIR_UNITS + thread;
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
@@ -75,14 +77,18 @@ DEVICE_OUTLINE void pair_say(struct bell_host *host, uint32_t slot, uint32_t tur
                 cell_store(&host->exchanged[slot].pair, 0);
 }
 
-/* Until the word is `count` or up to PAIR_TURNS - 1 more. False: it will never be. */
-DEVICE bool pair_wait(const struct exchange_arguments *a, const struct pair_lane *l, const uint32_t *word,
-                      uint32_t count, uint32_t block, uint32_t thread) {
+/* Of a warp: until the word is `count` or up to PAIR_TURNS - 1 more. False: it will never be. */
+DEVICE bool pair_listen(const struct exchange_arguments *a, const struct pair_lane *l, const uint32_t *word,
+                        uint32_t count, uint32_t block, uint32_t thread) {
         const bool says = l->lane == 0 && thread % WARP_THREADS == 0;
         bool said = false;
 
+        if (warp_any(l->failed)) { /* what it has sent last is perhaps not whole */
+                exchange_fail(exchange_header_of(a, a->rank), exchange_status_of(a), RMX_E_DEVICE_LOST);
+                return false;
+        }
         for (uint32_t round = 1;; round++) {
-                const bool there = warp_all(word_load(word) - count < PAIR_TURNS);
+                const bool there = warp_all(flag_look(word) - count < PAIR_TURNS);
 
                 if (says && (there ? said : round % PAIR_LONG == 0)) {
                         const uint32_t turn = l->turn - word_load(&exchange_header_of(a, a->rank)->first);
@@ -100,67 +106,9 @@ DEVICE bool pair_wait(const struct exchange_arguments *a, const struct pair_lane
         }
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------------------------ */
-/* Bytes from `at` on belong to this thread's first unit, the next ones are a warp's width further. */
-DEVICE void pair_load(const struct pair_op *op, uint64_t at, struct quad (&x)[PAIR_UNITS]) {
-        if (op->aligned && at + (PAIR_UNITS - 1) * WARP_THREADS * 16u + 16 <= op->bytes) {
-                UNROLL
-                for (uint32_t u = 0; u < PAIR_UNITS; u++)
-                        x[u] = *(const struct quad *)(const void *)(op->address + at + u * WARP_THREADS * 16u);
-                return;
-        }
-        UNROLL
-        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
-                const uint64_t here = at + u * WARP_THREADS * 16u;
-
-                x[u] = {0, 0, 0, 0};
-                if (op->aligned && here + 16 <= op->bytes)
-                        x[u] = *(const struct quad *)(const void *)(op->address + here);
-                else if (here < op->bytes)
-                        x[u] = unit_load_part(op->address + here, op->bytes - here, op->element_bytes);
-        }
-}
-
-DEVICE void pair_store(const struct pair_op *op, char *to, uint64_t at, const struct quad (&x)[PAIR_UNITS]) {
-        UNROLL
-        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
-                const uint64_t here = at + u * WARP_THREADS * 16u;
-
-                if (op->aligned && here + 16 <= op->bytes)
-                        *(struct quad *)(void *)(to + here) = x[u];
-                else if (here < op->bytes)
-                        unit_store_part(to + here, op->bytes - here, x[u], op->element_bytes);
-        }
-}
-
 /* What a sender tells of a transfer, and a receiver expects. */
 DEVICE uint64_t pair_told(const struct pair_op *op, const struct pair_lane *l) {
         return (uint64_t)l->turn << 32 | (op->signature ^ l->calls * UINT32_C(0x9e3779b1));
-}
-
-/* first: of the transfer. */
-DEVICE bool pair_send(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l, uint64_t chunk,
-                      bool first, uint32_t block, uint32_t thread) {
-        struct quad x[PAIR_UNITS], *place;
-
-        pair_load(op, chunk * PAIR_CHUNK + thread % WARP_THREADS * 16u, x);
-        l->number++;
-        if (!pair_wait(a, l, pair_word_of(a, PAIR_CREDIT, a->rank, l->peer, l->lane), l->number - PAIR_TURNS, block,
-                       thread))
-                return false;
-        place = pair_place(a, l->peer, a->rank, l, thread);
-        UNROLL
-        for (uint32_t u = 0; u < PAIR_UNITS; u++)
-                bulk_store(place + u * WARP_THREADS, x[u]);
-        EXCHANGE_STEP();
-        if (first && thread % WARP_THREADS == 0)
-                cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS], pair_told(op, l));
-        fence_release_system();
-        warp_sync();
-        if (thread % WARP_THREADS == 0)
-                word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);
-        EXCHANGE_STEP();
-        return true;
 }
 
 /* The sender has called what this rank has. */
@@ -175,92 +123,201 @@ DEVICE bool pair_agrees(const struct exchange_arguments *a, const struct pair_op
         return false;
 }
 
+/* Of the block: there is room for the lane's next chunk, or that has come. Whoever waits next has met all others again
+ * before it writes what it has heard. */
+DEVICE bool pair_wait(const struct exchange_arguments *a, const struct pair_op *op, const struct pair_lane *l,
+                      bool first, uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+        if (thread / WARP_THREADS == UNIT_WAITS) {
+                const uint32_t *word = pair_word_of(a, l->sends ? PAIR_CREDIT : PAIR_FLAG, a->rank, l->peer, l->lane);
+                bool heard = pair_listen(a, l, word, l->sends ? l->number - PAIR_TURNS : l->number, block, thread);
+
+                if (heard && !l->sends) {
+                        flag_looked();
+                        heard = !(first && warp_any(!pair_agrees(a, op, l)));
+                }
+                if (thread % WARP_THREADS == 0)
+                        shared->heard = heard;
+        }
+        warp_sync();
+        exchange_meet(shared);
+        return shared->heard != 0;
+}
+
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
+/* Has the thread, whose first unit begins with byte `at`, all units of a chunk? Then no access has a condition: behind
+ * a store that has one AMD's compiler waits before the next, since it cannot count what is under way. */
+DEVICE bool pair_is_whole(const struct pair_op *op, uint64_t at) {
+        return op->units == PAIR_UNITS && at + (PAIR_UNITS - 1) * PAIR_STEP + 16 <= op->bytes;
+}
+
+DEVICE void pair_load(const struct pair_op *op, uint64_t at, struct quad (&x)[PAIR_UNITS]) {
+        if (op->aligned && at + (op->units - 1u) * PAIR_STEP + 16 <= op->bytes) {
+                UNROLL
+                for (uint32_t u = 0; u < PAIR_UNITS; u++) {
+                        const uint32_t unit = u < op->units ? u : 0; /* as in chunk_load */
+
+                        x[u] = *(const struct quad *)(const void *)(op->address + at + unit * PAIR_STEP);
+                }
+                return;
+        }
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
+                const uint64_t here = at + u * PAIR_STEP;
+
+                x[u] = {0, 0, 0, 0};
+                if (u >= op->units)
+                        continue;
+                if (op->aligned && here + 16 <= op->bytes)
+                        x[u] = *(const struct quad *)(const void *)(op->address + here);
+                else if (here < op->bytes)
+                        x[u] = unit_load_any(op->address + here, op->bytes - here);
+        }
+}
+
+DEVICE void pair_store(const struct pair_op *op, char *to, uint64_t at, const struct quad (&x)[PAIR_UNITS]) {
+        if (op->aligned && pair_is_whole(op, at)) {
+                UNROLL
+                for (uint32_t u = 0; u < PAIR_UNITS; u++)
+                        *(struct quad *)(void *)(to + at + u * PAIR_STEP) = x[u];
+                return;
+        }
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
+                const uint64_t here = at + u * PAIR_STEP;
+
+                if (u >= op->units)
+                        continue;
+                if (op->aligned && here + 16 <= op->bytes)
+                        *(struct quad *)(void *)(to + here) = x[u];
+                else if (here < op->bytes)
+                        unit_store_part(to + here, op->bytes - here, x[u], op->element_bytes);
+        }
+}
+
+/* AMD: waits for what was loaded, here, and not before each store for what may be under way; see chunk_await. */
+DEVICE void pair_await([[maybe_unused]] const struct quad (&x)[PAIR_UNITS]) {
+#if TARGET_AMD
+        static_assert(PAIR_UNITS == 4, "all of them");
+        asm volatile("" ::"v"(x[0].x), "v"(x[1].x), "v"(x[2].x), "v"(x[3].x));
+#endif
+}
+
+DEVICE bool pair_send(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l, uint64_t chunk,
+                      uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+        const uint64_t at = chunk * op->units * PAIR_STEP + thread * 16u;
+        struct quad x[PAIR_UNITS], *place;
+
+        pair_load(op, at, x);
+        l->number++;
+        if (!pair_wait(a, op, l, chunk == 0, block, thread, shared))
+                return false;
+        place = pair_place(a, l->peer, a->rank, l, thread);
+        pair_await(x);
+        if (pair_is_whole(op, at)) {
+                UNROLL
+                for (uint32_t u = 0; u < PAIR_UNITS; u++)
+                        bulk_store(place + u * EXCHANGE_THREADS, x[u]);
+        } else {
+                UNROLL
+                for (uint32_t u = 0; u < PAIR_UNITS; u++)
+                        if (u < op->units && at + u * PAIR_STEP < op->bytes)
+                                bulk_store(place + u * EXCHANGE_THREADS, x[u]);
+        }
+        EXCHANGE_STEP();
+        fence_settle();
+        warp_sync();
+        exchange_meet(shared);
+        if (thread / WARP_THREADS == UNIT_TELLS) {
+                if (chunk == 0 && thread == 0)
+                        cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS], pair_told(op, l));
+                fence_release_system();
+                warp_sync();
+                if (thread == 0)
+                        word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);
+                EXCHANGE_STEP();
+        }
+        return true;
+}
+
 DEVICE bool pair_take(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l, uint64_t chunk,
-                      bool first, uint32_t block, uint32_t thread) {
-        const uint32_t *flag = pair_word_of(a, PAIR_FLAG, a->rank, l->peer, l->lane);
+                      uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+        const uint64_t at = chunk * op->units * PAIR_STEP + thread * 16u;
         struct quad x[PAIR_UNITS];
         const struct quad *place;
 
         l->number++;
-        if (!pair_wait(a, l, flag, l->number, block, thread))
-                return false;
-        flag_acquire(flag);
-        if (first && warp_any(!pair_agrees(a, op, l)))
+        if (!pair_wait(a, op, l, chunk == 0, block, thread, shared))
                 return false;
         place = pair_place(a, a->rank, l->peer, l, thread);
         EXCHANGE_STEP();
         UNROLL
-        for (uint32_t u = 0; u < PAIR_UNITS; u++)
-                x[u] = bulk_load(place + u * WARP_THREADS);
+        for (uint32_t u = 0; u < PAIR_UNITS; u++) { /* what is not there is not stored */
+                const uint32_t unit = u < op->units ? u : 0;
+
+                x[u] = bulk_load(place + unit * EXCHANGE_THREADS);
+        }
         EXCHANGE_STEP();
-        fence_release_system(); /* what was loaded, too; before there are stores to wait for */
+        fence_settle(); /* what was loaded, too; before there are stores to wait for */
         warp_sync();
-        if (thread % WARP_THREADS == 0)
-                word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);
-        pair_store(op, op->address, chunk * PAIR_CHUNK + thread % WARP_THREADS * 16u, x);
+        exchange_meet(shared);
+        if (thread / WARP_THREADS == UNIT_TELLS) {
+                fence_release_system();
+                warp_sync();
+                if (thread == 0)
+                        word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);
+        }
+        pair_store(op, op->address, at, x);
         EXCHANGE_STEP();
         return true;
 }
 
 /* What a rank has for itself. */
 DEVICE void pair_copy(const struct pair_op *op, uint32_t blocks, uint32_t block, uint32_t thread) {
-        const uint64_t step = (uint64_t)blocks * PAIR_WARPS * PAIR_CHUNK;
-        const uint32_t warp = block * PAIR_WARPS + thread / WARP_THREADS;
-
         ROLLED
-        for (uint64_t at = (uint64_t)warp * PAIR_CHUNK; at < op->bytes; at += step) {
+        for (uint64_t chunk = block; chunk * op->units * PAIR_STEP < op->bytes; chunk += blocks) {
                 struct quad x[PAIR_UNITS];
 
-                pair_load(op, at + thread % WARP_THREADS * 16u, x);
-                pair_store(op, op->to, at + thread % WARP_THREADS * 16u, x);
+                pair_load(op, chunk * op->units * PAIR_STEP + thread * 16u, x);
+                pair_store(op, op->to, chunk * op->units * PAIR_STEP + thread * 16u, x);
         }
 }
 
 /* ---- a block ----------------------------------------------------------------------------------------------------- */
-/* This warp's chunks of a transfer. */
+/* This block's chunks of a transfer. */
 DEVICE bool pair_transfer(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
-                          uint32_t block, uint32_t thread) {
-        const uint32_t lanes = op->blocks * PAIR_WARPS;
-        const uint64_t chunks = op->bytes ? (op->bytes + PAIR_CHUNK - 1) / PAIR_CHUNK : 1;
+                          uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+        const uint64_t bytes = (uint64_t)op->units * PAIR_STEP;
+        const uint64_t chunks = op->bytes ? (op->bytes + bytes - 1) / bytes : 1;
 
         ROLLED
-        for (uint64_t chunk = l->lane; chunk < chunks; chunk += lanes) {
-                const bool first = chunk == 0;
-
-                if (!(l->sends ? pair_send(a, op, l, chunk, first, block, thread)
-                               : pair_take(a, op, l, chunk, first, block, thread)))
+        for (uint64_t chunk = l->lane; chunk < chunks; chunk += op->blocks)
+                if (!(l->sends ? pair_send(a, op, l, chunk, block, thread, shared)
+                               : pair_take(a, op, l, chunk, block, thread, shared)))
                         return false;
-        }
         return true;
 }
 
 DEVICE void pair_channel_run(const struct pair_arguments *p, const struct pair_channel *c, uint32_t block,
-                             uint32_t thread) {
+                             uint32_t thread, struct exchange_shared *shared) {
         const struct exchange_arguments *a = &p->all;
-        struct pair_lane l = {c->peer, (block - c->begin) * PAIR_WARPS + thread / WARP_THREADS, c->sends != 0, 0, 0, 0};
+        struct pair_lane l = {c->peer, block - c->begin, c->sends != 0, 0, 0, 0, 0};
         uint32_t *kept = pair_word_of(a, l.sends ? PAIR_SENT : PAIR_TAKEN, a->rank, l.peer, l.lane);
         struct pair_words *words = pair_words_of(a, a->rank, l.peer);
         uint32_t *turn = l.sends ? &words->sends : &words->receives;
 
-        const uint32_t failed = word_load(&exchange_header_of(a, a->rank)->failed);
-
+        l.failed = word_load(&exchange_header_of(a, a->rank)->failed);
         l.number = word_load(kept);
         if (l.lane == 0)
                 l.turn = word_load(turn);
         if (l.lane == 0 && a->operation)
                 l.calls = word_load(&words->calls[l.sends]);
-        if (warp_any(failed)) { /* what it has sent last is perhaps not whole */
-                exchange_fail(exchange_header_of(a, a->rank), exchange_status_of(a), RMX_E_DEVICE_LOST);
-                return;
-        }
         ROLLED
         for (uint32_t i = c->op; i < PAIR_OPS; i = p->op[i].next) {
                 l.turn++;
-                if (block - c->begin < p->op[i].blocks && !pair_transfer(a, &p->op[i], &l, block, thread))
+                if (l.lane < p->op[i].blocks && !pair_transfer(a, &p->op[i], &l, block, thread, shared))
                         break;
         }
-        warp_sync(); /* all have loaded what is stored now */
-        if (thread % WARP_THREADS == 0) {
+        if (thread == 0) { /* each block has had a chunk, so all have loaded what is stored now */
                 word_store(kept, l.number);
                 if (l.lane == 0)
                         word_store(turn, l.turn);
@@ -291,7 +348,7 @@ DEVICE void pair_all(const struct pair_arguments *p, uint32_t block, uint32_t th
 
         while (block >= p->channel[i].begin + (uint32_t)p->channel[i].blocks)
                 i++;
-        pair_channel_run(p, &p->channel[i], block, thread);
+        pair_channel_run(p, &p->channel[i], block, thread, shared);
         pair_copy(&p->own, p->all.blocks, block, thread);
         if (p->all.operation && block == 0 && thread < WARP_THREADS)
                 pair_count(p, thread);

@@ -8,7 +8,7 @@
 #include "ring/line.h"
 #include "util/type.h"
 
-#define BLOCK_BYTES (EXCHANGE_THREADS * PAIR_UNITS * 16u)
+#define UNIT_BYTES (EXCHANGE_THREADS * 16u) /* of a block */
 
 /* 32 bits of FNV-1a. operation: of a collective whose pieces these are, 0: of none. */
 static uint32_t signature_of(const struct pair_op *op, uint32_t operation) {
@@ -21,13 +21,20 @@ static uint32_t signature_of(const struct pair_op *op, uint32_t operation) {
         return hash;
 }
 
-static uint32_t blocks_of(uint64_t bytes, uint32_t n_ranks, uint32_t max_blocks) {
-        const uint64_t wanted = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
+/* As many blocks as there may be, each with one chunk, and larger chunks where that is not enough. */
+static void op_deal(struct pair_op *op, uint32_t n_ranks, uint32_t max_blocks) {
+        const uint64_t wanted = (op->bytes + UNIT_BYTES - 1) / UNIT_BYTES;
         uint32_t most = max_blocks / (2 * (n_ranks - 1)); /* when all channels are used */
+        uint64_t units, blocks;
 
         if (most > PAIR_BLOCKS(n_ranks))
                 most = PAIR_BLOCKS(n_ranks);
-        return wanted > most ? (most ? most : 1) : wanted ? (uint32_t)wanted : 1;
+        most = most ? most : 1;
+        units = (wanted + most - 1) / most;
+        units = units > PAIR_UNITS ? PAIR_UNITS : units ? units : 1;
+        blocks = (wanted + units - 1) / units;
+        op->units = (uint32_t)units;
+        op->blocks = (uint16_t)(blocks > most ? most : blocks ? blocks : 1);
 }
 
 static struct pair_channel *channel_of(struct pair_arguments *p, uint32_t peer, bool sends) {
@@ -63,7 +70,7 @@ static struct pair_op op_of(const struct pair_arguments *p, const struct piece *
                              .next = PAIR_OPS};
 
         op.signature = signature_of(&op, p->all.operation);
-        op.blocks = (uint16_t)blocks_of(op.bytes, p->all.n_ranks, max_blocks);
+        op_deal(&op, p->all.n_ranks, max_blocks);
         if (both % op.element_bytes)
                 op.element_bytes = 1; /* what is small may lie anywhere */
         return op;

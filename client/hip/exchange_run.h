@@ -123,34 +123,21 @@ DEVICE uint64_t exchange_step(const struct exchange_arguments *a) {
         return (uint64_t)a->blocks * EXCHANGE_THREADS * PACKET_BYTES;
 }
 
-/* Up to eight bytes, element by element: what lies behind the end is 0. */
-DEVICE_OUTLINE uint64_t exchange_load_part(const char *from, uint64_t left, uint32_t element_bytes) {
-        uint64_t value = 0;
+/* Up to eight bytes from any address: what lies behind the end is 0. In whole words, and so perhaps with bytes beside
+ * them, which are there, as no word is taken that has nothing of it. */
+DEVICE_OUTLINE uint64_t exchange_load_part(const char *from, uint64_t left) {
+        const uint32_t odd = (uint32_t)((uintptr_t)from % 8), bytes = left < 8 ? (uint32_t)left : 8;
+        const uint64_t *word = (const uint64_t *)(const void *)(from - odd);
+        const uint64_t low = word[0], high = odd + bytes > 8 ? word[1] : 0;
+        const uint64_t value = odd ? low >> (8 * odd) | high << (64 - 8 * odd) : low;
 
-        ROLLED
-        for (uint32_t i = 0; i < 8 && i < left; i += element_bytes)
-                value |= input_load(from + i, element_bytes) << (8 * i);
-        return value;
+        return bytes < 8 ? value & ((UINT64_C(1) << (8 * bytes)) - 1) : value;
 }
 
 DEVICE_OUTLINE void exchange_store_part(char *to, uint64_t left, uint64_t value, uint32_t element_bytes) {
         ROLLED
         for (uint32_t i = 0; i < 8 && i < left; i += element_bytes)
                 output_store(to + i, value >> (8 * i), element_bytes);
-}
-
-/* The same for sixteen. */
-DEVICE_OUTLINE struct quad unit_load_part(const char *from, uint64_t left, uint32_t element_bytes) {
-        const uint64_t low = exchange_load_part(from, left, element_bytes);
-        const uint64_t high = left > 8 ? exchange_load_part(from + 8, left - 8, element_bytes) : 0;
-
-        return {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
-}
-
-DEVICE_OUTLINE void unit_store_part(char *to, uint64_t left, struct quad v, uint32_t element_bytes) {
-        exchange_store_part(to, left, (uint64_t)v.y << 32 | v.x, element_bytes);
-        if (left > 8)
-                exchange_store_part(to + 8, left - 8, (uint64_t)v.w << 32 | v.z, element_bytes);
 }
 
 /* Bytes of the piece for rank r, or from it. */
@@ -183,7 +170,7 @@ DEVICE void exchange_load(const struct exchange_arguments *a, const char *piece,
         UNROLL
         for (uint32_t k = 0; k < D; k++)
                 if (k < depth && at + k * step < bytes)
-                        x[k] = exchange_load_part(piece + at + k * step, bytes - at - k * step, a->element_bytes);
+                        x[k] = exchange_load_part(piece + at + k * step, bytes - at - k * step);
 }
 
 /* The other way, to a piece of the output. */

@@ -150,6 +150,24 @@ DEVICE void flag_acquire(const uint32_t *flag) {
 #endif
 }
 
+/* The same where one warp of a processor polls, and the others wait for it: then it does no harm on NVIDIA that every
+ * look acquires, and saves a trip to memory after the last one. flag_looked(): when all flags have been seen. */
+DEVICE uint32_t flag_look(const uint32_t *flag) {
+#if TARGET_NVIDIA
+        uint32_t value;
+        asm volatile("ld.acquire.sys.global.u32 %0,[%1];" : "=r"(value) : "l"(flag) : "memory");
+        return value;
+#else
+        return word_load(flag);
+#endif
+}
+
+DEVICE void flag_looked(void) {
+#if !TARGET_NVIDIA
+        fence_acquire_system();
+#endif
+}
+
 /* The same for observers on this GPU, and for whoever they tell. AMD: other chiplets have their own L2, and peers read
  * the memory itself, so nothing less than the system will do. */
 DEVICE void fence_release_device(void) {

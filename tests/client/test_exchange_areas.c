@@ -154,10 +154,10 @@ static void test_heads(void **state) {
         const uint32_t n = (uint32_t)(EXCHANGE_HEADS_BYTES / EXCHANGE_HEAD_BYTES) + 2;
         unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
         struct client_gpu *gpu = gpu_new(0);
-        struct client_gpu_exchange *x[64];
+        struct client_gpu_exchange *x[128];
 
         (void)state;
-        assert_true(n < 64 && n <= CLIENT_GPU_SLOTS);
+        assert_true(n < 128 && n <= CLIENT_GPU_SLOTS);
         for (uint32_t i = 0; i < n; i++) {
                 x[i] = open_rank(gpu, i, 8, 0, offers);
                 memset(gpu->areas->head, (int)i + 1, EXCHANGE_HEAD_BYTES);
@@ -228,26 +228,26 @@ static void forge(unsigned char *offers, uint32_t rank, const unsigned char *of)
         memcpy(to + OFFER_HANDLE, of + OFFER_HANDLE, sizeof(hipIpcMemHandle_t));
 }
 
-/* An area of four ranks is shorter than one of two, and is not taken for one of two, whatever is said of it. */
+/* An area of three ranks is shorter than one of two, and is not taken for one of two, whatever is said of it. */
 static void test_forged(void **state) {
-        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES], four[4 * CLIENT_GPU_OFFER_BYTES];
+        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES], three[3 * CLIENT_GPU_OFFER_BYTES];
         struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
-        struct client_gpu_exchange *x[2], *y[4];
+        struct client_gpu_exchange *x[2], *y[3];
 
         (void)state;
-        for (uint32_t r = 0; r < 4; r++)
-                y[r] = open_rank(gpu[r % 2], r, 4, r, four);
+        for (uint32_t r = 0; r < 3; r++)
+                y[r] = open_rank(gpu[r % 2], r, 3, r, three);
         for (uint32_t r = 0; r < 2; r++)
                 x[r] = open_rank(gpu[r], 4, 2, r, offers);
-        forge(offers, 1, four + CLIENT_GPU_OFFER_BYTES);
+        forge(offers, 1, three + CLIENT_GPU_OFFER_BYTES);
         assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED);
-        for (uint32_t r = 1; r < 4; r++)
-                far(four, r);
+        for (uint32_t r = 1; r < 3; r++)
+                far(three, r);
         far(offers, 1);
         assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED); /* mapped, and measured */
-        assert_int_equal(gpu_exchange_connect(y[0], four, error), RMX_OK);
+        assert_int_equal(gpu_exchange_connect(y[0], three, error), RMX_OK);
         assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED); /* mapped already */
-        for (uint32_t r = 0; r < 4; r++)
+        for (uint32_t r = 0; r < 3; r++)
                 gpu_exchange_close(y[r], true);
         for (uint32_t r = 0; r < 2; r++) {
                 gpu_exchange_close(x[r], true);
@@ -374,13 +374,15 @@ static void test_transfers(void **state) {
         assert_int_equal(p->op[0].next, 2); /* in their order */
         assert_int_equal(p->op[2].next, PAIR_OPS);
         assert_int_equal(p->op[0].blocks, 1);
-        assert_int_equal(p->op[2].blocks, 3); /* of 32 KiB */
-        assert_int_equal(p->channel[0].blocks, 3);
-        assert_int_equal(p->channel[1].blocks, PAIR_BLOCKS(3)); /* less than 40 for four channels */
+        assert_int_equal(p->op[2].blocks, 9); /* of 8 KiB, and as there are enough */
+        assert_int_equal(p->op[2].units, 1);
+        assert_int_equal(p->channel[0].blocks, 9);
+        assert_int_equal(p->channel[1].blocks, 10); /* 40 for four channels */
+        assert_int_equal(p->op[1].units, PAIR_UNITS);
         assert_int_equal(p->channel[2].sends, 0);
         assert_int_equal(p->channel[2].blocks, 1); /* of nothing, too */
-        assert_int_equal(p->channel[2].begin, 3 + PAIR_BLOCKS(3));
-        assert_int_equal(p->all.blocks, 4 + PAIR_BLOCKS(3));
+        assert_int_equal(p->channel[2].begin, 19);
+        assert_int_equal(p->all.blocks, 20);
         assert_int_equal(p->op[0].aligned, 1);
         assert_int_equal(p->op[1].aligned, 0);
         assert_int_equal(p->op[1].element_bytes, 2);
@@ -397,11 +399,11 @@ static void test_transfers(void **state) {
 static void test_blocks(void **state) {
         static const struct {
                 uint32_t said[3], all;
-        } cases[] = {{{0, 0, 0}, EXCHANGE_BLOCKS_OF(3)},
+        } cases[] = {{{0, 0, 0}, EXCHANGE_CHUNK_BLOCKS(3)},
                      {{7, 0, 0}, 7},
                      {{0, 0, 7}, 7},
                      {{9, 1, 3}, 1},
-                     {{100, 200, 300}, EXCHANGE_BLOCKS_OF(3)}};
+                     {{500, 200, 300}, EXCHANGE_CHUNK_BLOCKS(3)}};
         unsigned char offers[3 * CLIENT_GPU_OFFER_BYTES];
         struct client_gpu *gpu[3] = {gpu_new(0), gpu_new(1), gpu_new(2)};
 
@@ -491,9 +493,9 @@ static void test_limits(void **state) {
                          RMX_E_UNSUPPORTED);
         assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 4, 4, 0, &x, offer, error), RMX_E_UNSUPPORTED);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
-                assert_true(EXCHANGE_AREA_BYTES(n) <= (18u << 20));
+                assert_true(EXCHANGE_AREA_BYTES(n) <= (25u << 20));
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
-                assert_true(EXCHANGE_OFFSET_FLAGS + EXCHANGE_FLAGS(n) * 4 <= EXCHANGE_HEAD_BYTES);
+                assert_true(EXCHANGE_OFFSET_FLAGS + EXCHANGE_CHUNK_BLOCKS(n) * n * 4 <= EXCHANGE_OFFSET_PAIR);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
                 assert_true(EXCHANGE_OFFSET_LANES + PAIR_LANE_WORDS(n) * 4 <= EXCHANGE_HEAD_BYTES);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)

@@ -20,6 +20,7 @@ import tempfile
 import time
 
 LEAVE, BULK, RUN, PAIR = "exchange_leave.h", "exchange_bulk.h", "exchange_run.h", "exchange_pair.h"
+KERNEL, CHUNK = "exchange_kernel.h", "exchange_chunk.h"
 SEEDS = ("1", "2", "3")
 FLAGS = "-std=gnu++17 -O0 -D_GNU_SOURCE -ffp-contract=off -fno-strict-aliasing -w".split()
 
@@ -48,11 +49,11 @@ MUTANTS = (
     ("a block ends with each part", BULK, "                if (shared->next == EXCHANGE_NO_BLOCK)\n                        exchange_ended(a);", "                exchange_ended(a);"),
     ("who has taken a part up waits for ever", LEAVE, "        if (warp_any(*exchange_is_late(shared, thread))) /* none says so below before all have read */\n                return true;\n", ""),
     ("a step that was made is made anew", RUN, "second ? tile | EXCHANGE_SECOND : tile", "tile"),
-    ("a chunk more is sent than there are places", PAIR, "l->number - PAIR_TURNS, block", "l->number - PAIR_TURNS - 1, block"),
-    ("nobody waits for room", PAIR, "        if (!pair_wait(a, l, pair_word_of(a, PAIR_CREDIT, a->rank, l->peer, l->lane), l->number - PAIR_TURNS, block,\n                       thread))\n                return false;\n", ""),
+    ("a chunk more is sent than there are places", PAIR, "l->sends ? l->number - PAIR_TURNS : l->number", "l->sends ? l->number - PAIR_TURNS - 1 : l->number"),
+    ("nobody waits for room", PAIR, "bool heard = pair_listen(", "bool heard = l->sends || pair_listen("),
     ("a chunk is told before it is there", PAIR, "        place = pair_place(a, l->peer, a->rank, l, thread);", "        word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);\n        place = pair_place(a, l->peer, a->rank, l, thread);"),
-    ("a chunk counts as taken before it is", PAIR, "        flag_acquire(flag);", "        word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);\n        flag_acquire(flag);"),
-    ("what was called is not compared", PAIR, "if (first && warp_any(!pair_agrees(a, op, l)))", "if (false)"),
+    ("a chunk counts as taken before it is", PAIR, "                        flag_looked();\n", "                        flag_looked();\n                        word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);\n"),
+    ("what was called is not compared", PAIR, "heard = !(first && warp_any(!pair_agrees(a, op, l)));", "(void)pair_agrees;"),
     ("the sender's words are always at one place", PAIR, "told[l->turn % PAIR_CELLS], pair_told", "told[0], pair_told"),
     ("nor where they carry nothing", PAIR, "                if (!carries)\n", "                if (false)\n"),
     ("both places are one", PAIR, "writer * PAIR_TURNS + l->number % PAIR_TURNS", "writer * PAIR_TURNS"),
@@ -62,9 +63,20 @@ MUTANTS = (
     ("who waits never says so", PAIR, "round % PAIR_LONG == 0", "false"),
     ("who has waited says so for ever", PAIR, "else if (!waits && said == own)", "else if (false)"),
     ("all that wait say so in turn", PAIR, "if (waits && !said)", "if (waits)"),
-    ("a rank that has failed goes on", PAIR, "if (warp_any(failed))", "if (false)"),
-    ("nobody copies the own piece", PAIR, "at < op->bytes; at += step", "false; at += step"),
-    ("the second unit is the first", PAIR, "x[u] = unit_load_part(op->address + here, op->bytes - here", "x[u] = unit_load_part(op->address + at, op->bytes - here"),
+    ("a rank that has failed goes on", PAIR, "if (warp_any(l->failed))", "if (false)"),
+    ("nobody copies the own piece", PAIR, "chunk * op->units * PAIR_STEP < op->bytes; chunk += blocks", "false; chunk += blocks"),
+    ("a chunk is told before all have sent", PAIR, "        EXCHANGE_STEP();\n        fence_settle();\n        warp_sync();\n        exchange_meet(shared);\n        if (thread / WARP_THREADS == UNIT_TELLS) {\n                if (chunk", "        EXCHANGE_STEP();\n        fence_settle();\n        warp_sync();\n        if (thread / WARP_THREADS == UNIT_TELLS) {\n                if (chunk"),
+    ("of a chunk that is not full only the first units are sent", PAIR, "if (u < op->units && at + u * PAIR_STEP < op->bytes)\n                                bulk_store", "if (u < 1 && at + u * PAIR_STEP < op->bytes)\n                                bulk_store"),
+    ("a step is told before all have sent", CHUNK, "        fence_settle();\n        warp_sync();\n        exchange_meet(shared);\n        if (thread / WARP_THREADS != UNIT_TELLS)", "        fence_settle();\n        warp_sync();\n        if (thread / WARP_THREADS != UNIT_TELLS)"),
+    ("who waits does not meet the others", CHUNK, "                        shared->heard = heard;\n        }\n        warp_sync();\n        exchange_meet(shared);", "                        shared->heard = heard;\n        }\n        warp_sync();"),
+    ("two places for tiles", KERNEL, "#define EXCHANGE_TILE_TURNS           3u", "#define EXCHANGE_TILE_TURNS           2u"),
+    ("one place for what is sent back", KERNEL, "#define EXCHANGE_BACK_TURNS           2u", "#define EXCHANGE_BACK_TURNS           1u"),
+    ("sums of a tile are sent to the root's piece, too", BULK, "(a->root == EXCHANGE_NO_ROOT || a->root == to))\n                        chunk_send", "(a->root == EXCHANGE_NO_ROOT || a->root != to))\n                        chunk_send"),
+    ("a root keeps its first piece alone", BULK, "        for (uint32_t i = 1; i < N; i++)\n                chunk_keep_piece", "        for (uint32_t i = 1; i < 2; i++)\n                chunk_keep_piece"),
+    ("pieces are not turned", CHUNK, "const uint32_t i = r + a->turn < N ? r + a->turn : r + a->turn - N;", "const uint32_t i = r;"),
+    ("the last sums are not waited for", LEAVE, "return a->tiles + a->back;", "return a->tiles;"),
+    ("a unit less is sent than there are", CHUNK, "(a->piece_bytes - at + CHUNK_STEP - 1) / CHUNK_STEP : 0;", "(a->piece_bytes - at) / CHUNK_STEP : 0;"),
+    ("the second unit is the first", PAIR, "x[u] = unit_load_any(op->address + here, op->bytes - here", "x[u] = unit_load_any(op->address + at, op->bytes - here"),
 )
 TESTS = {PAIR: "test_pairs"}  # of all others: test_exchange
 

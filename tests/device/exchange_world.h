@@ -35,7 +35,7 @@ struct exchange_shared {
         const struct call *asked;
         uint32_t calls, block, next, number;
         uint32_t here, turn; /* threads that have met, and how often all have */
-        uint32_t gone;
+        uint32_t gone, heard;
         bool any, all_any;
         uint8_t late[EXCHANGE_LANES];
         bool used;

@@ -22,6 +22,7 @@ static void others(void) {
 struct exchange_shared {
         uint32_t calls, block, next, number;
         uint32_t here, turn; /* threads that have met, and how often all have */
+        uint32_t heard;
         uint8_t late[EXCHANGE_LANES];
 };
 
