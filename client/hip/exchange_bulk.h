@@ -35,7 +35,8 @@ DEVICE uint32_t chunk_other(const struct exchange_arguments *a, uint32_t n_ranks
 
 /* A thread asks for all that goes to other ranks, or comes of them, before it stores any of it: what is asked for
  * behind a store waits for what that waits for. But on NVIDIA's GPUs it goes piece by piece, as it was measured with
- * two and four ranks, to which it makes no difference; with seven and more all pieces are more than there are registers for. */
+ * two and four ranks, to which it makes no difference; with seven and more all pieces are more than there are registers
+ * for. */
 
 /* AMD: waits for all of it, here. Where a store has a condition its compiler cannot count what is under way, so that it
  * would wait before the next one until that store has arrived, too. */
