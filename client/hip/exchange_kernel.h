@@ -99,14 +99,16 @@ struct exchange_header {
 #define PAIR_CHANNELS (2 * (EXCHANGE_RANKS - 1)) /* another rank and a direction */
 #define PAIR_TURNS    2u                         /* places of a lane, and */
 #define PAIR_UNITS    4u                         /* units of 16 bytes for each thread in one, at most */
-/* Of a channel, at most. Two ranks need so many for their links; with two directions for each other rank there are no
- * more than 128 in all. What is under way in a channel is so many times 64 KiB. */
+/* Of a channel, parts: one more than blocks. Two ranks need so many for their links; with two directions for each other
+ * rank there are no more than 128 in all. What is under way in a channel is so many times 64 KiB. The last part is for
+ * packets: what fits in goes as such, and is there a fence and a trip earlier. */
 #ifndef PAIR_BLOCKS_OF_TWO
 #define PAIR_BLOCKS_OF_TWO 64u
 #endif
-#define PAIR_BLOCKS(n_ranks)           (PAIR_BLOCKS_OF_TWO / ((n_ranks) <= 2 ? 1 : (n_ranks) <= 4 ? 4 : 8))
+#define PAIR_PARTS(n_ranks)            (PAIR_BLOCKS_OF_TWO / ((n_ranks) <= 2 ? 1 : (n_ranks) <= 4 ? 4 : 8))
+#define PAIR_BLOCKS(n_ranks)           (PAIR_PARTS(n_ranks) - 1)
 #define PAIR_LANES(n_ranks)            PAIR_BLOCKS(n_ranks)
-#define PAIR_PLACES(n_ranks)           ((size_t)((n_ranks)-1) * PAIR_TURNS * PAIR_BLOCKS(n_ranks) * EXCHANGE_THREADS * PAIR_UNITS)
+#define PAIR_PLACES(n_ranks)           ((size_t)((n_ranks)-1) * PAIR_TURNS * PAIR_PARTS(n_ranks) * EXCHANGE_THREADS * PAIR_UNITS)
 #define EXCHANGE_OFFSET_PAIRS(n_ranks) (EXCHANGE_OFFSET_CHUNKS(n_ranks) + EXCHANGE_CHUNKS(n_ranks) * 16)
 #define EXCHANGE_AREA_BYTES(n_ranks)   (EXCHANGE_OFFSET_PAIRS(n_ranks) + PAIR_PLACES(n_ranks) * 16)
 
@@ -189,8 +191,9 @@ struct pair_op {
         uint32_t signature; /* which the other rank has to have, too */
         uint16_t blocks;    /* of the channel's, which have a part of it */
         uint8_t element_bytes;
-        uint8_t aligned; /* to 16 bytes */
-        uint32_t units;  /* of 16 bytes, that each thread has of a chunk, at most PAIR_UNITS */
+        uint8_t aligned; /* to 16 bytes; packets: 8 */
+        uint8_t packed;  /* it goes in packets, of one block */
+        uint32_t units;  /* of 16 bytes, that each thread has of a chunk, at most PAIR_UNITS; or packets */
         uint32_t next;   /* of the channel, PAIR_OPS: none */
 };
 struct pair_channel {

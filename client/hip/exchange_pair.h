@@ -8,8 +8,9 @@
  * the same chunks of each transfer, of which the first has lane 0's first turn, and so on, all lanes in turn. A lane
  * has places for PAIR_TURNS chunks in the receiver's area, in memory that nothing else uses. So a sender goes on when
  * its data fit there, whether the receiver has come or not, and waits for nobody at its end; and other requests of the
- * communicator do not come into it. One warp of a block waits for the other rank, and one tells it, as in
- * exchange_bulk.h.
+ * communicator do not come into it. What is small goes in packets, as a chunk of lane 0, to a place where nothing else
+ * is ever sent, so that no data can be taken for a flag; nothing is fenced then (exchange_run.h). Else one warp of a
+ * block waits for the other rank, and one tells it, as in exchange_bulk.h.
  *
  * Each lane counts its chunks, all through the communicator's life: the sender tells how many it has sent, behind a
  * fence, and the receiver how many it has taken. Counts come round, and there is no chunk more under way than places,
@@ -31,7 +32,8 @@
 #define PAIR_LONG 16384u
 #endif
 
-#define PAIR_STEP (EXCHANGE_THREADS * 16u) /* bytes, from one unit of a thread to its next */
+#define PAIR_STEP   (EXCHANGE_THREADS * 16u) /* bytes, from one unit of a thread to its next, */
+#define PACKED_STEP (EXCHANGE_THREADS * 8u)  /* and from one packet */
 
 struct pair_lane {
         uint32_t peer, lane;
@@ -53,12 +55,12 @@ DEVICE uint32_t *pair_word_of(const struct exchange_arguments *a, enum pair_word
                ((size_t)word * a->n_ranks + peer) * PAIR_LANES(a->n_ranks) + lane;
 }
 
-/* The first unit of this thread in the place of a chunk that rank `from` sends to rank `to`; the next ones are a
- * block's width further. */
+/* The first unit of this thread in the place of a chunk, or its first packet, that rank `from` sends to rank `to`; the
+ * next ones are a block's width further. part: the lane, or, of packets, PAIR_BLOCKS. */
 DEVICE struct quad *pair_place(const struct exchange_arguments *a, uint32_t to, uint32_t from,
-                               const struct pair_lane *l, uint32_t thread) {
+                               const struct pair_lane *l, uint32_t part, uint32_t thread) {
         const uint32_t writer = from < to ? from : from - 1;
-        const size_t place = ((size_t)writer * PAIR_TURNS + l->number % PAIR_TURNS) * PAIR_BLOCKS(a->n_ranks) + l->lane;
+        const size_t place = ((size_t)writer * PAIR_TURNS + l->number % PAIR_TURNS) * PAIR_PARTS(a->n_ranks) + part;
 
         return (struct quad *)(void *)(a->area[to] + EXCHANGE_OFFSET_PAIRS(a->n_ranks)) +
                place * EXCHANGE_THREADS * PAIR_UNITS + thread;
@@ -211,7 +213,7 @@ DEVICE bool pair_send(const struct exchange_arguments *a, const struct pair_op *
         l->number++;
         if (!pair_wait(a, op, l, chunk == 0, block, thread, shared))
                 return false;
-        place = pair_place(a, l->peer, a->rank, l, thread);
+        place = pair_place(a, l->peer, a->rank, l, l->lane, thread);
         pair_await(x);
         if (pair_is_whole(op, at)) {
                 UNROLL
@@ -248,7 +250,7 @@ DEVICE bool pair_take(const struct exchange_arguments *a, const struct pair_op *
         l->number++;
         if (!pair_wait(a, op, l, chunk == 0, block, thread, shared))
                 return false;
-        place = pair_place(a, a->rank, l->peer, l, thread);
+        place = pair_place(a, a->rank, l->peer, l, l->lane, thread);
         EXCHANGE_STEP();
         UNROLL
         for (uint32_t u = 0; u < PAIR_UNITS; u++) { /* what is not there is not stored */
@@ -271,6 +273,119 @@ DEVICE bool pair_take(const struct exchange_arguments *a, const struct pair_op *
         return true;
 }
 
+/* ---- packets ----------------------------------------------------------------------------------------------------- */
+/* Of a chunk that goes in packets: not 0, which new areas hold. */
+DEVICE uint32_t pair_flag(uint32_t number) {
+        return number * 2 + 1;
+}
+
+DEVICE bool pair_send_packed(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
+                             uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+        uint64_t x[PAIR_UNITS];
+        struct quad *place;
+
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
+                const uint64_t at = thread * 8u + u * PACKED_STEP;
+
+                x[u] = 0;
+                if (op->aligned && at + 8 <= op->bytes)
+                        x[u] = *(const uint64_t *)(const void *)(op->address + at);
+                else if (at < op->bytes)
+                        x[u] = exchange_load_part(op->address + at, op->bytes - at);
+        }
+        l->number++;
+        if (!pair_wait(a, op, l, true, block, thread, shared))
+                return false;
+        place = pair_place(a, l->peer, a->rank, l, PAIR_BLOCKS(a->n_ranks), thread);
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++)
+                if (u < op->units)
+                        packet_store(place + u * EXCHANGE_THREADS, x[u], pair_flag(l->number));
+        EXCHANGE_STEP();
+        if (thread == 0) {
+                cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS], pair_told(op, l));
+                EXCHANGE_STEP();
+                /* For a receiver that waits for chunks, which then looks what was called: something else. */
+                word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);
+        }
+        warp_sync();
+        exchange_meet(shared); /* before somebody writes what is heard next */
+        return true;
+}
+
+/* Of a warp: until its packets have come, and, if it is the one that waits in a block, what was called. */
+DEVICE bool pair_listen_packed(const struct exchange_arguments *a, const struct pair_op *op, const struct pair_lane *l,
+                               const struct quad *place, uint64_t (&x)[PAIR_UNITS], uint32_t block, uint32_t thread) {
+        const bool waits = thread / WARP_THREADS == UNIT_WAITS, says = waits && thread % WARP_THREADS == 0;
+        const uint64_t *told = &pair_words_of(a, a->rank, l->peer)->told[l->turn % PAIR_CELLS];
+        bool said = false;
+
+        if (warp_any(l->failed)) {
+                exchange_fail(exchange_header_of(a, a->rank), exchange_status_of(a), RMX_E_DEVICE_LOST);
+                return false;
+        }
+        for (uint32_t round = 1;; round++) {
+                bool all = true, there;
+
+                UNROLL
+                for (uint32_t u = 0; u < PAIR_UNITS; u++) { /* no load has a condition, as in chunk_load */
+                        const uint32_t unit = u < op->units ? u : 0;
+                        const struct quad v = quad_load(place + unit * EXCHANGE_THREADS);
+
+                        all &= u >= op->units || packet_is(v, pair_flag(l->number));
+                        x[u] = packet_payload(v);
+                }
+                if (waits) {
+                        const bool called = warp_all((uint32_t)(cell_load(told) >> 32) == l->turn);
+
+                        if (called && warp_any(!pair_agrees(a, op, l)))
+                                return false;
+                        all &= called;
+                }
+                there = warp_all(all);
+                if (says && (there ? said : round % PAIR_LONG == 0)) {
+                        const uint32_t turn = l->turn - word_load(&exchange_header_of(a, a->rank)->first);
+
+                        pair_say((struct bell_host *)a->host, a->slot, turn, l->peer, l->sends, !there);
+                        said = true;
+                }
+                if (there)
+                        return true;
+                if (warp_any(exchange_gives_up(a, block, thread, round)))
+                        return false;
+#if TARGET_HOST
+                poll_pause();
+#endif
+        }
+}
+
+DEVICE bool pair_take_packed(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
+                             uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+        uint64_t x[PAIR_UNITS] = {};
+        bool there;
+
+        l->number++;
+        there = pair_listen_packed(a, op, l, pair_place(a, a->rank, l->peer, l, PAIR_BLOCKS(a->n_ranks), thread), x,
+                                   block, thread);
+        warp_sync();
+        if (exchange_any(shared, !there)) /* and all have read */
+                return false;
+        if (thread == 0)
+                word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
+                const uint64_t at = thread * 8u + u * PACKED_STEP;
+
+                if (op->aligned && at + 8 <= op->bytes)
+                        *(uint64_t *)(void *)(op->address + at) = x[u];
+                else if (at < op->bytes)
+                        exchange_store_part(op->address + at, op->bytes - at, x[u], op->element_bytes);
+        }
+        EXCHANGE_STEP();
+        return true;
+}
+
 /* What a rank has for itself. */
 DEVICE void pair_copy(const struct pair_op *op, uint32_t blocks, uint32_t block, uint32_t thread) {
         ROLLED
@@ -287,10 +402,12 @@ DEVICE void pair_copy(const struct pair_op *op, uint32_t blocks, uint32_t block,
 DEVICE bool pair_transfer(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
                           uint32_t block, uint32_t thread, struct exchange_shared *shared) {
         const uint64_t bytes = (uint64_t)op->units * PAIR_STEP;
-        const uint64_t chunks = op->bytes ? (op->bytes + bytes - 1) / bytes : 1;
 
+        if (op->packed)
+                return l->sends ? pair_send_packed(a, op, l, block, thread, shared)
+                                : pair_take_packed(a, op, l, block, thread, shared);
         ROLLED
-        for (uint64_t chunk = l->lane; chunk < chunks; chunk += op->blocks)
+        for (uint64_t chunk = l->lane; chunk * bytes < op->bytes; chunk += op->blocks)
                 if (!(l->sends ? pair_send(a, op, l, chunk, block, thread, shared)
                                : pair_take(a, op, l, chunk, block, thread, shared)))
                         return false;

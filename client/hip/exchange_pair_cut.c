@@ -8,7 +8,8 @@
 #include "ring/line.h"
 #include "util/type.h"
 
-#define UNIT_BYTES (EXCHANGE_THREADS * 16u) /* of a block */
+#define UNIT_BYTES   (EXCHANGE_THREADS * 16u) /* of a block */
+#define PACKED_BYTES (EXCHANGE_THREADS * PAIR_UNITS * 8u)
 
 /* 32 bits of FNV-1a. operation: of a collective whose pieces these are, 0: of none. */
 static uint32_t signature_of(const struct pair_op *op, uint32_t operation) {
@@ -21,12 +22,19 @@ static uint32_t signature_of(const struct pair_op *op, uint32_t operation) {
         return hash;
 }
 
-/* As many blocks as there may be, each with one chunk, and larger chunks where that is not enough. */
+/* In packets, if there is room for it; else as many blocks as there may be, each with one chunk, and larger chunks
+ * where that is not enough. */
 static void op_deal(struct pair_op *op, uint32_t n_ranks, uint32_t max_blocks) {
         const uint64_t wanted = (op->bytes + UNIT_BYTES - 1) / UNIT_BYTES;
         uint32_t most = max_blocks / (2 * (n_ranks - 1)); /* when all channels are used */
         uint64_t units, blocks;
 
+        if (op->bytes <= PACKED_BYTES) {
+                op->packed = 1;
+                op->units = (uint32_t)((op->bytes + EXCHANGE_THREADS * 8 - 1) / (EXCHANGE_THREADS * 8));
+                op->blocks = 1;
+                return;
+        }
         if (most > PAIR_BLOCKS(n_ranks))
                 most = PAIR_BLOCKS(n_ranks);
         most = most ? most : 1;
@@ -66,11 +74,15 @@ static struct pair_op op_of(const struct pair_arguments *p, const struct piece *
                              .count = piece->count,
                              .type = piece->type,
                              .element_bytes = (uint8_t)type_size(piece->type),
-                             .aligned = both % 16 == 0,
                              .next = PAIR_OPS};
 
         op.signature = signature_of(&op, p->all.operation);
         op_deal(&op, p->all.n_ranks, max_blocks);
+        if (piece->to) { /* nobody's but this rank's */
+                op.packed = 0;
+                op.units = PAIR_UNITS;
+        }
+        op.aligned = both % (op.packed ? 8 : 16) == 0;
         if (both % op.element_bytes)
                 op.element_bytes = 1; /* what is small may lie anywhere */
         return op;

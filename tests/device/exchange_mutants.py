@@ -76,6 +76,10 @@ MUTANTS = (
     ("pieces are not turned", CHUNK, "const uint32_t i = r + a->turn < N ? r + a->turn : r + a->turn - N;", "const uint32_t i = r;"),
     ("the last sums are not waited for", LEAVE, "return a->tiles + a->back;", "return a->tiles;"),
     ("a unit less is sent than there are", CHUNK, "(a->piece_bytes - at + CHUNK_STEP - 1) / CHUNK_STEP : 0;", "(a->piece_bytes - at) / CHUNK_STEP : 0;"),
+    ("of packets what was called is not compared", PAIR, "if (called && warp_any(!pair_agrees(a, op, l)))", "if (false)"),
+    ("packets count as taken before they are", PAIR, "        warp_sync();\n        if (exchange_any(shared, !there)) /* and all have read */", "        if (thread == 0)\n                word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);\n        if (exchange_any(shared, !there)) /* and all have read */"),
+    ("packets have the flag of those before", PAIR, "return number * 2 + 1;", "return (number & ~UINT32_C(3)) * 2 + 1;"),
+    ("who waits for chunks hears nothing of packets", PAIR, "                word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);\n        }\n        warp_sync();\n        exchange_meet(shared); /* before", "        }\n        warp_sync();\n        exchange_meet(shared); /* before"),
     ("the second unit is the first", PAIR, "x[u] = unit_load_any(op->address + here, op->bytes - here", "x[u] = unit_load_any(op->address + at, op->bytes - here"),
 )
 TESTS = {PAIR: "test_pairs"}  # of all others: test_exchange

@@ -23,6 +23,7 @@ struct exchange_shared {
         uint32_t calls, block, next, number;
         uint32_t here, turn; /* threads that have met, and how often all have */
         uint32_t heard;
+        bool any, all_any;
         uint8_t late[EXCHANGE_LANES];
 };
 
@@ -41,6 +42,8 @@ DEVICE void exchange_meet(struct exchange_shared *shared) {
         const uint32_t turn = shared->turn;
 
         if (++shared->here == EXCHANGE_THREADS) {
+                shared->all_any = shared->any;
+                shared->any = false;
                 shared->here = 0;
                 shared->turn++;
         }
@@ -48,8 +51,10 @@ DEVICE void exchange_meet(struct exchange_shared *shared) {
                 others();
 }
 
-[[maybe_unused]] DEVICE bool exchange_any(struct exchange_shared *, bool predicate) {
-        return predicate;
+DEVICE bool exchange_any(struct exchange_shared *shared, bool predicate) {
+        shared->any |= predicate;
+        exchange_meet(shared);
+        return shared->all_any;
 }
 DEVICE uint32_t exchange_block(const struct exchange_shared *shared) {
         return shared->block;
@@ -560,9 +565,10 @@ static void test_failed(uint64_t seed) {
         world_free();
 }
 
-/* The receiver finds what does not match, and leaves what it called. */
+/* The receiver finds what does not match, and leaves what it called; also where one of both goes in packets and the
+ * other one does not. */
 static void test_mismatch(uint64_t seed) {
-        for (uint32_t i = 0; i < 12; i++) {
+        for (uint32_t i = 0; i < 16; i++) {
                 struct transfer t = transfer_new(1, 0, 1, 0x30000 | RMX_INT8), other;
                 struct client_gpu_bell bell;
 
@@ -576,6 +582,11 @@ static void test_mismatch(uint64_t seed) {
                         other.count += 8;
                 else
                         other.count = other.count ? 0 : 3;
+                if (i >= 12) {
+                        other = t;
+                        t.count = i % 2 ? 250 : 300;
+                        other.count = i % 2 ? 300 : 250;
+                }
                 bell = bell_of(&t, true, 1);
                 kernel_add(0, &bell, 1, UINT32_MAX);
                 bell = bell_of(&other, false, 1);
