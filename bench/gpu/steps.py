@@ -172,15 +172,20 @@ def step_correctness(run: Run) -> dict[str, Any]:
     }
 
 
+def operation(op: str) -> list[str]:
+    """As peers.py has it: all_to_all_v with equal parts."""
+    return [op, "--equal"] if op == "all_to_all_v" else [op]
+
+
 def latency_commands(run: Run) -> list[tuple[str, list[str], str, str]]:
     """Name, arguments, mode, policy."""
     ranks = ["--ranks", str(run.options.ranks), "-d", "bf16", "--in-place", "0"]
     if not run.hip:
         small = [*ranks, "-b", "1K", "-e", "1M", "-f", "32" if run.quick else "4", "-w", "10", "-n", "20" if run.quick else "100"]
-        return [(op, [op, *small], "eager", "") for op in ("all_reduce", *TIMED)]
+        return [(op, [*operation(op), *small], "eager", "") for op in ("all_reduce", *TIMED)]
     if run.quick:
         few = [*ranks, "-b", "1K", "-e", "4M", "-f", "16", "-G", "20", "-w", "2", "-n", "10"]
-        return [(f"{op}-graph", [op, *few], "graph", run.options.policies[0]) for op in ("all_reduce", *TIMED)]
+        return [(f"{op}-graph", [*operation(op), *few], "graph", run.options.policies[0]) for op in ("all_reduce", *TIMED)]
     sizes = ["-b", "1K", "-e", run.options.max, "-f", "2"]
     graph = [*ranks, *sizes, "-G", "20", "-w", "5", "-n", "40"]
     eager = [*ranks, "-b", "1K", "-e", "16M", "-f", "4", "-w", "20", "-n", "200"]
@@ -188,7 +193,7 @@ def latency_commands(run: Run) -> list[tuple[str, list[str], str, str]]:
     for policy in run.options.policies:
         commands.append((f"all_reduce-graph-{policy}", ["all_reduce", *graph], "graph", policy))
         commands.append((f"all_reduce-eager-{policy}", ["all_reduce", *eager], "eager", policy))
-        commands += [(f"{op}-graph-{policy}", [op, *graph], "graph", policy) for op in TIMED]
+        commands += [(f"{op}-graph-{policy}", [*operation(op), *graph], "graph", policy) for op in TIMED]
     if run.options.ranks > 2:
         two = ["--ranks", "2", "-d", "bf16", "--in-place", "0", *sizes, "-G", "20", "-w", "5", "-n", "40"]
         commands.append(("all_reduce-graph-2", ["all_reduce", *two], "graph", run.options.policies[0]))

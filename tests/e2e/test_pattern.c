@@ -202,7 +202,8 @@ static void test_ranks_tell_apart(void **state) {
 /* Moving data: everybody's output is made of the others' inputs, piece by piece. */
 static void test_moves(void **state) {
         static const uint32_t ops[] = {PATTERN_ALL_GATHER, PATTERN_BROADCAST, PATTERN_ALL_TO_ALL, PATTERN_ALL_TO_ALL_V,
-                                       PATTERN_GATHER,     PATTERN_SCATTER,   PATTERN_SENDRECV};
+                                       PATTERN_GATHER,     PATTERN_SCATTER,   PATTERN_SENDRECV,   PATTERN_ALL_TO_ALL_V};
+        const size_t equal = sizeof(ops) / sizeof(ops[0]) - 1; /* that one with whole blocks */
         static char in[5][5 * COUNT * 8], out[5 * COUNT * 8];
         struct pattern *p = malloc(sizeof(*p));
 
@@ -213,6 +214,8 @@ static void test_moves(void **state) {
                         size_t unit = rmx_type_size(type);
 
                         assert_int_equal(pattern_init(p, ops[o], type, 0, 5, 3), PATTERN_OK);
+                        p->equal = o == equal;
+                        assert_true(o != equal || pattern_output_elements(p, 2, COUNT) == 5 * COUNT);
                         for (uint32_t r = 0; r < 5; r++) {
                                 pattern_fill(p, r, 3, COUNT, in[r]);
                                 assert_int_equal(pattern_wrong_input(p, r, 3, COUNT, in[r], 0, 0), 0);

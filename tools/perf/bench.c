@@ -246,6 +246,7 @@ static void run_cases(struct runner *r) {
                 if (pattern_init(&r->pattern, o->op, c->type, c->redop, o->ranks, c->root) != PATTERN_OK)
                         crew_fail(r->crew, r->rank, "no test data for type %s, reduction %s",
                                   options_type_name(c->type), options_redop_name(c->redop));
+                r->pattern.equal = o->equal;
                 redop_new(r, c, i);
                 if ((o->place & OPTIONS_OUT_OF_PLACE) || !pattern_op_in_place(o->op))
                         run_place(r, i, false);

@@ -91,6 +91,7 @@ static const char help_text[] =
         "  -J, --json FILE       write the results to FILE as JSON\n"
         "      --in-place MODE   0: out of place, 1: in place, both (default)\n"
         "      --odd             add 0 and 1 elements and odd counts around each size, at unaligned offsets\n"
+        "      --equal           all_to_all_v: a whole block to each rank, as an all_to_all sends\n"
         "      --memory KIND     gpu: GPU memory, calls on a stream (default if the daemon serves GPUs); host or "
         "shared:\n"
         "                        memory of the daemon, used in place (default otherwise); malloc: ordinary memory\n"
@@ -105,12 +106,22 @@ static const char help_text[] =
         "ranks'\n"
         "blocks together for the others; they are rounded down to whole elements (per block). all_to_all_v sends "
         "between\n"
-        "nothing and a whole block to each rank.\n"
+        "nothing and a whole block to each rank (see --equal).\n"
         "time is the mean over a line's calls; p50 and p99 are over the calls, each taken at its slowest rank; with\n"
         "graphs, over the replays, divided by their calls. On GPUs times are those between events on the stream.\n"
         "Exit status: 0 all right, 1 a wrong element was found, 2 wrong usage, 3 the run failed.\n";
 
-enum { OPT_RANKS = 256, OPT_IN_PLACE, OPT_ODD, OPT_MEMORY, OPT_DURATION, OPT_COMMS, OPT_SOCKET, OPT_VERSION };
+enum {
+        OPT_RANKS = 256,
+        OPT_IN_PLACE,
+        OPT_ODD,
+        OPT_EQUAL,
+        OPT_MEMORY,
+        OPT_DURATION,
+        OPT_COMMS,
+        OPT_SOCKET,
+        OPT_VERSION
+};
 
 static const struct option long_options[] = {
         {"ranks", required_argument, NULL, OPT_RANKS},
@@ -127,6 +138,7 @@ static const struct option long_options[] = {
         {"json", required_argument, NULL, 'J'},
         {"in-place", required_argument, NULL, OPT_IN_PLACE},
         {"odd", no_argument, NULL, OPT_ODD},
+        {"equal", no_argument, NULL, OPT_EQUAL},
         {"memory", required_argument, NULL, OPT_MEMORY},
         {"duration", required_argument, NULL, OPT_DURATION},
         {"comms", required_argument, NULL, OPT_COMMS},
@@ -319,6 +331,9 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
                 return take_in_place(text, &o->place, error);
         case OPT_ODD:
                 o->odd = true;
+                return OPTIONS_OK;
+        case OPT_EQUAL:
+                o->equal = true;
                 return OPTIONS_OK;
         case OPT_MEMORY:
                 return take_memory(text, &o->memory, error);

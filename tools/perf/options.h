@@ -40,6 +40,7 @@ struct options {
         uint32_t check; /* enum options_check */
         uint32_t place; /* enum options_place */
         bool odd;
+        bool equal;        /* all_to_all_v: whole blocks */
         uint32_t memory;   /* enum options_memory */
         uint32_t graphs;   /* calls per captured graph; 0: no graphs */
         double duration_s; /* 0: by iterations */

@@ -34,6 +34,7 @@ struct pattern {
         uint32_t redop; /* RMX_* */
         uint32_t n_ranks;
         uint32_t root;
+        bool equal;                                        /* all_to_all_v: a whole block to each rank */
         int64_t common;                                    /* the part that all ranks share lies in [low, common] */
         int64_t low;                                       /* -common, or 0 for unsigned types */
         int64_t scale;                                     /* how often the common part is in the result */
@@ -52,7 +53,8 @@ size_t pattern_blocks(uint32_t op, uint32_t n_ranks);
 int pattern_init(struct pattern *pattern, uint32_t op, uint32_t type, uint32_t redop, uint32_t n_ranks, uint32_t root);
 /* The rank's factor of a pre-multiplied sum, as an element of the type. */
 void pattern_factor(const struct pattern *pattern, uint32_t rank, void *ret_element);
-/* Elements that `from` sends to `to` in an all_to_all_v. */
+/* Elements that `from` sends to `to` in an all_to_all_v: between none and all of a block, or all of it if the pattern
+ * is `equal`, which may be set after pattern_init(). */
 size_t pattern_vector_count(const struct pattern *pattern, uint32_t from, uint32_t to, size_t count);
 /* Elements of the input and output of a rank's call with `count`. */
 size_t pattern_input_elements(const struct pattern *pattern, uint32_t rank, size_t count);
