@@ -507,6 +507,36 @@ static void test_early(uint64_t seed) {
         }
 }
 
+/* Who receives before anybody sends says whom it waits for, in packets and in chunks, until it has come. */
+static void test_late(uint64_t seed) {
+        for (uint32_t i = 0; i < 4; i++) {
+                struct transfer t = transfer_new(1, 1, 0, 0x30000 | RMX_INT8);
+                struct client_gpu_bell bell;
+                bool said = false;
+
+                world_new(2, mix(seed + i) | 1);
+                t.type = RMX_INT8;
+                t.count = i % 2 ? 300 : 60;
+                for (uint64_t k = 0; k < t.count; k++)
+                        t.in[k] = byte_of(1, k);
+                bell = bell_of(&t, false, 1);
+                kernel_add(0, &bell, 1, UINT32_MAX);
+                launch(0);
+                for (uint32_t turn = 0; turn < 20000 && !said; turn++) {
+                        said = ranks[0].host.exchanged[SLOT].pair == (UINT64_C(1) << 32 | 1 << 8 | 0 << 1 | 1);
+                        fiber_yield();
+                }
+                CHECK(said, "nobody can tell who waits for %lu bytes", (unsigned long)t.count);
+                bell = bell_of(&t, true, 1);
+                kernel_add(1, &bell, 1, UINT32_MAX);
+                run_all("late");
+                CHECK(right(&t, 1), "%lu bytes", (unsigned long)t.count);
+                CHECK(!ranks[0].host.exchanged[SLOT].pair, "it is still said to wait");
+                transfer_free(&t);
+                world_free();
+        }
+}
+
 /* Of two channels that wait one is named, and stays named; when that one goes on, the other. */
 static void test_both_wait(uint64_t seed) {
         for (uint32_t i = 0; i < 6; i++) {
@@ -641,6 +671,7 @@ int main(void) {
         test_collectives(seed);
         test_roots(seed);
         test_early(seed);
+        test_late(seed);
         test_both_wait(seed);
         test_failed(seed);
         test_mismatch(seed);
