@@ -144,8 +144,11 @@ static void head_number(char *head, uint32_t first, uint32_t n_ranks) {
                 header->sequence[block] = first;
         for (uint32_t block = 0; block < 2 * EXCHANGE_BLOCKS; block++)
                 header->chunks[block] = first;
-        for (uint32_t rank = 0; rank < n_ranks; rank++)
+        for (uint32_t rank = 0; rank < n_ranks; rank++) {
                 pairs[rank].sends = pairs[rank].receives = first;
+                for (uint32_t cell = 0; cell < PAIR_CELLS; cell++) /* of no turn that is near */
+                        pairs[rank].told[cell] = (uint64_t)first << 32;
+        }
         for (size_t i = 0; i < PAIR_LANE_WORDS(n_ranks); i++)
                 lanes[i] = first;
 }

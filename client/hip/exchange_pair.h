@@ -306,7 +306,8 @@ DEVICE bool pair_send_packed(const struct exchange_arguments *a, const struct pa
         if (thread == 0) {
                 cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS], pair_told(op, l));
                 EXCHANGE_STEP();
-                /* For a receiver that waits for chunks, which then looks what was called: something else. */
+                /* For a receiver that waits for chunks, which then looks what was called: something else. One that
+                 * waits for packets waits for this, too, or it could come when the area serves others. */
                 word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);
         }
         warp_sync();
@@ -319,6 +320,7 @@ DEVICE bool pair_listen_packed(const struct exchange_arguments *a, const struct 
                                const struct quad *place, uint64_t (&x)[PAIR_UNITS], uint32_t block, uint32_t thread) {
         const bool waits = thread / WARP_THREADS == UNIT_WAITS, says = waits && thread % WARP_THREADS == 0;
         const uint64_t *told = &pair_words_of(a, a->rank, l->peer)->told[l->turn % PAIR_CELLS];
+        const uint32_t *flag = pair_word_of(a, PAIR_FLAG, a->rank, l->peer, l->lane);
         bool said = false;
 
         if (warp_any(l->failed)) {
@@ -341,7 +343,7 @@ DEVICE bool pair_listen_packed(const struct exchange_arguments *a, const struct 
 
                         if (called && warp_any(!pair_agrees(a, op, l)))
                                 return false;
-                        all &= called;
+                        all &= called && word_load(flag) - l->number < PAIR_TURNS; /* so that it is not under way */
                 }
                 there = warp_all(all);
                 if (says && (there ? said : round % PAIR_LONG == 0)) {

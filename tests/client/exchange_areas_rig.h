@@ -309,7 +309,7 @@ static void transfers_begin(const char *head, uint32_t first) {
 
         for (uint32_t rank = 0; rank < 3; rank++) {
                 for (uint32_t i = 0; i < PAIR_CELLS; i++)
-                        assert_int_equal(words[rank].told[i], 0);
+                        assert_int_equal(words[rank].told[i], (uint64_t)first << 32);
                 assert_int_equal(words[rank].sends, first);
                 assert_int_equal(words[rank].receives, first);
         }

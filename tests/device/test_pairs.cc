@@ -36,7 +36,6 @@ struct exchange_shared {
 #define TRANSFERS 24u
 #define BYTES_MAX 6000u
 #define PLACES    (2u * PAIR_BLOCKS_OF_TWO + PAIR_CHANNELS)
-#define FIRST     0xfffffff0u /* so that numbers come round */
 
 DEVICE void exchange_meet(struct exchange_shared *shared) {
         const uint32_t turn = shared->turn;
@@ -90,7 +89,7 @@ struct thread {
 static struct rank ranks[EXCHANGE_RANKS];
 static struct exchange_shared shareds[EXCHANGE_RANKS][PLACES];
 static struct thread threads[EXCHANGE_RANKS][PLACES][EXCHANGE_THREADS];
-static uint32_t n_ranks;
+static uint32_t n_ranks, first_number; /* such that numbers come round, sooner or later */
 
 static void *zeroed(size_t bytes) {
         void *address = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
@@ -101,6 +100,7 @@ static void *zeroed(size_t bytes) {
 
 static void world_new(uint32_t n, uint64_t seed) {
         n_ranks = n;
+        first_number = 0xfffffff0u + (uint32_t)(mix(seed) % 8) * 2;
         fiber_init(seed);
         for (uint32_t r = 0; r < n; r++) {
                 struct rank *rank = &ranks[r];
@@ -112,11 +112,13 @@ static void world_new(uint32_t n, uint64_t seed) {
                 for (uint32_t i = 0; i < n; i++) {
                         struct pair_words *words = (struct pair_words *)(void *)(rank->head + EXCHANGE_OFFSET_PAIR) + i;
 
-                        words->sends = words->receives = FIRST;
+                        words->sends = words->receives = first_number;
+                        for (uint32_t k = 0; k < PAIR_CELLS; k++)
+                                words->told[k] = (uint64_t)first_number << 32;
                 }
-                ((struct exchange_header *)(void *)rank->head)->first = FIRST;
+                ((struct exchange_header *)(void *)rank->head)->first = first_number;
                 for (size_t i = 0; i < PAIR_LANE_WORDS(n); i++)
-                        ((uint32_t *)(void *)(rank->head + EXCHANGE_OFFSET_LANES))[i] = FIRST;
+                        ((uint32_t *)(void *)(rank->head + EXCHANGE_OFFSET_LANES))[i] = first_number;
         }
 }
 
@@ -590,7 +592,7 @@ static void test_failed(uint64_t seed) {
         kernel_add(0, &bell, 1, UINT32_MAX);
         run_all("failed");
         CHECK(ring_status_code(ranks[0].host.status[SLOT]) == RMX_E_MISMATCH, "status %u", ranks[0].host.status[SLOT]);
-        CHECK(*pair_word_of(&ranks[0].kernel[0].all, PAIR_FLAG, 1, 0, 0) == FIRST, "something was sent");
+        CHECK(*pair_word_of(&ranks[0].kernel[0].all, PAIR_FLAG, 1, 0, 0) == first_number, "something was sent");
         transfer_free(&t);
         world_free();
 }

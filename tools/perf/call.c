@@ -51,8 +51,8 @@ void runner_areas_new(struct runner *r) {
 
         for (size_t i = 0; i < r->bench->n_cases; i++) {
                 const struct perf_case *c = &r->bench->cases[i];
-                struct pattern shape = {
-                        .op = r->bench->options->op, .n_ranks = r->bench->options->ranks, .root = c->root};
+                const struct options *o = r->bench->options;
+                struct pattern shape = {.op = o->op, .n_ranks = o->ranks, .root = c->root, .equal = o->equal};
                 size_t unit = rmx_type_size(c->type), lead = c->offset * unit;
                 size_t in_need = lead + pattern_input_elements(&shape, r->rank, c->count) * unit;
                 size_t out_need = lead + pattern_output_elements(&shape, r->rank, c->count) * unit;
