@@ -79,6 +79,16 @@ DEVICE_OUTLINE void pair_say(struct bell_host *host, uint32_t slot, uint32_t tur
                 cell_store(&host->exchanged[slot].pair, 0);
 }
 
+/* One thread of lane 0, in round 1, 2, .. of waiting: it says so after a while, and when that is over. */
+DEVICE void pair_waits(const struct exchange_arguments *a, const struct pair_lane *l, bool there, uint32_t round,
+                       bool *said) {
+        if (there ? !*said : round % PAIR_LONG != 0)
+                return;
+        pair_say((struct bell_host *)a->host, a->slot, l->turn - word_load(&exchange_header_of(a, a->rank)->first),
+                 l->peer, l->sends, !there);
+        *said = true;
+}
+
 /* Of a warp: until the word is `count` or up to PAIR_TURNS - 1 more. False: it will never be. */
 DEVICE bool pair_listen(const struct exchange_arguments *a, const struct pair_lane *l, const uint32_t *word,
                         uint32_t count, uint32_t block, uint32_t thread) {
@@ -92,12 +102,8 @@ DEVICE bool pair_listen(const struct exchange_arguments *a, const struct pair_la
         for (uint32_t round = 1;; round++) {
                 const bool there = warp_all(flag_look(word) - count < PAIR_TURNS);
 
-                if (says && (there ? said : round % PAIR_LONG == 0)) {
-                        const uint32_t turn = l->turn - word_load(&exchange_header_of(a, a->rank)->first);
-
-                        pair_say((struct bell_host *)a->host, a->slot, turn, l->peer, l->sends, !there);
-                        said = true;
-                }
+                if (says)
+                        pair_waits(a, l, there, round, &said);
                 if (there)
                         return true;
                 if (warp_any(exchange_gives_up(a, block, thread, round)))
@@ -346,12 +352,8 @@ DEVICE bool pair_listen_packed(const struct exchange_arguments *a, const struct 
                         all &= called && word_load(flag) - l->number < PAIR_TURNS; /* so that it is not under way */
                 }
                 there = warp_all(all);
-                if (says && (there ? said : round % PAIR_LONG == 0)) {
-                        const uint32_t turn = l->turn - word_load(&exchange_header_of(a, a->rank)->first);
-
-                        pair_say((struct bell_host *)a->host, a->slot, turn, l->peer, l->sends, !there);
-                        said = true;
-                }
+                if (says)
+                        pair_waits(a, l, there, round, &said);
                 if (there)
                         return true;
                 if (warp_any(exchange_gives_up(a, block, thread, round)))
