@@ -138,12 +138,15 @@ static void head_number(char *head, uint32_t first, uint32_t n_ranks) {
         struct exchange_header *header = (struct exchange_header *)(void *)head;
         struct pair_words *pairs = (struct pair_words *)(void *)(head + EXCHANGE_OFFSET_PAIR);
         uint32_t *lanes = (uint32_t *)(void *)(head + EXCHANGE_OFFSET_LANES);
+        uint32_t *warps = (uint32_t *)(void *)(head + EXCHANGE_OFFSET_WARPS);
 
         header->first = header->calls = first;
         for (uint32_t block = 0; block < EXCHANGE_BLOCKS; block++)
                 header->sequence[block] = first;
         for (uint32_t block = 0; block < 2 * EXCHANGE_BLOCKS; block++)
                 header->chunks[block] = first;
+        for (uint32_t warp = 0; warp < EXCHANGE_LINE_BLOCKS(n_ranks) * EXCHANGE_LANES; warp++)
+                warps[warp] = first;
         for (uint32_t rank = 0; rank < n_ranks; rank++) {
                 pairs[rank].sends = pairs[rank].receives = first;
                 for (uint32_t cell = 0; cell < PAIR_CELLS; cell++) /* of no turn that is near */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The exchange kernels: collectives that the ranks' own kernels execute, in packets (exchange_run.h) or in chunks
- * (exchange_bulk.h), and transfers (exchange_pair.h). One of each for each number of ranks, and each of the kinds of
- * data that have code of their own; two ranks have two for packets, since they have the most tiles.
+ * The exchange kernels: collectives that the ranks' own kernels execute, in packets (exchange_run.h), in lines
+ * (exchange_line.h) or in chunks (exchange_bulk.h), and transfers (exchange_pair.h). One of each for each number of
+ * ranks, and each of the kinds of data that have code of their own; two ranks have two for packets, since they have the
+ * most tiles.
  */
 #if defined(__HIP__)
 #include <hip/hip_runtime_api.h> /* the launch stubs of kernels call the runtime */
@@ -57,18 +58,18 @@ template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_kernel_of(
 }
 
 /* Blocks that a processor has room for: of two communicators, or of one and what is computed beside it. With more ranks
- * there are half as many, and pieces of all of them take more registers. */
-#define BLOCKS_TOGETHER(n_ranks) ((n_ranks) <= 4 ? 2 : 1)
+ * there are half as many, and pieces of all of them take more registers, as do lines. */
+#define BLOCKS_TOGETHER(n_ranks, depth) ((n_ranks) <= 4 && (depth) != EXCHANGE_IN_LINES ? 2 : 1)
 
 template <uint32_t N, uint32_t KIND, uint32_t D>
-KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N))
+KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N, D))
         exchange(const PARAMETER struct exchange_arguments a) {
         exchange_kernel_of<N, KIND, D>(&a);
 }
 
 /* By another name, since it needs a stack. */
 template <uint32_t N, uint32_t D>
-KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N))
+KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N, D))
         exchange_any(const PARAMETER struct exchange_arguments a) {
         exchange_kernel_of<N, EXCHANGE_OTHER, D>(&a);
 }
@@ -109,8 +110,10 @@ template <uint32_t N> static const void *exchange_by(uint32_t kind, enum exchang
                 return exchange_of<N, 1>(kind);
         case EXCHANGE_DEEP:
                 return exchange_of<N, EXCHANGE_DEPTH(N)>(kind);
+        case EXCHANGE_LINED:
+                return exchange_of<N, EXCHANGE_IN_LINES>(kind);
         default:
-                return exchange_of<N, 0>(kind);
+                return exchange_of<N, EXCHANGE_IN_CHUNKS>(kind);
         }
 }
 

@@ -27,6 +27,7 @@
  * Threads read back their own piece where they need it once more: it is in the cache.
  */
 #include "client/hip/exchange_chunk.h"
+#include "client/hip/exchange_line.h"
 
 /* ---- a tile ------------------------------------------------------------------------------------------------------ */
 DEVICE uint32_t chunk_other(const struct exchange_arguments *a, uint32_t n_ranks, uint32_t i) {
@@ -406,8 +407,12 @@ DEVICE uint32_t exchange_next_part(const struct exchange_arguments *a, uint32_t 
         return shared->next;
 }
 
+/* D where it goes otherwise than in packets. */
+#define EXCHANGE_IN_CHUNKS 0u
+#define EXCHANGE_IN_LINES  UINT32_MAX
+
 /* All of a call that a block does: its own part, and parts that others have left (exchange_leave.h). D: packets that a
- * thread may have under way; 0: it goes in chunks. */
+ * thread may have under way, or one of the above. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
 DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
                          struct exchange_shared *shared) {
@@ -419,13 +424,16 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
         if constexpr (KIND == EXCHANGE_COPY && D == 1)
                 if (a->operation == RING_OP_BARRIER && thread == 0)
                         fence_release_system();
-        if constexpr (D) { /* code of its own for the first part, which waits for nothing that taking up needs */
+        if constexpr (D != EXCHANGE_IN_CHUNKS && D != EXCHANGE_IN_LINES) { /* code of its own for the first part, which
+                                                                              waits for nothing that taking up needs */
                 through = exchange_run<N, KIND, D>(a, block, thread, false, shared);
                 block = exchange_next_part(a, block, thread, through, shared);
         }
         ROLLED
         while (block != EXCHANGE_NO_BLOCK) {
-                if constexpr (D)
+                if constexpr (D == EXCHANGE_IN_LINES)
+                        through = line_run<N, KIND>(a, block, thread, taken_up, shared);
+                else if constexpr (D != EXCHANGE_IN_CHUNKS)
                         through = exchange_run<N, KIND, D>(a, block, thread, true, shared);
                 else
                         through = chunk_run<N, KIND>(a, block, thread, taken_up, shared);

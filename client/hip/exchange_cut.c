@@ -113,6 +113,19 @@ static bool pieces(struct exchange_arguments *a, uint32_t operation, const struc
         }
 }
 
+#ifndef EXCHANGE_LINES_ABOVE /* tests */
+#define EXCHANGE_LINES_ABOVE (UINT64_C(256) << 10)
+#endif
+#ifndef EXCHANGE_LINES_MOST /* of two stages or two ranks, and of one stage */
+#if defined(RAILMUX_CUDA)
+#define EXCHANGE_LINES_MOST         (UINT64_C(8) << 20)
+#define EXCHANGE_LINES_MOST_AT_ONCE (UINT64_C(24) << 20)
+#else
+#define EXCHANGE_LINES_MOST         (UINT64_C(1536) << 10)
+#define EXCHANGE_LINES_MOST_AT_ONCE EXCHANGE_LINES_MOST
+#endif
+#endif
+
 static uint32_t blocks_of(uint32_t blocks, uint32_t max_blocks) {
         return blocks < max_blocks ? blocks : max_blocks;
 }
@@ -133,6 +146,31 @@ static bool in_chunks(const struct exchange_arguments *a, uint32_t max_blocks) {
         return a->piece_bytes * (a->n_ranks - 1) >= from * blocks_of(all, max_blocks) / all;
 }
 
+/* Lines are 1.07 times the data (AMD: 1.33), where packets are twice, and wait for no fence: from more than 256 KB on
+ * that a rank sends to all, up to where chunks, which are no more than the data, are as fast, as it was measured with
+ * two and four ranks (docs/performance.md); AMD by its links' rate, for 1.7 us of a fence and a trip. Fewer blocks: as
+ * above.
+ */
+static bool in_lines(const struct exchange_arguments *a, uint32_t max_blocks) {
+        const uint64_t all = EXCHANGE_LINE_BLOCKS(a->n_ranks), sent = a->piece_bytes * (a->n_ranks - 1);
+        const uint64_t above = EXCHANGE_LINES_ABOVE * blocks_of((uint32_t)all, max_blocks) / all;
+
+        if (a->root != EXCHANGE_NO_ROOT) /* whoever has nothing to send would send as much */
+                return false;
+        return sent > above && sent <= (a->back || a->n_ranks == 2 ? EXCHANGE_LINES_MOST : EXCHANGE_LINES_MOST_AT_ONCE);
+}
+
+/* No more tiles than the most blocks make necessary, in as few blocks; but small requests are spread over some. */
+static void deal_lines(struct exchange_arguments *a, uint32_t max_blocks) {
+        const uint32_t most = blocks_of(EXCHANGE_LINE_BLOCKS(a->n_ranks), max_blocks);
+
+        a->blocks = blocks_of(EXCHANGE_BLOCKS_OF(a->n_ranks), most);
+        if (a->piece_bytes > (uint64_t)a->blocks * EXCHANGE_LINE_BYTES(a->n_ranks))
+                a->blocks = most;
+        a->tiles = a->depth = 1; /* of each warp */
+        a->lines = 1;
+}
+
 /* In one tile, if that will do; else in as few as places allow, with as much in each of them: links are only kept busy
  * by more bytes under way than the blocks of smaller requests have. */
 static void deal_chunks(struct exchange_arguments *a, uint32_t max_blocks) {
@@ -149,7 +187,6 @@ static void deal_chunks(struct exchange_arguments *a, uint32_t max_blocks) {
         a->depth = 1;
 }
 
-/* Every rank must come to the same numbers. */
 static void deal_packets(struct exchange_arguments *a, uint32_t max_blocks) {
         const uint64_t packets = (a->piece_bytes + 7) / 8, tiles = (packets + EXCHANGE_THREADS - 1) / EXCHANGE_THREADS;
 
@@ -198,7 +235,10 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                 return false;
         own_piece(a);
         odd = (uintptr_t)a->in | (uintptr_t)a->out | a->in_step | a->out_step;
-        if (in_chunks(a, max_blocks)) {
+        if (in_lines(a, max_blocks)) {
+                deal_lines(a, max_blocks);
+                a->aligned = odd % 16 == 0;
+        } else if (in_chunks(a, max_blocks)) {
                 deal_chunks(a, max_blocks);
                 a->aligned = odd % 16 == 0;
         } else {
@@ -214,5 +254,8 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
 }
 
 enum exchange_way exchange_way_of(const struct exchange_arguments *a) {
-        return a->units ? EXCHANGE_BULK : a->tiles > 1 ? EXCHANGE_DEEP : EXCHANGE_SHALLOW; /* as a->depth */
+        return a->lines       ? EXCHANGE_LINED
+               : a->units     ? EXCHANGE_BULK
+               : a->tiles > 1 ? EXCHANGE_DEEP
+                              : EXCHANGE_SHALLOW; /* as a->depth */
 }

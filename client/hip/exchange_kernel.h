@@ -8,11 +8,12 @@
  * takes turns, and the third is who writes; nobody writes to itself. A place is EXCHANGE_THREADS packets times what one
  * thread has under way, its depth. Behind them are chunks' places (exchange_bulk.h): [turns][blocks][n_ranks - 1]
  * [EXCHANGE_THREADS * units] of 16 bytes. And then those of transfers (exchange_pair.h): [n_ranks - 1][turns][blocks]
- * [EXCHANGE_THREADS * units], the first index for who writes.
+ * [EXCHANGE_THREADS * units], the first index for who writes. At the end those of lines (exchange_line.h):
+ * [2][blocks][writers][EXCHANGE_THREADS * units].
  *
  * Its head is apart: the header, how far warps are that have left (exchange_leave.h), and the chunks' flags
- * [blocks][n_ranks], and the words of transfers. Allocations take whole 2 MiB of a GPU (NVIDIA), and two ranks'
- * places are 14 MiB: heads of many areas share one allocation.
+ * [blocks][n_ranks], numbers of lines, and the words of transfers. Allocations take whole 2 MiB of a GPU (NVIDIA), and
+ * two ranks' places are 14 MiB: heads of many areas share one allocation.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -34,8 +35,8 @@
 #define EXCHANGE_CHUNK_TURNS(n_ranks) (EXCHANGE_TILE_TURNS + ((n_ranks) <= 2 ? 0 : EXCHANGE_BACK_TURNS))
 #define EXCHANGE_FIRST                4u
 /* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. Large chunks have
- * twice the blocks. So these places take 14, 18 and 21.5 MiB for two, four and eight ranks, and those of transfers 4, 3
- * and 3.5. */
+ * twice the blocks. So these places take 14, 18 and 21.5 MiB for two, four and eight ranks, those of transfers 4, 3
+ * and 3.5, and those of lines 5, 7.5 and 10 (AMD: 4, 6 and 8). */
 #define EXCHANGE_BLOCKS_OF(n_ranks)    ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
 #define EXCHANGE_CHUNK_BLOCKS(n_ranks) (2 * EXCHANGE_BLOCKS_OF(n_ranks))
 /* To compute the place of a writer among the others takes scalar registers, which AMD has not enough of. */
@@ -47,6 +48,22 @@
 #define EXCHANGE_UNITS(n_ranks) ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : 1u)
 #ifndef EXCHANGE_LANES
 #define EXCHANGE_LANES (EXCHANGE_THREADS / 32u) /* warps of a block, at most */
+#endif
+/* Lines: blocks at most, units that a thread may have under way to each other rank, and bytes of data in those of a
+ * block (exchange_line.h). A quarter more blocks, since of a power of two bytes a sixteenth would be left for another
+ * tile. AMD sends less in lines. */
+#if defined(RAILMUX_CUDA)
+#define EXCHANGE_LINE_BLOCKS(n_ranks) (EXCHANGE_BLOCKS_OF(n_ranks) * 5 / 4)
+#define EXCHANGE_LINE_UNITS(n_ranks)  ((n_ranks) <= 2 ? 4u : 2u)
+#define EXCHANGE_LINE_BYTES(n_ranks)  (EXCHANGE_THREADS * 15u * EXCHANGE_LINE_UNITS(n_ranks))
+#else
+#ifndef EXCHANGE_LINE_RANKS
+#define EXCHANGE_LINE_RANKS 2u /* more have half of the blocks */
+#endif
+#define EXCHANGE_LINE_BLOCKS(n_ranks)                                                                                  \
+        ((n_ranks) <= EXCHANGE_LINE_RANKS ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS_OF(n_ranks) / 2)
+#define EXCHANGE_LINE_UNITS(n_ranks) 4u
+#define EXCHANGE_LINE_BYTES(n_ranks) (EXCHANGE_THREADS * 12u * EXCHANGE_LINE_UNITS(n_ranks))
 #endif
 
 struct exchange_header {
@@ -83,8 +100,10 @@ struct exchange_header {
 #define EXCHANGE_OFFSET_PROGRESS 4096u
 #define EXCHANGE_OFFSET_FLAGS                                                                                          \
         (EXCHANGE_OFFSET_PROGRESS + (2 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 8 + 4095) / 4096 * 4096)
+/* Numbers of the last lines of each warp, [block][lane]. */
+#define EXCHANGE_OFFSET_WARPS (EXCHANGE_OFFSET_FLAGS + (2 * EXCHANGE_BLOCKS * EXCHANGE_RANKS * 4 + 4095) / 4096 * 4096)
 /* Of any number of ranks and blocks. */
-#define EXCHANGE_OFFSET_PAIR (EXCHANGE_OFFSET_FLAGS + (2 * EXCHANGE_BLOCKS * EXCHANGE_RANKS * 4 + 4095) / 4096 * 4096)
+#define EXCHANGE_OFFSET_PAIR (EXCHANGE_OFFSET_WARPS + (2 * EXCHANGE_BLOCKS * EXCHANGE_LANES * 4 + 4095) / 4096 * 4096)
 #define EXCHANGE_PACKETS(n_ranks)                                                                                      \
         ((size_t)EXCHANGE_TURNS * EXCHANGE_BLOCKS_OF(n_ranks) * EXCHANGE_WRITERS(n_ranks) * EXCHANGE_DEPTH(n_ranks) *  \
          EXCHANGE_THREADS)
@@ -110,7 +129,11 @@ struct exchange_header {
 #define PAIR_LANES(n_ranks)            PAIR_BLOCKS(n_ranks)
 #define PAIR_PLACES(n_ranks)           ((size_t)((n_ranks)-1) * PAIR_TURNS * PAIR_PARTS(n_ranks) * EXCHANGE_THREADS * PAIR_UNITS)
 #define EXCHANGE_OFFSET_PAIRS(n_ranks) (EXCHANGE_OFFSET_CHUNKS(n_ranks) + EXCHANGE_CHUNKS(n_ranks) * 16)
-#define EXCHANGE_AREA_BYTES(n_ranks)   (EXCHANGE_OFFSET_PAIRS(n_ranks) + PAIR_PLACES(n_ranks) * 16)
+#define EXCHANGE_OFFSET_LINES(n_ranks) (EXCHANGE_OFFSET_PAIRS(n_ranks) + PAIR_PLACES(n_ranks) * 16)
+#define EXCHANGE_LINES(n_ranks)                                                                                        \
+        ((size_t)EXCHANGE_TURNS * EXCHANGE_LINE_BLOCKS(n_ranks) * EXCHANGE_WRITERS(n_ranks) * EXCHANGE_THREADS *       \
+         EXCHANGE_LINE_UNITS(n_ranks))
+#define EXCHANGE_AREA_BYTES(n_ranks) (EXCHANGE_OFFSET_LINES(n_ranks) + EXCHANGE_LINES(n_ranks) * 16)
 
 /* Of each other rank, in the head. */
 #define PAIR_CELLS 4u /* more than PAIR_TURNS: so many transfers a sender may be ahead */
@@ -176,6 +199,7 @@ struct exchange_arguments {
         uint32_t tiles; /* of EXCHANGE_THREADS packets, or of that times `units`, that each block has of each piece */
         uint32_t units; /* of 16 bytes, that a thread has of each tile; 0: it goes in packets */
         uint32_t depth; /* tiles of a round */
+        uint32_t lines; /* 1: it goes in lines, of which each warp finds its own */
         uint32_t patience; /* rounds of polling until a block is late */
         uint32_t signature;
         uint64_t count; /* of elements, as the call said: for who wants to know what it was */
@@ -230,6 +254,7 @@ enum exchange_way {
         EXCHANGE_SHALLOW, /* packets, of which blocks have one tile */
         EXCHANGE_DEEP,    /* packets, of which they have several */
         EXCHANGE_BULK,    /* chunks */
+        EXCHANGE_LINED,   /* lines */
         EXCHANGE_WAYS,
 };
 const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, enum exchange_way way);

@@ -179,7 +179,8 @@ DEVICE bool exchange_waits(const struct exchange_arguments *a, uint32_t thread, 
 /* ---- parts of a call --------------------------------------------------------------------------------------------- */
 /* Of thread 0, when all threads of its block are through with a part. calls: when the call began. */
 DEVICE void exchange_through(const struct exchange_arguments *a, uint32_t part, uint32_t number, uint32_t calls) {
-        word_store(exchange_number_of(a, part), number);
+        if (!a->lines) /* whose warps have done so themselves */
+                word_store(exchange_number_of(a, part), number);
         if (part == 0)
                 word_store(&exchange_header_of(a, a->rank)->calls, calls + 1);
 }

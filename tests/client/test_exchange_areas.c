@@ -29,8 +29,8 @@ static void test_here(void **state) {
         assert_ptr_equal(fake.kernel, exchange_kernel(2, EXCHANGE_BFLOAT16, EXCHANGE_SHALLOW));
         assert_int_equal(fake.launched.units, 0);
         launch(x[1], 512 << 10);
-        assert_ptr_equal(fake.kernel, exchange_kernel(2, EXCHANGE_BFLOAT16, EXCHANGE_DEEP));
-        assert_true(fake.launched.blocks <= EXCHANGE_BLOCKS_OF(2));
+        assert_ptr_equal(fake.kernel, exchange_kernel(2, EXCHANGE_BFLOAT16, EXCHANGE_LINED));
+        assert_true(fake.launched.lines && fake.launched.blocks <= EXCHANGE_LINE_BLOCKS(2));
         launch(x[1], 10 << 20);
         assert_ptr_equal(fake.kernel, exchange_kernel(2, EXCHANGE_BFLOAT16, EXCHANGE_BULK));
         assert_true(fake.launched.blocks <= EXCHANGE_CHUNK_BLOCKS(2));
@@ -74,7 +74,10 @@ static void test_numbers(void **state) {
                                 assert_int_equal(header->sequence[b], first[round]);
                         for (size_t b = 0; b < 2 * EXCHANGE_BLOCKS; b++)
                                 assert_int_equal(header->chunks[b], first[round]);
-                        for (size_t i = sizeof(*header); i < EXCHANGE_OFFSET_PAIR; i++)
+                        for (size_t w = 0; w < EXCHANGE_LINE_BLOCKS(3) * EXCHANGE_LANES; w++)
+                                assert_int_equal(((const uint32_t *)(const void *)(head + EXCHANGE_OFFSET_WARPS))[w],
+                                                 first[round]);
+                        for (size_t i = sizeof(*header); i < EXCHANGE_OFFSET_WARPS; i++)
                                 if (head[i])
                                         fail_msg("byte %zu of a head is not 0", i);
                         transfers_begin(head, first[round]);
@@ -493,9 +496,12 @@ static void test_limits(void **state) {
                          RMX_E_UNSUPPORTED);
         assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 4, 4, 0, &x, offer, error), RMX_E_UNSUPPORTED);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
-                assert_true(EXCHANGE_AREA_BYTES(n) <= (25u << 20));
+                assert_true(EXCHANGE_AREA_BYTES(n) <= (36u << 20));
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
                 assert_true(EXCHANGE_OFFSET_FLAGS + EXCHANGE_CHUNK_BLOCKS(n) * n * 4 <= EXCHANGE_OFFSET_PAIR);
+        for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
+                assert_true(EXCHANGE_OFFSET_WARPS + EXCHANGE_LINE_BLOCKS(n) * EXCHANGE_LANES * 4 <=
+                            EXCHANGE_OFFSET_PAIR);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
                 assert_true(EXCHANGE_OFFSET_LANES + PAIR_LANE_WORDS(n) * 4 <= EXCHANGE_HEAD_BYTES);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)

@@ -20,7 +20,7 @@ import tempfile
 import time
 
 LEAVE, BULK, RUN, PAIR = "exchange_leave.h", "exchange_bulk.h", "exchange_run.h", "exchange_pair.h"
-KERNEL, CHUNK = "exchange_kernel.h", "exchange_chunk.h"
+KERNEL, CHUNK, LINE, FORM = "exchange_kernel.h", "exchange_chunk.h", "exchange_line.h", "exchange_line_form.h"
 SEEDS = ("1", "2", "3")
 FLAGS = "-std=gnu++17 -O0 -D_GNU_SOURCE -ffp-contract=off -fno-strict-aliasing -w".split()
 
@@ -48,6 +48,17 @@ MUTANTS = (
     ("does not say what it called", RUN, "cell_store(&told->count, count);", ";"),
     ("a block ends with each part", BULK, "                if (shared->next == EXCHANGE_NO_BLOCK)\n                        exchange_ended(a);", "                exchange_ended(a);"),
     ("who has taken a part up waits for ever", LEAVE, "        if (warp_any(*exchange_is_late(shared, thread))) /* none says so below before all have read */\n                return true;\n", ""),
+    ("a line's last unit need not have come", FORM, "                is &= (raw[k].y >> 16 == flag) & (raw[k].w >> 16 == flag);", "                is &= k == U - 1 || ((raw[k].y >> 16 == flag) & (raw[k].w >> 16 == flag));"),
+    ("upper bytes of a line are in each other's way", FORM, "high[1] |= b >> 48 << 16 * k;", "high[1] |= b >> 48;"),
+    ("flags of lines are all the same", FORM, "(uint64_t)(number % 65535 + 1) << 48", "(uint64_t)(number % 1 + 1) << 48"),
+    ("lines of odd and even numbers are at one place", LINE, "((number & 1) * EXCHANGE_LINE_BLOCKS(N) + block)", "(0 * EXCHANGE_LINE_BLOCKS(N) + block)"),
+    ("a block's warps have one number", LINE, "+ block * EXCHANGE_LANES +\n               thread / WARP_THREADS;", "+ block * EXCHANGE_LANES;"),
+    ("a warp's number is forgotten", LINE, "                word_store(line_number_of(a, block, thread), p.number);", "                ;"),
+    ("sums of lines that were sent are added up anew", LINE, "second ? tile | EXCHANGE_SECOND : tile", "tile"),
+    ("lines that were left begin anew", LINE, "        if (p.tile == EXCHANGE_THROUGH)\n                return true;", "        if (p.tile == EXCHANGE_THROUGH)\n                return true;\n        p.tile = 0;"),
+    ("who has no data does not compare", LINE, " ||\n               (tile == 0 && block == 0 && thread / WARP_THREADS * WARP_THREADS < N);", ";"),
+    ("a tile is whole if it is for the first rank", LINE, "exchange_piece(a, N - 1);", "exchange_piece(a, 0);"),
+    ("sums of lines go nowhere", LINE, "                                if (a->back)\n                                        line_send", "                                if (!a->back)\n                                        line_send"),
     ("a step that was made is made anew", RUN, "second ? tile | EXCHANGE_SECOND : tile", "tile"),
     ("a chunk more is sent than there are places", PAIR, "l->sends ? l->number - PAIR_TURNS : l->number", "l->sends ? l->number - PAIR_TURNS - 1 : l->number"),
     ("nobody waits for room", PAIR, "bool heard = pair_listen(", "bool heard = l->sends || pair_listen("),

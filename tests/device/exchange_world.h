@@ -120,8 +120,11 @@ static void run_way(const struct exchange_arguments *a, uint32_t t, struct excha
         case EXCHANGE_DEEP:
                 exchange_all<N, KIND, EXCHANGE_DEPTH(N)>(a, shared->block, t, shared);
                 break;
+        case EXCHANGE_LINED:
+                exchange_all<N, KIND, EXCHANGE_IN_LINES>(a, shared->block, t, shared);
+                break;
         default:
-                exchange_all<N, KIND, 0>(a, shared->block, t, shared);
+                exchange_all<N, KIND, EXCHANGE_IN_CHUNKS>(a, shared->block, t, shared);
         }
 }
 

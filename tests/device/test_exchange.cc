@@ -97,7 +97,31 @@ static void test_right(uint64_t seed, bool leaving) {
         CHECK(leaving ? n_left - before > rounds * 20 : n_left == before, "%u warps have left", n_left - before);
 }
 
-/* Numbers leave out 0, and come round: those of packets, and of chunks. */
+/* Sums in lines, of which warps leave either half. */
+static void test_lines(uint64_t seed) {
+        for (uint32_t i = 0; i < test_rounds(60, 600); i++) {
+                const uint32_t n = 3 + i % (RANKS - 2);
+                struct collective_case c = draw_of(RING_OP_ALL_REDUCE, n, mix(seed + i));
+
+                world_new(n, mix(seed + i) | 1);
+                patience = 1 + (uint32_t)mix(seed ^ i) % 12;
+                c.type = RMX_FLOAT32;
+                c.redop = RMX_SUM;
+                c.count = 160 + i % 100;
+                for (uint32_t r = 0; r < n; r++) {
+                        ranks[r].n_calls = CALLS;
+                        for (uint32_t k = 0; k < CALLS; k++)
+                                ask(&c, r, k, seed + k, 0);
+                        CHECK(ranks[r].call[0].a.lines && ranks[r].call[0].a.back, "%u ranks: not in lines", n);
+                }
+                run_calls("lines");
+                for (uint32_t k = 0; k < CALLS; k++)
+                        CHECK(right(&c, 0, k), "%u ranks, %lu elements in lines", n, (unsigned long)c.count);
+                world_free();
+        }
+}
+
+/* Numbers leave out 0, and come round: those of packets, of lines, and of chunks. */
 static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
         struct collective_case c = draw(n, mix(seed));
 
@@ -115,6 +139,8 @@ static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
                         h->sequence[b] = UINT32_MAX - 5 + b;
                 for (uint32_t b = 0; b < 2 * EXCHANGE_BLOCKS; b++)
                         h->chunks[b] = UINT32_MAX - 5 + b;
+                for (uint32_t w = 0; w < EXCHANGE_LINE_BLOCKS(n) * EXCHANGE_LANES; w++)
+                        ((uint32_t *)(void *)(ranks[r].head + EXCHANGE_OFFSET_WARPS))[w] = UINT32_MAX - 5 + w % 8;
                 ranks[r].n_calls = CALLS;
                 for (uint32_t k = 0; k < CALLS; k++)
                         ask(&c, r, k, seed + k, k + 1);
@@ -144,8 +170,8 @@ static void differs(const struct rank *rank, uint32_t r, uint32_t odd, const str
 
 /* One rank calls something else: all that meet it say so, and all kernels end. */
 static void test_mismatch(uint64_t seed) {
-        for (uint32_t i = 0; i < 48; i++) {
-                const uint32_t n = 2 + i % 3, odd = i / 3 % n;
+        for (uint32_t i = 0; i < 84; i++) {
+                const uint32_t n = 2 + i % 7, odd = i / 3 % n;
                 struct collective_case c = {};
 
                 world_new(n, mix(seed + i) | 1);
@@ -154,7 +180,7 @@ static void test_mismatch(uint64_t seed) {
                         c.operation = RING_OP_ALL_REDUCE;
                         c.type = RMX_FLOAT32;
                         c.redop = RMX_SUM;
-                        c.count = i < 24 ? 150 : 400; /* in packets, in chunks */
+                        c.count = i < 28 ? 80 : i < 56 ? 150 : 600; /* in packets, in lines, in chunks */
                         if (r == odd && i % 16 == 12)
                                 c.operation = RING_OP_BARRIER, c.count = 0;
                         else if (r == odd && i % 4 == 0)
@@ -335,8 +361,8 @@ static void test_blocks(void) {
                                 CHECK(exchange_cut(&a, &bell, n, 0, most, &kind), "%lu bytes", (unsigned long)bytes);
                                 unit = (uint64_t)EXCHANGE_THREADS * (a.units ? a.units * 16 : PACKET_BYTES);
                                 CHECK(a.blocks >= 1 && a.blocks <= most, "%u blocks of %u", a.blocks, most);
-                                CHECK(unit * a.tiles * a.blocks >= a.piece_bytes, "%u blocks, %u tiles, %lu bytes",
-                                      a.blocks, a.tiles, (unsigned long)bytes);
+                                CHECK(a.lines || unit * a.tiles * a.blocks >= a.piece_bytes,
+                                      "%u blocks, %u tiles, %lu bytes", a.blocks, a.tiles, (unsigned long)bytes);
                                 CHECK(a.blocks == most || a.blocks >= all || a.tiles == 1,
                                       "%u blocks where %u are allowed, and %u tiles", a.blocks, most, a.tiles);
                         }
@@ -366,8 +392,10 @@ int main(void) {
         test_right(seed, true);
         for (uint32_t n = 2; n <= RANKS; n += 2) {
                 test_wrap(seed, n, 50);
-                test_wrap(seed, n, 500);
+                test_wrap(seed, n, 300);
+                test_wrap(seed, n, 700);
         }
+        test_lines(seed);
         test_mismatch(seed);
         test_ended(seed, false);
         test_ended(seed, true);
