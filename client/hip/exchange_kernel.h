@@ -35,8 +35,8 @@
 #define EXCHANGE_CHUNK_TURNS(n_ranks) (EXCHANGE_TILE_TURNS + ((n_ranks) <= 2 ? 0 : EXCHANGE_BACK_TURNS))
 #define EXCHANGE_FIRST                4u
 /* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. Large chunks have
- * twice the blocks. So these places take 14, 18 and 21.5 MiB for two, four and eight ranks, those of transfers 4, 3
- * and 3.5, and those of lines 5, 7.5 and 10 (AMD: 4, 6 and 8). */
+ * twice the blocks. So these places take 14, 18 and 21.5 MiB for two, four and eight ranks, those of transfers 4, 4
+ * and 4.5, and those of lines 5, 7.5 and 10 (AMD: 4, 6 and 8). */
 #define EXCHANGE_BLOCKS_OF(n_ranks)    ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
 #define EXCHANGE_CHUNK_BLOCKS(n_ranks) (2 * EXCHANGE_BLOCKS_OF(n_ranks))
 /* To compute the place of a writer among the others takes scalar registers, which AMD has not enough of. */
@@ -119,12 +119,13 @@ struct exchange_header {
 #define PAIR_TURNS    2u                         /* places of a lane, and */
 #define PAIR_UNITS    4u                         /* units of 16 bytes for each thread in one, at most */
 /* Of a channel, parts: one more than blocks. Two ranks need so many for their links; with two directions for each other
- * rank there are no more than 128 in all. What is under way in a channel is so many times 64 KiB. The last part is for
- * packets: what fits in goes as such, and is there a fence and a trip earlier. */
+ * rank there are no more than 128 in all, since they do not leave. What is under way in a channel is so many times
+ * 64 KiB. The last part is for packets: what fits in goes as such, and is there a fence and a trip earlier. */
 #ifndef PAIR_BLOCKS_OF_TWO
 #define PAIR_BLOCKS_OF_TWO 64u
 #endif
-#define PAIR_PARTS(n_ranks)            (PAIR_BLOCKS_OF_TWO / ((n_ranks) <= 2 ? 1 : (n_ranks) <= 4 ? 4 : 8))
+#define PAIR_PARTS(n_ranks)                                                                                            \
+        ((n_ranks) <= 2 ? PAIR_BLOCKS_OF_TWO : (n_ranks) <= 4 ? PAIR_BLOCKS_OF_TWO / 3 + 1 : PAIR_BLOCKS_OF_TWO / 7 + 1)
 #define PAIR_BLOCKS(n_ranks)           (PAIR_PARTS(n_ranks) - 1)
 #define PAIR_LANES(n_ranks)            PAIR_BLOCKS(n_ranks)
 #define PAIR_PLACES(n_ranks)           ((size_t)((n_ranks)-1) * PAIR_TURNS * PAIR_PARTS(n_ranks) * EXCHANGE_THREADS * PAIR_UNITS)
