@@ -5,9 +5,10 @@
  *
  * A program that is wrong may have a rank call once more in a communicator that another rank has left, and then write
  * to an area that serves another one by now. So rounds and calls are not numbered from 0 but from a random number,
- * which is that of rank 0's area: packets that come astray have the wrong flag, but for one chance in 2^32, and are
- * waited for no less than before. That does not hold for chunks, whose data carry no number: those may become part of
- * another communicator's result, and a packet or flag that comes after the right one hides it for ever.
+ * which is that of rank 0's area: packets that come astray have the wrong flag, but for one chance in 2^32 (lines on
+ * AMD's GPUs: in 65,535), and are waited for no less than before. That does not hold for chunks, whose data carry no
+ * number: those may become part of another communicator's result, and a packet or flag that comes after the right one
+ * hides it for ever.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ struct offer {
         struct exchange_offer heads; /* memory that the area's head is in, */
         uint64_t head;               /* so many bytes behind its beginning */
         uint64_t first;              /* of rounds and calls, if it is rank 0's */
-        uint64_t max_blocks;         /* that this rank allows, at least 1 */
+        uint32_t max_blocks;         /* that this rank allows, at least 1 */
+        uint32_t lines;              /* 1: they arrive whole, as far as this rank knows */
 };
 _Static_assert(sizeof(struct offer) <= CLIENT_GPU_OFFER_BYTES, "an offer fits");
 
@@ -41,6 +43,7 @@ struct client_gpu_exchange {
         struct exchange_area *area;
         uint32_t slot, n_ranks, rank;
         uint32_t max_blocks;           /* that all ranks allow */
+        bool lines;                    /* all ranks have said that they arrive whole */
         bool transfers;                /* there have been some */
         char *address[EXCHANGE_RANKS]; /* by rank, */
         char *head[EXCHANGE_RANKS];    /* too */
@@ -98,11 +101,38 @@ static void rank_name(const struct client_gpu *gpu, uint32_t slot, uint32_t hand
         __atomic_store_n(&exchanged->handle, handle, __ATOMIC_RELEASE);
 }
 
+/* Do lines go from and to every other device there is over links that deliver 128 bytes as one? NVIDIA's NVLink does;
+ * over PCIe, where parts of them may arrive in any order, chunks it is. Who the other ranks are is not known yet, and
+ * where no other device is to be seen, nothing is. */
+static bool lines_arrive_whole(int device) {
+#if defined(RAILMUX_CUDA)
+        int n = 0, whole = 0;
+
+        if (hipGetDeviceCount(&n) != hipSuccess)
+                n = 0;
+        for (int other = 0; other < n; other++) {
+                if (other == device)
+                        continue;
+                if (hipDeviceGetP2PAttribute(&whole, hipDevP2PAttrNativeAtomicSupported, device, other) != hipSuccess ||
+                    !whole) {
+                        (void)hipGetLastError();
+                        return false;
+                }
+        }
+        return whole;
+#else
+        (void)device; /* AMD's have a flag in each eight bytes */
+        return true;
+#endif
+}
+
 int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
                       uint32_t max_blocks, struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer,
                       char *error) {
-        struct offer offer = {
-                .magic = OFFER_MAGIC, .layout = OFFER_LAYOUT(n_ranks), .max_blocks = blocks_bound(max_blocks)};
+        struct offer offer = {.magic = OFFER_MAGIC,
+                              .layout = OFFER_LAYOUT(n_ranks),
+                              .max_blocks = blocks_bound(max_blocks),
+                              .lines = lines_arrive_whole(gpu->device)};
         struct client_gpu_exchange *exchange;
         int r;
 
@@ -115,8 +145,12 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
                 free(exchange);
                 return gpu_say(RMX_E_NO_MEMORY, error, "out of memory");
         }
-        *exchange = (struct client_gpu_exchange){
-                .gpu = gpu, .slot = slot, .n_ranks = n_ranks, .rank = rank, .max_blocks = blocks_bound(max_blocks)};
+        *exchange = (struct client_gpu_exchange){.gpu = gpu,
+                                                 .slot = slot,
+                                                 .n_ranks = n_ranks,
+                                                 .rank = rank,
+                                                 .max_blocks = blocks_bound(max_blocks),
+                                                 .lines = offer.lines};
         r = calls_prepare(gpu, slot, n_ranks, error);
         if (!r)
                 r = exchange_area_take(gpu, EXCHANGE_AREA_BYTES(n_ranks), &exchange->area, error);
@@ -193,7 +227,9 @@ static int connect_rank(struct client_gpu_exchange *exchange, uint32_t rank, con
         if (!r)
                 exchange->head[rank] += offer->head;
         if (!r && offer->max_blocks < exchange->max_blocks)
-                exchange->max_blocks = (uint32_t)offer->max_blocks;
+                exchange->max_blocks = offer->max_blocks;
+        if (!r && !offer->lines)
+                exchange->lines = false;
         return r;
 }
 
@@ -346,7 +382,7 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
 
         if (pair_cut_collective(&p, bell, exchange->n_ranks, exchange->rank, exchange->max_blocks))
                 return pairs_launch(exchange, &p, bell, stream, error);
-        if (!exchange_cut(&a, bell, exchange->n_ranks, exchange->rank, exchange->max_blocks, &kind))
+        if (!exchange_cut(&a, bell, exchange->n_ranks, exchange->rank, exchange->max_blocks, exchange->lines, &kind))
                 return gpu_say(RMX_E_INTERNAL, error, "no exchange for this operation");
         call_place(exchange, &a);
         if (gpu_ended_records(bell))

@@ -13,8 +13,8 @@
  * head. An area whose head waits for such words is not used again before they are there, and if the device is closed
  * meanwhile the memory of the head is not freed.
  *
- * An area has its head for as long as it lives. Heads are 28 KiB, and lie in memory of 2 MiB, which is what allocations
- * are rounded up to, so that an area takes no more than its places, rounded up (18 MiB of two ranks, where it took 20).
+ * An area has its head for as long as it lives. Heads are 36 KiB, and lie in memory of 2 MiB, which is what allocations
+ * are rounded up to, so that an area takes no more than its places, rounded up.
  * So who is in one communicator with this rank can write to the heads of all of this rank's communicators, of those
  * that it is not in as well: all are of one tenant, and what they can spoil are results (docs/gpu.md).
  *

@@ -160,14 +160,15 @@ static bool in_lines(const struct exchange_arguments *a, uint32_t max_blocks) {
         return sent > above && sent <= (a->back || a->n_ranks == 2 ? EXCHANGE_LINES_MOST : EXCHANGE_LINES_MOST_AT_ONCE);
 }
 
-/* No more tiles than the most blocks make necessary, in as few blocks; but small requests are spread over some. */
+/* Tiles are dealt to warps, each of which finds its own. Spread over the usual blocks, or over all if that is not room
+ * enough for one tile of each warp. */
 static void deal_lines(struct exchange_arguments *a, uint32_t max_blocks) {
         const uint32_t most = blocks_of(EXCHANGE_LINE_BLOCKS(a->n_ranks), max_blocks);
 
         a->blocks = blocks_of(EXCHANGE_BLOCKS_OF(a->n_ranks), most);
         if (a->piece_bytes > (uint64_t)a->blocks * EXCHANGE_LINE_BYTES(a->n_ranks))
                 a->blocks = most;
-        a->tiles = a->depth = 1; /* of each warp */
+        a->tiles = a->depth = 1;
         a->lines = 1;
 }
 
@@ -213,7 +214,7 @@ static void own_piece(struct exchange_arguments *a) {
 }
 
 bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *bell, uint32_t n_ranks, uint32_t rank,
-                  uint32_t max_blocks, uint32_t *ret_kind) {
+                  uint32_t max_blocks, bool lines, uint32_t *ret_kind) {
         const uint32_t head = bell->word[RING_W_HEAD], operation = head >> 16 & 0xffu;
         uint64_t odd;
 
@@ -235,7 +236,7 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                 return false;
         own_piece(a);
         odd = (uintptr_t)a->in | (uintptr_t)a->out | a->in_step | a->out_step;
-        if (in_lines(a, max_blocks)) {
+        if (lines && in_lines(a, max_blocks)) {
                 deal_lines(a, max_blocks);
                 a->aligned = odd % 16 == 0;
         } else if (in_chunks(a, max_blocks)) {

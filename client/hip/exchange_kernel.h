@@ -12,8 +12,8 @@
  * [2][blocks][writers][EXCHANGE_THREADS * units].
  *
  * Its head is apart: the header, how far warps are that have left (exchange_leave.h), and the chunks' flags
- * [blocks][n_ranks], numbers of lines, and the words of transfers. Allocations take whole 2 MiB of a GPU (NVIDIA), and
- * two ranks' places are 14 MiB: heads of many areas share one allocation.
+ * [blocks][n_ranks], numbers of lines, and the words of transfers. Allocations take whole 2 MiB of a GPU (NVIDIA):
+ * heads of many areas share one.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -195,12 +195,13 @@ struct exchange_arguments {
         uint32_t turn; /* rank r's piece is number (r + turn) % n_ranks, and */
         uint32_t pieces;  /* there are so many: a root has none where there are two stages */
         uint32_t aligned; /* every piece begins at a multiple of 8, here and there, and consists of whole packets;
-                           * chunks: begins at a multiple of 16 */
+                           * lines, chunks: begins at a multiple of 16 */
         uint32_t blocks;
-        uint32_t tiles; /* of EXCHANGE_THREADS packets, or of that times `units`, that each block has of each piece */
-        uint32_t units; /* of 16 bytes, that a thread has of each tile; 0: it goes in packets */
-        uint32_t depth; /* tiles of a round */
-        uint32_t lines; /* 1: it goes in lines, of which each warp finds its own */
+        uint32_t tiles;    /* of EXCHANGE_THREADS packets, or of that times `units`, that each block has of each piece;
+                            * lines: of no meaning */
+        uint32_t units;    /* of 16 bytes, that a thread has of each tile; 0: it goes in packets */
+        uint32_t depth;    /* tiles of a round */
+        uint32_t lines;    /* 1: it goes in lines, of which each warp finds its own */
         uint32_t patience; /* rounds of polling until a block is late */
         uint32_t signature;
         uint64_t count; /* of elements, as the call said: for who wants to know what it was */
@@ -246,10 +247,10 @@ bool pair_cut_collective(struct pair_arguments *arguments, const struct client_g
                          uint32_t rank, uint32_t max_blocks);
 const void *pair_kernel(void);
 /* What a request says, cut for the ranks and blocks; areas and what belongs to the device are the caller's. *ret_kind:
- * enum exchange_kind. max_blocks: at least 1, the same on all ranks. False: an operation that is not exchanged. See
- * exchange_cut.c. */
+ * enum exchange_kind. max_blocks: at least 1, the same on all ranks; lines: may it go in lines? The same. False: an
+ * operation that is not exchanged. See exchange_cut.c. */
 bool exchange_cut(struct exchange_arguments *arguments, const struct client_gpu_bell *bell, uint32_t n_ranks,
-                  uint32_t rank, uint32_t max_blocks, uint32_t *ret_kind);
+                  uint32_t rank, uint32_t max_blocks, bool lines, uint32_t *ret_kind);
 /* The function for the runtime's launch call; NULL: there is none. */
 enum exchange_way {
         EXCHANGE_SHALLOW, /* packets, of which blocks have one tile */

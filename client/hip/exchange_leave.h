@@ -209,6 +209,8 @@ DEVICE uint32_t chunk_steps(const struct exchange_arguments *a) {
 DEVICE uint32_t exchange_last(const struct exchange_arguments *a, uint32_t part) {
         const uint32_t steps = a->units ? chunk_steps(a) : (a->tiles + a->depth - 1) / a->depth * (1 + a->back);
 
+        if (a->lines) /* each warp has its own */
+                return 0;
         return exchange_after(word_load(exchange_number_of(a, part)), steps);
 }
 

@@ -9,13 +9,14 @@
  *
  * On NVIDIA's GPUs eight threads of a warp store 128 bytes in one instruction, which arrive as one, and so does a
  * reader's load of them: fifteen sixteenths are data, and the eighth thread's last eight bytes a flag. (NCCL's protocol
- * LL128 relies on the same, over NVLink and within a GPU.) Of two such lines the first seven threads have two units of
+ * LL128 relies on the same, over NVLink and within a GPU; it is not for PCIe, and so lines are not either:
+ * lines_arrive_whole() in exchange.c.) Of two such lines the first seven threads have two units of
  * data each, and the eighth has one, half of it in each line. AMD promises eight bytes that arrive as one, so every
  * eight have two of flag: three units of data go as four.
  *
  * Two bytes of flag come round. So a warp has numbers of its own, and writes all that is its with each: then a place
- * never holds anything but what came two numbers before. It has as many tiles as there is data for; if it has none it
- * takes no part. Why nobody overwrites what has not been read: as in exchange_run.h, where it says block.
+ * never holds anything but what came two numbers before, or 0. It has as many tiles as there is data for; if it has
+ * none it takes no part. Why nobody overwrites what has not been read: as in exchange_run.h, where it says block.
  *
  * A warp that has sent a tile waits for the other ranks', while links are idle for 1.2 to 1.8 us (H100). To be a tile
  * ahead gained nothing with four ranks, and took three times the places.
@@ -246,7 +247,7 @@ DEVICE void line_gather(const struct exchange_arguments *a, uint32_t block, uint
                 return;
         }
         ROLLED
-        for (uint32_t r = 0; r < N; r++) { /* once more from where it is, or all would have to be kept */
+        for (uint32_t r = 0; r < N; r++) { /* once more from its place, where it is until this rank sends again */
                 struct quad raw[LINE_RAW(N)], y[LINE_DATA(N)];
 
                 if (r == a->rank)
@@ -372,5 +373,7 @@ DEVICE bool line_run(const struct exchange_arguments *a, uint32_t block, uint32_
                 exchange_begin(a, block, thread, calls, shared);
         if (thread % WARP_THREADS == 0)
                 word_store(line_number_of(a, block, thread), p.number);
+        if (thread == 0)
+                shared->number = 0; /* of no meaning */
         return true;
 }

@@ -35,16 +35,18 @@ typedef cudaError_t hipError_t;
 
 /* ---- devices ----------------------------------------------------------------------------------------------------- */
 typedef struct cudaDeviceProp hipDeviceProp_t;
-#define hipRuntimeGetVersion             cudaRuntimeGetVersion
-#define hipGetDeviceCount                cudaGetDeviceCount
-#define hipGetDevice                     cudaGetDevice
-#define hipSetDevice                     cudaSetDevice
-#define hipGetDeviceProperties           cudaGetDeviceProperties
-#define hipDeviceSynchronize             cudaDeviceSynchronize
-#define hipDeviceCanAccessPeer           cudaDeviceCanAccessPeer
-#define hipDeviceEnablePeerAccess        cudaDeviceEnablePeerAccess
-#define hipErrorPeerAccessAlreadyEnabled cudaErrorPeerAccessAlreadyEnabled
-#define hipDeviceGetByPCIBusId           cudaDeviceGetByPCIBusId
+#define hipRuntimeGetVersion               cudaRuntimeGetVersion
+#define hipGetDeviceCount                  cudaGetDeviceCount
+#define hipGetDevice                       cudaGetDevice
+#define hipSetDevice                       cudaSetDevice
+#define hipGetDeviceProperties             cudaGetDeviceProperties
+#define hipDeviceSynchronize               cudaDeviceSynchronize
+#define hipDeviceCanAccessPeer             cudaDeviceCanAccessPeer
+#define hipDeviceEnablePeerAccess          cudaDeviceEnablePeerAccess
+#define hipErrorPeerAccessAlreadyEnabled   cudaErrorPeerAccessAlreadyEnabled
+#define hipDeviceGetByPCIBusId             cudaDeviceGetByPCIBusId
+#define hipDeviceGetP2PAttribute           cudaDeviceGetP2PAttribute
+#define hipDevP2PAttrNativeAtomicSupported cudaDevP2PAttrNativeAtomicSupported
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 #define hipMalloc               cudaMalloc

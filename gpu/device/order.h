@@ -8,7 +8,8 @@
  *
  * 1. Flag in the data (packets, cells): data and flag are one access that the hardware does not tear, so no fence is
  *    needed. NVIDIA stores 16 bytes whole (st.v4, aligned); AMD guarantees 8, so a packet carries a flag in each half
- *    and the reader checks both. Both architectures have the same layout.
+ *    and the reader checks both. Both architectures have the same layout. (The library's exchange
+ *    kernels rely on more where NVLink is: 128 bytes that eight threads store in one instruction arrive as one.)
  * 2. Bulk data and a flag beside it: each thread stores its data, executes fence_release_system(), the warp meets, one
  *    thread stores the flag. The reader polls the flag (relaxed: an acquire in every round would drop the caches each
  *    time), then executes fence_acquire_system() once and reads the data past its L1.

@@ -28,6 +28,7 @@
 #define OFFER_HEADS   88u /* behind the same of the area */
 #define OFFER_HEAD    200u
 #define OFFER_BLOCKS  216u
+#define OFFER_LINES   220u
 #define BEFORE        64u /* an allocation its length stands */
 
 static struct {

@@ -398,6 +398,32 @@ static void test_transfers(void **state) {
         max_blocks = 0;
 }
 
+/* Nothing goes in lines if one rank says that they may not arrive whole. */
+static void test_lines(void **state) {
+        unsigned char offers[3 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[3] = {gpu_new(0), gpu_new(1), gpu_new(2)};
+
+        (void)state;
+        for (uint32_t odd = 0; odd < 4; odd++) {
+                struct client_gpu_exchange *x[3];
+
+                for (uint32_t r = 0; r < 3; r++)
+                        x[r] = open_rank(gpu[r], 0, 3, r, offers);
+                if (odd < 3)
+                        memset(offers + odd * CLIENT_GPU_OFFER_BYTES + OFFER_LINES, 0, sizeof(uint32_t));
+                for (uint32_t r = 0; r < 3; r++) {
+                        assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
+                        launch(x[r], 600 << 10);
+                        if (r != odd) /* which knows what it has said */
+                                assert_int_equal(fake.launched.lines, odd == 3);
+                }
+                for (uint32_t r = 0; r < 3; r++)
+                        gpu_exchange_close(x[r], true);
+        }
+        for (uint32_t r = 0; r < 3; r++)
+                gpu_end(gpu[r]);
+}
+
 /* The smallest number that a rank says is all ranks', wherever they are. */
 static void test_blocks(void **state) {
         static const struct {
@@ -578,6 +604,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_owed, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_no_blocks, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_lines, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_named, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_own, setup, teardown),

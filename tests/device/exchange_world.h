@@ -25,6 +25,7 @@ static void leaving(void) {
 #define EXCHANGE_LEAVING() leaving()
 
 static uint32_t patience, keepers, max_blocks = UINT32_MAX;
+static bool lined = true; /* requests may go in lines */
 #define EXCHANGE_WHILE   (patience / 4 + 1)
 #define EXCHANGE_KEEPERS keepers
 #define EXCHANGE_SHARED
@@ -290,7 +291,7 @@ static void ask(const struct collective_case *c, uint32_t r, uint32_t k, uint64_
         bell.n_arguments = c->redop == RMX_PREMUL_SUM;
         bell.argument = &call->scalar;
         bell.number = number;
-        CHECK(exchange_cut(&call->a, &bell, n_ranks, r - first, max_blocks, &call->kind),
+        CHECK(exchange_cut(&call->a, &bell, n_ranks, r - first, max_blocks, lined, &call->kind),
               "operation %u is not exchanged", c->operation);
         call->a.patience = call->a.blocks > keepers ? patience : UINT32_MAX;
         for (uint32_t i = 0; i < n_ranks; i++) {

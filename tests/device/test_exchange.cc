@@ -67,6 +67,7 @@ static void test_right(uint64_t seed, bool leaving) {
                                 patience = (uint32_t[]){1, 3, 10, 40}[mix(seed + i) % 4];
                                 keepers = 1 + i % 3;
                         }
+                        lined = i % 8 != 0;
                         max_blocks = i % 2 ? UINT32_MAX : 1 + (uint32_t)mix(seed * 3 + i) % (2 * EXCHANGE_BLOCKS);
                         for (uint32_t r = 0; r < n; r++)
                                 ranks[r].n_calls = CALLS, ranks[r].next = 0;
@@ -94,6 +95,7 @@ static void test_right(uint64_t seed, bool leaving) {
                 world_free();
         }
         max_blocks = UINT32_MAX;
+        lined = true;
         CHECK(leaving ? n_left - before > rounds * 20 : n_left == before, "%u warps have left", n_left - before);
 }
 
@@ -358,7 +360,8 @@ static void test_blocks(void) {
                                 uint64_t unit;
 
                                 bell.in_bytes = bell.out_bytes = bytes;
-                                CHECK(exchange_cut(&a, &bell, n, 0, most, &kind), "%lu bytes", (unsigned long)bytes);
+                                CHECK(exchange_cut(&a, &bell, n, 0, most, true, &kind), "%lu bytes",
+                                      (unsigned long)bytes);
                                 unit = (uint64_t)EXCHANGE_THREADS * (a.units ? a.units * 16 : PACKET_BYTES);
                                 CHECK(a.blocks >= 1 && a.blocks <= most, "%u blocks of %u", a.blocks, most);
                                 CHECK(a.lines || unit * a.tiles * a.blocks >= a.piece_bytes,
@@ -375,11 +378,11 @@ static void test_cut(void) {
         uint32_t kind;
 
         bell.word[RING_W_HEAD] = RING_ABI << 24 | RING_OP_SCATTER << 16;
-        CHECK(!exchange_cut(&a, &bell, 2, 0, UINT32_MAX, &kind), "a scatter was cut");
+        CHECK(!exchange_cut(&a, &bell, 2, 0, UINT32_MAX, true, &kind), "a scatter was cut");
         bell.word[RING_W_COUNT_LO] = 5;
         bell.word[RING_W_COUNT_HI] = 7;
         bell.word[RING_W_HEAD] = RING_ABI << 24 | RING_OP_ALL_GATHER << 16;
-        CHECK(exchange_cut(&a, &bell, 2, 0, UINT32_MAX, &kind) && a.count == (UINT64_C(7) << 32 | 5),
+        CHECK(exchange_cut(&a, &bell, 2, 0, UINT32_MAX, true, &kind) && a.count == (UINT64_C(7) << 32 | 5),
               "the count is lost");
 }
 
