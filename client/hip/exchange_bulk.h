@@ -136,7 +136,7 @@ DEVICE void chunk_collect(const struct exchange_arguments *a, uint32_t block, ui
                 UNROLL
                 for (uint32_t r = 0; r < N; r++)
                         if (r == a->rank)
-                                chunk_scale<KIND, U>(a, x[r]);
+                                unit_scale<KIND>(a, x[r]);
         } else {
                 UNROLL
                 for (uint32_t r = 0; r < N; r++) {
@@ -156,20 +156,7 @@ DEVICE void chunk_reduce_units(const struct exchange_arguments *a, uint32_t bloc
         struct quad x[N][U], sum[U];
 
         chunk_collect<N, KIND, U, WHOLE>(a, block, thread, at, first, number, x);
-        UNROLL
-        for (uint32_t u = 0; u < U; u++) {
-                uint64_t y[N], low, high;
-
-                UNROLL
-                for (uint32_t r = 0; r < N; r++)
-                        y[r] = (uint64_t)x[r][u].y << 32 | x[r][u].x;
-                low = exchange_sum<N, KIND>(a, y);
-                UNROLL
-                for (uint32_t r = 0; r < N; r++)
-                        y[r] = (uint64_t)x[r][u].w << 32 | x[r][u].z;
-                high = exchange_sum<N, KIND>(a, y);
-                sum[u] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
-        }
+        unit_sum<N, KIND>(a, x, sum);
         if (!chunk_is_shared_out<N>(a))
                 chunk_store<N, U, WHOLE>(a, a->rank, at, first, sum);
         UNROLL

@@ -91,26 +91,6 @@ DEVICE uint32_t chunk_units(const struct exchange_arguments *a, uint64_t at) {
         return left < a->units ? (uint32_t)left : a->units;
 }
 
-/* What is the rank's own goes into a premultiplied sum as a multiple of it. */
-template <uint32_t KIND, uint32_t U> DEVICE void chunk_scale(const struct exchange_arguments *a, struct quad (&x)[U]) {
-        if constexpr (KIND == EXCHANGE_OTHER) {
-                if (a->redop != RMX_PREMUL_SUM)
-                        return;
-                UNROLL
-                for (uint32_t u = 0; u < U; u++) {
-                        const uint64_t low = reduce_scale(a->type, a->scalar, (uint64_t)x[u].y << 32 | x[u].x);
-                        const uint64_t high = reduce_scale(a->type, a->scalar, (uint64_t)x[u].w << 32 | x[u].z);
-
-                        x[u] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
-                }
-        }
-}
-
-/* A function of its own: registers are few. */
-DEVICE_OUTLINE struct quad chunk_load_part(const char *from, uint64_t left) {
-        return unit_load_any(from, left);
-}
-
 /* Units `first`, first + 1, .. of this thread, of the piece for rank r; 0 behind its end. */
 template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
 DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t first,
@@ -131,9 +111,9 @@ DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t 
                 if (WHOLE)
                         x[u] = *(const struct quad *)(const void *)(whole + unit * CHUNK_STEP);
                 else if (begin < bytes)
-                        x[u] = chunk_load_part(piece, bytes - begin);
+                        x[u] = unit_load_part(piece, bytes - begin);
         }
-        chunk_scale<KIND, U>(a, x);
+        unit_scale<KIND>(a, x);
 }
 
 /* To rank r's piece of the output, which has as many bytes as that of the input. */

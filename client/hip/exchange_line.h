@@ -62,26 +62,6 @@ template <uint32_t N> DEVICE bool line_is_whole(const struct exchange_arguments 
 }
 
 /* ---- the caller's memory ----------------------------------------------------------------------------------------- */
-/* A function of its own: registers are few. */
-DEVICE_OUTLINE struct quad line_load_part(const char *from, uint64_t left) {
-        return unit_load_any(from, left);
-}
-
-/* What goes into a premultiplied sum is a multiple. */
-template <uint32_t KIND, uint32_t P> DEVICE void line_scale(const struct exchange_arguments *a, struct quad (&x)[P]) {
-        if constexpr (KIND == EXCHANGE_OTHER) {
-                if (a->redop != RMX_PREMUL_SUM)
-                        return;
-                UNROLL
-                for (uint32_t k = 0; k < P; k++) {
-                        const uint64_t low = reduce_scale(a->type, a->scalar, (uint64_t)x[k].y << 32 | x[k].x);
-                        const uint64_t high = reduce_scale(a->type, a->scalar, (uint64_t)x[k].w << 32 | x[k].z);
-
-                        x[k] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
-                }
-        }
-}
-
 /* A tile of a piece of `bytes`; 0 behind its end. */
 template <uint32_t N, uint32_t KIND, bool WHOLE>
 DEVICE void line_load(const struct exchange_arguments *a, const char *piece, uint64_t bytes, uint64_t at,
@@ -95,9 +75,9 @@ DEVICE void line_load(const struct exchange_arguments *a, const char *piece, uin
                 if (WHOLE)
                         x[k] = *(const struct quad *)(const void *)(piece + begin);
                 else if (begin < bytes)
-                        x[k] = line_load_part(piece + begin, bytes - begin);
+                        x[k] = unit_load_part(piece + begin, bytes - begin);
         }
-        line_scale<KIND>(a, x);
+        unit_scale<KIND>(a, x);
         line_part(thread, x);
 }
 
@@ -269,25 +249,6 @@ DEVICE void line_keep(const struct exchange_arguments *a, uint32_t thread, uint6
                 line_store<N, false>(a, a->own_out, a->own_bytes, at, thread, x);
 }
 
-template <uint32_t N, uint32_t KIND>
-DEVICE void line_sum(const struct exchange_arguments *a, const struct quad (&x)[N][LINE_DATA(N)],
-                     struct quad (&sum)[LINE_DATA(N)]) {
-        UNROLL
-        for (uint32_t k = 0; k < LINE_DATA(N); k++) {
-                uint64_t y[N], low, high;
-
-                UNROLL
-                for (uint32_t r = 0; r < N; r++)
-                        y[r] = (uint64_t)x[r][k].y << 32 | x[r][k].x;
-                low = exchange_sum<N, KIND>(a, y);
-                UNROLL
-                for (uint32_t r = 0; r < N; r++)
-                        y[r] = (uint64_t)x[r][k].w << 32 | x[r][k].z;
-                high = exchange_sum<N, KIND>(a, y);
-                sum[k] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32)};
-        }
-}
-
 /* As exchange_round. */
 template <uint32_t N, uint32_t KIND>
 DEVICE enum exchange_heard line_round(const struct exchange_arguments *a, uint32_t block, uint32_t thread,
@@ -316,7 +277,7 @@ DEVICE enum exchange_heard line_round(const struct exchange_arguments *a, uint32
                         return heard;
                 *number = exchange_next(*number);
                 if constexpr (KIND != EXCHANGE_COPY)
-                        line_sum<N, KIND>(a, x, own);
+                        unit_sum<N, KIND>(a, x, own);
         }
         if constexpr (KIND != EXCHANGE_COPY) {
                 if (!*second) {
