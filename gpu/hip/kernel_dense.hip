@@ -3,7 +3,7 @@
 #define RESIDENT_DENSE 1 /* half of the registers */
 #include "gpu/hip/resident.h"
 
-#if TARGET_AMD
+#if TARGET_AMD || defined(RESIDENT_NO_DENSE) /* RAILMUX_DENSE=OFF */
 const void *resident_dense(void) {
         return NULL;
 }

@@ -21,6 +21,7 @@ compiled for every architecture, and this holds for each kernel:
   releases   a store of system scope comes after a release of system scope
   unfenced   it has no fence at all (the flag is in the data)
   delays     it sleeps for the sake of time (a test's kernel): "sleeping" is not asked of it
+  optional   not every build has it
 
 With "amd:" or "nvidia:" before it, a property is asked there only.
 
@@ -315,6 +316,7 @@ PROPERTIES = {
     "releases": property_releases,
     "unfenced": property_unfenced,
     "delays": property_delays,
+    "optional": lambda kernel: True,
 }
 
 
@@ -435,13 +437,14 @@ def check_tree(options):
                     f"{source}: {target}: {kernel.name}: {rule}: {sentence}"
                     for rule, sentence in check_kernel(kernel, expected.get(family), exceptions)
                 ]
+    absent = {name for name, properties in expected.items() if "optional" in properties} - seen
     targets = {t for r in results.values() for t in r}
     if {NVIDIA_TARGET, *AMD_TARGETS} <= targets:
-        problems += [f"kernels.txt: {name}: there is no such kernel" for name in sorted(set(expected) - seen)]
+        problems += [f"kernels.txt: {name}: there is no such kernel" for name in sorted(set(expected) - seen - absent)]
     problems += [
         f"exceptions.txt: {name} {target}: needs no exception any more"
         for name, target in sorted(set(exceptions) - used)
-        if target in targets
+        if target in targets and name not in absent
     ]
     report = os.path.join(options.out, "resources.txt")
     with open(report, "w", encoding="utf-8") as file:
