@@ -31,8 +31,9 @@
 #define VIOLATION_NS UINT64_C(1000000000)
 
 #define SPIN_PROCESSORS 8
-#define SPIN_NS         UINT64_C(200000) /* longer than a step of a request between nodes takes */
+#define SPIN_NS         UINT64_C(1000000) /* longer than a request between nodes takes: a rail may be left out of one */
 #define SPIN_FEW_NS     UINT64_C(20000)
+#define LOCK_LOOKS      40u /* some twenty microseconds */
 
 struct fabric_event {
         struct fabric_event *next;
@@ -212,7 +213,9 @@ int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric)
         fabric->limits = (struct route_limits){.hold_ns = ms_or(times->hold_down, 250),
                                                .hold_max_ns = ms_or(times->hold_max, 30000),
                                                .suspect_ns = 2 * fabric->deadline_ns};
-        /* Held for a microsecond at a time, and by threads that look on: sleeping for it would take fifty. */
+        /* Held for a microsecond at a time, and by threads that look on: sleeping for it would take fifty
+         * (fabric_lock). */
+        fabric->lock_looks = processors >= SPIN_PROCESSORS ? LOCK_LOOKS : 0;
         pthread_mutexattr_init(&attributes);
         pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
         pthread_mutex_init(&fabric->lock, &attributes);

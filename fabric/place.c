@@ -5,12 +5,16 @@
  * Small ones take their rank's rail, so that their latency is that one's; large ones go where they should be through
  * first, by what is queued and in flight there and the bandwidth that was measured. Both only among the routes that are
  * in the best state of all: an idle route that is suspect is not worth a busy one that is up.
+ *
+ * Of a rail whose thread sleeps its thread at the other end mostly does, too, and to be woken takes both of them longer
+ * than a short message takes; to be connected, longer still. So it is taken when the others have more to do than that.
  */
 #include <utlist.h>
 
 #include "fabric/private.h"
 
 #define SPARE_ITEMS 4096u
+#define WAKE_S      40e-6 /* about what waking the two threads costs */
 
 struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, struct fabric_peer *peer) {
         struct fabric_item *item;
@@ -68,9 +72,16 @@ static unsigned int route_badness(const struct fabric_route *route) {
         return route->rail->drained ? (badness < 2 ? badness + 2 : 7) : badness;
 }
 
+/* Has its thread to be woken, or a connection to be made? */
+static bool route_rests(const struct fabric_route *route, enum fabric_class class) {
+        const struct fabric_conn *conn = route->ports[class].conn;
+
+        return route->rail->asleep || !conn || conn->state != CONN_UP;
+}
+
 /* Of rails that take as long, the affine one. */
-static struct fabric_route *peer_choose(const struct fabric_peer *peer, const struct fabric_rail *affine,
-                                        uint32_t bytes, uint32_t stripe_bytes) {
+static struct fabric_route *peer_choose(const struct fabric_peer *peer, const struct fabric_area *area,
+                                        const struct fabric_rail *affine, uint32_t bytes) {
         struct fabric_route *best = NULL;
         unsigned int best_badness = 0;
         double best_time = 0;
@@ -81,11 +92,12 @@ static struct fabric_route *peer_choose(const struct fabric_peer *peer, const st
                 unsigned int badness = route_badness(route);
                 double time;
 
-                if (bytes < stripe_bytes)
+                if (bytes < area->stripe_bytes)
                         time = rail == affine ? 0 : 1 + (double)i;
                 else
                         time = (double)(rail->schedule.queued_bytes + rail->flight_bytes + bytes) /
-                               (double)rail->estimate;
+                                       (double)rail->estimate +
+                               (route_rests(route, area->class) ? WAKE_S : 0);
                 if (!best || badness < best_badness ||
                     (badness == best_badness && (time < best_time || (time == best_time && rail == affine)))) {
                         best = route;
@@ -107,8 +119,7 @@ void item_place(struct fabric *fabric, struct fabric_item *item) {
                 item_free(fabric, item);
                 return;
         }
-        route = peer_choose(item->peer, fabric->rails[area->rails[item->source]], item->schedule.bytes,
-                            area->stripe_bytes);
+        route = peer_choose(item->peer, area, fabric->rails[area->rails[item->source]], item->schedule.bytes);
         if (!route) {
                 DL_APPEND(item->peer->waiting, &item->schedule);
                 return;

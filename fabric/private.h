@@ -20,12 +20,12 @@
 #include "fabric/schedule.h"
 
 #define FABRIC_TEXT      160u
-#define FABRIC_GRAVES    256u  /* dead connections remembered for each peer */
-#define CONN_FORGETS     8u    /* said on a connection and not heard yet */
-#define FABRIC_STRANGERS 64u   /* unproven connections of each rail */
-#define CONN_FRAMES      32u   /* being sent on a connection */
-#define CONN_FRAMES_DATA 24u   /* of these, for chunks and credits */
-#define CONN_IN          8192u /* read ahead */
+#define FABRIC_GRAVES    256u   /* dead connections remembered for each peer */
+#define CONN_FORGETS     8u     /* said on a connection and not heard yet */
+#define FABRIC_STRANGERS 64u    /* unproven connections of each rail */
+#define CONN_FRAMES      32u    /* being sent on a connection */
+#define CONN_FRAMES_DATA 24u    /* of these, for chunks and credits */
+#define CONN_IN          16384u /* read ahead */
 #define CONN_OUT         16384u
 
 /* A message from when it was taken until it is known to have arrived. */
@@ -171,6 +171,7 @@ struct fabric {
         struct route_limits limits;
         uint64_t heartbeat_ns, deadline_ns, handshake_ns, unreachable_ns, spin_ns, rail_spin_ns;
         pthread_mutex_t lock;
+        uint32_t lock_looks;  /* before a thread sleeps for it */
         pthread_cond_t quiet; /* an area has lost a user, or the taker has looked */
         bool stop;
         struct fabric_rail *rails[FABRIC_RAILS_MAX];
@@ -262,6 +263,26 @@ struct fabric_conn {
         bool pong;
         void *link; /* the transport's */
 };
+
+/* About a microsecond. */
+static inline void fabric_pause(void) {
+        for (uint32_t i = 0; i < 16; i++)
+#if defined(__x86_64__)
+                __builtin_ia32_pause();
+#else
+                atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+/* For threads on the path of messages, where there are processors enough: to look again is cheaper than to sleep. */
+static inline void fabric_lock(struct fabric *fabric) {
+        for (uint32_t i = 0; i < fabric->lock_looks; i++) {
+                if (pthread_mutex_trylock(&fabric->lock) == 0)
+                        return;
+                fabric_pause();
+        }
+        pthread_mutex_lock(&fabric->lock);
+}
 
 static inline struct fabric_item *item_of(struct schedule_item *schedule) {
         return (struct fabric_item *)(void *)schedule;

@@ -25,8 +25,6 @@
 #define TICK_MAX_NS UINT64_C(25000000)
 #define TICK_MIN_NS UINT64_C(1000000)
 
-#define PAUSE_ROUNDS 16u /* about a microsecond */
-
 void rail_wake(struct fabric_rail *rail) {
         rail->again = true;
         /* relaxed: a thread that looks on takes the lock when it sees it */
@@ -242,15 +240,6 @@ static int rail_timeout(const struct fabric_rail *rail, uint64_t now_ns, uint64_
         return until_ns <= now_ns ? 0 : (int)((until_ns - now_ns + 999999u) / 1000000u);
 }
 
-static void rail_pause(void) {
-        for (uint32_t i = 0; i < PAUSE_ROUNDS; i++)
-#if defined(__x86_64__)
-                __builtin_ia32_pause();
-#else
-                atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
-
 /* Without the lock, which others want, until something happens or it is late enough. Returns the number of events. */
 static int rail_look_on(struct fabric_rail *rail, struct epoll_event events[RAIL_EVENTS], uint64_t until_ns) {
         int n;
@@ -259,7 +248,7 @@ static int rail_look_on(struct fabric_rail *rail, struct epoll_event events[RAIL
                 n = epoll_wait(rail->epoll_fd, events, RAIL_EVENTS, 0);
                 if (n != 0 || atomic_load_explicit(&rail->called, memory_order_relaxed)) /* partner: rail_wake */
                         break;
-                rail_pause();
+                fabric_pause();
         } while (clock_now_ns() < until_ns);
         return n;
 }
@@ -277,7 +266,7 @@ void *rail_run(void *data) {
         uint64_t interval_ns = fabric->heartbeat_ns / 8, now_ns = clock_now_ns(), next_ns, busy_ns = 0, carried = 0;
 
         interval_ns = interval_ns > TICK_MAX_NS ? TICK_MAX_NS : interval_ns < TICK_MIN_NS ? TICK_MIN_NS : interval_ns;
-        pthread_mutex_lock(&fabric->lock);
+        fabric_lock(fabric);
         rail->tick_ns = now_ns;
         while (!fabric->stop) {
                 uint64_t until_ns;
@@ -309,8 +298,8 @@ void *rail_run(void *data) {
                 else
                         n = epoll_wait(rail->epoll_fd, events, RAIL_EVENTS, timeout);
                 if (looks && n == 0 && rail->transport->rail_poll)
-                        rail_pause(); /* others want the lock */
-                pthread_mutex_lock(&fabric->lock);
+                        fabric_pause(); /* others want the lock */
+                fabric_lock(fabric);
                 rail->asleep = false;
                 if (!rail_needs_ticks(rail))
                         rail->tick_ns = clock_now_ns(); /* none was due */

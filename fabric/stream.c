@@ -35,7 +35,7 @@ ssize_t conn_read(struct fabric_conn *conn, const struct iovec *to, int n_to) {
                                                                           : SSL_ERROR_SYSCALL;
         }
         saved = errno;
-        pthread_mutex_lock(&fabric->lock);
+        fabric_lock(fabric);
         switch (error) {
         case SSL_ERROR_NONE:
                 conn->rail->bytes_received += (uint64_t)n;
@@ -155,7 +155,7 @@ void stream_flush(struct fabric_conn *conn) {
 
                 pthread_mutex_unlock(&fabric->lock);
                 stream_write(conn, NULL, 0, &sent);
-                pthread_mutex_lock(&fabric->lock);
+                fabric_lock(fabric);
                 stream_written(conn, &sent);
         }
 }

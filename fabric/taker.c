@@ -141,7 +141,7 @@ static size_t taker_take(struct taker *taker) {
         taker->turn++;
         if (n == 0 && !throttled)
                 return 0;
-        pthread_mutex_lock(&fabric->lock);
+        fabric_lock(fabric);
         fabric->throttled = throttled;
         for (size_t i = 0; i < n; i++)
                 taker_give(fabric, &taken[i]);
@@ -193,7 +193,7 @@ void *taker_run(void *data) {
         for (;;) {
                 /* relaxed: see areas_version */
                 if (atomic_load_explicit(&fabric->areas_version, memory_order_relaxed) != version) {
-                        pthread_mutex_lock(&fabric->lock);
+                        fabric_lock(fabric);
                         taker_look_at_table(&taker);
                         version = fabric->taker_version;
                         if (fabric->stop)
@@ -204,7 +204,7 @@ void *taker_run(void *data) {
                 if (taker_take(&taker) > 0) {
                         busy_ns = clock_now_ns();
                 } else if (clock_now_ns() - busy_ns >= fabric->spin_ns) {
-                        pthread_mutex_lock(&fabric->lock);
+                        fabric_lock(fabric);
                         fabric->counters.sleeps++;
                         pthread_mutex_unlock(&fabric->lock);
                         taker_sleep(&taker);

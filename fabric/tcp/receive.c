@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What comes in. Heads come through a small buffer; data of a chunk that are not in it already are read to where they
- * belong, and the flag follows when the trailer has said that all of it is right.
+ * What comes in. Heads come through a buffer; data of a chunk that are not in it already are read to where they belong,
+ * and the flag follows when the trailer has said that all of it is right. A call of the system takes as long as it
+ * takes to copy some ten kilobytes, so short messages are read many at a time, and copied.
  */
 #include "fabric/crc.h"
 #include "fabric/tcp/tcp.h"
 
 #define RECEIVE_ROUNDS 16u
-#define RECEIVE_BEHIND 512u   /* with data, also of what follows: the next head, and not much that has to be copied */
+#define RECEIVE_SHORT  8192u  /* what follows data of this size at most is read with them: more of the kind, it seems */
+#define RECEIVE_BEHIND 512u   /* else only the next head, and not much that has to be copied */
 #define RECEIVE_DUMP   65536u /* at once, of what is thrown away; the size of rail->scratch */
 
 /* A head. False: more bytes are needed, or the connection has ended. */
@@ -117,7 +119,7 @@ static ssize_t conn_receive_once(struct fabric_conn *conn, bool *ret_all) {
                 }
                 to[0].iov_len = left;
                 n_to = 1;
-                behind = RECEIVE_BEHIND;
+                behind = conn->frame.data_bytes <= RECEIVE_SHORT ? CONN_IN : RECEIVE_BEHIND;
         }
         if (all) /* and what comes behind them */
                 to[n_to++] = (struct iovec){.iov_base = conn->in + conn->in_end, .iov_len = behind};
@@ -130,7 +132,7 @@ static ssize_t conn_receive_once(struct fabric_conn *conn, bool *ret_all) {
                         /* As it lies in the area now: what the flag will stand for. */
                         pthread_mutex_unlock(&fabric->lock);
                         conn->crc = crc32c(conn->crc, to[0].iov_base, data);
-                        pthread_mutex_lock(&fabric->lock);
+                        fabric_lock(fabric);
                 }
                 conn->data_done += data;
                 if (conn->data_done == conn->frame.data_bytes)

@@ -110,7 +110,7 @@ static void conn_send_once(struct fabric_conn *conn, struct stream_sent *sent) {
                 n_pieces += frame_pieces(frame, pieces + n_pieces, STREAM_PIECES - n_pieces);
         }
         stream_write(conn, pieces, n_pieces, sent);
-        pthread_mutex_lock(&fabric->lock);
+        fabric_lock(fabric);
         for (uint32_t i = 0; i < conn->n_frames; i++)
                 if (entered[i])
                         area_leave(fabric, conn->frames[(conn->first_frame + i) % CONN_FRAMES].area);
