@@ -5,7 +5,7 @@
 
 #include "gpu/device/bell.h"
 #include "gpu/device/staging.h"
-#include "gpu/device/wire.h"
+#include "gpu/mirror.h"
 #include "ring/net.h"
 
 _Static_assert(PLANE_EXCHANGED == BELL_HANDLES, "a place for each handle slot");
@@ -21,17 +21,17 @@ uint64_t plane_staging_bytes(uint32_t n_ranks) {
 }
 
 /* A batch stands in the queue once for each time that its slot was free, and so does its credit: not more than there
- * are slots, of either, for each pair of a rank here and one elsewhere. */
+ * are slots, of either, for each strand of each pair of a rank here and one elsewhere. */
 int plane_net_size(uint32_t n_ranks, uint32_t *ret_capacity, uint64_t *ret_memory_bytes) {
         const uint32_t pairs = (n_ranks / 2) * (n_ranks - n_ranks / 2);
         uint32_t capacity = 1;
 
         if (n_ranks < 2 || n_ranks > STAGING_RANKS_MAX)
                 return -EINVAL;
-        while (capacity < 2 * WIRE_BATCHES * pairs)
+        while (capacity < 2 * WIRE_BATCHES * WIRE_STRANDS * pairs)
                 capacity *= 2;
         *ret_capacity = capacity;
-        *ret_memory_bytes = (uint64_t)n_ranks * n_ranks * sizeof(struct wire_mirror);
+        *ret_memory_bytes = (uint64_t)WIRE_STRANDS * n_ranks * n_ranks * sizeof(struct wire_mirror);
         return 0;
 }
 

@@ -17,7 +17,7 @@
  *   come    number of the chunk in each slot of `in`, after it. Of packets, too, although each says by itself that it
  * is there: a look at a wire goes over the bus, and a look at this word is one of 4 bytes, not of kilobytes
  *
- * The proxy carries chunks to the mirror in the net area (ring/net.h), whose counterpart on the other node the fabric
+ * The proxy carries chunks to a mirror in the net area (gpu/mirror.h), whose counterpart on the other node the fabric
  * writes; the proxy there brings them into the wire. Packets travel without their flags.
  */
 #include "gpu/device/staging.h"
@@ -48,40 +48,6 @@ struct wire {
 
         unsigned char out[WIRE_CHANNELS][WIRE_SLOTS][WIRE_CHUNK]; /* the kernel's */
         unsigned char in[WIRE_CHANNELS][WIRE_SLOTS][WIRE_CHUNK];  /* the proxy's */
-};
-
-/*
- * In the net area, for each ordered pair of ranks: mirror [source * n_ranks + destination]. (Of pairs on one node they
- * are not touched.) A FIFO of batches: what one look of the source's proxy found, chunks and credits alike. A batch is
- * a row of entries, each with its data behind it, padded to 8 bytes; it lies in its line if it fits there, else in one
- * piece in the ring. The source alone deals out the ring: a batch's place is free when the destination has taken the
- * batch. That it has it says in each batch of the other direction, and in a word of its own when there are none.
- *
- * Whoever changes any of this, or the entries, changes PEER_PROTOCOL_MIN (daemon/peer.h): executors of two nodes do not
- * speak of it.
- */
-#define WIRE_BATCHES     32u    /* a power of two */
-#define WIRE_BATCH_BYTES 34816u /* most in one: sixteen of the longest chunks, and some credits */
-#define WIRE_RING_BYTES  524288u
-#define WIRE_CREDIT      0xffffu
-
-struct wire_entry {
-        uint16_t channel;
-        uint16_t bytes;  /* of the chunk's data, without flags. WIRE_CREDIT: it is no chunk */
-        uint32_t number; /* of the chunk; or how many of the other direction's chunks have been taken */
-};
-
-struct wire_mirror {
-        struct wire_line {
-                uint32_t number; /* of the batch */
-                uint32_t bytes;
-                uint32_t at;    /* in the ring; of one that does not fit the line */
-                uint32_t taken; /* batches of the other direction that the source's proxy has done with */
-                unsigned char data[WIRE_LINE_BYTES];
-        } line[WIRE_BATCHES];
-        uint32_t taken; /* batches that the destination's proxy has done with, if it has nothing to send */
-        uint32_t zero[WIRE_LINE / 4 - 1];
-        unsigned char ring[WIRE_RING_BYTES];
 };
 
 /* Of the regions that there are for a transport. */

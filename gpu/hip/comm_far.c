@@ -2,15 +2,15 @@
 /*
  * Communicators over several nodes
  *
- * To ranks elsewhere each rank here has a wire, which stands in its entry in place of their staging; the proxy works on
- * it from before the entry is there until the communicator ends.
+ * To ranks elsewhere each rank here has a wire, which stands in its entry in place of their staging; a proxy for each
+ * strand works on it from before the entry is there until the communicator ends.
  *
  * The end. What the proxy works on is not all ours: the net area belongs to the executor, which unmaps it when the
  * communicator has been detached. So whatever else goes wrong with a detach, or went wrong before it, it begins with
- * taking the wires away from the proxy. Requests that are finished here may have chunks in the wires that others still
- * wait for, as kernels do not wait for the proxy; so the control thread itself looks once more. Wires hold more than
- * may be on its way at a time. For the rest it waits until the others have taken something, but not for long: nobody
- * knows whether they are still there, and all other communicators wait meanwhile.
+ * taking the wires away from the proxies. Requests that are finished here may have chunks in the wires that others
+ * still wait for, as kernels do not wait for proxies; so the control thread itself looks once more. Wires hold more
+ * than may be on its way at a time. For the rest it waits until the others have taken something, but not for long:
+ * nobody knows whether they are still there, and all other communicators wait meanwhile.
  *
  * Leaving. A rank elsewhere that has left has finished all that it had called, but what it sent last may still be on
  * its way. So receives from it are given up only after a while, the same as on the host.
@@ -35,20 +35,40 @@ static void wires_fill(struct plane *plane, struct comm *comm, const struct plan
 
         for (uint32_t rank = 0; rank < what->n_ranks; rank++)
                 for (uint32_t p = 0; member_here(what, rank) && p < what->n_ranks; p++) {
-                        struct wire_end *end = &comm->wires->end[n];
+                        uint64_t device;
+                        struct wire *wire;
 
                         if (!what->members[p].far)
                                 continue;
-                        end->rank = rank;
-                        end->peer = p;
-                        end->wire = slabs_take(plane, &end->device);
+                        wire = slabs_take(plane, &device);
+                        for (uint32_t k = 0; k < WIRE_STRANDS; k++) {
+                                struct wire_end *end = &comm->wires[k]->end[n];
+
+                                end->rank = rank;
+                                end->peer = p;
+                                end->wire = wire;
+                                end->device = device;
+                        }
                         n++;
                 }
 }
 
+static void wires_step_all(const struct comm *comm) {
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                (void)wires_step(comm->wires[k]);
+}
+
+static bool wires_pending_any(const struct comm *comm) {
+        bool pending = false;
+
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                pending = pending || wires_pending(comm->wires[k]);
+        return pending;
+}
+
 int comm_far_attach(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error) {
         uint32_t n_here = 0, n_far = 0;
-        int r;
+        int r = 0;
 
         if (what->code)
                 return 0; /* it only answers */
@@ -62,39 +82,46 @@ int comm_far_attach(struct plane *plane, struct comm *comm, const struct plane_c
         if (!what->net || !n_far)
                 return error_set(-EINVAL, error, "a net area, and ranks on other nodes, go together");
         /* What is wrong with the area is said before the kernel is stopped for it. */
-        r = wires_new(what->net, what->n_ranks, n_here * n_far, &comm->wires, error);
+        for (uint32_t k = 0; !r && k < WIRE_STRANDS; k++)
+                r = wires_new(what->net, what->n_ranks, n_here * n_far, k, &comm->wires[k], error);
         if (!r)
                 r = slabs_reserve(plane, n_here * n_far, error);
         if (r)
                 return r;
         wires_fill(plane, comm, what);
-        return proxy_add(&plane->proxy, comm->wires, error);
+        for (uint32_t k = 0; !r && k < WIRE_STRANDS; k++)
+                r = proxy_add(&plane->proxy[k], comm->wires[k], error);
+        return r;
 }
 
 void comm_far_rank(const struct comm *comm, uint32_t rank, struct table_rank *entry) {
         entry->far = comm->far;
         for (uint32_t p = 0; p < comm->n_ranks; p++)
                 if (comm->far >> p & 1)
-                        entry->peer[p] = wires_end(comm->wires, rank, p)->device;
+                        entry->peer[p] = wires_end(comm->wires[0], rank, p)->device;
 }
 
 void comm_far_stop(struct plane *plane, const struct comm *comm) {
         const struct timespec pause = {.tv_nsec = PAUSE_NS};
+        bool worked = comm->wires[0] != NULL;
 
-        if (!comm->wires || !proxy_remove(&plane->proxy, comm->wires) || plane->fault)
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                worked = comm->wires[k] && proxy_remove(&plane->proxy[k], comm->wires[k]) && worked;
+        if (!worked || plane->fault)
                 return;
-        (void)wires_step(comm->wires);
-        for (uint32_t i = 0; i < PAUSES && wires_pending(comm->wires); i++) {
+        wires_step_all(comm);
+        for (uint32_t i = 0; i < PAUSES && wires_pending_any(comm); i++) {
                 nanosleep(&pause, NULL);
-                (void)wires_step(comm->wires);
+                wires_step_all(comm);
         }
 }
 
 void comm_far_detach(struct plane *plane, struct comm *comm) {
         comm_far_stop(plane, comm);
-        for (uint32_t i = 0; comm->wires && i < comm->wires->n_ends; i++)
-                slabs_give(plane, comm->wires->end[i].wire);
-        comm->wires = wires_free(comm->wires);
+        for (uint32_t i = 0; comm->wires[0] && i < comm->wires[0]->n_ends; i++)
+                slabs_give(plane, comm->wires[0]->end[i].wire);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                comm->wires[k] = wires_free(comm->wires[k]);
 }
 
 void comm_far_leave(struct comm *comm, uint32_t rank) {
@@ -117,8 +144,10 @@ int comm_far_tick(struct plane *plane, struct comm *comm) {
 }
 
 uint32_t comm_far_status(const struct comm *comm, const char **ret_why) {
-        const struct wire_end *end = comm->wires ? wires_broken(comm->wires) : NULL;
+        const struct wire_end *end = NULL;
 
+        for (uint32_t k = 0; !end && k < WIRE_STRANDS; k++)
+                end = comm->wires[k] ? wires_broken(comm->wires[k]) : NULL;
         if (!end)
                 return 0;
         *ret_why = end->broken;

@@ -6,6 +6,7 @@
 
 #include <uthash.h>
 
+#include "gpu/mirror.h"
 #include "gpu/plane.h"
 
 struct plane;
@@ -16,10 +17,10 @@ struct comm {
         uint64_t id;
         uint32_t choices;
         uint32_t n_ranks;
-        struct wires *wires; /* NULL: all ranks are on this node */
-        uint32_t far;        /* ranks that are not, a bit each */
-        uint32_t leaving;    /* of these: have left, and are not believed yet */
-        uint64_t leaving_ns; /* when the last of them did */
+        struct wires *wires[WIRE_STRANDS]; /* NULL: all ranks are on this node */
+        uint32_t far;                      /* ranks that are not, a bit each */
+        uint32_t leaving;                  /* of these: have left, and are not believed yet */
+        uint64_t leaving_ns;               /* when the last of them did */
         UT_hash_handle hh;
 };
 
@@ -29,7 +30,7 @@ static inline bool member_here(const struct plane_comm *what, uint32_t rank) {
 }
 
 /* ---- comm_far.c -------------------------------------------------------------------------------------------------- */
-/* A wire for each rank here and each elsewhere, and the proxy works on them; nothing if all ranks are on this node, or
+/* A wire for each rank here and each elsewhere, and the proxies work on them; nothing if all ranks are on this node, or
  * the communicator has failed before. What it has got when it fails, comm_far_detach gives back. -EINVAL; as
  * slabs_reserve. */
 int comm_far_attach(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error);

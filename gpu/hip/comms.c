@@ -43,7 +43,7 @@ struct comm *comms_find(const struct plane *plane, uint64_t id) {
 }
 
 bool comms_spans(const struct comm *comm) {
-        return comm->wires != NULL;
+        return comm->wires[0] != NULL;
 }
 
 /* ---- peers ------------------------------------------------------------------------------------------------------- */
@@ -208,7 +208,7 @@ static int comm_publish(struct plane *plane, const struct comm *comm, const stru
                 if (rank->comm != comm)
                         continue;
                 memcpy(entry.peer, peer, sizeof(entry.peer));
-                if (comm->wires)
+                if (comm->wires[0])
                         comm_far_rank(comm, rank->rank, &entry);
                 else
                         reach_rank(what, rank->rank, &entry);
@@ -330,7 +330,7 @@ int comms_move(struct plane *plane, const struct plane_comm *what, char *error) 
 
         if (!comm || comm->n_ranks != what->n_ranks)
                 return error_set(-ENOENT, error, "there is no such communicator");
-        if (comm->wires)
+        if (comm->wires[0])
                 return error_set(-EOPNOTSUPP, error, "a communicator over nodes does not survive its executors");
         for (uint32_t i = 0; i < TABLE_RANKS; i++)
                 if (plane->ranks[i].comm == comm &&

@@ -20,6 +20,7 @@
 #include "gpu/hip/slab.h"
 #include "gpu/hip/table.h"
 #include "gpu/hip/watch.h"
+#include "gpu/mirror.h"
 #include "gpu/plane.h"
 
 struct comm;
@@ -97,7 +98,7 @@ struct plane {
         struct plane_peer peers[PLANE_GPUS_MAX];
         struct comm *comms; /* uthash by id */
         struct slabs slabs; /* what communicators with other nodes use */
-        struct proxy proxy;
+        struct proxy proxy[WIRE_STRANDS];
         struct burst burst;
         struct watch watch;
 

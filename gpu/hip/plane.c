@@ -126,7 +126,8 @@ static void hip_close(struct plane *plane) {
         }
         burst_close(&plane->burst, plane->fault != 0);
         comms_close(plane);
-        proxy_deinit(&plane->proxy);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                proxy_deinit(&plane->proxy[k]);
         slabs_close(plane, plane->fault != 0);
         rings_close(plane);
         reach_close(plane);
@@ -189,7 +190,8 @@ static int hip_open(const struct plane_options *options, struct plane **ret_plan
         plane->policy = options->policy;
         plane->left_ns = options->left_ns ? options->left_ns : LEFT_NS;
         memory_init(&plane->memory, options->device);
-        proxy_init(&plane->proxy);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                proxy_init(&plane->proxy[k]);
         r = plane_make(plane, options, error);
         if (r) {
                 hip_close(plane);

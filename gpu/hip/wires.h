@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * The wires (gpu/device/wire.h) of one communicator's ranks on this GPU, as the proxy sees them. No GPU runtime. One
- * thread at a time: the control thread makes them, the proxy's works on them (proxy.h).
+ * One strand of the wires (gpu/device/wire.h) of one communicator's ranks on this GPU, as its proxy sees it. No GPU
+ * runtime. One thread at a time: the control thread makes it, the proxy's works on it (proxy.h).
  */
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpu/device/wire.h"
+#include "gpu/mirror.h"
 #include "gpu/plane.h"
 
-/* One wire: between a rank here and one elsewhere. How far things have been carried, by channel and in batches. */
+/* The strand of one wire: between a rank here and one elsewhere. How far things have been carried, by channel and in
+ * batches. */
 struct wire_end {
         struct wire *wire; /* not owned */
         uint64_t device;   /* the same for the kernel; not used here */
@@ -29,8 +30,9 @@ struct wire_end {
 };
 
 struct wires {
-        struct net_area *area; /* not owned */
-        struct wire_mirror *mirror;
+        struct net_area *area;      /* not owned */
+        struct wire_mirror *mirror; /* the strand's */
+        uint32_t strand;
         int doorbell_fd; /* not owned */
         uint32_t n_ranks;
         uint32_t arrivals;         /* the area's, when its mirrors were looked at */
@@ -43,8 +45,10 @@ struct wires {
         struct wire_end end[]; /* rank, peer and wires are for the caller to fill in: zeroed memory */
 };
 
-/* Room for so many ends. -EINVAL, with a sentence (PLANE_TEXT bytes): the area is not one for so many ranks. */
-int wires_new(const struct plane_net *net, uint32_t n_ranks, uint32_t n_ends, struct wires **ret_wires, char *error);
+/* Room for so many ends. strand: below WIRE_STRANDS. -EINVAL, with a sentence (PLANE_TEXT bytes): the area is not one
+ * for so many ranks. */
+int wires_new(const struct plane_net *net, uint32_t n_ranks, uint32_t n_ends, uint32_t strand, struct wires **ret_wires,
+              char *error);
 /* NULL is allowed; returns NULL. */
 struct wires *wires_free(struct wires *wires);
 /* The end of a rank here towards a peer; NULL: there is none. */

@@ -390,7 +390,7 @@ mutant "proxy: looks for arrivals once" wires.c test_nodes "s/ \|\| arrivals != 
 mutant "proxy: only one slot" wires.c test_nodes "s/slot = \(entry->number - 1\) % WIRE_SLOTS/slot = 0/"
 mutant "proxy: packets with the number before" wires.c test_nodes "s/\[slot\], entry->number, from/[slot], entry->number - 1, from/"
 mutant "proxy: no credit" wires.c test_nodes "s/room\[c\], entry->number,/room[c], 0,/"
-mutant "proxy: what fits the line looked for elsewhere" wires.c test_nodes "s/batch_in\(end, line->data/batch_in(end, mirror->ring/"
+mutant "proxy: what fits the line looked for elsewhere" wires.c test_nodes "s/batch_in\(wires, end, line->data/batch_in(wires, end, mirror->ring/"
 mutant "proxy: no credit for batches" wires.c test_nodes "s/line->taken = end->taken;/line->taken = 0;/; s/end->taken - end->told < TELL_BATCHES \&\& end->untold_bytes < TELL_BYTES/true/"
 mutant "proxy: what was given back forgotten" wires.c test_nodes "s/batch_entry\(batch, channel, WIRE_CREDIT, given\);//"
 mutant "proxy: one chunk at a look, and the rest forgotten" wires.c test_nodes "s/\+\+end->pushed\[channel\]\);/end->pushed[channel] = pushed);/"

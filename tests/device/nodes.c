@@ -30,7 +30,7 @@ struct nodes {
         uint8_t node[NODES_RANKS_MAX];
         struct net_area *area[NODES_RANKS_MAX];
         uint32_t position[NODES_RANKS_MAX];
-        struct wires *wires[NODES_RANKS_MAX]; /* by rank; NULL: it has nobody elsewhere */
+        struct wires *wires[NODES_RANKS_MAX][WIRE_STRANDS]; /* by rank; NULL: it has nobody elsewhere */
         struct nodes_message *message;
         uint32_t n_messages, capacity;
         uint64_t random, n_chunks, n_bytes;
@@ -240,14 +240,21 @@ uint32_t nodes_wires(const struct nodes *n, uint32_t rank, void *ret_wire[NODES_
                 if (n->node[p] == n->node[rank])
                         continue;
                 far |= 1u << p;
-                ret_wire[p] = wires_end(n->wires[rank], rank, p)->wire;
+                ret_wire[p] = wires_end(n->wires[rank][0], rank, p)->wire;
         }
         return far;
 }
 
 bool nodes_proxy(struct nodes *n, uint32_t rank) {
+        bool moved = false;
+
         n->now_ns[rank] += n->look_ns;
-        return n->look_ns ? wires_step_at(n->wires[rank], n->now_ns[rank]) : wires_step(n->wires[rank]);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++) {
+                struct wires *wires = n->wires[rank][k];
+
+                moved = (n->look_ns ? wires_step_at(wires, n->now_ns[rank]) : wires_step(wires)) || moved;
+        }
+        return moved;
 }
 
 void nodes_look(struct nodes *n, uint64_t look_ns) {
@@ -265,16 +272,22 @@ static void rank_init(struct nodes *n, uint32_t rank, uint32_t chunks, void *(*m
 
         for (uint32_t p = 0; p < n->n_ranks; p++)
                 n_far += n->node[p] != n->node[rank];
-        CHECK(wires_new(&net, n->n_ranks, n_far, &n->wires[rank], error) == 0, error);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                CHECK(wires_new(&net, n->n_ranks, n_far, k, &n->wires[rank][k], error) == 0, error);
         for (uint32_t p = 0; p < n->n_ranks; p++) {
-                struct wire_end *end = &n->wires[rank]->end[i];
+                struct wire *wire;
 
                 if (n->node[p] == n->node[rank])
                         continue;
-                end->rank = rank;
-                end->peer = p;
-                end->wire = memory(context, sizeof(struct wire));
-                preset(n->wires[rank], end, chunks);
+                wire = memory(context, sizeof(struct wire));
+                for (uint32_t k = 0; k < WIRE_STRANDS; k++) {
+                        struct wire_end *end = &n->wires[rank][k]->end[i];
+
+                        end->rank = rank;
+                        end->peer = p;
+                        end->wire = wire;
+                        preset(n->wires[rank][k], end, chunks);
+                }
                 i++;
         }
 }
@@ -304,7 +317,8 @@ struct nodes *nodes_new(uint32_t n_ranks, const uint8_t *node, uint32_t chunks, 
 
 void nodes_free(struct nodes *n) {
         for (uint32_t r = 0; r < n->n_ranks; r++)
-                n->wires[r] = wires_free(n->wires[r]);
+                for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                        n->wires[r][k] = wires_free(n->wires[r][k]);
         free(n->message);
         free(n);
 }

@@ -6,7 +6,7 @@
  * way, sends and receives, calls that differ, and what a fabric may get wrong, which must be noticed: by wrong data, or
  * by nothing going on any more.
  */
-#include "gpu/device/wire.h"
+#include "gpu/mirror.h"
 #include "tests/device/node_world.h"
 #include "tests/device/traffic.h"
 

@@ -10,7 +10,7 @@
 #define N_PACKETS  (STAGING_PACKET_CHUNK / 8u)
 
 struct fake_net {
-        struct wires *wires;
+        struct wires *wires[WIRE_STRANDS];
         bool *told; /* by end */
 };
 
@@ -62,10 +62,11 @@ static bool heard(const struct wire_end *end) {
 }
 
 struct fake_net *fake_net_free(struct fake_net *net) {
-        for (uint32_t i = 0; net && net->wires && i < net->wires->n_ends; i++)
-                free(net->wires->end[i].wire);
+        for (uint32_t i = 0; net && net->wires[0] && i < net->wires[0]->n_ends; i++)
+                free(net->wires[0]->end[i].wire);
         if (net) {
-                wires_free(net->wires);
+                for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                        wires_free(net->wires[k]);
                 free(net->told);
         }
         free(net);
@@ -80,33 +81,42 @@ struct fake_net *fake_net_new(const struct plane_comm *comm) {
         for (uint32_t rank = 0; rank < comm->n_ranks; rank++)
                 for (uint32_t peer = 0; peer < comm->n_ranks; peer++)
                         n += comm->members[rank].here && comm->members[peer].far;
-        if (!net || wires_new(comm->net, comm->n_ranks, n, &net->wires, error))
-                return fake_net_free(net);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                if (!net || wires_new(comm->net, comm->n_ranks, n, k, &net->wires[k], error))
+                        return fake_net_free(net);
         net->told = calloc(n, sizeof(*net->told));
         n = 0;
         for (uint32_t rank = 0; rank < comm->n_ranks; rank++)
                 for (uint32_t peer = 0; peer < comm->n_ranks; peer++) {
-                        struct wire_end *end = &net->wires->end[n];
+                        struct wire *wire;
 
                         if (!comm->members[rank].here || !comm->members[peer].far)
                                 continue;
-                        end->rank = rank;
-                        end->peer = peer;
-                        end->wire = aligned_alloc(64, (sizeof(struct wire) + 63) / 64 * 64);
-                        if (!end->wire || !net->told)
+                        wire = aligned_alloc(64, (sizeof(*wire) + 63) / 64 * 64);
+                        if (!wire || !net->told) {
+                                free(wire);
                                 return fake_net_free(net);
-                        memset(end->wire, 0, sizeof(*end->wire));
-                        say(end);
+                        }
+                        memset(wire, 0, sizeof(*wire));
+                        for (uint32_t k = 0; k < WIRE_STRANDS; k++) {
+                                struct wire_end *end = &net->wires[k]->end[n];
+
+                                end->rank = rank;
+                                end->peer = peer;
+                                end->wire = wire;
+                        }
+                        say(&net->wires[0]->end[n]);
                         n++;
                 }
         return net;
 }
 
 bool fake_net_step(struct fake_net *net, uint32_t *ret_rank, uint32_t *ret_peer) {
-        while (wires_step(net->wires))
-                ;
-        for (uint32_t i = 0; i < net->wires->n_ends; i++) {
-                const struct wire_end *end = &net->wires->end[i];
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                while (wires_step(net->wires[k]))
+                        ;
+        for (uint32_t i = 0; i < net->wires[0]->n_ends; i++) {
+                const struct wire_end *end = &net->wires[0]->end[i];
 
                 if (net->told[i] || !heard(end))
                         continue;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What it costs to bring chunks from the wires of one node's GPUs to those of another's: two fabrics in this process
- * over TCP on the loopback, a proxy thread for each GPU, and threads that play its kernel. No GPU is needed.
+ * over TCP on the loopback, a proxy thread for each strand of each GPU, and threads that play its kernel. No GPU is
+ * needed.
  *
  *     bench_wires [bytes [rails [GPUs of a node [rounds [partner|all [packets|bulk [stripe bytes [us]]]]]]]]
  *
@@ -144,8 +145,12 @@ struct lane {
 struct gpu {
         struct bench *bench;
         uint32_t rank;
-        struct wires *wires;
-        pthread_t proxy, kernel;
+        struct strand {
+                struct gpu *gpu;
+                struct wires *wires;
+                pthread_t proxy;
+        } strands[WIRE_STRANDS];
+        pthread_t kernel;
         uint32_t n_far;
         struct lane lanes[GPUS_MAX][STAGING_LANES];
 };
@@ -168,22 +173,22 @@ struct bench {
 };
 
 static void *proxy_main(void *data) {
-        struct gpu *gpu = data;
+        struct strand *strand = data;
         struct timespec before, after;
 
         (void)pthread_setname_np(pthread_self(), "proxy");
-        while (!gpu->bench->stop) {
+        while (!strand->gpu->bench->stop) {
                 bool moved;
 
                 clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-                moved = wires_step_at(gpu->wires, clock_now_ns());
+                moved = wires_step_at(strand->wires, clock_now_ns());
                 clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
                 if (moved)
                         proxy_ns += (uint64_t)((after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec -
                                                before.tv_nsec);
                 else
                         sched_yield();
-                CHECK(!wires_broken(gpu->wires));
+                CHECK(!wires_broken(strand->wires));
         }
         return NULL;
 }
@@ -255,7 +260,7 @@ static void *kernel_main(void *data) {
                 bool done = true, moved = false;
 
                 for (uint32_t i = 0; i < gpu->n_far && round > finished; i++)
-                        moved = wire_step(b, round, &gpu->wires->end[i], gpu->lanes[i], &done) || moved;
+                        moved = wire_step(b, round, &gpu->strands[0].wires->end[i], gpu->lanes[i], &done) || moved;
                 if (round > finished && done) {
                         finished = round;
                         b->n_done++;
@@ -352,15 +357,20 @@ static void gpu_start(struct bench *b, uint32_t rank) {
         gpu->bench = b;
         gpu->rank = rank;
         gpu->n_far = b->all ? b->n_gpus : 1;
-        CHECK(wires_new(&net, NODES * b->n_gpus, gpu->n_far, &gpu->wires, error) == 0);
-        for (uint32_t i = 0; i < gpu->n_far; i++) {
-                struct wire_end *end = &gpu->wires->end[i];
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++) {
+                struct strand *strand = &gpu->strands[k];
 
-                end->rank = rank;
-                end->peer = b->all ? first + i : first + rank % b->n_gpus;
-                end->wire = zeroes(sizeof(struct wire));
+                strand->gpu = gpu;
+                CHECK(wires_new(&net, NODES * b->n_gpus, gpu->n_far, k, &strand->wires, error) == 0);
+                for (uint32_t i = 0; i < gpu->n_far; i++) {
+                        struct wire_end *end = &strand->wires->end[i];
+
+                        end->rank = rank;
+                        end->peer = b->all ? first + i : first + rank % b->n_gpus;
+                        end->wire = k ? gpu->strands[0].wires->end[i].wire : zeroes(sizeof(struct wire));
+                }
+                CHECK(pthread_create(&strand->proxy, NULL, proxy_main, strand) == 0);
         }
-        CHECK(pthread_create(&gpu->proxy, NULL, proxy_main, gpu) == 0);
         CHECK(pthread_create(&gpu->kernel, NULL, kernel_main, gpu) == 0);
 }
 
@@ -453,7 +463,8 @@ int main(int argc, char **argv) {
         usage_take(&usage[b.n_rounds]);
         b.stop = true;
         for (uint32_t r = 0; r < NODES * b.n_gpus; r++) {
-                pthread_join(b.gpus[r].proxy, NULL);
+                for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                        pthread_join(b.gpus[r].strands[k].proxy, NULL);
                 pthread_join(b.gpus[r].kernel, NULL);
         }
         qsort(ns, b.n_rounds, sizeof(*ns), by_value);

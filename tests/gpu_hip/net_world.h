@@ -2,12 +2,13 @@
 #pragma once
 /* A plane over the runtime of fake.c, and a communicator of four ranks over two nodes. */
 #include "fixture.h"
-#include "gpu/device/wire.h"
+#include "gpu/mirror.h"
 #include "ring/net.h"
 
 #define N    4u
 #define FAR  2u /* the rank on the other node */
-#define BULK wire_channel(STAGING_BULK, 0, 3)
+/* Both of strand 0. */
+#define BULK wire_channel(STAGING_BULK, 0, 19)
 #define PACK wire_channel(STAGING_PACKET, 1, 5)
 
 /* Ranks 0 and 3 are here, 1 on another GPU of this node. */

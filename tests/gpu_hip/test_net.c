@@ -305,11 +305,13 @@ static void a_fault_does_not_keep_the_area(void **state) {
         struct world *w = *state;
 
         world_attach(w);
-        assert_int_equal(w->f.plane->proxy.n_wires, 1);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                assert_int_equal(w->f.plane->proxy[k].n_wires, 1);
         fake.lost = true;
         assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), -EIO);
         w->f.ops->comm_detach(w->f.plane, 77);
-        assert_int_equal(w->f.plane->proxy.n_wires, 0);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                assert_int_equal(w->f.plane->proxy[k].n_wires, 0);
         assert_null(w->f.plane->comms);
 }
 
@@ -319,7 +321,8 @@ static void a_fault_in_the_midst_of_it_neither(void **state) {
         world_attach(w);
         fake.lost = true;
         w->f.ops->comm_detach(w->f.plane, 77);
-        assert_int_equal(w->f.plane->proxy.n_wires, 0);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                assert_int_equal(w->f.plane->proxy[k].n_wires, 0);
         assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), -EIO);
 }
 
@@ -337,7 +340,8 @@ static void who_cannot_be_woken_is_not_attached(void **state) {
         plane_unlock(w->f.plane);
         atomic_store(&fake.refuse_launch, true);
         assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EIO);
-        assert_int_equal(w->f.plane->proxy.n_wires, 0);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                assert_int_equal(w->f.plane->proxy[k].n_wires, 0);
         assert_null(w->f.plane->comms);
         assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), -EIO);
 }
@@ -353,8 +357,8 @@ static void sizes(void **state) {
                 assert_int_equal(plane_net_size(n, &capacity, &bytes), 0);
                 assert_int_equal(capacity & (capacity - 1), 0);
                 for (uint32_t here = 1; here < n; here++)
-                        assert_true(capacity >= here * (n - here) * WIRE_BATCHES * 2);
-                assert_int_equal(bytes, n * n * sizeof(struct wire_mirror));
+                        assert_true(capacity >= here * (n - here) * WIRE_STRANDS * WIRE_BATCHES * 2);
+                assert_int_equal(bytes, WIRE_STRANDS * n * n * sizeof(struct wire_mirror));
                 assert_true(net_area_bytes(capacity, bytes) > bytes);
         }
         assert_int_equal(plane_wire_bytes(2, 3), 6 * sizeof(struct wire));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The proxy between the wires of a communicator over several nodes and its net area. */
+/* The proxies between the wires of a communicator over several nodes and its net area. */
 #include "tests/cmocka_all.h"
 
 #include <poll.h>
@@ -35,15 +35,22 @@ static uint64_t offset_of(const struct world *w, const void *place) {
 }
 
 static void proxy_hold(struct world *w) {
-        struct proxy *proxy = &w->f.plane->proxy;
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++) {
+                struct proxy *proxy = &w->f.plane->proxy[k];
 
-        atomic_fetch_add(&proxy->waiting, 1); /* it does not look any more, */
-        pthread_mutex_lock(&proxy->lock);     /* when it has finished this look */
-        pthread_mutex_unlock(&proxy->lock);
+                atomic_fetch_add(&proxy->waiting, 1); /* it does not look any more, */
+                pthread_mutex_lock(&proxy->lock);     /* when it has finished this look */
+                pthread_mutex_unlock(&proxy->lock);
+        }
 }
 
 static void proxy_go(struct world *w) {
-        atomic_fetch_sub(&w->f.plane->proxy.waiting, 1);
+        for (uint32_t k = 0; k < WIRE_STRANDS; k++)
+                atomic_fetch_sub(&w->f.plane->proxy[k].waiting, 1);
+}
+
+static uint32_t strand_of(const struct world *w, const struct net_descriptor *d) {
+        return (uint32_t)((d->line_offset - w->net.area->memory_offset) / (N * N * sizeof(struct wire_mirror)));
 }
 
 /* ---- the proxy --------------------------------------------------------------------------------------------------- */
@@ -93,8 +100,11 @@ static void arrive(struct world *w, const void *line, uint32_t kind, uint32_t va
 }
 
 /* The other side has taken so many of this rank's batches. */
+static void strand_taken(struct world *w, uint32_t strand, uint32_t source, uint32_t n) {
+        arrive(w, &w->mirror[(strand * N + source) * N + FAR].taken, NET_CREDIT, n);
+}
 static void batches_taken(struct world *w, uint32_t source, uint32_t n) {
-        arrive(w, &w->mirror[source * N + FAR].taken, NET_CREDIT, n);
+        strand_taken(w, 0, source, n);
 }
 
 static void packets_go_without_flags(void **state) {
@@ -146,7 +156,7 @@ static void bulk_goes_as_long_as_it_is(void **state) {
 /* While batches are on their way more comes together, and nothing is lost. */
 static void what_is_there_goes_together(void **state) {
         struct world *w = *state;
-        uint32_t n = 0, chunks = 0, most = 0, seen[STAGING_LANES] = {0};
+        uint32_t n[WIRE_STRANDS] = {0}, chunks = 0, most = 0, seen[STAGING_LANES] = {0};
         struct net_descriptor d;
         struct wire *wire;
 
@@ -160,10 +170,12 @@ static void what_is_there_goes_together(void **state) {
         while (chunks < WIRE_SLOTS * (STAGING_LANES - 1)) {
                 const unsigned char *data;
                 struct wire_line *line;
+                uint32_t strand;
 
                 d = posted(w);
+                strand = strand_of(w, &d);
                 line = at(w, d.line_offset);
-                assert_int_equal(d.value, ++n);
+                assert_int_equal(d.value, ++n[strand]);
                 assert_in_range(line->bytes, 1, WIRE_BATCH_BYTES);
                 most = line->bytes > most ? line->bytes : most;
                 data = at(w, d.data_offset);
@@ -172,11 +184,12 @@ static void what_is_there_goes_together(void **state) {
 
                         memcpy(&entry, data + place, sizeof(entry));
                         assert_int_equal(entry.bytes, 1024);
+                        assert_int_equal(wire_strand(entry.channel), strand);
                         assert_int_equal(entry.number, ++seen[entry.channel]);
                         chunks++;
                 }
-                if (n % 8 == 0) /* the ring is smaller than all of it */
-                        batches_taken(w, 0, n);
+                if (n[strand] % 8 == 0) /* rings are smaller than all of it */
+                        strand_taken(w, strand, 0, n[strand]);
         }
         assert_int_equal(chunks, WIRE_SLOTS * (STAGING_LANES - 1));
         assert_true(chunks * 1032 > WIRE_RING_BYTES);
@@ -371,7 +384,7 @@ static void take_batches(void) {
                 const struct wire_line *line = at(w, d.line_offset);
 
                 chunks_taken += line->bytes / (8 + 1024);
-                batches_taken(w, d.source, d.value);
+                strand_taken(w, strand_of(w, &d), d.source, d.value);
         }
 }
 

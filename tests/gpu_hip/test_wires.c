@@ -12,7 +12,32 @@
 #include "util/clock.h"
 
 #define N    4u
-#define LAST wire_channel(STAGING_BULK, STAGING_REGION_P2P, STAGING_P2P_LANES - 1) /* the last channel of all */
+#define LAST last_channel()
+
+/* All tests are run for each. */
+static uint32_t strand;
+
+static bool is_mine(uint32_t channel) {
+        return wire_strand(channel) == strand;
+}
+
+/* The k-th channel of the strand from this one on. */
+static uint32_t mine_from(uint32_t channel, uint32_t k) {
+        for (;; channel++)
+                if (is_mine(channel) && k-- == 0)
+                        return channel;
+}
+static uint32_t mine(uint32_t k) {
+        return mine_from(0, k);
+}
+
+static uint32_t last_channel(void) {
+        uint32_t channel = WIRE_CHANNELS - 1;
+
+        while (!is_mine(channel))
+                channel--;
+        return channel;
+}
 
 /* Rank 0 is here, 2 and 3 are elsewhere. */
 struct world {
@@ -40,12 +65,13 @@ static int setup(void **state) {
         w->net = (struct plane_net){.bytes = net_area_bytes(capacity, memory_bytes), .doorbell_fd = -1};
         w->net.area = zeroes(w->net.bytes);
         net_area_init(w->net.area, capacity, memory_bytes);
-        assert_int_equal(wires_new(&w->net, N, 2, &w->wires, w->error), 0);
+        assert_int_equal(wires_new(&w->net, N, 2, strand, &w->wires, w->error), 0);
         for (uint32_t i = 0; i < 2; i++) {
                 w->wires->end[i].peer = 2 + i;
                 w->wires->end[i].wire = zeroes(sizeof(struct wire));
         }
         w->mirror = (struct wire_mirror *)(void *)((unsigned char *)w->net.area + w->net.area->memory_offset);
+        w->mirror += (size_t)strand * N * N;
         assert_ptr_equal(w->mirror, w->wires->mirror);
         *state = w;
         return 0;
@@ -120,17 +146,19 @@ static void every_channel_has_its_turn(void **state) {
                 end->tail = (uint64_t)WIRE_BATCH_BYTES - WIRE_RING_BYTES; /* room for one batch */
 
                 for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
-                        while (wire->pushed[c] - w->wires->end[0].pushed[c] < WIRE_SLOTS)
+                        while (is_mine(c) && wire->pushed[c] - w->wires->end[0].pushed[c] < WIRE_SLOTS)
                                 push(wire, c);
                 assert_true(wires_step(w->wires));
                 assert_true(batch_posted(w, &peer, seen));
                 assert_false(batch_posted(w, &peer, seen));
         }
         for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
-                least = seen[c] < least ? seen[c] : least;
-                most = seen[c] > most ? seen[c] : most;
+                if (is_mine(c)) {
+                        least = seen[c] < least ? seen[c] : least;
+                        most = seen[c] > most ? seen[c] : most;
+                }
         }
-        assert_in_range(least, 4, most);
+        assert_in_range(least, 8, most);
         assert_in_range(most, least, 2 * least); /* a cut-off channel may have one more at its turn */
         assert_null(wires_broken(w->wires));
 }
@@ -145,7 +173,8 @@ static void every_peer_has_its_turn(void **state) {
                 if (i == 2) /* looks begin with the one and the other in turn */
                         assert_false(wires_step(w->wires));
                 for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
-                        push(w->wires->end[much].wire, c);
+                        if (is_mine(c))
+                                push(w->wires->end[much].wire, c);
                 push(w->wires->end[1 - much].wire, LAST);
                 assert_true(wires_step(w->wires));
                 do {
@@ -164,7 +193,7 @@ static void every_peer_has_its_turn(void **state) {
                 }
                 all_taken(w, 2);
                 all_taken(w, 3);
-                assert_int_equal(seen[0], 1);
+                assert_int_equal(seen[mine(0)], 1);
                 assert_int_equal(seen[LAST], 2);
         }
 }
@@ -178,13 +207,13 @@ static void credits_go_first(void **state) {
         for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
                 end->come[c] = 1;
                 end->wire->given[c] = 1;
-                if (c != LAST)
+                if (is_mine(c) && c != LAST)
                         push(end->wire, c);
         }
         assert_true(wires_step(w->wires));
         assert_true(batch_posted(w, &peer, seen));
         for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
-                assert_true(seen[c] >= 1);
+                assert_true(is_mine(c) ? seen[c] >= 1 : !seen[c]);
 }
 
 static void bring(struct world *w, uint32_t peer, uint32_t batch, struct wire_entry entry, uint32_t length) {
@@ -203,7 +232,7 @@ static void a_word_tells_of_each_chunk(void **state) {
         struct world *w = *state;
 
         for (uint32_t i = 0; i < 2; i++) {
-                const uint32_t channel = wire_channel(transports[i], 0, 3);
+                const uint32_t channel = mine_from(wire_channel(transports[i], 0, 3), 0);
                 const struct wire *wire = w->wires->end[1].wire;
 
                 for (uint32_t number = 1; number < 4; number++) {
@@ -213,6 +242,32 @@ static void a_word_tells_of_each_chunk(void **state) {
                 }
         }
         assert_null(wires_broken(w->wires));
+}
+
+/* Each strand has its own channels, and is told of no others. */
+static void strands_do_not_meet(void **state) {
+        struct world *w = *state;
+        struct wire_end *end = &w->wires->end[0];
+        uint32_t peer, seen[WIRE_CHANNELS] = {0}, n = 0;
+
+        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
+                push(end->wire, c);
+                end->come[c] = end->wire->given[c] = WIRE_SLOTS;
+        }
+        while (wires_step(w->wires)) {
+                while (batch_posted(w, &peer, seen)) {
+                }
+                all_taken(w, 2);
+        }
+        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
+                assert_int_equal(seen[c], is_mine(c) ? 2 : 0);
+                n += is_mine(c);
+        }
+        assert_in_range(n, WIRE_CHANNELS / WIRE_STRANDS - 16, WIRE_CHANNELS / WIRE_STRANDS + 16);
+        assert_false(wires_pending(w->wires));
+        bring(w, 2, 1, (struct wire_entry){(uint16_t)(mine(0) ? 0 : 16), 8, 1 + WIRE_SLOTS}, 8);
+        assert_true(wires_step(w->wires));
+        assert_ptr_equal(wires_broken(w->wires), end);
 }
 
 /* Whoever asks hears which wire it is, and why; nothing is carried over it any more, either way. */
@@ -235,7 +290,7 @@ static void a_broken_wire_says_so(void **state) {
         assert_int_equal(d.destination, 2);
         assert_false(net_area_take(w->net.area, &w->position, &d));
         /* The first one counts. */
-        w->wires->end[0].wire->pushed[7] = 3;
+        w->wires->end[0].wire->pushed[mine(7)] = 3;
         (void)wires_step(w->wires);
         assert_ptr_equal(wires_broken(w->wires), &w->wires->end[1]);
 }
@@ -248,7 +303,7 @@ static void a_kernel_that_miscounts_breaks_its_wire(void **state) {
         for (uint32_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
                 struct wire_end *end = &w->wires->end[0];
 
-                end->wire->pushed[7] = wrong[i];
+                end->wire->pushed[mine(7)] = wrong[i];
                 assert_false(wires_step(w->wires));
                 assert_ptr_equal(wires_broken(w->wires), end);
                 assert_non_null(strstr(end->broken, "count of chunks"));
@@ -256,9 +311,9 @@ static void a_kernel_that_miscounts_breaks_its_wire(void **state) {
                 end->broken = NULL;
                 w->wires->n_broken = 0;
         }
-        w->wires->end[0].wire->pushed[7] = 0;
-        push(w->wires->end[0].wire, 7);
-        push(w->wires->end[0].wire, 7);
+        w->wires->end[0].wire->pushed[mine(7)] = 0;
+        push(w->wires->end[0].wire, mine(7));
+        push(w->wires->end[0].wire, mine(7));
         assert_true(wires_step(w->wires));
         assert_null(wires_broken(w->wires));
 }
@@ -278,22 +333,22 @@ static void credit_waits_for_company(void **state) {
         uint32_t seen[WIRE_CHANNELS] = {0}, peer;
 
         for (uint32_t c = 0; c < 40; c++)
-                give(w, c);
+                give(w, mine(c));
         assert_false(wires_step(w->wires));
         assert_false(batch_posted(w, &peer, seen));
         push(w->wires->end[0].wire, LAST); /* with this one they go */
         assert_true(wires_step(w->wires));
         assert_true(batch_posted(w, &peer, seen));
         for (uint32_t c = 0; c < 40; c++)
-                assert_int_equal(seen[c], 1);
+                assert_int_equal(seen[mine(c)], 1);
         assert_int_equal(seen[LAST], 1);
         for (uint32_t i = 1; i < WIRE_SLOTS / 2; i++)
-                give(w, 7);
+                give(w, mine(7));
         assert_false(wires_step(w->wires));
-        give(w, 7);
+        give(w, mine(7));
         assert_true(wires_step(w->wires));
         assert_true(batch_posted(w, &peer, seen));
-        assert_int_equal(seen[7], 2);
+        assert_int_equal(seen[mine(7)], 2);
         assert_false(batch_posted(w, &peer, seen));
 }
 
@@ -304,7 +359,7 @@ static void bring_chunks(struct world *w, uint32_t batch, uint32_t at, uint32_t 
         unsigned char *to = mirror->ring + at;
 
         for (uint32_t i = 0; i < n; i++) {
-                const uint32_t channel = WIRE_PACKET_CHANNELS + i;
+                const uint32_t channel = mine_from(WIRE_PACKET_CHANNELS, i);
                 const struct wire_entry entry = {(uint16_t)channel, STAGING_BULK_CHUNK,
                                                  w->wires->end[0].come[channel] + 1};
 
@@ -396,7 +451,7 @@ static void short_ones_wait_for_company(void **state) {
                 }
                 all_taken(w, 2);
                 for (uint32_t c = 0; c < 5; c++) {
-                        push(w->wires->end[0].wire, c);
+                        push(w->wires->end[0].wire, mine(c));
                         assert_true(wires_step_at(w->wires, now_ns + PACE_NS - 1)); /* it waits, which is not nothing */
                         assert_int_equal(n_posted(w), 0);
                 }
@@ -410,7 +465,7 @@ static void short_ones_wait_for_company(void **state) {
                 memset(seen, 0, sizeof(seen));
                 assert_true(batch_posted(w, &peer, seen));
                 for (uint32_t c = 0; c < 5; c++)
-                        n += seen[c];
+                        n += seen[mine(c)];
                 assert_int_equal(n, 5);
                 assert_int_equal(n_posted(w), 0);
                 all_taken(w, 2);
@@ -452,7 +507,7 @@ static void long_ones_do_not_wait(void **state) {
 
         for (uint32_t round = 0; round < 20; round++) {
                 for (uint32_t c = 0; c < 40; c++) /* 80 KB */
-                        push(w->wires->end[0].wire, WIRE_PACKET_CHANNELS + c);
+                        push(w->wires->end[0].wire, mine_from(WIRE_PACKET_CHANNELS, c));
                 assert_true(wires_step_at(w->wires, 1000000 + round * PACE_NS));
                 assert_in_range(n_posted(w), 3, 5);
                 assert_false(wires_pending(w->wires));
@@ -469,7 +524,7 @@ static void a_trickle_goes_in_few(void **state) {
                 for (uint32_t c = 0; c < 128; c++) { /* 128 KB in 26 us, a look at each 0.2 */
                         const uint64_t now_ns = 1000000 + c * UINT64_C(200);
 
-                        push(w->wires->end[0].wire, c % 32 + STAGING_LANES);
+                        push(w->wires->end[0].wire, mine(c % 32));
                         all_taken(w, 2);
                         assert_true(paced ? wires_step_at(w->wires, c < 127 ? now_ns : now_ns + PACE_NS)
                                           : wires_step(w->wires));
@@ -504,13 +559,13 @@ static void batches_do_not_meet(void **state) {
                 for (uint32_t i = 0; i < channels; i++) {
                         const uint32_t c = (uint32_t)((random >> 33) + i) % WIRE_CHANNELS;
 
-                        if (end->wire->pushed[c] - end->pushed[c] < WIRE_SLOTS)
+                        if (is_mine(c) && end->wire->pushed[c] - end->pushed[c] < WIRE_SLOTS)
                                 push(end->wire, c);
                 }
                 full += !wires_step(w->wires);
                 while (net_area_take(w->net.area, &w->position, &d)) {
-                        const uint32_t at = (uint32_t)(d.data_offset - w->net.area->memory_offset) -
-                                            (uint32_t)((unsigned char *)w->mirror[2].ring - (unsigned char *)w->mirror);
+                        const uint32_t at = (uint32_t)(d.data_offset -
+                                                       (uint64_t)(w->mirror[2].ring - (unsigned char *)w->net.area));
 
                         if (d.data_bytes > 0) {
                                 assert_in_range(at, 0, WIRE_RING_BYTES - d.data_bytes);
@@ -555,7 +610,7 @@ static void a_line_that_is_wrong(void **state) {
                 struct wire_end *end = &w->wires->end[0];
                 struct wire_line *line = &w->mirror[2 * N].line[0];
 
-                end->taken = end->come[WIRE_PACKET_CHANNELS] = end->acked = 0;
+                end->taken = end->come[mine_from(WIRE_PACKET_CHANNELS, 0)] = end->acked = 0;
                 end->sent = 1;
                 end->broken = NULL;
                 w->wires->n_broken = 0;
@@ -584,12 +639,12 @@ static void an_area_that_is_too_short(void **state) {
         struct wires *wires = NULL;
 
         w->net.bytes--;
-        assert_int_equal(wires_new(&w->net, N, 2, &wires, w->error), -EINVAL);
+        assert_int_equal(wires_new(&w->net, N, 2, strand, &wires, w->error), -EINVAL);
         assert_null(wires);
         w->net.bytes++;
         w->net.area->memory_bytes -= 64;
         w->net.area->memory_offset += 64;
-        assert_int_equal(wires_new(&w->net, N, 2, &wires, w->error), -EINVAL);
+        assert_int_equal(wires_new(&w->net, N, 2, strand, &wires, w->error), -EINVAL);
         w->net.area->memory_bytes += 64;
         w->net.area->memory_offset -= 64;
 }
@@ -601,6 +656,7 @@ int main(void) {
                 WORLD(every_peer_has_its_turn),
                 WORLD(credits_go_first),
                 WORLD(a_word_tells_of_each_chunk),
+                WORLD(strands_do_not_meet),
                 WORLD(a_broken_wire_says_so),
                 WORLD(a_kernel_that_miscounts_breaks_its_wire),
                 WORLD(an_area_that_is_too_short),
@@ -615,5 +671,9 @@ int main(void) {
                 WORLD(a_trickle_goes_in_few),
         };
 
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        int failed = 0;
+
+        for (; strand < WIRE_STRANDS; strand++)
+                failed += cmocka_run_group_tests(tests, NULL, NULL);
+        return failed;
 }
