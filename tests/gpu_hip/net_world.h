@@ -5,8 +5,8 @@
 #include "gpu/mirror.h"
 #include "ring/net.h"
 
-#define N    4u
-#define FAR  2u /* the rank on the other node */
+#define N   4u
+#define FAR 2u /* the rank on the other node */
 /* Both of strand 0. */
 #define BULK wire_channel(STAGING_BULK, 0, 19)
 #define PACK wire_channel(STAGING_PACKET, 1, 5)
