@@ -2,13 +2,17 @@
 #pragma once
 /*
  * How a warp's units become lines, and lines units: what is different on NVIDIA's GPUs and AMD's (exchange_line.h says
- * why). Also compiled for the host, where it is as on AMD's.
+ * why). Also compiled for the host, where it is as on AMD's, and one test has it as on NVIDIA's.
  */
 #include "client/hip/exchange_unit.h"
 
+#ifndef LINE_ONE_FLAG
+#define LINE_ONE_FLAG TARGET_NVIDIA /* a line of 128 bytes arrives whole */
+#endif
+
 /* Units of a thread, as they go and of data. */
 #define LINE_RAW(n_ranks)   EXCHANGE_LINE_UNITS(n_ranks)
-#define LINE_DATA(n_ranks)  (TARGET_NVIDIA ? LINE_RAW(n_ranks) : LINE_RAW(n_ranks) / 4u * 3u)  /* at most */
+#define LINE_DATA(n_ranks)  (LINE_ONE_FLAG ? LINE_RAW(n_ranks) : LINE_RAW(n_ranks) / 4u * 3u)  /* at most */
 #define LINE_BYTES(n_ranks) (EXCHANGE_LINE_BYTES(n_ranks) / (EXCHANGE_THREADS / WARP_THREADS)) /* of a warp's tile */
 
 /* (Of structs compilers choose the address, for which they have to have one.) */
@@ -16,7 +20,7 @@ DEVICE struct quad line_either(bool first, struct quad a, struct quad b) {
         return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
 }
 
-#if TARGET_NVIDIA
+#if LINE_ONE_FLAG
 #define LINE_THREADS 8u
 
 DEVICE bool line_is_last(uint32_t thread) {
@@ -78,7 +82,7 @@ template <uint32_t U> DEVICE bool line_is(uint32_t thread, uint32_t number, cons
 
         UNROLL
         for (uint32_t k = 0; k < U; k++)
-                is &= !line_is_last(thread) | ((raw[k].z == number) & (raw[k].w == number));
+                is &= (!line_is_last(thread)) | ((raw[k].z == number) & (raw[k].w == number));
         return is;
 }
 

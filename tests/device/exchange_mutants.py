@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Proves that the tests of exchange kernels can fail: each mutant breaks one thing of how blocks leave and end, or of
-transfers, in a copy of client/hip, and test_exchange.cc or test_pairs.cc has to find it with one of three seeds.
+transfers, in a copy of client/hip, and test_exchange.cc, test_pairs.cc or test_line_form.cc has to find it with one of
+three seeds.
 
 One in eight is tried, by $RAILMUX_SEED; with RAILMUX_FULL=1 all. That each changes something is looked at always. The test
 is run without a mutation first: it has to pass, and a mutant that takes several times as long hangs. (None is listed of where
@@ -58,6 +59,13 @@ MUTANTS = (
     ("lines that were left begin anew", LINE, "        if (p.tile == EXCHANGE_THROUGH)\n                return true;", "        if (p.tile == EXCHANGE_THROUGH)\n                return true;\n        p.tile = 0;"),
     ("who has no data does not compare", LINE, " ||\n               (tile == 0 && block == 0 && thread / WARP_THREADS * WARP_THREADS < N);", ";"),
     ("a tile is whole if it is for the first rank", LINE, "exchange_piece(a, N - 1);", "exchange_piece(a, 0);"),
+    ("one flag: another line's unit", FORM, "two + t : two", "two + t + 1 : two"),
+    ("one flag: eighth threads have a unit more", FORM, "return k % 2 == 0 || !line_is_last(thread);", "return true;"),
+    ("one flag: a line ends a thread early", FORM, "thread % LINE_THREADS == LINE_THREADS - 1", "thread % LINE_THREADS == LINE_THREADS - 2"),
+    ("one flag: the lower half goes twice", FORM, "x[k + 1].x = line_is_last(thread) ? x[k].z", "x[k + 1].x = line_is_last(thread) ? x[k].x"),
+    ("one flag: half of a unit does not come back", FORM, "v.z = line_is_last(thread) ? x[k + 1].x : v.z;", ";"),
+    ("one flag: half of it is enough", FORM, "((raw[k].z == number) & (raw[k].w == number))", "((raw[k].z == number) | (raw[k].w == number))"),
+    ("one flag: that of the first line is enough", FORM, "(!line_is_last(thread)) |", "(k > 0) | (!line_is_last(thread)) |"),
     ("sums of lines go nowhere", LINE, "                                if (a->back)\n                                        line_send", "                                if (!a->back)\n                                        line_send"),
     ("a step that was made is made anew", RUN, "second ? tile | EXCHANGE_SECOND : tile", "tile"),
     ("a chunk more is sent than there are places", PAIR, "l->sends ? l->number - PAIR_TURNS : l->number", "l->sends ? l->number - PAIR_TURNS - 1 : l->number"),
@@ -96,6 +104,7 @@ MUTANTS = (
     ("the second unit is the first", PAIR, "x[u] = unit_load_any(op->address + here, op->bytes - here", "x[u] = unit_load_any(op->address + at, op->bytes - here"),
 )
 TESTS = {PAIR: "test_pairs"}  # of all others: test_exchange
+ONE_FLAG = "test_line_form"  # of those whose names begin with "one flag": lines as on NVIDIA's GPUs
 
 
 def build(root: pathlib.Path, definitions: list[str], cxx: str, libraries: list[str], work: pathlib.Path, test: str) -> str:
@@ -123,7 +132,7 @@ def mutant(root: pathlib.Path, make: tuple, work: pathlib.Path, m: tuple, second
     if text.count(old) != 1:
         return f"{name}: its place in {file} is there {text.count(old)} times"
     at.write_text(text.replace(old, new))
-    test = TESTS.get(file, "test_exchange")
+    test = ONE_FLAG if name.startswith("one flag") else TESTS.get(file, "test_exchange")
     said = build(root, *make, work, test)
     if said:
         return f"{name}: does not compile: {said}"
@@ -142,7 +151,7 @@ def main(cxx: str, root: str, definitions: str, *libraries: str) -> int:
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
         at = pathlib.Path(folder)
         began = time.monotonic()
-        for test in ("test_exchange", *TESTS.values()):
+        for test in ("test_exchange", ONE_FLAG, *TESTS.values()):
             said = build(top, *make, at, test)
             if said:
                 print(f"{test} cannot be built: {said}")
