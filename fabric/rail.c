@@ -281,8 +281,8 @@ void *rail_run(void *data) {
                         rail_tick(rail, now_ns, interval_ns);
                 rail_work(rail, now_ns, &next_ns);
                 timeout = rail_timeout(rail, now_ns, next_ns);
-                if (rail->bytes_sent + rail->bytes_received != carried) {
-                        carried = rail->bytes_sent + rail->bytes_received;
+                if (rail->messages_sent + rail->messages_received != carried) { /* heartbeats are none */
+                        carried = rail->messages_sent + rail->messages_received;
                         busy_ns = now_ns;
                 }
                 looks = timeout != 0 && now_ns - busy_ns < fabric->rail_spin_ns;
