@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One lock guards everything, and nothing that may take long is done under it: sockets, TLS, checksums of data and
- * copies of data are done without it, by the one thread that owns the connection. What such a thread uses meanwhile
- * cannot go away: connections are ended by their own thread only (others mark them), frames in the ring belong to it,
- * and areas count their users. So whatever a function finds under the lock is as it says, and there is one order of
- * things. For each message the lock is taken a few times for less than a microsecond, which is a tenth of what a
- * sendmsg() costs.
+ * copies of more than some kilobytes of data (CONN_IN) are done without it, by the one thread that owns the connection.
+ * What such a thread uses meanwhile cannot go away: connections are ended by their own thread only (others mark them),
+ * frames in the ring belong to it, and areas count their users. So whatever a function finds under the lock is as it
+ * says, and there is one order of things. For each message the lock is taken a few times for less than a microsecond,
+ * which is a tenth of what a sendmsg() costs.
  *
  * The ways of a message: taker.c takes it out of an area, place.c chooses a rail, schedule.c says when, tcp/ or verbs/
  * carry it, recover.c sees to it when a connection dies. What takes long about areas is registrar.c's.
@@ -33,7 +33,7 @@
 #define SPIN_PROCESSORS 8
 #define SPIN_NS         UINT64_C(1000000) /* longer than a request between nodes takes: a rail may be left out of one */
 #define SPIN_FEW_NS     UINT64_C(20000)
-#define LOCK_LOOKS      40u /* some twenty microseconds */
+#define LOCK_LOOKS      40u
 
 struct fabric_event {
         struct fabric_event *next;

@@ -64,7 +64,7 @@ struct fabric_times {
         uint32_t hold_max;  /* up to this: 30000 */
         uint32_t
                 unreachable; /* work waits so long for a peer of which nothing is heard before that is reported: 1000 */
-        /* Microseconds for which threads that have had something to do look on before they sleep: 200, and with less
+        /* Microseconds for which threads that have had something to do look on before they sleep: 1000, and with less
          * than eight processors 20 for the taking thread, and 0 for those of rails. */
         uint32_t spin_us;
 };

@@ -76,7 +76,7 @@ static unsigned int route_badness(const struct fabric_route *route) {
 static bool route_rests(const struct fabric_route *route, enum fabric_class class) {
         const struct fabric_conn *conn = route->ports[class].conn;
 
-        return route->rail->asleep || !conn || conn->state != CONN_UP;
+        return route->rail->asleep || route->rail->waking || !conn || conn->state != CONN_UP;
 }
 
 /* Of rails that take as long, the affine one. */

@@ -147,6 +147,7 @@ struct fabric_rail {
         pthread_t thread;
         bool running;
         bool asleep;         /* in epoll_wait */
+        bool waking;         /* was, has been called, and is not back yet */
         bool again;          /* something is left to do at once */
         _Atomic bool called; /* another thread says so; it may be looked at without the lock */
         int epoll_fd, listen_fd, wake_fd;

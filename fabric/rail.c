@@ -24,6 +24,7 @@
 #define MEASURE_NS  UINT64_C(10000000)
 #define TICK_MAX_NS UINT64_C(25000000)
 #define TICK_MIN_NS UINT64_C(1000000)
+#define QUIET_BYTES 1024u /* that heartbeats and acknowledgements may be of */
 
 void rail_wake(struct fabric_rail *rail) {
         rail->again = true;
@@ -31,6 +32,7 @@ void rail_wake(struct fabric_rail *rail) {
         atomic_store_explicit(&rail->called, true, memory_order_relaxed);
         if (rail->asleep) {
                 rail->asleep = false;
+                rail->waking = true;
                 fabric_ring(rail->wake_fd);
         }
 }
@@ -259,11 +261,26 @@ static uint64_t rail_look_until(int timeout, uint64_t now_ns, uint64_t until_ns)
         return due_ns < until_ns ? due_ns : until_ns;
 }
 
+struct worked {
+        uint64_t messages, bytes;
+};
+
+/* Since the last time: messages, or a part of a long one. Heartbeats are none, since nothing follows them. */
+static bool rail_has_worked(const struct fabric_rail *rail, struct worked *last) {
+        const struct worked now = {.messages = rail->messages_sent + rail->messages_received,
+                                   .bytes = rail->bytes_sent + rail->bytes_received};
+        const bool has = now.messages != last->messages || now.bytes - last->bytes > QUIET_BYTES;
+
+        *last = now;
+        return has;
+}
+
 void *rail_run(void *data) {
         struct fabric_rail *rail = data;
         struct fabric *fabric = rail->fabric;
         struct epoll_event events[RAIL_EVENTS];
-        uint64_t interval_ns = fabric->heartbeat_ns / 8, now_ns = clock_now_ns(), next_ns, busy_ns = 0, carried = 0;
+        uint64_t interval_ns = fabric->heartbeat_ns / 8, now_ns = clock_now_ns(), next_ns, busy_ns = 0;
+        struct worked worked = {0};
 
         interval_ns = interval_ns > TICK_MAX_NS ? TICK_MAX_NS : interval_ns < TICK_MIN_NS ? TICK_MIN_NS : interval_ns;
         fabric_lock(fabric);
@@ -271,7 +288,7 @@ void *rail_run(void *data) {
         while (!fabric->stop) {
                 uint64_t until_ns;
                 int n, timeout;
-                bool looks;
+                bool looks, pauses;
 
                 rail->again = false;
                 atomic_store_explicit(&rail->called, false, memory_order_relaxed); /* set under the lock only */
@@ -281,10 +298,8 @@ void *rail_run(void *data) {
                         rail_tick(rail, now_ns, interval_ns);
                 rail_work(rail, now_ns, &next_ns);
                 timeout = rail_timeout(rail, now_ns, next_ns);
-                if (rail->messages_sent + rail->messages_received != carried) { /* heartbeats are none */
-                        carried = rail->messages_sent + rail->messages_received;
+                if (rail_has_worked(rail, &worked))
                         busy_ns = now_ns;
-                }
                 looks = timeout != 0 && now_ns - busy_ns < fabric->rail_spin_ns;
                 until_ns = rail_look_until(timeout, now_ns, busy_ns + fabric->rail_spin_ns);
                 if (looks)
@@ -292,15 +307,16 @@ void *rail_run(void *data) {
                 if (timeout != 0 && rail->transport->rail_sleep && !rail->transport->rail_sleep(rail, now_ns))
                         timeout = 0;
                 rail->asleep = timeout != 0;
+                pauses = timeout == 0 && !rail->again && rail->transport->rail_poll;
                 pthread_mutex_unlock(&fabric->lock);
                 if (looks && !rail->transport->rail_poll)
                         n = rail_look_on(rail, events, until_ns);
                 else
                         n = epoll_wait(rail->epoll_fd, events, RAIL_EVENTS, timeout);
-                if (looks && n == 0 && rail->transport->rail_poll)
+                if (pauses && n == 0)
                         fabric_pause(); /* others want the lock */
                 fabric_lock(fabric);
-                rail->asleep = false;
+                rail->asleep = rail->waking = false;
                 if (!rail_needs_ticks(rail))
                         rail->tick_ns = clock_now_ns(); /* none was due */
                 now_ns = clock_now_ns();

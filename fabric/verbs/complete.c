@@ -158,6 +158,7 @@ static void nic_completed(struct verbs_nic *nic, const struct ibv_wc *wc, uint64
 /* Is there more? */
 static bool nic_poll_batch(struct verbs_nic *nic, uint64_t now_ns) {
         struct ibv_wc wcs[POLL_BATCH];
+        uint64_t carried;
         int n;
 
         n = nic->fatal ? 0 : nic->api->poll_cq(nic->cq, POLL_BATCH, wcs);
@@ -167,6 +168,11 @@ static bool nic_poll_batch(struct verbs_nic *nic, uint64_t now_ns) {
                 nic->busy_ns = now_ns;
         else if (n < 0)
                 nic_failed(nic, "the completion queue cannot be read");
+        carried = nic->rail->messages_sent + nic->rail->messages_received;
+        if (carried != nic->carried) {
+                nic->carried = carried;
+                nic->work_ns = now_ns;
+        }
         if (nic->n_missing >= REFILL_BATCH)
                 (void)nic_refill(nic); /* what is missing still is missing, and is tried again */
         return n == POLL_BATCH;
@@ -206,7 +212,7 @@ void nic_drain(struct verbs_nic *nic, uint64_t now_ns) {
 bool nic_sleep(struct fabric_rail *rail, uint64_t now_ns) {
         struct verbs_nic *nic = nic_of(rail);
 
-        if (nic->n_links > 0 && now_ns - nic->busy_ns < rail->fabric->spin_ns)
+        if (nic->n_links > 0 && now_ns - nic->work_ns < rail->fabric->spin_ns)
                 return false;
         (void)nic_refill(nic);
         if (nic->armed)

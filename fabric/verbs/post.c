@@ -176,7 +176,7 @@ void link_send(struct fabric_conn *conn) {
                 }
                 pthread_mutex_unlock(&fabric->lock);
                 r = link->nic->api->post_send(link->qp, batch.wrs, &bad);
-                pthread_mutex_lock(&fabric->lock);
+                fabric_lock(fabric);
                 if (r)
                         conn_doom(conn, true, "post: %s", strerror(abs(r)));
         }

@@ -83,6 +83,8 @@ struct verbs_nic {
         bool armed;
         uint32_t n_unarmed; /* times in a row that it could not be */
         uint64_t busy_ns;   /* a completion was there */
+        uint64_t carried;   /* the rail's messages then, */
+        uint64_t work_ns;   /* and when there were more; heartbeats and credit are none */
         struct verbs_link *links;
 };
 

@@ -5,11 +5,11 @@
  *
  * To its lanes they are channels like those in staging (staging.h): slots, numbered chunks, credit given back. But what
  * is pushed into them no GPU takes, and so they do not lie in staging: a wire is a block of host memory, one for each
- * rank here and rank elsewhere, that the kernel works on from one side and the executor's proxy thread from the other
+ * rank here and rank elsewhere, that the kernel works on from one side and the executor's proxies from the other
  * (gpu/hip/wires.c). Chunks that go out and chunks that come in have places of their own. Each word has one writer:
  *
  *   pushed  chunks written into `out` so far. The kernel stores it after a release, also where packets carry a flag of
- *           their own: the proxy looks at 473 words, not at 60000 packets.
+ *           their own: proxies look at 473 words, not at 60000 packets.
  *   bytes   of the bulk chunk in each slot of `out`, before `pushed` (of packets those count that have the chunk's
  *           number)
  *   given   chunks of `in` that have been taken
@@ -17,8 +17,8 @@
  *   come    number of the chunk in each slot of `in`, after it. Of packets, too, although each says by itself that it
  * is there: a look at a wire goes over the bus, and a look at this word is one of 4 bytes, not of kilobytes
  *
- * The proxy carries chunks to a mirror in the net area (gpu/mirror.h), whose counterpart on the other node the fabric
- * writes; the proxy there brings them into the wire. Packets travel without their flags.
+ * Proxies carry chunks to mirrors in the net area (gpu/mirror.h), whose counterparts on the other node the fabric
+ * writes; those there bring them into the wire. Packets travel without their flags.
  */
 #include "gpu/device/staging.h"
 
@@ -27,8 +27,6 @@
 #define WIRE_WORDS           ((WIRE_CHANNELS + 15u) / 16u * 16u) /* one for each channel, in whole lines */
 #define WIRE_SLOTS           4u    /* of a channel: more than in staging, since credit is longer on its way */
 #define WIRE_CHUNK           2048u /* a chunk of packets, flags and all, or a bulk chunk */
-#define WIRE_LINE            64u   /* NET_LINE */
-#define WIRE_LINE_BYTES      48u   /* that a line has room for */
 
 #if defined(__cplusplus)
 static_assert(STAGING_BULK_CHUNK <= WIRE_CHUNK && 2 * STAGING_PACKET_CHUNK <= WIRE_CHUNK, "a chunk fits");

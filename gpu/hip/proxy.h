@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* The thread that works on wires (wires.h). Everything here is the control thread's to call. See proxy.c. */
+/* A thread that works on one strand of wires (wires.h). Everything here is the control thread's to call. See proxy.c.
+ */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>

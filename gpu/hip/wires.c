@@ -5,7 +5,7 @@
  * What a kernel pushes to a rank of another node has to become a descriptor in the net area's queue. Kernels do not
  * post it themselves. A queue with many producers needs a fetch-and-add, which over the bus is slow where it exists at
  * all; one queue for each warp would be a thousand queues; and the fabric has to be woken when it sleeps, which takes a
- * system call. So a thread of the executor, the proxy, looks at counters in host memory and posts. A kernel only
+ * system call. So threads of the executor, the proxies, look at counters in host memory and post. A kernel only
  * stores: the chunk, a fence, the counter. Nothing can overflow, nothing is lost when the kernel is stopped and
  * launched again, and looking twice does no harm.
  *
@@ -34,7 +34,8 @@
  * dozens is by PACE_NS at most, where a message is on its way for ten times that. (To wait until there is enough for a
  * long batch would need somebody to know that there will be.)
  *
- * Strands. Copies are what a proxy's time goes into, 0.4 ms for a megabyte out and one in on two H200: the data come
+ * Strands. All below is of one of them (gpu/mirror.h): so a pair has as many FIFOs and measures of looks as there are
+ * strands. Copies are what a proxy's time goes into, 0.4 ms for a megabyte out and one in on two H200: the data come
  * from one processor's cache, or the bus, and go to another's. So each GPU has a proxy for each strand, which has its
  * own channels, mirrors and counts, and looks at its own words only.
  *
@@ -67,7 +68,7 @@
  * What comes from the net area was written by railmuxd, for another railmuxd that this one trusts. It is held to its
  * bounds all the same: each word is read once, and the copy is what counts (of the area's head nothing is used: its
  * size follows from the number of ranks). What no proxy sends, or a kernel's count that no kernel comes to, breaks the
- * wire: it carries nothing more, and the plane ends the communicator (comm_far.c).
+ * strand: it carries nothing more, and the plane ends the communicator (comm_far.c).
  */
 #include "gpu/hip/wires.h"
 

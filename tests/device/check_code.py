@@ -21,7 +21,6 @@ compiled for every architecture, and this holds for each kernel:
   releases   a store of system scope comes after a release of system scope
   unfenced   it has no fence at all (the flag is in the data)
   delays     it sleeps for the sake of time (a test's kernel): "sleeping" is not asked of it
-  optional   not every build has it
 
 With "amd:" or "nvidia:" before it, a property is asked there only.
 
@@ -32,7 +31,7 @@ What the build has compiled (--built: lines of source, cuda or hip, folder, sepa
 folder has what the compilers made on the way to the object.
 
     check_code.py --root ROOT --out DIR [--nvcc NVCC --nvcc-host CXX] [--hipcxx CLANG --hip-include DIR] [--flags FLAGS]
-                  [--built FILE]
+                  [--built FILE] [--without KERNEL...]     (that this build leaves out)
     check_code.py ... --mutants FOLDER    each mutant there must be rejected, for the reason that mutants.txt names
     check_code.py --root ROOT --sources   only the sources: nobody but order.h and target.h spells an ordered access
 """
@@ -316,7 +315,6 @@ PROPERTIES = {
     "releases": property_releases,
     "unfenced": property_unfenced,
     "delays": property_delays,
-    "optional": lambda kernel: True,
 }
 
 
@@ -437,14 +435,13 @@ def check_tree(options):
                     f"{source}: {target}: {kernel.name}: {rule}: {sentence}"
                     for rule, sentence in check_kernel(kernel, expected.get(family), exceptions)
                 ]
-    absent = {name for name, properties in expected.items() if "optional" in properties} - seen
     targets = {t for r in results.values() for t in r}
     if {NVIDIA_TARGET, *AMD_TARGETS} <= targets:
-        problems += [f"kernels.txt: {name}: there is no such kernel" for name in sorted(set(expected) - seen - absent)]
+        problems += [f"kernels.txt: {name}: there is no such kernel" for name in sorted(set(expected) - seen - set(options.without))]
     problems += [
         f"exceptions.txt: {name} {target}: needs no exception any more"
         for name, target in sorted(set(exceptions) - used)
-        if target in targets and name not in absent
+        if target in targets and name.split("<", 1)[0] not in options.without
     ]
     report = os.path.join(options.out, "resources.txt")
     with open(report, "w", encoding="utf-8") as file:
@@ -542,6 +539,7 @@ def main():
     parser.add_argument("--hip-include", default="/opt/rocm/include")
     parser.add_argument("--flags", type=shlex.split, default=[])
     parser.add_argument("--built", type=read_built, default={})
+    parser.add_argument("--without", action="append", default=[])
     parser.add_argument("--mutants")
     parser.add_argument("--sources", action="store_true")
     options = parser.parse_args()

@@ -43,7 +43,7 @@ def check(what: str, good: bool, why: Any = "") -> None:
     failures += not good
 
 
-def run(arguments: list[str], timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def run(arguments: list[str], timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
     # What finds itself in torch's place says what it is: nothing here may need it.
     env = dict(os.environ, PYTHONPATH=str(SCRATCH / "no-torch"), PYTHONDONTWRITEBYTECODE="1")
     return subprocess.run(arguments, capture_output=True, text=True, timeout=timeout_s, env=env, check=False)
