@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Proves that the tests of the interpreter can fail: each mutant below breaks one thing in a copy of gpu/device, and the
 # test that it names has to find it.
-# One in eight is tried, by $RAILMUX_SEED; with RAILMUX_FULL=1 all. That each changes something is looked at always.
+# One in sixteen is tried, by $RAILMUX_SEED; with RAILMUX_FULL=1 all. That each changes something is looked at always.
 # A mutant that hangs spins. So each test is run once without a mutation, where it has to pass, and what takes several
 # times as much of a processor is taken for hanging: machines differ, and how busy one is must not matter.
 # usage: interpreter_mutants.sh CXX SOURCE_DIR LIBRARY...     (SOURCE_DIR: top of the tree; what the tests link with)
@@ -11,7 +11,7 @@ cxx=$1
 top=$2
 shift 2
 libraries=$*
-every=8
+every=16
 [ "${RAILMUX_FULL:-0}" != 1 ] || every=1
 turn=$((${RAILMUX_SEED:-1} % every))
 work=$(mktemp -d)
