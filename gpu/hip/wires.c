@@ -53,10 +53,9 @@
  *
  * Batches may arrive out of order: only the next one is looked at, when the area's count of arrivals has changed.
  *
- * A look. Most words are what they were, so they are compared all at once, and where they differ by lines of sixteen.
- * Ends have their turns batch by batch, and each look begins with another one. Within an end credits go first, which
- * are small; chunks fill up the batch, and what had no room in it is what the next look begins with. So nobody waits
- * for all that comes before him.
+ * A look. Most words are what they were, so they are compared by lines of sixteen. Ends have their turns batch by
+ * batch, and each look begins with another one. Within an end credits go first, which are small; chunks fill up the
+ * batch, and what had no room in it is what the next look begins with. So nobody waits for all that comes before him.
  *
  * No more is given back than has come, whatever the kernel's word says. (On one node kernels do not wait for chunks of
  * packets that they know to be empty.) The other side would use the slot again while the chunk is still on its way.
@@ -236,20 +235,16 @@ static void batch_chunk(struct batch *batch, const struct wire_end *end, uint32_
 
 typedef uint64_t words_vector __attribute__((vector_size(16), may_alias));
 
-/* Is one of n words not what it was? Most never are, and nothing that the proxy does is done as often as this. So they
- * are read sixteen bytes at a time; what is found is read again, one word at a time, as it should be. */
-__attribute__((no_sanitize_thread)) static bool words_moved(const uint32_t *words, const uint32_t *seen, uint32_t n) {
-        const volatile words_vector *now = (const volatile words_vector *)(const void *)words;
-        const words_vector *then = (const words_vector *)(const void *)seen;
+/* Is one of a line's words not what it was? Most never are, and nothing that the proxy does is done as often as this.
+ * So they are read sixteen bytes at a time; what is found is read again, one word at a time, as it should be. */
+__attribute__((no_sanitize_thread)) static bool line_moved(const uint32_t *words, const uint32_t *seen, uint32_t line) {
+        const volatile words_vector *now = (const volatile words_vector *)(const void *)(words + (size_t)line * LINE);
+        const words_vector *then = (const words_vector *)(const void *)(seen + (size_t)line * LINE);
         words_vector differ = {0};
 
-        for (uint32_t i = 0; i < n / 4; i++)
+        for (uint32_t i = 0; i < LINE / 4; i++)
                 differ |= now[i] ^ then[i];
         return (differ[0] | differ[1]) != 0;
-}
-
-static bool line_moved(const uint32_t *words, const uint32_t *seen, uint32_t line) {
-        return words_moved(words + (size_t)line * LINE, seen + (size_t)line * LINE, LINE);
 }
 
 /* One of the strand's. */
