@@ -37,8 +37,8 @@ static void test_accepted(void **state) {
         assert_int_equal(o.place, OPTIONS_BOTH);
         assert_int_equal(PARSE(&o, error, "broadcast", "--ranks", "5", "-r", "4", "-d", "all", "-b", "1K", "-e", "2M",
                                "-f", "4", "-n", "7", "-w", "0", "-c", "2", "-G", "0", "--in-place", "1", "--memory",
-                               "malloc", "--odd", "--equal", "--duration", "1.5", "--comms", "3", "--socket", "/s",
-                               "-J", "/j"),
+                               "malloc", "--odd", "--equal", "--duration", "1.5", "--comms", "3", "--max-blocks", "24",
+                               "--socket", "/s", "-J", "/j"),
                          OPTIONS_OK);
         assert_int_equal(o.root, 4);
         assert_int_equal(o.n_types, RMX_TYPE_COUNT);
@@ -46,6 +46,7 @@ static void test_accepted(void **state) {
         assert_int_equal(o.max_bytes, 2 << 20);
         assert_int_equal(o.place, OPTIONS_IN_PLACE);
         assert_true(o.memory == OPTIONS_MEMORY_MALLOC && o.odd && o.equal && o.duration_s > 1.4);
+        assert_int_equal(o.max_blocks, 24);
         assert_int_equal(o.n_sockets, 1);
         assert_string_equal(options_socket(&o, 0), "/s");
         assert_int_equal(PARSE(&o, error, "barrier"), OPTIONS_OK);

@@ -275,8 +275,11 @@ void bench_rank(struct crew *crew, uint32_t rank, void *argument) {
         struct rmx_session_options options = {
                 .size = sizeof(options), .socket = options_socket(bench->options, rank), .name = "railmux-perf"};
         /* (Both transfers of sendrecv are in one group, which is not started.) */
-        struct rmx_comm_options comm_options = {
-                .size = sizeof(comm_options), .gpu = -1, .name = "railmux-perf", .flags = RMX_COMM_ORDERED_TRANSFERS};
+        struct rmx_comm_options comm_options = {.size = sizeof(comm_options),
+                                                .gpu = -1,
+                                                .name = "railmux-perf",
+                                                .flags = RMX_COMM_ORDERED_TRANSFERS,
+                                                .max_blocks = bench->options->max_blocks};
 
         r.samples = rank_samples(&r, rank);
         runner_must(&r, rmx_session_open(&options, &r.session));

@@ -96,6 +96,7 @@ static const char help_text[] =
         "shared:\n"
         "                        memory of the daemon, used in place (default otherwise); malloc: ordinary memory\n"
         "      --duration S      measure for about S seconds in all, in rounds of -n calls\n"
+        "      --max-blocks N    thread blocks that each rank's own kernels may have at most (default 0: no bound)\n"
         "      --comms N         also time the creation of N further communicators\n"
         "      --socket PATH     the daemon's client socket (default $RAILMUX_SOCKET, /run/railmux/client.sock);\n"
         "                        several, with commas between: the ranks are dealt out to these daemons in rows\n"
@@ -119,6 +120,7 @@ enum {
         OPT_MEMORY,
         OPT_DURATION,
         OPT_COMMS,
+        OPT_MAX_BLOCKS,
         OPT_SOCKET,
         OPT_VERSION
 };
@@ -142,6 +144,7 @@ static const struct option long_options[] = {
         {"memory", required_argument, NULL, OPT_MEMORY},
         {"duration", required_argument, NULL, OPT_DURATION},
         {"comms", required_argument, NULL, OPT_COMMS},
+        {"max-blocks", required_argument, NULL, OPT_MAX_BLOCKS},
         {"socket", required_argument, NULL, OPT_SOCKET},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, OPT_VERSION},
@@ -341,6 +344,8 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
                 return take_duration(text, &o->duration_s, error);
         case OPT_COMMS:
                 return take_u32("--comms", text, 0, 1000000, &o->comms, error);
+        case OPT_MAX_BLOCKS:
+                return take_u32("--max-blocks", text, 0, 1000000, &o->max_blocks, error);
         case OPT_SOCKET:
                 return take_sockets(text, o, error);
         case 'h':

@@ -45,6 +45,7 @@ struct options {
         uint32_t graphs;   /* calls per captured graph; 0: no graphs */
         double duration_s; /* 0: by iterations */
         uint32_t comms;
+        uint32_t max_blocks;                     /* of rmx_comm_options */
         char sockets[OPTIONS_SOCKETS_BYTES];     /* paths of daemons' sockets, each with its zero; ranks go in rows */
         uint16_t socket_at[OPTIONS_SOCKETS_MAX]; /* where each begins */
         uint32_t n_sockets;                      /* 0: the library's default */
