@@ -28,9 +28,9 @@ import crew as crews
 import railmux
 import small
 
-# gpu/device/bell.h; `Area` sees whether it is still so.
+# gpu/device/bell.h, ring/line.h and railmux.h; tests/e2e/test_bench.py sees whether it is still so.
 DEPTH, LINES, HANDLES, RANKS, LANES, WORDS = 64, 4096, 256, 64, 136, 16
-MAGIC, COUNTER_AT, RELEASED_AT, SEQUENCE_AT, PAIR_AT = 0x324C4542, 8, 4096, 4096 + 4 * DEPTH, 8192
+MAGIC, COUNTER_AT, RELEASED_AT, SEQUENCE_AT, PAIR_AT = 0x334C4542, 8, 4096, 4096 + 4 * DEPTH, 8192
 LINES_AT = PAIR_AT + HANDLES * 2 * RANKS * 4
 DONE_AT = LINES_AT + LINES * WORDS * 8
 ARGUMENT_AT = DONE_AT + DEPTH * LANES * 8

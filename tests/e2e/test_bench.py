@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""bench/gpu on a machine without a GPU: test_bench.py BENCH-FOLDER BUILD-TREE SCRATCH-FOLDER
+"""bench/gpu on a machine without a GPU: test_bench.py BENCH-FOLDER BUILD-TREE SCRATCH-FOLDER C-COMPILER
 
 The whole orchestration runs on the host backend; then with programs that are wrong, missing or never end, which a run
 must report and survive.
@@ -8,9 +8,11 @@ must report and survive.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,20 @@ import time
 from typing import Any
 
 BENCH, TREE, SCRATCH = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
+COMPILER = sys.argv[4]
+# What hostile.py knows of headers, which no machine without a GPU would see it use.
+HOSTILE_KNOWS = """
+BELL_MAGIC == MAGIC; BELL_DEPTH == DEPTH; BELL_LINES == LINES; BELL_HANDLES == HANDLES; BELL_RANKS == RANKS
+BELL_LANES == LANES; BELL_ARGUMENT_BYTES == ARGUMENT_BYTES; BELL_OFFSET_INBOX == BYTES
+offsetof(struct bell_header, magic) == 0; offsetof(struct bell_header, counter) == COUNTER_AT
+BELL_OFFSET_RELEASED == RELEASED_AT; BELL_OFFSET_SEQUENCE == SEQUENCE_AT; BELL_OFFSET_PAIR == PAIR_AT
+BELL_OFFSET_LINES == LINES_AT; BELL_OFFSET_DONE == DONE_AT; BELL_OFFSET_ARGUMENT == ARGUMENT_AT
+RING_WORDS == WORDS; RING_W_HEAD == W_HEAD; RING_W_COUNT_LO == W_COUNT; RING_W_ARGUMENT == W_ARGUMENT
+RING_W_FLAGS == W_FLAGS; RING_W_SEQUENCE == W_SEQUENCE; RING_OP_COUNT == OPERATIONS; RING_OP_GROUP == GROUP
+RING_OP_ALL_TO_ALL_V == ALL_TO_ALL_V; RMX_DEVICE_VERSION == DEVICE_VERSION
+sizeof(struct rmx_device_call) == CALL_BYTES; sizeof(struct rmx_device_handle) == HANDLE_BYTES
+offsetof(struct rmx_device_handle, area) == HANDLE_AREA; offsetof(struct rmx_device_handle, word) == HANDLE_WORD
+"""
 SCRIPTS = (
     "nodes.py",
     "peers.py",
@@ -123,6 +139,27 @@ def faults() -> None:
     check("with all that it started", not steps["smoke"].get("left_over"), steps["smoke"].get("left_over"))
 
 
+def headers() -> None:
+    sys.path.insert(0, str(BENCH))
+    sys.dont_write_bytecode = True
+    import hostile
+
+    known = {name: value for name, value in vars(hostile).items() if name.isupper() and isinstance(value, int)}
+    known |= {"CALL_BYTES": ctypes.sizeof(hostile._Call), "HANDLE_BYTES": ctypes.sizeof(hostile._Handle)}
+    known |= {"HANDLE_AREA": hostile._Handle.area.offset, "HANDLE_WORD": hostile._Handle.word.offset}
+    root = BENCH.parents[1]
+    for spoil in (None, "MAGIC", "HANDLE_WORD"):
+        lines = ['#include "gpu/device/bell.h"', '#include "railmux/railmux.h"', '#include "ring/line.h"']
+        lines += [f"enum {{ {name} = {value + (name == spoil)} }};" for name, value in known.items()]
+        lines += [f'_Static_assert({one.strip()}, "as hostile.py has it");' for one in re.split("[;\n]", HOSTILE_KNOWS.strip())]
+        argv = [COMPILER, "-std=gnu17", "-fsyntax-only", f"-I{root}", f"-I{root}/include", "-xc", "-"]
+        done = subprocess.run(argv, input="\n".join(lines), capture_output=True, text=True, check=False)
+        if spoil:
+            check(f"hostile.py with another {spoil} is found", done.returncode != 0)
+        else:
+            check("hostile.py knows the headers", done.returncode == 0, done.stderr)
+
+
 def virtual_nodes() -> None:
     script = [sys.executable, str(BENCH / "nodes.py"), "--host", "--quick", "--binaries"]
     for wrong in (["--layouts", "1x4"], ["--layouts", "2x"], ["--only", "nothing"], ["--delays", "long"]):
@@ -153,6 +190,7 @@ def main() -> int:
     (SCRATCH / "no-torch").mkdir(parents=True)
     (SCRATCH / "no-torch" / "torch.py").write_text('raise ImportError("torch is not for this machine")\n')
     command_lines()
+    headers()
     everything()
     faults()
     virtual_nodes()
