@@ -726,6 +726,16 @@ void emulator_wire(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t fa
                 if (far >> p & 1)
                         cell_store(&entry->peer[p], (uint64_t)wire[p]);
         word_store(&entry->far, far);
+        for (uint32_t i = 0; i < watch.n; i++) {
+                struct watch_staging *s = &watch.staging[i];
+
+                if (s->comm != comm || s->rank != rank)
+                        continue;
+                s->far = far;
+                for (uint32_t p = 0; p < e->comm[comm].n_ranks; p++)
+                        if (far >> p & 1)
+                                s->credit_of[p] = (uint64_t)wire[p];
+        }
         publish_comm(e, comm);
 }
 
