@@ -6,12 +6,14 @@ The GEMMs are those of layer.py, for each half; a half's sum is asked for when i
 half's next GEMM is to begin. In line (`serial`) the stream does one after the other; started (`overlap`) the sum goes
 beside what follows. What is hidden is (serial - overlap) / (serial - none), with `none` the same without communication
 and `serial` that of the same library with all the processors it wants. railmux also with fewer thread blocks
-(max_blocks of rmx_comm_options), which leave more of the GPU to the GEMMs, if these can use what is left.
+(max_blocks of rmx_comm_options), which leave more of the GPU to the GEMMs, if these can use what is left: with --leave
+they are told to leave as many processors as the sums have blocks (cublasSetSmCountTarget).
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +29,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--modes", default="none,nccl,railmux")
     parser.add_argument("--blocks", default="0,8,16,32,64", help="of railmux, 0: no bound")
+    parser.add_argument("--leave", action="store_true", help="also with GEMMs that leave processors to that many blocks")
     parser.add_argument("--rows", default=",".join(str(n) for n in ROWS), help="of a half")
     parser.add_argument("--models", default=",".join(model.name for model in layer.MODELS))
     parser.add_argument("--replays", type=int, default=20)
@@ -45,13 +48,21 @@ class Halves(layer.Layers):
     def __init__(self, crew: crews.Crew, options: argparse.Namespace) -> None:
         super().__init__(crew, options)
         self.comms: dict[int, Any] = {}
-        self.bits: dict[tuple[str, int, str], set[Any]] = {}
+        self.bits: dict[tuple[str, int, str, int], set[Any]] = {}
         if self.comm:
             self.comms[0] = self.comm
             for blocks in (int(word) for word in options.blocks.split(",") if int(word)):
                 gpu = crew.rank % self.session.gpus
                 made = crew.from_first(self.session.new_id() if crew.rank == 0 else None)
                 self.comms[blocks] = self.session.comm(made, crew.ranks, crew.rank, gpu, max_blocks=blocks)
+
+    def leave(self, processors: int) -> None:
+        """To others, by this process's GEMMs from now on; 0: none."""
+        library = next(line.split()[-1] for line in open("/proc/self/maps") if "/libcublas.so" in line)
+        target = self.torch.cuda.get_device_properties(self.device).multi_processor_count - processors if processors else 0
+        handle = ctypes.c_void_p(self.torch.cuda.current_blas_handle())
+        if status := ctypes.CDLL(library).cublasSetSmCountTarget(handle, target):
+            raise RuntimeError(f"cublasSetSmCountTarget: {status}")
 
     def ways(self, mode: str) -> list[tuple[str, int, Start, Wait]]:
         """Name, blocks, and the two functions."""
@@ -101,7 +112,11 @@ class Halves(layer.Layers):
         x = [torch.randn(rows, model.hidden, dtype=torch.bfloat16, device=self.device) for _ in range(2)]
         columns = (w_qkv.shape[1], model.hidden, w_up.shape[1], model.hidden)
         qkv, first, up, second = ([self.buffer(rows, n_columns, False) for _ in range(2)] for n_columns in columns)
-        for name, blocks, start, wait in self.ways(mode):
+        ways = [(*way, 0) for way in self.ways(mode)]
+        if self.options.leave:
+            ways += [(*way[:4], way[1]) for way in ways if way[1] and way[0] == "overlap"]
+            ways += [(*way[:4], int(n)) for way in ways if mode == "none" for n in self.options.blocks.split(",") if int(n)]
+        for name, blocks, start, wait, left in ways:
 
             def layers(count: int, start: Start = start, wait: Wait = wait) -> list[Any]:
                 here, pending = list(x), [None, None]
@@ -122,6 +137,8 @@ class Halves(layer.Layers):
                     wait(pending[h])
                 return here
 
+            if self.options.leave:
+                self.leave(left)
             with torch.cuda.stream(self.stream):
                 layers(1)
             torch.cuda.synchronize()
@@ -138,22 +155,23 @@ class Halves(layer.Layers):
                     "mode": mode,
                     "way": name,
                     "max_blocks": blocks,
+                    "left": left,
                     "p50_us": crews.percentile(times, 50),
                     "min_us": min(times),
-                    "wrong": self.crew.total(0 if mode == "none" else self.wrong_layers(last, model, rows, mode)),
+                    "wrong": self.crew.total(0 if mode == "none" else self.wrong_layers(last, model, rows, mode, left)),
                 }
             )
             del graph
             self.write()
 
-    def wrong_layers(self, last: list[Any], model: layer.Model, rows: int, mode: str) -> int:
-        """Halves with a NaN, ranks that have different bits, or bits that another way of railmux had not."""
+    def wrong_layers(self, last: list[Any], model: layer.Model, rows: int, mode: str, left: int) -> int:
+        """Halves with a NaN, ranks that have different bits, or bits that another way with the same GEMMs had not."""
         torch = self.torch
         finite = all(bool(torch.isfinite(half).all().item()) for half in last)
         weight = torch.arange(last[0].numel(), device=self.device).view_as(last[0]) % 8191 + 1
         sums = [int((half.view(torch.int16).to(torch.int64) * weight).sum().item()) for half in last]
         everywhere = {tuple(words) for words in self.crew.gather(sums)}
-        known = self.bits.setdefault((model.name, rows, mode), everywhere)
+        known = self.bits.setdefault((model.name, rows, mode, left), everywhere)
         return int(not finite) + int(len(everywhere) != 1) + int(known != everywhere)
 
 
