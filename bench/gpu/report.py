@@ -115,6 +115,18 @@ def times_tables(steps: dict[str, Any]) -> list[str]:
     return out
 
 
+def blocks_table(found: dict[str, Any]) -> list[str]:
+    lines = found.get("results", [])
+    counts = sorted({line["blocks"] for line in lines})
+    if not counts:
+        return []
+    sizes = sorted({line["bytes"] for line in lines})
+    rows = [[format_size(size), *(best(lines, bytes=size, blocks=n) for n in counts)] for size in sizes]
+    title = f"### all_reduce, {lines[0]['ranks']} ranks, by resident blocks"
+    text = "us per call in a graph, median of the slowest rank; nothing is exchanged."
+    return [title, "", text, "", *table(["bytes", *map(str, counts)], rows)]
+
+
 def layer_table(found: dict[str, Any]) -> list[str]:
     lines = found.get("results", [])
     if not lines:
@@ -276,6 +288,7 @@ def markdown(document: dict[str, Any]) -> str:
     out += bell_table(steps.get("bell", {}))
     out += comms_table(steps.get("comms", {}))
     out += torch_tables(steps.get("torch", {}))
+    out += blocks_table(steps.get("blocks", {}))
     out += layer_table(steps.get("layer", {}))
     out += overlap_table(steps.get("overlap", {}))
     out += interference_table(steps.get("interference", {}))

@@ -32,6 +32,7 @@ OPS = (
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 TORCH_PARTS = "collectives,graphs,tp,ddp,times,token"
 PYNCCL = pathlib.Path(__file__).resolve().parents[2] / "tests" / "nccl" / "pynccl.py"
+RESIDENT = (1, 2, 4, 8, 16, 32)  # blocks
 TIMED = ("all_gather", "reduce_scatter", "broadcast", "all_to_all", "all_to_all_v", "sendrecv")
 
 
@@ -247,6 +248,22 @@ def timed(run: Run, prefix: str, wanted: list[tuple[str, list[str], str, str]]) 
         for line in (finished.document or {}).get("results", []):
             results.append({"library": "railmux", "mode": mode, "policy": policy, **line})
     return {"commands": commands, "results": results, "wrong": sum(r["wrong"] or 0 for r in results)}
+
+
+def step_blocks(run: Run) -> dict[str, Any]:
+    """What resident blocks do by themselves: nothing is exchanged by the ranks' own kernels."""
+    run.need_gpus()
+    end = "1M" if run.quick else "16M"
+    arguments = ["all_reduce", "--ranks", str(run.options.ranks), "-d", "bf16", "--in-place", "0", "-b", "1K", "-e", end, "-f", "4"]
+    arguments += ["-G", "20", "-w", "2", "-n", "20"]
+    found: dict[str, Any] = {"commands": [], "results": []}
+    for blocks in RESIDENT:
+        run.node.daemon_start("latency:exchange=off", blocks, False, run.left(60))
+        finished = run.node.perf(f"blocks-{blocks}", arguments, run.left(60))
+        found["commands"].append(perf_summary(finished))
+        found["results"] += [{"blocks": blocks, **line} for line in (finished.document or {}).get("results", [])]
+    found["wrong"] = sum(line["wrong"] or 0 for line in found["results"])
+    return found
 
 
 def step_peers(run: Run) -> dict[str, Any]:
@@ -524,6 +541,7 @@ STEPS = [
     Step("correctness", "all operations, types, reductions, odd sizes, numbers of ranks", step_correctness, 20, 600),
     Step("nccl", "the suite for NCCL's interface, on memory of GPUs", step_nccl, 60, 240),
     Step("comms", "time and GPU memory of further communicators", step_comms, 20, 90),
+    Step("blocks", "all_reduce by 1 to 32 resident blocks", step_blocks, 40, 150),
     Step("layer", "a transformer layer in a graph", step_layer, 60, 240),
     Step("overlap", "the sums of one half-batch beside the GEMMs of the other", step_overlap, 60, 240),
     Step("soak", "changing inputs, several comms, streams and orders; registrations", step_soak, 40, 480),

@@ -49,7 +49,7 @@ SCRIPTS = (
     "hostile.py",
     "dist.py",
 )
-NEED_GPUS = ("peers", "torch", "nccl", "layer", "overlap", "hostile", "interference")
+NEED_GPUS = ("peers", "torch", "nccl", "blocks", "layer", "overlap", "hostile", "interference")
 failures = 0
 
 
@@ -97,7 +97,7 @@ def command_lines() -> None:
 def everything() -> None:
     done, steps = bench("all", TREE, "--time", "90")
     check("exit status", done.returncode == 0, f"{done.returncode}\n{done.stdout}{done.stderr}")
-    check("all steps are there", len(steps) == 15, list(steps))
+    check("all steps are there", len(steps) == 16, list(steps))
     for name, found in steps.items():
         wanted = "left out: needs GPUs" if name in NEED_GPUS else "done"
         check(f"{name}: {wanted}", found["outcome"] == wanted and not found.get("left_over"), json.dumps(found)[-2000:])
@@ -139,9 +139,17 @@ def faults() -> None:
     check("with all that it started", not steps["smoke"].get("left_over"), steps["smoke"].get("left_over"))
 
 
+def tables() -> None:
+    """Those of steps that no machine without a GPU takes."""
+    import report
+
+    lines = [{"blocks": n, "bytes": size, "ranks": 2, "p50_us": 3.5 * n + size, "wrong": n == 2} for n in (2, 16) for size in (512, 8)]
+    text = "\n".join(report.blocks_table({"results": lines}))
+    check("resident blocks as a table", "| bytes | 2 | 16 |" in text and "| 8 | - | 64.00 |\n| 512 | - | 568 |" in text, text)
+    check("of nothing there is none", report.blocks_table({}) == [])
+
+
 def headers() -> None:
-    sys.path.insert(0, str(BENCH))
-    sys.dont_write_bytecode = True
     import hostile
 
     known = {name: value for name, value in vars(hostile).items() if name.isupper() and isinstance(value, int)}
@@ -189,7 +197,10 @@ def main() -> int:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     (SCRATCH / "no-torch").mkdir(parents=True)
     (SCRATCH / "no-torch" / "torch.py").write_text('raise ImportError("torch is not for this machine")\n')
+    sys.path.insert(0, str(BENCH))
+    sys.dont_write_bytecode = True
     command_lines()
+    tables()
     headers()
     everything()
     faults()
