@@ -401,6 +401,7 @@ mutant "stages: room not looked at" pass.h test_stages "s/room = warp_all\(room\
 mutant "stages: packets not waited for" pass.h test_stages "s/ready = warp_all\(ready\);/ready = true;/"
 mutant "stages: inbox not waited for" pass.h test_stages "s/if \(\(x->flags \& PROGRAM_INPUT\) \&\& r->task->inlined\)/if (0)/"
 mutant "stages: a step done packet by packet" pass.h test_stages "s/if \(!pass_ready\(\*r, phase->region_in, in, bytes\)\)/if (!pass_ready(*r, phase->region_in, in, bytes > 64 ? 64 : bytes))/"
+mutant "stages: what was never put down is there" pass.h test_stages "s/n \&\& taken \+ 1 \&\& pass_come/n \&\& pass_come/"
 mutant "stages: what has come is not put down" pass.h test_stages "s/if \(packet_is\(packet\[k\], taken \+ 1\)\)/if (0)/"
 mutant "stages: what has not come is put down" pass.h test_stages "s/if \(come \|\| word != taken \+ 1\)/if (come)/; s/if \(packet_is\(packet\[k\], taken \+ 1\)\)/if (1)/"
 mutant "stages: chunks of other nodes put down in one place" pass.h test_stages "s/packet_store\(to \+ base \+ k \* WARP_THREADS, packet_payload/packet_store(to + base % 64, packet_payload/"

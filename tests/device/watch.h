@@ -13,6 +13,8 @@
  *     credit word itself, which only rises;
  *   - nothing is read from a chunk that has been given back: it is poisoned just before the credit is stored, so late
  *     readers see wrong data or flags that never were.
+ * What comes of other nodes is put down by the rank itself (gpu/device/pass.h): of that the first is checked against
+ * the credit in the wire, and the second is not, as nobody else reads there.
  */
 #include <stdio.h>
 #include <stdlib.h>
