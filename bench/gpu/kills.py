@@ -202,7 +202,23 @@ class Clients:
     def kill(self, rank: int) -> float:
         now = time.monotonic()
         self.team.children[rank].send_signal(signal.SIGKILL)
+        self.killed, self.ended_at = rank, 0.0
         return now
+
+    def told(self, since: float, seconds: float) -> tuple[list[dict[str, Any]], str]:
+        """The survivors' reports, once all know or the time is over, and when: a process that has used a GPU takes its
+        time to end, and its connections end with it."""
+        reports: list[dict[str, Any]] = []
+        while time.monotonic() < since + seconds:
+            if not self.ended_at and self.team.children[self.killed].poll() is not None:
+                self.ended_at = time.monotonic()
+            reports = [r for rank, r in enumerate(self.reports()) if rank != self.killed]
+            if self.ended_at and all(r["error"] for r in reports):
+                break
+            time.sleep(0.002)
+        knew = max((1e3 * (r["error_at"] - since) for r in reports if r["error"]), default=0)
+        ended = f"{1e3 * (self.ended_at - since):.0f} ms" if self.ended_at else f"more than {seconds:.0f} s"
+        return reports, f"survivors knew after {knew:.0f} ms, the process had ended after {ended}"
 
 
 def longest_pause(reports: list[dict[str, Any]], since: float) -> float:
@@ -288,13 +304,7 @@ class Scenarios:
             raise RuntimeError("the idle clients did not get going")
         before = min(r["steps"] for r in others.reports())
         killed = clients.kill(self.options.ranks - 1)
-        end = killed + 5
-        survivors: list[dict[str, Any]] = []
-        while time.monotonic() < end:
-            survivors = clients.reports()[:-1]
-            if all(r["error"] for r in survivors):
-                break
-            time.sleep(0.02)
+        survivors, when = clients.told(killed, 5)
         time.sleep(0.5)  # of the others' work after it
         clients.stop()
         reports = others.stop()
@@ -302,10 +312,7 @@ class Scenarios:
         problems += [f"the other communicator: {r['error']}" for r in reports if r["error"]]
         problems += ["wrong elements"] if any(r["wrong"] for r in reports) else []
         problems += ["the other communicator stopped"] if min(r["steps"] for r in reports) <= before else []
-        told = [1e3 * (r["error_at"] - killed) for r in survivors if r["error"]]
-        detail = f"survivors knew after {max(told, default=0):.0f} ms; "
-        detail += f"longest pause of the others {longest_pause(reports, killed):.0f} ms"
-        return problems, detail
+        return problems, f"{when}; longest pause of the others {longest_pause(reports, killed):.0f} ms"
 
     def busy_client(self) -> tuple[list[str], str]:
         return self.after_death(self.busy())
@@ -318,18 +325,14 @@ class Scenarios:
         """The last rank's; all that is asked is that the others hear of it and the service comes back."""
         losses = sum(e["losses"] for e in self.status()["executors"])
         killed = clients.kill(self.options.ranks - 1)
-        end = killed + 15
-        while time.monotonic() < end and not all(r["error"] for r in clients.reports()[:-1]):
-            time.sleep(0.02)
-        survivors = clients.reports()[:-1]
+        survivors, when = clients.told(killed, 15)
         clients.stop()
         back = self.back(killed, lambda status: True)
         lost = sum(e["losses"] for e in self.status().get("executors", [])) - losses
-        told = [1e3 * (r["error_at"] - killed) for r in survivors if r["error"]]
-        problems = ["a survivor sees nothing"] if len(told) < len(survivors) else []
+        problems = ["a survivor sees nothing"] if not all(r["error"] for r in survivors) else []
         problems += ["the service is not ready"] if back is None else []
         seen = sorted({r["error"].split(":")[0][:80] for r in survivors})
-        return problems, f"survivors knew after {max(told, default=0):.0f} ms: {', '.join(seen)}; executors lost: {lost}"
+        return problems, f"{when}: {', '.join(seen)}; executors lost: {lost}"
 
     def executor(self) -> tuple[list[str], str]:
         clients = self.busy()
