@@ -119,6 +119,14 @@ DEVICE void pass_from(const struct run *r, uint32_t region, uint32_t mask) {
         warp_sync();
 }
 
+/* From number `base` on, as many as a thread has under way, of `n`. */
+DEVICE void pass_packets(const struct quad *from, uint32_t base, uint32_t n, struct quad (&ret_packet)[PHASE_PACKETS]) {
+        UNROLL
+        for (uint32_t k = 0; k < PHASE_PACKETS; k++)
+                if (base + k * WARP_THREADS < n)
+                        ret_packet[k] = quad_load(from + base + k * WARP_THREADS);
+}
+
 /* Have the first `n` packets of p's chunk come, as far as this thread reads them? */
 DEVICE bool pass_come(const struct run *r, uint32_t p, uint32_t n) {
         const struct quad *from = (const struct quad *)r->s->view.from[p];
@@ -129,10 +137,7 @@ DEVICE bool pass_come(const struct run *r, uint32_t p, uint32_t n) {
         for (uint32_t base = r->thread; base < n; base += PHASE_PACKETS * WARP_THREADS) {
                 struct quad packet[PHASE_PACKETS];
 
-                UNROLL
-                for (uint32_t k = 0; k < PHASE_PACKETS; k++)
-                        if (base + k * WARP_THREADS < n)
-                                packet[k] = quad_load(from + base + k * WARP_THREADS);
+                pass_packets(from, base, n, packet);
                 UNROLL
                 for (uint32_t k = 0; k < PHASE_PACKETS; k++)
                         if (base + k * WARP_THREADS < n)
@@ -141,41 +146,85 @@ DEVICE bool pass_come(const struct run *r, uint32_t p, uint32_t n) {
         return come;
 }
 
-/* The same of a rank of another node. The wire is read once, all of a thread's packets in one trip over the bus, when
- * its word says that the chunk is there: what has come is put down in the own staging, where the step reads it, each
- * packet perhaps several times, and where it is found when the step is tried again. The word is asked for in any case,
- * while the packets that may be there already are looked at. */
+/* ---- chunks of other nodes -----------------------------------------------------------------------------------------
+ * A wire is read once, all of a thread's packets in one trip over the bus, when its word says that the chunk is there:
+ * what has come is put down in the own staging, where the step reads it, each packet perhaps several times, and where
+ * it is found when the step is tried again. Words are asked for in any case, all together, while the packets that may
+ * be there already are looked at. A thread has those of ranks `thread`, `thread` + WARP_THREADS and so on.
+ */
+#define PASS_WORDS ((STAGING_RANKS_MAX + WARP_THREADS - 1) / WARP_THREADS)
+
+DEVICE void pass_ask(const struct run *r, uint32_t region, uint32_t mask, uint32_t (&ret_word)[PASS_WORDS]) {
+        UNROLL
+        for (uint32_t k = 0; k < PASS_WORDS; k++) {
+                const uint32_t p = r->thread + k * WARP_THREADS;
+
+                if (p < r->n && (mask >> p & 1))
+                        ret_word[k] = word_load(
+                                channel_come(r->s, STAGING_PACKET, region, r->lane, r->s->view.from_flag[p] - 1, p));
+        }
+}
+
+/* Whose chunks are there, by these words. */
+DEVICE uint32_t pass_told(const struct run *r, uint32_t mask, const uint32_t (&word)[PASS_WORDS]) {
+        uint32_t told = 0;
+
+        UNROLL
+        for (uint32_t k = 0; k < PASS_WORDS; k++) {
+                const uint32_t p = r->thread + k * WARP_THREADS;
+                const bool is = p < r->n && (mask >> p & 1) && word[k] == r->s->view.from_flag[p];
+
+                told |= (uint32_t)(warp_ballot(is) << k * WARP_THREADS);
+        }
+        return told;
+}
+
+/* Has p's chunk been put down before? (Of no packets there is nothing to see, and 0 is the flag of what was never
+ * written, too.) */
+DEVICE bool pass_fetched(const struct run *r, uint32_t p, uint32_t n) {
+        return warp_all(n && r->s->view.from_flag[p] && pass_come(r, p, n));
+}
+
+/* Puts p's chunk down, which is there. False: not all of it was. */
 DEVICE bool pass_fetch(const struct run *r, uint32_t region, uint32_t p, uint32_t n) {
         struct worker_shared *s = r->s;
-        const uint32_t taken = s->view.from_flag[p] - 1;
-        const uint32_t word = word_load(channel_come(s, STAGING_PACKET, region, r->lane, taken, p));
-        const struct quad *from = (const struct quad *)channel_from(s, STAGING_PACKET, region, r->lane, taken, p);
+        const uint32_t flag = s->view.from_flag[p];
+        const struct quad *from = (const struct quad *)channel_from(s, STAGING_PACKET, region, r->lane, flag - 1, p);
         struct quad *to = (struct quad *)s->view.from[p];
-        /* Of no packets the word is all there is. And 0 is the flag of what was never written, too. */
-        bool come = n && taken + 1 && pass_come(r, p, n);
+        bool come = true;
 
-        if (come || word != taken + 1)
-                return come;
-        come = true;
         ROLLED
         for (uint32_t base = r->thread; base < n; base += PHASE_PACKETS * WARP_THREADS) {
                 struct quad packet[PHASE_PACKETS];
 
-                UNROLL
-                for (uint32_t k = 0; k < PHASE_PACKETS; k++)
-                        if (base + k * WARP_THREADS < n)
-                                packet[k] = quad_load(from + base + k * WARP_THREADS);
+                pass_packets(from, base, n, packet);
                 UNROLL
                 for (uint32_t k = 0; k < PHASE_PACKETS; k++)
                         if (base + k * WARP_THREADS < n) {
-                                if (packet_is(packet[k], taken + 1))
-                                        packet_store(to + base + k * WARP_THREADS, packet_payload(packet[k]),
-                                                     taken + 1);
+                                if (packet_is(packet[k], flag))
+                                        packet_store(to + base + k * WARP_THREADS, packet_payload(packet[k]), flag);
                                 else
                                         come = false;
                         }
         }
         return come;
+}
+
+/* One look at them: have they come, as far as this thread reads them? */
+DEVICE bool pass_bring(const struct run *r, uint32_t region, uint32_t mask, uint32_t n) {
+        uint32_t word[PASS_WORDS] = {0}, missing = 0, told;
+        bool come = true;
+
+        pass_ask(r, region, mask, word);
+        ROLLED
+        for (uint64_t left = mask; left; left &= left - 1)
+                if (!pass_fetched(r, first_bit(left), n))
+                        missing |= 1u << first_bit(left);
+        told = pass_told(r, missing, word);
+        ROLLED
+        for (uint64_t left = told; left; left &= left - 1)
+                come = pass_fetch(r, region, first_bit(left), n) && come;
+        return come && told == missing;
 }
 
 /* Is all there that the cached step reads, of a part of so many bytes? Of other nodes one look: it goes over the bus,
@@ -185,22 +234,17 @@ DEVICE_OUTLINE bool pass_ready(struct run run, uint32_t region, uint64_t in, uin
         const struct program_work *x = &r->s->pass.step;
         const uint32_t units = (bytes + 7) / 8;
         const uint32_t widens = x->flags & PROGRAM_PARTIAL_IN ? reduce_widens(r->task->type, r->task->redop) : 0;
-        const uint32_t far = (uint32_t)channel_far(r->s), most = x->chunks & far ? 1 : r->spins;
+        const uint32_t far = x->chunks & (uint32_t)channel_far(r->s), most = far ? 1 : r->spins;
         bool ready = true;
 
         ROLLED
         for (uint32_t spins = 0; spins < most; spins++) {
                 uint64_t ignored;
 
-                ready = true;
+                ready = !far || pass_bring(r, region, far, units << widens);
                 ROLLED
-                for (uint64_t left = x->chunks; left; left &= left - 1) {
-                        const uint32_t p = first_bit(left);
-
-                        ready = (far >> p & 1 ? pass_fetch(r, region, p, units << widens)
-                                              : pass_come(r, p, units << widens)) &&
-                                ready;
-                }
+                for (uint64_t left = x->chunks & ~far; left; left &= left - 1)
+                        ready = pass_come(r, first_bit(left), units << widens) && ready;
                 if ((x->flags & PROGRAM_INPUT) && r->task->inlined)
                         for (uint32_t u = r->thread; u < units; u += WARP_THREADS)
                                 ready = unit_fetch<ACCESS_ANY>(r, in, u, bytes, &ignored) && ready;
@@ -286,6 +330,7 @@ DEVICE void pass_load(const struct run *r, uint32_t source, uint32_t u, uint64_t
                 if (u >= units)
                         continue;
                 if (source == PROGRAM_OWN) {
+                        ret_x[k][0] = 0;
                         (void)unit_fetch<ACCESS_ANY>(r, in, u, bytes, &ret_x[k][0]);
                 } else if (!whole) {
                         ret_x[k][0] = pass_packet(r, source, u);
