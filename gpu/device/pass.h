@@ -8,17 +8,26 @@
  * packet, so if it were done packet by packet a result could come back, and in place take the place of an input, while
  * the step is still to be tried again.)
  *
- * Chunks of other nodes come over the bus, a microsecond or two for each trip. So they are fetched once (pass_fetch),
- * into the place in the own staging that a rank of this node would push them to, and steps read all chunks there.
- *
  * Sums that go to other nodes, and a rank's own until those of the others have come, are accumulators: a payload of
  * eight bytes becomes one, two or four (reduce.h).
+ *
+ * Lane 0. In a plan of one exchange everybody compares what was called with all of whom it has data. Here data passes
+ * through the hands of others, and so does what is told. One phase after another a rank hears those whose chunks it
+ * takes there, and then tells those to whom it sends some what it has called itself, or, once it has heard of a rank
+ * that has called something else, who that is. So whatever a result is made of has been compared, nobody waits for more
+ * than its data does, and other nodes are told once for each node and not once for each rank. There is one word for
+ * each phase and pair, however many chunks there are, and phases come in the same order at both ends. Those that a rank
+ * both takes from and sends to in one phase it tells first and hears last, or all would wait for each other: what comes
+ * from there others have told it, or tell whom it concerns, by themselves.
  *
  * All of it is apart from what communicators of one node run: functions of their own, that nothing is inlined from.
  */
 #include "gpu/device/phase.h"
 
 static_assert(PROGRAM_PHASES == TASK_PHASES && PROGRAM_SOURCES == STAGING_RANKS_MAX, "what a program has room for");
+
+/* What is told of a rank that has called something else; no call is like it (take_call). */
+#define PASS_DIFFERS(rank) (~UINT64_C(0xff) | (rank))
 
 DEVICE bool pass_has(const struct worker_shared *s) {
         return s->pass.row != 0;
@@ -102,29 +111,18 @@ DEVICE bool pass_room(const struct run *r, uint32_t region, uint32_t mask) {
         return room;
 }
 
-/* Prepares view.from: also chunks of other nodes are read from the own staging, which has places for all ranks'. */
-DEVICE void pass_from(const struct run *r, uint32_t region, uint32_t mask) {
-        struct worker_shared *s = r->s;
+/* Prepares view.from. Have the chunks of other nodes come, as far as a word says so? */
+DEVICE bool pass_arrived(const struct run *r, uint32_t region, uint32_t mask) {
+        const uint32_t told = region == STAGING_REGION_CHECK ? 0 : (uint32_t)channel_far(r->s);
+        bool arrived = true;
 
         ROLLED
-        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
-                const uint32_t taken = r->counter->taken[region][p];
-
-                if (!(mask >> p & 1))
-                        continue;
-                s->view.from[p] = s->rank.peer[r->me] +
-                                  staging_chunk(&s->layout, STAGING_PACKET, region, r->lane, taken % STAGING_SLOTS, p);
-                s->view.from_flag[p] = taken + 1;
-        }
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS)
+                if (mask >> p & 1)
+                        arrived = run_from(r, region, p, told >> p & 1) && arrived;
+        arrived = warp_all(arrived);
         warp_sync();
-}
-
-/* From number `base` on, as many as a thread has under way, of `n`. */
-DEVICE void pass_packets(const struct quad *from, uint32_t base, uint32_t n, struct quad (&ret_packet)[PHASE_PACKETS]) {
-        UNROLL
-        for (uint32_t k = 0; k < PHASE_PACKETS; k++)
-                if (base + k * WARP_THREADS < n)
-                        ret_packet[k] = quad_load(from + base + k * WARP_THREADS);
+        return arrived;
 }
 
 /* Have the first `n` packets of p's chunk come, as far as this thread reads them? */
@@ -137,7 +135,10 @@ DEVICE bool pass_come(const struct run *r, uint32_t p, uint32_t n) {
         for (uint32_t base = r->thread; base < n; base += PHASE_PACKETS * WARP_THREADS) {
                 struct quad packet[PHASE_PACKETS];
 
-                pass_packets(from, base, n, packet);
+                UNROLL
+                for (uint32_t k = 0; k < PHASE_PACKETS; k++)
+                        if (base + k * WARP_THREADS < n)
+                                packet[k] = quad_load(from + base + k * WARP_THREADS);
                 UNROLL
                 for (uint32_t k = 0; k < PHASE_PACKETS; k++)
                         if (base + k * WARP_THREADS < n)
@@ -146,104 +147,21 @@ DEVICE bool pass_come(const struct run *r, uint32_t p, uint32_t n) {
         return come;
 }
 
-/* ---- chunks of other nodes -----------------------------------------------------------------------------------------
- * A wire is read once, all of a thread's packets in one trip over the bus, when its word says that the chunk is there:
- * what has come is put down in the own staging, where the step reads it, each packet perhaps several times, and where
- * it is found when the step is tried again. Words are asked for in any case, all together, while the packets that may
- * be there already are looked at. A thread has those of ranks `thread`, `thread` + WARP_THREADS and so on.
- */
-#define PASS_WORDS ((STAGING_RANKS_MAX + WARP_THREADS - 1) / WARP_THREADS)
-
-DEVICE void pass_ask(const struct run *r, uint32_t region, uint32_t mask, uint32_t (&ret_word)[PASS_WORDS]) {
-        UNROLL
-        for (uint32_t k = 0; k < PASS_WORDS; k++) {
-                const uint32_t p = r->thread + k * WARP_THREADS;
-
-                if (p < r->n && (mask >> p & 1))
-                        ret_word[k] = word_load(
-                                channel_come(r->s, STAGING_PACKET, region, r->lane, r->s->view.from_flag[p] - 1, p));
-        }
-}
-
-/* Whose chunks are there, by these words. */
-DEVICE uint32_t pass_told(const struct run *r, uint32_t mask, const uint32_t (&word)[PASS_WORDS]) {
-        uint32_t told = 0;
-
-        UNROLL
-        for (uint32_t k = 0; k < PASS_WORDS; k++) {
-                const uint32_t p = r->thread + k * WARP_THREADS;
-                const bool is = p < r->n && (mask >> p & 1) && word[k] == r->s->view.from_flag[p];
-
-                told |= (uint32_t)(warp_ballot(is) << k * WARP_THREADS);
-        }
-        return told;
-}
-
-/* Has p's chunk been put down before? (Of no packets there is nothing to see, and 0 is the flag of what was never
- * written, too.) */
-DEVICE bool pass_fetched(const struct run *r, uint32_t p, uint32_t n) {
-        return warp_all(n && r->s->view.from_flag[p] && pass_come(r, p, n));
-}
-
-/* Puts p's chunk down, which is there. False: not all of it was. */
-DEVICE bool pass_fetch(const struct run *r, uint32_t region, uint32_t p, uint32_t n) {
-        struct worker_shared *s = r->s;
-        const uint32_t flag = s->view.from_flag[p];
-        const struct quad *from = (const struct quad *)channel_from(s, STAGING_PACKET, region, r->lane, flag - 1, p);
-        struct quad *to = (struct quad *)s->view.from[p];
-        bool come = true;
-
-        ROLLED
-        for (uint32_t base = r->thread; base < n; base += PHASE_PACKETS * WARP_THREADS) {
-                struct quad packet[PHASE_PACKETS];
-
-                pass_packets(from, base, n, packet);
-                UNROLL
-                for (uint32_t k = 0; k < PHASE_PACKETS; k++)
-                        if (base + k * WARP_THREADS < n) {
-                                if (packet_is(packet[k], flag))
-                                        packet_store(to + base + k * WARP_THREADS, packet_payload(packet[k]), flag);
-                                else
-                                        come = false;
-                        }
-        }
-        return come;
-}
-
-/* One look at them: have they come, as far as this thread reads them? */
-DEVICE bool pass_bring(const struct run *r, uint32_t region, uint32_t mask, uint32_t n) {
-        uint32_t word[PASS_WORDS] = {0}, missing = 0, told;
-        bool come = true;
-
-        pass_ask(r, region, mask, word);
-        ROLLED
-        for (uint64_t left = mask; left; left &= left - 1)
-                if (!pass_fetched(r, first_bit(left), n))
-                        missing |= 1u << first_bit(left);
-        told = pass_told(r, missing, word);
-        ROLLED
-        for (uint64_t left = told; left; left &= left - 1)
-                come = pass_fetch(r, region, first_bit(left), n) && come;
-        return come && told == missing;
-}
-
-/* Is all there that the cached step reads, of a part of so many bytes? Of other nodes one look: it goes over the bus,
- * and another phase may have what it waits for. */
-DEVICE_OUTLINE bool pass_ready(struct run run, uint32_t region, uint64_t in, uint32_t bytes) {
+/* Is all there that the cached step reads, of a part of so many bytes? Other nodes' chunks are, says their word. */
+DEVICE_OUTLINE bool pass_ready(struct run run, uint64_t in, uint32_t bytes) {
         const struct run *r = &run;
         const struct program_work *x = &r->s->pass.step;
         const uint32_t units = (bytes + 7) / 8;
         const uint32_t widens = x->flags & PROGRAM_PARTIAL_IN ? reduce_widens(r->task->type, r->task->redop) : 0;
-        const uint32_t far = x->chunks & (uint32_t)channel_far(r->s), most = far ? 1 : r->spins;
         bool ready = true;
 
         ROLLED
-        for (uint32_t spins = 0; spins < most; spins++) {
+        for (uint32_t spins = 0; spins < r->spins; spins++) {
                 uint64_t ignored;
 
-                ready = !far || pass_bring(r, region, far, units << widens);
+                ready = true;
                 ROLLED
-                for (uint64_t left = x->chunks & ~far; left; left &= left - 1)
+                for (uint64_t left = x->chunks; left; left &= left - 1)
                         ready = pass_come(r, first_bit(left), units << widens) && ready;
                 if ((x->flags & PROGRAM_INPUT) && r->task->inlined)
                         for (uint32_t u = r->thread; u < units; u += WARP_THREADS)
@@ -252,7 +170,6 @@ DEVICE_OUTLINE bool pass_ready(struct run run, uint32_t region, uint64_t in, uin
                 if (ready)
                         break;
         }
-        warp_sync(); /* what a thread has put down others read */
         return ready;
 }
 
@@ -274,40 +191,23 @@ DEVICE void pass_push(const struct run *r, uint32_t i, uint64_t payload) {
 
 /* ---- one step ------------------------------------------------------------------------------------------------------
  */
-/* Units that a thread loads before it looks at the first, and so waits for memory once. */
-#define PASS_MOVES 4u
-#define PASS_FOLDS 2u
-
-/* Nothing is combined: the only source. */
+/* Nothing is combined: the only source, unit by unit. */
 DEVICE_OUTLINE void pass_move(struct run run, uint64_t in, uint64_t out, uint32_t bytes) {
         const struct run *r = &run;
         const struct program_work *x = &r->s->pass.step;
         const bool own = x->flags & PROGRAM_INPUT, stays = own && in == out && !r->task->inlined;
-        const uint32_t units = (bytes + 7) / 8;
 
         ROLLED
-        for (uint32_t base = r->thread; base < units; base += PASS_MOVES * WARP_THREADS) {
-                uint64_t value[PASS_MOVES] = {0};
+        for (uint32_t u = r->thread; u < (bytes + 7) / 8; u += WARP_THREADS) {
+                uint64_t value = 0;
 
-                UNROLL
-                for (uint32_t k = 0; k < PASS_MOVES; k++) {
-                        const uint32_t u = base + k * WARP_THREADS;
-
-                        if (u < units && own)
-                                (void)unit_fetch<ACCESS_ANY>(r, in, u, bytes, &value[k]);
-                        else if (u < units)
-                                value[k] = pass_packet(r, first_bit(x->chunks), u);
-                }
-                UNROLL
-                for (uint32_t k = 0; k < PASS_MOVES; k++) {
-                        const uint32_t u = base + k * WARP_THREADS;
-
-                        if (u >= units)
-                                continue;
-                        if ((x->flags & PROGRAM_OUTPUT) && !stays)
-                                unit_deliver<ACCESS_ANY>(r, out, u, bytes, value[k]);
-                        pass_push(r, u, own ? unit_scale<ACCESS_ANY>(r, value[k]) : value[k]);
-                }
+                if (own)
+                        (void)unit_fetch<ACCESS_ANY>(r, in, u, bytes, &value);
+                else
+                        value = pass_packet(r, first_bit(x->chunks), u);
+                if ((x->flags & PROGRAM_OUTPUT) && !stays)
+                        unit_deliver<ACCESS_ANY>(r, out, u, bytes, value);
+                pass_push(r, u, own ? unit_scale<ACCESS_ANY>(r, value) : value);
         }
 }
 
@@ -317,92 +217,52 @@ template <uint32_t TYPE> DEVICE bool pass_whole(const struct run *r, uint32_t fl
                (reduce_accumulator<TYPE>::words == 1 || reduce_widens(TYPE, r->task->redop));
 }
 
-/* What one source has for units u, u + WARP_THREADS and so on; of the own input, and of elements, the first word. */
+/* One source's contribution to unit u. */
 template <uint32_t TYPE>
-DEVICE void pass_load(const struct run *r, uint32_t source, uint32_t u, uint64_t in, uint32_t bytes,
-                      uint64_t (&ret_x)[PASS_FOLDS][reduce_accumulator<TYPE>::words]) {
-        constexpr uint32_t words = reduce_accumulator<TYPE>::words;
-        const uint32_t units = (bytes + 7) / 8;
-        const bool whole = pass_whole<TYPE>(r, PROGRAM_PARTIAL_IN);
+DEVICE void pass_contribution(const struct run *r, uint32_t source, uint32_t u, uint64_t in, uint32_t bytes,
+                              reduce_accumulator<TYPE> *ret_a) {
+        uint64_t payload = 0;
 
-        UNROLL
-        for (uint32_t k = 0; k < PASS_FOLDS; k++, u += WARP_THREADS) {
-                if (u >= units)
-                        continue;
-                if (source == PROGRAM_OWN) {
-                        ret_x[k][0] = 0;
-                        (void)unit_fetch<ACCESS_ANY>(r, in, u, bytes, &ret_x[k][0]);
-                } else if (!whole) {
-                        ret_x[k][0] = pass_packet(r, source, u);
-                } else {
-                        UNROLL
-                        for (uint32_t i = 0; i < words; i++)
-                                ret_x[k][i] = pass_packet(r, source, u * words + i);
-                }
-        }
-}
-
-/* One unit of that as a contribution. */
-template <uint32_t TYPE>
-DEVICE void pass_contribution(const struct run *r, uint32_t source,
-                              const uint64_t (&x)[reduce_accumulator<TYPE>::words], reduce_accumulator<TYPE> *ret_a) {
         if (source == PROGRAM_OWN) {
-                reduce_begin<TYPE>(*ret_a, r->task->redop, unit_scale<ACCESS_ANY>(r, x[0]));
+                (void)unit_fetch<ACCESS_ANY>(r, in, u, bytes, &payload);
+                reduce_begin<TYPE>(*ret_a, r->task->redop, unit_scale<ACCESS_ANY>(r, payload));
         } else if (!pass_whole<TYPE>(r, PROGRAM_PARTIAL_IN)) {
-                reduce_begin<TYPE>(*ret_a, r->task->redop, x[0]);
+                reduce_begin<TYPE>(*ret_a, r->task->redop, pass_packet(r, source, u));
         } else {
                 UNROLL
                 for (uint32_t i = 0; i < ret_a->words; i++)
-                        reduce_partial_in<TYPE>(*ret_a, i, x[i]);
-        }
-}
-
-/* A unit's result goes where the step says. */
-template <uint32_t TYPE>
-DEVICE void pass_result(const struct run *r, uint32_t u, uint64_t out, uint32_t bytes,
-                        const reduce_accumulator<TYPE> &a) {
-        if (pass_whole<TYPE>(r, PROGRAM_PARTIAL_OUT)) {
-                UNROLL
-                for (uint32_t i = 0; i < a.words; i++)
-                        pass_push(r, u * a.words + i, reduce_partial_out<TYPE>(a, i));
-        } else {
-                /* averages come here at their end only */
-                const uint64_t value = reduce_finish<TYPE>(a, r->task->redop, r->n);
-
-                if (r->s->pass.step.flags & PROGRAM_OUTPUT)
-                        unit_deliver<ACCESS_ANY>(r, out, u, bytes, value);
-                pass_push(r, u, value);
+                        reduce_partial_in<TYPE>(*ret_a, i, pass_packet(r, source, u * ret_a->words + i));
         }
 }
 
 template <uint32_t TYPE> DEVICE_OUTLINE void pass_fold(struct run run, uint64_t in, uint64_t out, uint32_t bytes) {
         const struct run *r = &run;
-        const uint32_t sources = pass_sources(r), n = bit_count(sources), units = (bytes + 7) / 8;
+        const uint32_t sources = pass_sources(r), n = bit_count(sources), flags = r->s->pass.step.flags;
+        const uint32_t redop = r->task->redop;
 
         ROLLED
-        for (uint32_t base = r->thread; base < units; base += PASS_FOLDS * WARP_THREADS) {
-                uint64_t x[PASS_FOLDS][reduce_accumulator<TYPE>::words] = {};
-                reduce_accumulator<TYPE> a[PASS_FOLDS], b;
+        for (uint32_t u = r->thread; u < (bytes + 7) / 8; u += WARP_THREADS) {
+                reduce_accumulator<TYPE> a, b;
                 uint32_t left = sources;
 
+                pass_contribution<TYPE>(r, pass_source(r, 0, &left), u, in, bytes, &a);
                 ROLLED
-                for (uint32_t k = 0; k < n; k++) {
-                        const uint32_t source = pass_source(r, k, &left);
-
-                        pass_load<TYPE>(r, source, base, in, bytes, x);
-                        UNROLL
-                        for (uint32_t i = 0; i < PASS_FOLDS; i++) { /* beyond the end, too: nobody gets that */
-                                pass_contribution<TYPE>(r, source, x[i], &b);
-                                if (k)
-                                        reduce_merge<TYPE>(a[i], r->task->redop, b);
-                                else
-                                        a[i] = b;
-                        }
+                for (uint32_t k = 1; k < n; k++) {
+                        pass_contribution<TYPE>(r, pass_source(r, k, &left), u, in, bytes, &b);
+                        reduce_merge<TYPE>(a, redop, b);
                 }
-                UNROLL
-                for (uint32_t i = 0; i < PASS_FOLDS; i++)
-                        if (base + i * WARP_THREADS < units)
-                                pass_result<TYPE>(r, base + i * WARP_THREADS, out, bytes, a[i]);
+                if (pass_whole<TYPE>(r, PROGRAM_PARTIAL_OUT)) {
+                        UNROLL
+                        for (uint32_t i = 0; i < a.words; i++)
+                                pass_push(r, u * a.words + i, reduce_partial_out<TYPE>(a, i));
+                } else {
+                        const uint64_t value =
+                                reduce_finish<TYPE>(a, redop, r->n); /* averages come here at their end only */
+
+                        if (flags & PROGRAM_OUTPUT)
+                                unit_deliver<ACCESS_ANY>(r, out, u, bytes, value);
+                        pass_push(r, u, value);
+                }
         }
 }
 
@@ -457,15 +317,14 @@ DEVICE bool pass_step(struct run *r, const struct plan_phase *phase, uint32_t pa
         uint64_t in, out;
         uint32_t bytes;
 
-        if (!pass_room(r, phase->region_out, targets))
+        if (!pass_room(r, phase->region_out, targets) || !pass_arrived(r, phase->region_in, chunks))
                 return false;
-        pass_from(r, phase->region_in, chunks);
         from = run_span<ACCESS_ANY>(r, phase->in_range, x->index, part);
         to = run_span<ACCESS_ANY>(r, range, x->index, part);
         in = run_address<ACCESS_ANY>(r, t->in, from.offset);
         out = run_address<ACCESS_ANY>(r, t->out, to.offset);
         bytes = (uint32_t)to.length * t->element_bytes;
-        if (!pass_ready(*r, phase->region_in, in, bytes))
+        if (!pass_ready(*r, in, bytes))
                 return false;
         if (x->flags & (PROGRAM_PARTIAL_IN | PROGRAM_PARTIAL_OUT | PROGRAM_FINISH))
                 pass_fold_any(r, in, out, bytes);
@@ -499,8 +358,7 @@ DEVICE void pass_phase(struct run *r, uint32_t f) {
         }
 }
 
-/* So many looks at one phase before the next has its turn: it may be the one that others wait for. (Of what comes from
- * other nodes one, see pass_ready.) */
+/* So many looks at one phase before the next has its turn: it may be the one that others wait for. */
 #define PASS_SPINS 4u
 
 /* As task_run_n. The program is cached. */
@@ -522,4 +380,79 @@ DEVICE_OUTLINE bool pass_run(struct worker_shared *s, struct counter_cache *c, s
                 left = left || t->part[f] < t->parts[f];
         }
         return !left; /* or looks up, and then goes on */
+}
+
+/* ---- lane 0 --------------------------------------------------------------------------------------------------------
+ */
+DEVICE bool pass_tell(struct run *r, uint32_t mask, uint64_t word) {
+        if (!pass_room(r, STAGING_REGION_CHECK, mask))
+                return false;
+        ROLLED
+        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS)
+                if (mask >> p & 1)
+                        packet_store((struct quad *)r->s->view.to[p], word, r->s->view.to_flag[p]);
+        run_pushed(r, STAGING_REGION_CHECK, mask);
+        return true;
+}
+
+/* False: not all have told. *ret_differs: 1 + a rank that has called something else; else as it is. */
+DEVICE bool pass_hear(struct run *r, uint32_t mask, uint32_t *ret_differs) {
+        const struct peer_view *v = &r->s->view;
+        uint32_t differs = 0;
+
+        if (!pass_arrived(r, STAGING_REGION_CHECK, mask) || !wait_packets(r, mask))
+                return false;
+        ROLLED
+        for (uint32_t p = r->thread; warp_any(p < r->n); p += WARP_THREADS) {
+                const uint64_t word = p < r->n && (mask >> p & 1)
+                                              ? packet_payload(quad_load((const struct quad *)v->from[p]))
+                                              : r->task->call;
+                const uint32_t told = word >> 8 == PASS_DIFFERS(0) >> 8 && (word & 0xff) < r->n ? word & 0xff : p;
+                const uint64_t who = warp_ballot(word != r->task->call);
+
+                if (who && !differs)
+                        differs = 1 + warp_read(told, first_bit(who));
+        }
+        run_taken(r, STAGING_REGION_CHECK, mask);
+        if (differs)
+                *ret_differs = differs;
+        return true;
+}
+
+/* As task_check. part[0]: three for each phase that is done, and what is of the next; part[1]: 1 + who differs. The
+ * program is cached. */
+DEVICE_OUTLINE bool pass_check(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
+                               uint32_t *ret_status) {
+        SHARED_POINTER(s);
+        SHARED_POINTER(c);
+        struct run r = {t, s, c, s->rank.n_ranks, s->rank.rank, 0, warp_thread(), spins};
+        struct lane_state *state = (struct lane_state *)s->rank.states;
+        const uint32_t broken = state->broken, end = 3 * s->plan.n_phases;
+        uint32_t at = t->part[0], differs = t->part[1];
+
+        for (; at < end; at++) {
+                const struct program *program = &pass_entry(s, s->pass.program)->program;
+                const uint32_t hear = word_load(&program->hear[at / 3]), tell = word_load(&program->tell[at / 3]);
+                const uint32_t mask = at % 3 == 0 ? hear & ~tell : at % 3 == 1 ? tell : hear & tell;
+                /* After a mismatch chunks may be out of step (task_check). */
+                const uint64_t word = broken    ? PASS_DIFFERS(((broken >> 16) - 1) & 0xff)
+                                      : differs ? PASS_DIFFERS(differs - 1)
+                                                : t->call;
+
+                if (mask && !(at % 3 == 1 ? pass_tell(&r, mask, word) : pass_hear(&r, mask, &differs)))
+                        break;
+        }
+        warp_sync();
+        if (r.thread == 0) {
+                t->part[0] = at;
+                t->part[1] = differs;
+        }
+        warp_sync();
+        if (at < end)
+                return false;
+        *ret_status = broken ? broken : differs ? status_of(RMX_E_MISMATCH, (int32_t)differs - 1) : (uint32_t)RMX_OK;
+        if (r.thread == 0)
+                state->broken = *ret_status;
+        warp_sync();
+        return true;
 }

@@ -6,7 +6,6 @@
  */
 #include "gpu/device/direct.h"
 #include "gpu/device/pairs.h"
-#include "gpu/device/pass_check.h"
 #include "gpu/device/quick_check.h"
 
 /* ---- counters ------------------------------------------------------------------------------------------------------
