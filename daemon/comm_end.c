@@ -53,13 +53,19 @@ static void comm_tell_member(struct comm_member *member, bool failed) {
         session_send_event(member->session, &event);
 }
 
+/* On GPUs those who are about to leave are told, too: what they have shared with the others serves another communicator
+ * next, unless they know that this one has failed (device_exchange_part). */
+static bool comm_tells(const struct comm_member *member) {
+        return member->session && (!member->leaving || member->comm->manager->on_device);
+}
+
 /* A program that computes does not read its socket, and need not: completions carry the same facts. So events never
  * fill a queue up. */
 void comm_tell(struct comm *comm, bool failed) {
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 struct comm_member *member = &comm->members[r];
 
-                if (member->session && !member->leaving && session_takes_events(member->session))
+                if (comm_tells(member) && session_takes_events(member->session))
                         comm_tell_member(member, failed);
         }
 }
@@ -68,7 +74,7 @@ void comm_tell_again(struct session *session) {
         struct comm_member *member;
 
         DL_FOREACH(session->members, member) {
-                if (member->comm->code && !member->leaving && session_takes_events(session))
+                if (member->comm->code && comm_tells(member) && session_takes_events(session))
                         comm_tell_member(member, true);
         }
 }
