@@ -203,6 +203,7 @@ static bool answer_decode(struct rpc_answer *answer, const Railmux__Session__Mes
                 copy_text(answer->text, sizeof(answer->text), m->failure->message);
                 return true;
         case RAILMUX__SESSION__MESSAGE__BODY_ACK:
+        case RAILMUX__SESSION__MESSAGE__BODY_LIFE_REPLY:
                 return true;
         case RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY:
                 answer->ring.gpu = m->ring_reply->gpu;

@@ -222,7 +222,7 @@ static int session_hello(struct rmx_session *session, const char *name, uint32_t
         snprintf(short_name, sizeof(short_name), "%s", name ? name : program_invocation_short_name);
         body.version_min = SESSION_PROTOCOL_MIN;
         body.version_max = SESSION_PROTOCOL_MAX;
-        body.features = SESSION_FEATURE_CHUNKS;
+        body.features = SESSION_FEATURE_CHUNKS | SESSION_FEATURE_LIFE;
         body.name = short_name;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_HELLO;
         message.hello = &body;
@@ -262,6 +262,7 @@ static struct rmx_session *session_free(struct rmx_session *session) {
         if (!session)
                 return NULL;
         rpc_deinit(&session->rpc); /* first: from here on nobody reads */
+        life_deinit(&session->life, session->alive && session_is_ours(session));
         while (session->comms) {
                 struct rmx_comm *comm = session->comms;
 
@@ -372,6 +373,7 @@ int rmx_session_open(const struct rmx_session_options *opt, struct rmx_session *
                 session_free(session);
                 return r;
         }
+        life_start(session, deadline_ns);
         *ret_session = session;
         return RMX_OK;
 }

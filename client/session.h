@@ -7,6 +7,7 @@
 
 #include "client/bounce.h"
 #include "client/buffer.h"
+#include "client/life.h"
 #include "client/rpc.h"
 #include "client/watch.h"
 #include "railmux/railmux.h"
@@ -30,6 +31,7 @@ struct rmx_session {
 
         struct rpc rpc;
         struct watch watch;
+        struct life life;
         struct session_ring **rings; /* [n_gpus], opened on demand; written under rpc.mutex, then constant */
         struct rmx_comm *comms;      /* under rpc.mutex */
         pthread_mutex_t devices_mutex;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The library has no thread of its own as long as executors answer every request, whatever becomes of it. Exchanged
- * requests they know nothing of (device_exchange.c): one that waits for a rank that has died ends only if this process
- * hears of it, while the program may sit in a call of the GPU's runtime until its stream is empty. So from the first
- * communicator on that exchanges a thread sleeps at the session's socket, and reads what comes; what is to be done then
- * is done where events are read (comm_on_event). Answers for other threads, which wake it as well, it leaves to them or
- * reads for them, as any thread would (rpc.c).
+ * The library has no thread that does anything as long as executors answer every request, whatever becomes of it (two
+ * only wait for the process to end, life.c). Exchanged requests they know nothing of (device_exchange.c): one that
+ * waits for a rank that has died ends only if this process hears of it, while the program may sit in a call of the
+ * GPU's runtime until its stream is empty. So from the first communicator on that exchanges a thread sleeps at the
+ * session's socket, and reads what comes; what is to be done then is done where events are read (comm_on_event).
+ * Answers for other threads, which wake it as well, it leaves to them or reads for them, as any thread would (rpc.c).
  *
  * When the connection is lost it gives up what waits on the GPUs (session_look), after which nothing is left to hear.
  */

@@ -27,6 +27,7 @@
 #include "daemon/manager.h"
 #include "daemon/record.h"
 #include "daemon/session.h"
+#include "daemon/session_life.h"
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
@@ -139,6 +140,18 @@ static void adopt_session(struct manager *manager, uint32_t slot, struct adopt_s
                 return;
         }
         summary->sessions++;
+}
+
+/* One that has ended meanwhile says so from the loop. */
+static void adopt_life(struct manager *manager, uint64_t id) {
+        struct session *session = manager_session(manager, id);
+
+        for (unsigned int i = 0; i < SESSION_LIVES; i++) {
+                struct adopt_fd taken = adopt_take(manager, "l%" PRIu64 ".%u", id, i);
+
+                if (taken.fd >= 0 && (!session || session_life_adopt(session, i, taken.fd)))
+                        adopt_discard(&taken);
+        }
 }
 
 static void adopt_ring(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
@@ -313,13 +326,16 @@ static void adopt_executor(struct manager *manager, uint32_t slot, struct adopt_
 
 static void adopt_kind(struct manager *manager, enum state_kind kind, struct adopt_summary *summary) {
         uint32_t cursor = 0, slot;
+        uint64_t id;
 
         while (state_next(manager->state, &cursor, &slot) == 0) {
                 if (state_at(manager->state, slot)->kind != (uint32_t)kind)
                         continue;
                 switch (kind) {
                 case STATE_SESSION:
+                        id = state_at(manager->state, slot)->session.session;
                         adopt_session(manager, slot, summary);
+                        adopt_life(manager, id);
                         break;
                 case STATE_RING:
                         adopt_ring(manager, slot, summary);

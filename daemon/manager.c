@@ -25,6 +25,7 @@
 #include "daemon/options.h"
 #include "daemon/reach.h"
 #include "daemon/session.h"
+#include "daemon/session_life.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
 #include "daemon/tenants.h"
@@ -46,6 +47,7 @@
 #define MANAGER_WORKERS_MAX 16u
 
 static const struct timeval manager_launch_time = {.tv_sec = 2};
+static const struct timeval manager_life_time = {.tv_sec = 1};
 static const struct timeval manager_refresh_time = {.tv_usec = 250000};
 
 struct manager_refresh {
@@ -339,6 +341,15 @@ static int manager_new_state(struct manager *manager) {
         return 0;
 }
 
+static void manager_look(evutil_socket_t fd, short what, void *data) {
+        struct manager *manager = data;
+        LOOP_HOLD(&manager->watch, "a look at clients");
+
+        (void)fd;
+        (void)what;
+        session_life_look(manager);
+}
+
 static int manager_new_signals(struct manager *manager) {
         static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
         struct event **events[] = {&manager->term_event, &manager->int_event, &manager->hup_event};
@@ -358,10 +369,12 @@ static int manager_new_timers(struct manager *manager) {
         manager->refresh_event = evtimer_new(manager->base, manager_refresh_time_over, manager);
         manager->launch_event = event_new(manager->base, -1, EV_PERSIST, manager_launch, manager);
         manager->watchdog_event = event_new(manager->base, -1, EV_PERSIST, manager_watchdog, manager);
+        manager->life_event = event_new(manager->base, -1, EV_PERSIST, manager_look, manager);
         if (reach_new(manager) < 0)
                 return -ENOMEM;
         if (!manager->place_event || !manager->refresh_event || !manager->launch_event || !manager->watchdog_event ||
-            event_add(manager->launch_event, &manager_launch_time) < 0)
+            !manager->life_event || event_add(manager->launch_event, &manager_launch_time) < 0 ||
+            event_add(manager->life_event, &manager_life_time) < 0)
                 return -ENOMEM;
         if (sd_watchdog_enabled(0, &watchdog_us) > 0) {
                 struct timeval half = {.tv_sec = (time_t)(watchdog_us / 2000000),
@@ -472,7 +485,7 @@ int manager_new(struct config *config, const struct options *options, struct man
 static void manager_free_events(struct manager *manager) {
         struct event **events[] = {&manager->hup_event,      &manager->int_event,    &manager->term_event,
                                    &manager->watchdog_event, &manager->launch_event, &manager->refresh_event,
-                                   &manager->place_event,    &manager->reach_event};
+                                   &manager->place_event,    &manager->reach_event,  &manager->life_event};
 
         for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
                 if (*events[i])

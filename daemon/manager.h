@@ -81,6 +81,8 @@ struct manager {
         struct event *reach_event; /* reach.c */
         uint64_t reach_last;       /* the session that had its turn last */
         struct event *term_event, *int_event, *hup_event, *watchdog_event, *launch_event, *place_event;
+        struct event *life_event; /* session_life.c */
+        uint64_t life_last;       /* the session that was looked at last */
         struct manager_refresh *refreshes;
         struct event *refresh_event;
         bool stalls_asked;   /* statistics are under way to complete reports of stalls */

@@ -39,6 +39,14 @@ static struct record_name record_session_name(const struct session *session) {
         return name;
 }
 
+static struct record_name record_life_name(const struct session_life *life) {
+        struct record_name name;
+
+        snprintf(name.text, sizeof(name.text), "l%" PRIu64 ".%u", life->session->id,
+                 (unsigned int)(life - life->session->life));
+        return name;
+}
+
 static struct record_name record_ring_name(const struct session_ring *ring, char part) {
         struct record_name name;
 
@@ -85,6 +93,10 @@ int record_session(struct session *session) {
                 return RECORD_E_RESOURCE;
         record_put(session->manager, record_session_name(session).text, session->fd);
         return 0;
+}
+
+void record_life(struct session_life *life) {
+        record_put(life->session->manager, record_life_name(life).text, life->fd);
 }
 
 int record_ring(struct session_ring *ring) {
@@ -216,6 +228,11 @@ void record_drop_session(struct session *session) {
         state_remove(session->manager->state, session->state_slot);
         session->state_slot = STATE_SLOT_NONE;
         forget_name(session->manager->forget, record_session_name(session).text);
+}
+
+void record_drop_life(struct session_life *life) {
+        if (!life->session->manager->stopping)
+                forget_name(life->session->manager->forget, record_life_name(life).text);
 }
 
 void record_drop_ring(struct session_ring *ring) {

@@ -8,6 +8,7 @@ struct buffer;
 struct comm;
 struct manager;
 struct session;
+struct session_life;
 struct session_ring;
 
 enum {
@@ -16,6 +17,7 @@ enum {
 };
 
 int record_session(struct session *session);
+void record_life(struct session_life *life); /* no part of it: one that is lost only costs time */
 int record_ring(struct session_ring *ring);
 int record_buffer(struct buffer *buffer);
 void record_buffer_fd(struct buffer *buffer); /* part of it */
@@ -25,6 +27,7 @@ int record_comm(struct comm *comm);
 
 /* All of these leave things as they are while the manager is stopping. */
 void record_drop_session(struct session *session);
+void record_drop_life(struct session_life *life);
 void record_drop_ring(struct session_ring *ring);
 void record_drop_buffer(struct buffer *buffer);
 void record_drop_comm(struct comm *comm);

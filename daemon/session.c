@@ -4,8 +4,8 @@
  *
  * Its life: greeting (accepted, charged, no HELLO yet) -> session (numbered, recorded, known to executors) -> end. The
  * end comes with EOF on the socket, with the death of the process (pidfd: it sees the death also when a forked child
- * still holds the socket), or with a breach of the protocol. Whatever is wrong with one session ends that session and
- * nothing else.
+ * still holds the socket; before both, session_life.c), or with a breach of the protocol. Whatever is wrong with one
+ * session ends that session and nothing else.
  *
  * session_end() may be called at any depth below a dispatch, so it only marks the session and lets the loop free it in
  * its next turn.
@@ -23,6 +23,7 @@
 #include "daemon/manager.h"
 #include "daemon/record.h"
 #include "daemon/session_dispatch.h"
+#include "daemon/session_life.h"
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
@@ -213,6 +214,7 @@ int session_new(struct manager *manager, int fd, const struct tenant_identity *i
         session->opened_ns = clock_now_ns();
         session->fd = fd;
         session->pidfd = -1;
+        session_life_init(session);
         session->next_handle = 1;
         session->state_slot = STATE_SLOT_NONE;
         DL_APPEND(manager->greetings, session);
@@ -285,6 +287,7 @@ static void session_unlink(struct session *session) {
                 session_ring_free(session->rings);
         HASH_ITER(hh, session->buffers, buffer, tmp)
         buffer_free(buffer);
+        session_life_close(session);
         record_drop_session(session);
 }
 

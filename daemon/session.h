@@ -3,6 +3,7 @@
 /* One connected client process. Owned by the manager (loop thread). */
 #include "daemon/attachment.h"
 #include "daemon/reach.h"
+#include "daemon/session_life.h"
 #include "proto/frame.h"
 #include "proto/session.pb-c.h"
 #include "util/charge.h"
@@ -27,9 +28,10 @@ struct tenant_identity;
 #define SESSION_MESSAGES_PER_TURN  32u
 /* Descriptors that clients sent and that are not closed yet: with more than few no new session may send any, with many
  * none may. */
-#define SESSION_CLOSES_FEW  1024u
-#define SESSION_CLOSES_MANY 8192u
-#define SESSION_FEATURES    SESSION_FEATURE_CHUNKS /* on GPUs; else none is defined yet */
+#define SESSION_CLOSES_FEW   1024u
+#define SESSION_CLOSES_MANY  8192u
+#define SESSION_FEATURES     (SESSION_FEATURE_CHUNKS | SESSION_FEATURE_LIFE)
+#define SESSION_FEATURES_GPU SESSION_FEATURE_CHUNKS /* of which these are for GPUs only */
 
 struct session {
         UT_hash_handle hh;           /* manager->sessions */
@@ -51,8 +53,9 @@ struct session {
         int fd;
         int pidfd; /* -1 if it could not be had */
         struct event *read_event, *write_event, *pidfd_event, *timer_event;
-        struct session_ring *rings;  /* utlist */
-        struct buffer *buffers;      /* uthash by id */
+        struct session_life life[SESSION_LIVES]; /* end with the process, before the socket does */
+        struct session_ring *rings;              /* utlist */
+        struct buffer *buffers;                  /* uthash by id */
         struct comm_member *members; /* utlist: ranks of comms held by this session, joining ones included */
         struct attachment attachment;
 
@@ -64,6 +67,7 @@ struct session {
         char end_reason[160];
         uint32_t next_handle;
         uint32_t n_calls; /* waiting in struct call lists */
+        uint32_t n_life_calls;
         uint32_t state_slot;
         uint32_t n_rings, n_buffers, n_members;
         uint64_t bytes;     /* shared memory of rings and buffers */
@@ -92,7 +96,7 @@ struct session *session_free(struct session *session);
 void session_end(struct session *session, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Sending never fails for the caller: what the peer does not take is queued, and beyond the bounds the session ends.
- * The fds of RingReply and BufferReply are looked up here when the message really goes out. */
+ * The fds of RingReply, BufferReply and LifeReply are looked up here when the message really goes out. */
 void session_send(struct session *session, Railmux__Session__Message *message);
 void session_flush(struct session *session);
 void session_queue_free(struct session *session);

@@ -22,6 +22,7 @@
 #include "daemon/listener.h"
 #include "daemon/manager.h"
 #include "daemon/record.h"
+#include "daemon/session_life.h"
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
@@ -108,7 +109,9 @@ static void session_hello(struct session *session, uint64_t id, const Railmux__S
                 return;
         }
         session->version = version;
-        session->features = session->manager->on_device ? hello->features & SESSION_FEATURES : 0;
+        session->features = hello->features & SESSION_FEATURES;
+        if (!session->manager->on_device)
+                session->features &= ~SESSION_FEATURES_GPU;
         if (closer_waiting(session->manager->closer) > SESSION_CLOSES_FEW)
                 session->features &= ~SESSION_FEATURE_CHUNKS;
         if (session->features & SESSION_FEATURE_CHUNKS) /* the listener's sockets take no descriptors */
@@ -129,6 +132,28 @@ static void session_hello(struct session *session, uint64_t id, const Railmux__S
         executor_attach_session(session);
         record_barrier(session->manager);
         session_hello_reply(session, id);
+}
+
+static void session_life(struct session *session, uint64_t id) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__LifeReply reply = RAILMUX__SESSION__LIFE_REPLY__INIT;
+        char text[160];
+        int r;
+
+        if (!(session->features & SESSION_FEATURE_LIFE)) {
+                session_breach(session, "a pipe is asked for that was not agreed on");
+                return;
+        }
+        r = session_life_open(session, text, sizeof(text));
+        if (r) {
+                session_send_failure(session, id, r == SESSION_LIFE_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, "%s",
+                                     text);
+                return;
+        }
+        message.id = id;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_LIFE_REPLY;
+        message.life_reply = &reply;
+        session_send(session, &message);
 }
 
 /* Memory that the client brings. Tells the client if it cannot be. */
@@ -405,6 +430,9 @@ void session_dispatch(struct session *session, const Railmux__Session__Message *
                 break;
         case RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN:
                 session_ring_open(session, message->id, message->ring_open);
+                break;
+        case RAILMUX__SESSION__MESSAGE__BODY_LIFE_OPEN:
+                session_life(session, message->id);
                 break;
         case RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE:
                 session_buffer_create(session, message->id, message->buffer_create);

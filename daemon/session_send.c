@@ -2,12 +2,13 @@
 /*
  * Sending to clients. A client that does not read must neither block the loop nor make the daemon collect memory or fds
  * for it. So a message that the socket does not take is copied into a queue with bounds, and the session ends beyond
- * them. Queued answers hold no fds: those of RingReply and BufferReply are looked up when the message really goes out,
- * and if the object has gone by then the answer becomes a failure.
+ * them. Queued answers hold no fds: those of RingReply, BufferReply and LifeReply are looked up when the message really
+ * goes out, and if the object has gone by then the answer becomes a failure.
  */
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
 #include "daemon/session.h"
+#include "daemon/session_life.h"
 #include "daemon/session_ring.h"
 #include "railmux/railmux.h"
 #include "util/cleanup.h"
@@ -77,6 +78,11 @@ static int session_transmit(struct session *session, const Railmux__Session__Mes
                 if (!buffer_on_device(buffer))
                         fds[n_fds++] = buffer->fd;
         }
+        if (message->body_case == RAILMUX__SESSION__MESSAGE__BODY_LIFE_REPLY) {
+                if (!session_life_ends(session, fds)) /* another call came after this one */
+                        return session_transmit_failure(session, message->id, RMX_E_INVALID, "there are newer pipes");
+                n_fds = SESSION_LIVES;
+        }
         if (n_fds && session->fds_unread + n_fds > SESSION_FDS_UNREAD_MAX) {
                 int unread = 0;
 
@@ -87,6 +93,8 @@ static int session_transmit(struct session *session, const Railmux__Session__Mes
         r = frame_send(session->fd, &message->base, fds, n_fds);
         if (r == FRAME_OK)
                 session->fds_unread += n_fds;
+        if (r == FRAME_OK && message->body_case == RAILMUX__SESSION__MESSAGE__BODY_LIFE_REPLY)
+                session_life_sent(session);
         return r;
 }
 

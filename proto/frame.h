@@ -16,6 +16,7 @@
 #define FRAME_UNPACK_BYTES_MAX (1u << 20) /* what unpacking one message may allocate */
 
 #define SESSION_FEATURE_CHUNKS (UINT64_C(1) << 0) /* memory of kind 2 (session.proto) */
+#define SESSION_FEATURE_LIFE   (UINT64_C(1) << 1) /* LifeOpen */
 #define SESSION_PROTOCOL_MIN   1u
 #define SESSION_PROTOCOL_MAX   1u
 #define EXECUTOR_PROTOCOL_MIN  1u

@@ -130,7 +130,9 @@ struct rmx_session_options {
         uint32_t reserved;   /* 0 */
 };
 
-/* Connects to the daemon. opt may be NULL. RMX_E_NO_DAEMON, RMX_E_VERSION, RMX_E_LIMIT, RMX_E_DENIED. */
+/* Connects to the daemon. opt may be NULL. A session has two threads (rmx-life, all signals blocked) that sleep until
+ * the session is closed: their end tells the daemon at once that the process is ending. RMX_E_NO_DAEMON, RMX_E_VERSION,
+ * RMX_E_LIMIT, RMX_E_DENIED. */
 RMX_API int rmx_session_open(const struct rmx_session_options *opt, struct rmx_session **ret_session);
 /* Leaves all communicators and frees them, frees all memory of rmx_mem_alloc. Requests that were not waited for are
  * given up: the other ranks see RMX_E_PEER_LOST for them. A process that just exits leaves in the same way. NULL is

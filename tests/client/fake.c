@@ -4,6 +4,7 @@
  * One mutex guards everything. Assertions inside these threads end the process: a fake that is confused proves nothing.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +102,9 @@ static void on_hello(struct fake *fake, struct fake_session *session, uint64_t i
                 return;
         }
         body.version = fake->hello_version;
-        body.features = fake->backend ? hello->features & ~fake->no_features : 0;
+        body.features = hello->features & ~fake->no_features;
+        if (!fake->backend)
+                body.features &= SESSION_FEATURE_LIFE;
         body.session = 7;
         body.gpus = FAKE_GPUS;
         for (unsigned int i = 0; i < FAKE_GPUS; i++) {
@@ -116,6 +119,32 @@ static void on_hello(struct fake *fake, struct fake_session *session, uint64_t i
         message.body_case = BODY(HELLO_REPLY);
         message.hello_reply = &body;
         fake_reply(fake, session, &message, id, NULL, 0);
+}
+
+static void on_life_open(struct fake *fake, struct fake_session *session, uint64_t id) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__LifeReply body = RAILMUX__SESSION__LIFE_REPLY__INIT;
+        int ends[2];
+
+        must(!(fake->no_features & SESSION_FEATURE_LIFE));
+        if (fake->refuse_life) {
+                reply_failure(fake, session, id, fake->refuse_life, "no descriptors are left");
+                return;
+        }
+        for (unsigned int i = 0; i < 2; i++) {
+                int fds[2];
+
+                must(!pipe2(fds, O_CLOEXEC | O_NONBLOCK));
+                if (fake->life_fd[i] >= 0)
+                        close(fake->life_fd[i]);
+                fake->life_fd[i] = fds[0];
+                ends[i] = fds[1];
+        }
+        message.body_case = BODY(LIFE_REPLY);
+        message.life_reply = &body;
+        fake_reply(fake, session, &message, id, ends, 2);
+        close(ends[0]);
+        close(ends[1]);
 }
 
 static void on_ring_open(struct fake *fake, struct fake_session *session, uint64_t id, uint32_t gpu) {
@@ -471,6 +500,11 @@ static void on_call(struct fake *fake, struct fake_session *session, const Railm
         case BODY(HELLO):
                 on_hello(fake, session, m->id, m->hello);
                 break;
+        case BODY(LIFE_OPEN):
+                on_life_open(fake, session, m->id);
+                if (fake->twice_life)
+                        on_life_open(fake, session, m->id);
+                break;
         case BODY(RING_OPEN):
                 must(!fake->backend == !m->ring_open->area);
                 fake->areas += m->ring_open->area != NULL;
@@ -597,7 +631,8 @@ void fake_kick(struct fake *fake) {
 void fake_start(struct fake *fake) {
         struct epoll_event event = {.events = EPOLLIN | EPOLLET};
 
-        *fake = (struct fake){.depth = 64,
+        *fake = (struct fake){.life_fd = {-1, -1},
+                              .depth = 64,
                               .argument_bytes = RING_ARGUMENT_BYTES_DEFAULT,
                               .hello_version = 1,
                               .max_bytes = UINT64_MAX};
@@ -660,6 +695,9 @@ void fake_stop(struct fake *fake) {
                 fake->sessions = session->next;
                 session_free(session);
         }
+        for (unsigned int i = 0; i < 2; i++)
+                if (fake->life_fd[i] >= 0)
+                        close(fake->life_fd[i]);
         close(fake->listen_fd);
         close(fake->control_fd);
         close(fake->executor_fd);

@@ -141,6 +141,8 @@ struct fake {
         const char *backend;   /* NULL: the host's; else GPUs with PCI addresses "0000:0N:00.0" */
         uint64_t exchange_min, exchange_max; /* of communicators */
         bool exchange_for_all;               /* as a daemon that asks no rank */
+        bool twice_life;                     /* LIFE_OPEN is answered twice */
+        uint32_t refuse_life;                /* code to answer LIFE_OPEN with, 0: none */
         uint32_t refuse_memory;              /* code to answer the next BUFFER_CREATE of GPU memory with, 0: none */
 
         /* what was seen */
@@ -150,6 +152,7 @@ struct fake {
         struct fake_seen **seen; /* all lines */
         uint32_t n_seen;
         char name[64];  /* of the last HELLO */
+        int life_fd[2]; /* end with who has the other ends of what the last LIFE_OPEN was answered with; -1: none was */
         uint32_t areas; /* bell areas that came with RING_OPEN */
         struct fake_device_buffer device_buffers[FAKE_BUFFERS];
 };
@@ -166,6 +169,7 @@ void fake_hang_up(struct fake *fake);
 /* Waits until n calls of this kind have come. */
 void fake_wait_calls(struct fake *fake, uint32_t body, uint32_t n);
 uint32_t fake_calls(struct fake *fake, uint32_t body);
+int fake_life(struct fake *fake, unsigned int i); /* life_fd[i] */
 /* Sends the event to every member of every comm. */
 void fake_comm_failed(struct fake *fake, uint32_t code, int32_t rank);
 void fake_epoch_changed(struct fake *fake, uint32_t epoch);

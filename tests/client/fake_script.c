@@ -60,6 +60,15 @@ void fake_wait_calls(struct fake *fake, uint32_t body, uint32_t n) {
         pthread_mutex_unlock(&fake->mutex);
 }
 
+int fake_life(struct fake *fake, unsigned int i) {
+        int fd;
+
+        pthread_mutex_lock(&fake->mutex);
+        fd = fake->life_fd[i];
+        pthread_mutex_unlock(&fake->mutex);
+        return fd;
+}
+
 uint32_t fake_calls(struct fake *fake, uint32_t body) {
         uint32_t n;
 

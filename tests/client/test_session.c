@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -161,6 +162,118 @@ static void test_fork(void **state) {
         assert_int_equal(rmx_barrier(crew.comm[0], NULL), RMX_OK);
         assert_int_equal(fake_calls(&crew.fake, BODY(COMM_DESTROY)), 0);
         crew_stop(&crew);
+}
+
+/* Has everybody closed the other end? A thread that was joined may be about to. */
+static bool life_is_over(struct fake *fake, unsigned int i, int wait_ms) {
+        struct pollfd p = {.fd = fake_life(fake, i)}; /* POLLHUP is told unasked */
+
+        assert_true(p.fd >= 0);
+        return poll(&p, 1, wait_ms) > 0 && p.revents & POLLHUP;
+}
+
+/* How many descriptors of this process are ends of it. */
+static unsigned int life_ends(struct fake *fake, unsigned int i) {
+        char path[64], link[64], mine[64];
+        ssize_t length;
+        unsigned int n = 0;
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fake_life(fake, i));
+        length = readlink(path, mine, sizeof(mine) - 1);
+        assert_true(length > 0);
+        mine[length] = 0;
+        for (int fd = 0; fd < 1024; fd++) {
+                snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+                length = readlink(path, link, sizeof(link) - 1);
+                n += length > 0 && (link[length] = 0, !strcmp(link, mine));
+        }
+        return n;
+}
+
+/* Said to be armed: one byte, and no more. */
+static bool life_is_armed(struct fake *fake, unsigned int i) {
+        int n = -1;
+
+        assert_int_equal(ioctl(fake_life(fake, i), FIONREAD, &n), 0);
+        return n == 1;
+}
+
+/* Threads alone keep the other ends, so a child of fork() that lives on does not. */
+static void test_life(void **state) {
+        unsigned int fds = count_fds();
+        struct crew crew;
+        int status, hold[2];
+        char byte;
+        pid_t pid;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        assert_int_equal(fake_calls(&crew.fake, BODY(LIFE_OPEN)), 1);
+        for (unsigned int i = 0; i < 2; i++) {
+                assert_false(life_is_over(&crew.fake, i, 0));
+                assert_true(life_is_armed(&crew.fake, i));
+                assert_int_equal(life_ends(&crew.fake, i), 1); /* the daemon's, which is played in this process */
+        }
+        assert_int_equal(pipe(hold), 0);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (!pid) {
+                close(hold[1]);
+                _exit(read(hold[0], &byte, 1) != 0);
+        }
+        assert_int_equal(rmx_barrier(crew.comm[0], NULL), RMX_OK);
+        for (unsigned int i = 0; i < 2; i++)
+                assert_false(life_is_over(&crew.fake, i, 0));
+        rmx_session_close(crew.session);
+        for (unsigned int i = 0; i < 2; i++) {
+                assert_true(life_is_over(&crew.fake, i, 10000));
+                assert_true(life_is_armed(&crew.fake, i));
+        }
+        close(hold[0]);
+        close(hold[1]);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+        fake_stop(&crew.fake);
+        assert_int_equal(count_fds(), fds);
+}
+
+/* The daemon has died and its successor answers the call that was made to it as well: whichever answer is not used ends
+ * without having been armed. */
+static void test_life_twice(void **state) {
+        struct rmx_session *session;
+        struct rmx_id id;
+        struct fake fake;
+
+        (void)state;
+        fake_start(&fake);
+        fake.twice_life = true;
+        session = fake_session(&fake);
+        assert_int_equal(rmx_get_id(session, &id), RMX_OK); /* answers before this one have been read */
+        for (unsigned int i = 0; i < 2; i++) {
+                assert_true(life_is_over(&fake, i, 10000)); /* those of the second answer */
+                assert_false(life_is_armed(&fake, i));
+        }
+        rmx_session_close(session);
+        fake_stop(&fake);
+}
+
+/* A session does without it. */
+static void test_no_life(void **state) {
+        (void)state;
+        for (unsigned int round = 0; round < 2; round++) {
+                struct rmx_session *session;
+                struct fake fake;
+
+                fake_start(&fake);
+                if (round)
+                        fake.refuse_life = RMX_E_LIMIT;
+                else
+                        fake.no_features = SESSION_FEATURE_LIFE;
+                session = fake_session(&fake);
+                assert_int_equal(fake_calls(&fake, BODY(LIFE_OPEN)), round);
+                rmx_session_close(session);
+                fake_stop(&fake);
+        }
 }
 
 /* A session that leaves everything lying about is cleaned up by close alone. */
@@ -452,21 +565,15 @@ static void test_split(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_open_close),
-                cmocka_unit_test(test_open_options),
-                cmocka_unit_test(test_no_daemon),
-                cmocka_unit_test(test_hello_refused),
-                cmocka_unit_test(test_names),
-                cmocka_unit_test(test_fork),
-                cmocka_unit_test(test_close_takes_all),
-                cmocka_unit_test(test_resumed),
-                cmocka_unit_test(test_resumed_many),
-                cmocka_unit_test(test_threads),
-                cmocka_unit_test(test_lost),
-                cmocka_unit_test(test_socket_full),
-                cmocka_unit_test(test_stray_join),
-                cmocka_unit_test(test_no_descriptors),
-                cmocka_unit_test(test_comm_arguments),
+                cmocka_unit_test(test_open_close),     cmocka_unit_test(test_open_options),
+                cmocka_unit_test(test_no_daemon),      cmocka_unit_test(test_hello_refused),
+                cmocka_unit_test(test_names),          cmocka_unit_test(test_fork),
+                cmocka_unit_test(test_life),           cmocka_unit_test(test_life_twice),
+                cmocka_unit_test(test_no_life),        cmocka_unit_test(test_close_takes_all),
+                cmocka_unit_test(test_resumed),        cmocka_unit_test(test_resumed_many),
+                cmocka_unit_test(test_threads),        cmocka_unit_test(test_lost),
+                cmocka_unit_test(test_socket_full),    cmocka_unit_test(test_stray_join),
+                cmocka_unit_test(test_no_descriptors), cmocka_unit_test(test_comm_arguments),
                 cmocka_unit_test(test_split),
         };
 

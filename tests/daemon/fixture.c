@@ -196,6 +196,8 @@ void fixture_start(struct fixture *fixture) {
 
                         snprintf(path, sizeof(path), "%s/0.die", fixture->directory);
                         setenv("RAILMUX_TEST_DIE", path, 1);
+                        snprintf(path, sizeof(path), "%s/0.dumps", fixture->directory);
+                        setenv("RAILMUX_TEST_DUMPS", path, 1);
                         setenv("LD_PRELOAD", fixture_preload, 1);
                 }
                 execl(RAILMUXD, RAILMUXD, "--gpu", fixture->gpu_option ? fixture->gpu_option : "host:8", "--workers",

@@ -114,7 +114,7 @@ struct fixture {
 };
 
 extern unsigned int fixture_max_fds;      /* > 0: of daemons started from now on */
-extern const char *fixture_preload;       /* a library for daemons started from now on (preload.c); it looks at 0.die */
+extern const char *fixture_preload;       /* a library for daemons started from now on (preload*.c); 0.die, 0.dumps */
 extern uint64_t fixture_bursts;           /* ... know bursts */
 extern uint64_t fixture_reaches;          /* executors of these GPUs, started from now on, map buffers of others */
 extern const char *fixture_planes_config; /* of daemons with real executors, started from now on; NULL: none */
@@ -190,6 +190,13 @@ void client_wait_eof(struct client *client);
 /* Whole calls. The _send ones return the id, the others the code (0 for success). */
 uint64_t send_hello(struct client *client);
 uint64_t send_ring_open(struct client *client, uint32_t gpu);
+uint64_t send_life_open(struct client *client);
+struct life_ends {
+        int fd[2];
+};
+/* The ends of the pipes, armed if wanted. */
+struct life_ends take_life(struct client *client, uint64_t id, bool arm);
+void life_ends_close(struct life_ends *ends);
 /* With memory on that GPU; the tag stands at the beginning of the handle. bytes of a ring 0: what it should have. */
 uint64_t send_ring_open_device(struct client *client, uint32_t gpu, const char *tag, uint64_t bytes);
 uint64_t send_buffer_create_device(struct client *client, uint32_t buffer, uint64_t bytes, uint32_t gpu,

@@ -5,6 +5,7 @@
 
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -324,6 +325,40 @@ uint64_t send_comm_destroy(struct client *client, uint32_t handle, uint32_t last
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_DESTROY;
         message.comm_destroy = &body;
         return client_send(client, &message);
+}
+
+uint64_t send_life_open(struct client *client) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__LifeOpen body = RAILMUX__SESSION__LIFE_OPEN__INIT;
+
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_LIFE_OPEN;
+        message.life_open = &body;
+        return client_send(client, &message);
+}
+
+struct life_ends take_life(struct client *client, uint64_t id, bool arm) {
+        struct inbox_message *answer = client_answer(client, id);
+        struct life_ends ends;
+
+        assert_non_null(answer);
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_LIFE_REPLY);
+        assert_int_equal(answer->n_fds, 2);
+        for (unsigned int i = 0; i < 2; i++) {
+                ends.fd[i] = fcntl(answer->fds[i], F_DUPFD_CLOEXEC, 0); /* the others go with the message */
+                assert_true(ends.fd[i] >= 0);
+                if (arm)
+                        assert_int_equal(write(ends.fd[i], "", 1), 1);
+        }
+        client_drop(client, answer);
+        return ends;
+}
+
+void life_ends_close(struct life_ends *ends) {
+        for (unsigned int i = 0; i < 2; i++) {
+                if (ends->fd[i] >= 0)
+                        close(ends->fd[i]);
+                ends->fd[i] = -1;
+        }
 }
 
 uint64_t send_comm_abort(struct client *client, uint32_t handle) {

@@ -240,6 +240,50 @@ static void test_client_death_between(void **unused) {
         }
 }
 
+/* Pipes that end with the process go to the successor, if the process has said that it has their other ends. */
+static void test_life(void **unused) {
+        struct fixture f;
+        struct client *clients[4];
+        struct life_ends ends[4];
+        uint8_t id[COMM_ID_BYTES];
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        for (uint32_t r = 0; r < 4; r++) {
+                clients[r] = client_open(&f);
+                ends[r] = take_life(clients[r], send_life_open(clients[r]), r < 3);
+        }
+        fixture_wait(&f, f.n_store == 4 + 4 + 6);
+        fixture_kill(&f);
+        life_ends_close(&ends[1]); /* its process is ending */
+        fixture_start(&f);
+        executor_connect(&f, false);
+        client_wait_eof(clients[1]);
+        fixture_wait(&f, f.executor.n_sessions == 3);
+        fixture_wait(&f, f.n_store == 4 + 3 + 4);
+        life_ends_close(&ends[3]); /* nobody knows of it any more */
+        expect_resumed(clients[3]);
+        call_id_create(clients[3], id);
+        close(ends[0].fd[1]);
+        ends[0].fd[1] = -1;
+        client_wait_eof(clients[0]);
+        fixture_wait(&f, f.executor.n_sessions == 2);
+        expect_resumed(clients[2]);
+        life_ends_close(&ends[2]);
+        ends[2] = take_life(clients[3], send_life_open(clients[3]), true);
+        client_wait_eof(clients[2]);
+        life_ends_close(&ends[2]);
+        client_wait_eof(clients[3]);
+        for (uint32_t r = 0; r < 4; r++) {
+                client_close(clients[r]);
+                life_ends_close(&ends[r]);
+        }
+        fixture_wait(&f, f.executor.n_sessions == 0);
+        fixture_wait_idle(&f);
+        fixture_wait(&f, f.n_store == 4);
+        fixture_teardown(&f);
+}
+
 static void test_sticky_error_survives(void **unused) {
         struct fixture f;
         struct client *clients[2];
@@ -364,6 +408,7 @@ int main(void) {
                 cmocka_unit_test(test_calls_under_way),
                 cmocka_unit_test(test_buffer_in_use),
                 cmocka_unit_test(test_client_death_between),
+                cmocka_unit_test(test_life),
                 cmocka_unit_test(test_sticky_error_survives),
                 cmocka_unit_test(test_killed_again_and_again),
                 cmocka_unit_test(test_unusable_state),

@@ -10,6 +10,7 @@
 
 #include "railmux/railmux.h"
 #include <string.h>
+#include <unistd.h>
 
 #define CLIENTS 3u
 #define RESUMED RAILMUX__SESSION__EVENT__BODY_RESUMED
@@ -20,6 +21,7 @@ struct scenario {
         struct client *clients[CLIENTS];
         uint8_t id[COMM_ID_BYTES];
         uint32_t handles[CLIENTS], children[CLIENTS];
+        struct life_ends life[CLIENTS];
         unsigned int deaths;
 };
 
@@ -73,6 +75,10 @@ static void step(struct scenario *s, step_send send, uint64_t ids[CLIENTS]) {
 
 static uint64_t step_ring(struct scenario *s, uint32_t r) {
         return s->planes ? send_ring_open_device(s->clients[r], r, "area", 0) : send_ring_open(s->clients[r], r);
+}
+
+static uint64_t step_life(struct scenario *s, uint32_t r) {
+        return send_life_open(s->clients[r]);
 }
 
 static uint64_t step_buffer(struct scenario *s, uint32_t r) {
@@ -141,6 +147,9 @@ static unsigned int live(unsigned int kill_at, bool planes) {
                 s.clients[r] = client_connect(&s.f);
         step(&s, step_hello, ids);
         expect_body(&s, ids, RAILMUX__SESSION__MESSAGE__BODY_HELLO_REPLY);
+        step(&s, step_life, ids);
+        for (uint32_t r = 0; r < CLIENTS; r++)
+                s.life[r] = take_life(s.clients[r], ids[r], true);
         step(&s, step_ring, ids);
         expect_body(&s, ids, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY);
         step(&s, step_buffer, ids);
@@ -169,8 +178,10 @@ static unsigned int live(unsigned int kill_at, bool planes) {
         expect_body(&s, ids, RAILMUX__SESSION__MESSAGE__BODY_ACK);
         step(&s, step_destroy, ids);
         expect_body(&s, ids, RAILMUX__SESSION__MESSAGE__BODY_ACK);
-        for (uint32_t r = 0; r < CLIENTS; r++)
+        for (uint32_t r = 0; r < CLIENTS; r++) {
                 client_close(s.clients[r]);
+                life_ends_close(&s.life[r]);
+        }
         fixture_wait(&s.f, (revive(&s), all_gone(&s)));
         /* at most: railmuxd may have held a socket for a notification when they were counted */
         fixture_wait(&s.f, (revive(&s), fixture_daemon_fds(&s.f) <= s.f.idle_fds));

@@ -5,6 +5,7 @@
 
 #include "railmux/railmux.h"
 #include "ring/ring.h"
+#include "util/clock.h"
 #include "util/memfd.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -430,6 +431,128 @@ static void test_out_of_fds(void **unused) {
         fixture_teardown(&f);
 }
 
+/* A pipe ends before the socket does. */
+static void test_life(void **unused) {
+        struct fixture f;
+        struct client *client;
+        uint8_t id[COMM_ID_BYTES];
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        for (unsigned int i = 0; i < 2; i++) { /* either of them is enough */
+                struct life_ends first, second;
+
+                client = client_open(&f);
+                client_drop(client, client_answer(client, send_ring_open(client, 0)));
+                fixture_wait(&f, f.executor.n_sessions == 1 && f.executor.n_rings == 1);
+                first = take_life(client, send_life_open(client), true);
+                second = take_life(client, send_life_open(client), true); /* in place of the first ones */
+                life_ends_close(&first);
+                fixture_wait(&f, f.n_store == 4 + 1 + 3 + 2);
+                call_id_create(client, id);
+                assert_int_equal(f.executor.n_sessions, 1);
+                close(second.fd[i]);
+                second.fd[i] = -1;
+                fixture_wait(&f, f.executor.n_sessions == 0 && f.executor.n_rings == 0);
+                client_wait_eof(client);
+                client_close(client);
+                life_ends_close(&second);
+        }
+        fixture_wait_idle(&f);
+        fixture_wait(&f, f.n_store == 4);
+        fixture_teardown(&f);
+}
+
+/* Nobody had it who would tell: the answer was not waited for, or there was no room for it. */
+static void test_life_unarmed(void **unused) {
+        struct fixture f;
+        struct client *client;
+        struct life_ends ends;
+        uint8_t id[COMM_ID_BYTES];
+        unsigned int fds;
+        uint64_t call;
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        client = client_open(&f);
+        call_id_create(client, id);
+        fds = fixture_daemon_fds(&f);
+        ends = take_life(client, send_life_open(client), false);
+        life_ends_close(&ends);
+        fixture_wait(&f, fixture_daemon_fds(&f) == fds);
+        call = send_life_open(client); /* and once more, before the answer is read */
+        ends = take_life(client, send_life_open(client), true);
+        client_drop(client, client_answer(client, call));
+        call_id_create(client, id);
+        fixture_wait(&f, f.n_store == 4 + 1 + 2);
+        assert_int_equal(f.executor.n_sessions, 1);
+        life_ends_close(&ends);
+        client_wait_eof(client);
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_wait(&f, f.n_store == 4);
+        fixture_teardown(&f);
+}
+
+/* One byte is all that is ever written; pipes count as descriptors of the tenant; nobody asks for ever. */
+static void test_life_abused(void **unused) {
+        struct fixture f;
+        struct client *client;
+        struct life_ends ends;
+        char text[256] = "";
+
+        (void)unused;
+        fixture_setup(&f, "limits:\n  fds: 17\n", false);
+        for (unsigned int i = 0; i < 2; i++) {
+                client = client_open(&f);
+                ends = take_life(client, send_life_open(client), i);
+                assert_int_equal(write(ends.fd[0], "xy", 2 - i), 2 - i);
+                client_wait_eof(client);
+                client_close(client);
+                life_ends_close(&ends);
+        }
+        assert_true(fixture_metric(&f, "railmux_protocol_errors_total") == 2);
+        client = client_open(&f);
+        for (uint32_t gpu = 0; gpu < 4; gpu++)
+                client_drop(client, client_answer(client, send_ring_open(client, gpu)));
+        ends = take_life(client, send_life_open(client), true); /* 2 + 4 * 3 + 2 */
+        client_drop(client, client_answer(client, send_buffer_create(client, 1, 4096)));
+        assert_int_equal(take_ack(client, send_buffer_create(client, 2, 4096), text, sizeof(text)), RMX_E_LIMIT);
+        assert_string_equal(text, "tenant default: fds limit 17 reached");
+        life_ends_close(&ends);
+        client_wait_eof(client);
+        client_close(client);
+        client = client_open(&f);
+        for (unsigned int i = 0; i < 16; i++) {
+                ends = take_life(client, send_life_open(client), false);
+                if (i < 15)
+                        life_ends_close(&ends);
+        }
+        assert_int_equal(take_ack(client, send_life_open(client), text, sizeof(text)), RMX_E_LIMIT);
+        life_ends_close(&ends);
+        fixture_wait(&f, f.executor.n_sessions == 1);
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
+/* One that did not offer to. */
+static void test_life_not_agreed(void **unused) {
+        struct fixture f;
+        struct client *client;
+        char text[256] = "";
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        client = client_connect(&f);
+        assert_int_equal(hello_code(client, 1, 1, text, sizeof(text)), 0);
+        send_life_open(client);
+        client_wait_eof(client);
+        client_close(client);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
 /* The process dies, but its socket stays open elsewhere (a forked child would do that): the pidfd tells. */
 static void test_process_death(void **unused) {
         struct fixture f;
@@ -447,6 +570,44 @@ static void test_process_death(void **unused) {
         fixture_wait_idle(&f);
         fixture_teardown(&f);
 }
+
+#ifdef PRELOAD_CORE
+/* The process lives as long as it writes its core, and the others wait for it. */
+static void test_core_dump(void **unused) {
+        struct fixture f;
+        struct client *clients[3];
+        struct inbox_message *event;
+        uint32_t handles[2];
+        char text[16];
+
+        (void)unused;
+        fixture_preload = PRELOAD_CORE;
+        fixture_setup(&f, NULL, false);
+        fixture_preload = NULL;
+        clients[0] = client_open(&f);
+        clients[1] = client_open_child(&f);
+        clients[2] = client_open_child(&f); /* in no communicator: nobody waits for it */
+        make_comm(clients, 2, handles);
+        fixture_wait(&f, f.executor.n_sessions == 3);
+        snprintf(text, sizeof(text), "%d", (int)clients[2]->pid);
+        plane_write(&f, 0, "dumps", text);
+        for (uint64_t end = clock_now_ns() + UINT64_C(1500000000); clock_now_ns() < end;)
+                fixture_turn(&f); /* longer than from one look to the next */
+        assert_int_equal(f.executor.n_sessions, 3);
+        snprintf(text, sizeof(text), "%d", (int)clients[1]->pid);
+        plane_write(&f, 0, "dumps", text);
+        fixture_wait(&f, f.executor.n_sessions == 2);
+        client_wait_eof(clients[1]);
+        executor_send_comm_failed(&f, f.executor.comms[0].number, RMX_E_PEER_LOST, 1);
+        event = client_event(clients[0], RAILMUX__SESSION__EVENT__BODY_COMM_FAILED);
+        assert_int_equal(event->message->event->comm_failed->rank, 1);
+        client_drop(clients[0], event);
+        for (unsigned int i = 0; i < 3; i++)
+                client_close(clients[i]);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+#endif
 
 static void test_strange_executors(void **unused) {
         struct fixture f;
@@ -484,8 +645,15 @@ int main(void) {
                 cmocka_unit_test(test_limits),
                 cmocka_unit_test(test_reload),
                 cmocka_unit_test(test_executor_away),
+                cmocka_unit_test(test_life),
+                cmocka_unit_test(test_life_unarmed),
+                cmocka_unit_test(test_life_abused),
+                cmocka_unit_test(test_life_not_agreed),
                 cmocka_unit_test(test_process_death),
                 cmocka_unit_test(test_many_buffers_attach_in_window),
+#ifdef PRELOAD_CORE
+                cmocka_unit_test(test_core_dump),
+#endif
                 cmocka_unit_test(test_strange_executors),
                 cmocka_unit_test(test_out_of_fds),
         };

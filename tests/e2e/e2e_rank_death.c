@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -212,6 +213,44 @@ static void run_trial(struct fixture *f, uint32_t number, uint64_t *latencies) {
         }
 }
 
+/* The victim is killed, and held where its threads have stopped and neither memory nor descriptors are given back yet:
+ * that takes long for processes with much of it. The others are told all the same. */
+static void run_held_trial(struct fixture *f, uint32_t number) {
+        struct trial *trial = f->trial;
+        pid_t victim;
+        int status;
+
+        trial_init(f, number);
+        start_ranks(f);
+        if (!proc_await(is_inside, trial, 20000))
+                fail_msg("trial %u (%s): the ranks do not get inside", number, kind_names[trial->kind]);
+        victim = f->pid[trial->victim];
+        assert_int_equal(ptrace(PTRACE_SEIZE, victim, NULL, PTRACE_O_TRACEEXIT), 0);
+        kill(victim, SIGKILL);
+        assert_int_equal(waitpid(victim, &status, __WALL), victim);
+        assert_int_equal(status >> 8, SIGTRAP | PTRACE_EVENT_EXIT << 8);
+        for (uint32_t i = 0; i < RANKS; i++)
+                if (i != trial->victim)
+                        check_survivor(f, number, i);
+        assert_int_equal(waitpid(victim, &status, __WALL | WNOHANG), 0); /* there still */
+        assert_int_equal(ptrace(PTRACE_CONT, victim, NULL, NULL), 0);
+        assert_int_equal(proc_wait(victim, 20000, &status), 0);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        f->pid[trial->victim] = 0;
+}
+
+static void test_slow_death(void **state) {
+        struct fixture *f = *state;
+        struct node_snapshot before;
+
+        run_held_trial(f, KIND_WAITING);
+        before = node_snapshot(&f->node);
+        for (uint32_t kind = 0; kind < KIND_COUNT; kind++)
+                run_held_trial(f, kind);
+        node_assert_as_before(&f->node, &before);
+        node_stop(&f->node);
+}
+
 static void assert_serves(const struct node *node) {
         const char *argv[] = {node_program("railmux-perf"),
                               "all_reduce",
@@ -287,7 +326,8 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_rank_death, setup, teardown)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_rank_death, setup, teardown),
+                                           cmocka_unit_test_setup_teardown(test_slow_death, setup, teardown)};
 
         return cmocka_run_group_tests_name("rank_death", tests, NULL, NULL);
 }
