@@ -32,7 +32,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SESSION_LOOKS      64u
+#define SESSION_LOOKS      64u /* at processes, at a time */
 #define SESSION_LIFE_CALLS 16u /* after as many restarts within one call nobody needs to know earlier */
 
 static void life_sent(struct session_life *life) {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Preloaded into railmuxd: the process whose number the file says that $RAILMUX_TEST_DUMPS names is dumping core. */
+/* Preloaded into railmuxd: the processes whose numbers the file says that $RAILMUX_TEST_DUMPS names are dumping core.
+ */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,27 +18,33 @@ static int status_of_a_dump(void) {
         return pwrite(fd, text, sizeof(text) - 1, 0) == (ssize_t)sizeof(text) - 1 ? fd : -1;
 }
 
+static bool is_dumping(const char *path) {
+        const char *name = getenv("RAILMUX_TEST_DUMPS");
+        FILE *file = !strncmp(path, "/proc/", 6) && name ? fopen(name, "re") : NULL;
+        char expected[64];
+        bool is = false;
+        unsigned int pid;
+
+        while (file && !is && fscanf(file, "%u", &pid) == 1) {
+                snprintf(expected, sizeof(expected), "/proc/%u/status", pid);
+                is = !strcmp(path, expected);
+        }
+        if (file)
+                fclose(file);
+        return is;
+}
+
 __attribute__((visibility("default"))) int open(const char *path, int flags, ...) {
         static int (*next)(const char *path, int flags, ...);
-        const char *name = getenv("RAILMUX_TEST_DUMPS");
-        char expected[64];
-        unsigned int pid = 0;
+        int mode = 0;
         va_list args;
-        FILE *file;
-        int mode;
 
         if (!next)
                 next = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open");
-        va_start(args, flags);
-        mode = va_arg(args, int);
-        va_end(args);
-        if (!strncmp(path, "/proc/", 6) && name && (file = fopen(name, "re"))) {
-                if (fscanf(file, "%u", &pid) != 1)
-                        pid = 0;
-                fclose(file);
-                snprintf(expected, sizeof(expected), "/proc/%u/status", pid);
-                if (pid && !strcmp(path, expected))
-                        return status_of_a_dump();
+        if (flags & (O_CREAT | __O_TMPFILE)) {
+                va_start(args, flags);
+                mode = va_arg(args, int);
+                va_end(args);
         }
-        return next(path, flags, mode);
+        return is_dumping(path) ? status_of_a_dump() : next(path, flags, mode);
 }
