@@ -14,7 +14,9 @@
  * Over nodes, what goes by channels alone inside a node as well is for GPUs, which can do nothing else; executors of
  * the host read and write what lies in the memory of their node. On GPUs elements of two bytes are priced, as models
  * exchange them: sums of those are twice as long on their way, which decides between sending all of a node's sums to
- * all nodes, once, and sending each piece to the node that adds it up and the result back.
+ * all nodes, once, and sending each piece to the node that adds it up and the result back. Where no node has two ranks
+ * there is nothing to add up before, and the plans are those of one node, in rank order; but where one shot ends and
+ * two begin is priced, since a hop between nodes takes twenty times as long. (Of two ranks two shots send no less.)
  */
 #include <math.h>
 
@@ -62,6 +64,7 @@ struct asked {
         uint32_t n_ranks;
         const struct plan_over *over; /* NULL: one node */
         bool device;                  /* over nodes: they are on GPUs */
+        bool alone;                   /* each on a node of its own */
 };
 
 static uint32_t algorithm_at(const struct asked *asked, uint32_t operation, uint32_t k) {
@@ -82,13 +85,13 @@ static bool algorithm_staged(uint32_t algorithm) {
 static bool algorithm_fits(const struct asked *asked, uint32_t algorithm) {
         if (!asked->device)
                 return !algorithm_staged(algorithm);
-        return algorithm_staged(algorithm) || algorithm == PLAN_DIRECT || algorithm == PLAN_ONE_SHOT ||
-               algorithm == PLAN_TWO_SHOT;
+        return (algorithm_staged(algorithm) && !asked->alone) || algorithm == PLAN_DIRECT ||
+               algorithm == PLAN_ONE_SHOT || algorithm == PLAN_TWO_SHOT;
 }
 
 /* May it be chosen without being asked for? */
 static bool tree_fits(const struct asked *asked, const struct plan *plan) {
-        if (!asked->over)
+        if (!asked->over || asked->alone)
                 return plan->tree <= PLAN_TREE_RANK_ORDER;
         return asked->over->any_tree || plan->tree == PLAN_TREE_NONE || plan->tree == PLAN_TREE_NODE_ORDER;
 }
@@ -232,12 +235,13 @@ uint32_t plan_choose_device_nodes(const struct plan_nodes *nodes, uint32_t n_ran
                                   struct plan_choice choices[PLAN_CHOICES_MAX]) {
         struct plan_constants constants;
         const struct plan_over over = {.constants = &constants, .net = net, .nodes = nodes, .n_ranks = n_ranks};
-        const struct asked asked = {.constants = &constants, .n_ranks = n_ranks, .over = &over, .device = true};
+        struct asked asked = {.constants = &constants, .n_ranks = n_ranks, .over = &over, .device = true};
 
         if (!plan_nodes_valid(nodes, n_ranks) || net->n_rails < 1)
                 return 0;
-        if (nodes->n_nodes < 2 || plan_nodes_largest(nodes) == 1)
-                return plan_choose_device(n_ranks, choices); /* there is nothing to add up inside a node */
+        if (nodes->n_nodes < 2)
+                return plan_choose_device(n_ranks, choices);
+        asked.alone = plan_nodes_largest(nodes) == 1; /* there is nothing to add up inside a node */
         plan_constants_device(&constants);
         return choose_all(&asked, RING_OP_NONE, PLAN_ALGORITHM_NONE, choices);
 }
