@@ -147,6 +147,54 @@ DEVICE bool pass_come(const struct run *r, uint32_t p, uint32_t n) {
         return come;
 }
 
+/* Chunks of other nodes, which their words say are there: brought over the bus once, all of a thread's packets of a
+ * batch in one trip (where there is a condition AMD's GPUs wait for one before they ask for the next), into the place
+ * in the own staging that a rank of this node would push them to. The step reads them there, each packet perhaps
+ * several times, and finds them when it is tried again. */
+DEVICE_OUTLINE void pass_bring(struct run run, uint32_t region, uint32_t mask, uint32_t n) {
+        const struct run *r = &run;
+        struct worker_shared *s = r->s;
+
+        ROLLED
+        for (uint32_t left = mask; left; left &= left - 1) {
+                const uint32_t p = first_bit(left), flag = s->view.from_flag[p];
+                const struct quad *from = (const struct quad *)s->view.from[p];
+                const uint64_t place = s->rank.peer[r->me] + staging_chunk(&s->layout, STAGING_PACKET, region, r->lane,
+                                                                           (flag - 1) % STAGING_SLOTS, p);
+
+                warp_sync();
+                if (r->thread == 0)
+                        s->view.from[p] = place;
+                warp_sync();
+                if (flag && pass_come(r, p, n)) /* 0 is the flag of what was never written, too */
+                        continue;
+                ROLLED
+                for (uint32_t base = r->thread; base < n; base += PHASE_PACKETS * WARP_THREADS) {
+                        struct quad packet[PHASE_PACKETS];
+
+                        UNROLL
+                        for (uint32_t k = 0; k < PHASE_PACKETS; k++) {
+                                const uint32_t i = base + k * WARP_THREADS;
+
+                                packet[k] = quad_load(from + (i < n ? i : base));
+                        }
+#if TARGET_AMD /* by here all have been asked for */
+                        UNROLL
+                        for (uint32_t k = 0; k < PHASE_PACKETS; k++) {
+                                VALUE_FORGET(packet[k].y);
+                                VALUE_FORGET(packet[k].w);
+                        }
+#endif
+                        UNROLL
+                        for (uint32_t k = 0; k < PHASE_PACKETS; k++)
+                                if (base + k * WARP_THREADS < n && packet_is(packet[k], flag))
+                                        packet_store((struct quad *)place + base + k * WARP_THREADS,
+                                                     packet_payload(packet[k]), flag);
+                }
+        }
+        warp_sync(); /* what a thread has put down others read */
+}
+
 /* Is all there that the cached step reads, of a part of so many bytes? Other nodes' chunks are, says their word. */
 DEVICE_OUTLINE bool pass_ready(struct run run, uint64_t in, uint32_t bytes) {
         const struct run *r = &run;
@@ -324,6 +372,9 @@ DEVICE bool pass_step(struct run *r, const struct plan_phase *phase, uint32_t pa
         in = run_address<ACCESS_ANY>(r, t->in, from.offset);
         out = run_address<ACCESS_ANY>(r, t->out, to.offset);
         bytes = (uint32_t)to.length * t->element_bytes;
+        if (chunks & (uint32_t)channel_far(r->s))
+                pass_bring(*r, phase->region_in, chunks & (uint32_t)channel_far(r->s),
+                           (bytes + 7) / 8 << (x->flags & PROGRAM_PARTIAL_IN ? reduce_widens(t->type, t->redop) : 0));
         if (!pass_ready(*r, in, bytes))
                 return false;
         if (x->flags & (PROGRAM_PARTIAL_IN | PROGRAM_PARTIAL_OUT | PROGRAM_FINISH))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * Staging of one rank of a communicator on its GPU: where its peers put chunks. C and device code.
+ * Staging of one rank of a communicator on its GPU: where its peers put chunks, and where it brings in those of ranks
+ * of other nodes (pass.h), each in its source's place. C and device code.
  *
  * Lanes. A communicator's work is divided over STAGING_LANES lanes. Part p of a phase belongs to lane 1 + p % data
  * lanes, and each lane has channels of its own (plan/plan.h: FIFO of slots per region, source and destination, numbered

@@ -718,14 +718,36 @@ uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *ses
         return comm;
 }
 
+/* Whatever was counted: nobody but the rank itself puts anything there, and has not yet. */
+static void clear_far(const struct emulator_comm *c, const struct emulator_member *m, uint32_t p) {
+        for (uint32_t region = 0; region < STAGING_REGION_CHECK; region++)
+                for (uint32_t lane = 0; lane < staging_lanes(region); lane++)
+                        for (uint32_t slot = 0; slot < STAGING_SLOTS; slot++)
+                                memset((void *)(m->staging +
+                                                staging_chunk(&c->layout, STAGING_PACKET, region, lane, slot, p)),
+                                       0, STAGING_PACKET_CHUNK / PACKET_BYTES * sizeof(struct quad));
+}
+
 void emulator_wire(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t far, void *const *wire) {
         const struct emulator_member *m = &e->comm[comm].rank[rank];
         struct table_rank *entry = &e->gpu[e->session[m->session].gpu].table->ranks[m->index];
 
         for (uint32_t p = 0; p < e->comm[comm].n_ranks; p++)
-                if (far >> p & 1)
+                if (far >> p & 1) {
                         cell_store(&entry->peer[p], (uint64_t)wire[p]);
+                        clear_far(&e->comm[comm], m, p);
+                }
         word_store(&entry->far, far);
+        for (uint32_t i = 0; i < watch.n; i++) {
+                struct watch_staging *s = &watch.staging[i];
+
+                if (s->comm != comm || s->rank != rank)
+                        continue;
+                s->far = far;
+                for (uint32_t p = 0; p < e->comm[comm].n_ranks; p++)
+                        if (far >> p & 1)
+                                s->credit_of[p] = (uint64_t)wire[p];
+        }
         publish_comm(e, comm);
 }
 
