@@ -106,4 +106,5 @@ enum outcome rig_settle(struct rig *rig, struct rig_lines *lines, uint64_t allow
 enum outcome rig_expect(struct rig *rig, struct rig_lines *lines, uint32_t code, int32_t rank);
 
 extern const struct attack_kind attacks_frame[], attacks_descriptor[], attacks_line[], attacks_block[], attacks_pair[],
-        attacks_memory[], attacks_flood[], attacks_comm[], attacks_kill[]; /* each ends with a NULL name */
+        attacks_memory[], attacks_flood[], attacks_comm[], attacks_life[],
+        attacks_kill[]; /* each ends with a NULL name */

@@ -36,9 +36,9 @@
 #define SETTLE_MS   30000u
 #define KINDS_MAX   64u
 
-static const struct attack_kind *const tables[] = {attacks_frame, attacks_descriptor, attacks_line,
-                                                   attacks_block, attacks_pair,       attacks_memory,
-                                                   attacks_flood, attacks_comm,       attacks_kill};
+static const struct attack_kind *const tables[] = {attacks_frame, attacks_descriptor, attacks_line,  attacks_block,
+                                                   attacks_pair,  attacks_memory,     attacks_flood, attacks_comm,
+                                                   attacks_life,  attacks_kill};
 
 static const char *const outcome_names[OUTCOME_COUNT] = {
         "none", "ended", "refused", "served", "barred", "killed", "left", "WRONG",

@@ -100,6 +100,12 @@ size_t wire_pack_comm_abort(uint8_t *out, uint64_t id, uint32_t handle) {
         return pack(out, id, RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT, &body);
 }
 
+size_t wire_pack_life_open(uint8_t *out, uint64_t id) {
+        Railmux__Session__LifeOpen body = RAILMUX__SESSION__LIFE_OPEN__INIT;
+
+        return pack(out, id, RAILMUX__SESSION__MESSAGE__BODY_LIFE_OPEN, &body);
+}
+
 size_t wire_pack_foreign(uint8_t *out, uint64_t id, unsigned int which) {
         Railmux__Session__HelloReply hello = RAILMUX__SESSION__HELLO_REPLY__INIT;
         Railmux__Session__Failure failure = RAILMUX__SESSION__FAILURE__INIT;

@@ -57,6 +57,7 @@ size_t wire_pack_comm_create(uint8_t *out, uint64_t id, const uint8_t comm_id[12
                              int32_t gpu);
 size_t wire_pack_comm_split(uint8_t *out, uint64_t id, uint32_t parent, uint32_t number, int32_t colour, int32_t key);
 size_t wire_pack_comm_destroy(uint8_t *out, uint64_t id, uint32_t handle, uint32_t last_sequence);
+size_t wire_pack_life_open(uint8_t *out, uint64_t id);
 size_t wire_pack_comm_abort(uint8_t *out, uint64_t id, uint32_t handle);
 /* A message of railmuxd's part, or one without a body: which is any number. */
 size_t wire_pack_foreign(uint8_t *out, uint64_t id, unsigned int which);
