@@ -91,19 +91,20 @@ static enum outcome run_again(struct attack *attack) {
         struct wire_answer answer;
         uint8_t bytes[WIRE_PACKED_MAX];
         struct wire wire;
-        int ends[LIVES];
+        int ends[LIVES], before[LIVES];
 
         if (!life_session(&wire, attack->socket, SESSION_FEATURE_LIFE))
                 return attack_wrong(attack, "no session");
         for (uint32_t i = 0; i < CALLS; i++) {
                 if (!life_open(&wire, ends))
                         return attack_wrong(attack, "call %u has no pipes", i);
+                if (i > 0 && attack_draw(attack, 2)) /* those that came before these do not count any more */
+                        ends_close(before);
+                memcpy(before, ends, sizeof(ends));
                 if (attack_draw(attack, 2))
                         (void)!write(ends[attack_draw(attack, LIVES)], "", 1);
                 if (attack_draw(attack, 2) && !wire_serves(&wire)) /* it may have been seen by then, or not */
                         return attack_wrong(attack, "call %u has ended the session", i);
-                if (attack_draw(attack, 2)) /* those that came before these do not count any more */
-                        fcntl(ends[0], F_SETFL, 0);
         }
         answer = wire_call(&wire, bytes, wire_pack_life_open(bytes, wire.next_id));
         wire_answer_close(&answer);
@@ -144,7 +145,8 @@ static enum outcome run_reopened(struct attack *attack) {
                 return OUTCOME_BARRED;
         }
         (void)fcntl(ends[0], F_SETPIPE_SZ, attack->number % 3 ? 4096 : 1 << 20);
-        for (uint32_t i = 0; i < 200; i++) { /* whoever reads first has it: one byte at most is railmuxd's */
+        for (uint32_t i = 0; i < 200;
+             i++) { /* whoever reads first has it: a second byte that railmuxd reads ends the session */
                 struct pollfd poller = {.fd = other, .events = POLLIN};
 
                 (void)!write(ends[0], "", 1);
@@ -186,7 +188,10 @@ static enum outcome run_kept(struct attack *attack) {
 
         if (!wire_open(&wire, attack->socket) || pipe2(told, O_CLOEXEC) < 0)
                 return attack_wrong(attack, "no session");
-        memcpy(comm_id, wire_call(&wire, bytes, wire_pack_id_create(bytes, wire.next_id)).comm_id, sizeof(comm_id));
+        answer = wire_call(&wire, bytes, wire_pack_id_create(bytes, wire.next_id));
+        if (answer.body != RAILMUX__SESSION__MESSAGE__BODY_ID_REPLY)
+                return attack_wrong(attack, "no id");
+        memcpy(comm_id, answer.comm_id, sizeof(comm_id));
         call = wire.next_id++;
         wire_send(&wire, bytes, wire_pack_comm_create(bytes, call, comm_id, 3, 0, 0), NULL, 0);
         pid = fork();
