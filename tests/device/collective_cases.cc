@@ -321,9 +321,9 @@ struct collective_case case_random(uint32_t n, uint64_t random, uint64_t max_byt
         c.count = c.operation == RING_OP_BARRIER ? 0 : mix(random + 4) % (1 + (most >> mix(random + 5) % 12));
         c.shift = mix(random + 6) % 4 == 0;
         if (mix(random + 7) % 2 == 0) {
-                uint64_t whole = c.count * type_size(c.type) * n;
                 bool any = c.operation == RING_OP_ALL_REDUCE || c.operation == RING_OP_REDUCE ||
                            c.operation == RING_OP_BROADCAST || c.operation == RING_OP_BARRIER;
+                uint64_t whole = c.count * type_size(c.type) * (any ? 1 : n);
 
                 c.inlined = whole <= BELL_INLINE_BYTES && (any || c.count * type_size(c.type) % 8 == 0);
         }

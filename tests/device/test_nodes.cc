@@ -34,6 +34,7 @@ static const struct placement placements[] = {
         {8, {0, 0, 0, 0, 1, 1, 1, 1}},
         {8, {0, 0, 1, 1, 2, 2, 3, 3}},
         {6, {1, 0, 2, 2, 2, 0}},
+        {8, {0, 1, 2, 3, 4, 5, 6, 7}},
 };
 
 /* Requests of all kinds, with kernels stopped and launched in the middle. */
@@ -46,6 +47,31 @@ static void sweep(const struct placement *p, uint32_t workers, uint32_t transpor
         emulator_choose(w.e, w.comm, RING_OP_ALL_REDUCE, all_reduce, transport);
         traffic_init(&t, w.e, w.comm, p->n, w.session, 3, BYTES, mix(seed + p->n + transport));
         world_sweep(&w, &t, test_full() ? 30 : 4, 5, seed);
+}
+
+static struct collective_case inlined_case(uint32_t n, uint64_t random, uint64_t max_bytes) {
+        struct collective_case c = case_random(n, random, max_bytes);
+        const uint64_t size = type_size(c.type);
+
+        c.operation = RING_OP_ALL_REDUCE;
+        c.root = 0;
+        c.count = (BELL_INLINE_BYTES - mix(random + 9) % (BELL_INLINE_BYTES / 2)) / size;
+        c.inlined = true;
+        c.in_place = false;
+        return c;
+}
+
+/* Many nodes of one rank add up in two steps what is as large as payload beside a line may be; one node does not. */
+static void inlined(void) {
+        static const struct placement p = {8, {0, 1, 2, 3, 4, 5, 6, 7}};
+        static struct traffic t;
+        struct world w;
+
+        world_init(&w, &p, 2, STAGING_PACKET, 0, EMULATOR_JITTER, mix(seed + 8));
+        emulator_choose(w.e, w.comm, RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, STAGING_PACKET);
+        traffic_init(&t, w.e, w.comm, p.n, w.session, 3, p.n * (BELL_INLINE_BYTES + 64), mix(seed + 9));
+        t.choose = inlined_case;
+        world_sweep(&w, &t, test_full() ? 8 : 1, 5, seed);
 }
 
 /* ---- sends and receives --------------------------------------------------------------------------------------------
@@ -336,6 +362,7 @@ int main(void) {
                 sweep(p, 3, STAGING_BULK, PLAN_ONE_SHOT, 0u - 7, EMULATOR_JITTER - jitter);
                 sweep(p, 1, STAGING_PACKET, PLAN_TWO_SHOT, 0u - 4, jitter);
         }
+        inlined();
         transfers(&placements[1], 5, true);
         transfers(&placements[2], 3001, false);
         transfers(&placements[4], 90001, false);
