@@ -16,7 +16,7 @@
  * exchange them: sums of those are twice as long on their way, which decides between sending all of a node's sums to
  * all nodes, once, and sending each piece to the node that adds it up and the result back. Where no node has two ranks
  * there is nothing to add up before, and the plans are those of one node, in rank order; but where one shot ends and
- * two begin is priced, since a hop between nodes takes twenty times as long. (Of two ranks two shots send no less.)
+ * two begin is priced, since a hop between nodes takes sixty times as long. (Of two ranks two shots send no less.)
  */
 #include <math.h>
 

@@ -195,7 +195,8 @@ DEVICE_OUTLINE void pass_bring(struct run run, uint32_t region, uint32_t mask, u
         warp_sync(); /* what a thread has put down others read */
 }
 
-/* Is all there that the cached step reads, of a part of so many bytes? Other nodes' chunks are, says their word. */
+/* Is all there that the cached step reads, of a part of so many bytes? Of other nodes' chunks what pass_bring() has put
+ * down: what it did not find although their word said so is there when the step is tried again. */
 DEVICE_OUTLINE bool pass_ready(struct run run, uint64_t in, uint32_t bytes) {
         const struct run *r = &run;
         const struct program_work *x = &r->s->pass.step;

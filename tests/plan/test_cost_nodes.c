@@ -366,9 +366,14 @@ static void choice_device(const struct plan_net *net) {
                         uint32_t n_flat = plan_choose_device(n_ranks, flat);
 
                         for (uint32_t i = 0; i < n_flat; i++)
-                                if (flat[i].operation != RING_OP_ALL_REDUCE)
-                                        assert_int_equal(chosen(choices, n, flat[i].operation, 1 << 20),
-                                                         flat[i].algorithm);
+                                assert_non_null(plan_choice_find(choices, n, flat[i].operation, 1));
+                        for (uint32_t i = 0; i < n; i++) {
+                                assert_non_null(plan_choice_find(flat, n_flat, choices[i].operation, 1));
+                                if (choices[i].operation == RING_OP_ALL_REDUCE)
+                                        continue;
+                                assert_int_equal(choices[i].algorithm, PLAN_DIRECT);
+                                assert_int_equal(choices[i].max_bytes, UINT64_MAX);
+                        }
                         continue;
                 }
                 for (uint64_t bytes = 16; bytes <= 1 << 30; bytes *= 4) {
