@@ -152,6 +152,8 @@ static void test_json(void **state) {
                 "barrier --json --algorithm all",
                 "all_to_all_v --json --algorithm all -d fp64",
                 "choices --json --ranks 64",
+                "choices --json --nodes 2x4 --rails 4",
+                "choices --nodes 8x1 --json",
                 "verify all_reduce --json --ranks 3",
                 "verify gather --json --algorithm direct",
         };
@@ -227,6 +229,63 @@ static void test_text(void **state) {
         assert_non_null(strstr(out, "Usage: railmux-sim"));
 }
 
+/* What a table of docs/plans.md says of an operation: "staged to 64K, staged_scatter". */
+static void cell(const json_t *document, const char *operation, char text[128]) {
+        const json_t *choices = json_object_get(document, "choices"), *choice;
+        size_t i, n = 0;
+
+        *text = 0;
+        json_array_foreach(choices, i, choice) {
+                const char *name = json_string_value(json_object_get(choice, "algorithm"));
+                const json_t *most = json_object_get(choice, "max_bytes");
+                const json_int_t bytes = json_integer_value(most);
+
+                if (strcmp(json_string_value(json_object_get(choice, "operation")), operation) != 0)
+                        continue;
+                n += (size_t)snprintf(text + n, 128 - n, "%s%s", n ? ", " : "",
+                                      strncmp(name, "hierarchical_", 13) == 0 ? name + 13 : name);
+                if (!json_is_null(most))
+                        n += (size_t)snprintf(text + n, 128 - n, " to %lld%s",
+                                              (long long)(bytes < 1024 ? bytes : bytes / 1024),
+                                              bytes < 1024 ? "" : "K");
+        }
+}
+
+static void test_nodes(void **state) {
+        static const char *const lines[] = {"choices --json --nodes 2x2", "choices --json --nodes 2x4",
+                                            "choices --json --nodes 4x2"};
+        static const char *const operations[] = {"all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather"};
+        json_t *documents[3];
+        char row[512], cells[3][128], again[128];
+        FILE *file = fopen(PLANS_MD, "re");
+        static char plans[1u << 18];
+
+        (void)state;
+        assert_non_null(file);
+        assert_true(fread(plans, 1, sizeof(plans) - 1, file) > 0);
+        fclose(file);
+        for (uint32_t i = 0; i < 3; i++)
+                documents[i] = run_json(lines[i]);
+        for (size_t k = 0; k < sizeof(operations) / sizeof(operations[0]); k++) {
+                for (uint32_t i = 0; i < 3; i++)
+                        cell(documents[i], operations[k], cells[i]);
+                snprintf(row, sizeof(row), "%s | %s | %s | %s |\n", operations[k], cells[0], cells[1], cells[2]);
+                if (strncmp(operations[k], "reduce", 6) == 0) { /* the document has them in one row */
+                        cell(documents[0], "reduce", again);
+                        assert_string_equal(cells[0], again);
+                        snprintf(row, sizeof(row), "| reduce, reduce_scatter | %s | %s | %s |\n", cells[0], cells[1],
+                                 cells[2]);
+                }
+                if (!strstr(plans, row))
+                        fail_msg("docs/plans.md has no row: %s", row);
+        }
+        for (uint32_t i = 0; i < 3; i++)
+                json_decref(documents[i]);
+        assert_int_equal(run("choices --nodes 2x1 --rails 4"), 0);
+        assert_non_null(strstr(out, "# 2 nodes of 1 GPU, 4 rails"));
+        assert_non_null(strstr(out, "all_reduce      one_shot                    all sizes\n"));
+}
+
 static void test_usage(void **state) {
         static const struct {
                 const char *line, *says;
@@ -236,6 +295,17 @@ static void test_usage(void **state) {
                 {"none", "unknown operation"},
                 {"all_reduce extra", "exactly one"},
                 {"choices extra", "too much"},
+                {"choices --nodes 2", "allowed: NxG"},
+                {"choices --nodes 1x8", "allowed: NxG"},
+                {"choices --nodes 2x0", "allowed: NxG"},
+                {"choices --nodes 8x8", "at most 32"},
+                {"choices --nodes 65536x65536", "at most 32"},
+                {"choices --nodes 11111111111111111111x1", "allowed: NxG"},
+                {"choices --nodes 2x4 --ranks 8", "which ranks"},
+                {"choices --nodes 2x4 --constants /dev/null", "railmuxd's own"},
+                {"all_reduce --nodes 2x4", "choices only"},
+                {"choices --rails 2", "belongs to --nodes"},
+                {"choices --nodes 2x4 --rails 17", "1 to 16"},
                 {"verify", "exactly one"},
                 {"fit", "railmux-perf"},
                 {"fit /nowhere", "/nowhere"},
@@ -323,7 +393,7 @@ static void test_fit(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_json),  cmocka_unit_test(test_cluster_json), cmocka_unit_test(test_text),
-                cmocka_unit_test(test_usage), cmocka_unit_test(test_fit),
+                cmocka_unit_test(test_nodes), cmocka_unit_test(test_usage),        cmocka_unit_test(test_fit),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,8 @@
 
 #define BYTES_MAX      (UINT64_C(1) << 40)
 #define OPERATIONS_MAX 32u
+#define GPU_RANKS_MAX  32u /* of a communicator on GPUs, say executors */
+#define RAILS_MAX      16u /* FABRIC_RAILS_MAX */
 
 static const char help_text[] =
         "Usage: railmux-sim OP [option...]\n"
@@ -39,6 +41,8 @@ static const char help_text[] =
         "  -d, --type TYPE       int8 to fp8_e5m2 as in railmux-perf (default fp32)\n"
         "  -r, --root R          root rank; of a send: the sender (default 0)\n"
         "      --algorithm NAME  show this one instead of the chosen one; all: show all\n"
+        "      --nodes NxG       choices: for ranks on GPUs of N nodes, G on each, as railmuxd makes them\n"
+        "      --rails N         of each of these nodes (default 1)\n"
         "      --constants FILE  JSON with the constants of the model (default: those of the host backend)\n"
         "  -o, --output FILE     fit: where the constants go (default: standard output)\n"
         "      --json            print JSON (docs/schema/railmux-sim.json)\n"
@@ -58,6 +62,8 @@ enum {
         OPT_SIZE,
         OPT_ALGORITHM,
         OPT_CONSTANTS,
+        OPT_NODES,
+        OPT_RAILS,
         OPT_JSON,
         OPT_VERSION
 };
@@ -75,6 +81,8 @@ static const struct option long_options[] = {
         {"root", required_argument, NULL, 'r'},
         {"algorithm", required_argument, NULL, OPT_ALGORITHM},
         {"constants", required_argument, NULL, OPT_CONSTANTS},
+        {"nodes", required_argument, NULL, OPT_NODES},
+        {"rails", required_argument, NULL, OPT_RAILS},
         {"output", required_argument, NULL, 'o'},
         {"json", no_argument, NULL, OPT_JSON},
         {"help", no_argument, NULL, 'h'},
@@ -158,6 +166,22 @@ static int take_operation(const char *text, uint32_t *ret_operation, char *error
         return usage(error, "unknown operation '%.40s'; use one of: %s", text, names);
 }
 
+/* NxG */
+static int take_nodes(const char *text, struct options *o, char *error) {
+        const char *by = strchr(text, 'x');
+        char nodes[16] = "";
+
+        if (by && (size_t)(by - text) < sizeof(nodes))
+                memcpy(nodes, text, (size_t)(by - text));
+        if (!by || parse_u32(nodes, &o->nodes) != 0 || parse_u32(by + 1, &o->gpus) != 0 || o->nodes < 2 ||
+            o->gpus < 1 || o->nodes > GPU_RANKS_MAX || o->gpus > GPU_RANKS_MAX || o->nodes * o->gpus > GPU_RANKS_MAX)
+                return usage(error,
+                             "--nodes: '%.40s' is not allowed; allowed: NxG, as 2x4, with 2 nodes or more and at "
+                             "most %u ranks in all",
+                             text, GPU_RANKS_MAX);
+        return OPTIONS_OK;
+}
+
 static int take_option(int c, const char *text, struct options *o, char *error) {
         int r;
 
@@ -194,6 +218,10 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
         case OPT_CONSTANTS:
                 o->constants = text;
                 return OPTIONS_OK;
+        case OPT_NODES:
+                return take_nodes(text, o, error);
+        case OPT_RAILS:
+                return take_u32("--rails", text, 1, RAILS_MAX, &o->rails, error);
         case 'o':
                 o->output = text;
                 return OPTIONS_OK;
@@ -256,6 +284,15 @@ int options_parse(int argc, char **argv, struct options *ret_options, char ret_e
                 return usage(ret_error, "--topology and --host exclude each other");
         if (o.output && o.command != OPTIONS_FIT)
                 return usage(ret_error, "-o is for fit only");
+        if (o.nodes && o.command != OPTIONS_CHOICES)
+                return usage(ret_error, "--nodes is for choices only; with a topology (mi300x:8x8) plans are shown");
+        if (o.nodes && (o.ranks_given || o.topology || o.host || o.workers || o.constants))
+                return usage(ret_error, "--nodes says which ranks there are, and their constants are railmuxd's own");
+        if (o.rails && !o.nodes)
+                return usage(ret_error, "--rails belongs to --nodes");
+        if (o.nodes)
+                o.ranks = o.nodes * o.gpus;
+        o.rails = o.rails ? o.rails : 1;
         *ret_options = o;
         return OPTIONS_OK;
 }

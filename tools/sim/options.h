@@ -26,6 +26,8 @@ struct options {
         uint32_t root;
         uint32_t algorithm; /* 0: the one that is chosen */
         const char *constants;
+        uint32_t nodes, gpus; /* choices: so many nodes, each with so many ranks on GPUs; 0: ranks of one host */
+        uint32_t rails;
         const char *output;
         bool json;
         char *const *files; /* fit: what to fit to */

@@ -21,8 +21,15 @@ static void print_us(double ns) {
 }
 
 void report_begin(const struct sim *sim) {
+        const struct options *o = sim->options;
         char part[32], staging[32];
 
+        if (o->nodes) {
+                printf("# %u nodes of %u GPU%s, %u rail%s; between nodes %.0f us a hop, %.2f ns a byte on each rail\n",
+                       o->nodes, o->gpus, o->gpus == 1 ? "" : "s", o->rails, o->rails == 1 ? "" : "s",
+                       sim->net.hop_ns / 1000, sim->net.ns_per_byte);
+                return;
+        }
         printf("# %u ranks, %u at once, parts of %s, %u slots, staging %s\n", sim->n_ranks, sim->constants.parallel,
                size_text(sim->geometry.part_bytes, part), sim->geometry.slots,
                size_text(plan_staging_bytes(&sim->geometry, sim->n_ranks), staging));
@@ -206,7 +213,7 @@ void report_choices(const struct sim *sim) {
                 const struct plan_choice *c = &sim->choices[i];
                 bool first = i == 0 || sim->choices[i - 1].operation != c->operation;
 
-                printf("%-15s %-20s ", first ? plan_operation_name(c->operation) : "",
+                printf("%-15s %-*s ", first ? plan_operation_name(c->operation) : "", sim->options->nodes ? 27 : 20,
                        plan_algorithm_name(c->algorithm));
                 if (c->max_bytes < UINT64_MAX)
                         printf("up to %s\n", size_text(c->max_bytes, size));

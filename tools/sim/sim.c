@@ -16,6 +16,8 @@
 #include <string.h>
 
 #include "plan/constants.h"
+#include "plan/nodes.h"
+#include "plan/rails.h"
 #include "tools/sim/node.h"
 #include "util/type.h"
 
@@ -62,6 +64,23 @@ static int load_topology(struct sim *sim, char *ret_error) {
         return -EINVAL;
 }
 
+/* As the daemon of the first rank does where `peer.stripe` is as it comes (daemon/comm_plan.c). */
+static uint32_t choose_nodes(struct sim *sim) {
+        const struct options *o = sim->options;
+        uint8_t node[PLAN_RANKS_MAX];
+        struct plan_nodes nodes;
+
+        for (uint32_t r = 0; r < sim->n_ranks; r++)
+                node[r] = (uint8_t)(r / o->gpus);
+        plan_constants_device(&sim->constants);
+        plan_net_device(&sim->net);
+        sim->net.n_rails = o->rails;
+        sim->net.any_rail = true;
+        return plan_nodes_init(&nodes, sim->n_ranks, node)
+                       ? 0
+                       : plan_choose_device_nodes(&nodes, sim->n_ranks, &sim->net, sim->choices);
+}
+
 int sim_init(struct sim *sim, const struct options *options, char ret_error[OPTIONS_ERROR_MAX]) {
         char text[OPTIONS_ERROR_MAX / 2];
         uint32_t workers;
@@ -88,7 +107,7 @@ int sim_init(struct sim *sim, const struct options *options, char ret_error[OPTI
         plan_geometry_choose(sim->n_ranks, &sim->geometry);
         sim->element_bytes = (uint32_t)type_size(options->type);
         sim->partial_bytes = (uint32_t)type_accumulator_size(options->type, RMX_SUM);
-        sim->n_choices = plan_choose(&sim->constants, sim->n_ranks, sim->choices);
+        sim->n_choices = options->nodes ? choose_nodes(sim) : plan_choose(&sim->constants, sim->n_ranks, sim->choices);
         if (sim->n_choices > 0)
                 return 0;
         snprintf(ret_error, OPTIONS_ERROR_MAX, "out of memory");

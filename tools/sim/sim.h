@@ -2,6 +2,7 @@
 #pragma once
 /* One request looked at: candidates, the choice, and what each would do. */
 #include "plan/cost.h"
+#include "plan/rails.h"
 #include "tools/sim/options.h"
 #include "tools/sim/traffic.h"
 #include "topology/topology.h"
@@ -10,6 +11,7 @@ struct sim {
         const struct options *options;
         struct topology *topology; /* or NULL */
         struct plan_constants constants;
+        struct plan_net net; /* with options->nodes */
         struct plan_geometry geometry;
         uint32_t n_ranks;
         struct plan_choice choices[PLAN_CHOICES_MAX];
