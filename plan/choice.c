@@ -85,8 +85,8 @@ static bool algorithm_staged(uint32_t algorithm) {
 static bool algorithm_fits(const struct asked *asked, uint32_t algorithm) {
         if (!asked->device)
                 return !algorithm_staged(algorithm);
-        return (algorithm_staged(algorithm) && !asked->alone) || algorithm == PLAN_DIRECT ||
-               algorithm == PLAN_ONE_SHOT || algorithm == PLAN_TWO_SHOT;
+        return algorithm_staged(algorithm) || algorithm == PLAN_DIRECT || algorithm == PLAN_ONE_SHOT ||
+               algorithm == PLAN_TWO_SHOT;
 }
 
 /* May it be chosen without being asked for? */
