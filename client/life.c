@@ -25,7 +25,6 @@
 #include "client/life.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -36,6 +35,7 @@
 #include "client/rpc.h"
 #include "client/session.h"
 #include "util/clock.h"
+#include "util/thread.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436
@@ -111,16 +111,12 @@ static bool life_call(struct rmx_session *session, uint64_t deadline_ns, int ret
 
 static bool line_start(struct life_line *line) {
         pthread_attr_t attributes;
-        sigset_t all, before;
         bool running;
 
         pthread_attr_init(&attributes);
         (void)pthread_attr_setstacksize(&attributes, LIFE_STACK);
-        sigfillset(&all); /* signals are the program's; and SIGPIPE */
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        running = !pthread_create(&line->thread, &attributes, line_main, line) ||
-                  !pthread_create(&line->thread, NULL, line_main, line); /* large variables of threads */
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        running = !thread_start(&line->thread, &attributes, line_main, line) ||
+                  !thread_start(&line->thread, NULL, line_main, line); /* large variables of threads */
         pthread_attr_destroy(&attributes);
         return running;
 }

@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -22,6 +21,7 @@
 
 #include "client/error.h"
 #include "client/session.h"
+#include "util/thread.h"
 
 #define LOST_MS 50 /* between two looks when the connection is lost */
 
@@ -52,7 +52,6 @@ void watch_init(struct watch *watch) {
 
 int watch_start(struct rmx_session *session, const char *what) {
         struct watch *watch = &session->watch;
-        sigset_t all, before;
         int r = 0;
 
         pthread_mutex_lock(&watch->mutex);
@@ -65,10 +64,7 @@ int watch_start(struct rmx_session *session, const char *what) {
         if (watch->stop_fd < 0) {
                 r = errno;
         } else {
-                sigfillset(&all); /* signals are the program's */
-                pthread_sigmask(SIG_SETMASK, &all, &before);
-                r = pthread_create(&watch->thread, NULL, watch_main, session);
-                pthread_sigmask(SIG_SETMASK, &before, NULL);
+                r = thread_start(&watch->thread, NULL, watch_main, session);
         }
         watch->running = !r;
         pthread_mutex_unlock(&watch->mutex);

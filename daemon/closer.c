@@ -14,12 +14,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "util/clock.h"
+#include "util/thread.h"
 
 #define THREADS 8u
 #define HANG_NS UINT64_C(100000000)
@@ -81,15 +81,9 @@ static void *closer_main(void *data) {
 
 /* With the mutex, or before anybody else knows it. 0 or -errno. */
 static int closer_start(struct closer *closer) {
-        sigset_t all, before;
         pthread_t thread;
-        int r;
+        int r = -thread_start(&thread, NULL, closer_main, closer);
 
-        /* Signals are for the loop thread. */
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, &before);
-        r = -pthread_create(&thread, NULL, closer_main, closer);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
         if (r)
                 return r;
         pthread_detach(thread);

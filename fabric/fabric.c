@@ -17,7 +17,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <openssl/ssl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -26,6 +25,7 @@
 
 #include "fabric/private.h"
 #include "util/clock.h"
+#include "util/thread.h"
 
 #define EVENTS_MAX   1024u
 #define VIOLATION_NS UINT64_C(1000000000)
@@ -164,15 +164,9 @@ int fabric_doorbell_fd(const struct fabric *fabric) {
         return fabric->doorbell_fd;
 }
 
-/* With all signals blocked: they are the owner's, and SIGPIPE comes from under SSL_write(). */
 int fabric_thread(pthread_t *thread, void *(*run)(void *), void *data, const char *name) {
-        sigset_t all, old;
-        int r;
+        int r = thread_start(thread, NULL, run, data);
 
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        r = pthread_create(thread, NULL, run, data);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
         if (r == 0)
                 (void)pthread_setname_np(*thread, name);
         return -r;

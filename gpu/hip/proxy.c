@@ -19,7 +19,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -28,6 +27,7 @@
 #include "gpu/hip/error.h"
 #include "gpu/hip/wires.h"
 #include "util/clock.h"
+#include "util/thread.h"
 
 #define SPIN_NS UINT64_C(500000)
 #define IDLE_NS UINT64_C(100000000)
@@ -92,15 +92,11 @@ static void *proxy_main(void *data) {
 }
 
 static int proxy_start(struct proxy *proxy, char *error) {
-        sigset_t all, before;
         int r;
 
         if (proxy->running)
                 return 0;
-        sigfillset(&all); /* signals are the control thread's */
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = -pthread_create(&proxy->thread, NULL, proxy_main, proxy);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        r = -thread_start(&proxy->thread, NULL, proxy_main, proxy);
         proxy->running = !r;
         return r ? error_set(r, error, "making a thread for other nodes: %s", strerror(-r)) : 0;
 }

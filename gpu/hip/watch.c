@@ -26,7 +26,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -36,6 +35,7 @@
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
 #include "util/clock.h"
+#include "util/thread.h"
 
 #define SPIN_NS      UINT64_C(2000000)
 #define SPIN_LEFT_NS UINT64_C(20000000)
@@ -113,17 +113,13 @@ static void *watch_main(void *data) {
 }
 
 int watch_open(struct watch *watch, struct plane *plane, char *error) {
-        sigset_t all, before;
         int r;
 
         watch->plane = plane;
         watch->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
         if (watch->epoll_fd < 0)
                 return error_set(-errno, error, "making an epoll instance: %s", strerror(errno));
-        sigfillset(&all); /* signals are the control thread's */
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = -pthread_create(&watch->thread, NULL, watch_main, watch);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        r = -thread_start(&watch->thread, NULL, watch_main, watch);
         watch->running = !r;
         if (r) {
                 close(watch->epoll_fd);

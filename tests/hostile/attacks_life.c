@@ -145,8 +145,8 @@ static enum outcome run_reopened(struct attack *attack) {
                 return OUTCOME_BARRED;
         }
         (void)fcntl(ends[0], F_SETPIPE_SZ, attack->number % 3 ? 4096 : 1 << 20);
-        for (uint32_t i = 0; i < 200;
-             i++) { /* whoever reads first has it: a second byte that railmuxd reads ends the session */
+        /* Whoever reads first has it; a second byte that railmuxd reads ends the session. */
+        for (uint32_t i = 0; i < 200; i++) {
                 struct pollfd poller = {.fd = other, .events = POLLIN};
 
                 (void)!write(ends[0], "", 1);
