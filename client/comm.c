@@ -26,6 +26,7 @@
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/device_exchange.h"
+#include "client/device_nodes.h"
 #include "client/error.h"
 #include "client/group.h"
 #include "client/redop.h"
@@ -120,6 +121,7 @@ void comm_on_event(struct rmx_session *session, const Railmux__Session__Event *e
                                             event->comm_failed->rank < 0 ? -1 : event->comm_failed->rank));
                 device_may_end(comm);
                 device_exchange_stop(comm);
+                device_nodes_failed(comm);
                 break;
         case RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED:
                 comm = comm_find(session, event->epoch_changed->handle);
@@ -167,6 +169,8 @@ static void comm_on_answer(struct rpc_call *call) {
         comm->gpu = answer->comm.gpu;
         comm->exchange_min = answer->comm.exchange_min;
         comm->exchange_max = answer->comm.exchange_max;
+        comm->n_placed = answer->comm.n_placed;
+        memcpy(comm->node, answer->comm.node, sizeof(comm->node));
         atomic_init(&comm->epoch, answer->comm.epoch);
         DL_APPEND(comm->session->comms, comm);
 }
@@ -187,6 +191,7 @@ struct rmx_comm *comm_free(struct rmx_comm *comm) {
         device_part(comm);
         redops_free(comm);
         rmx_cancel_free(comm->cancel);
+        free(comm->nodes);
         free(comm);
         return NULL;
 }
@@ -281,6 +286,7 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
         }
         comm->session = session;
+        comm->spare = message->body_case == RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT && message->comm_split->spare;
         pthread_mutex_init(&comm->redop_mutex, NULL);
         call.userdata = comm;
         r = join_call(session, what, &call, options, deadline_ns);
@@ -298,9 +304,11 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         if (!r && (!comm->n_ranks || comm->n_ranks > COMM_RANKS_MAX || comm->rank >= comm->n_ranks))
                 r = error_set(RMX_E_INTERNAL, "%s: the daemon made this rank %u of %u", what, comm->rank,
                               comm->n_ranks);
-        granted = comm->exchange_max;
+        granted = comm->exchange_max || comm->n_placed;
         if (!r)
                 r = device_exchange_join(comm, what, comm_exchange(options), options, deadline_ns);
+        if (!r)
+                r = device_nodes_join(comm, what, comm_exchange(options), options, deadline_ns);
         if (r)
                 return join_undo(comm, what, options, granted, r);
         *ret_comm = comm;
@@ -402,10 +410,30 @@ int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32
         return RMX_OK;
 }
 
-int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const struct rmx_comm_options *opt,
-                   struct rmx_comm **ret_comm) {
+int comm_split_as(struct rmx_comm *comm, const char *what, int32_t colour, int32_t key, bool spare,
+                  const struct rmx_comm_options *options, struct rmx_comm **ret_comm) {
         Railmux__Session__CommSplit body = RAILMUX__SESSION__COMM_SPLIT__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+
+        if (comm_status(comm))
+                return comm_report(comm, what, comm_status(comm));
+        body.parent = comm->handle;
+        /* relaxed; partner: itself, in other threads that split the same comm. Only uniqueness counts. */
+        body.number = atomic_fetch_add_explicit(&comm->splits, 1, memory_order_relaxed) + 1;
+        body.colour = colour;
+        body.key = key;
+        body.gpu = options->gpu;
+        body.exchange = comm_exchange(options);
+        body.spare = spare;
+        if (options->name)
+                body.name = (char *)options->name;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;
+        message.comm_split = &body;
+        return comm_join(comm->session, what, &message, options, ret_comm);
+}
+
+int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const struct rmx_comm_options *opt,
+                   struct rmx_comm **ret_comm) {
         struct rmx_comm_options options;
         int r;
 
@@ -417,22 +445,7 @@ int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const str
         if (!ret_comm)
                 return error_set(RMX_E_INVALID, "%s: ret_comm is NULL", __func__);
         r = comm_options(__func__, comm->session, opt, &options);
-        if (r)
-                return r;
-        if (comm_status(comm))
-                return comm_report(comm, __func__, comm_status(comm));
-        body.parent = comm->handle;
-        /* relaxed; partner: itself, in other threads that split the same comm. Only uniqueness counts. */
-        body.number = atomic_fetch_add_explicit(&comm->splits, 1, memory_order_relaxed) + 1;
-        body.colour = colour;
-        body.key = key;
-        body.gpu = options.gpu;
-        body.exchange = comm_exchange(&options);
-        if (options.name)
-                body.name = (char *)options.name;
-        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;
-        message.comm_split = &body;
-        return comm_join(comm->session, __func__, &message, &options, ret_comm);
+        return r ? r : comm_split_as(comm, __func__, colour, key, false, &options, ret_comm);
 }
 
 /* ---- leave ----------------------------------------------------------------------------------------------------------
@@ -449,6 +462,19 @@ int comm_leave(struct rmx_comm *comm, const char *what, uint64_t deadline_ns) {
         return session_call(comm->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, deadline_ns);
 }
 
+int comm_destroy_as(struct rmx_comm *comm, const char *what, uint64_t deadline_ns) {
+        int r;
+
+        if (comm->device)
+                (void)device_finish(comm, deadline_ns);
+        else
+                requests_finish(comm);
+        device_nodes_part(comm, what);
+        r = comm_leave(comm, what, deadline_ns);
+        comm_free(comm);
+        return r;
+}
+
 int rmx_comm_destroy(struct rmx_comm *comm) {
         int r;
 
@@ -457,36 +483,45 @@ int rmx_comm_destroy(struct rmx_comm *comm) {
         r = comm_check(comm, __func__);
         if (!r)
                 r = group_refuse(__func__);
-        if (r)
-                return r;
-        if (comm->device)
-                (void)device_finish(comm, RPC_NO_DEADLINE);
-        else
-                requests_finish(comm);
-        r = comm_leave(comm, __func__, RPC_NO_DEADLINE);
-        comm_free(comm);
-        return r;
+        return r ? r : comm_destroy_as(comm, __func__, RPC_NO_DEADLINE);
 }
 
-int rmx_comm_abort(struct rmx_comm *comm) {
+void comm_abort_locked(struct rmx_comm *comm) {
+        Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+
+        body.handle = comm->handle;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
+        message.comm_abort = &body;
+        rpc_post_locked(&comm->session->rpc, &message);
+}
+
+int comm_abort_as(struct rmx_comm *comm, const char *what) {
         int r;
 
-        r = comm_check(comm, __func__);
-        if (r)
-                return r;
         rmx_cancel_set(comm->cancel);
-        r = abort_call(comm, __func__, clock_now_ns() + ABORT_ANSWER_NS);
+        r = abort_call(comm, what, clock_now_ns() + ABORT_ANSWER_NS);
         if (r == RMX_E_TIMEOUT || r == RMX_E_DAEMON_LOST) {
                 comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));
                 /* relaxed; partner: the load in comm_is_cut. */
                 atomic_store_explicit(&comm->cut, !comm->device, memory_order_relaxed);
         }
         if (r == RMX_E_TIMEOUT) /* the other ranks have to hear of it; a second call does no harm */
-                r = abort_call(comm, __func__, RPC_NO_DEADLINE);
+                r = abort_call(comm, what, RPC_NO_DEADLINE);
         if (r)
                 return r;
         comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));
         return RMX_OK;
+}
+
+int rmx_comm_abort(struct rmx_comm *comm) {
+        int r = comm_check(comm, __func__);
+
+        if (r)
+                return r;
+        r = comm_abort_as(comm, __func__);
+        device_nodes_abort(comm, __func__);
+        return r;
 }
 
 /* ---- accessors ------------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@
 #include "client/rpc.h"
 #include "railmux/railmux.h"
 
-#define COMM_RANKS_MAX 64u
+#define COMM_RANKS_MAX RPC_RANKS_MAX
 
 struct client_gpu_exchange;
 struct device;
+struct device_nodes;
 struct device_region;
 struct redop;
 struct session_ring;
@@ -37,6 +38,12 @@ struct rmx_comm {
         uint64_t exchange_min, exchange_max;  /* bytes of requests that the ranks' own kernels carry out; 0, 0: none */
         struct client_gpu_exchange *exchange; /* set at the end of the join; NULL: there is none */
         bool exchange_pairs;                  /* sends and receives, too */
+        uint32_t n_placed; /* ranks of which the daemon has said where they are; 0: all are on one node */
+        uint8_t node[COMM_RANKS_MAX];
+        /* See device_nodes.c. Changed under rpc.mutex, and at the join and the end only, when nobody makes requests. */
+        struct device_nodes *nodes; /* NULL: all requests go as a whole */
+        struct rmx_comm *whole;     /* of one that another one is made of: that one; NULL: it is none, or not yet */
+        bool spare;                 /* it is one */
 
         uint32_t handle;
         uint32_t n_ranks;
@@ -82,6 +89,15 @@ int comm_check(const struct rmx_comm *comm, const char *what);
 /* Events and stray answers; under rpc.mutex. */
 void comm_on_event(struct rmx_session *session, const Railmux__Session__Event *event);
 void comm_on_stray(struct rmx_session *session, const struct rpc_answer *answer);
+/* As rmx_comm_split, with options that were checked; spare: as in the message. */
+int comm_split_as(struct rmx_comm *comm, const char *what, int32_t colour, int32_t key, bool spare,
+                  const struct rmx_comm_options *options, struct rmx_comm **ret_comm);
+/* Waits for what is under way, leaves and frees it. */
+int comm_destroy_as(struct rmx_comm *comm, const char *what, uint64_t deadline_ns);
+/* rmx_comm_abort. */
+int comm_abort_as(struct rmx_comm *comm, const char *what);
+/* With rpc.mutex: asks the daemon to end it on all ranks, and does not wait. */
+void comm_abort_locked(struct rmx_comm *comm);
 /* Tells the daemon that this rank leaves. RMX_*; text set. The object stays. */
 int comm_leave(struct rmx_comm *comm, const char *what, uint64_t deadline_ns);
 /* Unlinks and frees it. */

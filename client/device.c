@@ -34,6 +34,7 @@
 #include "client/device_bounce.h"
 #include "client/device_chunks.h"
 #include "client/device_exchange.h"
+#include "client/device_nodes.h"
 #include "client/device_request.h"
 #include "client/device_streams.h"
 #include "client/error.h"
@@ -46,7 +47,8 @@
 #define PLUGIN_VARIABLE "RAILMUX_CLIENT_PLUGIN" /* a path, for tests and unusual installations */
 #define YIELD_NS        100000u                 /* how long a waiting thread spins before it sleeps */
 #define SLEEP_NS        50000
-#define STICKY_WAIT_NS  2000000000u /* for the kernels of a comm that has failed */
+#define SPARE_SLOTS     (CLIENT_GPU_SLOTS / 2) /* that what can be done without has at most */
+#define STICKY_WAIT_NS  2000000000u            /* for the kernels of a comm that has failed */
 
 /* ---- the plug-in ------------------------------------------------------------------------------------------------- */
 /* Beside this library, in the folder of plug-ins beside it, or wherever the loader looks. */
@@ -277,8 +279,12 @@ int device_join(struct rmx_comm *comm, const char *what) {
                 if (!(device->slots[i / 64] >> (i % 64) & 1))
                         slot = i;
         }
-        if (slot < CLIENT_GPU_SLOTS)
+        if (comm->spare && device->n_spare >= SPARE_SLOTS)
+                slot = CLIENT_GPU_SLOTS;
+        if (slot < CLIENT_GPU_SLOTS) {
                 device->slots[slot / 64] |= UINT64_C(1) << (slot % 64);
+                device->n_spare += comm->spare;
+        }
         pthread_mutex_unlock(&device->mutex);
         if (slot == CLIENT_GPU_SLOTS)
                 return error_set(RMX_E_LIMIT, "%s: this session has %u communicators on GPU %u already", what,
@@ -295,6 +301,7 @@ uint32_t device_ranks(struct device *device) {
         pthread_mutex_lock(&device->mutex);
         for (uint32_t i = 0; i < CLIENT_GPU_SLOTS / 64; i++)
                 n += (uint32_t)__builtin_popcountll(device->slots[i]);
+        n -= device->n_spare;
         pthread_mutex_unlock(&device->mutex);
         return n;
 }
@@ -315,6 +322,7 @@ void device_part(struct rmx_comm *comm) {
                 return;
         pthread_mutex_lock(&device->mutex);
         device->slots[comm->slot / 64] &= ~(UINT64_C(1) << (comm->slot % 64));
+        device->n_spare -= comm->spare;
         pthread_mutex_unlock(&device->mutex);
         device_bounce_give(comm);
 }
@@ -386,6 +394,7 @@ void device_end(struct rmx_comm *comm) {
         if (comm->device &&
             atomic_compare_exchange_strong_explicit(&comm->end, &may, 2, memory_order_relaxed, memory_order_relaxed))
                 comm->device->ops->comm_end(comm->device->handle, comm->slot);
+        device_nodes_end(comm);
 }
 
 uint32_t device_status(struct rmx_comm *comm, bool take) {
@@ -395,7 +404,7 @@ uint32_t device_status(struct rmx_comm *comm, bool take) {
         device_end(comm);
         status = device->ops->comm_status(device->handle, comm->slot, false);
         if (!status)
-                return 0;
+                return device_nodes_status(comm, take);
         /* A kernel that was told to give up knows less than the comm does. */
         if (ring_status_code(status) == RMX_E_DEVICE_LOST && comm_status(comm))
                 return comm_status(comm);

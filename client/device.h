@@ -31,6 +31,7 @@ struct device {
 
         pthread_mutex_t mutex; /* guards what follows; held while launching, so that it is the order of a comm */
         uint64_t slots[CLIENT_GPU_SLOTS / 64]; /* taken */
+        uint32_t n_spare;                      /* of these by communicators that others are made of */
         struct device_request *requests;       /* [CLIENT_GPU_CELLS], see device_request.c */
         uint32_t next_cell;                    /* where to look for a free one */
         uint32_t n_started;                    /* requests that were rung and have no kernel that waits */
@@ -42,7 +43,7 @@ struct device {
 int device_join(struct rmx_comm *comm, const char *what);
 /* Gives the place back. Comms without one are fine. */
 void device_part(struct rmx_comm *comm);
-/* Ranks that have a place on it. */
+/* Ranks that have a place on it, but for those of communicators that others are made of: these start nothing. */
 uint32_t device_ranks(struct device *device);
 /* Have the comm's launches with a number ended? Then their stream may be gone. With device->mutex. */
 bool device_over(const struct rmx_comm *comm);

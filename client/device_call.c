@@ -8,7 +8,8 @@
  * protocol: up to CLIENT_GPU_INLINE_BYTES each way, and pieces of whole packets where an operation has several.
  *
  * Those that are exchanged (device_exchange.c) are a kernel each, too, and in the same order; a start puts all of it on
- * a stream of the communicator's own (device_aside.c).
+ * a stream of the communicator's own (device_aside.c). So does one of a request that is made of others, which is
+ * several kernels one behind the other (device_nodes.c).
  *
  * Requests of one communicator are in the order of the calls. On one stream they are by themselves; when another stream
  * comes, it first waits for what is on the last one. That is not possible with streams that are being captured; there
@@ -35,6 +36,7 @@
 #include "client/device_call.h"
 #include "client/device_chunks.h"
 #include "client/device_exchange.h"
+#include "client/device_nodes.h"
 #include "client/device_streams.h"
 #include "client/error.h"
 #include "client/operation.h"
@@ -134,11 +136,10 @@ static int place(const struct operation *o, struct device_launch *launch, uint32
 }
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
-int device_prepare(const struct operation *o, bool capturing, struct device_launch *launch) {
+static int prepare(const struct operation *o, bool capturing, bool exchanged, struct device_launch *launch) {
         struct client_gpu_bell *bell = &launch->bell;
         struct rmx_comm *comm = o->comm;
         struct ring_request line = {0};
-        bool exchanged;
         int r;
 
         (void)device_status(comm, false);
@@ -152,7 +153,6 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
         ring_request_set_u64(&line, RING_W_COUNT_LO, o->count);
         line.word[RING_W_PEER] = o->peer;
         line.word[RING_W_EPOCH] = comm_epoch(comm);
-        exchanged = device_exchange_takes(o);
         *launch = (struct device_launch){.exchanged = exchanged,
                                          .bell = {.slot = comm->slot,
                                                   .captured = capturing,
@@ -173,6 +173,21 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
         }
         r = place(o, launch, DEVICE_BOUNCE_IN);
         return r ? r : place(o, launch, DEVICE_BOUNCE_OUT);
+}
+
+int device_prepare(const struct operation *o, bool capturing, struct device_launch *launch) {
+        struct operation between;
+        int r;
+
+        if (!device_nodes_takes(o))
+                return prepare(o, capturing, device_exchange_takes(o), launch);
+        r = prepare(o, capturing, true, launch); /* looks at all of the memory */
+        if (r)
+                return r;
+        device_nodes_between(o, &between);
+        r = prepare(&between, capturing, false, launch);
+        launch->exchanged = launch->made = true;
+        return r;
 }
 
 static uint32_t number_next(const struct rmx_comm *comm) {
@@ -264,8 +279,8 @@ static void announce(struct device *device, const struct client_gpu_bell *bell) 
 
 /* With device->mutex: what the plug-in says of a launch for a call or start on `caller`. */
 static int put_told(const struct operation *o, uint32_t number, void *stream, void *caller, int r, const char *error) {
-        if (r && r != CLIENT_GPU_UNTOLD)
-                return error_set(r, "%s: %s", o->what, error);
+        if (r && r != CLIENT_GPU_UNTOLD) /* "": what it called has said it */
+                return *error ? error_set(r, "%s: %s", o->what, error) : r;
         if (r) { /* nobody is to wait for its number, so it has had none */
                 o->comm->adrift = true;
                 stands(o->comm, caller, stream != caller);
@@ -282,8 +297,13 @@ static int put(const struct operation *o, struct device_launch *launch, void *st
         char error[CLIENT_GPU_TEXT] = "";
         int r;
 
-        if (!launch->exchanged) {
+        if (launch->made || !launch->exchanged)
                 announce(device, &launch->bell);
+        if (launch->made) {
+                r = device_nodes_put(o, launch, stream, error);
+                if (r && o->comm->adrift) /* some of it is there */
+                        stands(o->comm, caller, stream != caller);
+        } else if (!launch->exchanged) {
                 r = ops->call(device->handle, &launch->bell, stream, error);
         } else if (operation_is_p2p(o)) {
                 r = ops->exchange_pairs(o->comm->exchange, &launch->bell, 1, stream, error);
@@ -294,7 +314,8 @@ static int put(const struct operation *o, struct device_launch *launch, void *st
 }
 
 int device_call(const struct operation *o, struct device_launch *launch, void *stream) {
-        struct device_region *in = launch->region[DEVICE_BOUNCE_IN], *out = launch->region[DEVICE_BOUNCE_OUT];
+        struct device_region *in = launch->made ? NULL : launch->region[DEVICE_BOUNCE_IN];
+        struct device_region *out = launch->made ? NULL : launch->region[DEVICE_BOUNCE_OUT];
         struct device *device = o->comm->device;
         int r, ordered;
 

@@ -17,6 +17,7 @@ struct device_launch {
         uint64_t factor;
         struct device_region *region[DEVICE_BOUNCES]; /* NULL: the memory is used where it is */
         bool exchanged;                               /* the ranks' kernels carry it out, see device_exchange.c */
+        bool made;                                    /* of several; this is the one between nodes (device_nodes.c) */
 };
 
 int device_prepare(const struct operation *o, bool capturing, struct device_launch *launch);

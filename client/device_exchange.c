@@ -28,16 +28,14 @@
 
 #include <string.h>
 
-#include "client/cancel.h"
 #include "client/comm.h"
 #include "client/device.h"
-#include "client/device_call.h"
+#include "client/device_gather.h"
 #include "client/device_streams.h"
 #include "client/error.h"
 #include "client/operation.h"
 #include "client/session.h"
 #include "ring/line.h"
-#include "util/clock.h"
 
 /* What a rank says when it has all it needs; and that its sends and receives may be exchanged. */
 #define WORD_OK    UINT64_C(1)
@@ -52,62 +50,13 @@ _Static_assert(sizeof(struct board) <= CLIENT_GPU_OWN_BYTES, "the board fits");
 
 struct bootstrap {
         struct rmx_comm *comm;
-        const char *what;
         bool wanted;
         const struct rmx_comm_options *options;
-        uint64_t deadline_ns;
-        void *stream;
+        struct device_gather how;
         struct board *board;
 };
 
 /* ---- bootstrap --------------------------------------------------------------------------------------------------- */
-/* Until what was launched has ended, and well. */
-static int bootstrap_wait(const struct bootstrap *b) {
-        struct rmx_comm *comm = b->comm;
-        struct device *device = comm->device;
-        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns;
-
-        for (;;) {
-                uint32_t status;
-                bool over;
-
-                pthread_mutex_lock(&device->mutex);
-                over = device_over(comm);
-                pthread_mutex_unlock(&device->mutex);
-                status = device_status(comm, true); /* which a kernel leaves before it tells its number */
-                if (comm_status(comm))
-                        status = comm_status(comm);
-                if (status)
-                        return comm_report(comm, b->what, status);
-                if (over)
-                        return RMX_OK;
-                if (cancel_is_set(b->options->cancel))
-                        return error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", b->what);
-                if (clock_now_ns() >= b->deadline_ns)
-                        return error_set(RMX_E_TIMEOUT, "%s: not all ranks have joined in time", b->what);
-                if (!device_alive(device, &looked_ns))
-                        return error_set(RMX_E_DEVICE_LOST, "%s: the context of GPU %u is lost", b->what, device->gpu);
-                device_pause(device, started_ns);
-        }
-}
-
-/* Gives every rank what each has at its place of `all`. */
-static int bootstrap_gather(const struct bootstrap *b, void *all, size_t bytes) {
-        struct operation o = {.what = b->what,
-                              .comm = b->comm,
-                              .op = RING_OP_ALL_GATHER,
-                              .type = RMX_UINT8,
-                              .in = (char *)all + b->comm->rank * bytes,
-                              .out = all,
-                              .count = bytes};
-        int r;
-
-        r = operation_check(&o, b->stream);
-        if (!r)
-                r = device_run(&o, b->stream);
-        return r ? r : bootstrap_wait(b);
-}
-
 /* *ret_agreed: what all ranks say. What this rank cannot do is no error. */
 static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange **exchange, uint64_t *ret_agreed) {
         const struct client_gpu_ops *ops = b->comm->device->ops;
@@ -121,14 +70,14 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
                 memset(b->board->offer[comm->rank], 0, CLIENT_GPU_OFFER_BYTES);
                 *exchange = NULL;
         }
-        r = bootstrap_gather(b, b->board->offer, CLIENT_GPU_OFFER_BYTES);
+        r = device_gather(comm, &b->how, b->board->offer, CLIENT_GPU_OFFER_BYTES);
         if (r)
                 return r;
         if (*exchange && !ops->exchange_connect(*exchange, b->board->offer[0], error) &&
-            !watch_start(comm->session, b->what))
+            !watch_start(comm->session, b->how.what))
                 b->board->word[comm->rank] =
                         WORD_OK | (b->options->flags & RMX_COMM_ORDERED_TRANSFERS ? WORD_PAIRS : 0);
-        r = bootstrap_gather(b, b->board->word, sizeof(b->board->word[0]));
+        r = device_gather(comm, &b->how, b->board->word, sizeof(b->board->word[0]));
         if (r)
                 return r;
         *ret_agreed = WORD_OK | WORD_PAIRS;
@@ -139,8 +88,10 @@ static int bootstrap_run(const struct bootstrap *b, struct client_gpu_exchange *
 
 int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, const struct rmx_comm_options *options,
                          uint64_t deadline_ns) {
-        struct bootstrap b = {
-                .comm = comm, .what = what, .wanted = wanted, .options = options, .deadline_ns = deadline_ns};
+        struct bootstrap b = {.comm = comm,
+                              .wanted = wanted,
+                              .options = options,
+                              .how = {.what = what, .cancel = options->cancel, .deadline_ns = deadline_ns}};
         struct client_gpu_exchange *exchange = NULL;
         const struct client_gpu_ops *ops;
         uint64_t agreed = 0;
@@ -152,23 +103,17 @@ int device_exchange_join(struct rmx_comm *comm, const char *what, bool wanted, c
         if (comm->n_ranks < 2 || comm->n_ranks > CLIENT_GPU_EXCHANGE_RANKS)
                 return error_set(RMX_E_INTERNAL, "%s: the daemon grants exchange to %u ranks; it is for 2 to %u", what,
                                  comm->n_ranks, CLIENT_GPU_EXCHANGE_RANKS);
-        b.stream = ops->own_stream(comm->device->handle, comm->slot);
-        b.board = ops->own_memory(comm->device->handle, comm->slot);
-        if (!b.stream || !b.board)
-                return error_set(RMX_E_NO_MEMORY, "%s: GPU %u has no stream or pinned memory for the join", what,
-                                 comm->device->gpu);
-        if (ops->capturing(comm->device->handle, b.stream))
-                return error_set(RMX_E_INVALID,
-                                 "%s: a request of an earlier communicator was started in a capture that is not over; "
-                                 "end that first",
-                                 what);
+        r = device_gather_begin(comm, &b.how);
+        if (r)
+                return r;
+        b.board = b.how.memory;
         r = bootstrap_run(&b, &exchange, &agreed);
         device_streams_forget(comm); /* perhaps nothing will go on that one again */
         if (!r && agreed & WORD_OK) {
                 pthread_mutex_lock(&comm->session->rpc.mutex);
                 comm->exchange = exchange;
                 comm->exchange_pairs = agreed & WORD_PAIRS && comm->exchange_min <= 1;
-                comm->aside.stream = b.stream;
+                comm->aside.stream = b.how.stream;
                 if (comm_status(comm)) /* the event has been read already */
                         ops->exchange_stop(exchange);
                 pthread_mutex_unlock(&comm->session->rpc.mutex);

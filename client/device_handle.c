@@ -132,6 +132,12 @@ int rmx_device_prepare(struct rmx_comm *comm, const struct rmx_device_call *call
         r = device_prepare(&o, false, &launch);
         if (r)
                 return r;
+        if (launch.made)
+                return error_set(RMX_E_UNSUPPORTED,
+                                 "%s: on this communicator over several nodes operation %u of this size is made of "
+                                 "several calls of the host's; make it with the flag RMX_COMM_DEVICE_CALLS in "
+                                 "rmx_comm_options",
+                                 __func__, o.op);
         if (launch.exchanged)
                 return error_set(RMX_E_UNSUPPORTED,
                                  "%s: this communicator exchanges operation %u of %zu to %zu bytes (gpu.exchange of "

@@ -15,6 +15,7 @@
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/device_aside.h"
+#include "client/device_nodes.h"
 #include "client/device_request.h"
 #include "client/device_streams.h"
 #include "client/error.h"
@@ -247,13 +248,14 @@ static int request_attend(const struct device_handle *handle, const char *what, 
         return request_launch(handle->device, request, what, stream ? stream : request->stream, DEVICE_REQUEST_WAITING);
 }
 
-/* The same of a WHOLE one, whose status is among those of calls: the first that went wrong has left it. */
+/* The same of a WHOLE one, whose status is among those of calls, or of the communicators that its parts are made in:
+ * the first that went wrong has left it. */
 static bool request_whole_ended(struct device *device, const struct device_request *request, uint32_t *ret_status) {
         if (!request_passed(device, request))
                 return false;
         *ret_status = device->ops->comm_status(device->handle, request->comm->slot, false);
         if (!ring_status_is_kept(*ret_status))
-                *ret_status = RMX_OK;
+                *ret_status = device_nodes_look(request->comm);
         return true;
 }
 

@@ -70,6 +70,8 @@ struct client_gpu_memory {
         uint64_t range; /* a chunk's: where its range begins */
 };
 
+struct client_gpu_exchange;
+
 /* A request for the device. */
 struct client_gpu_bell {
         uint32_t word[16]; /* template of the line; argument, flags and sequence are the plug-in's */
@@ -87,6 +89,9 @@ struct client_gpu_bell {
         uint32_t number; /* what comm_finished tells when it has ended, 0: nothing */
         bool started;    /* which may be asked for when it is not the last launch any more; that of a call is not */
         uint32_t after;  /* it begins when comm_finished tells this, 0: at once */
+        /* Calls that are part of a request with exchanges before or behind: nothing is done once a kernel of that
+         * exchange has given up, and when this one fails that one has. NULL: it is a request of its own. */
+        const struct client_gpu_exchange *gate;
 };
 
 /* Hardware queues that the runtime puts a process's streams on. */
@@ -184,9 +189,10 @@ struct client_gpu_ops {
         void (*exchange_close)(struct client_gpu_exchange *exchange, bool over);
         /* Puts the kernel of a request on the stream, whole: it ends when the result is there. Of `bell`: word
          * (operation, type, reduction, count), in, out, in_bytes, out_bytes, argument (the factor), captured, number,
-         * started and after, as for `call`. Its status is told by comm_status, and comm_end and release end it, as with
-         * a bell. The memory is any that the device reaches, aligned to the type. CLIENT_GPU_UNTOLD: it is there, as
-         * with RMX_OK, but nothing will tell when it has ended. */
+         * started, after and gate, as for `call`; slot is that of the numbers, which need not be the one of the
+         * exchange. Its status is told by comm_status of that one, and comm_end and release end it, as with a bell. The
+         * memory is any that the device reaches, aligned to the type. CLIENT_GPU_UNTOLD: it is there, as with RMX_OK,
+         * but nothing will tell when it has ended. */
         int (*exchange_call)(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
                              char *error);
         /* The same of up to CLIENT_GPU_PAIRS sends and receives, each with another rank, in one kernel: those of a pair

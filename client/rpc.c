@@ -227,6 +227,11 @@ static bool answer_decode(struct rpc_answer *answer, const Railmux__Session__Mes
                 answer->comm.epoch = m->comm_reply->epoch;
                 answer->comm.exchange_min = m->comm_reply->exchange_min;
                 answer->comm.exchange_max = m->comm_reply->exchange_max;
+                if (m->comm_reply->node.len > sizeof(answer->comm.node))
+                        return false;
+                answer->comm.n_placed = (uint32_t)m->comm_reply->node.len;
+                if (answer->comm.n_placed)
+                        memcpy(answer->comm.node, m->comm_reply->node.data, answer->comm.n_placed);
                 return true;
         default:
                 return false;

@@ -11,6 +11,7 @@
 #define RPC_NO_DEADLINE UINT64_MAX
 #define RPC_GPUS_MAX    64u /* of which an answer keeps the PCI addresses */
 #define RPC_PCI_BYTES   32u
+#define RPC_RANKS_MAX   64u /* of a communicator */
 
 /* An answer, copied out of its message: callers never hold memory of the protobuf library. */
 struct rpc_answer {
@@ -47,6 +48,8 @@ struct rpc_answer {
                         uint32_t gpu;
                         uint32_t epoch;
                         uint64_t exchange_min, exchange_max; /* bytes; 0, 0: none */
+                        uint32_t n_placed;                   /* ranks of which the node follows; 0: there is one node */
+                        uint8_t node[RPC_RANKS_MAX];
                 } comm;
         };
         int fds[FRAME_FDS_MAX]; /* the call's owner closes them */

@@ -272,6 +272,7 @@ static struct rmx_session *session_free(struct rmx_session *session) {
                 device_streams_forget(comm);
                 redops_free(comm);
                 rmx_cancel_free(comm->cancel);
+                free(comm->nodes);
                 free(comm);
         }
         while (session->sets) {

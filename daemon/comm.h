@@ -48,6 +48,7 @@ struct comm_member {
         uint32_t gpu;
         uint32_t parent_rank;   /* of a split: rank in the parent */
         uint32_t exchange;      /* version of its library's exchange kernels, while it joins; 0: none */
+        bool spare;             /* it can do without this comm, while it joins */
         uint32_t last_sequence; /* when left */
         uint64_t staging;       /* on a GPU: offset in its pool, once the comm is placed */
         bool level_known;       /* while the comm is held: the next two were heard */

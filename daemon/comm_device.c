@@ -110,8 +110,12 @@ int comm_device_place(struct comm *comm, char *text, size_t text_size) {
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 struct comm_member *member = &comm->members[r];
                 struct executor_link *link = manager_link_of_gpu(comm->manager, member->gpu);
-                int e = member->away ? 0 : pool_take(&link->pool, bytes, comm->number, &member->staging);
+                int e = 0;
 
+                if (!member->away && member->spare && link->pool.used + bytes > link->pool.bytes / 2)
+                        e = POOL_E_FULL; /* what is left is for others */
+                else if (!member->away)
+                        e = pool_take(&link->pool, bytes, comm->number, &member->staging);
                 if (!e)
                         continue;
                 if (e == POOL_E_FULL)

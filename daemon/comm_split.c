@@ -291,6 +291,7 @@ static int comm_split_make_child(struct comm_split *split, const uint32_t *ranks
                 place->member = &child->members[i];
                 place->member->parent_rank = ranks[i];
                 place->member->exchange = place->exchange;
+                place->member->spare = place->spare;
                 if (parent->members[ranks[i]].away) {
                         place->member->away = place->member->joined = true;
                         place->member->gpu = gpu;
@@ -472,6 +473,7 @@ void comm_split_call(struct session *session, uint64_t call, const Railmux__Sess
         place->key = body->key;
         place->gpu = body->gpu;
         place->exchange = body->exchange;
+        place->spare = body->spare;
         place->session = session;
         session_clean_name(place->name, body->name);
         split->n_joined++;

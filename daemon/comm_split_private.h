@@ -14,6 +14,7 @@ struct split_place {
         bool gave_up; /* it waits no more, and the first node has not decided yet */
         int32_t colour, key, gpu;
         uint32_t exchange; /* as in the call */
+        bool spare;        /* the same */
         char name[SESSION_NAME_MAX];
         struct session *session;    /* NULL: not joined, gone, or on another node */
         struct comm_member *member; /* in the child, once formed */

@@ -16,6 +16,7 @@ struct bell_arguments {
         uint32_t turn;
         uint32_t number; /* for host->finished when it ends, 0: none; of an await: what it waits for */
         uint32_t n_arguments;
+        uint32_t *gate; /* with BELL_GATE: the status with which something has failed before, 0: nothing has */
 };
 
 /* The second parameter of kernels with an argument block. */
@@ -33,7 +34,8 @@ enum bell_kernel {
         BELL_WAIT = 16,  /* no block */
         BELL_MARK = 24,  /* tells its number, no more */
         BELL_AWAIT = 25, /* ends when its number has been told */
-        BELL_KERNELS = 26,
+        BELL_GATE = 28,  /* a call, with BELL_ALIGNED, BELL_BYTES or neither, of a request that has other parts */
+        BELL_KERNELS = 31,
 };
 
 #ifdef __cplusplus

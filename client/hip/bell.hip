@@ -131,6 +131,30 @@ DEVICE void call(const struct bell_arguments *a, const struct bell_block *block,
         number_tell(a);
 }
 
+/* The same of one that is part of a request: not when something of it has failed, and what comes behind it is told. */
+DEVICE void call_gated(const struct bell_arguments *a, uint32_t payload, struct rmx_bell_shared *s) {
+        uint32_t thread = block_thread(), sequence;
+
+        if (thread == 0)
+                s->status = word_load(a->gate);
+        block_sync();
+        if (s->status) {
+                if (thread == 0)
+                        rmx_bell_finish(&a->request, 0, LOST);
+                return;
+        }
+        block_sync(); /* before it is written again */
+        sequence = ring(a, nullptr, payload, s);
+        if (sequence)
+                rmx_bell_await(&a->request, payload, sequence, thread, block_threads(), s);
+        if (thread != 0)
+                return;
+        if (s->status != RMX_OK)
+                word_store(a->gate, s->status);
+        rmx_bell_finish(&a->request, sequence, s->status);
+        number_tell(a);
+}
+
 /* Leaves {status << 32 | ring sequence} for the wait. No kernel looks after the line until then, so this one must know
  * that the executor is awake, or wake it: the executor says that it is parked, and then looks for lines once more. */
 DEVICE void start(const struct bell_arguments *a, const struct bell_block *block, uint32_t payload,
@@ -198,6 +222,9 @@ DEVICE void wait(const struct bell_arguments *a, uint32_t payload, struct rmx_be
 PLAIN_KERNEL(bell_call, call(&a, nullptr, RMX_BELL_NONE, &s))
 PLAIN_KERNEL(bell_call_inline, call(&a, nullptr, RMX_BELL_ALIGNED, &s))
 PLAIN_KERNEL(bell_call_bytes, call(&a, nullptr, RMX_BELL_BYTES, &s))
+PLAIN_KERNEL(bell_gated, call_gated(&a, RMX_BELL_NONE, &s))
+PLAIN_KERNEL(bell_gated_inline, call_gated(&a, RMX_BELL_ALIGNED, &s))
+PLAIN_KERNEL(bell_gated_bytes, call_gated(&a, RMX_BELL_BYTES, &s))
 BLOCK_KERNEL(bell_call_block, call(&a, &block, RMX_BELL_NONE, &s))
 BLOCK_KERNEL(bell_call_block_bytes, call(&a, &block, RMX_BELL_BYTES, &s))
 PLAIN_KERNEL(bell_start, start(&a, nullptr, RMX_BELL_NONE, &s))
@@ -247,6 +274,12 @@ extern "C" const void *bell_kernel(uint32_t kernel) {
                 return (const void *)bell_wait_inline;
         case BELL_WAIT | BELL_BYTES:
                 return (const void *)bell_wait_bytes;
+        case BELL_GATE:
+                return (const void *)bell_gated;
+        case BELL_GATE | BELL_ALIGNED:
+                return (const void *)bell_gated_inline;
+        case BELL_GATE | BELL_BYTES:
+                return (const void *)bell_gated_bytes;
         case BELL_MARK:
                 return (const void *)bell_mark;
         case BELL_AWAIT:
@@ -260,9 +293,9 @@ extern "C" const void *bell_kernel(uint32_t kernel) {
 extern "C" uint32_t bell_threads(const struct bell_arguments *a, uint32_t kernel) {
         uint32_t in = a->request.in_bytes, out = a->request.out_bytes, n = ((in > out ? in : out) + 7) / 8;
 
-        if (kernel >= BELL_MARK)
+        if (kernel == BELL_MARK || kernel == BELL_AWAIT)
                 return WARP_THREADS;
-        if (!(kernel & BELL_START) && n < a->request.lanes)
+        if ((!(kernel & BELL_START) || kernel >= BELL_GATE) && n < a->request.lanes)
                 n = a->request.lanes;
         n = (n + WARP_THREADS - 1) / WARP_THREADS * WARP_THREADS;
         return n > THREADS_MAX ? THREADS_MAX : n ? n : WARP_THREADS;

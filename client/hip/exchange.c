@@ -351,6 +351,10 @@ void gpu_exchanges_free(struct client_gpu *gpu) {
         exchange_areas_free(gpu);
 }
 
+uint32_t *gpu_exchange_gate(const struct client_gpu_exchange *exchange) {
+        return &((struct exchange_header *)(void *)exchange->head[exchange->rank])->failed;
+}
+
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 /* What every kernel has to know. */
 static void call_place(const struct client_gpu_exchange *exchange, struct exchange_arguments *a) {
@@ -385,6 +389,7 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
         if (!exchange_cut(&a, bell, exchange->n_ranks, exchange->rank, exchange->max_blocks, exchange->lines, &kind))
                 return gpu_say(RMX_E_INTERNAL, error, "no exchange for this operation");
         call_place(exchange, &a);
+        a.gated = bell->gate != NULL;
         if (gpu_ended_records(bell))
                 a.number = 0;
         return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, exchange_way_of(&a)), a.blocks, &a, bell,

@@ -398,6 +398,12 @@ DEVICE uint32_t exchange_next_part(const struct exchange_arguments *a, uint32_t 
 #define EXCHANGE_IN_CHUNKS 0u
 #define EXCHANGE_IN_LINES  UINT32_MAX
 
+/* Has something of the request failed of which this call is a part? Others would take what it has for a part of the
+ * result. Of all threads of a block. */
+DEVICE bool exchange_is_shut(const struct exchange_arguments *a, uint32_t thread, struct exchange_shared *shared) {
+        return exchange_any(shared, thread == 0 && word_load(&exchange_header_of(a, a->rank)->failed));
+}
+
 /* All of a call that a block does: its own part, and parts that others have left (exchange_leave.h). D: packets that a
  * thread may have under way, or one of the above. */
 template <uint32_t N, uint32_t KIND, uint32_t D>
@@ -405,6 +411,8 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
                          struct exchange_shared *shared) {
         bool through, taken_up = false;
 
+        if (a->gated && exchange_is_shut(a, thread, shared))
+                return;
         *exchange_is_late(shared, thread) = 0;
         /* All that was done on this stream before, for all that comes behind the barrier on others; packets are not
          * fenced otherwise. One thread's are enough: all wait for its packet. */

@@ -204,6 +204,7 @@ struct exchange_arguments {
         uint32_t lines;    /* 1: it goes in lines, of which each warp finds its own */
         uint32_t patience; /* rounds of polling until a block is late */
         uint32_t signature;
+        uint32_t gated; /* 1: it is part of a request, and nothing is done when something of that has failed */
         uint64_t count; /* of elements, as the call said: for who wants to know what it was */
 };
 

@@ -129,6 +129,10 @@ static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, ui
         kernel |= arguments.request.payload;
         if (bell->turn)
                 arguments.ended = gpu->pinned_there->ended + bell->cell;
+        if (bell->gate) {
+                kernel |= BELL_GATE;
+                arguments.gate = gpu_exchange_gate(bell->gate);
+        }
         if (bell->n_arguments && !(kernel & BELL_WAIT)) {
                 if (bell->inlined) /* (there is no kernel for both) */
                         kernel = (kernel & ~(uint32_t)BELL_ALIGNED) | BELL_BYTES;

@@ -149,6 +149,8 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
                       char *error);
 int gpu_exchange_connect(struct client_gpu_exchange *exchange, const unsigned char *offers, char *error);
 void gpu_exchange_stop(struct client_gpu_exchange *exchange);
+/* Where the GPU has the status with which a kernel of the rank has given up. */
+uint32_t *gpu_exchange_gate(const struct client_gpu_exchange *exchange);
 void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over);
 int gpu_exchange_pairs(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bells, uint32_t n,
                        void *stream, char *error);

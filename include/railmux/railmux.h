@@ -174,7 +174,7 @@ struct rmx_comm_options {
 
 /* Kernels of this rank's program make calls on the communicator (rmx_device_prepare). Where the daemon lets the ranks'
  * own kernels exchange (gpu.exchange), it does not for a communicator of which a rank says this: all requests go
- * through the daemon's executors, as kernels' calls do. */
+ * through the daemon's executors, as kernels' calls do. Nor is a request made of several then, over several nodes. */
 #define RMX_COMM_DEVICE_CALLS 1u
 
 /* Sends and receives of this communicator wait for each other as NCCL's do: on a GPU they are carried out one after
@@ -447,10 +447,11 @@ struct rmx_device_handle {
  * neither freed nor unregistered. Copies of it are as good. The caller orders such calls among themselves and with the
  * calls of the host on the same communicator: the kernel of the one must have rung, or come before the other's on its
  * stream. The library does not see the program's kernels, and waits for none of them.
- * RMX_E_UNSUPPORTED: the communicator is not on GPUs; its ranks' kernels exchange requests of this size, since no rank
- * made it with RMX_COMM_DEVICE_CALLS; another operation (sends, receives, all_to_all_v); a reduction
- * with a factor; memory that no other process can map, beyond 16 KiB. RMX_E_VERSION: the kernel is of another version
- * than the library. RMX_E_INVALID, RMX_E_LIMIT, RMX_E_NO_MEMORY, and the communicator's error. None is sticky.
+ * RMX_E_UNSUPPORTED: the communicator is not on GPUs; its ranks' kernels exchange requests of this size, or such a
+ * request is made of several over its nodes, since no rank made it with RMX_COMM_DEVICE_CALLS; another operation
+ * (sends, receives, all_to_all_v); a reduction with a factor; memory that no other process can map, beyond 16 KiB.
+ * RMX_E_VERSION: the kernel is of another version than the library. RMX_E_INVALID, RMX_E_LIMIT, RMX_E_NO_MEMORY, and
+ * the communicator's error. None is sticky.
  */
 RMX_API int rmx_device_prepare(struct rmx_comm *comm, const struct rmx_device_call *call,
                                struct rmx_device_handle *ret_handle);

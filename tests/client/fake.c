@@ -59,18 +59,38 @@ static bool exchanges(const struct fake *fake, const struct fake_comm *comm) {
         return true;
 }
 
+/* Numbers of the ranks' nodes, without gaps; how many there are. */
+static uint32_t comm_nodes(const struct fake_comm *comm, uint8_t *ret_node) {
+        uint8_t number[UINT8_MAX + 1];
+        uint32_t n = 0;
+
+        memset(number, 0xff, sizeof(number));
+        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                if (number[comm->member[i].node] == 0xff)
+                        number[comm->member[i].node] = (uint8_t)n++;
+                ret_node[i] = number[comm->member[i].node];
+        }
+        return n;
+}
+
 static void reply_comm(struct fake *fake, struct fake_comm *comm, uint32_t rank, uint64_t id) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__CommReply body = RAILMUX__SESSION__COMM_REPLY__INIT;
         struct fake_member *member = &comm->member[rank];
+        uint8_t node[FAKE_RANKS_MAX];
+        const bool spans = comm_nodes(comm, node) > 1;
 
         body.handle = member->handle;
         body.n_ranks = comm->n_ranks;
         body.rank = rank;
         body.gpu = member->gpu;
         body.epoch = 1;
-        body.exchange_min = exchanges(fake, comm) ? fake->exchange_min : 0;
-        body.exchange_max = exchanges(fake, comm) ? fake->exchange_max : 0;
+        body.exchange_min = !spans && exchanges(fake, comm) ? fake->exchange_min : 0;
+        body.exchange_max = !spans && exchanges(fake, comm) ? fake->exchange_max : 0;
+        if (spans) {
+                body.node.data = node;
+                body.node.len = comm->n_ranks;
+        }
         message.body_case = BODY(COMM_REPLY);
         message.comm_reply = &body;
         fake_reply(fake, member->session, &message, id, NULL, 0);
@@ -334,6 +354,7 @@ static void on_comm_create(struct fake *fake, struct fake_session *session, uint
         member->session = session;
         member->gpu = body->gpu < 0 ? body->rank % FAKE_GPUS : (uint32_t)body->gpu;
         member->exchange = body->exchange;
+        member->node = fake->node[body->rank];
         member->call = id;
         for (uint32_t i = 0; i < comm->n_ranks; i++)
                 complete &= comm->member[i].joined;
@@ -393,6 +414,7 @@ static void split_done(struct fake *fake, struct fake_comm *parent) {
                                 to->handle = ++from->session->next_handle;
                                 to->gpu = from->split_gpu < 0 ? k % FAKE_GPUS : (uint32_t)from->split_gpu;
                                 to->exchange = from->split_exchange;
+                                to->node = from->node;
                                 to->joined = true;
                                 to->call = from->split_call;
                         } else {
@@ -423,9 +445,19 @@ static void on_comm_split(struct fake *fake, struct fake_session *session, uint6
         member->split_key = body->key;
         member->split_gpu = body->gpu;
         member->split_exchange = body->exchange;
+        snprintf(fake->split_name, sizeof(fake->split_name), "%s", body->name);
+        fake->n_spare += body->spare;
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
                 if (!comm->member[i].split)
                         return;
+        }
+        if (fake->refuse_splits) {
+                for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                        comm->member[i].split = false;
+                        reply_failure(fake, comm->member[i].session, comm->member[i].split_call, fake->refuse_splits,
+                                      "the split is refused");
+                }
+                return;
         }
         split_done(fake, comm);
 }
@@ -475,6 +507,8 @@ static void on_comm_abort(struct fake *fake, struct fake_session *session, uint6
                 must(member_of(fake, session, body->handle, &comm, &rank));
                 fake_work(fake);
                 fake_comm_end(comm, ring_status(RMX_E_ABORTED, (int32_t)rank));
+                if (fake->tells_aborts)
+                        fake_comm_tell(fake, comm, RMX_E_ABORTED, (int32_t)rank);
         } else if (body->comm_id.len) {
                 on_join_cancel(fake, session, body);
         } else {

@@ -96,6 +96,7 @@ struct fake_member {
         uint32_t sent[FAKE_RANKS_MAX], received[FAKE_RANKS_MAX];
         struct fake_bell queue[FAKE_QUEUE];
         uint32_t head, tail;
+        uint8_t node;
         bool split;
         uint64_t split_call;
         int32_t split_colour, split_key, split_gpu;
@@ -132,6 +133,7 @@ struct fake {
         bool deaf;              /* does not read calls */
         bool mute;              /* does not answer calls */
         bool paused;            /* latches nothing */
+        bool tells_aborts;      /* to all ranks */
         bool cancels;           /* knows ranks that give up joining; an old daemon does not */
         uint32_t drop_body;     /* forget the next call of this kind, then say RESUMED */
         uint32_t drop_count;
@@ -139,10 +141,12 @@ struct fake {
         uint32_t force_later;  /* the next force_status */
         uint64_t max_bytes;    /* of all buffers of one session */
         const char *backend;   /* NULL: the host's; else GPUs with PCI addresses "0000:0N:00.0" */
-        uint64_t exchange_min, exchange_max; /* of communicators */
+        uint64_t exchange_min, exchange_max; /* of communicators on one node */
+        uint8_t node[FAKE_RANKS_MAX];        /* of the ranks of a communicator that is not from a split */
         bool exchange_for_all;               /* as a daemon that asks no rank */
         bool twice_life;                     /* LIFE_OPEN is answered twice */
         uint32_t refuse_life;                /* code to answer LIFE_OPEN with, 0: none */
+        uint32_t refuse_splits;              /* code to answer COMM_SPLIT with, 0: none */
         uint32_t refuse_memory;              /* code to answer the next BUFFER_CREATE of GPU memory with, 0: none */
 
         /* what was seen */
@@ -151,7 +155,9 @@ struct fake {
         uint32_t last_epoch;     /* word of the last request */
         struct fake_seen **seen; /* all lines */
         uint32_t n_seen;
-        char name[64];  /* of the last HELLO */
+        char name[64];       /* of the last HELLO */
+        char split_name[64]; /* of the last COMM_SPLIT */
+        uint32_t n_spare;    /* COMM_SPLITs of which the ranks can do without */
         int life_fd[2]; /* end with who has the other ends of what the last LIFE_OPEN was answered with; -1: none was */
         uint32_t areas; /* bell areas that came with RING_OPEN */
         struct fake_device_buffer device_buffers[FAKE_BUFFERS];
@@ -170,6 +176,10 @@ void fake_hang_up(struct fake *fake);
 void fake_wait_calls(struct fake *fake, uint32_t body, uint32_t n);
 uint32_t fake_calls(struct fake *fake, uint32_t body);
 int fake_life(struct fake *fake, unsigned int i); /* life_fd[i] */
+/* Which of the comms is it in which this is a rank's handle? From 0. */
+uint32_t fake_comm_of(struct fake *fake, uint32_t handle);
+/* Sends the event to every member of that one. */
+void fake_comm_failed_one(struct fake *fake, uint32_t number, uint32_t code, int32_t rank);
 /* Sends the event to every member of every comm. */
 void fake_comm_failed(struct fake *fake, uint32_t code, int32_t rank);
 void fake_epoch_changed(struct fake *fake, uint32_t epoch);
@@ -184,6 +194,7 @@ uint32_t fake_lines(struct fake *fake);
 void fake_forget(struct fake *fake);
 
 /* private to fake*.c */
+void fake_comm_tell(struct fake *fake, struct fake_comm *comm, uint32_t code, int32_t rank); /* that it has failed */
 void *fake_resolve(const struct fake_session *session, uint32_t buffer, uint64_t offset, size_t bytes);
 uint32_t fake_run(struct fake_comm *comm);
 bool fake_is_p2p(const struct ring_request *request);

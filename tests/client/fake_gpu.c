@@ -36,16 +36,16 @@ struct client_gpu_exchange {
         uint32_t slot, n_ranks, rank;
 };
 
-/* The request of the one bootstrap that is under way: who has come. */
-struct gather {
+/* The requests of the bootstraps that are under way, by fake_gpu.group: who has come. */
+#define GATHERS 8u
+static struct gather {
         uint32_t n, here; /* bits */
         struct {
                 struct client_gpu *gpu;
                 uint32_t slot;
                 unsigned char *out;
         } part[CLIENT_GPU_EXCHANGE_RANKS];
-};
-static struct gather gather;
+} gathers[GATHERS];
 
 extern struct fake_gpu fake_gpu;
 __attribute__((visibility("default"))) struct fake_gpu fake_gpu = {
@@ -87,7 +87,7 @@ static void gpu_close(struct client_gpu *gpu) {
         for (uint32_t i = 0; i < fake_gpu.n_blocks; i++)
                 if (fake_gpu.block[i].base == (uintptr_t)gpu->own)
                         fake_gpu.block[i].bytes = 0;
-        gather.here = 0;
+        memset(gathers, 0, sizeof(gathers));
         free(gpu);
         fake_gpu.closed++;
 }
@@ -101,9 +101,10 @@ static void kernel_give_up(struct client_gpu *gpu, uint32_t slot) {
                 return;
         gpu->gathering[slot] = false;
         gpu->status[slot] = gpu->status[slot] ? gpu->status[slot] : RMX_E_DEVICE_LOST;
-        for (uint32_t i = 0; i < CLIENT_GPU_EXCHANGE_RANKS; i++)
-                if (gather.part[i].gpu == gpu && gather.part[i].slot == slot)
-                        gather.here &= ~(1u << i);
+        for (struct gather *gather = gathers; gather < gathers + GATHERS; gather++)
+                for (uint32_t i = 0; i < CLIENT_GPU_EXCHANGE_RANKS; i++)
+                        if (gather->part[i].gpu == gpu && gather->part[i].slot == slot)
+                                gather->here &= ~(1u << i);
 }
 
 static void gpu_release(struct client_gpu *gpu) {
@@ -421,24 +422,26 @@ static void gather_join(struct client_gpu *gpu, const struct client_gpu_bell *be
         const size_t bytes = bell->in_bytes;
         unsigned char *out = bell->out;
         const uint32_t rank = (uint32_t)(((const unsigned char *)bell->in - out) / (ptrdiff_t)bytes);
+        struct gather *gather = &gathers[fake_gpu.group ? fake_gpu.group(bell->word[RING_W_COMM]) % GATHERS : 0];
 
-        gather.n = (uint32_t)(bell->out_bytes / bytes);
-        if (gather.n > CLIENT_GPU_EXCHANGE_RANKS || rank >= gather.n || gather.here >> rank & 1 || !bell->inlined)
+        gather->n = (uint32_t)(bell->out_bytes / bytes);
+        if (gather->n > CLIENT_GPU_EXCHANGE_RANKS || rank >= gather->n || gather->here >> rank & 1 || !bell->inlined)
                 abort();
-        gather.part[rank].gpu = gpu;
-        gather.part[rank].slot = bell->slot;
-        gather.part[rank].out = out;
-        gather.here |= 1u << rank;
+        gather->part[rank].gpu = gpu;
+        gather->part[rank].slot = bell->slot;
+        gather->part[rank].out = out;
+        gather->here |= 1u << rank;
         gpu->gathering[bell->slot] = true;
-        if (gather.here != (1u << gather.n) - 1 || fake_gpu.gathers + 1 == fake_gpu.stuck_gather)
+        if (gather->here != (1u << gather->n) - 1 || fake_gpu.gathers + 1 == fake_gpu.stuck_gather)
                 return;
-        for (uint32_t to = 0; to < gather.n; to++) {
-                for (uint32_t from = 0; from < gather.n; from++)
+        for (uint32_t to = 0; to < gather->n; to++) {
+                for (uint32_t from = 0; from < gather->n; from++)
                         if (to != from)
-                                memcpy(gather.part[to].out + from * bytes, gather.part[from].out + from * bytes, bytes);
-                gather.part[to].gpu->gathering[gather.part[to].slot] = false;
+                                memcpy(gather->part[to].out + from * bytes, gather->part[from].out + from * bytes,
+                                       bytes);
+                gather->part[to].gpu->gathering[gather->part[to].slot] = false;
         }
-        gather.here = 0;
+        gather->here = 0;
         fake_gpu.gathers++;
 }
 
@@ -447,15 +450,20 @@ static bool is_bootstrap(const struct client_gpu *gpu, const struct client_gpu_b
         return (uintptr_t)bell->in - (uintptr_t)gpu->own[bell->slot] < sizeof(gpu->own[bell->slot]);
 }
 
-static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_bell *bell, void *stream, char *error) {
+/* slot: whose status it is. */
+static int put_for(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_bell *bell, uint32_t slot,
+                   void *stream, char *error) {
         bool captured, held, untold;
         uint32_t status = 0;
         int r;
 
         pthread_mutex_lock(&fake_gpu.mutex);
         captured = origin_of(stream);
-        r = fake_gpu.fail;
-        fake_gpu.fail = 0;
+        r = fake_gpu.fail_after ? 0 : fake_gpu.fail;
+        if (fake_gpu.fail_after)
+                fake_gpu.fail_after--;
+        else
+                fake_gpu.fail = 0;
         if (r) {
                 pthread_mutex_unlock(&fake_gpu.mutex);
                 snprintf(error, CLIENT_GPU_TEXT, "launching failed");
@@ -480,13 +488,17 @@ static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_be
         if (!captured && kind != FAKE_GPU_START && !held) {
                 status = fake_gpu.status;
                 fake_gpu.status = 0;
-                if (status && !gpu->status[bell->slot])
-                        gpu->status[bell->slot] = status;
+                if (status && !gpu->status[slot])
+                        gpu->status[slot] = status;
         }
         if (kind == FAKE_GPU_WAIT && bell->turn)
                 gpu->ended[bell->cell] = (uint64_t)bell->turn << 32 | (held ? UINT32_MAX : status);
         pthread_mutex_unlock(&fake_gpu.mutex);
         return untold ? CLIENT_GPU_UNTOLD : RMX_OK;
+}
+
+static int put(struct client_gpu *gpu, uint32_t kind, const struct client_gpu_bell *bell, void *stream, char *error) {
+        return put_for(gpu, kind, bell, bell->slot, stream, error);
 }
 
 static int gpu_call(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error) {
@@ -611,9 +623,9 @@ static void gpu_exchange_close(struct client_gpu_exchange *exchange, bool over) 
 
 static int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
                              char *error) {
-        if (bell->slot != exchange->slot)
+        if (bell->slot != exchange->slot && bell->number)
                 abort();
-        return put(exchange->gpu, FAKE_GPU_EXCHANGE, bell, stream, error);
+        return put_for(exchange->gpu, FAKE_GPU_EXCHANGE, bell, exchange->slot, stream, error);
 }
 
 /* One launch, of which the first is written down. */

@@ -94,10 +94,12 @@ struct fake_gpu {
         bool stuck;                           /* calls, starts and marks do not end */
         bool stuck_marks;                     /* marks, and what is behind them */
         int fail_mark;                        /* what the next mark returns */
-        int fail;                             /* what the next launch returns */
+        int fail;                             /* what the next launch returns, */
+        uint32_t fail_after;                  /* but for so many before it */
         bool lost;                            /* the context is */
         uint32_t cannot_open, cannot_connect; /* a bit for each rank: an exchange */
         uint32_t stuck_gather;                /* the bootstrap's gather, counted from 1, that does not end; 0: none */
+        uint32_t (*group)(uint32_t handle);   /* of the ranks of one communicator; NULL: there is one at a time */
         bool no_streams;                      /* own_stream has none */
         bool untold;                          /* nothing tells the end of the next exchange */
 };

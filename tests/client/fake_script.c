@@ -118,21 +118,54 @@ static void send_event(struct fake *fake, struct fake_member *member, Railmux__S
         fake_reply(fake, member->session, &message, 0, NULL, 0);
 }
 
+void fake_comm_tell(struct fake *fake, struct fake_comm *comm, uint32_t code, int32_t rank) {
+        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
+                Railmux__Session__CommFailed body = RAILMUX__SESSION__COMM_FAILED__INIT;
+
+                body.handle = comm->member[i].handle;
+                body.code = code;
+                body.rank = rank;
+                event.body_case = RAILMUX__SESSION__EVENT__BODY_COMM_FAILED;
+                event.comm_failed = &body;
+                send_event(fake, &comm->member[i], &event);
+        }
+}
+
+/* The first one that was made is the last one of the list. */
+static uint32_t comm_number(const struct fake_comm *comm) {
+        uint32_t number = 0;
+
+        while ((comm = comm->next))
+                number++;
+        return number;
+}
+
+uint32_t fake_comm_of(struct fake *fake, uint32_t handle) {
+        uint32_t number = UINT32_MAX;
+
+        pthread_mutex_lock(&fake->mutex);
+        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next)
+                for (uint32_t i = 0; i < comm->n_ranks; i++)
+                        if (comm->member[i].handle == handle)
+                                number = comm_number(comm);
+        pthread_mutex_unlock(&fake->mutex);
+        must(number != UINT32_MAX);
+        return number;
+}
+
+void fake_comm_failed_one(struct fake *fake, uint32_t number, uint32_t code, int32_t rank) {
+        pthread_mutex_lock(&fake->mutex);
+        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next)
+                if (comm_number(comm) == number)
+                        fake_comm_tell(fake, comm, code, rank);
+        pthread_mutex_unlock(&fake->mutex);
+}
+
 void fake_comm_failed(struct fake *fake, uint32_t code, int32_t rank) {
         pthread_mutex_lock(&fake->mutex);
-        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next) {
-                for (uint32_t i = 0; i < comm->n_ranks; i++) {
-                        Railmux__Session__Event event = RAILMUX__SESSION__EVENT__INIT;
-                        Railmux__Session__CommFailed body = RAILMUX__SESSION__COMM_FAILED__INIT;
-
-                        body.handle = comm->member[i].handle;
-                        body.code = code;
-                        body.rank = rank;
-                        event.body_case = RAILMUX__SESSION__EVENT__BODY_COMM_FAILED;
-                        event.comm_failed = &body;
-                        send_event(fake, &comm->member[i], &event);
-                }
-        }
+        for (struct fake_comm *comm = fake->comms; comm; comm = comm->next)
+                fake_comm_tell(fake, comm, code, rank);
         pthread_mutex_unlock(&fake->mutex);
 }
 

@@ -28,6 +28,7 @@ static struct {
 } fake;
 
 static struct client_gpu gpu;
+static uint32_t gate; /* of an exchange */
 
 static void note(const char *word, uint32_t number) {
         const size_t n = strlen(fake.list);
@@ -92,6 +93,12 @@ hipError_t hipLaunchKernel(const void *kernel, dim3 blocks, dim3 threads, void *
         }
         if (kernel == &kernels[BELL_MARK] && fake.no_mark)
                 return hipErrorOutOfMemory;
+        if ((const char *)kernel >= &kernels[BELL_GATE] && (const char *)kernel < &kernels[BELL_KERNELS]) {
+                assert_ptr_equal(bell->gate, &gate);
+                note("gated", (uint32_t)((const char *)kernel - &kernels[BELL_GATE]));
+                return hipSuccess;
+        }
+        assert_null(bell->gate);
         note(kernel == &kernels[BELL_MARK] ? "mark" : kernel == &kernels[BELL_AWAIT] ? "await" : "bell", bell->number);
         return hipSuccess;
 }
@@ -120,6 +127,11 @@ void gpu_edge(struct client_gpu *of, void *stream) {
         (void)of;
         (void)stream;
         note("edge", 0);
+}
+
+uint32_t *gpu_exchange_gate(const struct client_gpu_exchange *of) {
+        assert_ptr_equal(of, &exchange);
+        return &gate;
 }
 
 const void *bell_kernel(uint32_t kernel) {
@@ -226,12 +238,31 @@ static void test_no_event(void **state) {
         assert_int_equal(gpu_comm_finished(&gpu, SLOT), 0);
 }
 
+/* Parts of a request: a kernel of their own for each kind of payload. */
+static void test_gated(void **state) {
+        static uint64_t payload[4];
+        struct client_gpu_bell bell = {
+                .slot = SLOT, .gate = (const struct client_gpu_exchange *)(const void *)&exchange, .after = 4};
+        char error[CLIENT_GPU_TEXT];
+
+        (void)state;
+        assert_int_equal(gpu_call(&gpu, &bell, NULL, error), RMX_OK);
+        assert_list("await 4, gated 0");
+        bell.after = 0;
+        bell.inlined = true;
+        bell.in = bell.out = payload;
+        bell.in_bytes = bell.out_bytes = 16;
+        assert_int_equal(gpu_call(&gpu, &bell, NULL, error), RMX_OK);
+        bell.in_bytes = bell.out_bytes = 15;
+        assert_int_equal(gpu_call(&gpu, &bell, NULL, error), RMX_OK);
+        assert_list("gated 1, gated 2");
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(test_exchanges, setup),
-                cmocka_unit_test_setup(test_after, setup),
-                cmocka_unit_test_setup(test_bells, setup),
-                cmocka_unit_test_setup(test_no_event, setup),
+                cmocka_unit_test_setup(test_exchanges, setup), cmocka_unit_test_setup(test_after, setup),
+                cmocka_unit_test_setup(test_bells, setup),     cmocka_unit_test_setup(test_no_event, setup),
+                cmocka_unit_test_setup(test_gated, setup),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,6 +35,7 @@ struct client {
         uint64_t session;
         uint32_t gpus;
         uint32_t exchange;           /* that it says it has, when it creates and splits */
+        bool spare;                  /* it says so of its splits */
         struct inbox_message *inbox; /* utlist */
 };
 
@@ -222,6 +223,7 @@ struct comm_answer {
         uint32_t handle, n_ranks, rank, gpu, epoch;
         uint64_t comm;
         uint64_t exchange_min, exchange_max;
+        char nodes[65]; /* a digit for each rank; "": it says nothing of them */
 };
 struct comm_answer take_comm(struct client *client, uint64_t id);
 /* Code of an answer that is an Ack or a Failure. */

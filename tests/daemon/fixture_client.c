@@ -311,6 +311,7 @@ uint64_t send_comm_split_on(struct client *client, uint32_t parent, uint32_t num
         body.key = key;
         body.gpu = gpu;
         body.exchange = client->exchange;
+        body.spare = client->spare;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_SPLIT;
         message.comm_split = &body;
         return client_send(client, &message);
@@ -430,6 +431,11 @@ struct comm_answer take_comm(struct client *client, uint64_t id) {
                 taken.comm = reply->comm;
                 taken.exchange_min = reply->exchange_min;
                 taken.exchange_max = reply->exchange_max;
+                assert_true(reply->node.len < sizeof(taken.nodes));
+                for (size_t i = 0; i < reply->node.len; i++) {
+                        assert_true(reply->node.data[i] < 10);
+                        taken.nodes[i] = (char)('0' + reply->node.data[i]);
+                }
         }
         client_drop(client, answer);
         return taken;

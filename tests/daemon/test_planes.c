@@ -269,6 +269,41 @@ static void test_pool_is_full(void **state) {
         make_comm(clients, 2, handles);
 }
 
+/* Half of the staging is for communicators that somebody needs. */
+static void test_spare(void **state) {
+        struct fixture *f = *state;
+        const uint32_t half = (uint32_t)(((uint64_t)128 << 20) / plane_staging_bytes(2));
+        struct client *clients[2] = {client_open(f), client_open(f)};
+        uint32_t handles[64][2];
+
+        assert_true(half < 64);
+        for (uint32_t i = 0; i < half; i++)
+                make_comm(clients, 2, handles[i]);
+        for (uint32_t number = 1; number <= 3; number++) {
+                uint64_t calls[2];
+
+                for (uint32_t r = 0; r < 2; r++) {
+                        clients[r]->spare = number != 2;
+                        calls[r] = send_comm_split(clients[r], handles[0][r], number, 0, 0);
+                }
+                for (uint32_t r = 0; r < 2; r++) {
+                        struct comm_answer answer = take_comm(clients[r], calls[r]);
+
+                        assert_int_equal(answer.code, number == 1 ? RMX_E_LIMIT : 0);
+                        if (number == 1)
+                                assert_non_null(strstr(answer.text, "has no staging left"));
+                }
+                for (uint32_t i = 1; number == 2 && i <= 2; i++) { /* room for one */
+                        for (uint32_t r = 0; r < 2; r++)
+                                assert_int_equal(
+                                        take_ack(clients[r], send_comm_destroy(clients[r], handles[i][r], 0), NULL, 0),
+                                        0);
+                        for (uint32_t gpu = 0; gpu < 2; gpu++)
+                                fixture_wait(f, plane_count(f, gpu, "comm_detach") == i);
+                }
+        }
+}
+
 static void test_too_many_ranks(void **state) {
         struct fixture *f = *state;
         struct client *client = client_open(f);
@@ -501,6 +536,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_staging, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_shared_gpu, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_pool_is_full, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_spare, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_too_many_ranks, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_attach_fails, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_failure, setup, teardown),

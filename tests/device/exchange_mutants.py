@@ -47,6 +47,8 @@ MUTANTS = (
     ("says that one less has begun", RUN, "(uint64_t)(calls + 1 - first) << 32", "(uint64_t)(calls - first) << 32"),
     ("does not say who called something else", RUN, "word_store(&told->differs, 1 + other);", "word_store(&told->differs, 1);"),
     ("does not say what it called", RUN, "cell_store(&told->count, count);", ";"),
+    ("a part is sent whatever has failed before", BULK, "        if (a->gated && exchange_is_shut(a, thread, shared))\n                return;\n", ""),
+    ("a part is never sent", BULK, "thread == 0 && word_load(&exchange_header_of(a, a->rank)->failed)", "thread == 0"),
     ("a block ends with each part", BULK, "                if (shared->next == EXCHANGE_NO_BLOCK)\n                        exchange_ended(a);", "                exchange_ended(a);"),
     ("who has taken a part up waits for ever", LEAVE, "        if (warp_any(*exchange_is_late(shared, thread))) /* none says so below before all have read */\n                return true;\n", ""),
     ("a line's last unit need not have come", FORM, "                is &= (raw[k].y >> 16 == flag) & (raw[k].w >> 16 == flag);", "                is &= k == U - 1 || ((raw[k].y >> 16 == flag) & (raw[k].w >> 16 == flag));"),

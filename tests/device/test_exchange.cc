@@ -252,6 +252,55 @@ static void test_ended(uint64_t seed, bool leaving) {
         }
 }
 
+static bool is_zero(const char *memory, size_t bytes) {
+        return memory[0] == 0 && memcmp(memory, memory + 1, bytes - 1) == 0;
+}
+
+/* A part of a request: once something of it has failed on a rank, that one sends nothing, tells nothing and ends; the
+ * others wait for it. Else it is a call as any. */
+static void test_gated(uint64_t seed) {
+        static const uint32_t parts[] = {RING_OP_REDUCE_SCATTER, RING_OP_ALL_GATHER};
+
+        for (uint32_t i = 0; i < 24; i++) {
+                const struct collective_case c = draw_of(parts[i % 2], 3, mix(seed + i));
+                const bool failed = i / 2 % 2;
+
+                world_new(3, mix(seed + i) | 1);
+                lined = i / 4 % 2;
+                for (uint32_t r = 0; r < 3; r++) {
+                        ranks[r].n_calls = 1;
+                        ask(&c, r, 0, seed, 0);
+                        ranks[r].call[0].a.gated = 1;
+                }
+                if (!failed) {
+                        run_calls("gated");
+                        CHECK(right(&c, 0, 0), "operation %u: a part is not right", c.operation);
+                        world_free();
+                        continue;
+                }
+                ((struct exchange_header *)(void *)ranks[2].head)->failed = RMX_E_PEER_LOST;
+                launch(&ranks[2]);
+                for (uint32_t turn = 0; ranks[2].under_way; turn++) {
+                        CHECK(turn < 1000000, "a part does not end though one before has failed");
+                        fiber_yield();
+                }
+                for (uint32_t r = 0; r < 2; r++)
+                        CHECK(is_zero(ranks[r].area, EXCHANGE_AREA_BYTES(3)) &&
+                                      is_zero(ranks[r].head, EXCHANGE_HEAD_BYTES),
+                              "operation %u: a part is sent though one before has failed", c.operation);
+                CHECK(!ranks[2].host.status[SLOT], "it says so once more");
+                for (uint32_t r = 0; r < 2; r++)
+                        launch(&ranks[r]);
+                for (uint32_t turn = 0; turn < 3000; turn++)
+                        fiber_yield();
+                CHECK(ranks[0].under_way && ranks[1].under_way, "a part has ended without rank 2");
+                ranks[0].stop = ranks[1].stop = 1;
+                run_calls("gated, stopped");
+                world_free();
+        }
+        lined = true;
+}
+
 /* ---- GPUs without room for all ----------------------------------------------------------------------------------- */
 /* One call of each communicator, all of them launched, on streams of their own, by each GPU in an order of its own. */
 struct gpu {
@@ -400,6 +449,7 @@ int main(void) {
         }
         test_lines(seed);
         test_mismatch(seed);
+        test_gated(seed);
         test_ended(seed, false);
         test_ended(seed, true);
         test_rooms(seed);

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Several nodes
+ *
+ * The executors carry out any request over several nodes, but what they do inside a node they do with the few blocks
+ * that are resident, step by step. The ranks' own kernels take 5 us there for 1 MB, where a plan of the executors takes
+ * hundreds. So an all_reduce is three requests, one after the other on the caller's stream: a reduce_scatter among the
+ * ranks of each node, which they exchange (device_exchange.c); an all_reduce of each piece among the ranks that have
+ * the same one, one on each node, by the executors; an all_gather in the node. For this the communicator has two of its
+ * own, which come of splits: `local` and `across`.
+ *
+ * Where each node has one rank there is nothing to do inside. But three ranks and more send less with a reduce_scatter
+ * and an all_gather than if each sent everything to all, and the executors have the large chunks for these that sums
+ * which are passed on do not go by. So from some size on it is those two, on the communicator itself; and also between
+ * the nodes of the three requests above.
+ *
+ * Sums of a node are rounded to the type before they go to others; so a sum of types that round is that of the rounded
+ * sums of the nodes, in their order. (What executors do as a whole keeps such sums in float32.)
+ *
+ * Which requests these are is the same on all ranks, for the reason that device_exchange.c gives: operation, reduction
+ * and size decide, and pieces have to be equal and of whole units of 16 bytes; also what the ranks have told each other
+ * at the join: that all want it, and that all nodes exchange. Nodes with different numbers of ranks, or ranks that
+ * share a GPU, have none of it. If ranks call different things of which one is such a request, they do not meet, and
+ * wait until one of them gives up, where executors would have told them.
+ *
+ * For the order of the communicator's requests such a one is a launch with a number, as an exchange. Its parts have
+ * none: nobody else makes requests of those communicators.
+ *
+ * Failure. When a part fails on a rank those behind it do nothing there (client_gpu_bell.gate): what that rank has is
+ * no part of a result, and who waits for it goes on waiting until it hears of the failure. So a rank for which all
+ * parts end well has the result, as if it were one request. When the daemon says that one of the three communicators
+ * has failed the library has the others ended, since ranks that wait in one may be in good health in another. The
+ * first error that a rank hears of stays, so some hear that the communicator was aborted where others hear why.
+ */
+#include "client/device_nodes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/comm.h"
+#include "client/device.h"
+#include "client/device_call.h"
+#include "client/device_exchange.h"
+#include "client/device_gather.h"
+#include "client/device_streams.h"
+#include "client/error.h"
+#include "client/operation.h"
+#include "client/session.h"
+#include "ring/line.h"
+#include "util/clock.h"
+#include "util/type.h"
+
+#define UNIT_BYTES 16u
+#define NAME_BYTES 64u
+#define LEAVE_NS   UINT64_C(300000000) /* how long the daemon has for each that a failed join leaves behind */
+
+/* A hop more costs what 200 KB less on a rank's way out take, or there about: four nodes, all_reduce of 128, 256, 512
+ * KB, 1 MB in one hop 169, 251, 407 and 814 us, in two requests 229, 264, 364 and 568 (docs/performance.md). */
+#define HOP_BYTES (UINT64_C(200) << 10)
+
+/* ---- join -------------------------------------------------------------------------------------------------------- */
+/* How many ranks each node has, 0 if that is not the same. */
+static uint32_t ranks_of_each(const struct rmx_comm *comm) {
+        uint32_t count[COMM_RANKS_MAX] = {0}, each;
+
+        if (comm->n_placed != comm->n_ranks)
+                return 0;
+        for (uint32_t rank = 0; rank < comm->n_ranks; rank++) {
+                if (comm->node[rank] >= COMM_RANKS_MAX)
+                        return 0;
+                count[comm->node[rank]]++;
+        }
+        each = count[comm->node[0]];
+        for (uint32_t node = 0; node < COMM_RANKS_MAX; node++)
+                if (count[node] && count[node] != each)
+                        return 0;
+        return each;
+}
+
+/* The rank's place among those of its node. */
+static uint32_t place_of(const struct rmx_comm *comm, uint32_t rank) {
+        uint32_t place = 0;
+
+        for (uint32_t r = 0; r < rank; r++)
+                place += comm->node[r] == comm->node[rank];
+        return place;
+}
+
+/* What each rank says of what it can do. */
+struct word {
+        uint64_t min, max;
+};
+
+/* *agreed: this rank's word, and then what holds for all; max 0: some rank cannot. */
+static int agree(struct rmx_comm *comm, const struct device_gather *how, struct word *agreed) {
+        struct word *words = how->memory;
+        int r;
+
+        _Static_assert(COMM_RANKS_MAX * sizeof(*words) <= CLIENT_GPU_OWN_BYTES, "they fit");
+        memset(words, 0, comm->n_ranks * sizeof(*words));
+        words[comm->rank] = *agreed;
+        r = device_gather(comm, how, words, sizeof(*words));
+        if (r)
+                return r;
+        for (uint32_t rank = 0; rank < comm->n_ranks; rank++) {
+                agreed->min = words[rank].min > agreed->min ? words[rank].min : agreed->min;
+                agreed->max = words[rank].max < agreed->max ? words[rank].max : agreed->max;
+        }
+        return RMX_OK;
+}
+
+/* For operators: as much of the communicator's as there is room for, not cut within a character of UTF-8. */
+static void name_part(const char *whole, const char *part, char *ret_name) {
+        size_t n = whole ? strlen(whole) : 0, room = NAME_BYTES - strlen(part) - sizeof(", ");
+
+        if (n > room)
+                for (n = room; n && ((unsigned char)whole[n] & 0xc0) == 0x80;)
+                        n--;
+        snprintf(ret_name, NAME_BYTES, "%.*s%s%s", (int)n, whole ? whole : "", n ? ", " : "", part);
+}
+
+static int make(struct rmx_comm *comm, const char *what, const char *which, int32_t colour,
+                const struct rmx_comm_options *options, uint64_t deadline_ns, struct rmx_comm **made) {
+        char name[NAME_BYTES];
+        struct rmx_comm_options part = {.size = sizeof(part),
+                                        .gpu = (int32_t)comm->gpu,
+                                        .name = name,
+                                        .cancel = options->cancel,
+                                        .max_blocks = options->max_blocks};
+        const uint64_t now_ns = clock_now_ns();
+
+        name_part(options->name, which, name);
+        if (deadline_ns != RPC_NO_DEADLINE) /* what is left, and not 0, which would be for ever */
+                part.timeout_ms = deadline_ns > now_ns ? (uint32_t)((deadline_ns - now_ns) / 1000000u) + 1 : 1;
+        return comm_split_as(comm, what, colour, (int32_t)comm->rank, true, &part, made);
+}
+
+/* All ranks want it: makes what is needed. A rank that cannot goes on to where all hear of it: there may be no room for
+ * more communicators, and this one can do without. */
+static int nodes_make(struct rmx_comm *comm, const struct device_gather *how, const struct rmx_comm_options *options,
+                      struct device_nodes *nodes) {
+        struct word word = {0};
+        int r;
+
+        (void)make(comm, how->what, "in a node", comm->node[comm->rank], options, how->deadline_ns, &nodes->local);
+        (void)make(comm, how->what, "between nodes", (int32_t)place_of(comm, comm->rank), options, how->deadline_ns,
+                   &nodes->across);
+        if (nodes->local && nodes->across && nodes->local->exchange)
+                word = (struct word){.min = nodes->local->exchange_min, .max = nodes->local->exchange_max};
+        r = agree(comm, how, &word);
+        nodes->min = word.min;
+        nodes->max = word.max;
+        return r;
+}
+
+/* It is over for a communicator that this one is made of. */
+static void part_end(struct rmx_comm *comm, struct rmx_comm *part, const char *what, uint64_t deadline_ns) {
+        if (!part || part == comm)
+                return;
+        pthread_mutex_lock(&comm->session->rpc.mutex);
+        part->whole = NULL;
+        pthread_mutex_unlock(&comm->session->rpc.mutex);
+        part->adrift = part->adrift || !comm->finished; /* what there was of it had numbers of the whole */
+        (void)comm_destroy_as(part, what, deadline_ns);
+}
+
+static void nodes_end(struct rmx_comm *comm, const struct device_nodes *nodes, const char *what, uint64_t deadline_ns) {
+        char text[ERROR_TEXT_BYTES];
+
+        snprintf(text, sizeof(text), "%s", rmx_last_error()); /* stays */
+        part_end(comm, nodes->across, what, deadline_ns);
+        part_end(comm, nodes->local, what, deadline_ns);
+        (void)error_set(RMX_OK, "%s", text);
+}
+
+/* From here on requests go this way. */
+static int nodes_set(struct rmx_comm *comm, const struct device_gather *how, const struct device_nodes *nodes) {
+        struct device_nodes *kept = malloc(sizeof(*kept));
+
+        if (!kept)
+                return error_set(RMX_E_NO_MEMORY, "%s: out of memory", how->what);
+        *kept = *nodes;
+        pthread_mutex_lock(&comm->session->rpc.mutex);
+        comm->nodes = kept;
+        comm->aside.stream = how->stream;
+        if (nodes->local)
+                nodes->local->whole = nodes->across->whole = comm;
+        if (nodes->local && (comm_status(nodes->local) || comm_status(nodes->across) || comm_status(comm)))
+                device_nodes_failed(comm_status(comm)           ? comm
+                                    : comm_status(nodes->local) ? nodes->local
+                                                                : nodes->across); /* was read already */
+        pthread_mutex_unlock(&comm->session->rpc.mutex);
+        return RMX_OK;
+}
+
+int device_nodes_join(struct rmx_comm *comm, const char *what, bool wanted, const struct rmx_comm_options *options,
+                      uint64_t deadline_ns) {
+        struct device_gather how = {.what = what, .cancel = options->cancel, .deadline_ns = deadline_ns};
+        struct device_nodes nodes = {0};
+        struct word word = {.max = wanted};
+        uint32_t each;
+        int r;
+
+        each = comm->device ? ranks_of_each(comm) : 0;
+        if (!each || each == comm->n_ranks || comm->n_ranks == 2)
+                return RMX_OK;
+        r = device_gather_begin(comm, &how);
+        if (!r)
+                r = agree(comm, &how, &word);
+        if (!r && word.max && each > 1)
+                r = nodes_make(comm, &how, options, &nodes);
+        else if (!r && word.max)
+                nodes = (struct device_nodes){.across = comm, .max = UINT64_MAX};
+        device_streams_forget(comm);
+        if (!r && nodes.max)
+                r = nodes_set(comm, &how, &nodes);
+        if (r) { /* the daemon may be what does not answer */
+                nodes_end(comm, &nodes, what, clock_now_ns() + LEAVE_NS);
+        } else if (!nodes.max) {
+                comm->finished = true; /* the gathers are over */
+                nodes_end(comm, &nodes, what, session_deadline(options->timeout_ms));
+                comm->finished = false;
+        }
+        return r;
+}
+
+void device_nodes_part(struct rmx_comm *comm, const char *what) {
+        struct device_nodes *nodes;
+
+        pthread_mutex_lock(&comm->session->rpc.mutex);
+        nodes = comm->nodes;
+        comm->nodes = NULL;
+        pthread_mutex_unlock(&comm->session->rpc.mutex);
+        if (nodes)
+                nodes_end(comm, nodes, what, RPC_NO_DEADLINE);
+        free(nodes);
+}
+
+/* ---- failure ----------------------------------------------------------------------------------------------------- */
+/* A status of one of its communicators, with the rank's number in this one. */
+static uint32_t status_of_part(const struct rmx_comm *comm, const struct rmx_comm *part, uint32_t status) {
+        const int32_t there = ring_status_rank(status);
+        int32_t n = 0;
+
+        if (there < 0)
+                return status;
+        for (uint32_t rank = 0; rank < comm->n_ranks; rank++) {
+                const bool is = part == comm->nodes->local ? comm->node[rank] == comm->node[comm->rank]
+                                                           : place_of(comm, rank) == place_of(comm, comm->rank);
+
+                if (is && n++ == there)
+                        return ring_status_mismatch(ring_status_code(status), ring_status_detail(status),
+                                                    (int32_t)rank);
+        }
+        return ring_status(ring_status_code(status), -1);
+}
+
+uint32_t device_nodes_look(const struct rmx_comm *comm) {
+        const struct device_nodes *nodes = comm->nodes;
+        const struct rmx_comm *const part[2] = {nodes ? nodes->local : NULL, nodes ? nodes->across : NULL};
+
+        for (size_t i = 0; i < 2; i++) {
+                uint32_t status = 0;
+
+                if (part[i] && part[i] != comm)
+                        status = part[i]->device->ops->comm_status(part[i]->device->handle, part[i]->slot, false);
+                if (ring_status_is_kept(status))
+                        return status_of_part(comm, part[i], status);
+        }
+        return 0;
+}
+
+void device_nodes_end(struct rmx_comm *comm) {
+        const struct device_nodes *nodes = comm->nodes;
+
+        if (!nodes || !nodes->local)
+                return;
+        device_end(nodes->local);
+        device_end(nodes->across);
+}
+
+void device_nodes_failed(struct rmx_comm *comm) {
+        struct rmx_comm *whole = comm->whole ? comm->whole : comm, *part[2];
+
+        if (!whole->nodes)
+                return;
+        part[0] = whole->nodes->local;
+        part[1] = whole->nodes->across;
+        if (part[0])
+                device_exchange_stop(part[0]);
+        if (whole != comm) {
+                if (!comm_status(whole))
+                        comm_abort_locked(whole);
+                comm_fail(whole, status_of_part(whole, comm, comm_status(comm)));
+        }
+        for (size_t i = 0; i < 2; i++)
+                if (part[i] && part[i] != whole && !comm_status(part[i]))
+                        comm_abort_locked(part[i]);
+}
+
+void device_nodes_abort(struct rmx_comm *comm, const char *what) {
+        const struct device_nodes *nodes = comm->nodes;
+
+        if (!nodes || !nodes->local)
+                return;
+        (void)comm_abort_as(nodes->local, what);
+        (void)comm_abort_as(nodes->across, what);
+}
+
+uint32_t device_nodes_status(struct rmx_comm *comm, bool take) {
+        const struct device_nodes *nodes = comm->nodes;
+        struct rmx_comm *const part[2] = {nodes ? nodes->local : NULL, nodes ? nodes->across : NULL};
+
+        for (size_t i = 0; i < 2; i++) {
+                uint32_t status = part[i] && part[i] != comm ? device_status(part[i], take) : 0;
+
+                if (!status)
+                        continue;
+                status = status_of_part(comm, part[i], status);
+                if (ring_status_is_kept(status))
+                        comm_fail(comm, status);
+                return comm_status(comm) ? comm_status(comm) : status;
+        }
+        return 0;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+/* An all_reduce of so many bytes, one rank on each node: in two requests? */
+static bool in_two(const struct rmx_comm *across, uint64_t bytes) {
+        const uint64_t n = across->n_ranks;
+
+        return across->nodes && bytes % (UNIT_BYTES * n) == 0 && bytes / n * (n - 1) * (n - 2) > HOP_BYTES;
+}
+
+static bool reduces(const struct operation *o) {
+        return o->op == RING_OP_ALL_REDUCE &&
+               (o->redop == RMX_SUM || o->redop == RMX_PROD || o->redop == RMX_MAX || o->redop == RMX_MIN);
+}
+
+bool device_nodes_takes(const struct operation *o) {
+        const struct device_nodes *nodes = o->comm->nodes;
+        const uint64_t bytes = o->in_bytes;
+
+        if (!nodes || !reduces(o) || !bytes)
+                return false;
+        if (!nodes->local)
+                return in_two(nodes->across, bytes);
+        return bytes >= nodes->min && bytes <= nodes->max &&
+               bytes % ((uint64_t)UNIT_BYTES * nodes->local->n_ranks) == 0;
+}
+
+void device_nodes_between(const struct operation *o, struct operation *ret_between) {
+        const struct device_nodes *nodes = o->comm->nodes;
+        const struct rmx_comm *local = nodes->local;
+
+        *ret_between = *o;
+        ret_between->comm = nodes->across;
+        if (!local)
+                return;
+        ret_between->count = o->count / local->n_ranks;
+        ret_between->in_bytes = ret_between->out_bytes = o->in_bytes / local->n_ranks;
+        ret_between->out = (char *)o->out + ret_between->out_bytes * local->rank;
+        ret_between->in = ret_between->out;
+}
+
+struct putting {
+        const struct operation *o;
+        const struct device_launch *launch;
+        void *stream;
+        char *error;
+        uint32_t after; /* of the first part */
+        bool some;      /* is on the stream */
+};
+
+/* One that is exchanged inside the node. */
+static int put_local(struct putting *p, uint32_t op, const void *in, void *out, size_t count) {
+        const struct rmx_comm *local = p->o->comm->nodes->local;
+        struct client_gpu_bell bell = {.slot = p->o->comm->slot, /* whose number `after` is */
+                                       .captured = p->launch->bell.captured,
+                                       .in = in,
+                                       .out = out,
+                                       .after = p->after,
+                                       .gate = local->exchange};
+        const size_t bytes = count * type_size(p->o->type);
+        struct ring_request line = {0};
+        int r;
+
+        bell.in_bytes = op == RING_OP_REDUCE_SCATTER ? bytes * local->n_ranks : bytes;
+        bell.out_bytes = op == RING_OP_REDUCE_SCATTER ? bytes : bytes * local->n_ranks;
+        ring_request_set_head(&line, op, p->o->type, op == RING_OP_REDUCE_SCATTER ? p->o->redop : 0);
+        line.word[RING_W_COMM] = local->handle;
+        ring_request_set_u64(&line, RING_W_COUNT_LO, count);
+        line.word[RING_W_EPOCH] = comm_epoch(local);
+        memcpy(bell.word, line.word, sizeof(bell.word));
+        p->after = 0;
+        r = local->device->ops->exchange_call(local->exchange, &bell, p->stream, p->error);
+        p->some = p->some || !r;
+        return r;
+}
+
+/* One of the executors: of a piece of what the launch has, which begins at these bytes of it on either side. */
+static int put_between(struct putting *p, uint32_t op, size_t count, size_t from, size_t to) {
+        const struct rmx_comm *across = p->o->comm->nodes->across;
+        const uint32_t n = across->n_ranks;
+        struct client_gpu_bell bell = p->launch->bell;
+        struct ring_request line;
+        int r;
+
+        bell.number = bell.cell = 0;
+        bell.started = false;
+        bell.after = p->after;
+        bell.gate = p->o->comm->nodes->local ? p->o->comm->nodes->local->exchange : NULL;
+        memcpy(line.word, bell.word, sizeof(bell.word));
+        if (op != RING_OP_ALL_REDUCE) {
+                const size_t bytes = count * type_size(p->o->type);
+
+                ring_request_set_head(&line, op, p->o->type, op == RING_OP_REDUCE_SCATTER ? p->o->redop : 0);
+                ring_request_set_u64(&line, RING_W_COUNT_LO, count);
+                if (op == RING_OP_ALL_GATHER) { /* of what the first of the two has left */
+                        memcpy(&line.word[RING_W_IN_BUFFER], &line.word[RING_W_OUT_BUFFER], 3 * sizeof(line.word[0]));
+                        bell.in = bell.out;
+                }
+                ring_request_set_u64(&line, RING_W_IN_BUFFER + 1, ring_request_u64(&line, RING_W_IN_BUFFER + 1) + from);
+                ring_request_set_u64(&line, RING_W_OUT_BUFFER + 1, ring_request_u64(&line, RING_W_OUT_BUFFER + 1) + to);
+                bell.in = (const char *)bell.in + from;
+                bell.out = (char *)bell.out + to;
+                bell.in_bytes = op == RING_OP_REDUCE_SCATTER ? bytes * n : bytes;
+                bell.out_bytes = op == RING_OP_REDUCE_SCATTER ? bytes : bytes * n;
+                memcpy(bell.word, line.word, sizeof(bell.word));
+        }
+        p->after = 0;
+        r = across->device->ops->call(across->device->handle, &bell, p->stream, p->error);
+        p->some = p->some || !r;
+        return r;
+}
+
+static int put_all_between(struct putting *p, const struct operation *between) {
+        const struct rmx_comm *across = between->comm;
+        const size_t count = between->count / across->n_ranks, own = count * type_size(between->type) * across->rank;
+        int r;
+
+        if (!in_two(across, between->in_bytes))
+                return put_between(p, RING_OP_ALL_REDUCE, between->count, 0, 0);
+        r = put_between(p, RING_OP_REDUCE_SCATTER, count, 0, own);
+        return r ? r : put_between(p, RING_OP_ALL_GATHER, count, own, 0);
+}
+
+int device_nodes_put(const struct operation *o, const struct device_launch *launch, void *stream, char *error) {
+        const struct device_nodes *nodes = o->comm->nodes;
+        struct putting p = {.o = o, .launch = launch, .stream = stream, .error = error, .after = launch->bell.after};
+        const struct client_gpu_ops *ops = o->comm->device->ops;
+        struct operation between;
+        int r = RMX_OK;
+
+        device_nodes_between(o, &between);
+        if (nodes->local)
+                r = put_local(&p, RING_OP_REDUCE_SCATTER, o->in, between.out, between.count);
+        if (!r) {
+                r = device_bounce_copy_in(&between, launch->region[DEVICE_BOUNCE_IN], stream);
+                p.some = p.some || (!r && launch->region[DEVICE_BOUNCE_IN]);
+        }
+        if (!r)
+                r = put_all_between(&p, &between);
+        if (!r)
+                r = device_bounce_copy_out(&between, launch->region[DEVICE_BOUNCE_OUT], stream);
+        if (!r && nodes->local)
+                r = put_local(&p, RING_OP_ALL_GATHER, between.out, o->out, between.count);
+        if (r) {
+                o->comm->adrift = o->comm->adrift || p.some;
+                return r;
+        }
+        if (launch->bell.number &&
+            ops->mark(o->comm->device->handle, o->comm->slot, launch->bell.number, stream, error))
+                return CLIENT_GPU_UNTOLD;
+        return RMX_OK;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#pragma once
+/* Requests of a communicator over several nodes that are made of others. See device_nodes.c. */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct device_launch;
+struct operation;
+struct rmx_comm;
+struct rmx_comm_options;
+
+/* Both belong to the communicator whose nodes these are, but for `across` if it is that one itself. */
+struct device_nodes {
+        struct rmx_comm *local;  /* this node's ranks; NULL: each node has one */
+        struct rmx_comm *across; /* those that have the same place among their nodes' ranks */
+        uint64_t min, max;       /* bytes that `local` exchanges on every node */
+};
+
+/* The end of a join, on all ranks or on none, after device_exchange_join; as that. */
+int device_nodes_join(struct rmx_comm *comm, const char *what, bool wanted, const struct rmx_comm_options *options,
+                      uint64_t deadline_ns);
+/* Is this checked operation made of others? The same on all ranks. */
+bool device_nodes_takes(const struct operation *o);
+/* What the executors have to do with it: an operation between nodes, on a part of the memory. */
+void device_nodes_between(const struct operation *o, struct operation *ret_between);
+/* Puts all of it on the stream. launch: prepared, of what device_nodes_between gives. With device->mutex. RMX_*, text
+ * in `error`, or CLIENT_GPU_UNTOLD as client_gpu_ops.exchange_call. */
+int device_nodes_put(const struct operation *o, const struct device_launch *launch, void *stream, char *error);
+/* What a kernel of its communicators met, as device_status; the rank is that of `comm`. */
+uint32_t device_nodes_status(struct rmx_comm *comm, bool take);
+/* The same without any effect: the first error that it keeps, 0: none. With device->mutex. */
+uint32_t device_nodes_look(const struct rmx_comm *comm);
+/* device_end for its communicators. */
+void device_nodes_end(struct rmx_comm *comm);
+/* The daemon has said that the comm has failed: so have those that it is made of, or is a part of, on all ranks. With
+ * rpc.mutex. */
+void device_nodes_failed(struct rmx_comm *comm);
+void device_nodes_abort(struct rmx_comm *comm, const char *what);
+/* The comm goes away; nothing of it is under way, as far as can be told (device_finish). */
+void device_nodes_part(struct rmx_comm *comm, const char *what);
