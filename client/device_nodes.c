@@ -28,9 +28,10 @@
  *
  * Failure. When a part fails on a rank those behind it do nothing there (client_gpu_bell.gate): what that rank has is
  * no part of a result, and who waits for it goes on waiting until it hears of the failure. So a rank for which all
- * parts end well has the result, as if it were one request. When the daemon says that one of the three communicators
- * has failed the library has the others ended, since ranks that wait in one may be in good health in another. The
- * first error that a rank hears of stays, so some hear that the communicator was aborted where others hear why.
+ * parts end well has the result, as if it were one request. When a rank or a node is lost the daemon says so of the
+ * whole, to all its ranks, as of any communicator; each then has its parts ended, since ranks that wait in one may be
+ * in good health otherwise. What is found in one of the others only, as calls that do not match, ends the whole; then
+ * its other ranks hear that it was aborted.
  */
 #include "client/device_nodes.h"
 
@@ -53,7 +54,8 @@
 
 #define UNIT_BYTES 16u
 #define NAME_BYTES 64u
-#define LEAVE_NS   UINT64_C(300000000) /* how long the daemon has for each that a failed join leaves behind */
+#define CAUSE_NS   UINT64_C(1000000000) /* in which the daemon says why a part was ended */
+#define LEAVE_NS   UINT64_C(300000000)  /* how long the daemon has for each that a failed join leaves behind */
 
 /* A hop more costs what 200 KB less on a rank's way out take, or there about: four nodes, all_reduce of 128, 256, 512
  * KB, 1 MB in one hop 169, 251, 407 and 814 us, in two requests 229, 264, 364 and 568 (docs/performance.md). */
@@ -256,6 +258,32 @@ static uint32_t status_of_part(const struct rmx_comm *comm, const struct rmx_com
         return ring_status(ring_status_code(status), -1);
 }
 
+/* Of a part, with the rank's number in the whole: it says that something has failed, and perhaps not what. Another rank
+ * may have ended the part or left it since the whole has failed, or this one's library has told its kernels to give up.
+ * Then the daemon is about to say what it was; of ranks of other nodes it hears from these. */
+static bool is_vague(const struct rmx_comm *comm, uint32_t status) {
+        const int32_t rank = ring_status_rank(status);
+
+        switch (ring_status_code(status)) {
+        case RMX_E_ABORTED:
+        case RMX_E_DEVICE_LOST:
+                return true;
+        case RMX_E_PEER_LOST:
+        case RMX_E_LOST:
+                return rank < 0 || (uint32_t)rank >= comm->n_ranks || comm->node[rank] != comm->node[comm->rank];
+        default:
+                return false;
+        }
+}
+
+bool device_nodes_waits(const struct rmx_comm *comm, uint32_t status, uint64_t *since_ns) {
+        if (!comm->nodes || !is_vague(comm, status) || comm_status(comm))
+                return false;
+        if (!*since_ns)
+                *since_ns = clock_now_ns();
+        return clock_now_ns() - *since_ns < CAUSE_NS;
+}
+
 uint32_t device_nodes_look(const struct rmx_comm *comm) {
         const struct device_nodes *nodes = comm->nodes;
         const struct rmx_comm *const part[2] = {nodes ? nodes->local : NULL, nodes ? nodes->across : NULL};
@@ -265,8 +293,10 @@ uint32_t device_nodes_look(const struct rmx_comm *comm) {
 
                 if (part[i] && part[i] != comm)
                         status = part[i]->device->ops->comm_status(part[i]->device->handle, part[i]->slot, false);
+                if (!status && part[i] && part[i] != comm)
+                        status = comm_status(part[i]);
                 if (ring_status_is_kept(status))
-                        return status_of_part(comm, part[i], status);
+                        return comm_status(comm) ? comm_status(comm) : status_of_part(comm, part[i], status);
         }
         return 0;
 }
@@ -282,6 +312,7 @@ void device_nodes_end(struct rmx_comm *comm) {
 
 void device_nodes_failed(struct rmx_comm *comm) {
         struct rmx_comm *whole = comm->whole ? comm->whole : comm, *part[2];
+        uint32_t status;
 
         if (!whole->nodes)
                 return;
@@ -289,14 +320,19 @@ void device_nodes_failed(struct rmx_comm *comm) {
         part[1] = whole->nodes->across;
         if (part[0])
                 device_exchange_stop(part[0]);
-        if (whole != comm) {
-                if (!comm_status(whole))
-                        comm_abort_locked(whole);
-                comm_fail(whole, status_of_part(whole, comm, comm_status(comm)));
+        if (whole == comm) {
+                for (size_t i = 0; i < 2; i++)
+                        if (part[i] && part[i] != whole && !comm_status(part[i]))
+                                comm_abort_locked(part[i]);
+                return;
         }
-        for (size_t i = 0; i < 2; i++)
-                if (part[i] && part[i] != whole && !comm_status(part[i]))
-                        comm_abort_locked(part[i]);
+        status = status_of_part(whole, comm, comm_status(comm));
+        if (is_vague(whole, status))
+                return;
+        /* The whole has lost the same rank, and all its ranks are told. */
+        if (ring_status_code(status) != RMX_E_PEER_LOST && !comm_status(whole))
+                comm_abort_locked(whole);
+        comm_fail(whole, status);
 }
 
 void device_nodes_abort(struct rmx_comm *comm, const char *what) {
@@ -311,13 +347,18 @@ void device_nodes_abort(struct rmx_comm *comm, const char *what) {
 uint32_t device_nodes_status(struct rmx_comm *comm, bool take) {
         const struct device_nodes *nodes = comm->nodes;
         struct rmx_comm *const part[2] = {nodes ? nodes->local : NULL, nodes ? nodes->across : NULL};
+        uint64_t since_ns = 0;
 
         for (size_t i = 0; i < 2; i++) {
                 uint32_t status = part[i] && part[i] != comm ? device_status(part[i], take) : 0;
 
+                if (!status && part[i] && part[i] != comm)
+                        status = comm_status(part[i]);
                 if (!status)
                         continue;
                 status = status_of_part(comm, part[i], status);
+                while (device_nodes_waits(comm, status, &since_ns))
+                        device_pause(comm->device, since_ns);
                 if (ring_status_is_kept(status))
                         comm_fail(comm, status);
                 return comm_status(comm) ? comm_status(comm) : status;

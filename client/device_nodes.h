@@ -26,10 +26,13 @@ void device_nodes_between(const struct operation *o, struct operation *ret_betwe
 /* Puts all of it on the stream. launch: prepared, of what device_nodes_between gives. With device->mutex. RMX_*, text
  * in `error`, or CLIENT_GPU_UNTOLD as client_gpu_ops.exchange_call. */
 int device_nodes_put(const struct operation *o, const struct device_launch *launch, void *stream, char *error);
-/* What a kernel of its communicators met, as device_status; the rank is that of `comm`. */
+/* What a kernel of its communicators met, as device_status; the rank is that of `comm`. Waits for a moment where that
+ * does not say why. Not with device->mutex. */
 uint32_t device_nodes_status(struct rmx_comm *comm, bool take);
 /* The same without any effect: the first error that it keeps, 0: none. With device->mutex. */
 uint32_t device_nodes_look(const struct rmx_comm *comm);
+/* Does such a status not say why yet? *since_ns: 0 at first. */
+bool device_nodes_waits(const struct rmx_comm *comm, uint32_t status, uint64_t *since_ns);
 /* device_end for its communicators. */
 void device_nodes_end(struct rmx_comm *comm);
 /* The daemon has said that the comm has failed: so have those that it is made of, or is a part of, on all ranks. With

@@ -278,7 +278,7 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                         bool *ret_done) {
         struct device *device = handle->device;
         struct device_request *request = NULL;
-        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns;
+        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns, since_ns = 0;
         uint32_t status;
         int r;
 
@@ -289,7 +289,8 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                 pthread_mutex_lock(&device->mutex);
                 r = request_attend(handle, what, stream, &request);
                 if (!r && request->state == DEVICE_REQUEST_WHOLE)
-                        ended = request_whole_ended(device, request, &status);
+                        ended = request_whole_ended(device, request, &status) &&
+                                !device_nodes_waits(request->comm, status, &since_ns);
                 else if (!r)
                         ended = request_ended(device, handle->cell, &status);
                 if (ended) {

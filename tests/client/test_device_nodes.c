@@ -509,7 +509,7 @@ static void wait_failed(struct rmx_comm *comm, int code, int32_t rank) {
         assert_int_equal(rmx_comm_failed_rank(comm), rank);
 }
 
-/* One of the communicators fails, of which the daemon says no more: the others are ended, for all ranks. */
+/* Something is found in one of the communicators only, or the daemon says it of the whole: all are ended, for all. */
 static void test_failed(void **state) {
         static const struct {
                 uint32_t who; /* 0: in the node, 1: between the nodes, 2: the whole */
@@ -527,14 +527,65 @@ static void test_failed(void **state) {
                 handle = cases[i].who == 0   ? nodes->local->handle
                          : cases[i].who == 1 ? nodes->across->handle
                                              : rig.comm->handle;
-                fake_comm_failed_one(&rig.crew.fake, group(handle), RMX_E_PEER_LOST, cases[i].rank);
-                wait_failed(rig.comm, RMX_E_PEER_LOST, cases[i].expected);
-                assert_int_equal(reduce(BYTES, STREAM(1)), RMX_E_PEER_LOST);
+                fake_comm_failed_one(&rig.crew.fake, group(handle), RMX_E_MISMATCH, cases[i].rank);
+                wait_failed(rig.comm, RMX_E_MISMATCH, cases[i].expected);
+                assert_int_equal(reduce(BYTES, STREAM(1)), RMX_E_MISMATCH);
                 for (uint32_t rank = 0; rank < 4; rank++) {
                         while (!comm_status(rig.crew.comm[rank]) || !comm_status(nodes_of(rank)->local) ||
                                !comm_status(nodes_of(rank)->across))
                                 (void)rmx_comm_error(rig.crew.comm[rank]);
                 }
+                crew_stop(&rig.crew);
+        }
+}
+
+/* A rank is lost: the daemon says so of all communicators that it is in, and of the others nobody asks. */
+static void test_lost(void **state) {
+        (void)state;
+        nodes_start("0101");
+        as_rank(3);
+        fake_comm_failed_one(&rig.crew.fake, group(nodes_of(3)->local->handle), RMX_E_PEER_LOST, 0);
+        wait_failed(rig.comm, RMX_E_PEER_LOST, 1);
+        assert_int_equal(fake_calls(&rig.crew.fake, BODY(COMM_ABORT)), 0);
+        assert_int_equal(comm_status(nodes_of(3)->across), 0);
+        fake_comm_failed_one(&rig.crew.fake, group(rig.comm->handle), RMX_E_PEER_LOST, 1);
+        while (!comm_status(nodes_of(3)->across))
+                (void)rmx_comm_error(rig.comm);
+        wait_failed(rig.crew.comm[0], RMX_E_PEER_LOST, 1);
+        crew_stop(&rig.crew);
+}
+
+/* Another rank has ended a part, and the daemon says why; or it does not. */
+static void test_vague(void **state) {
+        (void)state;
+        for (uint32_t said = 0; said < 2; said++) {
+                struct rmx_request request;
+
+                nodes_start("0101");
+                as_rank(3);
+                rig.gpu->status = ring_status(RMX_E_ABORTED, 0); /* of the ranks of node 1 */
+                assert_int_equal(rmx_all_reduce_start(rig.comm, rig.memory, rig.memory, BYTES, RMX_UINT8, RMX_SUM,
+                                                      STREAM(1), &request),
+                                 RMX_OK);
+                if (said)
+                        fake_comm_failed_one(&rig.crew.fake, group(rig.comm->handle), RMX_E_PEER_LOST, 2);
+                assert_int_equal(rmx_wait(&request, NULL), said ? RMX_E_PEER_LOST : RMX_E_ABORTED);
+                assert_int_equal(rmx_comm_error(rig.comm), said ? RMX_E_PEER_LOST : RMX_E_ABORTED);
+                assert_int_equal(rmx_comm_failed_rank(rig.comm), said ? 2 : 1);
+                crew_stop(&rig.crew);
+
+                nodes_start("0101");
+                /* One of another node: it may only have left. */
+                fake_comm_failed_one(&rig.crew.fake, group(nodes_of(0)->across->handle), RMX_E_PEER_LOST, 1);
+                if (said)
+                        fake_comm_failed_one(&rig.crew.fake, group(rig.comm->handle), RMX_E_PEER_LOST, 2);
+                while (!comm_status(nodes_of(0)->across))
+                        (void)rmx_comm_error(rig.comm);
+                if (said)
+                        wait_failed(rig.comm, RMX_E_PEER_LOST, 2);
+                else
+                        assert_int_equal(reduce(BYTES, STREAM(1)), RMX_E_PEER_LOST);
+                assert_int_equal(rmx_comm_failed_rank(rig.comm), said ? 2 : 1);
                 crew_stop(&rig.crew);
         }
 }
@@ -586,13 +637,14 @@ static void test_abort(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_made),    cmocka_unit_test(test_not_made),     cmocka_unit_test(test_names),
-                cmocka_unit_test(test_cannot),  cmocka_unit_test(test_gather_stuck), cmocka_unit_test(test_parts),
-                cmocka_unit_test(test_which),   cmocka_unit_test(test_inlined),      cmocka_unit_test(test_refused),
-                cmocka_unit_test(test_copied),  cmocka_unit_test(test_captured),     cmocka_unit_test(test_streams),
-                cmocka_unit_test(test_started), cmocka_unit_test(test_broken),       cmocka_unit_test(test_alone),
-                cmocka_unit_test(test_both),    cmocka_unit_test(test_failed),       cmocka_unit_test(test_status),
-                cmocka_unit_test(test_abort),   cmocka_unit_test(test_wait_failed),
+                cmocka_unit_test(test_made),        cmocka_unit_test(test_not_made),     cmocka_unit_test(test_names),
+                cmocka_unit_test(test_cannot),      cmocka_unit_test(test_gather_stuck), cmocka_unit_test(test_parts),
+                cmocka_unit_test(test_which),       cmocka_unit_test(test_inlined),      cmocka_unit_test(test_refused),
+                cmocka_unit_test(test_copied),      cmocka_unit_test(test_captured),     cmocka_unit_test(test_streams),
+                cmocka_unit_test(test_started),     cmocka_unit_test(test_broken),       cmocka_unit_test(test_alone),
+                cmocka_unit_test(test_both),        cmocka_unit_test(test_failed),       cmocka_unit_test(test_status),
+                cmocka_unit_test(test_abort),       cmocka_unit_test(test_lost),         cmocka_unit_test(test_vague),
+                cmocka_unit_test(test_wait_failed),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
