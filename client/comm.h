@@ -44,6 +44,8 @@ struct rmx_comm {
         struct device_nodes *nodes; /* NULL: all requests go as a whole */
         struct rmx_comm *whole;     /* of one that another one is made of: that one; NULL: it is none, or not yet */
         bool spare;                 /* it is one */
+        bool spoilt;                /* the whole has failed: others may still exchange with it */
+        _Atomic uint64_t vague_ns;  /* of a whole: since when it is known that it has failed, and not why; 0: not */
 
         uint32_t handle;
         uint32_t n_ranks;

@@ -317,7 +317,8 @@ void device_part(struct rmx_comm *comm) {
         over = !device_requests_any(device, comm) && !comm->adrift && (!comm->number || comm->finished);
         device_requests_orphan(device, comm);
         pthread_mutex_unlock(&device->mutex);
-        device_exchange_part(comm, over); /* looks at the slot's status, so before anybody else has the slot */
+        device_exchange_part(
+                comm, over && !comm->spoilt); /* looks at the slot's status, so before anybody else has the slot */
         if (!over)
                 return;
         pthread_mutex_lock(&device->mutex);
@@ -404,14 +405,14 @@ uint32_t device_status(struct rmx_comm *comm, bool take) {
         device_end(comm);
         status = device->ops->comm_status(device->handle, comm->slot, false);
         if (!status)
-                return device_nodes_status(comm, take);
+                return device_nodes_status(comm);
         /* A kernel that was told to give up knows less than the comm does. */
         if (ring_status_code(status) == RMX_E_DEVICE_LOST && comm_status(comm))
                 return comm_status(comm);
         if (ring_status_is_kept(status))
                 comm_fail(comm, status);
         else if (!take)
-                return 0;
+                return device_nodes_status(comm);
         else
                 (void)device->ops->comm_status(device->handle, comm->slot, true);
         return status;

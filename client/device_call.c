@@ -186,6 +186,8 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
                 return r;
         device_nodes_between(o, &between);
         r = prepare(&between, capturing, false, launch);
+        if (r && device_status(o->comm, false)) /* not as the part has it */
+                return comm_report(o->comm, o->what, comm_status(o->comm));
         launch->exchanged = launch->made = true;
         return r;
 }

@@ -31,7 +31,8 @@
  * parts end well has the result, as if it were one request. When a rank or a node is lost the daemon says so of the
  * whole, to all its ranks, as of any communicator; each then has its parts ended, since ranks that wait in one may be
  * in good health otherwise. What is found in one of the others only, as calls that do not match, ends the whole; then
- * its other ranks hear that it was aborted.
+ * its other ranks hear that it was aborted. A part that has failed is never used again, whatever it was, so the whole
+ * is over, too.
  */
 #include "client/device_nodes.h"
 
@@ -157,22 +158,24 @@ static int nodes_make(struct rmx_comm *comm, const struct device_gather *how, co
 }
 
 /* It is over for a communicator that this one is made of. */
-static void part_end(struct rmx_comm *comm, struct rmx_comm *part, const char *what, uint64_t deadline_ns) {
+static void part_end(struct rmx_comm *comm, struct rmx_comm *part, const char *what, bool sound, uint64_t deadline_ns) {
         if (!part || part == comm)
                 return;
         pthread_mutex_lock(&comm->session->rpc.mutex);
         part->whole = NULL;
         pthread_mutex_unlock(&comm->session->rpc.mutex);
         part->adrift = part->adrift || !comm->finished; /* what there was of it had numbers of the whole */
+        part->spoilt = !sound;                          /* others may still write to its area */
         (void)comm_destroy_as(part, what, deadline_ns);
 }
 
-static void nodes_end(struct rmx_comm *comm, const struct device_nodes *nodes, const char *what, uint64_t deadline_ns) {
+static void nodes_end(struct rmx_comm *comm, const struct device_nodes *nodes, const char *what, bool sound,
+                      uint64_t deadline_ns) {
         char text[ERROR_TEXT_BYTES];
 
         snprintf(text, sizeof(text), "%s", rmx_last_error()); /* stays */
-        part_end(comm, nodes->across, what, deadline_ns);
-        part_end(comm, nodes->local, what, deadline_ns);
+        part_end(comm, nodes->across, what, sound, deadline_ns);
+        part_end(comm, nodes->local, what, sound, deadline_ns);
         (void)error_set(RMX_OK, "%s", text);
 }
 
@@ -217,17 +220,17 @@ int device_nodes_join(struct rmx_comm *comm, const char *what, bool wanted, cons
         device_streams_forget(comm);
         if (!r && nodes.max)
                 r = nodes_set(comm, &how, &nodes);
-        if (r) { /* the daemon may be what does not answer */
-                nodes_end(comm, &nodes, what, clock_now_ns() + LEAVE_NS);
-        } else if (!nodes.max) {
-                comm->finished = true; /* the gathers are over */
-                nodes_end(comm, &nodes, what, session_deadline(options->timeout_ms));
-                comm->finished = false;
-        }
+        comm->finished = true; /* the gathers are over, or nothing came of them; parts have launched nothing besides */
+        if (r)                 /* the daemon may be what does not answer */
+                nodes_end(comm, &nodes, what, false, clock_now_ns() + LEAVE_NS);
+        else if (!nodes.max)
+                nodes_end(comm, &nodes, what, true, session_deadline(options->timeout_ms));
+        comm->finished = false;
         return r;
 }
 
 void device_nodes_part(struct rmx_comm *comm, const char *what) {
+        const bool sound = !comm_status(comm) && !device_nodes_look(comm);
         struct device_nodes *nodes;
 
         pthread_mutex_lock(&comm->session->rpc.mutex);
@@ -235,7 +238,7 @@ void device_nodes_part(struct rmx_comm *comm, const char *what) {
         comm->nodes = NULL;
         pthread_mutex_unlock(&comm->session->rpc.mutex);
         if (nodes)
-                nodes_end(comm, nodes, what, RPC_NO_DEADLINE);
+                nodes_end(comm, nodes, what, sound, RPC_NO_DEADLINE);
         free(nodes);
 }
 
@@ -276,29 +279,76 @@ static bool is_vague(const struct rmx_comm *comm, uint32_t status) {
         }
 }
 
-bool device_nodes_waits(const struct rmx_comm *comm, uint32_t status, uint64_t *since_ns) {
-        if (!comm->nodes || !is_vague(comm, status) || comm_status(comm))
+bool device_nodes_waits(struct rmx_comm *comm, uint32_t status) {
+        uint64_t now_ns, since_ns = 0;
+
+        if (!is_vague(comm, status) || comm_status(comm) || rpc_lost(&comm->session->rpc))
                 return false;
-        if (!*since_ns)
-                *since_ns = clock_now_ns();
-        return clock_now_ns() - *since_ns < CAUSE_NS;
+        now_ns = clock_now_ns();
+        /* relaxed; partner: itself, in other threads. The first one says since when. */
+        if (atomic_compare_exchange_strong_explicit(&comm->vague_ns, &since_ns, now_ns, memory_order_relaxed,
+                                                    memory_order_relaxed))
+                return true;
+        return now_ns - since_ns < CAUSE_NS;
+}
+
+/* As it stands, and stays: a part that has failed never does anything again. */
+static uint32_t status_now(const struct rmx_comm *part) {
+        const uint32_t status = part->device->ops->comm_status(part->device->handle, part->slot, false);
+
+        return status ? status : comm_status(part);
 }
 
 uint32_t device_nodes_look(const struct rmx_comm *comm) {
         const struct device_nodes *nodes = comm->nodes;
-        const struct rmx_comm *const part[2] = {nodes ? nodes->local : NULL, nodes ? nodes->across : NULL};
+        uint32_t status;
 
-        for (size_t i = 0; i < 2; i++) {
-                uint32_t status = 0;
+        if (!nodes || !nodes->local)
+                return 0;
+        status = status_now(nodes->local);
+        if (status)
+                return status_of_part(comm, nodes->local, status);
+        status = status_now(nodes->across);
+        return status ? status_of_part(comm, nodes->across, status) : 0;
+}
 
-                if (part[i] && part[i] != comm)
-                        status = part[i]->device->ops->comm_status(part[i]->device->handle, part[i]->slot, false);
-                if (!status && part[i] && part[i] != comm)
-                        status = comm_status(part[i]);
-                if (ring_status_is_kept(status))
-                        return comm_status(comm) ? comm_status(comm) : status_of_part(comm, part[i], status);
+bool device_nodes_result(struct rmx_comm *comm, uint32_t *status) {
+        uint32_t part;
+
+        if (!comm->nodes->local) /* its parts are calls of its own */
+                return true;
+        part = device_nodes_look(comm);
+        if (part && device_nodes_waits(comm, part))
+                return false;
+        if (part)
+                *status = comm_status(comm) ? comm_status(comm) : part;
+        else if (!ring_status_is_kept(*status)) /* of other calls */
+                *status = RMX_OK;
+        return true;
+}
+
+uint32_t device_nodes_found(struct rmx_comm *comm, uint32_t status) {
+        const bool lost_here = ring_status_code(status) == RMX_E_PEER_LOST && !is_vague(comm, status);
+
+        if (comm->nodes && comm->nodes->local && !comm_status(comm)) {
+                pthread_mutex_lock(&comm->session->rpc.mutex);
+                if (!comm_status(comm) && !lost_here) /* of which the daemon tells all ranks of the whole */
+                        comm_abort_locked(comm);
+                comm_fail(comm, status); /* before anybody can read the answer */
+                pthread_mutex_unlock(&comm->session->rpc.mutex);
         }
-        return 0;
+        return comm_status(comm) ? comm_status(comm) : status;
+}
+
+uint32_t device_nodes_status(struct rmx_comm *comm) {
+        const uint32_t status = device_nodes_look(comm);
+        const uint64_t started_ns = clock_now_ns();
+
+        if (!status)
+                return 0;
+        while (device_nodes_waits(comm, status))
+                device_pause(comm->device, started_ns);
+        return device_nodes_found(comm, status);
 }
 
 void device_nodes_end(struct rmx_comm *comm) {
@@ -342,28 +392,6 @@ void device_nodes_abort(struct rmx_comm *comm, const char *what) {
                 return;
         (void)comm_abort_as(nodes->local, what);
         (void)comm_abort_as(nodes->across, what);
-}
-
-uint32_t device_nodes_status(struct rmx_comm *comm, bool take) {
-        const struct device_nodes *nodes = comm->nodes;
-        struct rmx_comm *const part[2] = {nodes ? nodes->local : NULL, nodes ? nodes->across : NULL};
-        uint64_t since_ns = 0;
-
-        for (size_t i = 0; i < 2; i++) {
-                uint32_t status = part[i] && part[i] != comm ? device_status(part[i], take) : 0;
-
-                if (!status && part[i] && part[i] != comm)
-                        status = comm_status(part[i]);
-                if (!status)
-                        continue;
-                status = status_of_part(comm, part[i], status);
-                while (device_nodes_waits(comm, status, &since_ns))
-                        device_pause(comm->device, since_ns);
-                if (ring_status_is_kept(status))
-                        comm_fail(comm, status);
-                return comm_status(comm) ? comm_status(comm) : status;
-        }
-        return 0;
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */

@@ -26,17 +26,22 @@ void device_nodes_between(const struct operation *o, struct operation *ret_betwe
 /* Puts all of it on the stream. launch: prepared, of what device_nodes_between gives. With device->mutex. RMX_*, text
  * in `error`, or CLIENT_GPU_UNTOLD as client_gpu_ops.exchange_call. */
 int device_nodes_put(const struct operation *o, const struct device_launch *launch, void *stream, char *error);
-/* What a kernel of its communicators met, as device_status; the rank is that of `comm`. Waits for a moment where that
- * does not say why. Not with device->mutex. */
-uint32_t device_nodes_status(struct rmx_comm *comm, bool take);
-/* The same without any effect: the first error that it keeps, 0: none. With device->mutex. */
+/* What its communicators, or their kernels, met; the rank is that of `comm`, and it has failed with that. 0: nothing.
+ * Waits for a second at most where that does not say why. Not with device->mutex. */
+uint32_t device_nodes_status(struct rmx_comm *comm);
+/* The same as it stands, without any effect. */
 uint32_t device_nodes_look(const struct rmx_comm *comm);
-/* Does such a status not say why yet? *since_ns: 0 at first. */
-bool device_nodes_waits(const struct rmx_comm *comm, uint32_t status, uint64_t *since_ns);
+/* Does such a status not say why yet? */
+bool device_nodes_waits(struct rmx_comm *comm, uint32_t status);
+/* The result of a request of this communicator, which has nodes, that has ended. *status: of the comm's own kernels.
+ * False: it is not known yet. With device->mutex; afterwards, without it, device_nodes_found for any but RMX_OK. */
+bool device_nodes_result(struct rmx_comm *comm, uint32_t *status);
+/* It has failed with this, and so for all ranks. Returns what it has failed with first. Not with device->mutex. */
+uint32_t device_nodes_found(struct rmx_comm *comm, uint32_t status);
 /* device_end for its communicators. */
 void device_nodes_end(struct rmx_comm *comm);
-/* The daemon has said that the comm has failed: so have those that it is made of, or is a part of, on all ranks. With
- * rpc.mutex. */
+/* The daemon has said that the comm has failed: ends those that it is made of, or, as long as that is not said of it
+ * too, what it is a part of. With rpc.mutex. */
 void device_nodes_failed(struct rmx_comm *comm);
 void device_nodes_abort(struct rmx_comm *comm, const char *what);
 /* The comm goes away; nothing of it is under way, as far as can be told (device_finish). */

@@ -254,8 +254,10 @@ static bool request_whole_ended(struct device *device, const struct device_reque
         if (!request_passed(device, request))
                 return false;
         *ret_status = device->ops->comm_status(device->handle, request->comm->slot, false);
+        if (request->comm->nodes)
+                return device_nodes_result(request->comm, ret_status);
         if (!ring_status_is_kept(*ret_status))
-                *ret_status = device_nodes_look(request->comm);
+                *ret_status = RMX_OK;
         return true;
 }
 
@@ -267,7 +269,7 @@ static int request_harvest(struct device *device, struct device_request *request
         request_free(device, request);
         if (code == RMX_OK)
                 return RMX_OK;
-        if (ring_status_is_kept(code))
+        if (ring_status_is_kept(code) && !(comm->nodes && comm->nodes->local)) /* of these device_nodes_found does it */
                 comm_fail(comm, status);
         /* A kernel that was told to give up knows less than the comm does. */
         return comm_report(comm, request->what,
@@ -278,26 +280,32 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                         bool *ret_done) {
         struct device *device = handle->device;
         struct device_request *request = NULL;
-        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns, since_ns = 0;
+        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns;
         uint32_t status;
         int r;
 
         *ret_done = false;
         for (;;) {
+                struct rmx_comm *made = NULL;
                 bool ended = false;
 
                 pthread_mutex_lock(&device->mutex);
                 r = request_attend(handle, what, stream, &request);
                 if (!r && request->state == DEVICE_REQUEST_WHOLE)
-                        ended = request_whole_ended(device, request, &status) &&
-                                !device_nodes_waits(request->comm, status, &since_ns);
+                        ended = request_whole_ended(device, request, &status);
                 else if (!r)
                         ended = request_ended(device, handle->cell, &status);
+                if (!r && request->state == DEVICE_REQUEST_WHOLE && request->comm && request->comm->nodes)
+                        made = request->comm;
                 if (ended) {
                         *ret_done = true;
                         r = request_harvest(device, request, status);
                 }
                 pthread_mutex_unlock(&device->mutex);
+                if (made && ended && status)
+                        (void)device_nodes_found(made, status);
+                if (made && !ended) /* for who asks again and again, and nothing else */
+                        session_look_seldom(device->session);
                 if (r || ended || clock_now_ns() >= deadline_ns)
                         return r;
                 /* A context that is gone never says so in the word. */

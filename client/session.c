@@ -412,6 +412,8 @@ void rmx_session_close(struct rmx_session *session) {
          * connection takes the others away: what they left outstanding ends with RMX_E_PEER_LOST elsewhere. */
         deadline_ns = session_deadline(CLOSE_TIMEOUT_MS);
         DL_FOREACH(session->comms, comm) {
+                if (comm->whole && !comm->whole->finished)
+                        continue;
                 if (comm->device ? !device_finish(comm, deadline_ns) : session_ring_oldest(comm->ring, comm, &sequence))
                         continue;
                 if (comm_leave(comm, __func__, deadline_ns) == RMX_E_TIMEOUT)

@@ -238,7 +238,8 @@ RMX_API int rmx_comm_destroy(struct rmx_comm *comm);
  * railmuxd answers or its connection ends (RMX_E_DAEMON_LOST), since the other ranks have to hear of it. Still needs
  * destroy. */
 RMX_API int rmx_comm_abort(struct rmx_comm *comm);
-/* The sticky error, or RMX_OK. Does not block. Also hears of failures while this rank has nothing outstanding. On GPUs
+/* The sticky error, or RMX_OK. Does not block, but for a second at most on GPUs over several nodes, when a request has
+ * failed and the daemon has not said why. Also hears of failures while this rank has nothing outstanding. On GPUs
  * it gives RMX_E_LOST, too, once after requests were lost. On the host RMX_E_DAEMON_LOST, about a second after daemon
  * and executor have gone for good; a daemon or executor that is replaced is no error. */
 RMX_API int rmx_comm_error(const struct rmx_comm *comm);

@@ -590,6 +590,40 @@ static void test_vague(void **state) {
         }
 }
 
+static int start(struct rmx_request *request, size_t bytes, void *memory) {
+        return rmx_all_reduce_start(rig.comm, memory, memory, bytes, RMX_UINT8, RMX_SUM, STREAM(1), request);
+}
+
+/* An executor dies, which other communicators get over: these do not, for a part that has failed is not used again. */
+static void test_lost_request(void **state) {
+        static char large[1 << 18] __attribute__((aligned(256)));
+        struct rmx_request request;
+        int done = 0;
+        int r;
+
+        (void)state;
+        nodes_start("0011");
+        rig.gpu->status = RMX_E_LOST;
+        assert_int_equal(start(&request, BYTES, rig.memory), RMX_OK);
+        while (!done) { /* nobody says why, and who only asks hears of it, too */
+                r = rmx_test(&request, &done);
+                assert_true(r == RMX_OK || done);
+        }
+        assert_int_equal(r, RMX_E_LOST);
+        assert_int_equal(rmx_comm_error(rig.comm), RMX_E_LOST);
+        assert_int_equal(reduce(BYTES, STREAM(1)), RMX_E_LOST);
+        fake_wait_calls(&rig.crew.fake, BODY(COMM_ABORT), 1); /* others may wait for ever */
+        crew_stop(&rig.crew);
+
+        nodes_start("0123"); /* parts of its own */
+        fake_gpu_add(rig.gpu, large, sizeof(large), 2)->device = rig.comm->device->number;
+        rig.gpu->status = RMX_E_LOST;
+        assert_int_equal(start(&request, sizeof(large), large), RMX_OK);
+        assert_int_equal(launched(1, FAKE_GPU_CALL, rig.comm->aside.stream)->bell.started, false);
+        assert_int_equal(rmx_wait(&request, NULL), RMX_E_LOST);
+        crew_stop(&rig.crew);
+}
+
 /* A kernel has met something: its rank is that of the whole. */
 static void test_status(void **state) {
         (void)state;
@@ -621,6 +655,10 @@ static void test_wait_failed(void **state) {
                 RMX_OK);
         assert_int_equal(rmx_wait(&request, NULL), RMX_E_PEER_LOST);
         assert_int_equal(rmx_comm_failed_rank(rig.comm), 1);
+        assert_int_equal(fake_calls(&rig.crew.fake, BODY(COMM_ABORT)), 0); /* the daemon tells the others */
+        assert_int_equal(rmx_comm_destroy(rig.comm), RMX_OK);
+        assert_int_equal(rig.gpu->kept, 1); /* others may still write to its area */
+        rig.crew.comm[3] = NULL;
         crew_stop(&rig.crew);
 }
 
@@ -637,13 +675,17 @@ static void test_abort(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_made),        cmocka_unit_test(test_not_made),     cmocka_unit_test(test_names),
-                cmocka_unit_test(test_cannot),      cmocka_unit_test(test_gather_stuck), cmocka_unit_test(test_parts),
-                cmocka_unit_test(test_which),       cmocka_unit_test(test_inlined),      cmocka_unit_test(test_refused),
-                cmocka_unit_test(test_copied),      cmocka_unit_test(test_captured),     cmocka_unit_test(test_streams),
-                cmocka_unit_test(test_started),     cmocka_unit_test(test_broken),       cmocka_unit_test(test_alone),
-                cmocka_unit_test(test_both),        cmocka_unit_test(test_failed),       cmocka_unit_test(test_status),
-                cmocka_unit_test(test_abort),       cmocka_unit_test(test_lost),         cmocka_unit_test(test_vague),
+                cmocka_unit_test(test_made),         cmocka_unit_test(test_not_made),
+                cmocka_unit_test(test_names),        cmocka_unit_test(test_cannot),
+                cmocka_unit_test(test_gather_stuck), cmocka_unit_test(test_parts),
+                cmocka_unit_test(test_which),        cmocka_unit_test(test_inlined),
+                cmocka_unit_test(test_refused),      cmocka_unit_test(test_copied),
+                cmocka_unit_test(test_captured),     cmocka_unit_test(test_streams),
+                cmocka_unit_test(test_started),      cmocka_unit_test(test_broken),
+                cmocka_unit_test(test_alone),        cmocka_unit_test(test_both),
+                cmocka_unit_test(test_failed),       cmocka_unit_test(test_status),
+                cmocka_unit_test(test_abort),        cmocka_unit_test(test_lost),
+                cmocka_unit_test(test_lost_request), cmocka_unit_test(test_vague),
                 cmocka_unit_test(test_wait_failed),
         };
 
