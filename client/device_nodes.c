@@ -289,7 +289,7 @@ bool device_nodes_waits(struct rmx_comm *comm, uint32_t status) {
         if (atomic_compare_exchange_strong_explicit(&comm->vague_ns, &since_ns, now_ns, memory_order_relaxed,
                                                     memory_order_relaxed))
                 return true;
-        return now_ns - since_ns < CAUSE_NS;
+        return now_ns < since_ns + CAUSE_NS;
 }
 
 /* As it stands, and stays: a part that has failed never does anything again. */

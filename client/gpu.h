@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 13u
+#define CLIENT_GPU_VERSION 14u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 #define CLIENT_GPU_UNTOLD  (-1) /* no RMX_*: see exchange_call */
