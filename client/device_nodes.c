@@ -149,7 +149,7 @@ static int nodes_make(struct rmx_comm *comm, const struct device_gather *how, co
         (void)make(comm, how->what, "in a node", comm->node[comm->rank], options, how->deadline_ns, &nodes->local);
         (void)make(comm, how->what, "between nodes", (int32_t)place_of(comm, comm->rank), options, how->deadline_ns,
                    &nodes->across);
-        if (nodes->local && nodes->across && nodes->local->exchange)
+        if (nodes->local && nodes->across) /* 0, 0 if it has no exchange */
                 word = (struct word){.min = nodes->local->exchange_min, .max = nodes->local->exchange_max};
         r = agree(comm, how, &word);
         nodes->min = word.min;

@@ -85,7 +85,8 @@ static void reply_comm(struct fake *fake, struct fake_comm *comm, uint32_t rank,
         body.rank = rank;
         body.gpu = member->gpu;
         body.epoch = 1;
-        body.exchange_min = !spans && exchanges(fake, comm) ? fake->exchange_min : 0;
+        body.exchange_min =
+                !spans && exchanges(fake, comm) ? fake->exchange_min + member->node * fake->exchange_more : 0;
         body.exchange_max = !spans && exchanges(fake, comm) ? fake->exchange_max : 0;
         if (spans) {
                 body.node.data = node;

@@ -142,6 +142,7 @@ struct fake {
         uint64_t max_bytes;    /* of all buffers of one session */
         const char *backend;   /* NULL: the host's; else GPUs with PCI addresses "0000:0N:00.0" */
         uint64_t exchange_min, exchange_max; /* of communicators on one node */
+        uint64_t exchange_more;              /* so much more is exchange_min on each next node */
         uint8_t node[FAKE_RANKS_MAX];        /* of the ranks of a communicator that is not from a split */
         bool exchange_for_all;               /* as a daemon that asks no rank */
         bool twice_life;                     /* LIFE_OPEN is answered twice */

@@ -485,7 +485,9 @@ static int put_for(struct client_gpu *gpu, uint32_t kind, const struct client_gp
         }
         if (!captured && kind != FAKE_GPU_WAIT && kind != FAKE_GPU_EXCHANGE && !is_p2p(bell))
                 gpu->sequence[bell->slot]++;
-        if (!captured && kind != FAKE_GPU_START && !held) {
+        if (!captured && kind != FAKE_GPU_START && !held && fake_gpu.status_after) {
+                fake_gpu.status_after--;
+        } else if (!captured && kind != FAKE_GPU_START && !held) {
                 status = fake_gpu.status;
                 fake_gpu.status = 0;
                 if (status && !gpu->status[slot])

@@ -89,7 +89,8 @@ struct fake_gpu {
         /* script */
         void *capturing, *capturing_too;      /* these streams are; see fake_gpu_capture */
         int fail_set, fail_await;             /* what the next one returns */
-        uint32_t status;                      /* of the next request that is waited for */
+        uint32_t status;                      /* of the next request that is waited for, */
+        uint32_t status_after;                /* but for so many before it */
         bool hold;                            /* waits do not end */
         bool stuck;                           /* calls, starts and marks do not end */
         bool stuck_marks;                     /* marks, and what is behind them */

@@ -274,6 +274,14 @@ static void test_which(void **state) {
         assert_int_equal(rmx_reduce(rig.comm, rig.memory, rig.memory, BYTES, RMX_UINT8, RMX_SUM, 0, NULL), RMX_OK);
         launched(launches() - 1, FAKE_GPU_CALL, NULL);
         crew_stop(&rig.crew);
+
+        nodes_open("0011"); /* what all nodes exchange */
+        rig.crew.fake.exchange_more = 99;
+        nodes_join();
+        assert_int_equal(nodes_of(0)->min, 100);
+        assert_false(made(96, RMX_SUM));
+        assert_true(made(128, RMX_SUM));
+        crew_stop(&rig.crew);
 }
 
 /* What is small needs no memory that the daemon knows, also between the nodes. */
@@ -528,6 +536,7 @@ static void test_failed(void **state) {
                          : cases[i].who == 1 ? nodes->across->handle
                                              : rig.comm->handle;
                 fake_comm_failed_one(&rig.crew.fake, group(handle), RMX_E_MISMATCH, cases[i].rank);
+                fake_wait_calls(&rig.crew.fake, BODY(COMM_ABORT), 1); /* without a call of any rank */
                 wait_failed(rig.comm, RMX_E_MISMATCH, cases[i].expected);
                 assert_int_equal(reduce(BYTES, STREAM(1)), RMX_E_MISMATCH);
                 for (uint32_t rank = 0; rank < 4; rank++) {
@@ -655,10 +664,20 @@ static void test_wait_failed(void **state) {
                 RMX_OK);
         assert_int_equal(rmx_wait(&request, NULL), RMX_E_PEER_LOST);
         assert_int_equal(rmx_comm_failed_rank(rig.comm), 1);
-        assert_int_equal(fake_calls(&rig.crew.fake, BODY(COMM_ABORT)), 0); /* the daemon tells the others */
         assert_int_equal(rmx_comm_destroy(rig.comm), RMX_OK);
-        assert_int_equal(rig.gpu->kept, 1); /* others may still write to its area */
+        assert_int_equal(fake_calls(&rig.crew.fake, BODY(COMM_ABORT)), 0); /* the daemon tells the others */
         rig.crew.comm[3] = NULL;
+        as_rank(2);
+        rig.crew.fake.tells_aborts = false;               /* nothing is known of the node's ranks yet */
+        rig.gpu->status = ring_status(RMX_E_MISMATCH, 0); /* between the nodes */
+        rig.gpu->status_after = 1;
+        assert_int_equal(reduce(BYTES, STREAM(1)), RMX_OK);
+        assert_int_equal(rmx_comm_error(rig.comm), RMX_E_MISMATCH);
+        assert_int_equal(rmx_comm_failed_rank(rig.comm), 2);
+        assert_int_equal(rmx_comm_destroy(rig.comm), RMX_OK);
+        assert_int_equal(rig.gpu->kept, 2); /* others may still write to their areas */
+        assert_int_equal(rig.gpu->reusable, 0);
+        rig.crew.comm[2] = NULL;
         crew_stop(&rig.crew);
 }
 
@@ -670,6 +689,19 @@ static void test_abort(void **state) {
         assert_int_equal(ring_status_code(comm_status(nodes_of(0)->local)), RMX_E_ABORTED);
         assert_int_equal(ring_status_code(comm_status(nodes_of(0)->across)), RMX_E_ABORTED);
         wait_failed(rig.crew.comm[3], RMX_E_ABORTED, 0);
+        crew_stop(&rig.crew);
+
+        nodes_start("0011"); /* a daemon that is slow to say so: it is over here all the same */
+        rig.crew.fake.tells_aborts = false;
+        assert_int_equal(rmx_comm_abort(rig.comm), RMX_OK);
+        assert_int_equal(ring_status_code(comm_status(nodes_of(0)->local)), RMX_E_ABORTED);
+        assert_int_equal(ring_status_code(comm_status(nodes_of(0)->across)), RMX_E_ABORTED);
+        assert_int_equal(rig.gpu->stopped, 0);
+        fake_comm_failed_one(&rig.crew.fake, group(rig.comm->handle), RMX_E_ABORTED, 0);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                wait_failed(rig.crew.comm[rank], RMX_E_ABORTED, 0);
+        while (rig.gpu->stopped < 4)
+                (void)rmx_comm_error(rig.comm);
         crew_stop(&rig.crew);
 }
 
