@@ -5,6 +5,7 @@
 
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -347,8 +348,8 @@ struct life_ends take_life(struct client *client, uint64_t id, bool arm) {
         for (unsigned int i = 0; i < 2; i++) {
                 ends.fd[i] = fcntl(answer->fds[i], F_DUPFD_CLOEXEC, 0); /* the others go with the message */
                 assert_true(ends.fd[i] >= 0);
-                if (arm)
-                        assert_int_equal(write(ends.fd[i], "", 1), 1);
+                if (arm) /* nobody reads if the daemon has just died: as in the library, that is no error */
+                        assert_true(write(ends.fd[i], "", 1) == 1 || errno == EPIPE);
         }
         client_drop(client, answer);
         return ends;
