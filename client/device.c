@@ -317,8 +317,8 @@ void device_part(struct rmx_comm *comm) {
         over = !device_requests_any(device, comm) && !comm->adrift && (!comm->number || comm->finished);
         device_requests_orphan(device, comm);
         pthread_mutex_unlock(&device->mutex);
-        device_exchange_part(
-                comm, over && !comm->spoilt); /* looks at the slot's status, so before anybody else has the slot */
+        /* Looks at the slot's status, so before anybody else has the slot. */
+        device_exchange_part(comm, over && !comm->spoilt);
         if (!over)
                 return;
         pthread_mutex_lock(&device->mutex);
