@@ -374,7 +374,7 @@ static int pairs_launch(struct client_gpu_exchange *exchange, struct pair_argume
         call_place(exchange, &p->all);
         if (gpu_ended_records(bell))
                 p->all.number = 0;
-        return gpu_launch_exchange(exchange->gpu, pair_kernel(), p->all.blocks, p, bell, stream, error);
+        return gpu_launch_exchange(exchange->gpu, pair_kernel(), p->all.blocks, 1, p, bell, stream, error);
 }
 
 int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,
@@ -392,8 +392,8 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
         a.gated = bell->gate != NULL;
         if (gpu_ended_records(bell))
                 a.number = 0;
-        return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, exchange_way_of(&a)), a.blocks, &a, bell,
-                                   stream, error);
+        return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, exchange_way_of(&a)), a.blocks,
+                                   exchange_together(&a), &a, bell, stream, error);
 }
 
 int gpu_exchange_pairs(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bells, uint32_t n,

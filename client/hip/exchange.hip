@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The exchange kernels: collectives that the ranks' own kernels execute, in packets (exchange_run.h), in lines
- * (exchange_line.h) or in chunks (exchange_bulk.h), and transfers (exchange_pair.h). One of each for each number of
- * ranks, and each of the kinds of data that have code of their own; two ranks have two for packets, since they have the
- * most tiles.
+ * (exchange_line.h) or in chunks, which few blocks have long (exchange_bulk.h), and transfers (exchange_pair.h). One of
+ * each for each number of ranks, and each of the kinds of data that have code of their own; two ranks have two for
+ * packets, since they have the most tiles.
  */
 #if defined(__HIP__)
 #include <hip/hip_runtime_api.h> /* the launch stubs of kernels call the runtime */
@@ -58,8 +58,9 @@ template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_kernel_of(
 }
 
 /* Blocks that a processor has room for: of two communicators, or of one and what is computed beside it. With more ranks
- * there are half as many, and pieces of all of them take more registers, as do lines. */
-#define BLOCKS_TOGETHER(n_ranks, depth) ((n_ranks) <= 4 && (depth) != EXCHANGE_IN_LINES ? 2 : 1)
+ * there are half as many, and pieces of all of them take more registers, as do lines and long chunks. */
+#define BLOCKS_TOGETHER(n_ranks, depth)                                                                                \
+        ((n_ranks) <= 4 && (depth) != EXCHANGE_IN_LINES && (depth) != EXCHANGE_IN_LONG ? 2 : 1)
 
 template <uint32_t N, uint32_t KIND, uint32_t D>
 KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N, D))
@@ -112,6 +113,8 @@ template <uint32_t N> static const void *exchange_by(uint32_t kind, enum exchang
                 return exchange_of<N, EXCHANGE_DEPTH(N)>(kind);
         case EXCHANGE_LINED:
                 return exchange_of<N, EXCHANGE_IN_LINES>(kind);
+        case EXCHANGE_LONG:
+                return exchange_of<N, EXCHANGE_IN_LONG>(kind);
         default:
                 return exchange_of<N, EXCHANGE_IN_CHUNKS>(kind);
         }

@@ -25,6 +25,14 @@
  * 1, and no more: for that the other one has to hear of its m + 1.
  *
  * Threads read back their own piece where they need it once more: it is in the cache.
+ *
+ * Long chunks. A communicator that has few blocks (max_blocks, so that what is computed beside has the other
+ * processors) has places for many, so each block's tiles are as much longer, up to 256 KiB for each other rank: with a
+ * step for 32 KiB four blocks spend half of their time on fences. What is left is what a processor can move, some 43
+ * bytes a clock of loads and stores together, whatever moves them (docs/performance.md, 74, 76). So two ranks, too,
+ * send back what they have added up, half each, where the chunks are long: four loads and four stores for two units of
+ * each rank, where it is six and four if both add up everything. Where places lie depends on the communicator's number
+ * of blocks alone: if it was the call's, whoever begins could write to what somebody still reads of the call before.
  */
 #include "client/hip/exchange_chunk.h"
 #include "client/hip/exchange_line.h"
@@ -51,7 +59,7 @@ template <uint32_t R> DEVICE void chunk_await([[maybe_unused]] const struct quad
 
 /* This rank's part of a tile. before: the number of the last step. */
 #if TARGET_NVIDIA
-template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+template <uint32_t N, uint32_t KIND, uint32_t U, bool LONG, enum chunk_form FORM>
 DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                                 uint32_t first, uint32_t before) {
         struct quad x[U];
@@ -62,17 +70,17 @@ DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t blo
                 const uint32_t to = chunk_other(a, N, i);
 
                 if (i == 1 || a->in_step)
-                        chunk_load<N, KIND, U, WHOLE>(a, to, at, first, x);
+                        chunk_load<N, KIND, U, FORM>(a, to, at, first, x);
                 if (i == 1 && !a->n_ranks) /* never; but what is behind a branch stays behind the loads */
                         return;
                 VALUE_FORGET(before);
                 number = exchange_next(before);
                 if (chunk_gets<N, KIND>(a, to))
-                        chunk_send<N, U>(a, to, block, thread, first, CHUNK_TILE, number, x);
+                        chunk_send<N, U, LONG, FORM>(a, to, block, thread, first, CHUNK_TILE, number, x);
         }
 }
 #else
-template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+template <uint32_t N, uint32_t KIND, uint32_t U, bool LONG, enum chunk_form FORM>
 DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                                 uint32_t first, uint32_t before) {
         struct quad x[N - 1][U];
@@ -80,7 +88,7 @@ DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t blo
 
         UNROLL
         for (uint32_t i = 1; i < N; i++) /* the same for all where there is no in_step: then it is in the cache */
-                chunk_load<N, KIND, U, WHOLE>(a, chunk_other(a, N, i), at, first, x[i - 1]);
+                chunk_load<N, KIND, U, FORM>(a, chunk_other(a, N, i), at, first, x[i - 1]);
         if (!a->n_ranks) /* never; but what is behind a branch stays behind the loads */
                 return;
         if constexpr (N > 2 && U == 1)
@@ -92,30 +100,43 @@ DEVICE void chunk_scatter_units(const struct exchange_arguments *a, uint32_t blo
                 const uint32_t to = chunk_other(a, N, i);
 
                 if (chunk_gets<N, KIND>(a, to))
-                        chunk_send<N, U>(a, to, block, thread, first, CHUNK_TILE, number, x[i - 1]);
+                        chunk_send<N, U, LONG, FORM>(a, to, block, thread, first, CHUNK_TILE, number, x[i - 1]);
         }
 }
 #endif
 
-template <uint32_t N, uint32_t KIND>
+template <uint32_t N, uint32_t KIND, bool LONG>
 DEVICE void chunk_scatter(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                           uint32_t before) {
+        constexpr uint32_t AT_ONCE = CHUNK_MOVES(N, LONG);
+        uint32_t u = 0;
+
         if (KIND == EXCHANGE_COPY && a->root != EXCHANGE_NO_ROOT && a->root != a->rank)
                 return; /* nothing to send */
-        if (chunk_is_whole<N>(a, at)) {
-                chunk_scatter_units<N, KIND, EXCHANGE_UNITS(N), true>(a, block, thread, at, 0, before);
+        if constexpr (LONG) {
+                const uint32_t whole = chunk_whole<N>(a, at);
+
+                ROLLED
+                for (; u + AT_ONCE <= whole; u += AT_ONCE)
+                        chunk_scatter_units<N, KIND, AT_ONCE, LONG, CHUNK_ALL>(a, block, thread, at, u, before);
+                if (u < whole && whole == a->units) {
+                        chunk_scatter_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, before);
+                        return;
+                }
+        } else if (chunk_is_whole<N>(a, at)) {
+                chunk_scatter_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, 0, before);
                 return;
         }
         ROLLED
-        for (uint32_t u = 0; u < chunk_units(a, at); u++)
-                chunk_scatter_units<N, KIND, 1, false>(a, block, thread, at, u, before);
+        for (; u < chunk_units(a, at); u++)
+                chunk_scatter_units<N, KIND, 1, LONG, CHUNK_PART>(a, block, thread, at, u, before);
 }
 
 /* Of each rank what it has for this one's piece. */
-template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+template <uint32_t N, uint32_t KIND, uint32_t U, bool LONG, enum chunk_form FORM>
 DEVICE void chunk_collect(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                           uint32_t first, uint32_t number, struct quad (&x)[N][U]) {
-        if constexpr (WHOLE && !TARGET_NVIDIA) {
+        if constexpr (FORM != CHUNK_PART && !TARGET_NVIDIA) {
                 /* One way for all ranks, the own one too: where there are two, AMD's compiler waits for what it has
                  * asked for on either before it asks for the next rank's. */
                 const char *own = a->in + a->in_step * chunk_piece<N>(a, a->rank) + at;
@@ -123,12 +144,13 @@ DEVICE void chunk_collect(const struct exchange_arguments *a, uint32_t block, ui
                 EXCHANGE_STEP();
                 UNROLL
                 for (uint32_t r = 0; r < N; r++) {
-                        const void *place = chunk_place<N>(a, a->rank, CHUNK_TILE, number, block, r, thread);
+                        const void *place = chunk_place<N, LONG>(a, a->rank, CHUNK_TILE, number, block, r, thread);
                         const char *from = r == a->rank ? own : (const char *)place;
 
                         UNROLL
                         for (uint32_t u = 0; u < U; u++) {
-                                const uint32_t unit = first + u < a->units ? first + u : 0; /* see chunk_load */
+                                /* see chunk_load */
+                                const uint32_t unit = FORM == CHUNK_ALL || first + u < a->units ? first + u : 0;
 
                                 x[r][u] = bulk_load((const struct quad *)(const void *)(from + unit * CHUNK_STEP));
                         }
@@ -141,85 +163,110 @@ DEVICE void chunk_collect(const struct exchange_arguments *a, uint32_t block, ui
                 UNROLL
                 for (uint32_t r = 0; r < N; r++) {
                         if (r == a->rank)
-                                chunk_load<N, KIND, U, WHOLE>(a, r, at, first, x[r]);
+                                chunk_load<N, KIND, U, FORM>(a, r, at, first, x[r]);
                         else
-                                chunk_take<N, U>(a, r, block, thread, first, CHUNK_TILE, number, x[r]);
+                                chunk_take<N, U, LONG, FORM>(a, r, block, thread, first, CHUNK_TILE, number, x[r]);
                 }
         }
 }
 
 /* What all have sent in the step of that number, added up in rank order; to the own piece of the output, and in the
  * next step to all others, or to the root alone. */
-template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+template <uint32_t N, uint32_t KIND, uint32_t U, bool LONG, enum chunk_form FORM>
 DEVICE void chunk_reduce_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                                uint32_t first, uint32_t number) {
         struct quad x[N][U], sum[U];
 
-        chunk_collect<N, KIND, U, WHOLE>(a, block, thread, at, first, number, x);
+        chunk_collect<N, KIND, U, LONG, FORM>(a, block, thread, at, first, number, x);
         unit_sum<N, KIND>(a, x, sum);
         if (!chunk_is_shared_out<N>(a))
-                chunk_store<N, U, WHOLE>(a, a->rank, at, first, sum);
+                chunk_store<N, U, FORM>(a, a->rank, at, first, sum);
         UNROLL
         for (uint32_t i = 1; i < N; i++) {
                 const uint32_t to = chunk_other(a, N, i);
 
-                if (chunk_goes_back<N>(a) && (a->root == EXCHANGE_NO_ROOT || a->root == to))
-                        chunk_send<N, U>(a, to, block, thread, first, CHUNK_BACK, exchange_next(number), sum);
+                if (chunk_goes_back<N, LONG>(a) && (a->root == EXCHANGE_NO_ROOT || a->root == to))
+                        chunk_send<N, U, LONG, FORM>(a, to, block, thread, first, CHUNK_BACK, exchange_next(number),
+                                                     sum);
         }
 }
 
-template <uint32_t N, uint32_t KIND>
+template <uint32_t N, uint32_t KIND, bool LONG>
 DEVICE void chunk_reduce(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                          uint32_t number) {
-        constexpr uint32_t AT_ONCE = EXCHANGE_UNITS(N) < 2 ? 1 : 2; /* registers are few */
+        constexpr uint32_t AT_ONCE = CHUNK_SUMS(N, LONG);
+        uint32_t u = 0;
 
-        if (chunk_is_whole<N>(a, at)) {
+        if constexpr (LONG) {
+                const uint32_t whole = chunk_whole<N>(a, at);
+
                 ROLLED
-                for (uint32_t u = 0; u < a->units; u += AT_ONCE)
-                        chunk_reduce_units<N, KIND, AT_ONCE, true>(a, block, thread, at, u, number);
+                for (; u + AT_ONCE <= whole; u += AT_ONCE)
+                        chunk_reduce_units<N, KIND, AT_ONCE, LONG, CHUNK_ALL>(a, block, thread, at, u, number);
+                if (u < whole && whole == a->units) {
+                        chunk_reduce_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, number);
+                        return;
+                }
+        } else if (chunk_is_whole<N>(a, at)) {
+                ROLLED
+                for (; u < a->units; u += AT_ONCE)
+                        chunk_reduce_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, number);
                 return;
         }
         ROLLED
-        for (uint32_t u = 0; u < chunk_units(a, at); u++)
-                chunk_reduce_units<N, KIND, 1, false>(a, block, thread, at, u, number);
+        for (; u < chunk_units(a, at); u++)
+                chunk_reduce_units<N, KIND, 1, LONG, CHUNK_PART>(a, block, thread, at, u, number);
 }
 
 /* What the root has sent in the step of that number: to the own piece of the output, and in the next step to all others
  * but the root. */
-template <uint32_t N, uint32_t U, bool WHOLE>
+template <uint32_t N, uint32_t U, bool LONG, enum chunk_form FORM>
 DEVICE void chunk_pass_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                              uint32_t first, uint32_t number) {
         struct quad x[U];
 
-        chunk_take<N, U>(a, a->root, block, thread, first, CHUNK_TILE, number, x);
+        chunk_take<N, U, LONG, FORM>(a, a->root, block, thread, first, CHUNK_TILE, number, x);
         UNROLL
         for (uint32_t i = 1; i < N; i++) {
                 const uint32_t to = chunk_other(a, N, i);
 
                 if (to != a->root)
-                        chunk_send<N, U>(a, to, block, thread, first, CHUNK_BACK, exchange_next(number), x);
+                        chunk_send<N, U, LONG, FORM>(a, to, block, thread, first, CHUNK_BACK, exchange_next(number), x);
         }
-        chunk_store<N, U, WHOLE>(a, a->rank, at, first, x);
+        chunk_store<N, U, FORM>(a, a->rank, at, first, x);
 }
 
-template <uint32_t N>
+template <uint32_t N, bool LONG>
 DEVICE void chunk_pass(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                        uint32_t number) {
-        if (chunk_is_whole<N>(a, at)) {
-                chunk_pass_units<N, EXCHANGE_UNITS(N), true>(a, block, thread, at, 0, number);
+        constexpr uint32_t AT_ONCE = CHUNK_MOVES(N, LONG);
+        uint32_t u = 0;
+
+        if constexpr (LONG) {
+                const uint32_t whole = chunk_whole<N>(a, at);
+
+                ROLLED
+                for (; u + AT_ONCE <= whole; u += AT_ONCE)
+                        chunk_pass_units<N, AT_ONCE, LONG, CHUNK_ALL>(a, block, thread, at, u, number);
+                if (u < whole && whole == a->units) {
+                        chunk_pass_units<N, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, number);
+                        return;
+                }
+        } else if (chunk_is_whole<N>(a, at)) {
+                chunk_pass_units<N, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, 0, number);
                 return;
         }
         ROLLED
-        for (uint32_t u = 0; u < chunk_units(a, at); u++)
-                chunk_pass_units<N, 1, false>(a, block, thread, at, u, number);
+        for (; u < chunk_units(a, at); u++)
+                chunk_pass_units<N, 1, LONG, CHUNK_PART>(a, block, thread, at, u, number);
 }
 
 /* What the others have sent, to its places in the output. */
 #if TARGET_NVIDIA
-template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+template <uint32_t N, uint32_t KIND, uint32_t U, bool LONG, enum chunk_form FORM>
 DEVICE void chunk_gather_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                                uint32_t first, uint32_t number) {
-        const enum chunk_stage stage = chunk_goes_back<N>(a) ? CHUNK_BACK : CHUNK_TILE;
+        const enum chunk_stage stage = chunk_goes_back<N, LONG>(a) ? CHUNK_BACK : CHUNK_TILE;
 
         UNROLL
         for (uint32_t i = 1; i < N; i++) {
@@ -228,20 +275,20 @@ DEVICE void chunk_gather_units(const struct exchange_arguments *a, uint32_t bloc
 
                 if (!chunk_gives<N, KIND>(a, r))
                         continue;
-                chunk_take<N, U>(a, r, block, thread, first, stage, number, x);
-                chunk_store<N, U, WHOLE>(a, r, at, first, x);
+                chunk_take<N, U, LONG, FORM>(a, r, block, thread, first, stage, number, x);
+                chunk_store<N, U, FORM>(a, r, at, first, x);
         }
 }
 #else
-template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+template <uint32_t N, uint32_t KIND, uint32_t U, bool LONG, enum chunk_form FORM>
 DEVICE void chunk_gather_units(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                                uint32_t first, uint32_t number) {
-        const enum chunk_stage stage = chunk_goes_back<N>(a) ? CHUNK_BACK : CHUNK_TILE;
+        const enum chunk_stage stage = chunk_goes_back<N, LONG>(a) ? CHUNK_BACK : CHUNK_TILE;
         struct quad x[N - 1][U];
 
         UNROLL
         for (uint32_t i = 1; i < N; i++)
-                chunk_take<N, U>(a, chunk_other(a, N, i), block, thread, first, stage, number, x[i - 1]);
+                chunk_take<N, U, LONG, FORM>(a, chunk_other(a, N, i), block, thread, first, stage, number, x[i - 1]);
         if constexpr (N > 2 && U == 1)
                 chunk_await(x);
         UNROLL
@@ -249,75 +296,104 @@ DEVICE void chunk_gather_units(const struct exchange_arguments *a, uint32_t bloc
                 const uint32_t r = chunk_other(a, N, i);
 
                 if (chunk_gives<N, KIND>(a, r))
-                        chunk_store<N, U, WHOLE>(a, r, at, first, x[i - 1]);
+                        chunk_store<N, U, FORM>(a, r, at, first, x[i - 1]);
         }
 }
 #endif
 
-template <uint32_t N, uint32_t KIND>
+template <uint32_t N, uint32_t KIND, bool LONG>
 DEVICE void chunk_gather(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint64_t at,
                          uint32_t number) {
-        if (chunk_is_whole<N>(a, at)) {
-                chunk_gather_units<N, KIND, EXCHANGE_UNITS(N), true>(a, block, thread, at, 0, number);
+        constexpr uint32_t AT_ONCE = CHUNK_MOVES(N, LONG);
+        uint32_t u = 0;
+
+        if constexpr (LONG) {
+                const uint32_t whole = chunk_whole<N>(a, at);
+
+                ROLLED
+                for (; u + AT_ONCE <= whole; u += AT_ONCE)
+                        chunk_gather_units<N, KIND, AT_ONCE, LONG, CHUNK_ALL>(a, block, thread, at, u, number);
+                if (u < whole && whole == a->units) {
+                        chunk_gather_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, number);
+                        return;
+                }
+        } else if (chunk_is_whole<N>(a, at)) {
+                chunk_gather_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, 0, number);
                 return;
         }
         ROLLED
-        for (uint32_t u = 0; u < chunk_units(a, at); u++)
-                chunk_gather_units<N, KIND, 1, false>(a, block, thread, at, u, number);
+        for (; u < chunk_units(a, at); u++)
+                chunk_gather_units<N, KIND, 1, LONG, CHUNK_PART>(a, block, thread, at, u, number);
 }
 
 /* What this rank has for rank r, to where that would be in its own output. */
-template <uint32_t N> DEVICE void chunk_keep_piece(const struct exchange_arguments *a, uint32_t r, uint64_t at) {
-        constexpr uint32_t U = EXCHANGE_UNITS(N);
-        struct quad x[U], part[1];
+template <uint32_t N, uint32_t U, enum chunk_form FORM>
+DEVICE void chunk_keep_units(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t first) {
+        struct quad x[U];
 
-        if (chunk_is_whole<N>(a, at)) {
-                chunk_load<N, EXCHANGE_COPY, U, true>(a, r, at, 0, x);
-                chunk_store<N, U, true>(a, r, at, 0, x);
+        chunk_load<N, EXCHANGE_COPY, U, FORM>(a, r, at, first, x);
+        chunk_store<N, U, FORM>(a, r, at, first, x);
+}
+
+template <uint32_t N, bool LONG>
+DEVICE void chunk_keep_piece(const struct exchange_arguments *a, uint32_t r, uint64_t at) {
+        constexpr uint32_t AT_ONCE = CHUNK_MOVES(N, LONG);
+        uint32_t u = 0;
+
+        if constexpr (LONG) {
+                const uint32_t whole = chunk_whole<N>(a, at);
+
+                ROLLED
+                for (; u + AT_ONCE <= whole; u += AT_ONCE)
+                        chunk_keep_units<N, AT_ONCE, CHUNK_ALL>(a, r, at, u);
+                if (u < whole && whole == a->units) {
+                        chunk_keep_units<N, AT_ONCE, CHUNK_WHOLE>(a, r, at, u);
+                        return;
+                }
+        } else if (chunk_is_whole<N>(a, at)) {
+                chunk_keep_units<N, AT_ONCE, CHUNK_WHOLE>(a, r, at, 0);
                 return;
         }
         ROLLED
-        for (uint32_t u = 0; u < chunk_units(a, at); u++) {
-                chunk_load<N, EXCHANGE_COPY, 1, false>(a, r, at, u, part);
-                chunk_store<N, 1, false>(a, r, at, u, part);
-        }
+        for (; u < chunk_units(a, at); u++)
+                chunk_keep_units<N, 1, CHUNK_PART>(a, r, at, u);
 }
 
 /* The own piece of a copy, or, of a root that has none, all. */
-template <uint32_t N> DEVICE void chunk_keep(const struct exchange_arguments *a, uint64_t at) {
+template <uint32_t N, bool LONG> DEVICE void chunk_keep(const struct exchange_arguments *a, uint64_t at) {
         const uint32_t own = chunk_piece<N>(a, a->rank);
 
         if ((a->root != EXCHANGE_NO_ROOT && a->root != a->rank) ||
             a->out + a->out_step * own == a->in + a->in_step * own)
                 return;
         if (!chunk_is_shared_out<N>(a)) {
-                chunk_keep_piece<N>(a, a->rank, at);
+                chunk_keep_piece<N, LONG>(a, a->rank, at);
                 return;
         }
         ROLLED
         for (uint32_t i = 1; i < N; i++)
-                chunk_keep_piece<N>(a, chunk_other(a, N, i), at);
+                chunk_keep_piece<N, LONG>(a, chunk_other(a, N, i), at);
 }
 
 /* What is to be done when the others have told the step of that number, which is the one before `step`. */
-template <uint32_t N, uint32_t KIND>
+template <uint32_t N, uint32_t KIND, bool LONG>
 DEVICE void chunk_heard(const struct exchange_arguments *a, uint32_t block, uint32_t thread, uint32_t step,
                         uint32_t number) {
-        const bool back = chunk_goes_back<N>(a);
+        const bool back = chunk_goes_back<N, LONG>(a);
         const bool works = a->root == EXCHANGE_NO_ROOT || (a->root == a->rank) != back;
 
         if (step <= a->tiles && works) {
                 if constexpr (KIND != EXCHANGE_COPY)
-                        chunk_reduce<N, KIND>(a, block, thread, chunk_at(a, block, thread, step - 1), number);
+                        chunk_reduce<N, KIND, LONG>(a, block, thread, chunk_at(a, block, thread, step - 1), number);
                 else if (back)
-                        chunk_pass<N>(a, block, thread, chunk_at(a, block, thread, step - 1), number);
+                        chunk_pass<N, LONG>(a, block, thread, chunk_at(a, block, thread, step - 1), number);
         }
         if (back ? step > 1 : KIND == EXCHANGE_COPY)
-                chunk_gather<N, KIND>(a, block, thread, chunk_at(a, block, thread, step - 1 - back), number);
+                chunk_gather<N, KIND, LONG>(a, block, thread, chunk_at(a, block, thread, step - 1 - back), number);
 }
 
 /* All steps of this thread, with its block; as exchange_run. */
-template <uint32_t N, uint32_t KIND>
+template <uint32_t N, uint32_t KIND, bool LONG>
 DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32_t thread, bool taken_up,
                       struct exchange_shared *shared) {
         struct exchange_progress p = exchange_resume(a, block, thread, taken_up);
@@ -332,7 +408,7 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
 
                 VALUE_FORGET(thread); /* or all places of all ranks wait in registers */
                 if (step < a->tiles)
-                        chunk_scatter<N, KIND>(a, block, thread, chunk_at(a, block, thread, step), p.number);
+                        chunk_scatter<N, KIND, LONG>(a, block, thread, chunk_at(a, block, thread, step), p.number);
                 if (first) {
                         CELL_FORGET(calls);
                         if (!taken_up)
@@ -349,7 +425,7 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
                         call = 0;
                 }
                 if (heard == EXCHANGE_CAME && step)
-                        chunk_heard<N, KIND>(a, block, thread, step, p.number);
+                        chunk_heard<N, KIND, LONG>(a, block, thread, step, p.number);
                 if (heard != EXCHANGE_CAME || step == chunk_steps(a)) {
                         if (thread == 0)
                                 shared->number = p.number;
@@ -358,7 +434,7 @@ DEVICE bool chunk_run(const struct exchange_arguments *a, uint32_t block, uint32
                 p.number = exchange_next(p.number);
                 chunk_tell<N>(a, block, thread, p.number, shared);
                 if (KIND == EXCHANGE_COPY && step < a->tiles) /* while it is on its way */
-                        chunk_keep<N>(a, chunk_at(a, block, thread, step));
+                        chunk_keep<N, LONG>(a, chunk_at(a, block, thread, step));
         }
 }
 
@@ -395,8 +471,10 @@ DEVICE uint32_t exchange_next_part(const struct exchange_arguments *a, uint32_t 
 }
 
 /* D where it goes otherwise than in packets. */
-#define EXCHANGE_IN_CHUNKS 0u
-#define EXCHANGE_IN_LINES  UINT32_MAX
+#define EXCHANGE_IN_CHUNKS     0u
+#define EXCHANGE_IN_LINES      UINT32_MAX
+#define EXCHANGE_IN_LONG       (UINT32_MAX - 1) /* chunks of few blocks */
+#define EXCHANGE_IN_PACKETS(D) ((D) != EXCHANGE_IN_CHUNKS && (D) != EXCHANGE_IN_LINES && (D) != EXCHANGE_IN_LONG)
 
 /* Has something of the request failed of which this call is a part? Others would take what it has for a part of the
  * result. Of all threads of a block. */
@@ -419,7 +497,7 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
         if constexpr (KIND == EXCHANGE_COPY && D == 1)
                 if (a->operation == RING_OP_BARRIER && thread == 0)
                         fence_release_system();
-        if constexpr (D != EXCHANGE_IN_CHUNKS && D != EXCHANGE_IN_LINES) { /* code of its own for the first part, which
+        if constexpr (EXCHANGE_IN_PACKETS(D)) { /* code of its own for the first part, which
                                                                               waits for nothing that taking up needs */
                 through = exchange_run<N, KIND, D>(a, block, thread, false, shared);
                 block = exchange_next_part(a, block, thread, through, shared);
@@ -428,10 +506,10 @@ DEVICE void exchange_all(const struct exchange_arguments *a, uint32_t block, uin
         while (block != EXCHANGE_NO_BLOCK) {
                 if constexpr (D == EXCHANGE_IN_LINES)
                         through = line_run<N, KIND>(a, block, thread, taken_up, shared);
-                else if constexpr (D != EXCHANGE_IN_CHUNKS)
+                else if constexpr (EXCHANGE_IN_PACKETS(D))
                         through = exchange_run<N, KIND, D>(a, block, thread, true, shared);
                 else
-                        through = chunk_run<N, KIND>(a, block, thread, taken_up, shared);
+                        through = chunk_run<N, KIND, D == EXCHANGE_IN_LONG>(a, block, thread, taken_up, shared);
                 block = exchange_next_part(a, block, thread, through, shared);
                 taken_up = true;
         }

@@ -7,19 +7,32 @@
  */
 #include "client/hip/exchange_unit.h"
 
+/* Units that a thread has under way at once: of each rank where it only moves them, and where it adds them up.
+ * Registers are few; blocks with long chunks have twice as many. */
+#define CHUNK_LONG_OF_TWO (2 * EXCHANGE_UNITS_OF_TWO)
+#if TARGET_NVIDIA
+#define CHUNK_MOVES_LONG(n_ranks) ((n_ranks) <= 2 ? CHUNK_LONG_OF_TWO : (n_ranks) <= 6 ? 4u : 2u)
+#else
+#define CHUNK_MOVES_LONG(n_ranks) ((n_ranks) <= 2 ? CHUNK_LONG_OF_TWO : (n_ranks) <= 4 ? 4u : 2u)
+#endif
+#define CHUNK_MOVES(n_ranks, is_long) ((is_long) ? CHUNK_MOVES_LONG(n_ranks) : EXCHANGE_UNITS(n_ranks))
+#define CHUNK_SUMS_LONG(n_ranks)                                                                                       \
+        ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : (n_ranks) <= 3 ? 4u : (n_ranks) <= 4 ? 2u : 1u)
+#define CHUNK_SUMS(n_ranks, is_long) ((is_long) ? CHUNK_SUMS_LONG(n_ranks) : EXCHANGE_UNITS(n_ranks) < 2 ? 1u : 2u)
+
 /* Does a tile take two steps? Those of two ranks never do. */
-template <uint32_t N> DEVICE bool chunk_goes_back(const struct exchange_arguments *a) {
-        return N > 2 && a->back;
+template <uint32_t N, bool LONG> DEVICE bool chunk_goes_back(const struct exchange_arguments *a) {
+        return (N > 2 || LONG) && a->back;
 }
 
 /* And is there a root? Then every other rank has a piece, to add up for it or to pass on. */
 template <uint32_t N> DEVICE bool chunk_is_shared_out(const struct exchange_arguments *a) {
-        return chunk_goes_back<N>(a) && a->root != EXCHANGE_NO_ROOT;
+        return chunk_goes_back<N, false>(a) && a->root != EXCHANGE_NO_ROOT;
 }
 
 /* Does what rank r gets in the first step matter? (Where there are two steps a root has no piece.) */
 template <uint32_t N, uint32_t KIND> DEVICE bool chunk_gets(const struct exchange_arguments *a, uint32_t r) {
-        return KIND == EXCHANGE_COPY || a->root == EXCHANGE_NO_ROOT || (a->root == r) != chunk_goes_back<N>(a);
+        return KIND == EXCHANGE_COPY || a->root == EXCHANGE_NO_ROOT || (a->root == r) != chunk_goes_back<N, false>(a);
 }
 
 /* Is what rank r sends in the last step for this one's output? */
@@ -28,7 +41,7 @@ template <uint32_t N, uint32_t KIND> DEVICE bool chunk_gives(const struct exchan
                 return true;
         if (KIND != EXCHANGE_COPY)
                 return a->root == a->rank;
-        return chunk_goes_back<N>(a) ? a->root != r && a->root != a->rank : a->root == r;
+        return chunk_goes_back<N, false>(a) ? a->root != r && a->root != a->rank : a->root == r;
 }
 
 /* Which piece is rank r's. A root that has none gets the first one: that is there to be read. */
@@ -64,24 +77,42 @@ enum chunk_stage {
         CHUNK_BACK,
 };
 
-template <uint32_t N>
+/* (Long chunks lie block by block, since a communicator has as much for each as its number of blocks leaves it.) */
+template <uint32_t N, bool LONG>
 DEVICE struct quad *chunk_place(const struct exchange_arguments *a, uint32_t at, enum chunk_stage stage,
                                 uint32_t number, uint32_t block, uint32_t from, uint32_t thread) {
         const size_t writer = from < at ? from : from - 1;
         const size_t turn =
                 stage == CHUNK_TILE ? number % EXCHANGE_TILE_TURNS : EXCHANGE_TILE_TURNS + number % EXCHANGE_BACK_TURNS;
-        const size_t chunk = (turn * EXCHANGE_CHUNK_BLOCKS(N) + block) * (N - 1) + writer;
+        const size_t slice = LONG ? block * EXCHANGE_LONG_TURNS + turn : turn * EXCHANGE_CHUNK_BLOCKS(N) + block;
+        const size_t chunk = slice * (N - 1) + writer;
 
         return (struct quad *)(void *)(a->area[at] + EXCHANGE_OFFSET_CHUNKS(N)) +
-               (chunk * EXCHANGE_THREADS + thread / WARP_THREADS * WARP_THREADS) * EXCHANGE_UNITS(N) +
+               (chunk * EXCHANGE_THREADS + thread / WARP_THREADS * WARP_THREADS) *
+                       (LONG ? a->room : EXCHANGE_UNITS(N)) +
                thread % WARP_THREADS;
 }
 
 /* ---- the caller's memory ----------------------------------------------------------------------------------------- */
+/* Units that are taken together. */
+enum chunk_form {
+        CHUNK_PART,  /* one, of which some may be behind the piece's end, or which lies anywhere */
+        CHUNK_WHOLE, /* those of them that there are, each whole */
+        CHUNK_ALL,   /* all, each whole: of a long chunk */
+};
+
 /* Does the thread have nothing but whole units of a tile, in each piece, where they can be taken as such? If it does it
  * takes all at once, without a call in between; else one after another. */
 template <uint32_t N> DEVICE bool chunk_is_whole(const struct exchange_arguments *a, uint64_t at) {
         return a->aligned && at + (uint64_t)(a->units - 1) * CHUNK_STEP + 16 <= exchange_piece(a, a->pieces - 1);
+}
+
+/* The same of a long chunk: how many of them, from the first one on. */
+template <uint32_t N> DEVICE uint32_t chunk_whole(const struct exchange_arguments *a, uint64_t at) {
+        const uint64_t bytes = exchange_piece(a, a->pieces - 1);
+        const uint64_t whole = a->aligned && at + 16 <= bytes ? (bytes - at - 16) / CHUNK_STEP + 1 : 0;
+
+        return whole < a->units ? (uint32_t)whole : a->units;
 }
 
 /* How many of the thread's units of a tile have something, of the longest pieces: what is behind is not sent. */
@@ -92,23 +123,23 @@ DEVICE uint32_t chunk_units(const struct exchange_arguments *a, uint64_t at) {
 }
 
 /* Units `first`, first + 1, .. of this thread, of the piece for rank r; 0 behind its end. */
-template <uint32_t N, uint32_t KIND, uint32_t U, bool WHOLE>
+template <uint32_t N, uint32_t KIND, uint32_t U, enum chunk_form FORM>
 DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t first,
                        struct quad (&x)[U]) {
         const uint32_t p = chunk_piece<N>(a, r);
         const uint64_t begin = at + first * CHUNK_STEP, bytes = exchange_piece(a, p);
         const char *whole = a->in + a->in_step * p + at, *piece = whole + first * CHUNK_STEP;
 
-        static_assert(WHOLE || U == 1, "one after another");
+        static_assert(FORM != CHUNK_PART || U == 1, "one after another");
         EXCHANGE_STEP();
         UNROLL
         for (uint32_t u = 0; u < U; u++) {
                 /* What lies behind the last unit nobody asks for; where loads have conditions, AMD's compiler waits for
                  * each of them. */
-                const uint32_t unit = first + u < a->units ? first + u : 0;
+                const uint32_t unit = FORM == CHUNK_ALL || first + u < a->units ? first + u : 0;
 
                 x[u] = {0, 0, 0, 0};
-                if (WHOLE)
+                if (FORM != CHUNK_PART)
                         x[u] = *(const struct quad *)(const void *)(whole + unit * CHUNK_STEP);
                 else if (begin < bytes)
                         x[u] = unit_load_part(piece, bytes - begin);
@@ -117,7 +148,7 @@ DEVICE void chunk_load(const struct exchange_arguments *a, uint32_t r, uint64_t 
 }
 
 /* To rank r's piece of the output, which has as many bytes as that of the input. */
-template <uint32_t N, uint32_t U, bool WHOLE>
+template <uint32_t N, uint32_t U, enum chunk_form FORM>
 DEVICE void chunk_store(const struct exchange_arguments *a, uint32_t r, uint64_t at, uint32_t first,
                         const struct quad (&x)[U]) {
         const uint32_t p = chunk_piece<N>(a, r);
@@ -126,9 +157,9 @@ DEVICE void chunk_store(const struct exchange_arguments *a, uint32_t r, uint64_t
 
         UNROLL
         for (uint32_t u = 0; u < U; u++) {
-                if (WHOLE && first + u < a->units)
+                if (FORM == CHUNK_ALL || (FORM == CHUNK_WHOLE && first + u < a->units))
                         *(struct quad *)(void *)(piece + begin + u * CHUNK_STEP) = x[u];
-                else if (!WHOLE && begin < bytes)
+                else if (FORM == CHUNK_PART && begin < bytes)
                         unit_store_part(piece + begin, bytes - begin, x[u], a->element_bytes);
         }
         EXCHANGE_STEP();
@@ -136,14 +167,14 @@ DEVICE void chunk_store(const struct exchange_arguments *a, uint32_t r, uint64_t
 
 /* ---- from rank to rank ------------------------------------------------------------------------------------------- */
 /* Units `first`, first + 1, ... */
-template <uint32_t N, uint32_t U>
+template <uint32_t N, uint32_t U, bool LONG, enum chunk_form FORM>
 DEVICE void chunk_send(const struct exchange_arguments *a, uint32_t to, uint32_t block, uint32_t thread, uint32_t first,
                        enum chunk_stage stage, uint32_t number, const struct quad (&x)[U]) {
-        struct quad *place = chunk_place<N>(a, to, stage, number, block, a->rank, thread) + first * WARP_THREADS;
+        struct quad *place = chunk_place<N, LONG>(a, to, stage, number, block, a->rank, thread) + first * WARP_THREADS;
 
         UNROLL
         for (uint32_t u = 0; u < U; u++)
-                if (first + u < a->units)
+                if (FORM == CHUNK_ALL || first + u < a->units)
                         bulk_store(place + u * WARP_THREADS, x[u]);
         EXCHANGE_STEP();
 }
@@ -223,14 +254,15 @@ DEVICE enum exchange_heard chunk_wait(const struct exchange_arguments *a, uint32
 }
 
 /* What rank r has sent. */
-template <uint32_t N, uint32_t U>
+template <uint32_t N, uint32_t U, bool LONG, enum chunk_form FORM>
 DEVICE void chunk_take(const struct exchange_arguments *a, uint32_t r, uint32_t block, uint32_t thread, uint32_t first,
                        enum chunk_stage stage, uint32_t number, struct quad (&x)[U]) {
-        const struct quad *place = chunk_place<N>(a, a->rank, stage, number, block, r, thread) + first * WARP_THREADS;
+        const struct quad *place =
+                chunk_place<N, LONG>(a, a->rank, stage, number, block, r, thread) + first * WARP_THREADS;
 
         EXCHANGE_STEP();
         UNROLL
         for (uint32_t u = 0; u < U; u++)
-                if (first + u < a->units)
+                if (FORM == CHUNK_ALL || first + u < a->units)
                         x[u] = bulk_load(place + u * WARP_THREADS);
 }

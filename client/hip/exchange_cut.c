@@ -40,13 +40,33 @@ static uint32_t kind_of(uint32_t operation, uint32_t type, uint32_t redop) {
         }
 }
 
+static uint32_t blocks_of(uint32_t blocks, uint32_t max_blocks) {
+        return blocks < max_blocks ? blocks : max_blocks;
+}
+
+/* Units for which each thread has room, if chunks are long: nothing goes into it that is not the communicator's. */
+static uint32_t room_of(uint32_t n_ranks, uint32_t max_blocks) {
+        const uint32_t all = EXCHANGE_CHUNK_TURNS(n_ranks) * EXCHANGE_CHUNK_BLOCKS(n_ranks) * EXCHANGE_UNITS(n_ranks);
+        const uint32_t room = all / (EXCHANGE_LONG_TURNS * blocks_of(EXCHANGE_CHUNK_BLOCKS(n_ranks), max_blocks));
+
+        return room <= EXCHANGE_UNITS(n_ranks) ? 0 : room < EXCHANGE_ROOM ? room : EXCHANGE_ROOM;
+}
+
+#ifndef EXCHANGE_AT_ONCE_OF_TWO /* for a block */
+#define EXCHANGE_AT_ONCE_OF_TWO (256u << 10)
+#endif
+
 /* Has an all_reduce one stage? It saves one trip of two, some 2 us, and takes n / 2 times as many packets, which
- * are twice the data: two ranks always, four up to 128 KB, as it was measured, and eight up to 64 KB. */
-static bool at_once(uint32_t n_ranks, uint64_t bytes) {
+ * are twice the data: two ranks always, four up to 128 KB, as it was measured, and eight up to 64 KB. But two ranks
+ * with few blocks: what a block moves is its processor's limit, and in two stages that is 4 times the data in place of
+ * 5. */
+static bool at_once(uint32_t n_ranks, uint64_t bytes, uint32_t max_blocks) {
+        if (n_ranks == 2)
+                return !room_of(n_ranks, max_blocks) || bytes <= (uint64_t)max_blocks * EXCHANGE_AT_ONCE_OF_TWO;
 #ifdef EXCHANGE_AT_ONCE /* tests */
-        return n_ranks == 2 || bytes <= EXCHANGE_AT_ONCE;
+        return bytes <= EXCHANGE_AT_ONCE;
 #else
-        return n_ranks == 2 || bytes <= (n_ranks <= 4 ? 128u << 10 : 64u << 10);
+        return bytes <= (n_ranks <= 4 ? 128u << 10 : 64u << 10);
 #endif
 }
 
@@ -82,11 +102,12 @@ static void root_pieces(struct exchange_arguments *a, uint32_t root, uint64_t by
 }
 
 /* How the operation goes into pieces. False: it does not. */
-static bool pieces(struct exchange_arguments *a, uint32_t operation, const struct client_gpu_bell *bell) {
+static bool pieces(struct exchange_arguments *a, uint32_t operation, const struct client_gpu_bell *bell,
+                   uint32_t max_blocks) {
         switch (operation) {
         case RING_OP_ALL_REDUCE:
                 a->piece_bytes = bell->in_bytes;
-                if (at_once(a->n_ranks, bell->in_bytes))
+                if (at_once(a->n_ranks, bell->in_bytes, max_blocks))
                         return true;
                 share_out(a, bell->in_bytes, a->n_ranks);
                 return true;
@@ -126,9 +147,12 @@ static bool pieces(struct exchange_arguments *a, uint32_t operation, const struc
 #endif
 #endif
 
-static uint32_t blocks_of(uint32_t blocks, uint32_t max_blocks) {
-        return blocks < max_blocks ? blocks : max_blocks;
-}
+/* Of so few blocks, lines for so many bytes that each of them sends, as it was measured with two ranks; from 16 blocks
+ * on they are the faster ones up to the bound above. */
+#define EXCHANGE_LINES_FEW 8u
+#ifndef EXCHANGE_LINES_FEW_MOST /* tests */
+#define EXCHANGE_LINES_FEW_MOST (UINT64_C(64) << 10)
+#endif
 
 /* Chunks carry nothing but data, but are behind a fence: worth it from so many bytes on that a rank sends to all, or,
  * since it is the block's part that counts, from as many fewer as there are fewer blocks. */
@@ -157,6 +181,9 @@ static bool in_lines(const struct exchange_arguments *a, uint32_t max_blocks) {
 
         if (a->root != EXCHANGE_NO_ROOT) /* whoever has nothing to send would send as much */
                 return false;
+        if (room_of(a->n_ranks, max_blocks) && max_blocks <= EXCHANGE_LINES_FEW &&
+            sent > max_blocks * EXCHANGE_LINES_FEW_MOST)
+                return false; /* long chunks are as fast */
         return sent > above && sent <= (a->back || a->n_ranks == 2 ? EXCHANGE_LINES_MOST : EXCHANGE_LINES_MOST_AT_ONCE);
 }
 
@@ -175,7 +202,8 @@ static void deal_lines(struct exchange_arguments *a, uint32_t max_blocks) {
 /* In one tile, if that will do; else in as few as places allow, with as much in each of them: links are only kept busy
  * by more bytes under way than the blocks of smaller requests have. */
 static void deal_chunks(struct exchange_arguments *a, uint32_t max_blocks) {
-        const uint64_t all = (a->piece_bytes + 15) / 16, most = EXCHANGE_UNITS(a->n_ranks);
+        const uint32_t room = room_of(a->n_ranks, max_blocks);
+        const uint64_t all = (a->piece_bytes + 15) / 16, most = room ? room : EXCHANGE_UNITS(a->n_ranks);
         uint32_t blocks = blocks_of(EXCHANGE_BLOCKS_OF(a->n_ranks), max_blocks);
         uint64_t units;
 
@@ -185,6 +213,7 @@ static void deal_chunks(struct exchange_arguments *a, uint32_t max_blocks) {
         a->blocks = blocks;
         a->tiles = (uint32_t)((units + most - 1) / most);
         a->units = (uint32_t)((units + a->tiles - 1) / a->tiles);
+        a->room = room;
         a->depth = 1;
 }
 
@@ -232,7 +261,7 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
                                          .signature = signature_of(bell),
                                          .count = (uint64_t)bell->word[RING_W_COUNT_HI] << 32 |
                                                   bell->word[RING_W_COUNT_LO]};
-        if (!pieces(a, operation, bell))
+        if (!pieces(a, operation, bell, max_blocks))
                 return false;
         own_piece(a);
         odd = (uintptr_t)a->in | (uintptr_t)a->out | a->in_step | a->out_step;
@@ -256,7 +285,20 @@ bool exchange_cut(struct exchange_arguments *a, const struct client_gpu_bell *be
 
 enum exchange_way exchange_way_of(const struct exchange_arguments *a) {
         return a->lines       ? EXCHANGE_LINED
+               : a->room      ? EXCHANGE_LONG
                : a->units     ? EXCHANGE_BULK
                : a->tiles > 1 ? EXCHANGE_DEEP
                               : EXCHANGE_SHALLOW; /* as a->depth */
+}
+
+/* Products that leave processors to what runs beside them come in clusters of two to eight blocks, each of which has to
+ * find its processors in one part of the GPU (GPC). Four blocks that lie anywhere take one of four such parts each. */
+uint32_t exchange_together(const struct exchange_arguments *a) {
+        uint32_t n = 4;
+
+        if (!a->room)
+                return 1;
+        while (a->blocks % n)
+                n /= 2;
+        return n;
 }

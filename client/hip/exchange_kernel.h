@@ -33,6 +33,7 @@
 #define EXCHANGE_TILE_TURNS           3u
 #define EXCHANGE_BACK_TURNS           2u
 #define EXCHANGE_CHUNK_TURNS(n_ranks) (EXCHANGE_TILE_TURNS + ((n_ranks) <= 2 ? 0 : EXCHANGE_BACK_TURNS))
+#define EXCHANGE_LONG_TURNS           (EXCHANGE_TILE_TURNS + EXCHANGE_BACK_TURNS)
 #define EXCHANGE_FIRST                4u
 /* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. Large chunks have
  * twice the blocks. So these places take 14, 18 and 21.5 MiB for two, four and eight ranks, those of transfers 4, 4
@@ -46,6 +47,9 @@
 #define EXCHANGE_UNITS_OF_TWO 4u
 #endif
 #define EXCHANGE_UNITS(n_ranks) ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : 1u)
+/* Units of a thread in a long chunk, at most: where a communicator has few blocks, each has the places of those there
+ * are not. 256 KiB for a block and another rank. */
+#define EXCHANGE_ROOM 32u
 #ifndef EXCHANGE_LANES
 #define EXCHANGE_LANES (EXCHANGE_THREADS / 32u) /* warps of a block, at most */
 #endif
@@ -200,6 +204,7 @@ struct exchange_arguments {
         uint32_t tiles;    /* of EXCHANGE_THREADS packets, or of that times `units`, that each block has of each piece;
                             * lines: of no meaning */
         uint32_t units;    /* of 16 bytes, that a thread has of each tile; 0: it goes in packets */
+        uint32_t room;     /* for so many: chunks are long; 0: they are not. The same in all calls of a communicator */
         uint32_t depth;    /* tiles of a round */
         uint32_t lines;    /* 1: it goes in lines, of which each warp finds its own */
         uint32_t patience; /* rounds of polling until a block is late */
@@ -257,11 +262,14 @@ enum exchange_way {
         EXCHANGE_SHALLOW, /* packets, of which blocks have one tile */
         EXCHANGE_DEEP,    /* packets, of which they have several */
         EXCHANGE_BULK,    /* chunks */
+        EXCHANGE_LONG,    /* long ones */
         EXCHANGE_LINED,   /* lines */
         EXCHANGE_WAYS,
 };
 const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, enum exchange_way way);
 enum exchange_way exchange_way_of(const struct exchange_arguments *arguments);
+/* How many of its blocks are to lie side by side: that many divide them. */
+uint32_t exchange_together(const struct exchange_arguments *arguments);
 #ifdef __cplusplus
 }
 #endif

@@ -61,23 +61,34 @@ void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, stru
  * executor's kernel may have to be launched, by another process; if the blocks of the next kernel stood on all
  * processors by then, waiting for the bell, there would be no room for it, and nobody would ever go on. What is left
  * after the answer are some twenty instructions. And a kernel that was launched so, but does not wait itself, is right
- * today, if only by luck. */
-static hipError_t launch_kernel(const void *kernel, uint32_t blocks, uint32_t threads, void **parameters, bool captured,
-                                void *stream) {
+ * today, if only by luck.
+ *
+ * together: so many of the blocks, which divide them, are to lie side by side (NVIDIA). */
+static hipError_t launch_together(const void *kernel, uint32_t blocks, uint32_t together, uint32_t threads,
+                                  void **parameters, bool captured, void *stream) {
 #ifdef RAILMUX_CUDA
-        cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
-                                     .val = {.programmaticStreamSerializationAllowed = 1}};
-        cudaLaunchConfig_t config = {.gridDim = {blocks, 1, 1},
-                                     .blockDim = {threads, 1, 1},
-                                     .stream = stream,
-                                     .attrs = &early,
-                                     .numAttrs = captured ? 0 : 1};
+        cudaLaunchAttribute attributes[2];
+        cudaLaunchConfig_t config = {
+                .gridDim = {blocks, 1, 1}, .blockDim = {threads, 1, 1}, .stream = stream, .attrs = attributes};
 
+        if (!captured)
+                attributes[config.numAttrs++] =
+                        (cudaLaunchAttribute){.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                              .val = {.programmaticStreamSerializationAllowed = 1}};
+        if (together > 1)
+                attributes[config.numAttrs++] = (cudaLaunchAttribute){.id = cudaLaunchAttributeClusterDimension,
+                                                                      .val = {.clusterDim = {together, 1, 1}}};
         return cudaLaunchKernelExC(&config, kernel, parameters);
 #else
         (void)captured;
+        (void)together;
         return hipLaunchKernel(kernel, (dim3){blocks, 1, 1}, (dim3){threads, 1, 1}, parameters, 0, stream);
 #endif
+}
+
+static hipError_t launch_kernel(const void *kernel, uint32_t blocks, uint32_t threads, void **parameters, bool captured,
+                                void *stream) {
+        return launch_together(kernel, blocks, 1, threads, parameters, captured, stream);
 }
 
 /* One that only looks at, or tells, a number of the slot's. */
@@ -182,7 +193,7 @@ int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *strea
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel behind a copy", error);
 }
 
-int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, void *arguments,
+int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, uint32_t together, void *arguments,
                         const struct client_gpu_bell *bell, void *stream, char *error) {
         void *parameters[] = {arguments};
         struct scope scope;
@@ -195,7 +206,7 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blo
         if (r == hipSuccess)
                 r = launch_after(gpu, bell, stream);
         if (r == hipSuccess)
-                r = launch_kernel(kernel, blocks, EXCHANGE_THREADS, parameters, bell->captured, stream);
+                r = launch_together(kernel, blocks, together, EXCHANGE_THREADS, parameters, bell->captured, stream);
         if (r == hipSuccess && gpu_ended_records(bell))
                 untold = launch_record(gpu, bell, stream) != hipSuccess;
         else if (r == hipSuccess && bell->number)

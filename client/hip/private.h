@@ -140,8 +140,8 @@ int gpu_start(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *
 int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
 int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
 void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, struct rmx_device_handle *ret_handle);
-/* Puts an exchange kernel there, behind what bell->after names. */
-int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, void *arguments,
+/* Puts an exchange kernel there, behind what bell->after names. together: exchange_together(). */
+int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, uint32_t together, void *arguments,
                         const struct client_gpu_bell *bell, void *stream, char *error);
 /* exchange.c: */
 int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,

@@ -41,6 +41,7 @@ static struct {
         struct exchange_arguments launched;
         struct pair_arguments pairs;
         const void *kernel;
+        uint32_t together;
         uint32_t launches;
 } fake;
 
@@ -237,7 +238,7 @@ bool gpu_ended_records(const struct client_gpu_bell *bell) {
         return false;
 }
 
-int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, void *arguments,
+int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, uint32_t together, void *arguments,
                         const struct client_gpu_bell *bell, void *stream, char *error) {
         (void)gpu;
         (void)bell;
@@ -247,6 +248,8 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blo
         assert_int_equal(fake.launched.blocks, blocks);
         if (kernel == pair_kernel())
                 fake.pairs = *(struct pair_arguments *)arguments;
+        assert_true(together && blocks % together == 0);
+        fake.together = together;
         fake.kernel = kernel;
         fake.launches++;
         return RMX_OK;

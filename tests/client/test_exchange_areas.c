@@ -457,6 +457,62 @@ static void test_blocks(void **state) {
                 gpu_end(gpu[r]);
 }
 
+/* Few blocks have long chunks, side by side, in places that are the same ones whatever the call; and two ranks have two
+ * stages of those from a size on. */
+static void test_few_blocks(void **state) {
+        static const struct {
+                uint32_t n_ranks, max_blocks, together, room;
+        } cases[] = {{2, 0, 1, 0},
+                     {2, 1, 1, EXCHANGE_ROOM},
+                     {2, 4, 4, EXCHANGE_ROOM},
+                     {2, 6, 2, EXCHANGE_ROOM},
+                     {2, 7, 1, EXCHANGE_ROOM},
+                     {2, 16, 4, 19},
+                     {2, 51, 1, 6},
+                     {2, 60, 4, 5},
+                     {2, 64, 1, 0},
+                     {3, 4, 4, EXCHANGE_ROOM},
+                     {3, 64, 4, 2},
+                     {3, 65, 1, 0}};
+        unsigned char offers[3 * CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu[3] = {gpu_new(0), gpu_new(1), gpu_new(2)};
+        const struct exchange_arguments *a = &fake.launched;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                const uint32_t n = cases[i].n_ranks;
+                struct client_gpu_exchange *x[3];
+
+                max_blocks = cases[i].max_blocks;
+                for (uint32_t r = 0; r < n; r++)
+                        x[r] = open_rank(gpu[r], 0, n, r, offers);
+                for (uint32_t r = 0; r < n; r++) {
+                        assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
+                        for (uint64_t bytes = 20 << 20; bytes <= 320 << 20; bytes *= 4) {
+                                launch(x[r], bytes);
+                                assert_int_equal(fake.together, cases[i].together);
+                                assert_int_equal(a->room, cases[i].room);
+                                assert_true(a->units <= (a->room ? a->room : EXCHANGE_UNITS(n)));
+                                assert_true((size_t)a->blocks * EXCHANGE_LONG_TURNS * (n - 1) * EXCHANGE_THREADS *
+                                                    a->room <=
+                                            EXCHANGE_CHUNKS(n));
+                                assert_int_equal(a->back, n > 2 || a->room);
+                                assert_ptr_equal(fake.kernel, exchange_kernel(n, EXCHANGE_BFLOAT16,
+                                                                              a->room ? EXCHANGE_LONG : EXCHANGE_BULK));
+                        }
+                        launch(x[r], 1 << 20);
+                        assert_int_equal(a->back, n > 2 || (max_blocks && max_blocks < 4));
+                        launch(x[r], 64 << 10);
+                        assert_int_equal(fake.together, a->room ? cases[i].together : 1);
+                }
+                for (uint32_t r = 0; r < n; r++)
+                        gpu_exchange_close(x[r], true);
+        }
+        max_blocks = 0;
+        for (uint32_t r = 0; r < 3; r++)
+                gpu_end(gpu[r]);
+}
+
 /* A rank that allows no block has another version, or is wrong. */
 static void test_no_blocks(void **state) {
         unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
@@ -603,6 +659,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_transfers, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_owed, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_few_blocks, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_no_blocks, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_lines, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_limits, setup, teardown),

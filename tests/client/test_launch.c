@@ -149,7 +149,7 @@ static int exchange_with(const struct client_gpu_bell *bell) {
         struct exchange_arguments arguments = {.blocks = 1, .number = gpu_ended_records(bell) ? 0 : bell->number};
         char error[CLIENT_GPU_TEXT];
 
-        return gpu_launch_exchange(&gpu, &exchange, arguments.blocks, &arguments, bell, NULL, error);
+        return gpu_launch_exchange(&gpu, &exchange, arguments.blocks, 1, &arguments, bell, NULL, error);
 }
 
 static int call(uint32_t number) {

@@ -124,6 +124,9 @@ static void run_way(const struct exchange_arguments *a, uint32_t t, struct excha
         case EXCHANGE_LINED:
                 exchange_all<N, KIND, EXCHANGE_IN_LINES>(a, shared->block, t, shared);
                 break;
+        case EXCHANGE_LONG:
+                exchange_all<N, KIND, EXCHANGE_IN_LONG>(a, shared->block, t, shared);
+                break;
         default:
                 exchange_all<N, KIND, EXCHANGE_IN_CHUNKS>(a, shared->block, t, shared);
         }
