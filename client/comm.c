@@ -486,11 +486,13 @@ int rmx_comm_destroy(struct rmx_comm *comm) {
         return r ? r : comm_destroy_as(comm, __func__, RPC_NO_DEADLINE);
 }
 
-void comm_abort_locked(struct rmx_comm *comm) {
+void comm_abort_locked(struct rmx_comm *comm, uint32_t status) {
         Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
 
         body.handle = comm->handle;
+        if (ring_status_code(status) == RMX_E_MISMATCH && ring_status_rank(status) >= 0)
+                body.status = status;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
         message.comm_abort = &body;
         rpc_post_locked(&comm->session->rpc, &message);

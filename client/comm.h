@@ -98,8 +98,9 @@ int comm_split_as(struct rmx_comm *comm, const char *what, int32_t colour, int32
 int comm_destroy_as(struct rmx_comm *comm, const char *what, uint64_t deadline_ns);
 /* rmx_comm_abort. */
 int comm_abort_as(struct rmx_comm *comm, const char *what);
-/* With rpc.mutex: asks the daemon to end it on all ranks, and does not wait. */
-void comm_abort_locked(struct rmx_comm *comm);
+/* With rpc.mutex: asks the daemon to end it on all ranks, and does not wait. status: why; the others hear of that if it
+ * is a mismatch and a rank, else that this one has aborted it. */
+void comm_abort_locked(struct rmx_comm *comm, uint32_t status);
 /* Tells the daemon that this rank leaves. RMX_*; text set. The object stays. */
 int comm_leave(struct rmx_comm *comm, const char *what, uint64_t deadline_ns);
 /* Unlinks and frees it. */

@@ -30,9 +30,9 @@
  * no part of a result, and who waits for it goes on waiting until it hears of the failure. So a rank for which all
  * parts end well has the result, as if it were one request. When a rank or a node is lost the daemon says so of the
  * whole, to all its ranks, as of any communicator; each then has its parts ended, since ranks that wait in one may be
- * in good health otherwise. What is found in one of the others only, as calls that do not match, ends the whole; then
- * its other ranks hear that it was aborted. A part that has failed is never used again, whatever it was, so the whole
- * is over, too.
+ * in good health otherwise. What is found in one of the others only ends the whole: of calls that do not match its
+ * other ranks hear so from the daemon, which is told (CommAbort.status), of anything else that it was aborted. A part
+ * that has failed is never used again, whatever it was, so the whole is over, too.
  */
 #include "client/device_nodes.h"
 
@@ -333,7 +333,7 @@ uint32_t device_nodes_found(struct rmx_comm *comm, uint32_t status) {
         if (comm->nodes && comm->nodes->local && !comm_status(comm)) {
                 pthread_mutex_lock(&comm->session->rpc.mutex);
                 if (!comm_status(comm) && !lost_here) /* of which the daemon tells all ranks of the whole */
-                        comm_abort_locked(comm);
+                        comm_abort_locked(comm, status);
                 comm_fail(comm, status); /* before anybody can read the answer */
                 pthread_mutex_unlock(&comm->session->rpc.mutex);
         }
@@ -373,7 +373,7 @@ void device_nodes_failed(struct rmx_comm *comm) {
         if (whole == comm) {
                 for (size_t i = 0; i < 2; i++)
                         if (part[i] && part[i] != whole && !comm_status(part[i]))
-                                comm_abort_locked(part[i]);
+                                comm_abort_locked(part[i], 0);
                 return;
         }
         status = status_of_part(whole, comm, comm_status(comm));
@@ -381,7 +381,7 @@ void device_nodes_failed(struct rmx_comm *comm) {
                 return;
         /* The whole has lost the same rank, and all its ranks are told. */
         if (ring_status_code(status) != RMX_E_PEER_LOST && !comm_status(whole))
-                comm_abort_locked(whole);
+                comm_abort_locked(whole, status);
         comm_fail(whole, status);
 }
 

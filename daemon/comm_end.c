@@ -137,8 +137,9 @@ void comm_broken(struct comm *comm, uint64_t mask, uint32_t code, int32_t rank, 
                 return;
         if (comm->manager->on_device && comm->state == COMM_READY)
                 comm_abort(comm, code, rank, message, mask);
-        else
-                comm_fail(comm, code, rank, message);
+        else /* (an executor that was told to end it says so, and not why) */
+                comm_fail(comm, code, rank,
+                          comm->aborting && comm->abort_code == code && !*message ? comm->abort_text : message);
 }
 
 uint32_t comm_member_code(const struct comm_member *member) {

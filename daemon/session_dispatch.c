@@ -28,9 +28,11 @@
 #include "daemon/tenant.h"
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
+#include "ring/line.h"
 #include "ring/ring.h"
 #include "util/log.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -393,6 +395,23 @@ static void session_comm_destroy(struct session *session, uint64_t id, const Rai
         comm_member_leave(member, body->last_sequence);
 }
 
+/* Why a rank ends its comm, by what the ranks of a node have found out among themselves: it is about the comm's own
+ * ranks, so it need not be believed. */
+static void session_comm_mismatch(struct session *session, uint64_t id, struct comm_member *member, uint32_t status) {
+        const int32_t rank = ring_status_rank(status);
+        char text[96];
+
+        if (ring_status_code(status) != RMX_E_MISMATCH || rank < 0 || (uint32_t)rank >= member->comm->n_ranks) {
+                session_send_failure(session, id, RMX_E_INVALID,
+                                     "status %#x is no mismatch with a rank of the communicator", status);
+                return;
+        }
+        session_wait_for(session, id, &member->abort_calls);
+        snprintf(text, sizeof(text), "rank %" PRId32 " called something else, as rank %u has found", rank,
+                 member->rank);
+        comm_abort(member->comm, RMX_E_MISMATCH, rank, text, 0);
+}
+
 static void session_comm_abort(struct session *session, uint64_t id, const Railmux__Session__CommAbort *body) {
         struct comm_member *member;
 
@@ -407,6 +426,10 @@ static void session_comm_abort(struct session *session, uint64_t id, const Railm
         member = session_member(session, id, body->handle);
         if (!member)
                 return;
+        if (body->status) {
+                session_comm_mismatch(session, id, member, body->status);
+                return;
+        }
         session_wait_for(session, id, &member->abort_calls);
         comm_abort(member->comm, RMX_E_ABORTED, (int32_t)member->rank, "", 0);
 }

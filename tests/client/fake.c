@@ -498,7 +498,7 @@ static void on_split_cancel(struct fake *fake, struct fake_session *session, con
 static void on_comm_abort(struct fake *fake, struct fake_session *session, uint64_t id,
                           const Railmux__Session__CommAbort *body) {
         struct fake_comm *comm;
-        uint32_t rank;
+        uint32_t rank, status;
 
         if (!body->handle && !fake->cancels) {
                 reply_failure(fake, session, id, RMX_E_INVALID, "handle 0 names no communicator");
@@ -507,9 +507,11 @@ static void on_comm_abort(struct fake *fake, struct fake_session *session, uint6
         if (body->handle) {
                 must(member_of(fake, session, body->handle, &comm, &rank));
                 fake_work(fake);
-                fake_comm_end(comm, ring_status(RMX_E_ABORTED, (int32_t)rank));
+                status = body->status ? body->status : ring_status(RMX_E_ABORTED, (int32_t)rank);
+                must(!body->status || ring_status_code(status) == RMX_E_MISMATCH);
+                fake_comm_end(comm, status);
                 if (fake->tells_aborts)
-                        fake_comm_tell(fake, comm, RMX_E_ABORTED, (int32_t)rank);
+                        fake_comm_tell(fake, comm, ring_status_code(status), ring_status_rank(status));
         } else if (body->comm_id.len) {
                 on_join_cancel(fake, session, body);
         } else {

@@ -543,6 +543,7 @@ static void test_failed(void **state) {
                         while (!comm_status(rig.crew.comm[rank]) || !comm_status(nodes_of(rank)->local) ||
                                !comm_status(nodes_of(rank)->across))
                                 (void)rmx_comm_error(rig.crew.comm[rank]);
+                        assert_int_equal(rmx_comm_error(rig.crew.comm[rank]), RMX_E_MISMATCH);
                 }
                 crew_stop(&rig.crew);
         }
@@ -644,6 +645,9 @@ static void test_status(void **state) {
         assert_int_equal(rmx_comm_error(rig.comm), RMX_E_MISMATCH);
         assert_error_says("rank 3 gave another count");
         assert_int_equal(rmx_comm_failed_rank(rig.comm), 3);
+        rig.gpu->status = 0; /* the other node's hear it from the daemon */
+        wait_failed(rig.crew.comm[0], RMX_E_MISMATCH, 3);
+        wait_failed(rig.crew.comm[1], RMX_E_MISMATCH, 3);
         crew_stop(&rig.crew);
 }
 

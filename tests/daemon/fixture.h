@@ -212,6 +212,7 @@ uint64_t send_comm_split_on(struct client *client, uint32_t parent, uint32_t num
                             int32_t gpu);
 uint64_t send_comm_destroy(struct client *client, uint32_t handle, uint32_t last_sequence);
 uint64_t send_comm_abort(struct client *client, uint32_t handle);
+uint64_t send_comm_abort_for(struct client *client, uint32_t handle, uint32_t status);
 /* The rank gives up joining, or the split. */
 uint64_t send_join_cancel(struct client *client, const uint8_t id[COMM_ID_BYTES], uint32_t rank);
 uint64_t send_split_cancel(struct client *client, uint32_t parent, uint32_t number);

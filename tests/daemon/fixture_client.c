@@ -364,10 +364,15 @@ void life_ends_close(struct life_ends *ends) {
 }
 
 uint64_t send_comm_abort(struct client *client, uint32_t handle) {
+        return send_comm_abort_for(client, handle, 0);
+}
+
+uint64_t send_comm_abort_for(struct client *client, uint32_t handle, uint32_t status) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__CommAbort body = RAILMUX__SESSION__COMM_ABORT__INIT;
 
         body.handle = handle;
+        body.status = status;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_ABORT;
         message.comm_abort = &body;
         return client_send(client, &message);

@@ -4,6 +4,7 @@
 #include "tests/daemon/fixture.h"
 
 #include "railmux/railmux.h"
+#include "ring/line.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -281,6 +282,48 @@ static void test_abort(void **unused) {
         fixture_teardown(&f);
 }
 
+/* A rank that has found out that another one called something else: all hear that. */
+static void test_abort_for_mismatch(void **unused) {
+        static const uint32_t wrong[] = {RMX_E_MISMATCH, 1u << 16 | RMX_E_ABORTED, 4u << 16 | RMX_E_MISMATCH,
+                                         0xffffu << 16 | RMX_E_MISMATCH, 1u << 16};
+        struct fixture f;
+        struct client *clients[3];
+        struct inbox_message *event;
+        uint32_t handles[3];
+        char text[200];
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        open_clients(&f, clients, 3);
+        make_comm(clients, 3, handles);
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) { /* of rank 2 */
+                assert_int_equal(
+                        take_ack(clients[2], send_comm_abort_for(clients[2], handles[2], wrong[i]), text, sizeof(text)),
+                        RMX_E_INVALID);
+                assert_non_null(strstr(text, "is no mismatch with a rank of the communicator"));
+        }
+        for (uint32_t r = 0; r < 3; r++)
+                assert_false(client_has_event(clients[r], FAILED));
+        assert_int_equal(take_ack(clients[2],
+                                  send_comm_abort_for(clients[2], handles[2], ring_status(RMX_E_MISMATCH, 1)), NULL, 0),
+                         0);
+        for (uint32_t r = 0; r < 3; r++) {
+                event = client_event(clients[r], FAILED);
+                assert_int_equal(event->message->event->comm_failed->code, RMX_E_MISMATCH);
+                assert_int_equal(event->message->event->comm_failed->rank, 1);
+                assert_string_equal(event->message->event->comm_failed->message,
+                                    "rank 1 called something else, as rank 2 has found");
+                client_drop(clients[r], event);
+        }
+        assert_int_equal(take_ack(clients[1],
+                                  send_comm_abort_for(clients[1], handles[1], ring_status(RMX_E_MISMATCH, 1)), NULL, 0),
+                         0); /* which has found the same: nobody hears it again */
+        for (uint32_t r = 0; r < 3; r++)
+                assert_false(client_has_event(clients[r], FAILED));
+        close_clients(&f, clients, 3);
+        fixture_teardown(&f);
+}
+
 static void test_abort_and_leave_over_executor_loss(void **unused) {
         struct fixture f;
         struct client *clients[2];
@@ -504,6 +547,7 @@ int main(void) {
                 cmocka_unit_test(test_death_in_ready_comm),
                 cmocka_unit_test(test_death_without_executor),
                 cmocka_unit_test(test_abort),
+                cmocka_unit_test(test_abort_for_mismatch),
                 cmocka_unit_test(test_abort_and_leave_over_executor_loss),
                 cmocka_unit_test(test_split),
                 cmocka_unit_test(test_split_fails_as_a_whole),
