@@ -22,6 +22,7 @@ import time
 
 LEAVE, BULK, RUN, PAIR = "exchange_leave.h", "exchange_bulk.h", "exchange_run.h", "exchange_pair.h"
 KERNEL, CHUNK, LINE, FORM = "exchange_kernel.h", "exchange_chunk.h", "exchange_line.h", "exchange_line_form.h"
+TILE = "exchange_tile.h"
 SEEDS = ("1", "2", "3")
 FLAGS = "-std=gnu++17 -O0 -D_GNU_SOURCE -ffp-contract=off -fno-strict-aliasing -w".split()
 
@@ -98,9 +99,9 @@ MUTANTS = (
     ("long chunks take no turns", CHUNK, "block * EXCHANGE_LONG_TURNS + turn", "block * EXCHANGE_LONG_TURNS"),
     ("a long chunk has a unit more than there is", CHUNK, "(bytes - at - 16) / CHUNK_STEP + 1 : 0;", "(bytes - at - 16) / CHUNK_STEP + 2 : 0;"),
     ("two ranks' sums are not sent back", CHUNK, "return (N > 2 || LONG) && a->back;", "return N > 2 && a->back;"),
-    ("of a long chunk only whole groups are added up", BULK, "                        chunk_reduce_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, number);\n                        return;", "                        return;"),
-    ("sums of a tile are sent to the root's piece, too", BULK, "(a->root == EXCHANGE_NO_ROOT || a->root == to))\n                        chunk_send", "(a->root == EXCHANGE_NO_ROOT || a->root != to))\n                        chunk_send"),
-    ("a root keeps its first piece alone", BULK, "        for (uint32_t i = 1; i < N; i++)\n                chunk_keep_piece", "        for (uint32_t i = 1; i < 2; i++)\n                chunk_keep_piece"),
+    ("of a long chunk only whole groups are added up", TILE, "                        chunk_reduce_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, number);\n                        return;", "                        return;"),
+    ("sums of a tile are sent to the root's piece, too", TILE, "(a->root == EXCHANGE_NO_ROOT || a->root == to))\n                        chunk_send", "(a->root == EXCHANGE_NO_ROOT || a->root != to))\n                        chunk_send"),
+    ("a root keeps its first piece alone", TILE, "        for (uint32_t i = 1; i < N; i++)\n                chunk_keep_piece", "        for (uint32_t i = 1; i < 2; i++)\n                chunk_keep_piece"),
     ("pieces are not turned", CHUNK, "const uint32_t i = r + a->turn < N ? r + a->turn : r + a->turn - N;", "const uint32_t i = r;"),
     ("the last sums are not waited for", LEAVE, "return a->tiles + a->back;", "return a->tiles;"),
     ("a unit less is sent than there are", CHUNK, "(a->piece_bytes - at + CHUNK_STEP - 1) / CHUNK_STEP : 0;", "(a->piece_bytes - at) / CHUNK_STEP : 0;"),
