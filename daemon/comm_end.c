@@ -131,15 +131,20 @@ static void comm_broken_more(struct comm *comm, const char *message) {
 }
 
 void comm_broken(struct comm *comm, uint64_t mask, uint32_t code, int32_t rank, const char *message) {
-        if (code == RMX_E_MISMATCH && (comm->code ? comm->code : comm->aborting ? comm->abort_code : 0) == code)
+        /* The host's executor that was told to end it says so, and not why. */
+        const bool echo = !comm->manager->on_device && comm->aborting && comm->abort_code == code;
+
+        if (code == RMX_E_MISMATCH && !echo &&
+            (comm->code       ? comm->code
+             : comm->aborting ? comm->abort_code
+                              : 0) == code)
                 comm_broken_more(comm, message);
         if (comm->code || code == 0)
                 return;
         if (comm->manager->on_device && comm->state == COMM_READY)
                 comm_abort(comm, code, rank, message, mask);
-        else /* (an executor that was told to end it says so, and not why) */
-                comm_fail(comm, code, rank,
-                          comm->aborting && comm->abort_code == code && !*message ? comm->abort_text : message);
+        else
+                comm_fail(comm, code, rank, echo ? comm->abort_text : message);
 }
 
 uint32_t comm_member_code(const struct comm_member *member) {

@@ -42,7 +42,7 @@ void executor_send_comm_failed(struct fixture *fixture, uint64_t comm, uint32_t 
         failed.comm = comm;
         failed.code = code;
         failed.rank = rank;
-        failed.message = (char *)"";
+        failed.message = (char *)"aborted"; /* as the host's says it */
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_FAILED;
         message.comm_failed = &failed;
         executor_send(fixture, &message);
