@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -176,6 +177,7 @@ class Halves(layer.Layers):
 
 
 def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
+    os.environ.setdefault("RAILMUX_GPU_CLUSTERS", "1")  # nothing here sends
     Halves(crew, options).run()
 
 

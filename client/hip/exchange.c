@@ -44,6 +44,7 @@ struct client_gpu_exchange {
         uint32_t slot, n_ranks, rank;
         uint32_t max_blocks;           /* that all ranks allow */
         bool lines;                    /* all ranks have said that they arrive whole */
+        bool clusters;                 /* may blocks be made to lie side by side? */
         bool transfers;                /* there have been some */
         char *address[EXCHANGE_RANKS]; /* by rank, */
         char *head[EXCHANGE_RANKS];    /* too */
@@ -62,6 +63,13 @@ static int process_name(uint64_t ret_name[static 2]) {
         ret_name[1] = (uint64_t)getpid();
         pthread_mutex_unlock(&mutex);
         return r;
+}
+
+/* See exchange_leave.h. */
+static bool may_cluster(void) {
+        const char *word = getenv("RAILMUX_GPU_CLUSTERS");
+
+        return word && strcmp(word, "1") == 0;
 }
 
 static uint32_t blocks_bound(uint32_t max_blocks) {
@@ -150,7 +158,8 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
                                                  .n_ranks = n_ranks,
                                                  .rank = rank,
                                                  .max_blocks = blocks_bound(max_blocks),
-                                                 .lines = offer.lines};
+                                                 .lines = offer.lines,
+                                                 .clusters = may_cluster()};
         r = calls_prepare(gpu, slot, n_ranks, error);
         if (!r)
                 r = exchange_area_take(gpu, EXCHANGE_AREA_BYTES(n_ranks), &exchange->area, error);
@@ -393,7 +402,7 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
         if (gpu_ended_records(bell))
                 a.number = 0;
         return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, exchange_way_of(&a)), a.blocks,
-                                   exchange_together(&a), &a, bell, stream, error);
+                                   exchange->clusters ? exchange_together(&a) : 1, &a, bell, stream, error);
 }
 
 int gpu_exchange_pairs(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bells, uint32_t n,

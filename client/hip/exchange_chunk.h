@@ -19,7 +19,7 @@
 #define CHUNK_SUMS_LONG(n_ranks)      ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : (n_ranks) <= 4 ? 2u : 1u)
 #define CHUNK_SUMS(n_ranks, is_long)  ((is_long) ? CHUNK_SUMS_LONG(n_ranks) : EXCHANGE_UNITS(n_ranks) < 2 ? 1u : 2u)
 
-/* Does a tile take two steps? Those of two ranks never do. */
+/* Does a tile take two steps? Those of two ranks do in long chunks alone. */
 template <uint32_t N, bool LONG> DEVICE bool chunk_goes_back(const struct exchange_arguments *a) {
         return (N > 2 || LONG) && a->back;
 }

@@ -147,11 +147,10 @@ static bool pieces(struct exchange_arguments *a, uint32_t operation, const struc
 #endif
 #endif
 
-/* Of so few blocks, lines for so many bytes that each of them sends, as it was measured with two ranks; from 16 blocks
- * on they are the faster ones up to the bound above. */
-#define EXCHANGE_LINES_FEW 8u
+/* Of few blocks, lines for so many bytes that a rank sends to all, times the square of their number: with two ranks
+ * they are the faster ones up to 128 KB with 4 blocks, 512 KB with 8, 4 MB with 16, 8 MB with 32. */
 #ifndef EXCHANGE_LINES_FEW_MOST /* tests */
-#define EXCHANGE_LINES_FEW_MOST (UINT64_C(64) << 10)
+#define EXCHANGE_LINES_FEW_MOST (UINT64_C(12) << 10)
 #endif
 
 /* Chunks carry nothing but data, but are behind a fence: worth it from so many bytes on that a rank sends to all, or,
@@ -165,7 +164,7 @@ static bool in_chunks(const struct exchange_arguments *a, uint32_t max_blocks) {
 
         const uint32_t all = EXCHANGE_BLOCKS_OF(a->n_ranks);
 
-        if (a->back && a->root != EXCHANGE_NO_ROOT)
+        if (a->back && (a->root != EXCHANGE_NO_ROOT || a->n_ranks == 2))
                 return true; /* packets know no such way */
         return a->piece_bytes * (a->n_ranks - 1) >= from * blocks_of(all, max_blocks) / all;
 }
@@ -181,8 +180,9 @@ static bool in_lines(const struct exchange_arguments *a, uint32_t max_blocks) {
 
         if (a->root != EXCHANGE_NO_ROOT) /* whoever has nothing to send would send as much */
                 return false;
-        if (room_of(a->n_ranks, max_blocks) && max_blocks <= EXCHANGE_LINES_FEW &&
-            sent > max_blocks * EXCHANGE_LINES_FEW_MOST)
+        if (a->n_ranks == 2 && a->back)
+                return false;
+        if (room_of(a->n_ranks, max_blocks) && sent > (uint64_t)max_blocks * max_blocks * EXCHANGE_LINES_FEW_MOST)
                 return false; /* long chunks are as fast */
         return sent > above && sent <= (a->back || a->n_ranks == 2 ? EXCHANGE_LINES_MOST : EXCHANGE_LINES_MOST_AT_ONCE);
 }
@@ -291,8 +291,6 @@ enum exchange_way exchange_way_of(const struct exchange_arguments *a) {
                               : EXCHANGE_SHALLOW; /* as a->depth */
 }
 
-/* Products that leave processors to what runs beside them come in clusters of two to eight blocks, each of which has to
- * find its processors in one part of the GPU (GPC). Four blocks that lie anywhere take one of four such parts each. */
 uint32_t exchange_together(const struct exchange_arguments *a) {
         uint32_t n = 4;
 

@@ -7,9 +7,9 @@
  * read nothing; the rank itself reads. Packet places: [2][blocks][writers][capacity], of which the first index
  * takes turns, and the third is who writes; nobody writes to itself. A place is EXCHANGE_THREADS packets times what one
  * thread has under way, its depth. Behind them are chunks' places (exchange_bulk.h): [turns][blocks][n_ranks - 1]
- * [EXCHANGE_THREADS * units] of 16 bytes. And then those of transfers (exchange_pair.h): [n_ranks - 1][turns][blocks]
- * [EXCHANGE_THREADS * units], the first index for who writes. At the end those of lines (exchange_line.h):
- * [2][blocks][writers][EXCHANGE_THREADS * units].
+ * [EXCHANGE_THREADS * units] of 16 bytes, long ones' [blocks][turns][n_ranks - 1][EXCHANGE_THREADS * room]. And then
+ * those of transfers (exchange_pair.h): [n_ranks - 1][turns][blocks] [EXCHANGE_THREADS * units], the first index for
+ * who writes. At the end those of lines (exchange_line.h): [2][blocks][writers][EXCHANGE_THREADS * units].
  *
  * Its head is apart: the header, how far warps are that have left (exchange_leave.h), and the chunks' flags
  * [blocks][n_ranks], numbers of lines, and the words of transfers. Allocations take whole 2 MiB of a GPU (NVIDIA):
@@ -27,8 +27,8 @@
 #ifndef EXCHANGE_BLOCKS
 #define EXCHANGE_BLOCKS 64u /* at most */
 #endif
-/* Places that packets of a step take in turn, and chunks: tiles, and what is sent back, which two ranks do not; and the
- * number behind the last one, which is the next place's whatever the turns. */
+/* Places that packets of a step take in turn, and chunks: tiles, and what is sent back, which two ranks do in long ones
+ * alone; and the number behind the last one, which is the next place's whatever the turns. */
 #define EXCHANGE_TURNS                2u
 #define EXCHANGE_TILE_TURNS           3u
 #define EXCHANGE_BACK_TURNS           2u
@@ -204,7 +204,8 @@ struct exchange_arguments {
         uint32_t tiles;    /* of EXCHANGE_THREADS packets, or of that times `units`, that each block has of each piece;
                             * lines: of no meaning */
         uint32_t units;    /* of 16 bytes, that a thread has of each tile; 0: it goes in packets */
-        uint32_t room;     /* for so many: chunks are long; 0: they are not. The same in all calls of a communicator */
+        uint32_t room;     /* for so many: long chunks, and the same in all calls of a communicator that go in such; 0:
+                            * it goes another way */
         uint32_t depth;    /* tiles of a round */
         uint32_t lines;    /* 1: it goes in lines, of which each warp finds its own */
         uint32_t patience; /* rounds of polling until a block is late */
@@ -268,7 +269,7 @@ enum exchange_way {
 };
 const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, enum exchange_way way);
 enum exchange_way exchange_way_of(const struct exchange_arguments *arguments);
-/* How many of its blocks are to lie side by side: that many divide them. */
+/* How many of its blocks should lie side by side (exchange_leave.h): that many, up to four, divide them. */
 uint32_t exchange_together(const struct exchange_arguments *arguments);
 #ifdef __cplusplus
 }

@@ -462,23 +462,26 @@ static void test_blocks(void **state) {
 static void test_few_blocks(void **state) {
         static const struct {
                 uint32_t n_ranks, max_blocks, together, room;
-        } cases[] = {{2, 0, 1, 0},
-                     {2, 1, 1, EXCHANGE_ROOM},
-                     {2, 4, 4, EXCHANGE_ROOM},
-                     {2, 6, 2, EXCHANGE_ROOM},
-                     {2, 7, 1, EXCHANGE_ROOM},
-                     {2, 16, 4, 19},
-                     {2, 51, 1, 6},
-                     {2, 60, 4, 5},
-                     {2, 64, 1, 0},
-                     {3, 4, 4, EXCHANGE_ROOM},
-                     {3, 64, 4, 2},
-                     {3, 65, 1, 0}};
+                uint64_t lined; /* the largest that goes in lines */
+        } cases[] = {{2, 0, 1, 0, 1536 << 10},
+                     {2, 1, 1, EXCHANGE_ROOM, 12 << 10},
+                     {2, 4, 4, EXCHANGE_ROOM, 192 << 10},
+                     {2, 6, 2, EXCHANGE_ROOM, 432 << 10},
+                     {2, 7, 1, EXCHANGE_ROOM, 588 << 10},
+                     {2, 8, 4, EXCHANGE_ROOM, 768 << 10},
+                     {2, 16, 4, 19, 1536 << 10},
+                     {2, 51, 1, 6, 1536 << 10},
+                     {2, 60, 4, 5, 1536 << 10},
+                     {2, 64, 1, 0, 1536 << 10},
+                     {3, 4, 4, EXCHANGE_ROOM, 288 << 10},
+                     {3, 64, 4, 2, 2304 << 10},
+                     {3, 65, 1, 0, 2304 << 10}};
         unsigned char offers[3 * CLIENT_GPU_OFFER_BYTES];
         struct client_gpu *gpu[3] = {gpu_new(0), gpu_new(1), gpu_new(2)};
         const struct exchange_arguments *a = &fake.launched;
 
         (void)state;
+        assert_int_equal(setenv("RAILMUX_GPU_CLUSTERS", "1", 1), 0);
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
                 const uint32_t n = cases[i].n_ranks;
                 struct client_gpu_exchange *x[3];
@@ -500,12 +503,32 @@ static void test_few_blocks(void **state) {
                                 assert_ptr_equal(fake.kernel, exchange_kernel(n, EXCHANGE_BFLOAT16,
                                                                               a->room ? EXCHANGE_LONG : EXCHANGE_BULK));
                         }
-                        launch(x[r], 1 << 20);
-                        assert_int_equal(a->back, n > 2 || (max_blocks && max_blocks < 4));
-                        launch(x[r], 64 << 10);
-                        assert_int_equal(fake.together, a->room ? cases[i].together : 1);
+                        launch(x[r], cases[i].lined);
+                        assert_true(a->lines && !a->room && (n > 2 || !a->back));
+                        assert_int_equal(fake.together, 1);
+                        launch(x[r], cases[i].lined + 48);
+                        assert_true(!a->lines && a->units);
+                        assert_int_equal(a->room, cases[i].room);
+                        launch(x[r], (uint64_t)max_blocks * (256 << 10)); /* a block's, in one stage */
+                        assert_int_equal(a->back, n > 2);
+                        launch(x[r], (uint64_t)max_blocks * (256 << 10) + 16);
+                        assert_int_equal(a->back, n > 2 || cases[i].room);
                 }
                 for (uint32_t r = 0; r < n; r++)
+                        gpu_exchange_close(x[r], true);
+        }
+        unsetenv("RAILMUX_GPU_CLUSTERS"); /* they may lie anywhere */
+        max_blocks = 4;
+        {
+                struct client_gpu_exchange *x[2] = {open_rank(gpu[0], 0, 2, 0, offers),
+                                                    open_rank(gpu[1], 0, 2, 1, offers)};
+
+                for (uint32_t r = 0; r < 2; r++) {
+                        assert_int_equal(gpu_exchange_connect(x[r], offers, error), RMX_OK);
+                        launch(x[r], 20 << 20);
+                        assert_true(a->room && fake.together == 1);
+                }
+                for (uint32_t r = 0; r < 2; r++)
                         gpu_exchange_close(x[r], true);
         }
         max_blocks = 0;

@@ -123,6 +123,39 @@ static void test_lines(uint64_t seed) {
         }
 }
 
+/* Two ranks with few blocks: long chunks in two stages, of which blocks leave either. */
+static void test_long(uint64_t seed) {
+        const uint32_t before = n_left;
+
+        for (uint32_t i = 0; i < test_rounds(60, 600); i++) {
+                struct collective_case c[CALLS];
+
+                world_new(2, mix(seed + i) | 1);
+                patience = 1 + (uint32_t)mix(seed ^ i) % 12;
+                max_blocks = 2;
+                for (uint32_t k = 0; k < CALLS; k++) {
+                        c[k] = draw_of(RING_OP_ALL_REDUCE, 2, mix(seed + i * CALLS + k));
+                        c[k].type = k % 2 ? RMX_FLOAT32 : RMX_BFLOAT16;
+                        c[k].count = (k % 2 ? 260 : 520) + (uint32_t)mix(seed - i * CALLS - k) % 500;
+                }
+                for (uint32_t r = 0; r < 2; r++) {
+                        ranks[r].n_calls = CALLS;
+                        for (uint32_t k = 0; k < CALLS; k++) {
+                                ask(&c[k], r, k, seed + k, 0);
+                                CHECK(ranks[r].call[k].a.room && ranks[r].call[k].a.back &&
+                                              ranks[r].call[k].a.blocks == 2,
+                                      "%lu elements: not long chunks in two stages", (unsigned long)c[k].count);
+                        }
+                }
+                run_calls("long");
+                for (uint32_t k = 0; k < CALLS; k++)
+                        CHECK(right(&c[k], 0, k), "%lu elements in long chunks", (unsigned long)c[k].count);
+                world_free();
+        }
+        max_blocks = UINT32_MAX;
+        CHECK(n_left > before, "nobody has left");
+}
+
 /* Numbers leave out 0, and come round: those of packets, of lines, and of chunks. */
 static void test_wrap(uint64_t seed, uint32_t n, uint32_t count) {
         struct collective_case c = draw(n, mix(seed));
@@ -447,7 +480,12 @@ int main(void) {
                 test_wrap(seed, n, 300);
                 test_wrap(seed, n, 700);
         }
+        max_blocks = 2; /* long chunks */
+        test_wrap(seed, 2, 700);
+        test_wrap(seed, 4, 700);
+        max_blocks = UINT32_MAX;
         test_lines(seed);
+        test_long(seed);
         test_mismatch(seed);
         test_gated(seed);
         test_ended(seed, false);
