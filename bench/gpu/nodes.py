@@ -20,8 +20,8 @@ For each layout (daemons x GPUs of each), in this order:
 Each daemon has as many rails as --rails says, each with an address, a thread and a connection to each other daemon of its
 own. (NCCL takes what it takes by itself: several sockets and threads for each of its channels.)
 
-With --share a GPU may belong to several nodes, where there are too few: for correctness, and not for times. NCCL does not
-do that. What does not fit this machine, or the time, is left out and named. Writes nodes.json and nodes.md into the folder of
+With --share a GPU may belong to several nodes, and stand for several of one, where there are too few: for correctness, and
+not for times. NCCL does not do that. What does not fit this machine, or the time, is left out and named. Writes nodes.json and nodes.md into the folder of
 results, everything's output into its folder logs. Exit status: 0 if all that was done is as it should be, 1 if not, 2 for a
 wrong command line. NVLink multicast is not used, by any library; GPU settings are not touched.
 """
@@ -146,7 +146,8 @@ class Cluster:
         for i in range(self.daemons):
             env = {"RAILMUX_EXECUTOR": str(self.node.bin / "railmux-executor")}
             if not self.options.host:
-                env["CUDA_VISIBLE_DEVICES"] = ",".join(str((i * self.gpus + k) % self.node.gpus) for k in range(self.gpus))
+                devices = dict.fromkeys((i * self.gpus + k) % self.node.gpus for k in range(self.gpus))  # each once
+                env["CUDA_VISIBLE_DEVICES"] = ",".join(str(device) for device in devices)
             with self.log(i).open("wb") as file:
                 self.processes.append(
                     subprocess.Popen(
@@ -412,13 +413,15 @@ def main() -> int:
     (options.out / "logs").mkdir(parents=True, exist_ok=True)
     here = gpus_here(options)
     node = Machine(options.binaries, options.out, options.backend, here, time.monotonic() + options.time)
+    if options.share:  # a GPU has only so many for all of its processes, which hear of too many as "out of memory"
+        node.env["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"
     result: dict[str, Any] = {"version": 1, "machine": report.machine([]), "gpus": here, "rails": options.rails, "layouts": {}}
     try:
         if not options.host and here:
             result["mps"] = node.mps_start(False)
         for daemons, gpus in options.layouts:
             name = f"{daemons}x{gpus}"
-            if daemons * gpus > here and not (options.share and here >= gpus):
+            if daemons * gpus > here and not options.share:
                 result["layouts"][name] = f"it needs {daemons * gpus} GPUs, and there are {here}"
                 print(f"{name}: left out: {result['layouts'][name]}")
                 continue
