@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pinned memory comes at the price of a moment without a kernel, which everybody on the GPU pays. So it is taken in
- * large pieces, twice as much each time up to a bound, and used again. How much of it a tenant may cause is railmuxd's
- * business (plane_wire_bytes); here is a limit for all of them together.
+ * To pin memory takes time, mostly that of the kernel for giving pages. So it is done for several wires at once, which
+ * are used again, in pages that are there already; and those of the next piece are filled meanwhile (pages.c). How much
+ * of it a tenant may cause is railmuxd's business (plane_wire_bytes); here is a limit for all of them together.
+ *
+ * NVIDIA's driver pins memory while kernels run, and a kernel that runs finds what was pinned since (seen with CUDA 13,
+ * with MPS and without). Of AMD's that is not known: there it comes at the price of a moment without a kernel, which
+ * everybody on the GPU pays.
  *
  * A kernel that does not end in time is no reason to give up the GPU, with all that others do on it, for the sake of a
  * new communicator: only that one is refused, for now. But those of its workers that have seen the word are gone, so
@@ -20,41 +24,49 @@
 #include "gpu/device/wire.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
+#include "gpu/hip/pages.h"
 #include "util/clock.h"
 
 #define STOP_MS 500u
 #define END_NS  UINT64_C(3000000000) /* then it is a fault */
-#define LEAST   8u                   /* wires that are taken at a time: 60 MiB */
-#define MOST    64u                  /* as long as nobody asks for more at once */
+#define PIECE   8u                   /* wires that are taken at a time, if nobody asks for more at once: 60 MiB */
+#if defined(RAILMUX_CUDA)
+#define STOPS false
+#else
+#define STOPS true
+#endif
 
 struct slab {
         struct slab *prev, *next;
         struct wire *wires;
         uint64_t device; /* the same for the kernel */
         uint32_t n;
-        bool used[]; /* n */
+        struct {
+                bool used, dirty; /* not zeroes */
+        } wire[];                 /* n */
 };
 
-static int slab_make(struct plane *plane, uint32_t n, char *error) {
-        struct slab *slab = calloc(1, sizeof(*slab) + n * sizeof(slab->used[0]));
-        void *memory = NULL, *device = NULL;
+/* Of filled pages, which it keeps unless it fails. */
+static int slab_make(struct plane *plane, void *pages, uint32_t n, char *error) {
+        struct slab *slab = calloc(1, sizeof(*slab) + n * sizeof(slab->wire[0]));
+        void *device = NULL;
         int r;
 
         if (!slab)
                 return error_set(-ENOMEM, error, "out of memory");
-        r = runtime_check(hipHostMalloc(&memory, n * sizeof(struct wire),
-                                        hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent),
-                          "allocating memory for other nodes", error);
+        r = runtime_check(
+                hipHostRegister(pages, n * sizeof(struct wire), hipHostRegisterPortable | hipHostRegisterMapped),
+                "pinning memory for other nodes", error);
         if (!r) {
-                r = runtime_check(hipHostGetDevicePointer(&device, memory, 0), "mapping memory for other nodes", error);
+                r = runtime_check(hipHostGetDevicePointer(&device, pages, 0), "mapping memory for other nodes", error);
                 if (r)
-                        (void)hipHostFree(memory);
+                        (void)hipHostUnregister(pages);
         }
         if (r) {
                 free(slab);
                 return r;
         }
-        slab->wires = memory;
+        slab->wires = pages;
         slab->device = (uint64_t)(uintptr_t)device;
         slab->n = n;
         DL_APPEND(plane->slabs.slabs, slab);
@@ -63,19 +75,41 @@ static int slab_make(struct plane *plane, uint32_t n, char *error) {
         return 0;
 }
 
-/* How many to take if `more` are missing; as many again as there are, within bounds. */
+/* How many to take if `more` are missing. */
 static uint32_t slabs_step(const struct slabs *slabs, uint32_t more) {
-        uint32_t n = slabs->n < LEAST ? LEAST : slabs->n < MOST ? slabs->n : MOST;
+        const uint32_t n = more < PIECE ? PIECE : more;
 
-        if (n < more)
-                n = more;
         return n < SLABS_WIRES_MAX - slabs->n ? n : SLABS_WIRES_MAX - slabs->n;
+}
+
+/* Memory for so many, and the next piece is asked for. */
+static int slabs_fill(struct slabs *slabs, uint32_t n, void **ret_pages, char *error) {
+        slabs->pages = slabs->pages ? slabs->pages : pages_new();
+        *ret_pages = slabs->pages ? pages_take(slabs->pages, n * sizeof(struct wire)) : NULL;
+        return *ret_pages ? 0 : error_set(-ENOMEM, error, "out of memory for other nodes");
+}
+
+/* One more piece, of filled pages. No kernel is resident where STOPS. */
+static int slabs_grow(struct plane *plane, void *pages, uint32_t n, char *error) {
+        struct slabs *slabs = &plane->slabs;
+        int r;
+
+        r = slab_make(plane, pages, n, error);
+        if (r) {
+                pages_give(pages, n * sizeof(struct wire));
+                return r;
+        }
+        n = slabs_step(slabs, 0);
+        if (n)
+                pages_prepare(slabs->pages, n * sizeof(struct wire));
+        return 0;
 }
 
 int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
         struct slabs *slabs = &plane->slabs;
-        const bool running = plane->park.running || slabs->n_wanted; /* or is to be, again */
+        const bool running = plane->park.running || slabs->n_wanted; /* or is to be, again, where STOPS */
         char text[PLANE_TEXT];
+        void *pages;
         int r, r2 = 0;
 
         if (n <= slabs->n_free)
@@ -85,17 +119,25 @@ int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
                                  "there is no room for %u wires to other nodes: of %u that a GPU may have, %u are free",
                                  n, SLABS_WIRES_MAX, slabs->n_free + SLABS_WIRES_MAX - slabs->n);
         n = slabs_step(slabs, n - slabs->n_free);
+        r = slabs_fill(slabs, n, &pages, error);
+        if (r)
+                return r;
+        if (!STOPS)
+                return slabs_grow(plane, pages, n, error);
         r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, STOP_MS, text);
         if (r == -ETIMEDOUT && plane->park.asked == PARK_AT_ONCE) {
                 if (!slabs->n_wanted)
                         slabs->wanted_ns = clock_now_ns();
                 slabs->n_wanted = n;
+                pages_give(pages, n * sizeof(struct wire));
                 return error_set(-EBUSY, error, "%s, for memory for other nodes; try again", text);
         }
-        if (r)
+        if (r) {
+                pages_give(pages, n * sizeof(struct wire));
                 return error_set(plane_fault(plane, r, text), error, "%s", text);
+        }
         slabs->n_wanted = 0;
-        r = slab_make(plane, n, error);
+        r = slabs_grow(plane, pages, n, error);
         if (running)
                 r2 = park_launch(&plane->park, &plane->tables, text);
         return r2 ? error_set(plane_fault(plane, r2, text), error, "%s", text) : r;
@@ -104,6 +146,7 @@ int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
 int slabs_tick(struct plane *plane, bool *ret_busy, char *error) {
         struct slabs *slabs = &plane->slabs;
         const uint32_t n = slabs->n_wanted;
+        void *pages;
 
         *ret_busy = false;
         if (!n)
@@ -117,7 +160,8 @@ int slabs_tick(struct plane *plane, bool *ret_busy, char *error) {
         slabs->n_wanted = 0;
         if (plane->park.running) /* somebody else has waited for the end, and has launched the next one */
                 return 0;
-        (void)slab_make(plane, n, NULL); /* who asks again hears why */
+        if (!slabs_fill(slabs, n, &pages, NULL))
+                (void)slabs_grow(plane, pages, n, NULL); /* who asks again hears why */
         return plane->parked || plane->draining ? 0 : park_launch(&plane->park, &plane->tables, error);
 }
 
@@ -126,11 +170,13 @@ struct wire *slabs_take(struct plane *plane, uint64_t *ret_device) {
 
         DL_FOREACH(plane->slabs.slabs, slab) {
                 for (uint32_t i = 0; i < slab->n; i++) {
-                        if (slab->used[i])
+                        if (slab->wire[i].used)
                                 continue;
-                        slab->used[i] = true;
+                        slab->wire[i].used = true;
                         plane->slabs.n_free--;
-                        memset(&slab->wires[i], 0, sizeof(slab->wires[i]));
+                        if (slab->wire[i].dirty) /* it takes a millisecond */
+                                memset(&slab->wires[i], 0, sizeof(slab->wires[i]));
+                        slab->wire[i].dirty = true;
                         *ret_device = slab->device + i * sizeof(struct wire);
                         return &slab->wires[i];
                 }
@@ -143,7 +189,7 @@ void slabs_give(struct plane *plane, struct wire *wire) {
 
         DL_FOREACH(plane->slabs.slabs, slab) {
                 if (wire >= slab->wires && wire < slab->wires + slab->n) {
-                        slab->used[wire - slab->wires] = false;
+                        slab->wire[wire - slab->wires].used = false;
                         plane->slabs.n_free++;
                 }
         }
@@ -154,9 +200,12 @@ void slabs_close(struct plane *plane, bool abandon) {
 
         DL_FOREACH_SAFE(plane->slabs.slabs, slab, next) {
                 DL_DELETE(plane->slabs.slabs, slab);
-                if (!abandon)
-                        (void)hipHostFree(slab->wires);
+                if (!abandon) {
+                        (void)hipHostUnregister(slab->wires);
+                        pages_give(slab->wires, slab->n * sizeof(struct wire));
+                }
                 free(slab);
         }
+        pages_free(plane->slabs.pages);
         plane->slabs = (struct slabs){0};
 }

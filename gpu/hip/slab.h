@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct pages;
 struct plane;
 struct slab;
 struct wire;
@@ -12,15 +13,16 @@ struct wire;
 #define SLABS_WIRES_MAX 512u /* of one executor: 3.7 GiB */
 
 struct slabs {
-        struct slab *slabs; /* utlist */
-        uint32_t n, n_free; /* wires */
-        uint32_t n_wanted;  /* to be taken when the kernel has ended, which has been told to; 0: none */
-        uint64_t wanted_ns; /* when it was */
+        struct slab *slabs;  /* utlist */
+        struct pages *pages; /* for the next one; NULL: there was none */
+        uint32_t n, n_free;  /* wires */
+        uint32_t n_wanted;   /* to be taken when the kernel has ended, which has been told to; 0: none */
+        uint64_t wanted_ns;  /* when it was */
 };
 
-/* So many are free afterwards. The resident kernel is stopped for a moment if there are not: memory cannot be had while
- * it runs. -ENOSPC: SLABS_WIRES_MAX. -EBUSY: the kernel has not ended yet; it goes on by itself, and another try finds
- * the memory there. -ENOMEM. Everything else is a fault. */
+/* So many are free afterwards. On AMD's GPUs the resident kernel is stopped for a moment if there are not. -ENOSPC:
+ * SLABS_WIRES_MAX. -EBUSY: the kernel has not ended yet; it goes on by itself, and another try finds the memory there.
+ * -ENOMEM. Everything else is a fault. */
 int slabs_reserve(struct plane *plane, uint32_t n, char *error);
 /* Of tick. *ret_busy: the kernel is still to end, and nobody should change that. A failure is a fault. */
 int slabs_tick(struct plane *plane, bool *ret_busy, char *error);

@@ -171,6 +171,24 @@ hipError_t hipHostFree(void *address) {
         return hipFree(address);
 }
 
+hipError_t hipHostRegister(void *address, size_t bytes, unsigned int flags) {
+        (void)address;
+        (void)bytes;
+        (void)flags;
+        must_be_parked();
+        if (fake.refuse_host)
+                return hipErrorOutOfMemory;
+        fake.n_allocations++;
+        return hipSuccess;
+}
+
+hipError_t hipHostUnregister(void *address) {
+        (void)address;
+        must_be_parked();
+        fake.n_allocations--;
+        return hipSuccess;
+}
+
 hipError_t hipHostGetDevicePointer(void **device, void *host, unsigned int flags) {
         (void)flags;
         *device = host;

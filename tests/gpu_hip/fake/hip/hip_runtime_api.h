@@ -59,6 +59,8 @@ enum { hipMemLocationTypeDevice = 1, hipMemAccessFlagsProtReadWrite = 3 };
 #define hipHostMallocPortable         1u
 #define hipHostMallocMapped           2u
 #define hipHostMallocCoherent         0x40000000u
+#define hipHostRegisterPortable       1u
+#define hipHostRegisterMapped         2u
 #define hipStreamNonBlocking          1u
 #define hipIpcMemLazyEnablePeerAccess 1u
 #define hipDeviceMallocFinegrained    1u
@@ -77,6 +79,8 @@ hipError_t hipMemGetInfo(size_t *free_bytes, size_t *total);
 hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *bytes, hipDeviceptr_t at);
 hipError_t hipHostMalloc(void **address, size_t bytes, unsigned int flags);
 hipError_t hipHostFree(void *address);
+hipError_t hipHostRegister(void *address, size_t bytes, unsigned int flags);
+hipError_t hipHostUnregister(void *address);
 hipError_t hipHostGetDevicePointer(void **device, void *host, unsigned int flags);
 hipError_t hipMemset(void *to, int value, size_t bytes);
 hipError_t hipMemsetAsync(void *to, int value, size_t bytes, hipStream_t stream);

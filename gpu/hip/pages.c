@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the runtimes take for pinned memory is the time of the kernel for giving pages: 60 MiB take 25 ms, 240 MiB 100.
+ * To pin pages that are there already takes 2 and 8 ms, or 1.5 and 5 where they are huge ones, and to fill those 10 and
+ * 40 (an H200's host, CUDA 13, with MPS and without; docs/performance.md, y). So a thread fills what will be asked for
+ * next while nobody waits for it.
+ *
+ * The thread is started when it first has something to do. Whoever takes what it is about to fill waits for it; where
+ * there is no thread to be had the caller fills it.
+ */
+#include "gpu/hip/pages.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include "util/thread.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#define PAGE_BYTES 4096u
+
+struct pages {
+        pthread_mutex_t mutex; /* of what follows */
+        pthread_cond_t cond;   /* something has changed */
+        pthread_t thread;
+        bool started, ending;
+        size_t wanted; /* to be filled, or just now; 0: nothing */
+        void *memory;  /* ready, NULL: none */
+        size_t bytes;
+};
+
+/* Of whole pages. */
+static size_t whole(size_t bytes) {
+        return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static void *memory_fill(size_t wanted) {
+        const size_t bytes = whole(wanted), all = bytes + PAGES_ALIGN;
+        char *memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        size_t before;
+
+        if (memory == MAP_FAILED)
+                return NULL;
+        before = (PAGES_ALIGN - (uintptr_t)memory % PAGES_ALIGN) % PAGES_ALIGN;
+        if (before)
+                (void)munmap(memory, before);
+        (void)munmap(memory + before + bytes, PAGES_ALIGN - before);
+        memory += before;
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);         /* which there may be none of */
+        for (size_t at = 0; at < bytes; at += PAGES_ALIGN) { /* by steps: nobody else can map anything meanwhile */
+                const size_t step = bytes - at < PAGES_ALIGN ? bytes - at : PAGES_ALIGN;
+
+                if (madvise(memory + at, step, MADV_POPULATE_WRITE))
+                        for (size_t page = at; page < at + step; page += PAGE_BYTES)
+                                ((volatile char *)memory)[page] = 0;
+        }
+        return memory;
+}
+
+void pages_give(void *memory, size_t bytes) {
+        if (memory)
+                (void)munmap(memory, whole(bytes));
+}
+
+static void *pages_main(void *data) {
+        struct pages *pages = data;
+
+        (void)prctl(PR_SET_NAME, "rmx-pages");
+        pthread_mutex_lock(&pages->mutex);
+        while (!pages->ending) {
+                const size_t bytes = pages->wanted;
+                void *memory;
+
+                if (!bytes) {
+                        pthread_cond_wait(&pages->cond, &pages->mutex);
+                        continue;
+                }
+                pthread_mutex_unlock(&pages->mutex);
+                memory = memory_fill(bytes);
+                pthread_mutex_lock(&pages->mutex);
+                pages->memory = memory;
+                pages->bytes = bytes;
+                pages->wanted = 0;
+                pthread_cond_broadcast(&pages->cond);
+        }
+        pthread_mutex_unlock(&pages->mutex);
+        return NULL;
+}
+
+struct pages *pages_new(void) {
+        struct pages *pages = calloc(1, sizeof(*pages));
+
+        if (!pages)
+                return NULL;
+        pthread_mutex_init(&pages->mutex, NULL);
+        pthread_cond_init(&pages->cond, NULL);
+        return pages;
+}
+
+void pages_free(struct pages *pages) {
+        if (!pages)
+                return;
+        pthread_mutex_lock(&pages->mutex);
+        pages->ending = true;
+        pthread_cond_broadcast(&pages->cond);
+        pthread_mutex_unlock(&pages->mutex);
+        if (pages->started)
+                (void)pthread_join(pages->thread, NULL);
+        pages_give(pages->memory, pages->bytes);
+        pthread_cond_destroy(&pages->cond);
+        pthread_mutex_destroy(&pages->mutex);
+        free(pages);
+}
+
+void pages_prepare(struct pages *pages, size_t bytes) {
+        pthread_mutex_lock(&pages->mutex);
+        while (pages->wanted && pages->wanted != bytes) /* it is being filled */
+                pthread_cond_wait(&pages->cond, &pages->mutex);
+        if (pages->memory && pages->bytes != bytes) {
+                pages_give(pages->memory, pages->bytes);
+                pages->memory = NULL;
+        }
+        if (!pages->started)
+                pages->started = !thread_start(&pages->thread, NULL, pages_main, pages);
+        if (pages->started && !pages->memory) {
+                pages->wanted = bytes;
+                pthread_cond_broadcast(&pages->cond);
+        }
+        pthread_mutex_unlock(&pages->mutex);
+}
+
+void *pages_take(struct pages *pages, size_t bytes) {
+        void *memory = NULL;
+
+        pthread_mutex_lock(&pages->mutex);
+        while (pages->wanted == bytes)
+                pthread_cond_wait(&pages->cond, &pages->mutex);
+        if (pages->memory && pages->bytes == bytes) {
+                memory = pages->memory;
+                pages->memory = NULL;
+        }
+        pthread_mutex_unlock(&pages->mutex);
+        return memory ? memory : memory_fill(bytes);
+}
