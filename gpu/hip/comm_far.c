@@ -81,7 +81,7 @@ int comm_far_attach(struct plane *plane, struct comm *comm, const struct plane_c
                 return 0;
         if (!what->net || !n_far)
                 return error_set(-EINVAL, error, "a net area, and ranks on other nodes, go together");
-        /* What is wrong with the area is said before the kernel is stopped for it. */
+        /* What is wrong with the area is said before memory is had for it, for which the kernel may be stopped. */
         for (uint32_t k = 0; !r && k < WIRE_STRANDS; k++)
                 r = wires_new(what->net, what->n_ranks, n_here * n_far, k, &comm->wires[k], error);
         if (!r)

@@ -10,33 +10,47 @@
  */
 #include "gpu/hip/pages.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "util/thread.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
-#define PAGE_BYTES 4096u
 
 struct pages {
         pthread_mutex_t mutex; /* of what follows */
         pthread_cond_t cond;   /* something has changed */
         pthread_t thread;
         bool started, ending;
-        size_t wanted; /* to be filled, or just now; 0: nothing */
+        size_t wanted; /* to be filled, or just now; 0: nothing; it may change meanwhile */
         void *memory;  /* ready, NULL: none */
         size_t bytes;
 };
 
 /* Of whole pages. */
 static size_t whole(size_t bytes) {
-        return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+        const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+        return (bytes + page - 1) / page * page;
+}
+
+/* Gives all of it pages. False: there are not enough. */
+static bool memory_populate(char *memory, size_t bytes) {
+        if (!madvise(memory, bytes, MADV_POPULATE_WRITE))
+                return true;
+        if (errno != EINVAL)
+                return false;
+        for (size_t at = 0; at < bytes; at += whole(1)) /* the system is older */
+                ((volatile char *)memory)[at] = 0;
+        return true;
 }
 
 static void *memory_fill(size_t wanted) {
@@ -53,11 +67,10 @@ static void *memory_fill(size_t wanted) {
         memory += before;
         (void)madvise(memory, bytes, MADV_HUGEPAGE);         /* which there may be none of */
         for (size_t at = 0; at < bytes; at += PAGES_ALIGN) { /* by steps: nobody else can map anything meanwhile */
-                const size_t step = bytes - at < PAGES_ALIGN ? bytes - at : PAGES_ALIGN;
-
-                if (madvise(memory + at, step, MADV_POPULATE_WRITE))
-                        for (size_t page = at; page < at + step; page += PAGE_BYTES)
-                                ((volatile char *)memory)[page] = 0;
+                if (memory_populate(memory + at, bytes - at < PAGES_ALIGN ? bytes - at : PAGES_ALIGN))
+                        continue;
+                (void)munmap(memory, bytes);
+                return NULL;
         }
         return memory;
 }
@@ -83,6 +96,10 @@ static void *pages_main(void *data) {
                 pthread_mutex_unlock(&pages->mutex);
                 memory = memory_fill(bytes);
                 pthread_mutex_lock(&pages->mutex);
+                if (pages->wanted != bytes) { /* something else is wanted by now */
+                        pages_give(memory, bytes);
+                        continue;
+                }
                 pages->memory = memory;
                 pages->bytes = bytes;
                 pages->wanted = 0;
@@ -119,13 +136,11 @@ void pages_free(struct pages *pages) {
 
 void pages_prepare(struct pages *pages, size_t bytes) {
         pthread_mutex_lock(&pages->mutex);
-        while (pages->wanted && pages->wanted != bytes) /* it is being filled */
-                pthread_cond_wait(&pages->cond, &pages->mutex);
         if (pages->memory && pages->bytes != bytes) {
                 pages_give(pages->memory, pages->bytes);
                 pages->memory = NULL;
         }
-        if (!pages->started)
+        if (!pages->started && bytes)
                 pages->started = !thread_start(&pages->thread, NULL, pages_main, pages);
         if (pages->started && !pages->memory) {
                 pages->wanted = bytes;
@@ -138,7 +153,7 @@ void *pages_take(struct pages *pages, size_t bytes) {
         void *memory = NULL;
 
         pthread_mutex_lock(&pages->mutex);
-        while (pages->wanted == bytes)
+        while (bytes && pages->wanted == bytes)
                 pthread_cond_wait(&pages->cond, &pages->mutex);
         if (pages->memory && pages->bytes == bytes) {
                 memory = pages->memory;

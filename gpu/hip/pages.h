@@ -10,10 +10,11 @@ struct pages;
 struct pages *pages_new(void);
 /* And what is ready. NULL is allowed. */
 void pages_free(struct pages *pages);
-/* Has so many bytes made ready, and does not wait; what was ready of another size is given back. */
+/* Has so many bytes made ready, and does not wait for that; what was ready of another size is given back. 0: nothing.
+ */
 void pages_prepare(struct pages *pages, size_t bytes);
-/* So many bytes, zeroes, aligned to PAGES_ALIGN, which are the caller's: at once if they are ready, else when they are.
- * NULL: out of memory. */
+/* So many bytes, at least one, zeroes, aligned to PAGES_ALIGN, which are the caller's: at once if they are ready, else
+ * when they are. NULL: out of memory. */
 void *pages_take(struct pages *pages, size_t bytes);
 void pages_give(void *memory, size_t bytes);
 

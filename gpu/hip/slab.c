@@ -29,11 +29,14 @@
 
 #define STOP_MS 500u
 #define END_NS  UINT64_C(3000000000) /* then it is a fault */
-#define PIECE   8u                   /* wires that are taken at a time, if nobody asks for more at once: 60 MiB */
+#define PIECE   8u                   /* wires that are taken at a time: 60 MiB; as long as nobody asks for more, */
+#define MOST    64u                  /* where the kernel is stopped: as many again as there are, up to these */
+#ifndef SLAB_STOPS                   /* tests */
 #if defined(RAILMUX_CUDA)
-#define STOPS false
+#define SLAB_STOPS false
 #else
-#define STOPS true
+#define SLAB_STOPS true
+#endif
 #endif
 
 struct slab {
@@ -61,6 +64,8 @@ static int slab_make(struct plane *plane, void *pages, uint32_t n, char *error) 
                 r = runtime_check(hipHostGetDevicePointer(&device, pages, 0), "mapping memory for other nodes", error);
                 if (r)
                         (void)hipHostUnregister(pages);
+        } else if (r == -EINVAL) { /* what AMD's runtime says when the system does not pin more */
+                r = -ENOMEM;
         }
         if (r) {
                 free(slab);
@@ -77,19 +82,23 @@ static int slab_make(struct plane *plane, void *pages, uint32_t n, char *error) 
 
 /* How many to take if `more` are missing. */
 static uint32_t slabs_step(const struct slabs *slabs, uint32_t more) {
-        const uint32_t n = more < PIECE ? PIECE : more;
+        uint32_t n = SLAB_STOPS && slabs->n > PIECE ? slabs->n : PIECE;
 
+        if (n > MOST)
+                n = MOST;
+        if (n < more)
+                n = more;
         return n < SLABS_WIRES_MAX - slabs->n ? n : SLABS_WIRES_MAX - slabs->n;
 }
 
-/* Memory for so many, and the next piece is asked for. */
+/* Pages for so many. */
 static int slabs_fill(struct slabs *slabs, uint32_t n, void **ret_pages, char *error) {
         slabs->pages = slabs->pages ? slabs->pages : pages_new();
         *ret_pages = slabs->pages ? pages_take(slabs->pages, n * sizeof(struct wire)) : NULL;
         return *ret_pages ? 0 : error_set(-ENOMEM, error, "out of memory for other nodes");
 }
 
-/* One more piece, of filled pages. No kernel is resident where STOPS. */
+/* One more piece, of filled pages, and the next one is asked for. No kernel is resident, if it has to be stopped. */
 static int slabs_grow(struct plane *plane, void *pages, uint32_t n, char *error) {
         struct slabs *slabs = &plane->slabs;
         int r;
@@ -99,15 +108,28 @@ static int slabs_grow(struct plane *plane, void *pages, uint32_t n, char *error)
                 pages_give(pages, n * sizeof(struct wire));
                 return r;
         }
-        n = slabs_step(slabs, 0);
-        if (n)
-                pages_prepare(slabs->pages, n * sizeof(struct wire));
+        pages_prepare(slabs->pages, slabs_step(slabs, 0) * sizeof(struct wire));
         return 0;
+}
+
+/* The same with the kernel running, until so many are free. */
+static int slabs_grow_running(struct plane *plane, uint32_t n, char *error) {
+        struct slabs *slabs = &plane->slabs;
+        int r = 0;
+
+        while (slabs->n_free < n && !r) {
+                const uint32_t piece = slabs_step(slabs, 0);
+                void *pages;
+
+                r = slabs_fill(slabs, piece, &pages, error);
+                r = r ? r : slabs_grow(plane, pages, piece, error);
+        }
+        return r;
 }
 
 int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
         struct slabs *slabs = &plane->slabs;
-        const bool running = plane->park.running || slabs->n_wanted; /* or is to be, again, where STOPS */
+        const bool running = plane->park.running || slabs->n_wanted; /* or is to be, again */
         char text[PLANE_TEXT];
         void *pages;
         int r, r2 = 0;
@@ -118,18 +140,19 @@ int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
                 return error_set(-ENOSPC, error,
                                  "there is no room for %u wires to other nodes: of %u that a GPU may have, %u are free",
                                  n, SLABS_WIRES_MAX, slabs->n_free + SLABS_WIRES_MAX - slabs->n);
+        if (!SLAB_STOPS)
+                return slabs_grow_running(plane, n, error);
         n = slabs_step(slabs, n - slabs->n_free);
         r = slabs_fill(slabs, n, &pages, error);
         if (r)
                 return r;
-        if (!STOPS)
-                return slabs_grow(plane, pages, n, error);
         r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, STOP_MS, text);
         if (r == -ETIMEDOUT && plane->park.asked == PARK_AT_ONCE) {
                 if (!slabs->n_wanted)
                         slabs->wanted_ns = clock_now_ns();
                 slabs->n_wanted = n;
                 pages_give(pages, n * sizeof(struct wire));
+                pages_prepare(slabs->pages, n * sizeof(struct wire)); /* while the kernel ends */
                 return error_set(-EBUSY, error, "%s, for memory for other nodes; try again", text);
         }
         if (r) {

@@ -171,22 +171,43 @@ hipError_t hipHostFree(void *address) {
         return hipFree(address);
 }
 
+/* Is all of it mapped? */
+static bool is_mapped(void *address, size_t bytes) {
+        unsigned char *there = malloc(bytes / 4096 + 1);
+        bool mapped;
+
+        assert_non_null(there);
+        mapped = !mincore(address, bytes, there);
+        free(there);
+        return mapped;
+}
+
+bool fake_pins_running;
+
 hipError_t hipHostRegister(void *address, size_t bytes, unsigned int flags) {
-        (void)address;
-        (void)bytes;
         (void)flags;
-        must_be_parked();
+        if (!fake_pins_running)
+                must_be_parked();
         if (fake.refuse_host)
                 return hipErrorOutOfMemory;
-        fake.n_allocations++;
+        assert_true(fake.n_pinned < FAKE_PINNED);
+        fake.violations += !is_mapped(address, bytes);
+        fake.pinned[fake.n_pinned].address = address;
+        fake.pinned[fake.n_pinned++].bytes = bytes;
         return hipSuccess;
 }
 
 hipError_t hipHostUnregister(void *address) {
-        (void)address;
         must_be_parked();
-        fake.n_allocations--;
-        return hipSuccess;
+        for (uint32_t i = 0; i < fake.n_pinned; i++) {
+                if (fake.pinned[i].address != address)
+                        continue;
+                fake.violations += !is_mapped(address, fake.pinned[i].bytes);
+                fake.pinned[i] = fake.pinned[--fake.n_pinned];
+                return hipSuccess;
+        }
+        fake.violations++;
+        return hipErrorInvalidValue;
 }
 
 hipError_t hipHostGetDevicePointer(void **device, void *host, unsigned int flags) {
@@ -724,5 +745,6 @@ void fake_assert_clean(void) {
         assert_int_equal(fake.violations, 0);
         assert_int_equal(fake.n_open, 0);
         assert_int_equal(fake.n_allocations, 0);
+        assert_int_equal(fake.n_pinned, 0);
         assert_false(atomic_load(&fake.running));
 }

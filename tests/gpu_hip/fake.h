@@ -13,6 +13,7 @@
 #define FAKE_BURST_BLOCKS 17u /* of a slice */
 
 #define FAKE_COPIES 64u
+#define FAKE_PINNED 64u
 
 struct fake_burst {
         uint32_t number, n_blocks;
@@ -55,6 +56,11 @@ struct fake {
         uint32_t n_open;     /* IPC handles and mapped descriptors open now */
         uint32_t opens, closes, launches, collisions;
         uint32_t n_allocations;
+        uint32_t n_pinned; /* pieces of the program's own memory */
+        struct {
+                void *address;
+                size_t bytes;
+        } pinned[FAKE_PINNED];
         _Atomic bool running;
         _Atomic bool ended;             /* its thread has, and nobody has looked at its stream yet */
         _Atomic uint32_t version;       /* that the kernel has seen */

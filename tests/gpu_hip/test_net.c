@@ -161,6 +161,51 @@ static void wires_are_taken_by_the_dozen(void **state) {
         assert_int_equal(another(w), 0);
         assert_int_equal(fake.launches, launches + 2);
         assert_int_equal(w->f.plane->slabs.n, 16);
+        w->f.plane->slabs.n = 12; /* as many again */
+        assert_int_equal(slabs_reserve(w->f.plane, w->f.plane->slabs.n_free + 1, w->f.error), 0);
+        assert_int_equal(w->f.plane->slabs.n, 24);
+}
+
+/* Where the kernel need not end for it: eight at a time, or as many as are missing, all of them zeroes. */
+static void wires_while_the_kernel_runs(void **state) {
+        struct world *w = *state;
+        struct slabs *slabs = &w->f.plane->slabs;
+        const uint32_t launches = fake.launches;
+        struct wire *wire[2];
+        uint64_t device;
+
+        fake_pins_running = true;
+        world_attach(w);
+        for (uint32_t i = 1; i < 4; i++) /* of two wires each */
+                assert_int_equal(another(w), 0);
+        assert_int_equal(slabs->n, 8);
+        assert_int_equal(another(w), 0);
+        assert_int_equal(slabs->n, 16);
+        assert_int_equal(fake.n_pinned, 2);
+        assert_int_equal(slabs_reserve(w->f.plane, 21, w->f.error), 0);
+        assert_int_equal(slabs->n, 32);
+        assert_int_equal(slabs->n_free, 22);
+        assert_int_equal(fake.n_pinned, 4);
+        for (uint32_t i = 0; i < fake.n_pinned; i++)
+                assert_int_equal(fake.pinned[i].bytes, 8 * sizeof(struct wire));
+        wire[0] = slabs_take(w->f.plane, &device);
+        memset(wire[0], 0x55, sizeof(*wire[0])); /* a kernel's */
+        slabs_give(w->f.plane, wire[0]);
+        wire[1] = slabs_take(w->f.plane, &device);
+        assert_ptr_equal(wire[1], wire[0]);
+        assert_true(((char *)wire[1])[0] == 0 && memcmp(wire[1], (char *)wire[1] + 1, sizeof(*wire[1]) - 1) == 0);
+        slabs_give(w->f.plane, wire[1]);
+        slabs->n = SLABS_WIRES_MAX - 3; /* in the hands of others */
+        assert_int_equal(slabs_reserve(w->f.plane, 26, w->f.error), -ENOSPC);
+        assert_int_equal(slabs->n_free, 22);
+        fake.refuse_host = true;
+        assert_int_equal(slabs_reserve(w->f.plane, 25, w->f.error), -ENOMEM);
+        fake.refuse_host = false;
+        assert_int_equal(slabs_reserve(w->f.plane, 25, w->f.error), 0);
+        assert_int_equal(slabs->n_free, 25);
+        assert_int_equal(fake.pinned[4].bytes, 3 * sizeof(struct wire));
+        assert_int_equal(fake.launches, launches);
+        fake_pins_running = false;
 }
 
 static void wires_have_an_end(void **state) {
@@ -396,6 +441,7 @@ int main(void) {
                 WORLD(a_failed_one_needs_no_net),
                 WORLD(who_left_elsewhere_is_believed_later),
                 WORLD(wires_are_taken_by_the_dozen),
+                WORLD(wires_while_the_kernel_runs),
                 WORLD(wires_have_an_end),
                 WORLD(a_kernel_in_the_middle_of_something),
                 WORLD(another_try_before_the_next_tick),

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Pages that are filled ahead (gpu/hip/pages.c): sizes, contents, what is asked for twice, and never taken. */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,6 +18,55 @@
 #include "gpu/hip/pages.h"
 
 #define PAGE 4096u
+
+/* ---- what is mapped by pages.c, and by which thread -------------------------------------------------------------- */
+static _Atomic size_t mapped; /* bytes that have not been given back */
+static _Atomic uint32_t here; /* mappings that the test's own thread has made */
+static _Atomic int refused;   /* errno of who asks for pages; 0: there are some */
+static _Atomic uint32_t idle; /* how often others have had nothing to do */
+static pthread_t self;
+
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+int __real_munmap(void *at, size_t bytes);
+int __real_madvise(void *at, size_t bytes, int advice);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+int __wrap_munmap(void *at, size_t bytes);
+int __wrap_madvise(void *at, size_t bytes, int advice);
+
+int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex) {
+        if (!pthread_equal(pthread_self(), self))
+                atomic_fetch_add(&idle, 1);
+        return __real_pthread_cond_wait(cond, mutex);
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+        void *memory = __real_mmap(at, bytes, protection, flags, fd, offset);
+
+        if (memory != MAP_FAILED) {
+                atomic_fetch_add(&mapped, bytes);
+                atomic_fetch_add(&here, pthread_equal(pthread_self(), self) != 0);
+        }
+        return memory;
+}
+
+int __wrap_munmap(void *at, size_t bytes) {
+        const int r = __real_munmap(at, bytes);
+
+        assert_int_equal(r, 0);
+        atomic_fetch_sub(&mapped, (bytes + PAGE - 1) / PAGE * PAGE);
+        return r;
+}
+
+int __wrap_madvise(void *at, size_t bytes, int advice) {
+        if (advice != MADV_HUGEPAGE && atomic_load(&refused)) {
+                errno = atomic_load(&refused);
+                return -1;
+        }
+        return __real_madvise(at, bytes, advice);
+}
 
 /* Is all of it there, and zero? */
 static void check(char *memory, size_t bytes) {
@@ -28,6 +82,15 @@ static void check(char *memory, size_t bytes) {
         memset(memory, 0x77, bytes);
 }
 
+/* It is asked for, of a size that is not ready yet, and is ready. */
+static void ready(struct pages *pages, size_t bytes) {
+        const uint32_t before = atomic_load(&idle);
+
+        pages_prepare(pages, bytes);
+        while (atomic_load(&idle) == before)
+                sched_yield();
+}
+
 static void taken_as_it_was_asked_for(void **state) {
         struct pages *pages = pages_new();
         char *memory[3];
@@ -41,8 +104,10 @@ static void taken_as_it_was_asked_for(void **state) {
         pages_prepare(pages, PAGES_ALIGN);
         memory[1] = pages_take(pages, PAGES_ALIGN);
         check(memory[1], PAGES_ALIGN);
+        assert_int_equal(here, 0);                  /* others have done it */
         memory[2] = pages_take(pages, PAGES_ALIGN); /* which nobody has asked for */
         check(memory[2], PAGES_ALIGN);
+        assert_int_equal(here, 1);
         pages_give(memory[0], 3 * PAGES_ALIGN);
         pages_give(memory[1], PAGES_ALIGN);
         pages_give(memory[2], PAGES_ALIGN);
@@ -57,11 +122,18 @@ static void of_another_size(void **state) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
                 char *memory;
 
-                pages_prepare(pages, 7 * PAGES_ALIGN);
-                if (i % 2) /* what is ready, or about to be, is something else */
+                if (i / 3 % 2)
+                        ready(pages, 7 * PAGES_ALIGN + i);
+                else
+                        pages_prepare(pages, 7 * PAGES_ALIGN);
+                if (i % 3 == 1) /* what is ready, or about to be, is something else */
                         pages_prepare(pages, sizes[i]);
+                else if (i % 3 == 2) /* or nothing */
+                        pages_prepare(pages, 0);
                 memory = pages_take(pages, sizes[i]);
                 check(memory, sizes[i]);
+                assert_int_equal(here, i % 3 != 1);
+                atomic_store(&here, 0);
                 pages_give(memory, sizes[i]);
         }
         pages_free(pages);
@@ -76,9 +148,27 @@ static void never_taken(void **state) {
         pages_free(pages_new());
         for (uint32_t i = 0; i < 20; i++) {
                 pages = pages_new();
-                pages_prepare(pages, (i + 1) * PAGE);
+                if (i % 2)
+                        ready(pages, (i + 1) * PAGE);
+                else
+                        pages_prepare(pages, (i + 1) * PAGE);
                 pages_free(pages);
         }
+}
+
+/* A system that is older than the advice. */
+static void touched(void **state) {
+        struct pages *pages = pages_new();
+        char *memory;
+
+        (void)state;
+        atomic_store(&refused, EINVAL);
+        pages_prepare(pages, 2 * PAGES_ALIGN + 1);
+        memory = pages_take(pages, 2 * PAGES_ALIGN + 1);
+        atomic_store(&refused, 0);
+        check(memory, 2 * PAGES_ALIGN + 1);
+        pages_give(memory, 2 * PAGES_ALIGN + 1);
+        pages_free(pages);
 }
 
 /* More than there can be: the caller hears of it, now and when it was asked for before. */
@@ -93,15 +183,37 @@ static void too_much(void **state) {
         memory = pages_take(pages, PAGE);
         check(memory, PAGE);
         pages_give(memory, PAGE);
+        atomic_store(&refused, ENOMEM); /* addresses, but nothing behind them */
+        pages_prepare(pages, PAGES_ALIGN + PAGE);
+        assert_null(pages_take(pages, PAGES_ALIGN + PAGE));
+        atomic_store(&refused, 0);
         pages_free(pages);
 }
 
+static int setup(void **state) {
+        (void)state;
+        self = pthread_self();
+        atomic_store(&mapped, 0);
+        atomic_store(&here, 0);
+        return 0;
+}
+
+/* Everything was given back. */
+static int teardown(void **state) {
+        (void)state;
+        assert_int_equal(mapped, 0);
+        return 0;
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(taken_as_it_was_asked_for),
-                cmocka_unit_test(of_another_size),
-                cmocka_unit_test(never_taken),
-                cmocka_unit_test(too_much),
+                TEST(taken_as_it_was_asked_for),
+                TEST(of_another_size),
+                TEST(never_taken),
+                TEST(touched),
+                TEST(too_much),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

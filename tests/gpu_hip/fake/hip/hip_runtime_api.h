@@ -2,8 +2,13 @@
 #pragma once
 /* A GPU runtime in the process's own memory, for tests of gpu/hip/ on machines without one: the calls that the runtime
  * part makes, under their names. See fake.c. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Has pinned memory to wait for the kernel's end? As tests say. */
+extern bool fake_pins_running;
+#define SLAB_STOPS (!fake_pins_running)
 
 typedef enum hipError_t {
         hipSuccess = 0,
