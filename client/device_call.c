@@ -22,7 +22,8 @@
  * - What is captured has no number: it runs when it likes, and ends more than once.
  * - If the last stream is being captured now, with a call from before still under way on it, no stream can wait for
  *   that; the kernel itself does.
- * - Copies (device_bounce.c) tell nothing. A kernel behind them does, with a number of its own.
+ * - Copies (device_bounce.c) tell nothing. A kernel behind them does, with a number of its own. And they wait for
+ *   nothing: where a kernel would, there is one before them.
  * - Kernels that only wait have no number, since they may be on any stream. A word of theirs tells their end
  *   (device_request.c), and is asked for the last one on the communicator's stream.
  */
@@ -292,6 +293,22 @@ static int put_told(const struct operation *o, uint32_t number, void *stream, vo
         return RMX_OK;
 }
 
+/* With device->mutex: if the launch itself would wait for one before it, and copies come before that, they wait, too:
+ * the one before may still use their region. */
+static int put_behind(const struct operation *o, struct device_launch *launch, void *stream) {
+        struct device *device = o->comm->device;
+        char error[CLIENT_GPU_TEXT] = "";
+        int r;
+
+        if (!launch->bell.after || !(launch->region[DEVICE_BOUNCE_IN] || launch->region[DEVICE_BOUNCE_OUT]))
+                return RMX_OK;
+        r = device->ops->behind(device->handle, o->comm->slot, launch->bell.after, stream, error);
+        if (r)
+                return error_set(r, "%s: %s", o->what, error);
+        launch->bell.after = 0;
+        return RMX_OK;
+}
+
 /* With device->mutex: puts it on the stream whole, in its order, for a call or start on `caller`. */
 static int put(const struct operation *o, struct device_launch *launch, void *stream, void *caller) {
         const struct client_gpu_ops *ops = o->comm->device->ops;
@@ -323,6 +340,8 @@ int device_call(const struct operation *o, struct device_launch *launch, void *s
 
         pthread_mutex_lock(&device->mutex);
         r = ordered = order(o, &launch->bell, stream, stream);
+        if (!r)
+                r = ordered = put_behind(o, launch, stream);
         if (!r)
                 r = device_bounce_copy_in(o, in, stream);
         if (!r)

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 14u
+#define CLIENT_GPU_VERSION 15u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 #define CLIENT_GPU_UNTOLD  (-1) /* no RMX_*: see exchange_call */
@@ -161,6 +161,9 @@ struct client_gpu_ops {
         int (*call)(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
         int (*start)(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
         int (*wait)(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
+        /* What comes on the stream from now on begins when comm_finished tells this number: as client_gpu_bell.after,
+         * for copies. Not where the stream is being captured. */
+        int (*behind)(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
         /* One that only has comm_finished tell the number. */
         int (*mark)(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
         /* Has the wait of this turn ended? Never blocks. */

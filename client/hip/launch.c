@@ -180,6 +180,18 @@ int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *s
         return launch(gpu, &wait, BELL_WAIT, stream, error);
 }
 
+int gpu_behind(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error) {
+        const struct client_gpu_bell bell = {.slot = slot, .after = number};
+        struct scope scope;
+        hipError_t r;
+
+        r = scope_device(&scope, gpu->device);
+        if (r == hipSuccess)
+                r = launch_after(gpu, &bell, stream);
+        scope_leave(&scope);
+        return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel before a copy", error);
+}
+
 int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error) {
         struct scope scope;
         hipError_t r;

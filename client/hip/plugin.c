@@ -168,6 +168,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .call = gpu_call,
         .start = gpu_start,
         .wait = gpu_wait,
+        .behind = gpu_behind,
         .mark = gpu_mark,
         .poll = gpu_poll,
         .handle = gpu_handle,

@@ -138,6 +138,7 @@ int gpu_copy(struct client_gpu *gpu, void *to, const void *from, size_t bytes, v
 int gpu_call(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
 int gpu_start(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
 int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
+int gpu_behind(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
 int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
 void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, struct rmx_device_handle *ret_handle);
 /* Puts an exchange kernel there, behind what bell->after names. together: exchange_together(). */

@@ -513,6 +513,22 @@ static int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, 
         return put(gpu, FAKE_GPU_WAIT, bell, stream, error);
 }
 
+static int gpu_behind(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error) {
+        const struct client_gpu_bell bell = {.slot = slot, .after = number};
+        int r;
+
+        (void)gpu;
+        pthread_mutex_lock(&fake_gpu.mutex);
+        r = fake_gpu.fail;
+        fake_gpu.fail = 0;
+        if (!r)
+                (void)note(FAKE_GPU_BEHIND, &bell, stream);
+        pthread_mutex_unlock(&fake_gpu.mutex);
+        if (r)
+                snprintf(error, CLIENT_GPU_TEXT, "launching failed");
+        return r;
+}
+
 static int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error) {
         const struct client_gpu_bell bell = {.slot = slot, .number = number};
         int r;
@@ -690,6 +706,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .call = gpu_call,
         .start = gpu_start,
         .wait = gpu_wait,
+        .behind = gpu_behind,
         .mark = gpu_mark,
         .poll = gpu_poll,
         .handle = gpu_handle,

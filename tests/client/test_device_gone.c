@@ -392,6 +392,35 @@ static void test_copy_under_way(void **state) {
         rig_stop(&rig);
 }
 
+/* The stream of the last call, which is under way, is being captured by now, so none can be put behind it: not the call
+ * alone waits for the number, but the copies before it, too, whose memory that one may still use. */
+static void test_copies_wait(void **state) {
+        struct rig rig;
+        uint32_t n;
+
+        (void)state;
+        rig_start_secret(&rig);
+        rig.gpu->stuck_marks = true;
+        assert_int_equal(copied(rig.comm, STREAM(1)), RMX_OK);
+        fake_gpu_capture(rig.gpu, STREAM(1), NULL);
+        n = rig.gpu->n_launches;
+        assert_int_equal(copied(rig.comm, STREAM(2)), RMX_OK);
+        assert_int_equal(rig.gpu->n_launches, n + 5);
+        assert_int_equal(at(&rig, n, FAKE_GPU_BEHIND)->bell.after, 2);
+        assert_int_equal(at(&rig, n, FAKE_GPU_BEHIND)->bell.slot, rig.comm->slot);
+        assert_ptr_equal(at(&rig, n, FAKE_GPU_BEHIND)->stream, STREAM(2));
+        assert_ptr_equal(at(&rig, n + 1, FAKE_GPU_COPY)->from, secret);
+        assert_int_equal(at(&rig, n + 2, FAKE_GPU_CALL)->bell.after, 0);
+        n = rig.gpu->n_launches;
+        rig.gpu->fail = RMX_E_NO_MEMORY; /* it cannot be: nothing is there */
+        fake_gpu_capture(rig.gpu, STREAM(2), NULL);
+        assert_int_equal(copied(rig.comm, STREAM(3)), RMX_E_NO_MEMORY);
+        assert_int_equal(rig.gpu->n_launches, n);
+        fake_gpu_capture(rig.gpu, NULL, NULL);
+        destroy_stuck(&rig);
+        rig_stop(&rig);
+}
+
 /* Copies whose end nobody will tell keep their memory, and the place. */
 static void test_copy_adrift(void **state) {
         const struct fake_gpu_launch *first;
@@ -438,6 +467,7 @@ int main(void) {
                 cmocka_unit_test(test_group_tail),
                 cmocka_unit_test(test_copies),
                 cmocka_unit_test(test_copy_under_way),
+                cmocka_unit_test(test_copies_wait),
                 cmocka_unit_test(test_copy_adrift),
         };
 

@@ -205,6 +205,22 @@ static void test_after(void **state) {
         assert_list("wait 0, exchange 0, event 0");
 }
 
+/* The same for copies. */
+static void test_behind(void **state) {
+        char error[CLIENT_GPU_TEXT];
+
+        (void)state;
+        assert_int_equal(call(1), RMX_OK);
+        assert_list("exchange 0, event 0");
+        assert_int_equal(gpu_behind(&gpu, SLOT, 1, NULL, error), RMX_OK);
+        assert_list("wait 0");
+        assert_int_equal(bell((struct client_gpu_bell){.number = 2}), RMX_OK);
+        assert_list("bell 2");
+        assert_int_equal(gpu_behind(&gpu, SLOT, 2, NULL, error), RMX_OK);
+        assert_list("await 2");
+        assert_int_equal(gpu_comm_finished(&gpu, SLOT), 0);
+}
+
 /* A bell, or a mark, is the last launch then, and what the event says is no news. */
 static void test_bells(void **state) {
         char error[CLIENT_GPU_TEXT];
@@ -261,8 +277,8 @@ static void test_gated(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(test_exchanges, setup), cmocka_unit_test_setup(test_after, setup),
-                cmocka_unit_test_setup(test_bells, setup),     cmocka_unit_test_setup(test_no_event, setup),
-                cmocka_unit_test_setup(test_gated, setup),
+                cmocka_unit_test_setup(test_behind, setup),    cmocka_unit_test_setup(test_bells, setup),
+                cmocka_unit_test_setup(test_no_event, setup),  cmocka_unit_test_setup(test_gated, setup),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
