@@ -23,7 +23,7 @@ enum fake_gpu_kind {
         FAKE_GPU_ORDER,
         FAKE_GPU_COPY,
         FAKE_GPU_MARK,
-        FAKE_GPU_BEHIND, /* what bell.after is the number of */
+        FAKE_GPU_BEHIND,   /* what bell.after is the number of */
         FAKE_GPU_HANDLE,   /* of no stream */
         FAKE_GPU_EXCHANGE, /* exchange_call */
         FAKE_GPU_SET,      /* a flag */
