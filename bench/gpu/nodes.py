@@ -21,9 +21,10 @@ Each daemon has as many rails as --rails says, each with an address, a thread an
 own. (NCCL takes what it takes by itself: several sockets and threads for each of its channels.)
 
 With --share a GPU may belong to several nodes, and stand for several of one, where there are too few: for correctness, and
-not for times. NCCL does not do that. What does not fit this machine, or the time, is left out and named. Writes nodes.json and nodes.md into the folder of
-results, everything's output into its folder logs. Exit status: 0 if all that was done is as it should be, 1 if not, 2 for a
-wrong command line. NVLink multicast is not used, by any library; GPU settings are not touched.
+not for times. NCCL does not do that. What does not fit this machine, or the time, is left out and named. Writes nodes.json
+and nodes.md into the folder of results, everything's output into its folder logs. Exit status: 0 if all that was done is as
+it should be, 1 if not, 2 for a wrong command line. NVLink multicast is not used, by any library; GPU settings are not
+touched.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the runtimes take for pinned memory is the time of the kernel for giving pages: 60 MiB take 25 ms, 240 MiB 100.
+ * What pinned memory takes is mostly the operating system's time for giving pages: 60 MiB take 25 ms, 240 MiB 100.
  * To pin pages that are there already takes 2 and 8 ms, or 1.5 and 5 where they are huge ones, and to fill those 10 and
  * 40 (an H200's host, CUDA 13, with MPS and without; docs/performance.md, y). So a thread fills what will be asked for
  * next while nobody waits for it.

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * To pin memory takes time, mostly that of the kernel for giving pages. So it is done for several wires at once, which
- * are used again, in pages that are there already; and those of the next piece are filled meanwhile (pages.c). How much
- * of it a tenant may cause is railmuxd's business (plane_wire_bytes); here is a limit for all of them together.
+ * To pin memory takes time, mostly the operating system's for giving pages. So it is done for several wires at once,
+ * which are used again, in pages that are there already; and those of the next piece are filled meanwhile (pages.c).
+ * How much of it a tenant may cause is railmuxd's business (plane_wire_bytes); here is a limit for all of them
+ * together.
  *
  * NVIDIA's driver pins memory while kernels run, and a kernel that runs finds what was pinned since (seen with CUDA 13,
  * with MPS and without). Of AMD's that is not known: there it comes at the price of a moment without a kernel, which
