@@ -9,7 +9,7 @@
  *
  * Those that are exchanged (device_exchange.c) are a kernel each, too, and in the same order; a start puts all of it on
  * a stream of the communicator's own (device_aside.c). So does one of a request that is made of others, which is
- * several kernels one behind the other (device_nodes.c).
+ * several kernels one behind the other (device_nodes_put.c).
  *
  * Requests of one communicator are in the order of the calls. On one stream they are by themselves; when another stream
  * comes, it first waits for what is on the last one. That is not possible with streams that are being captured; there
@@ -37,7 +37,7 @@
 #include "client/device_call.h"
 #include "client/device_chunks.h"
 #include "client/device_exchange.h"
-#include "client/device_nodes.h"
+#include "client/device_nodes_put.h"
 #include "client/device_streams.h"
 #include "client/error.h"
 #include "client/operation.h"
@@ -185,7 +185,9 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
         r = prepare(o, capturing, true, launch); /* looks at all of the memory */
         if (r)
                 return r;
-        device_nodes_between(o, &between);
+        r = device_nodes_between(o, &between);
+        if (r)
+                return r;
         r = prepare(&between, capturing, false, launch);
         if (r && device_status(o->comm, false)) /* not as the part has it */
                 return comm_report(o->comm, o->what, comm_status(o->comm));

@@ -7,7 +7,8 @@
  * hundreds. So an all_reduce is three requests, one after the other on the caller's stream: a reduce_scatter among the
  * ranks of each node, which they exchange (device_exchange.c); an all_reduce of each piece among the ranks that have
  * the same one, one on each node, by the executors; an all_gather in the node. For this the communicator has two of its
- * own, which come of splits: `local` and `across`.
+ * own, which come of splits: `local` and `across`. Other operations are made of their requests, too: of what, says
+ * device_nodes_put.c.
  *
  * Where each node has one rank there is nothing to do inside. But three ranks and more send less with a reduce_scatter
  * and an all_gather than if each sent everything to all, and the executors have the large chunks for these that sums
@@ -19,9 +20,9 @@
  *
  * Which requests these are is the same on all ranks, for the reason that device_exchange.c gives: operation, reduction
  * and size decide, and pieces have to be equal and of whole units of 16 bytes; also what the ranks have told each other
- * at the join: that all want it, and that all nodes exchange. Nodes with different numbers of ranks, or ranks that
- * share a GPU, have none of it. If ranks call different things of which one is such a request, they do not meet, and
- * wait until one of them gives up, where executors would have told them.
+ * at the join: that all want it, and that all nodes exchange; and how ranks are numbered. Nodes with different numbers
+ * of ranks, or ranks that share a GPU, have none of it. If ranks call different things of which one is such a request,
+ * they do not meet, and wait until one of them gives up, where executors would have told them.
  *
  * For the order of the communicator's requests such a one is a launch with a number, as an exchange. Its parts have
  * none: nobody else makes requests of those communicators.
@@ -42,25 +43,17 @@
 
 #include "client/comm.h"
 #include "client/device.h"
-#include "client/device_call.h"
 #include "client/device_exchange.h"
 #include "client/device_gather.h"
 #include "client/device_streams.h"
 #include "client/error.h"
-#include "client/operation.h"
 #include "client/session.h"
 #include "ring/line.h"
 #include "util/clock.h"
-#include "util/type.h"
 
-#define UNIT_BYTES 16u
 #define NAME_BYTES 64u
 #define CAUSE_NS   UINT64_C(1000000000) /* in which the daemon says why a part was ended */
 #define LEAVE_NS   UINT64_C(300000000)  /* how long the daemon has for each that a failed join leaves behind */
-
-/* A hop more costs what 200 KB less on a rank's way out take, or there about: four nodes, all_reduce of 128, 256, 512
- * KB, 1 MB in one hop 169, 251, 407 and 814 us, in two requests 229, 264, 364 and 568 (docs/performance.md). */
-#define HOP_BYTES (UINT64_C(200) << 10)
 
 /* ---- join -------------------------------------------------------------------------------------------------------- */
 /* How many ranks each node has, 0 if that is not the same. */
@@ -88,6 +81,13 @@ static uint32_t place_of(const struct rmx_comm *comm, uint32_t rank) {
         for (uint32_t r = 0; r < rank; r++)
                 place += comm->node[r] == comm->node[rank];
         return place;
+}
+
+static bool in_rows(const struct rmx_comm *comm, uint32_t each) {
+        for (uint32_t rank = 0; rank < comm->n_ranks; rank++)
+                if (comm->node[rank] != comm->node[rank - rank % each])
+                        return false;
+        return true;
 }
 
 /* What each rank says of what it can do. */
@@ -154,6 +154,7 @@ static int nodes_make(struct rmx_comm *comm, const struct device_gather *how, co
         r = agree(comm, how, &word);
         nodes->min = word.min;
         nodes->max = word.max;
+        nodes->in_rows = in_rows(comm, ranks_of_each(comm));
         return r;
 }
 
@@ -392,155 +393,4 @@ void device_nodes_abort(struct rmx_comm *comm, const char *what) {
                 return;
         (void)comm_abort_as(nodes->local, what);
         (void)comm_abort_as(nodes->across, what);
-}
-
-/* ---- requests ---------------------------------------------------------------------------------------------------- */
-/* An all_reduce of so many bytes, one rank on each node: in two requests? */
-static bool in_two(const struct rmx_comm *across, uint64_t bytes) {
-        const uint64_t n = across->n_ranks;
-
-        return across->nodes && bytes % (UNIT_BYTES * n) == 0 && bytes / n * (n - 1) * (n - 2) > HOP_BYTES;
-}
-
-static bool reduces(const struct operation *o) {
-        return o->op == RING_OP_ALL_REDUCE &&
-               (o->redop == RMX_SUM || o->redop == RMX_PROD || o->redop == RMX_MAX || o->redop == RMX_MIN);
-}
-
-bool device_nodes_takes(const struct operation *o) {
-        const struct device_nodes *nodes = o->comm->nodes;
-        const uint64_t bytes = o->in_bytes;
-
-        if (!nodes || !reduces(o) || !bytes)
-                return false;
-        if (!nodes->local)
-                return in_two(nodes->across, bytes);
-        return bytes >= nodes->min && bytes <= nodes->max &&
-               bytes % ((uint64_t)UNIT_BYTES * nodes->local->n_ranks) == 0;
-}
-
-void device_nodes_between(const struct operation *o, struct operation *ret_between) {
-        const struct device_nodes *nodes = o->comm->nodes;
-        const struct rmx_comm *local = nodes->local;
-
-        *ret_between = *o;
-        ret_between->comm = nodes->across;
-        if (!local)
-                return;
-        ret_between->count = o->count / local->n_ranks;
-        ret_between->in_bytes = ret_between->out_bytes = o->in_bytes / local->n_ranks;
-        ret_between->out = (char *)o->out + ret_between->out_bytes * local->rank;
-        ret_between->in = ret_between->out;
-}
-
-struct putting {
-        const struct operation *o;
-        const struct device_launch *launch;
-        void *stream;
-        char *error;
-        uint32_t after; /* of the first part */
-        bool some;      /* is on the stream */
-};
-
-/* One that is exchanged inside the node. */
-static int put_local(struct putting *p, uint32_t op, const void *in, void *out, size_t count) {
-        const struct rmx_comm *local = p->o->comm->nodes->local;
-        struct client_gpu_bell bell = {.slot = p->o->comm->slot, /* whose number `after` is */
-                                       .captured = p->launch->bell.captured,
-                                       .in = in,
-                                       .out = out,
-                                       .after = p->after,
-                                       .gate = local->exchange};
-        const size_t bytes = count * type_size(p->o->type);
-        struct ring_request line = {0};
-        int r;
-
-        bell.in_bytes = op == RING_OP_REDUCE_SCATTER ? bytes * local->n_ranks : bytes;
-        bell.out_bytes = op == RING_OP_REDUCE_SCATTER ? bytes : bytes * local->n_ranks;
-        ring_request_set_head(&line, op, p->o->type, op == RING_OP_REDUCE_SCATTER ? p->o->redop : 0);
-        line.word[RING_W_COMM] = local->handle;
-        ring_request_set_u64(&line, RING_W_COUNT_LO, count);
-        line.word[RING_W_EPOCH] = comm_epoch(local);
-        memcpy(bell.word, line.word, sizeof(bell.word));
-        p->after = 0;
-        r = local->device->ops->exchange_call(local->exchange, &bell, p->stream, p->error);
-        p->some = p->some || !r;
-        return r;
-}
-
-/* One of the executors: of a piece of what the launch has, which begins at these bytes of it on either side. */
-static int put_between(struct putting *p, uint32_t op, size_t count, size_t from, size_t to) {
-        const struct rmx_comm *across = p->o->comm->nodes->across;
-        const uint32_t n = across->n_ranks;
-        struct client_gpu_bell bell = p->launch->bell;
-        struct ring_request line;
-        int r;
-
-        bell.number = bell.cell = 0;
-        bell.started = false;
-        bell.after = p->after;
-        bell.gate = p->o->comm->nodes->local ? p->o->comm->nodes->local->exchange : NULL;
-        memcpy(line.word, bell.word, sizeof(bell.word));
-        if (op != RING_OP_ALL_REDUCE) {
-                const size_t bytes = count * type_size(p->o->type);
-
-                ring_request_set_head(&line, op, p->o->type, op == RING_OP_REDUCE_SCATTER ? p->o->redop : 0);
-                ring_request_set_u64(&line, RING_W_COUNT_LO, count);
-                if (op == RING_OP_ALL_GATHER) { /* of what the first of the two has left */
-                        memcpy(&line.word[RING_W_IN_BUFFER], &line.word[RING_W_OUT_BUFFER], 3 * sizeof(line.word[0]));
-                        bell.in = bell.out;
-                }
-                ring_request_set_u64(&line, RING_W_IN_BUFFER + 1, ring_request_u64(&line, RING_W_IN_BUFFER + 1) + from);
-                ring_request_set_u64(&line, RING_W_OUT_BUFFER + 1, ring_request_u64(&line, RING_W_OUT_BUFFER + 1) + to);
-                bell.in = (const char *)bell.in + from;
-                bell.out = (char *)bell.out + to;
-                bell.in_bytes = op == RING_OP_REDUCE_SCATTER ? bytes * n : bytes;
-                bell.out_bytes = op == RING_OP_REDUCE_SCATTER ? bytes : bytes * n;
-                memcpy(bell.word, line.word, sizeof(bell.word));
-        }
-        p->after = 0;
-        r = across->device->ops->call(across->device->handle, &bell, p->stream, p->error);
-        p->some = p->some || !r;
-        return r;
-}
-
-static int put_all_between(struct putting *p, const struct operation *between) {
-        const struct rmx_comm *across = between->comm;
-        const size_t count = between->count / across->n_ranks, own = count * type_size(between->type) * across->rank;
-        int r;
-
-        if (!in_two(across, between->in_bytes))
-                return put_between(p, RING_OP_ALL_REDUCE, between->count, 0, 0);
-        r = put_between(p, RING_OP_REDUCE_SCATTER, count, 0, own);
-        return r ? r : put_between(p, RING_OP_ALL_GATHER, count, own, 0);
-}
-
-int device_nodes_put(const struct operation *o, const struct device_launch *launch, void *stream, char *error) {
-        const struct device_nodes *nodes = o->comm->nodes;
-        struct putting p = {.o = o, .launch = launch, .stream = stream, .error = error, .after = launch->bell.after};
-        const struct client_gpu_ops *ops = o->comm->device->ops;
-        struct operation between;
-        int r = RMX_OK;
-
-        device_nodes_between(o, &between);
-        if (nodes->local)
-                r = put_local(&p, RING_OP_REDUCE_SCATTER, o->in, between.out, between.count);
-        if (!r) {
-                r = device_bounce_copy_in(&between, launch->region[DEVICE_BOUNCE_IN], stream);
-                p.some = p.some || (!r && launch->region[DEVICE_BOUNCE_IN]);
-        }
-        if (!r)
-                r = put_all_between(&p, &between);
-        if (!r)
-                r = device_bounce_copy_out(&between, launch->region[DEVICE_BOUNCE_OUT], stream);
-        if (!r && nodes->local)
-                r = put_local(&p, RING_OP_ALL_GATHER, between.out, o->out, between.count);
-        if (r) {
-                o->comm->adrift = o->comm->adrift || p.some;
-                return r;
-        }
-        if (launch->bell.number &&
-            ops->mark(o->comm->device->handle, o->comm->slot, launch->bell.number, stream, error))
-                return CLIENT_GPU_UNTOLD;
-        return RMX_OK;
 }

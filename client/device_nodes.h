@@ -4,8 +4,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct device_launch;
-struct operation;
 struct rmx_comm;
 struct rmx_comm_options;
 
@@ -14,18 +12,12 @@ struct device_nodes {
         struct rmx_comm *local;  /* this node's ranks; NULL: each node has one */
         struct rmx_comm *across; /* those that have the same place among their nodes' ranks */
         uint64_t min, max;       /* bytes that `local` exchanges on every node */
+        bool in_rows;            /* the ranks are numbered node by node */
 };
 
 /* The end of a join, on all ranks or on none, after device_exchange_join; as that. */
 int device_nodes_join(struct rmx_comm *comm, const char *what, bool wanted, const struct rmx_comm_options *options,
                       uint64_t deadline_ns);
-/* Is this checked operation made of others? The same on all ranks. */
-bool device_nodes_takes(const struct operation *o);
-/* What the executors have to do with it: an operation between nodes, on a part of the memory. */
-void device_nodes_between(const struct operation *o, struct operation *ret_between);
-/* Puts all of it on the stream. launch: prepared, of what device_nodes_between gives. With device->mutex. RMX_*, text
- * in `error`, or CLIENT_GPU_UNTOLD as client_gpu_ops.exchange_call. */
-int device_nodes_put(const struct operation *o, const struct device_launch *launch, void *stream, char *error);
 /* What its communicators, or their kernels, met; the rank is that of `comm`, and it has failed with that. 0: nothing.
  * Waits for a second at most where that does not say why. Not with device->mutex. */
 uint32_t device_nodes_status(struct rmx_comm *comm);

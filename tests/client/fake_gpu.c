@@ -18,6 +18,7 @@
 #define NOT_SET    UINT64_MAX
 
 struct client_gpu {
+        int32_t device;
         uint32_t sequence[CLIENT_GPU_SLOTS];
         uint32_t status[CLIENT_GPU_SLOTS];
         uint32_t launched[CLIENT_GPU_SLOTS], finished[CLIENT_GPU_SLOTS]; /* numbers */
@@ -68,6 +69,7 @@ static int gpu_find(const char *pci, int32_t *ret_device, char *error) {
 static int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_export *ret_area, char *error) {
         (void)error;
         *ret_gpu = calloc(1, sizeof(**ret_gpu));
+        (*ret_gpu)->device = device;
         memset((*ret_gpu)->flag, 0xff, sizeof((*ret_gpu)->flag));
         *ret_area = (struct client_gpu_export){
                 .kind = 1, .n_handle = 8, .handle = "area", .allocation_bytes = AREA_BYTES, .bytes = AREA_BYTES};
@@ -243,7 +245,6 @@ static int gpu_export_chunk(const struct client_gpu_memory *chunk, int *ret_fd, 
 static int gpu_alloc(struct client_gpu *gpu, size_t bytes, struct client_gpu_memory *ret_memory, char *error) {
         void *memory = malloc(bytes);
 
-        (void)gpu;
         if (!memory || fake_gpu.n_blocks == FAKE_GPU_BLOCKS) {
                 free(memory);
                 snprintf(error, CLIENT_GPU_TEXT, "no memory");
@@ -254,7 +255,7 @@ static int gpu_alloc(struct client_gpu *gpu, size_t bytes, struct client_gpu_mem
                                                                       .bytes = bytes,
                                                                       .id = 1000 + fake_gpu.allocated++,
                                                                       .residence = CLIENT_GPU_DEVICE,
-                                                                      .device = FAKE_GPU_DEVICES - 1};
+                                                                      .device = gpu->device};
         pthread_mutex_unlock(&fake_gpu.mutex);
         return gpu_locate(memory, ret_memory, error);
 }
@@ -445,6 +446,17 @@ static void gather_join(struct client_gpu *gpu, const struct client_gpu_bell *be
         fake_gpu.gathers++;
 }
 
+/* With the mutex: what the script says of the next launch. */
+static int launch_fails(void) {
+        const int r = fake_gpu.fail_after ? 0 : fake_gpu.fail;
+
+        if (fake_gpu.fail_after)
+                fake_gpu.fail_after--;
+        else
+                fake_gpu.fail = 0;
+        return r;
+}
+
 /* Is it a request of a bootstrap? */
 static bool is_bootstrap(const struct client_gpu *gpu, const struct client_gpu_bell *bell) {
         return (uintptr_t)bell->in - (uintptr_t)gpu->own[bell->slot] < sizeof(gpu->own[bell->slot]);
@@ -459,11 +471,7 @@ static int put_for(struct client_gpu *gpu, uint32_t kind, const struct client_gp
 
         pthread_mutex_lock(&fake_gpu.mutex);
         captured = origin_of(stream);
-        r = fake_gpu.fail_after ? 0 : fake_gpu.fail;
-        if (fake_gpu.fail_after)
-                fake_gpu.fail_after--;
-        else
-                fake_gpu.fail = 0;
+        r = launch_fails();
         if (r) {
                 pthread_mutex_unlock(&fake_gpu.mutex);
                 snprintf(error, CLIENT_GPU_TEXT, "launching failed");
@@ -519,8 +527,7 @@ static int gpu_behind(struct client_gpu *gpu, uint32_t slot, uint32_t number, vo
 
         (void)gpu;
         pthread_mutex_lock(&fake_gpu.mutex);
-        r = fake_gpu.fail;
-        fake_gpu.fail = 0;
+        r = launch_fails();
         if (!r)
                 (void)note(FAKE_GPU_BEHIND, &bell, stream);
         pthread_mutex_unlock(&fake_gpu.mutex);
