@@ -4,6 +4,8 @@
  * that was not made for it. Requests on it go through a region that can, with copies on the caller's stream before and
  * after; they may be captured like the request itself.
  *
+ * The same memory is there for what a request needs between its parts (device_nodes_put.c).
+ *
  * A comm's requests run one after another, copies included, so one region for each direction is enough for a comm, and
  * two comms never share one. When a larger one is needed the old one stays with the comm, since a captured graph may
  * use it. Nothing is freed before the session ends: freeing waits for all kernels of the process, and bells may be
@@ -48,7 +50,7 @@ static int region_new(struct device *device, const char *what, size_t bytes, str
         r = device->ops->alloc(device->handle, size, &region->memory, error);
         if (r) {
                 free(region);
-                return error_set(r, "%s: %zu bytes to copy through: %s", what, size, error);
+                return error_set(r, "%s: %zu bytes of the library's own: %s", what, size, error);
         }
         r = device_memory_name(device, what, &region->memory, (const void *)(uintptr_t)region->memory.base,
                                region->memory.bytes, &region->buffer, &offset);

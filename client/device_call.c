@@ -186,9 +186,8 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
         if (r)
                 return r;
         r = device_nodes_between(o, &between);
-        if (r)
-                return r;
-        r = prepare(&between, capturing, false, launch);
+        if (!r)
+                r = prepare(&between, capturing, false, launch);
         if (r && device_status(o->comm, false)) /* not as the part has it */
                 return comm_report(o->comm, o->what, comm_status(o->comm));
         launch->exchanged = launch->made = true;
@@ -296,13 +295,14 @@ static int put_told(const struct operation *o, uint32_t number, void *stream, vo
 }
 
 /* With device->mutex: if the launch itself would wait for one before it, and copies come before that, they wait, too:
- * the one before may still use their region. */
+ * the one before may still use their region. (Of what is made of others device_nodes_put sees to it.) */
 static int put_behind(const struct operation *o, struct device_launch *launch, void *stream) {
         struct device *device = o->comm->device;
         char error[CLIENT_GPU_TEXT] = "";
         int r;
 
-        if (!launch->bell.after || !(launch->region[DEVICE_BOUNCE_IN] || launch->region[DEVICE_BOUNCE_OUT]))
+        if (!launch->bell.after || launch->made ||
+            !(launch->region[DEVICE_BOUNCE_IN] || launch->region[DEVICE_BOUNCE_OUT]))
                 return RMX_OK;
         r = device->ops->behind(device->handle, o->comm->slot, launch->bell.after, stream, error);
         if (r)

@@ -11,6 +11,7 @@
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/device_call.h"
+#include "client/device_nodes_put.h"
 #include "client/error.h"
 #include "client/operation.h"
 
@@ -129,15 +130,15 @@ int rmx_device_prepare(struct rmx_comm *comm, const struct rmx_device_call *call
                 return r;
         if (o.redop == RMX_PREMUL_SUM)
                 return error_set(RMX_E_UNSUPPORTED, "%s: kernels make no reductions with a factor", __func__);
-        r = device_prepare(&o, false, &launch);
-        if (r)
-                return r;
-        if (launch.made)
+        if (device_nodes_takes(&o))
                 return error_set(RMX_E_UNSUPPORTED,
                                  "%s: on this communicator over several nodes operation %u of this size is made of "
                                  "several calls of the host's; make it with the flag RMX_COMM_DEVICE_CALLS in "
                                  "rmx_comm_options",
                                  __func__, o.op);
+        r = device_prepare(&o, false, &launch);
+        if (r)
+                return r;
         if (launch.exchanged)
                 return error_set(RMX_E_UNSUPPORTED,
                                  "%s: this communicator exchanges operation %u of %zu to %zu bytes (gpu.exchange of "

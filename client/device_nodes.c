@@ -20,9 +20,10 @@
  *
  * Which requests these are is the same on all ranks, for the reason that device_exchange.c gives: operation, reduction
  * and size decide, and pieces have to be equal and of whole units of 16 bytes; also what the ranks have told each other
- * at the join: that all want it, and that all nodes exchange; and how ranks are numbered. Nodes with different numbers
- * of ranks, or ranks that share a GPU, have none of it. If ranks call different things of which one is such a request,
- * they do not meet, and wait until one of them gives up, where executors would have told them.
+ * at the join: that all want it, with the same version of this, and that all nodes exchange; and how ranks are
+ * numbered. Nodes with different numbers of ranks, or ranks that share a GPU, have none of it. If ranks call different
+ * things of which one is such a request, they do not meet, and wait until one of them gives up, where executors would
+ * have told them.
  *
  * For the order of the communicator's requests such a one is a launch with a number, as an exchange. Its parts have
  * none: nobody else makes requests of those communicators.
@@ -33,7 +34,9 @@
  * whole, to all its ranks, as of any communicator; each then has its parts ended, since ranks that wait in one may be
  * in good health otherwise. What is found in one of the others only ends the whole: of calls that do not match its
  * other ranks hear so from the daemon, which is told (CommAbort.status), of anything else that it was aborted. A part
- * that has failed is never used again, whatever it was, so the whole is over, too.
+ * that has failed is never used again, whatever it was, so the whole is over, too. And so it is when a part cannot be
+ * put on the stream while others are there: the parts of a reduce_scatter are alike, so a second try could meet those
+ * that other ranks wait with in the first.
  */
 #include "client/device_nodes.h"
 
@@ -204,7 +207,9 @@ int device_nodes_join(struct rmx_comm *comm, const char *what, bool wanted, cons
                       uint64_t deadline_ns) {
         struct device_gather how = {.what = what, .cancel = options->cancel, .deadline_ns = deadline_ns};
         struct device_nodes nodes = {0};
-        struct word word = {.max = wanted};
+        /* Libraries of different versions have different requests that are made of others. */
+        struct word word = {.min = CLIENT_GPU_EXCHANGE_VERSION, .max = wanted ? CLIENT_GPU_EXCHANGE_VERSION : 0};
+        bool all;
         uint32_t each;
         int r;
 
@@ -214,9 +219,10 @@ int device_nodes_join(struct rmx_comm *comm, const char *what, bool wanted, cons
         r = device_gather_begin(comm, &how);
         if (!r)
                 r = agree(comm, &how, &word);
-        if (!r && word.max && each > 1)
+        all = !r && word.max == word.min;
+        if (all && each > 1)
                 r = nodes_make(comm, &how, options, &nodes);
-        else if (!r && word.max)
+        else if (all)
                 nodes = (struct device_nodes){.across = comm, .max = UINT64_MAX};
         device_streams_forget(comm);
         if (!r && nodes.max)
@@ -306,6 +312,10 @@ uint32_t device_nodes_look(const struct rmx_comm *comm) {
 
         if (!nodes || !nodes->local)
                 return 0;
+        /* relaxed; partner: the thread itself, or one that is ordered behind it, as calls of one rank have to be. */
+        status = atomic_load_explicit(&nodes->torn, memory_order_relaxed);
+        if (status)
+                return status;
         status = status_now(nodes->local);
         if (status)
                 return status_of_part(comm, nodes->local, status);
@@ -350,6 +360,13 @@ uint32_t device_nodes_status(struct rmx_comm *comm) {
         while (device_nodes_waits(comm, status))
                 device_pause(comm->device, started_ns);
         return device_nodes_found(comm, status);
+}
+
+void device_nodes_tear(struct rmx_comm *comm, int error) {
+        if (!comm->nodes->local) /* parts of its own: executors compare what comes with what others have called */
+                return;
+        atomic_store_explicit(&comm->nodes->torn, ring_status((uint32_t)error, -1), memory_order_relaxed);
+        device_exchange_stop(comm->nodes->local);
 }
 
 void device_nodes_end(struct rmx_comm *comm) {

@@ -13,6 +13,7 @@ struct device_nodes {
         struct rmx_comm *across; /* those that have the same place among their nodes' ranks */
         uint64_t min, max;       /* bytes that `local` exchanges on every node */
         bool in_rows;            /* the ranks are numbered node by node */
+        _Atomic uint32_t torn;   /* the status of device_nodes_tear, 0: none */
 };
 
 /* The end of a join, on all ranks or on none, after device_exchange_join; as that. */
@@ -30,6 +31,9 @@ bool device_nodes_waits(struct rmx_comm *comm, uint32_t status);
 bool device_nodes_result(struct rmx_comm *comm, uint32_t *status);
 /* It has failed with this, and so for all ranks. Returns what it has failed with first. Not with device->mutex. */
 uint32_t device_nodes_found(struct rmx_comm *comm, uint32_t status);
+/* Of a request of several some are on the stream, and the rest cannot be put there: RMX_*. Made once more it would meet
+ * what others have left of the first one, so nothing is put there any more. */
+void device_nodes_tear(struct rmx_comm *comm, int error);
 /* device_end for its communicators. */
 void device_nodes_end(struct rmx_comm *comm);
 /* The daemon has said that the comm has failed: ends those that it is made of, or, as long as that is not said of it

@@ -26,8 +26,8 @@
  * Where the first part is one across, and the request has to wait for one of before whose stream it cannot follow
  * (device_call.c), a kernel before it waits: a part's kernel waits for numbers of its own communicator.
  *
- * Broadcasts of which only ranks of the right node disagree on the root are found there. If a node's ranks all name
- * another rank of the root's own node, they have what that one's node gives, and nobody is told.
+ * Ranks that disagree on the root of a broadcast are told if they are on one node, or name ranks of different nodes. If
+ * all of a node name another rank of the root's own node, they have what that one's node gives, and nobody is told.
  */
 #include "client/device_nodes_put.h"
 
@@ -46,10 +46,11 @@
 /* A hop more costs what 200 KB less on a rank's way out take, or there about: four nodes, all_reduce of 128, 256, 512
  * KB, 1 MB in one hop 169, 251, 407 and 814 us, in two requests 229, 264, 364 and 568 (docs/performance.md). */
 #define HOP_BYTES (UINT64_C(200) << 10)
-/* What an all_gather, a reduce_scatter or a broadcast has in all, to be made of others. */
+/* What a broadcast has to have to be made of others; an all_gather or a reduce_scatter half as much for each node,
+ * since each is a kernel more (two nodes of two on one H200: from there on they are faster, docs/performance.md). */
 #define PIECES_BYTES (UINT64_C(64) << 10)
 /* And what it needs of the library's own memory. */
-#define SCRATCH_BYTES (UINT64_C(64) << 20)
+#define SCRATCH_BYTES (UINT64_C(32) << 20)
 
 /* ---- which ------------------------------------------------------------------------------------------------------- */
 /* An all_reduce of so many bytes, one rank on each node: in two requests? */
@@ -63,10 +64,10 @@ static bool reduces(const struct operation *o) {
         return o->redop == RMX_SUM || o->redop == RMX_PROD || o->redop == RMX_MAX || o->redop == RMX_MIN;
 }
 
-/* Such a request of a communicator that exchanges inside its nodes: `bytes` are what is exchanged there, `piece` what a
- * rank gives or gets of it. */
-static bool takes_pieces(const struct device_nodes *nodes, uint64_t all, uint64_t bytes, uint64_t piece) {
-        return nodes->in_rows && all >= PIECES_BYTES && bytes >= nodes->min && bytes <= nodes->max &&
+/* Such a request of a communicator that exchanges inside its nodes: `bytes` are what is exchanged there at a time,
+ * `piece` what a rank gives or gets of it. */
+static bool takes_pieces(const struct device_nodes *nodes, uint64_t bytes, uint64_t least, uint64_t piece) {
+        return nodes->in_rows && bytes >= least && bytes >= nodes->min && bytes <= nodes->max &&
                piece % UNIT_BYTES == 0;
 }
 
@@ -88,13 +89,13 @@ bool device_nodes_takes(const struct operation *o) {
         case RING_OP_REDUCE_SCATTER:
                 bytes = o->out_bytes;
                 return reduces(o) && bytes * across <= SCRATCH_BYTES &&
-                       takes_pieces(nodes, o->in_bytes, bytes * local, bytes);
+                       takes_pieces(nodes, bytes * local, PIECES_BYTES / 2, bytes);
         case RING_OP_ALL_GATHER:
                 bytes = o->in_bytes;
-                return bytes * across <= SCRATCH_BYTES && takes_pieces(nodes, o->out_bytes, bytes * local, bytes);
+                return bytes * across <= SCRATCH_BYTES && takes_pieces(nodes, bytes * local, PIECES_BYTES / 2, bytes);
         case RING_OP_BROADCAST:
                 bytes = o->out_bytes;
-                return bytes % local == 0 && takes_pieces(nodes, bytes, bytes, bytes / local);
+                return bytes % local == 0 && takes_pieces(nodes, bytes, PIECES_BYTES, bytes / local);
         default:
                 return false;
         }
@@ -164,7 +165,8 @@ struct putting {
         void *stream;
         char *error;
         uint32_t after; /* of the first part */
-        bool some;      /* is on the stream */
+        bool some;      /* is on the stream, */
+        bool parts;     /* also of what other ranks meet */
 };
 
 /* One that is exchanged inside the node. count: of a piece, or of a broadcast. */
@@ -176,7 +178,11 @@ static int put_local(struct putting *p, uint32_t op, const void *in, void *out, 
                                        .out = out,
                                        .after = p->after,
                                        .gate = local->exchange};
-        const uint32_t root = op == RING_OP_BROADCAST ? p->o->peer % local->n_ranks : 0;
+        /* (An all_gather has no root, but the ranks compare what they say of it: the end of a broadcast has that
+         * one's.) */
+        const uint32_t root = op == RING_OP_BROADCAST         ? p->o->peer % local->n_ranks
+                              : p->o->op == RING_OP_BROADCAST ? p->o->peer
+                                                              : 0;
         const size_t bytes = count * type_size(p->o->type);
         struct ring_request line = {0};
         int r;
@@ -194,6 +200,7 @@ static int put_local(struct putting *p, uint32_t op, const void *in, void *out, 
         p->after = 0;
         r = local->device->ops->exchange_call(local->exchange, &bell, p->stream, p->error);
         p->some = p->some || !r;
+        p->parts = p->parts || !r;
         return r;
 }
 
@@ -209,6 +216,7 @@ static int put_whole_between(struct putting *p, struct client_gpu_bell *bell) {
         p->after = 0;
         r = device->ops->call(device->handle, bell, p->stream, p->error);
         p->some = p->some || !r;
+        p->parts = p->parts || !r;
         return r;
 }
 
@@ -314,8 +322,8 @@ static int put_broadcast(struct putting *p) {
 }
 
 static int put(struct putting *p) {
-        if (!p->o->comm->nodes->local)
-                return put_between(p);
+        if (!p->o->comm->nodes->local) /* whose own numbers they are, so the kernel itself can wait, but no copy */
+                return p->launch->region[DEVICE_BOUNCE_IN] ? put_between_first(p) : put_between(p);
         switch (p->o->op) {
         case RING_OP_REDUCE_SCATTER:
                 return put_reduce_scatter(p);
@@ -338,6 +346,8 @@ int device_nodes_put(const struct operation *o, const struct device_launch *laun
         r = put(&p);
         if (r) {
                 o->comm->adrift = o->comm->adrift || p.some;
+                if (p.parts && !launch->bell.captured)
+                        device_nodes_tear(o->comm, r);
                 return r;
         }
         if (launch->bell.number &&

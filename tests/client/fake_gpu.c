@@ -428,6 +428,9 @@ static void gather_join(struct client_gpu *gpu, const struct client_gpu_bell *be
         gather->n = (uint32_t)(bell->out_bytes / bytes);
         if (gather->n > CLIENT_GPU_EXCHANGE_RANKS || rank >= gather->n || gather->here >> rank & 1 || !bell->inlined)
                 abort();
+        if (!fake_gpu.gathers && bytes == 16 && fake_gpu.old_ranks >> rank & 1)
+                for (uint32_t i = 0; i < 2; i++)
+                        ((uint64_t *)(void *)(out + rank * bytes))[i]--;
         gather->part[rank].gpu = gpu;
         gather->part[rank].slot = bell->slot;
         gather->part[rank].out = out;

@@ -100,6 +100,7 @@ struct fake_gpu {
         uint32_t fail_after;                  /* but for so many before it */
         bool lost;                            /* the context is */
         uint32_t cannot_open, cannot_connect; /* a bit for each rank: an exchange */
+        uint32_t old_ranks;                   /* bits: whose library has other requests that are made of others */
         uint32_t stuck_gather;                /* the bootstrap's gather, counted from 1, that does not end; 0: none */
         uint32_t (*group)(uint32_t handle);   /* of the ranks of one communicator; NULL: there is one at a time */
         bool no_streams;                      /* own_stream has none */
