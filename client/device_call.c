@@ -9,7 +9,8 @@
  *
  * Those that are exchanged (device_exchange.c) are a kernel each, too, and in the same order; a start puts all of it on
  * a stream of the communicator's own (device_aside.c). So does one of a request that is made of others, which is
- * several kernels one behind the other (device_nodes_put.c).
+ * several kernels one behind the other (device_nodes_put.c); and a rank's that is alone, which is a copy
+ * (device_alone.c), at its place on the caller's.
  *
  * Requests of one communicator are in the order of the calls. On one stream they are by themselves; when another stream
  * comes, it first waits for what is on the last one. That is not possible with streams that are being captured; there
@@ -32,6 +33,7 @@
 
 #include "client/comm.h"
 #include "client/device.h"
+#include "client/device_alone.h"
 #include "client/device_aside.h"
 #include "client/device_bounce.h"
 #include "client/device_call.h"
@@ -180,6 +182,11 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
         struct operation between;
         int r;
 
+        if (device_alone_takes(o)) {
+                r = prepare(o, capturing, true, launch);
+                launch->alone = true;
+                return r;
+        }
         if (!device_nodes_takes(o))
                 return prepare(o, capturing, device_exchange_takes(o), launch);
         r = prepare(o, capturing, true, launch); /* looks at all of the memory */
@@ -192,6 +199,10 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
                 return comm_report(o->comm, o->what, comm_status(o->comm));
         launch->exchanged = launch->made = true;
         return r;
+}
+
+int device_prepare_rung(const struct operation *o, struct device_launch *launch) {
+        return prepare(o, false, false, launch);
 }
 
 static uint32_t number_next(const struct rmx_comm *comm) {
@@ -222,7 +233,8 @@ static int order(const struct operation *o, struct client_gpu_bell *bell, void *
         bool over;
         int r = RMX_OK;
 
-        device_streams_note(comm, stream);
+        if (!device_alone_takes(o)) /* which waits for nobody */
+                device_streams_note(comm, stream);
         if (bell->captured) {
                 r = device_aside_close(comm, stream, error);
                 return r ? error_set(r, "%s: %s", o->what, error) : RMX_OK;
@@ -263,7 +275,7 @@ static void mark(struct rmx_comm *comm, void *stream) {
         uint32_t number = number_next(comm);
         char error[CLIENT_GPU_TEXT];
 
-        if (device->ops->mark(device->handle, comm->slot, number, stream, error))
+        if (device->ops->mark(device->handle, comm->slot, number, false, stream, error))
                 comm->adrift = true;
         else
                 launched(comm, number, stream, false);
@@ -322,15 +334,17 @@ static int put(const struct operation *o, struct device_launch *launch, void *st
                 announce(device, &launch->bell);
         if (launch->made) {
                 r = device_nodes_put(o, launch, stream, error);
-                if (r && o->comm->adrift) /* some of it is there */
-                        stands(o->comm, caller, stream != caller);
         } else if (!launch->exchanged) {
                 r = ops->call(device->handle, &launch->bell, stream, error);
+        } else if (launch->alone) {
+                r = device_alone_put(o, launch, stream, error);
         } else if (operation_is_p2p(o)) {
                 r = ops->exchange_pairs(o->comm->exchange, &launch->bell, 1, stream, error);
         } else {
                 r = ops->exchange_call(o->comm->exchange, &launch->bell, stream, error);
         }
+        if (r && (launch->made || launch->alone) && o->comm->adrift) /* some of it is there */
+                stands(o->comm, caller, stream != caller);
         return put_told(o, launch->bell.number, stream, caller, r, error);
 }
 

@@ -16,11 +16,14 @@ struct device_launch {
         struct client_gpu_bell bell;
         uint64_t factor;
         struct device_region *region[DEVICE_BOUNCES]; /* NULL: the memory is used where it is */
-        bool exchanged;                               /* the ranks' kernels carry it out, see device_exchange.c */
+        bool exchanged;                               /* the ranks' kernels carry it out, see device_exchange.c; or */
+        bool alone;                                   /* nobody but this rank is needed (device_alone.c) */
         bool made;                                    /* of several; this is the one between nodes (device_nodes.c) */
 };
 
 int device_prepare(const struct operation *o, bool capturing, struct device_launch *launch);
+/* The same of one that executors carry out, whatever is done with calls of the host's. */
+int device_prepare_rung(const struct operation *o, struct device_launch *launch);
 int device_call(const struct operation *o, struct device_launch *launch, void *stream);
 /* Sends and receives of a communicator that are exchanged, up to CLIENT_GPU_PAIRS, as one. */
 int device_call_pairs(struct operation *const *o, struct device_launch *const *launch, uint32_t n, void *stream);

@@ -136,7 +136,7 @@ int rmx_device_prepare(struct rmx_comm *comm, const struct rmx_device_call *call
                                  "several calls of the host's; make it with the flag RMX_COMM_DEVICE_CALLS in "
                                  "rmx_comm_options",
                                  __func__, o.op);
-        r = device_prepare(&o, false, &launch);
+        r = comm->n_ranks == 1 ? device_prepare_rung(&o, &launch) : device_prepare(&o, false, &launch);
         if (r)
                 return r;
         if (launch.exchanged)

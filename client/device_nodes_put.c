@@ -351,7 +351,7 @@ int device_nodes_put(const struct operation *o, const struct device_launch *laun
                 return r;
         }
         if (launch->bell.number &&
-            ops->mark(o->comm->device->handle, o->comm->slot, launch->bell.number, stream, error))
+            ops->mark(o->comm->device->handle, o->comm->slot, launch->bell.number, launch->bell.started, stream, error))
                 return CLIENT_GPU_UNTOLD;
         return RMX_OK;
 }

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 15u
+#define CLIENT_GPU_VERSION 16u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 #define CLIENT_GPU_UNTOLD  (-1) /* no RMX_*: see exchange_call */
@@ -127,9 +127,9 @@ struct client_gpu_ops {
         /* First status other than RMX_OK that a kernel met, 0: none; the next one counts as first after `forget`. Never
          * blocks. */
         uint32_t (*comm_status)(const struct client_gpu *gpu, uint32_t slot, bool forget);
-        /* Number of the call, start or mark that ended last, 0: none. (Of an exchange that was called, and is not the
-         * last launch any more, it may be told only with the next one.) Never blocks, and touches no stream. One thread
-         * at a time, and none that puts something on a stream for this slot meanwhile. */
+        /* Number of the call, start or mark that ended last, 0: none. (Of an exchange or a mark that was called, and is
+         * not the last launch any more, it may be told only with the next one.) Never blocks, and touches no stream.
+         * One thread at a time, and none that puts something on a stream for this slot meanwhile. */
         uint32_t (*comm_finished)(struct client_gpu *gpu, uint32_t slot);
 
         int (*locate)(const void *address, struct client_gpu_memory *ret_memory, char *error);
@@ -164,8 +164,9 @@ struct client_gpu_ops {
         /* What comes on the stream from now on begins when comm_finished tells this number: as client_gpu_bell.after,
          * for copies. Not where the stream is being captured. */
         int (*behind)(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
-        /* One that only has comm_finished tell the number. */
-        int (*mark)(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
+        /* comm_finished tells the number when what is on the stream has ended, as that of a call or, with `started`, of
+         * a start. */
+        int (*mark)(struct client_gpu *gpu, uint32_t slot, uint32_t number, bool started, void *stream, char *error);
         /* Has the wait of this turn ended? Never blocks. */
         bool (*poll)(const struct client_gpu *gpu, uint32_t cell, uint32_t turn, uint32_t *ret_status);
         /* What a kernel of the caller's needs to make this call, which has no argument block. */

@@ -228,6 +228,7 @@ void gpu_comm_end(struct client_gpu *gpu, uint32_t slot) {
 int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error) {
         uint32_t *sequence = (uint32_t *)(gpu->area + BELL_OFFSET_SEQUENCE) + slot;
         uint32_t *pair = (uint32_t *)(gpu->area + BELL_OFFSET_PAIR) + (size_t)slot * 2 * BELL_RANKS;
+        struct scope scope;
         int code;
 
         pthread_mutex_lock(&gpu->copies);
@@ -241,6 +242,9 @@ int gpu_comm_reset(struct client_gpu *gpu, uint32_t slot, char *error) {
         __atomic_store_n(&gpu->host->status[slot], 0, __ATOMIC_RELAXED);
         __atomic_store_n(&gpu->host->finished[slot], 0, __ATOMIC_RELAXED);
         gpu_ended_told(gpu, slot);
+        if (scope_enter(&scope, gpu->device) != hipSuccess || gpu_ended_open(gpu, slot) != hipSuccess)
+                (void)hipGetLastError(); /* then kernels tell numbers */
+        scope_leave(&scope);
         return code;
 }
 

@@ -7,8 +7,9 @@
  * have to count each other, and before the number goes to the host fences have to wait for all that was written, also
  * to other GPUs and to the host: 3 to 4.5 us of each call, on a GPU that has nothing else to do meanwhile (H100). An
  * event behind the kernel costs the GPU nothing that can be measured, and the host one us. So an exchange that is
- * called does not tell its number; an event says when it has ended. There is one for a communicator, which is recorded
- * anew by each such call, since calls are asked for only as long as they are the last launch.
+ * called does not tell its number; an event says when it has ended, and so it does behind copies, where it saves a
+ * kernel. There is one for a communicator, which is recorded anew by each such call, since calls are asked for only as
+ * long as they are the last launch.
  *
  * A request that was started may be asked for when other launches have come after it, which may wait for this very
  * rank to go on; so those tell their numbers themselves.
@@ -53,8 +54,8 @@ void gpu_ended_free(struct client_gpu *gpu) {
                         (void)hipEventDestroy(gpu->ended[slot].event);
 }
 
-bool gpu_ended_records(const struct client_gpu_bell *bell) {
-        return ENDED_EVENTS && bell->number % ENDED_TELLS && !bell->started;
+bool gpu_ended_records(const struct client_gpu *gpu, const struct client_gpu_bell *bell) {
+        return gpu->ended[bell->slot].event && bell->number % ENDED_TELLS && !bell->started;
 }
 
 hipError_t gpu_ended_record(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream) {

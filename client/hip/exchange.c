@@ -381,7 +381,7 @@ static int pairs_launch(struct client_gpu_exchange *exchange, struct pair_argume
                         const struct client_gpu_bell *bell, void *stream, char *error) {
         exchange->transfers = true; /* with the device's lock, as all calls of a comm */
         call_place(exchange, &p->all);
-        if (gpu_ended_records(bell))
+        if (gpu_ended_records(exchange->gpu, bell))
                 p->all.number = 0;
         return gpu_launch_exchange(exchange->gpu, pair_kernel(), p->all.blocks, 1, p, bell, stream, error);
 }
@@ -399,7 +399,7 @@ int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_
                 return gpu_say(RMX_E_INTERNAL, error, "no exchange for this operation");
         call_place(exchange, &a);
         a.gated = bell->gate != NULL;
-        if (gpu_ended_records(bell))
+        if (gpu_ended_records(gpu, bell))
                 a.number = 0;
         return gpu_launch_exchange(gpu, exchange_kernel(a.n_ranks, kind, exchange_way_of(&a)), a.blocks,
                                    exchange->clusters ? exchange_together(&a) : 1, &a, bell, stream, error);

@@ -112,17 +112,21 @@ static hipError_t launch_after(struct client_gpu *gpu, const struct client_gpu_b
         return done ? r : launch_number(gpu, BELL_AWAIT, bell->slot, bell->after, bell->captured, stream);
 }
 
-/* Somebody will know when what has just been put on the stream has ended. */
-static hipError_t launch_record(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream) {
-        hipError_t r;
+/* Somebody will know when what has just been put on the stream has ended: a kernel behind it tells. */
+static hipError_t launch_mark(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream) {
+        const hipError_t r = launch_number(gpu, BELL_MARK, bell->slot, bell->number, true, stream);
 
-        if (gpu_ended_record(gpu, bell, stream) == hipSuccess)
-                return hipSuccess;
-        (void)hipGetLastError();
-        r = launch_number(gpu, BELL_MARK, bell->slot, bell->number, true, stream); /* not before the kernel has ended */
         if (r == hipSuccess)
                 gpu_ended_told(gpu, bell->slot);
         return r;
+}
+
+/* The same by an event, if it can be recorded. */
+static hipError_t launch_record(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream) {
+        if (gpu_ended_record(gpu, bell, stream) == hipSuccess)
+                return hipSuccess;
+        (void)hipGetLastError();
+        return launch_mark(gpu, bell, stream);
 }
 
 static int launch(struct client_gpu *gpu, const struct client_gpu_bell *bell, uint32_t kernel, void *stream,
@@ -192,15 +196,16 @@ int gpu_behind(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *str
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel before a copy", error);
 }
 
-int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error) {
+int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, bool started, void *stream, char *error) {
+        const struct client_gpu_bell bell = {.slot = slot, .number = number, .started = started};
         struct scope scope;
         hipError_t r;
 
         r = scope_device(&scope, gpu->device);
-        if (r == hipSuccess)
-                r = launch_number(gpu, BELL_MARK, slot, number, true, stream);
-        if (r == hipSuccess)
-                gpu_ended_told(gpu, slot);
+        if (r == hipSuccess && gpu_ended_records(gpu, &bell))
+                r = launch_record(gpu, &bell, stream);
+        else if (r == hipSuccess)
+                r = launch_mark(gpu, &bell, stream);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel behind a copy", error);
 }
@@ -219,7 +224,7 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blo
                 r = launch_after(gpu, bell, stream);
         if (r == hipSuccess)
                 r = launch_together(kernel, blocks, together, EXCHANGE_THREADS, parameters, bell->captured, stream);
-        if (r == hipSuccess && gpu_ended_records(bell))
+        if (r == hipSuccess && gpu_ended_records(gpu, bell))
                 untold = launch_record(gpu, bell, stream) != hipSuccess;
         else if (r == hipSuccess && bell->number)
                 gpu_ended_told(gpu, bell->slot);

@@ -219,7 +219,7 @@ int gpu_copy(struct client_gpu *gpu, void *to, const void *from, size_t bytes, v
 
         r = scope_device(&scope, gpu->device);
         if (r == hipSuccess)
-                r = hipMemcpyAsync(to, from, bytes, hipMemcpyDeviceToDevice, stream);
+                r = hipMemcpyAsync(to, from, bytes, hipMemcpyDefault, stream);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "hipMemcpyAsync", error);
 }

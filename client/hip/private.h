@@ -106,7 +106,7 @@ void gpu_edge(struct client_gpu *gpu, void *stream);
 hipError_t gpu_ended_open(struct client_gpu *gpu, uint32_t slot);
 void gpu_ended_free(struct client_gpu *gpu);
 /* Is it for gpu_ended_record() to say when this one has ended? Otherwise its kernel tells its number. */
-bool gpu_ended_records(const struct client_gpu_bell *bell);
+bool gpu_ended_records(const struct client_gpu *gpu, const struct client_gpu_bell *bell);
 /* It has just been put on the stream. */
 hipError_t gpu_ended_record(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream);
 /* A launch that tells its number has been put there; or another rank begins in the slot. */
@@ -139,7 +139,7 @@ int gpu_call(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *s
 int gpu_start(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
 int gpu_wait(struct client_gpu *gpu, const struct client_gpu_bell *bell, void *stream, char *error);
 int gpu_behind(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
-int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error);
+int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, bool started, void *stream, char *error);
 void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, struct rmx_device_handle *ret_handle);
 /* Puts an exchange kernel there, behind what bell->after names. together: exchange_together(). */
 int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, uint32_t together, void *arguments,

@@ -59,6 +59,15 @@ static inline const struct fake_device_buffer *buffer_of(struct rig *rig, uint32
         return NULL;
 }
 
+/* A reduction of floats that executors carry out, also for a rank that is alone. */
+static inline uint32_t rung(struct rmx_comm *comm) {
+        const float one = 1;
+        uint32_t redop;
+
+        assert_int_equal(rmx_redop_create_premul_sum(comm, &one, RMX_FLOAT32, RMX_SCALAR_IMMEDIATE, &redop), RMX_OK);
+        return redop;
+}
+
 static inline void check_buffer(struct rig *rig, uint32_t id, const void *base, size_t bytes, uint64_t runtime_id) {
         const struct fake_device_buffer *buffer = buffer_of(rig, id);
         struct fake_gpu_handle handle;

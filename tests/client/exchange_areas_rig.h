@@ -233,7 +233,8 @@ hipError_t gpu_ended_open(struct client_gpu *gpu, uint32_t slot) {
         return may_fail();
 }
 
-bool gpu_ended_records(const struct client_gpu_bell *bell) {
+bool gpu_ended_records(const struct client_gpu *gpu, const struct client_gpu_bell *bell) {
+        (void)gpu;
         (void)bell;
         return false;
 }

@@ -389,16 +389,22 @@ static int gpu_await(struct client_gpu *gpu, uint32_t flag, void *stream, char *
 
 static int gpu_copy(struct client_gpu *gpu, void *to, const void *from, size_t bytes, void *stream, char *error) {
         struct fake_gpu_launch *launch;
+        int r;
 
         (void)gpu;
-        (void)error;
         pthread_mutex_lock(&fake_gpu.mutex);
-        launch = note(FAKE_GPU_COPY, NULL, stream);
-        launch->from = from;
-        launch->to = to;
-        launch->bytes = bytes;
+        r = fake_gpu.fail_copy;
+        fake_gpu.fail_copy = 0;
+        if (!r) {
+                launch = note(FAKE_GPU_COPY, NULL, stream);
+                launch->from = from;
+                launch->to = to;
+                launch->bytes = bytes;
+        }
         pthread_mutex_unlock(&fake_gpu.mutex);
-        return RMX_OK;
+        if (r)
+                snprintf(error, CLIENT_GPU_TEXT, "copying failed");
+        return r;
 }
 
 static bool gpu_alive(struct client_gpu *gpu) {
@@ -539,8 +545,8 @@ static int gpu_behind(struct client_gpu *gpu, uint32_t slot, uint32_t number, vo
         return r;
 }
 
-static int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, void *stream, char *error) {
-        const struct client_gpu_bell bell = {.slot = slot, .number = number};
+static int gpu_mark(struct client_gpu *gpu, uint32_t slot, uint32_t number, bool started, void *stream, char *error) {
+        const struct client_gpu_bell bell = {.slot = slot, .number = number, .started = started};
         int r;
 
         pthread_mutex_lock(&fake_gpu.mutex);

@@ -96,6 +96,7 @@ struct fake_gpu {
         bool stuck;                           /* calls, starts and marks do not end */
         bool stuck_marks;                     /* marks, and what is behind them */
         int fail_mark;                        /* what the next mark returns */
+        int fail_copy;                        /* what the next copy returns */
         int fail;                             /* what the next launch returns, */
         uint32_t fail_after;                  /* but for so many before it */
         bool lost;                            /* the context is */

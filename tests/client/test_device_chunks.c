@@ -35,7 +35,7 @@ static void unmap(struct rig *rig, uint32_t from, uint32_t until) {
 }
 
 static void start(struct rig *rig) {
-        rig_start(rig, 1);
+        rig_start(rig, 2);
         assert_int_equal(rmx_all_reduce(rig->comm, rig->a, rig->a, BYTES / 4, RMX_FLOAT32, RMX_SUM, NULL), RMX_OK);
         assert_int_equal(creations(rig), 1); /* of the rig's own memory */
 }
@@ -268,7 +268,7 @@ static void test_without_feature(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_true(rig.crew.session->features & SESSION_FEATURE_CHUNKS);
         rig.crew.session->features = 0;
         rig.crew.fake.no_features = UINT64_MAX;

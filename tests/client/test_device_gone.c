@@ -109,7 +109,7 @@ static void test_destroy_waits(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(call(&rig, STREAM(1)), RMX_OK);
         assert_int_equal(call(&rig, STREAM(2)), RMX_OK);
         rig.gpu->stuck = true;
@@ -124,7 +124,7 @@ static void test_next_call(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         for (uint32_t i = 0; i < 8; i++) {
                 assert_int_equal(call(&rig, STREAM(i)), RMX_OK);
                 gone(&rig, i);
@@ -148,7 +148,7 @@ static void test_counted(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(call(&rig, STREAM(1)), RMX_OK);
         rig.gpu->fail = RMX_E_NO_MEMORY;
         assert_int_equal(call(&rig, STREAM(2)), RMX_E_NO_MEMORY);
@@ -176,7 +176,7 @@ static void test_wrap(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(call(&rig, STREAM(1)), RMX_OK);
         rig.comm->number = UINT32_MAX - 1;
         assert_int_equal(call(&rig, STREAM(1)), RMX_OK);
@@ -198,7 +198,7 @@ static void test_slot(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         for (uint32_t i = 0; i < 3; i++)
                 assert_int_equal(call(&rig, STREAM(1)), RMX_OK);
         slot = rig.comm->slot;
@@ -227,7 +227,7 @@ static void test_request(void **state) {
         int done;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(start(&rig, STREAM(1), &request[0]), RMX_OK);
         gone(&rig, 1);
         assert_int_equal(rmx_wait(&request[0], STREAM(2)), RMX_OK);
@@ -265,7 +265,7 @@ static void test_destroy_request(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(start(&rig, STREAM(1), &request), RMX_OK);
         rig.gpu->hold = true;
         assert_int_equal(rmx_wait_stream(&request, STREAM(1)), RMX_OK);
@@ -349,7 +349,7 @@ static void test_group_tail(void **state) {
 static char secret[4 * BLOCK] __attribute__((aligned(256)));
 
 static int copied(struct rmx_comm *comm, void *stream) {
-        return rmx_all_reduce(comm, secret, secret + 2 * BLOCK, 8192, RMX_FLOAT32, RMX_SUM, stream);
+        return rmx_all_reduce(comm, secret, secret + 2 * BLOCK, 8192, RMX_FLOAT32, rung(comm), stream);
 }
 
 static void rig_start_secret(struct rig *rig) {

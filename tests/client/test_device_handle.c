@@ -89,7 +89,7 @@ static void test_memory(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         call = call_of(RMX_OP_ALL_REDUCE, rig.a + 64, rig.b + 4096, 8192);
         assert_int_equal(rmx_device_prepare(rig.comm, &call, &handle), RMX_OK);
         assert_int_equal(creations(&rig), 2);

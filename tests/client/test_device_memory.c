@@ -14,7 +14,7 @@ static void test_register_once(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(big(&rig, rig.a + 4096, rig.b), RMX_OK);
         bell = &last(&rig)->bell;
         a = bell->word[RING_W_IN_BUFFER];
@@ -48,7 +48,7 @@ static void test_replaced(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(big(&rig, rig.a, rig.b), RMX_OK);
         old = last(&rig)->bell.word[RING_W_IN_BUFFER];
         rig.gpu->block[0].id = 33;
@@ -84,7 +84,7 @@ static void test_many_allocations(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         rig.gpu->n_blocks = 0;
         for (uint32_t i = 0; i < MANY; i++)
                 fake_gpu_add(rig.gpu, memory[i], sizeof(memory[i]), 100 + i);
@@ -108,7 +108,7 @@ static void test_refused_memory(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         fake_gpu_add(rig.gpu, host, sizeof(host), 0)->residence = CLIENT_GPU_HOST;
         fake_gpu_add(rig.gpu, other, sizeof(other), 5)->device = 1;
         assert_int_equal(big(&rig, host, rig.b), RMX_E_INVALID);
@@ -141,7 +141,7 @@ static void test_bounce(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         fake_gpu_add(rig.gpu, secret, sizeof(secret), 6)->secret = true;
         fake_gpu_add(rig.gpu, managed, sizeof(managed), 0)->residence = CLIENT_GPU_MANAGED;
         assert_int_equal(big(&rig, secret + 256, rig.b), RMX_OK); /* in alone */
@@ -181,12 +181,12 @@ static void test_bounce(void **state) {
         /* No two communicators share a region, unless one of them is gone. */
         assert_int_equal(rmx_get_id(rig.crew.session, &id), RMX_OK);
         assert_int_equal(rmx_comm_create(rig.crew.session, &id, 1, 0, &options, &other), RMX_OK);
-        assert_int_equal(rmx_all_reduce(other, secret, rig.b, 8192, RMX_FLOAT32, RMX_SUM, NULL), RMX_OK);
+        assert_int_equal(rmx_all_reduce(other, secret, rig.b, 8192, RMX_FLOAT32, rung(other), NULL), RMX_OK);
         assert_int_equal(rig.gpu->allocated, 5);
         assert_int_equal(rmx_comm_destroy(other), RMX_OK);
         assert_int_equal(rmx_get_id(rig.crew.session, &id), RMX_OK);
         assert_int_equal(rmx_comm_create(rig.crew.session, &id, 1, 0, &options, &other), RMX_OK);
-        assert_int_equal(rmx_all_reduce(other, secret, rig.b, 8192, RMX_FLOAT32, RMX_SUM, NULL), RMX_OK);
+        assert_int_equal(rmx_all_reduce(other, secret, rig.b, 8192, RMX_FLOAT32, rung(other), NULL), RMX_OK);
         assert_int_equal(rig.gpu->allocated, 5);
         rig_stop(&rig);
         assert_int_equal(rig.gpu->freed, 5);
@@ -226,7 +226,7 @@ static void test_announced(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(rmx_buffer_register(rig.crew.session, rig.a + 100, 5000), RMX_OK);
         assert_int_equal(creations(&rig), 1);
         assert_int_equal(rmx_buffer_register(rig.crew.session, rig.a + 100, 5000), RMX_E_INVALID);

@@ -324,7 +324,7 @@ static void test_started(void **state) {
         launched(1, FAKE_GPU_EXCHANGE, own);
         assert_false(launched(2, FAKE_GPU_CALL, own)->bell.started); /* it is a call, whatever the whole is */
         launched(3, FAKE_GPU_EXCHANGE, own);
-        launched(4, FAKE_GPU_MARK, own);
+        assert_true(launched(4, FAKE_GPU_MARK, own)->bell.started);
         launched(5, FAKE_GPU_SET, own);
         assert_int_equal(rmx_wait(&request, NULL), RMX_OK);
         assert_int_equal(rmx_group_start(), RMX_OK);

@@ -89,7 +89,7 @@ static void test_launch_fails(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         rig.gpu->fail = RMX_E_DEVICE_LOST;
         assert_int_equal(call(rig.comm, NULL), RMX_E_DEVICE_LOST);
         assert_error_says("rmx_all_reduce: launching failed");
@@ -111,7 +111,7 @@ static void test_wait(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(start(rig.comm, STREAM(1), &request), RMX_OK);
         assert_int_equal(rig.gpu->n_launches, 1);
         copy = request;
@@ -141,7 +141,7 @@ static void test_wait_stream(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(rmx_wait_stream(NULL, NULL), RMX_E_INVALID);
         assert_error_says("request is NULL");
         assert_int_equal(rmx_wait_stream(&never, NULL), RMX_E_INVALID);
@@ -167,7 +167,7 @@ static void test_wait_for(void **state) {
         int done = 7;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         rig.gpu->hold = true;
         assert_int_equal(start(rig.comm, STREAM(1), &request), RMX_OK);
         assert_int_equal(rmx_test(&request, &done), RMX_OK);
@@ -192,7 +192,7 @@ static void test_started_too_many(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         for (uint32_t i = 0; i < CLIENT_GPU_STARTED; i++)
                 assert_int_equal(start(rig.comm, NULL, &request[i]), RMX_OK);
         assert_int_equal(start(rig.comm, NULL, &more), RMX_E_BUSY);
@@ -209,7 +209,7 @@ static void test_captured(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         assert_int_equal(start(rig.comm, STREAM(1), &outside), RMX_OK);
         rig.gpu->capturing = STREAM(2);
         assert_int_equal(start(rig.comm, STREAM(2), &request), RMX_OK);
@@ -264,7 +264,7 @@ static void test_lost(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         rig.gpu->status = RMX_E_LOST;
         assert_int_equal(call(rig.comm, NULL), RMX_OK);
         assert_int_equal(call(rig.comm, NULL), RMX_OK);
@@ -314,7 +314,7 @@ static void test_daemon_gone(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         rig.gpu->hold = true;
         assert_int_equal(start(rig.comm, NULL, &request), RMX_OK);
         fake_hang_up(&rig.crew.fake);
@@ -330,7 +330,7 @@ static void test_context_gone(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         rig.gpu->hold = rig.gpu->lost = true;
         assert_int_equal(start(rig.comm, NULL, &request), RMX_OK);
         assert_int_equal(rmx_wait(&request, NULL), RMX_E_DEVICE_LOST);
@@ -381,7 +381,7 @@ static void test_destroy_stuck(void **state) {
         struct rig rig;
 
         (void)state;
-        rig_start(&rig, 1);
+        rig_start(&rig, 2);
         rig.gpu->stuck = true;
         assert_int_equal(call(rig.comm, STREAM(1)), RMX_OK);
         assert_int_equal(pthread_create(&thread, NULL, fail_later, &rig.crew.fake), 0);

@@ -89,7 +89,7 @@ void scope_leave(struct scope *scope) {
 static void call(struct fake_stream *stream, uint32_t number) {
         const struct client_gpu_bell bell = {.slot = SLOT, .number = number};
 
-        assert_true(gpu_ended_records(&bell));
+        assert_true(gpu_ended_records(&gpu, &bell));
         stream->put++;
         assert_int_equal(gpu_ended_record(&gpu, &bell, stream), hipSuccess);
 }
@@ -118,16 +118,18 @@ static int setup(void **state) {
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 static void test_who_records(void **state) {
-        struct client_gpu_bell bell = {.number = 1, .started = true};
+        struct client_gpu_bell bell = {.slot = SLOT, .number = 1, .started = true};
         uint32_t tells = 0;
 
         (void)state;
-        assert_false(gpu_ended_records(&bell));
-        bell = (struct client_gpu_bell){.captured = true};
-        assert_false(gpu_ended_records(&bell));
+        assert_false(gpu_ended_records(&gpu, &bell));
+        bell = (struct client_gpu_bell){.slot = SLOT + 1, .number = 1}; /* which has no event */
+        assert_false(gpu_ended_records(&gpu, &bell));
+        bell = (struct client_gpu_bell){.slot = SLOT, .captured = true};
+        assert_false(gpu_ended_records(&gpu, &bell));
         bell.captured = false;
         for (bell.number = 1; bell.number < 1000000; bell.number++) /* calls are not asked for, so some tell */
-                tells += !gpu_ended_records(&bell);
+                tells += !gpu_ended_records(&gpu, &bell);
         assert_in_range(tells, 10, 1000);
 }
 

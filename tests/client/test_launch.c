@@ -146,7 +146,7 @@ uint32_t bell_threads(const struct bell_arguments *arguments, uint32_t kernel) {
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 static int exchange_with(const struct client_gpu_bell *bell) {
-        struct exchange_arguments arguments = {.blocks = 1, .number = gpu_ended_records(bell) ? 0 : bell->number};
+        struct exchange_arguments arguments = {.blocks = 1, .number = gpu_ended_records(&gpu, bell) ? 0 : bell->number};
         char error[CLIENT_GPU_TEXT];
 
         return gpu_launch_exchange(&gpu, &exchange, arguments.blocks, 1, &arguments, bell, NULL, error);
@@ -231,11 +231,34 @@ static void test_bells(void **state) {
         assert_int_equal(bell((struct client_gpu_bell){.number = 8}), RMX_OK);
         assert_int_equal(gpu_comm_finished(&gpu, SLOT), 0);
         assert_int_equal(call(9), RMX_OK);
-        assert_int_equal(gpu_mark(&gpu, SLOT, 10, NULL, error), RMX_OK);
+        assert_int_equal(gpu_mark(&gpu, SLOT, 10, true, NULL, error), RMX_OK);
         assert_int_equal(gpu_comm_finished(&gpu, SLOT), 0);
         assert_int_equal(call(11), RMX_OK);
         assert_int_equal(bell((struct client_gpu_bell){.captured = true}), RMX_OK); /* without a number */
         assert_int_equal(gpu_comm_finished(&gpu, SLOT), 11);
+}
+
+/* Behind copies: an event, if nobody asks for it when it is not the last any more. */
+static void test_marks(void **state) {
+        char error[CLIENT_GPU_TEXT];
+
+        (void)state;
+        assert_int_equal(gpu_mark(&gpu, SLOT, 1, false, NULL, error), RMX_OK);
+        assert_list("event 0");
+        assert_int_equal(gpu_comm_finished(&gpu, SLOT), 0);
+        fake.over = true;
+        assert_int_equal(gpu_comm_finished(&gpu, SLOT), 1);
+        fake.list[0] = '\0';
+        assert_int_equal(gpu_mark(&gpu, SLOT, 2, true, NULL, error), RMX_OK);
+        assert_list("mark 2");
+        assert_int_equal(gpu_mark(&gpu, SLOT + 1, 1, false, NULL, error), RMX_OK); /* it has none */
+        assert_list("mark 1");
+        fake.no_event = true;
+        assert_int_equal(gpu_mark(&gpu, SLOT, 3, false, NULL, error), RMX_OK);
+        assert_list("mark 3");
+        assert_int_equal(gpu_comm_finished(&gpu, SLOT), 1); /* the kernel has not told yet */
+        fake.no_mark = true;
+        assert_int_not_equal(gpu_mark(&gpu, SLOT, 4, false, NULL, error), RMX_OK);
 }
 
 /* The kernel is there: a kernel behind it says when it has ended. */
@@ -278,7 +301,8 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(test_exchanges, setup), cmocka_unit_test_setup(test_after, setup),
                 cmocka_unit_test_setup(test_behind, setup),    cmocka_unit_test_setup(test_bells, setup),
-                cmocka_unit_test_setup(test_no_event, setup),  cmocka_unit_test_setup(test_gated, setup),
+                cmocka_unit_test_setup(test_marks, setup),     cmocka_unit_test_setup(test_no_event, setup),
+                cmocka_unit_test_setup(test_gated, setup),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -354,7 +354,7 @@ static void test_numbers(void) {
         settle();
         must(ops->comm_finished(gpu, 0) == UINT32_MAX);
         must(hipMemcpyAsync(there, out, MEMORY, hipMemcpyDefault, stream) == hipSuccess);
-        must(!ops->mark(gpu, 0, 1, stream, error) && !ops->mark(gpu, 255, 3, stream, error));
+        must(!ops->mark(gpu, 0, 1, true, stream, error) && !ops->mark(gpu, 255, 3, false, stream, error));
         settle();
         must(ops->comm_finished(gpu, 0) == 1 && ops->comm_finished(gpu, 255) == 3);
         must(!ops->comm_reset(gpu, 255, error));
