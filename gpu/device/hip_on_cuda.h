@@ -216,6 +216,15 @@ static inline hipError_t hipStreamWriteValue32(hipStream_t stream, void *at, uin
         HIP_ON_CUDA_DRIVER_ONCE("cuStreamWriteValue32", (CUstream, CUdeviceptr, cuuint32_t, unsigned int),
                                 (stream, (CUdeviceptr)(uintptr_t)at, value, flags));
 }
+/* What is put on the stream next begins when the word there is the value. (HIP's call has a mask.) */
+#define hipStreamWaitValueEq 1u
+static inline hipError_t hipStreamWaitValue32(hipStream_t stream, void *at, uint32_t value, unsigned int flags,
+                                              uint32_t mask) {
+        if (mask != UINT32_MAX)
+                return cudaErrorNotSupported;
+        HIP_ON_CUDA_DRIVER_ONCE("cuStreamWaitValue32", (CUstream, CUdeviceptr, cuuint32_t, unsigned int),
+                                (stream, (CUdeviceptr)(uintptr_t)at, value, flags));
+}
 static inline hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *size, hipDeviceptr_t at) {
         HIP_ON_CUDA_DRIVER_ONCE("cuMemGetAddressRange", (CUdeviceptr *, size_t *, CUdeviceptr),
                                 ((CUdeviceptr *)(void *)base, size, (CUdeviceptr)(uintptr_t)at));

@@ -111,7 +111,12 @@ static int park_now(struct plane *plane, char *error) {
                 r = rings_counters(plane, &rang, error);
         if (!r && (rang || park_kept(&plane->park, &plane->tables)))
                 return adaptive_wake(plane, error);
-        return r ? r : park_ready(&plane->park, &plane->tables, error);
+        return r ? r : park_queue(&plane->park, &plane->tables, error);
+}
+
+/* Also after a window, which has ended what was queued. */
+static int parked_tick(struct plane *plane, char *error) {
+        return rings_wakes(plane) ? adaptive_wake(plane, error) : park_queue(&plane->park, &plane->tables, error);
 }
 
 static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
@@ -119,7 +124,7 @@ static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
         int r;
 
         if (plane->parked)
-                return rings_wakes(plane) ? adaptive_wake(plane, error) : 0;
+                return parked_tick(plane, error);
         if (plane->policy != PLANE_ADAPTIVE || silence < LOOK_NS || hold_any(plane))
                 return 0;
         if (!plane->adaptive.looked) {

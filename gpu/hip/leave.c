@@ -125,7 +125,7 @@ static int left(struct plane *plane, uint64_t now, char *error) {
         missed = park_kept(&plane->park, &plane->tables) || !rings_seen(plane) || hold_any(plane);
         if (missed)
                 plane->leave.later_ns = plane->leave.later_ns > now + LATER_NS ? plane->leave.later_ns : now + LATER_NS;
-        return missed ? wake(plane, error) : park_ready(&plane->park, &plane->tables, error);
+        return missed ? wake(plane, error) : park_queue(&plane->park, &plane->tables, error);
 }
 
 /* It has been told to end when it has nothing to do. */

@@ -25,6 +25,12 @@ struct park {
         uint32_t threads;
         uint32_t asked; /* enum park_stop */
         bool running;   /* launched, and not yet seen to have ended */
+        bool queued; /* launched behind the word, and not let go yet: it is as if it was not there, but for what waits
+                        for all kernels */
+        bool queues; /* is to be queued when there is nothing to do */
+        uint32_t *word; /* pinned; what is queued begins when `turn` stands there. NULL: nothing is ever queued */
+        void *word_there;
+        uint32_t turn;
 };
 
 /* Loads the kernel and allocates what it keeps; nothing runs yet. */
@@ -35,11 +41,13 @@ void park_close(struct park *park);
 /* None is running: what can be done beforehand, so that the next launch is quick. */
 int park_ready(struct park *park, struct tables *tables, char *error);
 int park_launch(struct park *park, struct tables *tables, char *error);
+/* The same, and more: the next launch only has to let it go. Where that cannot be had it is park_ready. */
+int park_queue(struct park *park, struct tables *tables, char *error);
 /* Asks the kernel to end; it goes on for a while. */
 int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error);
 /* Has it ended? Never launched counts. -EIO: it ended, or the context is lost, without having been asked. */
 int park_ended(struct park *park, bool *ret_ended, char *error);
-/* Asks and waits. -ETIMEDOUT. Fine if none is running. */
+/* Asks and waits. -ETIMEDOUT. Fine if none is running; none is queued afterwards. */
 int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error);
 /* Tasks that the workers of the kernel that ended put aside. */
 uint64_t park_kept(const struct park *park, const struct tables *tables);

@@ -117,7 +117,7 @@ static void hip_close(struct plane *plane) {
         if (!plane)
                 return;
         watch_close(&plane->watch);
-        if ((plane->park.running || plane->leave.asked_ns) && !plane->fault) {
+        if ((plane->park.running || plane->park.queued || plane->leave.asked_ns) && !plane->fault) {
                 plane->parked = true; /* a successor may serve the areas; until then, wake words tell who waits */
                 r = rings_tell_parked(plane, text);
                 if (!r)

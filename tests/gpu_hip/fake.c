@@ -135,7 +135,7 @@ static hipError_t release(void *address, bool client) {
 }
 
 static void must_be_parked(void) {
-        if (atomic_load(&fake.running))
+        if (atomic_load(&fake.running) || atomic_load(&fake.queued))
                 fake.violations++;
 }
 
@@ -394,6 +394,8 @@ struct fake_stream {
         pthread_t kernel;
         bool launched;
         _Atomic bool ended;
+        const uint32_t *word; /* that the next kernel waits for, NULL: none */
+        uint32_t value;
 };
 
 static struct fake_stream *streams;
@@ -444,6 +446,18 @@ hipError_t hipStreamWriteValue32(hipStream_t stream, void *to, uint32_t value, u
         if (atomic_load(&fake.copies.no_words))
                 return hipErrorNotSupported;
         return enqueue_copy((struct fake_copy){.stream = stream, .to = to, .value = value});
+}
+
+hipError_t hipStreamWaitValue32(hipStream_t stream, void *at, uint32_t value, unsigned int flags, uint32_t mask) {
+        assert_int_equal(flags, hipStreamWaitValueEq);
+        assert_int_equal(mask, UINT32_MAX);
+        assert_non_null(allocation_at(at, NULL));
+        assert_false(stream->launched || stream->word);
+        if (atomic_load(&fake.no_waits))
+                return hipErrorNotSupported;
+        stream->word = at;
+        stream->value = value;
+        return context(hipSuccess);
 }
 
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t stream) {
@@ -524,6 +538,8 @@ hipError_t hipStreamDestroy(hipStream_t stream) {
         struct fake_stream **at = &streams;
 
         fake.violations += stream->launched || stream->first;
+        if (stream->word) /* without a kernel behind it */
+                fake.violations += __atomic_load_n(stream->word, __ATOMIC_ACQUIRE) != stream->value;
         while (*at != stream)
                 at = &(*at)->next;
         *at = stream->next;
@@ -578,6 +594,8 @@ struct kernel_run {
         struct kernel_arguments arguments;
         uint32_t n_blocks;
         struct fake_stream *stream;
+        const uint32_t *word; /* it waits for this value there; NULL: it does not */
+        uint32_t value;
 };
 
 int kernel_threads(uint32_t device, uint32_t n_blocks, uint32_t *ret_threads_per_block, uint32_t *ret_shared_bytes) {
@@ -643,6 +661,21 @@ static bool stops(uint32_t stop) {
         return stop && !atomic_load(&fake.deaf_to_stop) && !(stop == TABLE_STOP_SERVED && atomic_load(&fake.has_work));
 }
 
+static void kernel_begins(void) {
+        atomic_store(&fake.running, true);
+        atomic_fetch_add(&fake.launches, 1);
+}
+
+/* What the GPU's front end does. */
+static void kernel_wait(const struct kernel_run *run) {
+        if (!run->word)
+                return;
+        while (__atomic_load_n(run->word, __ATOMIC_ACQUIRE) != run->value)
+                sched_yield();
+        kernel_begins();
+        atomic_store(&fake.queued, false);
+}
+
 static void *kernel_main(void *argument) {
         struct kernel_run *run = argument;
         const struct table *table = run->arguments.table;
@@ -650,6 +683,7 @@ static void *kernel_main(void *argument) {
         uint32_t kept_rings;
         void (*at_stop)(void);
 
+        kernel_wait(run);
         while (!atomic_load(&fake.dies)) {
                 uint32_t version = __atomic_load_n(&table->version, __ATOMIC_ACQUIRE);
 
@@ -685,12 +719,15 @@ int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arg
         assert_in_range(n_blocks, 1, BLOCKS_MAX);
         assert_int_equal(arguments->n_workers_expected, n_blocks * FAKE_WORKERS);
         assert_false(stream->launched);
-        *run = (struct kernel_run){*arguments, n_blocks, stream};
+        *run = (struct kernel_run){*arguments, n_blocks, stream, stream->word, stream->value};
         atomic_store(&stream->ended, false);
         atomic_store(&fake.ended, false);
         stream->launched = true;
-        atomic_store(&fake.running, true);
-        fake.launches++;
+        if (stream->word)
+                atomic_store(&fake.queued, true);
+        else
+                kernel_begins();
+        stream->word = NULL;
         return pthread_create(&stream->kernel, NULL, kernel_main, run) ? hipErrorOutOfMemory : 0;
 }
 
@@ -747,4 +784,5 @@ void fake_assert_clean(void) {
         assert_int_equal(fake.n_allocations, 0);
         assert_int_equal(fake.n_pinned, 0);
         assert_false(atomic_load(&fake.running));
+        assert_false(atomic_load(&fake.queued));
 }

@@ -37,6 +37,7 @@ struct fake {
         bool refuse_host;              /* pinned memory cannot be had */
         _Atomic bool refuse_launch;    /* kernels cannot be launched */
         bool lost;                     /* the context is */
+        _Atomic bool no_waits;         /* the runtime knows no waits for words */
         _Atomic bool deaf;             /* workers do not acknowledge */
         _Atomic bool not_begun;        /* the first block is there, the others wait for room */
         _Atomic bool deaf_to_stop;     /* the kernel does not end */
@@ -54,7 +55,8 @@ struct fake {
         /* for tests to look at */
         uint32_t violations; /* calls that would have waited for the kernel's end while it ran, and misuse */
         uint32_t n_open;     /* IPC handles and mapped descriptors open now */
-        uint32_t opens, closes, launches, collisions;
+        uint32_t opens, closes, collisions;
+        _Atomic uint32_t launches; /* kernels that have begun */
         uint32_t n_allocations;
         uint32_t n_pinned; /* pieces of the program's own memory */
         struct {
@@ -62,6 +64,7 @@ struct fake {
                 size_t bytes;
         } pinned[FAKE_PINNED];
         _Atomic bool running;
+        _Atomic bool queued;            /* a kernel is there that waits for a word */
         _Atomic bool ended;             /* its thread has, and nobody has looked at its stream yet */
         _Atomic uint32_t version;       /* that the kernel has seen */
         _Atomic unsigned long slack_ns; /* that a thread has asked for; 0: none has */

@@ -2,6 +2,7 @@
 /* When the kernel goes and comes: silence, clients that ring at the wrong moment, and the planned end. */
 #include "tests/cmocka_all.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "fixture.h"
@@ -221,7 +222,7 @@ static void a_parked_plane_frees_a_place_at_once(void **state) {
         assert_int_equal(f.ops->buffer_import(f.plane, 5, 2, &memory, f.error), 0);
         assert_int_equal(fake.collisions, 1);
         assert_int_equal(fake.closes, 1);
-        assert_int_equal(fake.launches, 1);
+        assert_int_equal(fake.launches, getenv("RAILMUX_GPU_QUEUE") ? 2 : 1); /* what is queued has to end */
         assert_true(parked(&f));
         close_with(&f);
         fake_client_free(base);

@@ -91,6 +91,8 @@ hipError_t hipMemset(void *to, int value, size_t bytes);
 hipError_t hipMemsetAsync(void *to, int value, size_t bytes, hipStream_t stream);
 hipError_t hipMemcpyAsync(void *to, const void *from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
 hipError_t hipStreamWriteValue32(hipStream_t stream, void *to, uint32_t value, unsigned int flags);
+#define hipStreamWaitValueEq 1u
+hipError_t hipStreamWaitValue32(hipStream_t stream, void *at, uint32_t value, unsigned int flags, uint32_t mask);
 hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *handle, void *address);
 hipError_t hipIpcOpenMemHandle(void **address, hipIpcMemHandle_t handle, unsigned int flags);
 hipError_t hipIpcCloseMemHandle(void *address);
