@@ -8,8 +8,9 @@
  * is (device_exchange.c); one that is captured and in place leaves nothing in the graph.
  *
  * Any reduction of one value is that value, bit for bit, also an average. Only those with a factor compute something,
- * and are rung as ever. So are sends to itself, which are matched in groups, and calls that kernels make
- * (device_handle.c).
+ * and are rung as ever. So are sends to itself, which are matched in groups, calls that kernels make
+ * (device_handle.c), and those from host memory to host memory, which is small: such a copy of NVIDIA's runtime waits
+ * for all that is on the stream before it, in the call.
  *
  * Other requests of the communicator come before it and after it by its number, which is told as that of any launch
  * (device_call.c); a copy waits for no number by itself, so where one has to, a kernel before it does. Executors know
@@ -56,7 +57,7 @@ int device_alone_put(const struct operation *o, const struct device_launch *laun
         o->comm->adrift |= r && waits;
         if (r || !launch->bell.number)
                 return r;
-        if (device->ops->mark(device->handle, o->comm->slot, launch->bell.number, launch->bell.started, stream, error))
-                return CLIENT_GPU_UNTOLD;
-        return RMX_OK;
+        r = device->ops->mark(device->handle, o->comm->slot, launch->bell.number, launch->bell.started, stream, error);
+        o->comm->adrift |= r != RMX_OK;
+        return r && !launch->bell.started ? CLIENT_GPU_UNTOLD : r; /* a start has to be waited for */
 }

@@ -28,6 +28,7 @@
  * - Kernels that only wait have no number, since they may be on any stream. A word of theirs tells their end
  *   (device_request.c), and is asked for the last one on the communicator's stream.
  */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -113,6 +114,7 @@ static int place(const struct operation *o, struct device_launch *launch, uint32
                 return RMX_OK;
         /* Host memory will do for what is small, whichever way it goes. */
         r = locate(o, name, address, bytes, can_inline(o), &memory);
+        launch->n_hosts += !r && memory.residence == CLIENT_GPU_HOST;
         if (r || launch->bell.inlined)
                 return r;
         /* (What could be inlined may lie anywhere, whichever way it goes.) */
@@ -184,8 +186,8 @@ int device_prepare(const struct operation *o, bool capturing, struct device_laun
 
         if (device_alone_takes(o)) {
                 r = prepare(o, capturing, true, launch);
-                launch->alone = true;
-                return r;
+                launch->alone = r || launch->n_hosts < 2 || o->in == o->out;
+                return launch->alone ? r : prepare(o, capturing, false, launch);
         }
         if (!device_nodes_takes(o))
                 return prepare(o, capturing, device_exchange_takes(o), launch);
@@ -327,9 +329,11 @@ static int put_behind(const struct operation *o, struct device_launch *launch, v
 static int put(const struct operation *o, struct device_launch *launch, void *stream, void *caller) {
         const struct client_gpu_ops *ops = o->comm->device->ops;
         struct device *device = o->comm->device;
+        const bool adrift = o->comm->adrift;
         char error[CLIENT_GPU_TEXT] = "";
         int r;
 
+        o->comm->adrift = false; /* to see whether something of this one is there */
         if (launch->made || !launch->exchanged)
                 announce(device, &launch->bell);
         if (launch->made) {
@@ -343,9 +347,21 @@ static int put(const struct operation *o, struct device_launch *launch, void *st
         } else {
                 r = ops->exchange_call(o->comm->exchange, &launch->bell, stream, error);
         }
-        if (r && (launch->made || launch->alone) && o->comm->adrift) /* some of it is there */
+        if (r && o->comm->adrift)
                 stands(o->comm, caller, stream != caller);
+        o->comm->adrift |= adrift;
         return put_told(o, launch->bell.number, stream, caller, r, error);
+}
+
+/* Other ranks hear at once of a request that is there in part (device_nodes_tear). */
+static int told(const struct operation *o, const struct device_launch *launch, int r) {
+        char text[ERROR_TEXT_BYTES];
+
+        if (!r || !launch->made)
+                return r;
+        snprintf(text, sizeof(text), "%s", rmx_last_error()); /* stays */
+        (void)device_status(o->comm, false);
+        return error_set(r, "%s", text);
 }
 
 int device_call(const struct operation *o, struct device_launch *launch, void *stream) {
@@ -367,7 +383,7 @@ int device_call(const struct operation *o, struct device_launch *launch, void *s
         if (!ordered && (in || out) && !launch->bell.captured) /* also if only some of the copies are there */
                 mark(o->comm, stream);
         pthread_mutex_unlock(&device->mutex);
-        return r;
+        return told(o, launch, r);
 }
 
 int device_call_pairs(struct operation *const *o, struct device_launch *const *launch, uint32_t n, void *stream) {
@@ -466,7 +482,7 @@ int device_start(const struct operation *o, struct device_launch *launch, void *
                         device_request_drop(device, ret_handle);
         }
         pthread_mutex_unlock(&device->mutex);
-        return r;
+        return told(o, launch, r);
 }
 
 int device_begin(const struct operation *o, void *stream, struct device_handle *ret_handle) {

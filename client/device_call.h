@@ -18,6 +18,7 @@ struct device_launch {
         struct device_region *region[DEVICE_BOUNCES]; /* NULL: the memory is used where it is */
         bool exchanged;                               /* the ranks' kernels carry it out, see device_exchange.c; or */
         bool alone;                                   /* nobody but this rank is needed (device_alone.c) */
+        uint32_t n_hosts;                             /* of its two memories, how many are the host's */
         bool made;                                    /* of several; this is the one between nodes (device_nodes.c) */
 };
 

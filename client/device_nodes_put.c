@@ -350,8 +350,13 @@ int device_nodes_put(const struct operation *o, const struct device_launch *laun
                         device_nodes_tear(o->comm, r);
                 return r;
         }
-        if (launch->bell.number &&
-            ops->mark(o->comm->device->handle, o->comm->slot, launch->bell.number, launch->bell.started, stream, error))
-                return CLIENT_GPU_UNTOLD;
-        return RMX_OK;
+        if (!launch->bell.number)
+                return RMX_OK;
+        r = ops->mark(o->comm->device->handle, o->comm->slot, launch->bell.number, launch->bell.started, stream, error);
+        if (!r || !launch->bell.started)
+                return r ? CLIENT_GPU_UNTOLD : RMX_OK;
+        /* A start has to be waited for, and cannot be: others have it, this rank does not. */
+        o->comm->adrift = true;
+        device_nodes_tear(o->comm, r);
+        return r;
 }

@@ -15,10 +15,10 @@
  * tasks in hand, the kernel is launched again at once: those wait for other ranks, whose bells are not ours.
  *
  * Windows. Memory that clients have given back can be unmapped only while no kernel is resident. When it is parked
- * after a silence this costs nothing. Otherwise the kernel is stopped for a moment: in a short silence, or when the
- * oldest has waited for long, or at once for somebody who needs the place (buffers.c). What the sessions with tasks in
- * hand have used stays (memory.c); since a request may wait for ever for a rank that never rings, the next try is a
- * while later when there was nothing else to close.
+ * after a silence this costs nothing. (If the next one is queued, park.c, that has to end first.) Otherwise the kernel
+ * is stopped for a moment: in a short silence, or when the oldest has waited for long, or at once for somebody who
+ * needs the place (buffers.c). What the sessions with tasks in hand have used stays (memory.c); since a request may
+ * wait for ever for a rank that never rings, the next try is a while later when there was nothing else to close.
  */
 #include "gpu/hip/adaptive.h"
 
@@ -75,8 +75,8 @@ int adaptive_launch(struct plane *plane, char *error) {
         int r;
 
         begin_anew(plane);
-        if (!plane->parked || plane->draining)
-                return 0;
+        if (!plane->parked || plane->draining || (plane->park.running && plane->park.asked != PARK_RUN))
+                return 0; /* what was queued is about to end; who rings raises his wake word */
         r = park_launch(&plane->park, &plane->tables, error);
         if (r)
                 return r;
@@ -111,12 +111,19 @@ static int park_now(struct plane *plane, char *error) {
                 r = rings_counters(plane, &rang, error);
         if (!r && (rang || park_kept(&plane->park, &plane->tables)))
                 return adaptive_wake(plane, error);
-        return r ? r : park_queue(&plane->park, &plane->tables, error);
+        return r ? r : adaptive_rest(plane, error);
 }
 
-/* Also after a window, which has ended what was queued. */
+int adaptive_rest(struct plane *plane, char *error) {
+        return plane->memory.n_retired ? park_ready(&plane->park, &plane->tables, error)
+                                       : park_queue(&plane->park, &plane->tables, error);
+}
+
+/* Also after a window, before which what was queued has ended. (Wake words stay until that has.) */
 static int parked_tick(struct plane *plane, char *error) {
-        return rings_wakes(plane) ? adaptive_wake(plane, error) : park_queue(&plane->park, &plane->tables, error);
+        if (plane->park.running)
+                return 0;
+        return rings_wakes(plane) ? adaptive_wake(plane, error) : adaptive_rest(plane, error);
 }
 
 static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
@@ -156,6 +163,10 @@ static int window_tick(struct plane *plane, uint64_t now, uint64_t silence, char
         int r;
 
         if (!plane->memory.n_retired)
+                return 0;
+        if (plane->park.queued)
+                return park_unqueue(&plane->park, &plane->tables, error);
+        if (plane->parked && running) /* until it has ended */
                 return 0;
         if ((running || plane->leave.left) &&
             (now < plane->window_ns ||

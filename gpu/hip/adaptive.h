@@ -26,5 +26,7 @@ int adaptive_tick(struct plane *plane, char *error);
 int adaptive_window(struct plane *plane, bool *ret_closed, char *error);
 /* Ends the parking, if it is on: something new has come. 0, or a fault. */
 int adaptive_wake(struct plane *plane, char *error);
-/* The same, but areas are not told yet (rings_tell_parked): who rings raises wake words in vain. */
+/* Parked: what can be done for the next launch. 0, or a fault. */
+int adaptive_rest(struct plane *plane, char *error);
+/* The same as adaptive_wake, but areas are not told yet (rings_tell_parked): who rings raises wake words in vain. */
 int adaptive_launch(struct plane *plane, char *error);

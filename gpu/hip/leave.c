@@ -125,7 +125,7 @@ static int left(struct plane *plane, uint64_t now, char *error) {
         missed = park_kept(&plane->park, &plane->tables) || !rings_seen(plane) || hold_any(plane);
         if (missed)
                 plane->leave.later_ns = plane->leave.later_ns > now + LATER_NS ? plane->leave.later_ns : now + LATER_NS;
-        return missed ? wake(plane, error) : park_queue(&plane->park, &plane->tables, error);
+        return missed ? wake(plane, error) : adaptive_rest(plane, error);
 }
 
 /* It has been told to end when it has nothing to do. */
@@ -162,7 +162,7 @@ bool leave_watch(struct plane *plane, uint32_t kib, bool soon) {
                 r = rings_tell_parked(plane, text);
         } else if (plane->leave.asked_ns) {
                 r = leaving(plane, now, text);
-        } else if (plane->parked) {
+        } else if (plane->parked && !plane->park.running) {
                 r = soon || rings_wakes(plane) ? wake(plane, text) : 0;
         } else if (plane->leave.open && kib < LARGE_KIB) {
                 r = request_watch(plane, now, text);

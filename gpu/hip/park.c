@@ -19,9 +19,12 @@
  * A stream behind which others of its hardware queue stand while it waits: there are none of its priority that have
  * anything to do before the kernel runs.
  *
- * Only with RAILMUX_GPU_QUEUE=1 in the environment: it has been measured by itself and tested with a stand-in for the
- * runtime, but the executor has not run so on a GPU yet. (AMD's runtime may want the word in memory of its own kind; if
- * the wait is refused, nothing is queued any more.)
+ * Only on NVIDIA's GPUs, with RAILMUX_GPU_QUEUE=1 in the environment: it has been measured by itself and tested with a
+ * stand-in for the runtime, but the executor has not run so on a GPU yet. (AMD's runtime wants the word in memory of
+ * its own kind, and may have a kernel poll it.) Before it can be usual: what is let go only to end has to find room,
+ * which clients' kernels may not leave for long, so whoever waits for that end (another allocation where one was
+ * mapped, the end of the executor) may wait in vain, as park_stop says; and what becomes of the GPU when an executor is
+ * killed, or ends after a fault, with a kernel queued.
  *
  * The kernel's stream has the highest priority, for two reasons: blocks of an other process's kernel should not go
  * first, and streams of different priority never share a hardware queue, so that the control stream's copies cannot
@@ -39,13 +42,21 @@
 
 _Static_assert((uint32_t)PARK_WHEN_SERVED == TABLE_STOP_SERVED, "what workers know");
 
+#ifndef PARK_QUEUES /* tests */
+#ifdef RAILMUX_CUDA
+#define PARK_QUEUES true
+#else
+#define PARK_QUEUES false
+#endif
+#endif
+
 /* The word that queued kernels wait for; without it there are none. */
 static int word_open(struct park *park, char *error) {
         const char *wish = getenv("RAILMUX_GPU_QUEUE");
         void *word = NULL;
         int r;
 
-        if (!wish || *wish != '1')
+        if (!PARK_QUEUES || !wish || *wish != '1')
                 return 0;
         r = runtime_check(hipHostMalloc(&word, sizeof(*park->word), hipHostMallocPortable), "allocating pinned memory",
                           error);
@@ -198,13 +209,19 @@ int park_ended(struct park *park, bool *ret_ended, char *error) {
         return 0;
 }
 
+int park_unqueue(struct park *park, struct tables *tables, char *error) {
+        int r = tables_stop(tables, PARK_AT_ONCE, error);
+
+        if (!r)
+                let_go(park, PARK_AT_ONCE);
+        return r;
+}
+
 int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error) {
         uint64_t end = clock_now_ns() + timeout_ms * UINT64_C(1000000);
         bool ended;
-        int r = park->queued ? tables_stop(tables, stop, error) : park_ask(park, tables, stop, error);
+        int r = park->queued ? park_unqueue(park, tables, error) : park_ask(park, tables, stop, error);
 
-        if (!r && park->queued)
-                let_go(park, stop);
         while (!r) {
                 r = park_ended(park, &ended, error);
                 if (r || ended)

@@ -47,6 +47,8 @@ int park_queue(struct park *park, struct tables *tables, char *error);
 int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error);
 /* Has it ended? Never launched counts. -EIO: it ended, or the context is lost, without having been asked. */
 int park_ended(struct park *park, bool *ret_ended, char *error);
+/* What is queued begins and ends, without doing anything; somebody looks at park_ended until it has. */
+int park_unqueue(struct park *park, struct tables *tables, char *error);
 /* Asks and waits. -ETIMEDOUT. Fine if none is running; none is queued afterwards. */
 int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error);
 /* Tasks that the workers of the kernel that ended put aside. */

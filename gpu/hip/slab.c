@@ -130,7 +130,8 @@ static int slabs_grow_running(struct plane *plane, uint32_t n, char *error) {
 
 int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
         struct slabs *slabs = &plane->slabs;
-        const bool running = plane->park.running || slabs->n_wanted; /* or is to be, again */
+        /* Or is to be, again. (What is parked may be about to end, if it was queued.) */
+        const bool running = !plane->parked && (plane->park.running || slabs->n_wanted);
         char text[PLANE_TEXT];
         void *pages;
         int r, r2 = 0;

@@ -132,8 +132,15 @@ static void test_memory(void **state) {
         check_copy(&rig, 0, rig.a, secret, COUNT * sizeof(int32_t), STREAM(1));
         assert_int_equal(rig.gpu->allocated, 0);
         /* The rest is as of any communicator. */
+        assert_int_equal(rmx_all_reduce(rig.comm, host, rig.a, 16, RMX_INT32, RMX_SUM, NULL), RMX_OK);
+        check_copy(&rig, 2, rig.a, host, 64, NULL);
+        assert_int_equal(rmx_all_reduce(rig.comm, rig.a, host, 16, RMX_INT32, RMX_SUM, NULL), RMX_OK);
+        check_copy(&rig, 4, host, rig.a, 64, NULL);
+        /* The runtime would wait, within the call. */
         assert_int_equal(rmx_all_reduce(rig.comm, host, host + 64, 16, RMX_INT32, RMX_SUM, NULL), RMX_OK);
-        check_copy(&rig, 2, host + 64, host, 64, NULL);
+        assert_true(at(&rig, 6, FAKE_GPU_CALL)->bell.inlined);
+        assert_int_equal(rmx_all_reduce(rig.comm, host, host, 16, RMX_INT32, RMX_SUM, NULL), RMX_OK);
+        at(&rig, 7, FAKE_GPU_MARK);
         assert_int_equal(rmx_all_reduce(rig.comm, plain, plain, 16, RMX_INT32, RMX_SUM, NULL), RMX_E_INVALID);
         assert_error_says("host memory");
         assert_int_equal(rmx_all_reduce(rig.comm, host, host, COUNT * 2, RMX_INT32, RMX_SUM, NULL), RMX_E_INVALID);
@@ -142,7 +149,7 @@ static void test_memory(void **state) {
         assert_error_says("is memory of device");
         assert_int_equal(call(&rig, RING_OP_ALL_REDUCE, rig.a, rig.b + BLOCK - 8, NULL), RMX_E_INVALID);
         assert_error_says("over the end");
-        assert_int_equal(rig.gpu->n_launches, 4);
+        assert_int_equal(rig.gpu->n_launches, 8);
         rig_stop(&rig);
 }
 
@@ -227,6 +234,7 @@ static void test_started(void **state) {
 }
 
 static void test_failed(void **state) {
+        struct rmx_request request;
         struct rig rig;
 
         (void)state;
@@ -240,9 +248,14 @@ static void test_failed(void **state) {
         rig.gpu->fail_mark = RMX_E_INTERNAL; /* the copy is there */
         assert_int_equal(call(&rig, RING_OP_ALL_REDUCE, rig.a, rig.b, STREAM(1)), RMX_OK);
         assert_true(rig.comm->adrift);
+        rig.gpu->fail_mark = RMX_E_INTERNAL; /* nothing could wait for this one */
+        assert_int_equal(rmx_all_reduce_start(rig.comm, rig.a, rig.b, COUNT, RMX_INT32, RMX_SUM, STREAM(2), &request),
+                         RMX_E_INTERNAL);
+        assert_int_equal(call(&rig, RING_OP_ALL_REDUCE, rig.a, rig.b, STREAM(3)), RMX_OK);
+        assert_ptr_equal(at(&rig, 3, FAKE_GPU_ORDER)->from, STREAM(2));
         assert_int_equal(rmx_comm_abort(rig.comm), RMX_OK);
         assert_int_equal(call(&rig, RING_OP_ALL_REDUCE, rig.a, rig.b, STREAM(1)), RMX_E_ABORTED);
-        assert_int_equal(rig.gpu->n_launches, 1);
+        assert_int_equal(rig.gpu->n_launches, 6);
         rig_stop(&rig);
 }
 

@@ -470,6 +470,7 @@ static void test_behind(void **state) {
  * so nothing is begun. */
 static void test_broken(void **state) {
         struct shape s = {.op = RING_OP_REDUCE_SCATTER, .count = TOTAL / 4};
+        struct rmx_request request;
 
         (void)state;
         for (uint32_t there = 1; there <= 2; there++) {
@@ -481,17 +482,25 @@ static void test_broken(void **state) {
                         assert_int_equal(call(&s, 0, STREAM(1)), RMX_E_INTERNAL);
                         assert_int_equal(launches(), there);
                         assert_true(rig.comm->adrift);
+                        while (rmx_comm_error(rig.crew.comm[3]) == RMX_OK) /* without another call of that rank */
+                                ;
                         assert_int_equal(call(&s, 0, STREAM(1)), RMX_E_INTERNAL);
                         assert_int_equal(launches(), there);
-                        assert_true(rig.gpu->stopped > 0);
-                        while (rmx_comm_error(rig.crew.comm[3]) == RMX_OK)
-                                ;
                         assert_int_equal(rmx_comm_error(rig.crew.comm[3]), RMX_E_ABORTED);
                         assert_int_equal(rmx_comm_failed_rank(rig.crew.comm[3]), 0);
                         crew_stop(&rig.crew);
+                        assert_true(rig.gpu->stopped > 0);
                 }
         }
-        start("0011"); /* a graph of which a part is missing nobody can run */
+        start("0011"); /* a start that nothing could wait for */
+        rig.gpu->fail_mark = RMX_E_INTERNAL;
+        assert_int_equal(rmx_all_gather_start(rig.comm, in_of[0], out_of[0], TOTAL, RMX_UINT8, STREAM(1), &request),
+                         RMX_E_INTERNAL);
+        assert_true(rig.comm->adrift);
+        assert_int_equal(rmx_comm_error(rig.comm), RMX_E_INTERNAL);
+        crew_stop(&rig.crew);
+
+        start("0011"); /* a graph of which a part is missing, which is the caller's not to run */
         fake_gpu_capture(rig.gpu, STREAM(1), NULL);
         rig.gpu->fail = RMX_E_INTERNAL;
         rig.gpu->fail_after = 1;

@@ -670,7 +670,7 @@ static void kernel_begins(void) {
 static void kernel_wait(const struct kernel_run *run) {
         if (!run->word)
                 return;
-        while (__atomic_load_n(run->word, __ATOMIC_ACQUIRE) != run->value)
+        while (__atomic_load_n(run->word, __ATOMIC_ACQUIRE) != run->value || atomic_load(&fake.no_room))
                 sched_yield();
         kernel_begins();
         atomic_store(&fake.queued, false);

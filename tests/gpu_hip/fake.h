@@ -38,6 +38,7 @@ struct fake {
         _Atomic bool refuse_launch;    /* kernels cannot be launched */
         bool lost;                     /* the context is */
         _Atomic bool no_waits;         /* the runtime knows no waits for words */
+        _Atomic bool no_room;          /* what has waited for a word does not begin */
         _Atomic bool deaf;             /* workers do not acknowledge */
         _Atomic bool not_begun;        /* the first block is there, the others wait for room */
         _Atomic bool deaf_to_stop;     /* the kernel does not end */

@@ -113,8 +113,7 @@ static void a_window_ends_it(void **state) {
         assert_true(queued());
         launches = fake.launches;
         f.ops->buffer_retire(f.plane, 5, 1);
-        tick(&f);
-        assert_int_equal(fake.closes, 1);
+        fixture_tick_until(&f, fake.closes == 1);
         assert_int_equal(fake.launches, launches + 1);
         assert_true(parked(&f));
         assert_false(atomic_load(&fake.running));
@@ -125,6 +124,43 @@ static void a_window_ends_it(void **state) {
         fixture_tick_until(&f, atomic_load(&fake.running));
         assert_int_equal(fake.launches, launches + 2);
         close_with(&f);
+        fake_client_free(base);
+}
+
+/* Clients' kernels leave it no room to begin, and so to end: nobody waits for it, and who rings meanwhile is served. */
+static void a_window_without_room(void **state) {
+        struct fixture f;
+        struct plane_memory memory;
+        void *base = fake_client_alloc(8192, &memory);
+        struct client other;
+
+        (void)state;
+        for (uint32_t rings = 0; rings < 2; rings++) {
+                open_with(&f);
+                assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
+                silence(&f, 400);
+                assert_true(queued());
+                atomic_store(&fake.no_room, true);
+                f.ops->buffer_retire(f.plane, 5, 1);
+                silence(&f, 2000);
+                assert_int_equal(fake.closes, 0);
+                if (rings)
+                        ring(1);
+                client_init(&other, 6);
+                assert_int_equal(client_attach(&f, &other), 0); /* it will ring, too, and says so */
+                silence(&f, 2000);
+                assert_true(client_header(&client)->parked && client_header(&other)->parked);
+                atomic_store(&fake.no_room, false);
+                fixture_tick_until(&f, fake.closes == 1 || (rings && !client_header(&client)->parked));
+                if (rings)
+                        fixture_tick_until(&f, atomic_load(&fake.running) && !client_header(&client)->parked);
+                fixture_tick_until(&f, !client_header(&other)->parked == !!rings);
+                silence(&f, 3000);
+                assert_int_equal(fake.closes, 1);
+                assert_true(parked(&f) && queued());
+                close_with(&f);
+                client_deinit(&other);
+        }
         fake_client_free(base);
 }
 
@@ -198,6 +234,7 @@ int main(void) {
                 cmocka_unit_test(a_wake_lets_it_go),
                 cmocka_unit_test(tables_change_meanwhile),
                 cmocka_unit_test(a_window_ends_it),
+                cmocka_unit_test(a_window_without_room),
                 cmocka_unit_test(a_runtime_without_waits),
                 cmocka_unit_test(a_launch_that_fails),
                 cmocka_unit_test(off),
