@@ -662,8 +662,8 @@ static bool stops(uint32_t stop) {
 }
 
 static void kernel_begins(void) {
-        atomic_store(&fake.running, true);
         atomic_fetch_add(&fake.launches, 1);
+        atomic_store(&fake.running, true); /* last: tests wait for it */
 }
 
 /* What the GPU's front end does. */
