@@ -164,14 +164,14 @@ static int window_tick(struct plane *plane, uint64_t now, uint64_t silence, char
 
         if (!plane->memory.n_retired)
                 return 0;
-        if (plane->park.queued)
-                return park_unqueue(&plane->park, &plane->tables, error);
-        if (plane->parked && running) /* until it has ended */
+        if (plane->parked && running) /* until it has ended, what was queued */
                 return 0;
         if ((running || plane->leave.left) &&
             (now < plane->window_ns ||
              (silence < QUIET_NS && memory_oldest(&plane->memory, now) < OLD_NS && plane->memory.n_retired < MANY)))
                 return 0;
+        if (plane->park.queued)
+                return park_unqueue(&plane->park, &plane->tables, error);
         r = adaptive_window(plane, &closed, error);
         if (!r && running && (!closed || silence < QUIET_NS))
                 plane->window_ns = clock_now_ns() + AGAIN_NS;
