@@ -25,6 +25,18 @@ struct bell_header *client_header(const struct client *client) {
         return (struct bell_header *)(void *)(client->area + BELL_OFFSET_HEADER);
 }
 
+void fixture_tick(struct fixture *f) {
+        assert_int_equal(f->ops->tick(f->plane, f->error), 0);
+}
+
+void fixture_silence(struct fixture *f, uint32_t ms) {
+        fixture_tick(f);
+        for (uint32_t t = 0; t < ms; t += 10) {
+                fake_clock_advance_ms(10);
+                fixture_tick(f);
+        }
+}
+
 void client_init(struct client *client, uint64_t session) {
         uint32_t *released;
 

@@ -39,6 +39,9 @@ void client_ring(struct client *client, uint32_t sequence);
 void client_answer(struct client *client, uint32_t sequence);
 void client_release(struct client *client, uint32_t sequence);
 
+void fixture_tick(struct fixture *f);
+/* What a silence of this length leads to, looked at every ten milliseconds. */
+void fixture_silence(struct fixture *f, uint32_t ms);
 /* Calls tick until the condition holds; fails if a tick does, or if it takes for ever. */
 #define fixture_tick_until(f, condition)                                                                               \
         for (uint32_t tick_ = 0; !(condition); tick_++) {                                                              \

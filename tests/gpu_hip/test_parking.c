@@ -22,10 +22,6 @@ static void close_with(struct fixture *f) {
         client_deinit(&client);
 }
 
-static void tick(struct fixture *f) {
-        assert_int_equal(f->ops->tick(f->plane, f->error), 0);
-}
-
 static bool parked(const struct fixture *f) {
         struct plane_info info;
 
@@ -33,15 +29,6 @@ static bool parked(const struct fixture *f) {
         assert_int_equal(info.parked, !info.resident_blocks);
         assert_int_equal(info.parked, client_header(&client)->parked);
         return info.parked;
-}
-
-/* What a silence of this length leads to, looked at every ten milliseconds. */
-static void silence(struct fixture *f, uint32_t ms) {
-        tick(f);
-        for (uint32_t t = 0; t < ms; t += 10) {
-                fake_clock_advance_ms(10);
-                tick(f);
-        }
 }
 
 static void the_length_of_a_silence(void **state) {
@@ -63,18 +50,18 @@ static void silence_parks_and_a_wake_word_wakes(void **state) {
 
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
-        silence(&f, 150);
+        fixture_silence(&f, 150);
         assert_false(parked(&f));
-        silence(&f, 300);
+        fixture_silence(&f, 300);
         assert_true(parked(&f));
-        silence(&f, 1000);
+        fixture_silence(&f, 1000);
         assert_true(parked(&f));
         for (uint32_t i = 0; i < 3; i++) {
                 client_ring(&client, i + 1);
                 __atomic_store_n(&client.host.wake, i + 1, __ATOMIC_RELAXED);
-                tick(&f);
+                fixture_tick(&f);
                 assert_false(parked(&f));
-                silence(&f, 300);
+                fixture_silence(&f, 300);
                 assert_true(parked(&f));
         }
         f.ops->info(f.plane, &info);
@@ -90,9 +77,9 @@ static void wake_words_from_before_do_not_wake(void **state) {
 
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
-        silence(&f, 100);
+        fixture_silence(&f, 100);
         __atomic_store_n(&client.host.wake, 3, __ATOMIC_RELAXED);
-        silence(&f, 400);
+        fixture_silence(&f, 400);
         assert_true(parked(&f));
         assert_int_equal(fake.launches, 1);
         close_with(&f);
@@ -104,7 +91,7 @@ static void other_policies_stay(void **state) {
         (void)state;
         for (uint32_t policy = PLANE_SHARED; policy <= PLANE_LATENCY; policy++) {
                 open_with(&f, policy);
-                silence(&f, 1000);
+                fixture_silence(&f, 1000);
                 assert_false(parked(&f));
                 assert_int_equal(fake.launches, 1);
                 close_with(&f);
@@ -117,9 +104,9 @@ static void counters_that_move_keep_the_kernel(void **state) {
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
         for (uint32_t i = 1; i < 20; i++) { /* no rank begins anything, but the counter moves */
-                silence(&f, 170);
+                fixture_silence(&f, 170);
                 client_ring(&client, i);
-                silence(&f, 40);
+                fixture_silence(&f, 40);
                 assert_false(parked(&f));
         }
         close_with(&f);
@@ -138,7 +125,7 @@ static void a_bell_in_the_last_moment_is_seen(void **state) {
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
         atomic_store(&fake.at_stop, ring_unseen);
-        silence(&f, 230);
+        fixture_silence(&f, 230);
         assert_int_equal(client_header(&client)->counter, 1);
         f.ops->info(f.plane, &info);
         assert_int_equal(info.parks, 1);
@@ -153,11 +140,11 @@ static void tasks_in_hand_bring_the_kernel_back(void **state) {
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
         atomic_store(&fake.kept, 3);
-        silence(&f, 230);
+        fixture_silence(&f, 230);
         assert_false(parked(&f));
         assert_int_equal(fake.launches, 2);
         atomic_store(&fake.kept, 0);
-        silence(&f, 300);
+        fixture_silence(&f, 300);
         assert_true(parked(&f));
         close_with(&f);
 }
@@ -168,20 +155,20 @@ static void newcomers_wake(void **state) {
 
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
-        silence(&f, 300);
+        fixture_silence(&f, 300);
         assert_true(parked(&f));
         client_init(&other, 6);
         assert_int_equal(client_attach(&f, &other), 0);
         assert_false(parked(&f));
         assert_int_equal(client_header(&other)->parked, 0);
-        silence(&f, 300);
+        fixture_silence(&f, 300);
         assert_true(parked(&f));
         assert_int_equal(client_header(&other)->parked, 1);
         __atomic_store_n(&other.host.wake, 9, __ATOMIC_RELAXED);
-        tick(&f);
+        fixture_tick(&f);
         assert_false(parked(&f));
         f.ops->ring_detach(f.plane, 6);
-        silence(&f, 300);
+        fixture_silence(&f, 300);
         assert_true(parked(&f));
         close_with(&f);
         client_deinit(&other);
@@ -195,11 +182,11 @@ static void a_parked_plane_closes_at_once(void **state) {
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
         assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
-        silence(&f, 300);
+        fixture_silence(&f, 300);
         assert_true(parked(&f));
         f.ops->buffer_retire(f.plane, 5, 1);
         assert_null(fixture_buffer(&f, 5, 1));
-        tick(&f);
+        fixture_tick(&f);
         if (getenv("RAILMUX_GPU_QUEUE")) /* what is queued ends first */
                 fixture_tick_until(&f, fake.closes == 1);
         assert_int_equal(fake.closes, 1);
@@ -217,7 +204,7 @@ static void a_parked_plane_frees_a_place_at_once(void **state) {
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
         assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
-        silence(&f, 300);
+        fixture_silence(&f, 300);
         assert_true(parked(&f));
         f.ops->buffer_retire(f.plane, 5, 1);
         fake_client_replace(base, 4096, &memory);
@@ -239,15 +226,15 @@ static void draining(void **state) {
                 atomic_store(&fake.kept, 2); /* two requests still wait for other ranks */
                 while (fake.launches < 5) {  /* they get round after round */
                         assert_false(f.ops->drain(f.plane));
-                        tick(&f);
+                        fixture_tick(&f);
                 }
                 atomic_store(&fake.kept, 0);
                 while (!f.ops->drain(f.plane))
-                        tick(&f);
+                        fixture_tick(&f);
                 assert_true(parked(&f));
                 assert_true(f.ops->drain(f.plane));
                 __atomic_store_n(&client.host.wake, 9, __ATOMIC_RELAXED);
-                silence(&f, 100);
+                fixture_silence(&f, 100);
                 assert_true(parked(&f)); /* for the successor */
                 close_with(&f);
         }
@@ -258,10 +245,10 @@ static void draining_a_parked_plane(void **state) {
 
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
-        silence(&f, 300);
+        fixture_silence(&f, 300);
         assert_true(f.ops->drain(f.plane));
         __atomic_store_n(&client.host.wake, 9, __ATOMIC_RELAXED);
-        tick(&f);
+        fixture_tick(&f);
         assert_true(parked(&f));
         close_with(&f);
 }

@@ -23,23 +23,11 @@ static void close_with(struct fixture *f) {
         client_deinit(&client);
 }
 
-static void tick(struct fixture *f) {
-        assert_int_equal(f->ops->tick(f->plane, f->error), 0);
-}
-
 static bool parked(const struct fixture *f) {
         struct plane_info info;
 
         f->ops->info(f->plane, &info);
         return info.parked;
-}
-
-static void silence(struct fixture *f, uint32_t ms) {
-        tick(f);
-        for (uint32_t t = 0; t < ms; t += 10) {
-                fake_clock_advance_ms(10);
-                tick(f);
-        }
 }
 
 static void ring(uint32_t i) {
@@ -59,19 +47,19 @@ static void a_wake_lets_it_go(void **state) {
         open_with(&f);
         assert_false(queued());
         for (uint32_t i = 1; i < 4; i++) {
-                silence(&f, 400);
+                fixture_silence(&f, 400);
                 assert_true(parked(&f));
                 assert_true(queued());
                 assert_false(atomic_load(&fake.running));
                 atomic_store(&fake.refuse_launch, true);
                 ring(i);
-                tick(&f);
+                fixture_tick(&f);
                 assert_false(parked(&f));
                 fixture_tick_until(&f, atomic_load(&fake.running));
                 assert_int_equal(fake.launches, i + 1);
                 atomic_store(&fake.refuse_launch, false);
         }
-        silence(&f, 400);
+        fixture_silence(&f, 400);
         close_with(&f); /* with one that is queued */
 }
 
@@ -82,14 +70,14 @@ static void tables_change_meanwhile(void **state) {
 
         (void)state;
         open_with(&f);
-        silence(&f, 400);
+        fixture_silence(&f, 400);
         assert_true(queued());
         client_init(&other, 6);
         assert_int_equal(client_attach(&f, &other), 0); /* which wakes */
         assert_false(parked(&f));
         fixture_tick_until(&f, atomic_load(&fake.version) == __atomic_load_n(&f.table->version, __ATOMIC_RELAXED));
         assert_non_null(fixture_ring(&f, 6));
-        silence(&f, 400);
+        fixture_silence(&f, 400);
         assert_true(queued());
         f.ops->ring_detach(f.plane, 6);
         assert_null(fixture_ring(&f, 6));
@@ -110,7 +98,7 @@ static void a_window_ends_it(void **state) {
         (void)state;
         open_with(&f);
         assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
-        silence(&f, 400);
+        fixture_silence(&f, 400);
         assert_true(queued());
         launches = fake.launches;
         f.ops->buffer_retire(f.plane, 5, 1);
@@ -120,7 +108,7 @@ static void a_window_ends_it(void **state) {
         assert_false(atomic_load(&fake.running));
         fixture_tick_until(&f, queued());
         ring(1);
-        tick(&f);
+        fixture_tick(&f);
         fixture_tick_until(&f, atomic_load(&fake.running));
         assert_int_equal(fake.launches, launches + 2);
         close_with(&f);
@@ -138,24 +126,24 @@ static void a_window_without_room(void **state) {
         for (uint32_t rings = 0; rings < 2; rings++) {
                 open_with(&f);
                 assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
-                silence(&f, 400);
+                fixture_silence(&f, 400);
                 assert_true(queued());
                 atomic_store(&fake.no_room, true);
                 f.ops->buffer_retire(f.plane, 5, 1);
-                silence(&f, 2000);
+                fixture_silence(&f, 2000);
                 assert_int_equal(fake.closes, 0);
                 if (rings)
                         ring(1);
                 client_init(&other, 6);
                 assert_int_equal(client_attach(&f, &other), 0); /* it will ring, too, and says so */
-                silence(&f, 2000);
+                fixture_silence(&f, 2000);
                 assert_true(client_header(&client)->parked && client_header(&other)->parked);
                 atomic_store(&fake.no_room, false);
                 fixture_tick_until(&f, fake.closes == 1 || (rings && !client_header(&client)->parked));
                 if (rings)
                         fixture_tick_until(&f, atomic_load(&fake.running) && !client_header(&client)->parked);
                 fixture_tick_until(&f, !client_header(&other)->parked == !!rings);
-                silence(&f, 3000);
+                fixture_silence(&f, 3000);
                 fixture_tick_until(&f, fake.closes == 1 && queued());
                 assert_true(parked(&f));
                 close_with(&f);
@@ -170,14 +158,14 @@ static void a_runtime_without_waits(void **state) {
         (void)state;
         open_with(&f);
         atomic_store(&fake.no_waits, true);
-        silence(&f, 400);
+        fixture_silence(&f, 400);
         assert_true(parked(&f));
         assert_false(queued());
         atomic_store(&fake.no_waits, false);
-        silence(&f, 50); /* nor is it tried again */
+        fixture_silence(&f, 50); /* nor is it tried again */
         assert_false(queued());
         ring(1);
-        tick(&f);
+        fixture_tick(&f);
         assert_false(parked(&f));
         assert_true(atomic_load(&fake.running));
         close_with(&f);
@@ -189,7 +177,7 @@ static void a_launch_that_fails(void **state) {
 
         (void)state;
         open_with(&f);
-        silence(&f, 190);
+        fixture_silence(&f, 190);
         atomic_store(&fake.refuse_launch, true);
         for (uint32_t i = 0; i < 20 && !f.ops->tick(f.plane, f.error); i++)
                 fake_clock_advance_ms(10);
@@ -210,7 +198,7 @@ static void off(void **state) {
                 assert_int_equal(values[i] ? setenv("RAILMUX_GPU_QUEUE", values[i], 1) : unsetenv("RAILMUX_GPU_QUEUE"),
                                  0);
                 fixture_open(&f, PLANE_ADAPTIVE);
-                silence(&f, 400);
+                fixture_silence(&f, 400);
                 assert_true(parked(&f));
                 assert_false(queued());
                 fixture_close(&f);
@@ -222,10 +210,10 @@ static void draining(void **state) {
 
         (void)state;
         open_with(&f);
-        silence(&f, 400);
+        fixture_silence(&f, 400);
         assert_true(queued());
         assert_true(f.ops->drain(f.plane));
-        tick(&f);
+        fixture_tick(&f);
         close_with(&f);
 }
 
