@@ -8,8 +8,10 @@
  * found again in the worker's own global memory, where looking costs two trips instead of all that take_line() does. A
  * graph of dozens of layers rings as many different lines if each has memory of its own.
  *
- * Far memos count only as long as their epoch is the worker's. It changes with every whole refresh, also from one
- * kernel to the next; a buffer that goes takes those that name it out of both places.
+ * Far memos count only as long as their epoch is the worker's. It changes with every whole refresh; a buffer that goes
+ * takes those that name it out of both places. A kernel that finds the version of the tables with which the one before
+ * it has ended goes on with its epoch: the first line after a silence (gpu/hip/park.c) then costs what one costs that
+ * has been pushed out, and none of the code that checks lines, which no cache holds by then.
  */
 #include "gpu/device/take.h"
 
@@ -120,15 +122,15 @@ DEVICE void memo_keep(const struct worker *w, const struct memo *m) {
         warp_sync();
 }
 
-/* Nothing that was kept counts any more. */
-DEVICE void memo_forget(struct worker *w) {
+/* Nothing that is near counts any more, nor what is far, unless that is of the same tables. */
+DEVICE void memo_forget(struct worker *w, bool same) {
         struct worker_shared *s = shared_of(w);
 
         warp_sync();
         for (uint32_t i = warp_thread(); i < WORKER_MEMOS; i += WARP_THREADS)
                 s->memo[i].ring = TABLE_RINGS;
         if (warp_thread() == 0) {
-                w->epoch = ++w->scratch->epoch;
+                w->epoch = same ? w->scratch->epoch : ++w->scratch->epoch;
                 w->memo = NULL;
         }
         warp_sync();

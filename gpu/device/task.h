@@ -220,6 +220,8 @@ struct far_reach {
 struct worker_scratch {
         uint32_t saved; /* 1: the following were written by the kernel before */
         uint32_t n_tasks;
+        uint32_t version;    /* of the tables, when it ended */
+        uint32_t last, both; /* which ring had spoken last, and whether others spoke at the same time (worker_share) */
         uint32_t next[TABLE_RINGS];
         uint32_t key[TABLE_RINGS];
         uint32_t waiting[TASK_MAX];

@@ -6,7 +6,8 @@
  */
 #include "gpu/device/serve.h"
 
-DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
+/* same: the kernel before has ended with this version, and what it has kept in memory counts. */
+DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version, bool same) {
         struct worker_shared *s = shared_of(w);
 
         uint32_t n_rings;
@@ -15,7 +16,7 @@ DEVICE_OUTLINE void worker_refresh(struct worker *w, uint32_t version) {
         counter_flush_all(w);
         n_rings = word_load(&w->table->n_rings);
         warp_sync();
-        memo_forget(w);
+        memo_forget(w, same);
         if (warp_thread() == 0) {
                 w->version = version;
                 w->n_rings = n_rings < TABLE_RINGS ? n_rings : TABLE_RINGS;
@@ -152,6 +153,6 @@ DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
 
 DEVICE void worker_update(struct worker *w, uint32_t version) {
         if (!worker_refresh_few(w, version))
-                worker_refresh(w, version);
+                worker_refresh(w, version, false);
         worker_acknowledge(w);
 }

@@ -91,6 +91,7 @@ DEVICE_OUTLINE void worker_save(struct worker *w) {
 
                 for (uint32_t i = 0; i < TABLE_RINGS; i++)
                         rings |= (uint32_t)(s->held[i] != 0) << i;
+                to->version = w->version;
                 to->n_tasks = w->n_tasks;
                 for (uint32_t i = 0; i < TASK_MASKS; i++)
                         to->taken[i] = w->taken[i];
@@ -173,8 +174,9 @@ DEVICE void worker_share(struct worker *w, uint32_t ring, uint32_t *last, uint32
 DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scratch, struct table *table,
                         struct table_report *report, uint32_t index, uint32_t n_workers) {
         struct worker *w = &shared->w;
-        uint32_t lanes, streak = 0; /* lines of one ring after another */
-        uint32_t last = TABLE_RINGS, both = 0;
+        uint32_t version, lanes, streak = 0; /* lines of one ring after another */
+        const bool saved = scratch->saved;
+        uint32_t last = saved ? scratch->last : TABLE_RINGS, both = saved ? scratch->both : 0;
         uint32_t quiet = 0; /* looks that found nothing, and no task */
 
         if (warp_thread() == 0) {
@@ -185,11 +187,13 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
                 w->n_workers = n_workers;
                 w->stop = 0;
                 w->memo = NULL;
-                w->spins = PHASE_SPINS;
+                w->spins = both ? PHASE_SPINS_SHARED : PHASE_SPINS;
         }
         warp_sync();
         worker_restore(w);
-        worker_refresh(w, word_load(&table->version)); /* all of it: what lies in shared memory is of another kernel */
+        version = word_load(&table->version);
+        /* All of it: what lies in shared memory is of another kernel. */
+        worker_refresh(w, version, saved && scratch->version == version);
         worker_acknowledge(w);
         lanes = worker_lanes(w);
         for (uint32_t look = 0;; look++) {
@@ -235,6 +239,10 @@ DEVICE void worker_main(struct worker_shared *shared, struct worker_scratch *scr
                 else if (!found)
                         poll_pause();
 #endif
+        }
+        if (warp_thread() == 0) {
+                scratch->last = last;
+                scratch->both = both;
         }
         worker_save(w);
 }

@@ -148,6 +148,10 @@ struct emulator {
 
 static const uint32_t never = 0;
 
+uint32_t emulator_epoch(const struct emulator *e, uint32_t gpu, uint32_t worker) {
+        return e->gpu[gpu].worker[worker].scratch->epoch;
+}
+
 uint64_t emulator_stayed(const struct emulator *e, uint32_t gpu, uint32_t worker) {
         return stayed[gpu].table == e->gpu[gpu].table ? stayed[gpu].n[worker] : 0; /* the latest emulator's only */
 }
@@ -344,7 +348,7 @@ static void publish(struct emulator *e, uint32_t gpu) {
         fence_release_system();
         word_store(&g->table->version, version);
         for (uint32_t i = 0; i < e->n_workers; i++)
-                while (word_load(&g->report->acknowledged[i]) != version && !g->worker[i].hold)
+                while (word_load(&g->report->acknowledged[i]) != version && !g->worker[i].hold && !g->worker[i].ended)
                         emulator_turn(e, "a worker does not acknowledge the tables");
         fence_acquire_system();
 }

@@ -115,6 +115,8 @@ void emulator_pair(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t pe
                    uint32_t *ret_finished);
 /* Requests that a worker has served without looking for what else there is (hot.h). */
 uint64_t emulator_stayed(const struct emulator *e, uint32_t gpu, uint32_t worker);
+/* What the worker remembers of lines is of this epoch (memo.h). */
+uint32_t emulator_epoch(const struct emulator *e, uint32_t gpu, uint32_t worker);
 /* Chunks of other ranks that have been given back so far. */
 uint64_t emulator_chunks(struct emulator *e, uint32_t comm, uint32_t transport, uint32_t region);
 void emulator_abort(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t status);

@@ -156,6 +156,42 @@ static void test_buffers(uint32_t workers, uint64_t seed) {
         emulator_free(g.e);
 }
 
+/* A kernel that finds the tables as the one before it left them goes on with what that remembers of lines, but not if
+ * they have changed while none ran, nor with what it has not seen itself. */
+static void test_kernels(uint32_t workers, uint64_t seed) {
+        struct rig g;
+
+        rig_init(&g, workers, seed);
+        for (uint32_t i = 1; i < 12; i++) {
+                const bool changes = i % 3 == 0;
+                uint32_t epoch[2][EMULATOR_WORKERS_MAX];
+
+                all_reduce(&g, seed + i);
+                if (i % 4 == 1) /* of two versions, the second in the midst */
+                        emulator_restart(g.e, 0);
+                for (uint32_t r = 0; r < 2; r++) {
+                        emulator_stop(g.e, r);
+                        for (uint32_t k = 0; k < workers; k++)
+                                epoch[r][k] = emulator_epoch(g.e, r, k);
+                        if (changes) {
+                                g.b[r].out = g.memory[r][i & 1];
+                                emulator_buffer_move(g.e, g.session[r], g.b[r].out_id, g.b[r].out, BYTES);
+                        }
+                }
+                for (uint32_t r = 0; r < 2; r++)
+                        emulator_start(g.e, r);
+                all_reduce(&g, seed + i + 50);
+                for (uint32_t r = 0; r < 2; r++)
+                        for (uint32_t k = 0; k < workers; k++) {
+                                while (changes && emulator_epoch(g.e, r, k) == epoch[r][k])
+                                        emulator_turn(g.e, "a worker has not begun, or still remembers");
+                                CHECK(changes || emulator_epoch(g.e, r, k) == epoch[r][k],
+                                      "round %u, GPU %u, worker %u has forgotten", i, r, k);
+                        }
+        }
+        emulator_free(g.e);
+}
+
 /* Aborted between two lines that are the same, and with a request under way. */
 static void test_abort(uint32_t workers, uint64_t seed) {
         struct rig g;
@@ -181,6 +217,7 @@ int main(void) {
                 test_choices(1 + i % 4, mix(seed + i) | 1);
                 test_buffers(1 + i % 4, mix(seed + i + 1000) | 1);
                 test_abort(1 + i % 4, mix(seed + i + 2000) | 1);
+                test_kernels(1 + i % 4, mix(seed + i + 4000) | 1);
                 if (i % 10 == 0)
                         test_lanes(1 + i / 10 % 4, mix(seed + i + 3000) | 1);
         }
