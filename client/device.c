@@ -111,8 +111,8 @@ struct device *device_free(struct device *device) {
                 pthread_mutex_destroy(&device->regions_mutex);
                 pthread_mutex_destroy(&device->mutex);
         }
-        if (device->host)
-                memfd_unmap(device->host, device->host_bytes);
+        memfd_unmap(device->host, device->host_bytes);
+        memfd_unmap(device->latch, device->latch_bytes);
         cleanup_close(&device->soon_fd);
         device_memory_deinit(&device->memory);
         free(device->requests);
@@ -120,14 +120,24 @@ struct device *device_free(struct device *device) {
         return NULL;
 }
 
-/* Hands the area to the daemon. fds of the answer: host memory, what the executor writes (nothing on GPUs), eventfd. */
+static int device_map(int fd, void **ret_memory, size_t *ret_bytes) {
+        struct stat status;
+        int r = fstat(fd, &status) < 0 ? -errno : status.st_size <= 0 ? -EINVAL : 0;
+
+        if (!r)
+                r = memfd_map(fd, (size_t)status.st_size, 1, 1, ret_memory);
+        if (!r)
+                *ret_bytes = (size_t)status.st_size;
+        return r;
+}
+
+/* Hands the area to the daemon. fds of the answer: host memory, the latch of this GPU, eventfd. */
 static int device_announce(struct device *device, const char *what, const struct client_gpu_export *area) {
         Railmux__Session__DeviceMemory memory = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
         Railmux__Session__RingOpen body = RAILMUX__SESSION__RING_OPEN__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message, .n_fds = 3};
         char error[CLIENT_GPU_TEXT] = "";
-        struct stat status;
         int r;
 
         device_memory_describe(area, &memory);
@@ -138,23 +148,24 @@ static int device_announce(struct device *device, const char *what, const struct
         r = session_call(device->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY, RPC_NO_DEADLINE);
         if (r)
                 return r;
-        if (call.answer.ring.gpu != device->gpu || fstat(call.answer.fds[0], &status) < 0 || status.st_size <= 0) {
+        if (call.answer.ring.gpu != device->gpu)
                 r = error_set(RMX_E_INTERNAL, "%s: the daemon answered with another ring", what);
-        } else {
-                device->host_bytes = (size_t)status.st_size;
-                r = memfd_map(call.answer.fds[0], device->host_bytes, 1, 1, &device->host);
+        if (!r) {
+                r = device_map(call.answer.fds[0], &device->host, &device->host_bytes);
                 if (r)
                         r = error_set(RMX_E_INTERNAL, "%s: the ring's host memory cannot be mapped (errno %d)", what,
                                       -r);
         }
-        if (!r) {
+        if (!r) { /* an older daemon has none, and sends what cannot be written */
+                (void)device_map(call.answer.fds[1], &device->latch, &device->latch_bytes);
                 device->soon_fd = call.answer.fds[2];
                 call.answer.fds[2] = -1;
         }
         frame_close_fds(call.answer.fds, call.answer.n_fds);
         if (r)
                 return r;
-        r = device->ops->attach(device->handle, device->host, device->host_bytes, error);
+        r = device->ops->attach(device->handle, device->host, device->host_bytes, device->latch, device->latch_bytes,
+                                error);
         return r ? error_set(r, "%s: %s", what, error) : RMX_OK;
 }
 

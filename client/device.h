@@ -23,6 +23,8 @@ struct device {
         struct client_gpu *handle;
         void *host; /* what the daemon made for struct bell_host */
         size_t host_bytes;
+        void *latch; /* ... for struct bell_latch */
+        size_t latch_bytes;
         struct device_memory memory;
         pthread_mutex_t regions_mutex;
         struct device_region *regions; /* see device_bounce.c */

@@ -283,15 +283,18 @@ static void mark(struct rmx_comm *comm, void *stream) {
                 launched(comm, number, stream, false);
 }
 
-/* With device->mutex: something is about to be rung. After a silence the executor may have parked, and what the bell
- * kernel then does is looked at now and then only (docs/gpu.md); so it is told beforehand. */
+/* With device->mutex: something is about to be rung. After a silence the executor may have parked. If its next kernel
+ * is queued, that begins while the bell kernel is launched; the executor is told, too, since what the bell kernel does
+ * is looked at now and then only (docs/gpu.md). */
 static void announce(struct device *device, const struct client_gpu_bell *bell) {
         const uint64_t one = 1, now_ns = bell->captured ? 0 : clock_now_ns();
 
         if (bell->captured)
                 return;
-        if (now_ns - device->rung_ns >= SILENCE_NS && device->soon_fd >= 0)
+        if (now_ns - device->rung_ns >= SILENCE_NS && device->soon_fd >= 0) {
+                device->ops->lift(device->handle);
                 (void)!write(device->soon_fd, &one, sizeof(one));
+        }
         device->rung_ns = now_ns;
 }
 

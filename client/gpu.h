@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 16u
+#define CLIENT_GPU_VERSION 17u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 #define CLIENT_GPU_UNTOLD  (-1) /* no RMX_*: see exchange_call */
@@ -110,8 +110,11 @@ struct client_gpu_ops {
         int (*find)(const char *pci, int32_t *ret_device, char *error);
         /* A zeroed bell area there. */
         int (*open)(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_export *ret_area, char *error);
-        /* host: memory that the executor reads (struct bell_host lies there); stays mapped until close. */
-        int (*attach)(struct client_gpu *gpu, void *host, size_t bytes, char *error);
+        /* host: memory that the executor reads (struct bell_host lies there). latch: memory that it shares with all
+         * sessions on the GPU (struct bell_latch), NULL: there is none. Both stay mapped until close. */
+        int (*attach)(struct client_gpu *gpu, void *host, size_t bytes, void *latch, size_t latch_bytes, char *error);
+        /* Something is about to be rung after a silence: a kernel that a parked executor has queued may begin now. */
+        void (*lift)(struct client_gpu *gpu);
         /* Ends what still waits on the device with RMX_E_DEVICE_LOST, then gives everything back. NULL is allowed. */
         void (*close)(struct client_gpu *gpu);
         /* Ends what waits now and later with RMX_E_DEVICE_LOST. */

@@ -162,7 +162,11 @@ static void adopt_ring(struct manager *manager, uint32_t slot, struct adopt_summ
 
         for (unsigned int i = 0; i < 3; i++)
                 taken[i] = adopt_take(manager, "r%" PRIu64 ".%u.%c", from->session, from->gpu, "cxe"[i]);
-        if (!session || taken[0].fd < 0 || taken[1].fd < 0 || taken[2].fd < 0 ||
+        if (from->area.kind) { /* an older railmuxd had an executor area here, too */
+                adopt_discard(&taken[1]);
+                taken[1].fd = -1;
+        }
+        if (!session || taken[0].fd < 0 || (!from->area.kind && taken[1].fd < 0) || taken[2].fd < 0 ||
             session_ring_find(session, from->gpu) || (from->area.kind != 0) != manager->on_device ||
             session_ring_adopt(session, from->gpu, from->depth, from->argument_bytes, &from->area, taken[0].fd,
                                taken[1].fd, taken[2].fd, slot, &ring)) {

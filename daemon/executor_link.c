@@ -26,6 +26,7 @@
 #include "daemon/reach.h"
 #include "daemon/session.h"
 #include "daemon/state.h"
+#include "util/cleanup.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include <assert.h>
@@ -75,7 +76,7 @@ int executor_link_new(struct manager *manager, const char *name, uint32_t first_
         if (!link)
                 return -ENOMEM;
         link->manager = manager;
-        link->fd = link->pidfd = -1;
+        link->fd = link->pidfd = link->latch_fd = -1;
         link->index = index;
         link->first_gpu = first_gpu;
         link->n_gpus = n_gpus;
@@ -121,7 +122,7 @@ int executor_link_accept(struct manager *manager, int fd, pid_t pid) {
                 return -ENOMEM;
         }
         link->manager = manager;
-        link->pidfd = -1;
+        link->pidfd = link->latch_fd = -1;
         link->pid = pid;
         link->state = EXECUTOR_HELLO;
         link->state_slot = STATE_SLOT_NONE;
@@ -160,6 +161,7 @@ struct executor_link *executor_link_free(struct executor_link *link) {
                 DL_DELETE(link->manager->links, link);
         executor_link_unwatch(link);
         pool_deinit(&link->pool);
+        cleanup_close(&link->latch_fd);
         free(link);
         return NULL;
 }

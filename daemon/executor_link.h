@@ -59,6 +59,7 @@ struct executor_link {
         struct executor_gpu gpus[EXECUTOR_GPUS_MAX];
         uint32_t n_gpu_infos;
         char pci[32]; /* of its one GPU, as far as is known before it says so */
+        int latch_fd; /* which it shares with all sessions on that GPU (gpu/device/bell.h); -1: emulated GPUs */
 
         /* staging on its GPU, see comm_device.c */
         struct device_memory pool_memory;

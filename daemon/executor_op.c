@@ -238,7 +238,7 @@ static int executor_op_send_object(struct executor_link *link, struct executor_o
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_RING_ATTACH;
                 message->ring_attach = &ring_attach;
                 return frame_send(link->fd, &message->base,
-                                  (const int[]){ring->client_fd, ring->executor_fd, ring->event_fd}, 3);
+                                  (const int[]){ring->client_fd, session_ring_executor_fd(ring), ring->event_fd}, 3);
         default:
                 buffer = buffer_find(session, op->sub);
                 *ret_gone = !buffer;

@@ -6,7 +6,8 @@
  *   client, control, executor   listening sockets (socket activation uses the same names)
  *   s<S>             socket of session S
  *   l<S>.<I>         pipe that ends with the process of session S
- *   r<S>.<G>.c|x|e   ring of session S on GPU G: client area, executor area, eventfd
+ *   w<G>             latch of GPU G
+ *   r<S>.<G>.c|x|e   ring of session S on GPU G: client area, executor area (emulated GPUs), eventfd
  *   b<S>.<B>         buffer B of session S
  *   m<C>             marks of comm C
  * Without a manager (no NOTIFY_SOCKET) every call succeeds and does nothing.

@@ -42,8 +42,8 @@ int keeper_store_put(struct keeper_store *store, const char *name, int fd) {
                 name = "stored";
         length = strlen(name);
         HASH_FIND_STR(store->by_name, name, newest);
-        /* systemd compares with everything it keeps. Our names are unique, so looking at the same name finds the same
-         * repeats, and storing stays cheap with thousands of descriptors. */
+        /* systemd compares with everything it keeps. Each of our names has a file of its own, so looking at the same
+         * name finds the same repeats, and storing stays cheap with thousands of descriptors. */
         for (entry = newest; entry; entry = entry->same_name) {
                 if (keeper_store_same_file(entry->fd, fd)) {
                         close(fd);

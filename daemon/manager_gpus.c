@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Which GPUs this daemon serves, and the executors that should exist for them. */
 #include "daemon/executor_link.h"
+#include "daemon/fdstore.h"
 #include "daemon/gpu_probe.h"
 #include "daemon/manager.h"
 #include "daemon/state.h"
+#include "gpu/plane.h"
 #include "util/log.h"
+#include "util/memfd.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +53,24 @@ static int manager_find_devices(struct manager *manager, struct gpu_probe *probe
         return 0;
 }
 
+/* The latch of a GPU is as old as its executor may be, so it is kept with what a successor gets. */
+static int manager_new_latch(struct manager *manager, struct executor_link *link) {
+        char name[16];
+        int r;
+
+        snprintf(name, sizeof(name), "w%u", link->first_gpu);
+        link->latch_fd = fdstore_take(manager->fdstore, name);
+        if (link->latch_fd >= 0)
+                return 0;
+        r = memfd_new("railmux-latch", plane_latch_bytes(), &link->latch_fd);
+        if (r < 0)
+                return r;
+        r = fdstore_put(name, link->latch_fd);
+        if (r < 0)
+                log_warning("fd store: %s is not kept over a restart: %s", name, strerror(-r));
+        return 0;
+}
+
 /* The executors that should exist: one for all emulated GPUs, or one for each GPU, named by its number. */
 int manager_new_links(struct manager *manager) {
         const struct config *config = manager->config;
@@ -72,6 +93,8 @@ int manager_new_links(struct manager *manager) {
                 r = executor_link_new(manager, name, gpu, 1, &link);
                 if (!r)
                         memcpy(link->pci, probe.gpu[gpu % config->devices].pci, sizeof(link->pci));
+                if (!r)
+                        r = manager_new_latch(manager, link);
         }
         return r;
 }

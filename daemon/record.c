@@ -110,7 +110,8 @@ int record_ring(struct session_ring *ring) {
         if (state_add(ring->session->manager->state, &record, &ring->state_slot))
                 return RECORD_E_RESOURCE;
         record_put(ring->session->manager, record_ring_name(ring, 'c').text, ring->client_fd);
-        record_put(ring->session->manager, record_ring_name(ring, 'x').text, ring->executor_fd);
+        if (ring->executor_fd >= 0) /* the service manager ignores what it keeps already, whatever the name */
+                record_put(ring->session->manager, record_ring_name(ring, 'x').text, ring->executor_fd);
         record_put(ring->session->manager, record_ring_name(ring, 'e').text, ring->event_fd);
         return 0;
 }
@@ -241,7 +242,8 @@ void record_drop_ring(struct session_ring *ring) {
         state_remove(ring->session->manager->state, ring->state_slot);
         ring->state_slot = STATE_SLOT_NONE;
         forget_name(ring->session->manager->forget, record_ring_name(ring, 'c').text);
-        forget_name(ring->session->manager->forget, record_ring_name(ring, 'x').text);
+        if (ring->executor_fd >= 0)
+                forget_name(ring->session->manager->forget, record_ring_name(ring, 'x').text);
         forget_name(ring->session->manager->forget, record_ring_name(ring, 'e').text);
 }
 

@@ -35,11 +35,24 @@ static struct session_ring *session_ring_alloc(struct session *session, uint32_t
         return ring;
 }
 
+static uint64_t session_ring_bytes(const struct ring_layout *layout, const struct device_memory *area) {
+        return layout->client_bytes + (area->kind ? 0 : layout->executor_bytes);
+}
+
+int session_ring_executor_fd(const struct session_ring *ring) {
+        const struct executor_link *link;
+
+        if (!ring->area.kind)
+                return ring->executor_fd;
+        link = manager_link_of_gpu(ring->session->manager, ring->gpu);
+        return link ? link->latch_fd : -1;
+}
+
 static int session_ring_charge(struct session_ring *ring, char *text, size_t text_size) {
         struct tenant *tenant = ring->session->tenant;
 
         if (tenant_charge(tenant, &ring->charge_ring, CHARGE_RINGS, 1, text, text_size) ||
-            tenant_charge(tenant, &ring->charge_fds, CHARGE_FDS, 3, text, text_size) ||
+            tenant_charge(tenant, &ring->charge_fds, CHARGE_FDS, ring->area.kind ? 2 : 3, text, text_size) ||
             tenant_charge(tenant, &ring->charge_bytes, CHARGE_BYTES, ring->bytes, text, text_size))
                 return SESSION_RING_E_LIMIT;
         ring->session->bytes += ring->bytes;
@@ -65,7 +78,7 @@ int session_ring_new(struct session *session, uint32_t gpu, const struct device_
         ring->depth = layout.depth;
         ring->argument_bytes = layout.argument_bytes;
         ring->area = *area;
-        ring->bytes = layout.client_bytes + layout.executor_bytes;
+        ring->bytes = session_ring_bytes(&layout, area);
         r = session_ring_charge(ring, text, text_size);
         if (r) {
                 session_ring_free(ring);
@@ -73,7 +86,7 @@ int session_ring_new(struct session *session, uint32_t gpu, const struct device_
         }
         r = memfd_new("railmux-ring-client", layout.client_bytes, &ring->client_fd);
         if (r >= 0)
-                r = memfd_new("railmux-ring-executor", layout.executor_bytes, &ring->executor_fd);
+                r = area->kind ? 0 : memfd_new("railmux-ring-executor", layout.executor_bytes, &ring->executor_fd);
         if (r >= 0) {
                 ring->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
                 r = ring->event_fd < 0 ? -errno : 0;
@@ -104,7 +117,7 @@ int session_ring_adopt(struct session *session, uint32_t gpu, uint32_t depth, ui
         ring->depth = layout.depth;
         ring->argument_bytes = layout.argument_bytes;
         ring->area = *area;
-        ring->bytes = layout.client_bytes + layout.executor_bytes;
+        ring->bytes = session_ring_bytes(&layout, area);
         if (session_ring_charge(ring, text, sizeof(text))) {
                 session_ring_free(ring);
                 return -EDQUOT;

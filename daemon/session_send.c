@@ -63,11 +63,12 @@ static int session_transmit(struct session *session, const Railmux__Session__Mes
 
                 if (!ring)
                         return session_transmit_failure(session, message->id, RMX_E_INVALID, "the ring has gone");
-                if (memfd_reopen_readonly(ring->executor_fd, &readonly_fd) < 0)
+                if (!ring->area.kind && memfd_reopen_readonly(ring->executor_fd, &readonly_fd) < 0)
                         return session_transmit_failure(session, message->id, RMX_E_NO_MEMORY,
                                                         "the daemon has no file descriptors left");
                 fds[n_fds++] = ring->client_fd;
-                fds[n_fds++] = readonly_fd;
+                fds[n_fds++] =
+                        ring->area.kind ? session_ring_executor_fd(ring) : readonly_fd; /* a latch is everybody's */
                 fds[n_fds++] = ring->event_fd;
         } else if (message->body_case == RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY) {
                 struct buffer *buffer = buffer_find(session, message->buffer_reply->buffer);

@@ -13,10 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "executor/plane_executor.h"
 #include "railmux/railmux.h"
 #include "ring/ring.h"
+#include "util/log.h"
 #include "util/memfd.h"
 
 void plane_result_set(struct dispatch_result *result, uint32_t code, const char *text) {
@@ -107,6 +109,37 @@ static void call_session_detach(struct plane_executor *executor, uint64_t id) {
         plane_session_free(executor, session);
 }
 
+/* It comes with each ring, and is the same page each time. Without it all is right, but the GPU wakes later. */
+static void take_latch(struct plane_executor *executor, int fd) {
+        char error[PLANE_TEXT] = "";
+        struct stat status;
+        void *page;
+        int r;
+
+        if (!executor->ops->latch)
+                return;
+        r = fstat(fd, &status) < 0 ? -errno : 0;
+        if (!r && executor->latch) {
+                if (status.st_ino != executor->latch_file)
+                        log_warning("GPU %u: a ring comes with another latch; it wakes by a thread only",
+                                    executor->gpu);
+                return;
+        }
+        if (!r)
+                r = memfd_map(fd, plane_latch_bytes(), 1, 1, &page);
+        if (!r) {
+                r = executor->ops->latch(executor->plane, page, error);
+                if (r)
+                        memfd_unmap(page, plane_latch_bytes());
+        }
+        if (r) {
+                log_warning("GPU %u wakes by a thread only: %s", executor->gpu, *error ? error : strerror(-r));
+                return;
+        }
+        executor->latch = page;
+        executor->latch_file = status.st_ino;
+}
+
 static void call_ring(struct plane_executor *executor, const Railmux__Executor__RingAttach *m, const int *fds,
                       unsigned int n_fds, struct dispatch_result *result) {
         struct plane_session *session = plane_session_of(executor, m->session, result);
@@ -122,6 +155,7 @@ static void call_ring(struct plane_executor *executor, const Railmux__Executor__
                                  "ring_attach needs a bell area on this GPU and 3 file descriptors");
                 return;
         }
+        take_latch(executor, fds[1]);
         session->host_bytes = plane_bell_host_bytes();
         r = memfd_map(fds[0], session->host_bytes, 0, 1, &session->host);
         if (r < 0) {

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <uthash.h>
 
@@ -83,6 +84,8 @@ struct plane_executor {
         struct plane_attached *comms;   /* uthash by id */
 
         /* state */
+        void *latch; /* shared with the sessions; NULL: no ring has come yet */
+        ino_t latch_file;
         uint64_t peers[PLANE_GPUS_MAX]; /* instance of the executor whose pool is known; 0: none */
         bool any_pairs;                 /* at the last look */
         bool draining;

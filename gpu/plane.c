@@ -49,6 +49,10 @@ uint64_t plane_bell_bytes(void) {
         return BELL_AREA_BYTES;
 }
 
+uint64_t plane_latch_bytes(void) {
+        return BELL_LATCH_BYTES;
+}
+
 uint64_t plane_bell_host_bytes(void) {
         return sizeof(struct bell_host);
 }

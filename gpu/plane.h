@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      10u
+#define PLANE_VERSION      11u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -163,6 +163,9 @@ struct plane_ops {
                         char *error);
         void (*peer_remove)(struct plane *plane, uint32_t gpu);
 
+        /* The page (struct bell_latch, gpu/device/bell.h) that all sessions on this GPU may write, too. It stays mapped
+         * until close. Before the first ring; later ones count for nothing. NULL in a plane that has no use for it. */
+        int (*latch)(struct plane *plane, void *page, char *error);
         /* A session's bell area (gpu/device/bell.h). host: the client-written host memory (struct bell_host), mapped by
          * the caller until ring_detach. soon_fd: an eventfd that the client may write, and nobody reads, when it is
          * about to ring after a silence; it stays the caller's; -1: none. */
@@ -233,6 +236,7 @@ uint32_t plane_lanes(uint32_t n_workers);
 /* Bytes of a bell area, and of the host memory that goes with it (gpu/device/bell.h). */
 uint64_t plane_bell_bytes(void);
 uint64_t plane_bell_host_bytes(void);
+uint64_t plane_latch_bytes(void);
 /* How far ranks are with requests that their own kernels exchange, in a session's host memory: one rank at each of
  * PLANE_EXCHANGED places, or none. False: none. */
 struct plane_exchanged {

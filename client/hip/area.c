@@ -108,6 +108,8 @@ static void gpu_destroy(struct client_gpu *gpu) {
                 (void)hipFree(gpu->area);
         if (gpu->cells)
                 (void)hipFree(gpu->cells);
+        if (gpu->latch)
+                (void)hipHostUnregister(gpu->latch);
         if (gpu->host)
                 (void)hipHostUnregister(gpu->host);
         if (gpu->pinned)
@@ -162,24 +164,6 @@ int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_expo
         return RMX_OK;
 }
 
-int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, char *error) {
-        struct scope scope;
-        hipError_t r;
-
-        if (bytes < sizeof(struct bell_host))
-                return gpu_say(RMX_E_INTERNAL, error, "the daemon sent %zu bytes of host memory, %zu are needed", bytes,
-                               sizeof(struct bell_host));
-        r = scope_enter(&scope, gpu->device);
-        if (r == hipSuccess)
-                r = hipHostRegister(host, bytes, hipHostRegisterMapped);
-        if (r == hipSuccess) {
-                gpu->host = host;
-                r = hipHostGetDevicePointer((void **)&gpu->host_there, host, 0);
-        }
-        scope_leave(&scope);
-        return r == hipSuccess ? RMX_OK : gpu_fail(r, "hipHostRegister", error);
-}
-
 void gpu_close(struct client_gpu *gpu) {
         struct scope scope;
 
@@ -202,6 +186,61 @@ static int area_copy(struct client_gpu *gpu, void *to, const void *from, size_t 
                 r = hipStreamSynchronize(gpu->stream);
         scope_leave(&scope);
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "copying to the bell area", error);
+}
+
+/* Memory of the daemon that the device is to see. With the device current. */
+static hipError_t pin(void *memory, size_t bytes, void **ret_there) {
+        hipError_t r = hipHostRegister(memory, bytes, hipHostRegisterMapped);
+
+        if (r != hipSuccess)
+                return r;
+        r = hipHostGetDevicePointer(ret_there, memory, 0);
+        if (r != hipSuccess)
+                (void)hipHostUnregister(memory);
+        return r;
+}
+
+/* Where the device can write the latch, for its kernels. */
+static int latch_take(struct client_gpu *gpu, void *latch, const struct bell_latch *there, char *error) {
+        int code;
+
+        gpu->latch = latch;
+        pthread_mutex_lock(&gpu->copies);
+        gpu->pinned->header.latch = (uint64_t)(uintptr_t)&there->lifted;
+        code = area_copy(gpu, gpu->area + BELL_OFFSET_HEADER + offsetof(struct bell_header, latch),
+                         &gpu->pinned->header.latch, sizeof(gpu->pinned->header.latch), false, error);
+        pthread_mutex_unlock(&gpu->copies);
+        return code;
+}
+
+int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, void *latch, size_t latch_bytes, char *error) {
+        void *latch_there = NULL;
+        struct scope scope;
+        hipError_t r;
+
+        if (bytes < sizeof(struct bell_host))
+                return gpu_say(RMX_E_INTERNAL, error, "the daemon sent %zu bytes of host memory, %zu are needed", bytes,
+                               sizeof(struct bell_host));
+        r = scope_enter(&scope, gpu->device);
+        if (r == hipSuccess)
+                r = pin(host, bytes, (void **)&gpu->host_there);
+        if (r == hipSuccess)
+                gpu->host = host;
+        /* Without the latch executors only wake later. */
+        if (r == hipSuccess && latch && latch_bytes >= sizeof(struct bell_latch) &&
+            pin(latch, latch_bytes, &latch_there) != hipSuccess)
+                latch_there = NULL;
+        (void)hipGetLastError();
+        scope_leave(&scope);
+        if (r != hipSuccess)
+                return gpu_fail(r, "hipHostRegister", error);
+        return latch_there ? latch_take(gpu, latch, latch_there, error) : RMX_OK;
+}
+
+/* Partner: the GPU's front end, before a kernel of the executor's; whoever rings has told it elsewhere, too. */
+void gpu_lift(struct client_gpu *gpu) {
+        if (gpu->latch)
+                __atomic_store_n(&gpu->latch->lifted, 1, __ATOMIC_RELEASE);
 }
 
 void gpu_release(struct client_gpu *gpu) {

@@ -46,6 +46,7 @@ static_assert(RMX_BELL_WORDS == RING_WORDS && RMX_BELL_WORD_ARGUMENT == RING_W_A
               "the same line");
 static_assert(RMX_BELL_COUNTER == BELL_OFFSET_HEADER + offsetof(struct bell_header, counter) &&
                       RMX_BELL_PARKED == BELL_OFFSET_HEADER + offsetof(struct bell_header, parked) &&
+                      RMX_BELL_LATCH == BELL_OFFSET_HEADER + offsetof(struct bell_header, latch) &&
                       RMX_BELL_CLOSED == BELL_OFFSET_HEADER + offsetof(struct bell_header, closed),
               "the same header");
 static_assert(RMX_BELL_ENDED == BELL_OFFSET_ENDED && RMX_BELL_RELEASED == BELL_OFFSET_RELEASED &&

@@ -146,6 +146,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .find = gpu_find,
         .open = gpu_open,
         .attach = gpu_attach,
+        .lift = gpu_lift,
         .close = gpu_close,
         .release = gpu_release,
         .comm_end = gpu_comm_end,

@@ -64,6 +64,7 @@ struct client_gpu {
         uint64_t *cells;
         struct pinned *pinned, *pinned_there; /* here, and as the device sees it */
         struct bell_host *host, *host_there;
+        struct bell_latch *latch;
         hipStream_t stream;
         hipEvent_t event;
         hipEvent_t flag[CLIENT_GPU_FLAGS];
@@ -118,7 +119,8 @@ hipError_t gpu_ended_await(struct client_gpu *gpu, uint32_t slot, uint32_t numbe
 /* The calls of the table, see client/gpu.h. area.c: */
 int gpu_find(const char *pci, int32_t *ret_device, char *error);
 int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_gpu_export *ret_area, char *error);
-int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, char *error);
+int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, void *latch, size_t latch_bytes, char *error);
+void gpu_lift(struct client_gpu *gpu);
 void gpu_close(struct client_gpu *gpu);
 void gpu_release(struct client_gpu *gpu);
 void gpu_comm_end(struct client_gpu *gpu, uint32_t slot);

@@ -62,7 +62,16 @@ struct bell_header {
         /* Written by the executor. */
         uint32_t parked; /* 1: no kernel polls; who rings writes the wake word too */
         uint32_t closed; /* 1: nobody will serve this area again; waiters give up with RMX_E_DEVICE_LOST */
+        uint64_t latch;  /* written by the client: where its kernels find bell_latch.lifted; 0: nowhere */
 };
+
+/* What holds the next kernel of a parked executor back, if that is queued already (gpu/hip/park.c): a page of host
+ * memory that all sessions on a GPU share with its executor. Who rings a parked executor lifts it, after he has raised
+ * his wake word: to do so costs nobody but the executor a kernel that finds nothing to do. */
+struct bell_latch {
+        uint32_t lifted; /* 1; written by anybody at any time, 0 by the executor */
+};
+#define BELL_LATCH_BYTES 4096u
 
 /* How far a rank is with requests that no executor sees, since the ranks' own kernels exchange: for railmuxd, which
  * tells operators who waits for whom. */

@@ -35,6 +35,7 @@
 #define MANY      64u         /* so are these */
 #define AGAIN_NS  (1000 * MS) /* after a window that was of no use, or disturbed somebody */
 #define BUDGET_NS (5 * MS)    /* of a window */
+#define ROOM_NS   (20 * MS)   /* for a kernel that has been launched to begin, if it has room */
 #define END_MS    500u
 
 uint64_t adaptive_silence(struct adaptive *adaptive, uint64_t now_ns, uint64_t fingerprint, bool busy) {
@@ -104,6 +105,7 @@ static int park_now(struct plane *plane, char *error) {
         plane->parked = true;
         plane->parks++;
         rings_wakes(plane); /* words that count from here on mean that somebody saw `parked` */
+        park_arm(&plane->park);
         r = rings_tell_parked(plane, error);
         if (!r)
                 r = park_stop(&plane->park, &plane->tables, PARK_WHEN_IDLE, END_MS, error);
@@ -119,11 +121,19 @@ int adaptive_rest(struct plane *plane, char *error) {
                                        : park_queue(&plane->park, &plane->tables, error);
 }
 
-/* Also after a window, before which what was queued has ended. (Wake words stay until that has.) */
+/* Also after a window, before which what was queued has ended. (Wake words stay until that has.) Runs a kernel that is
+ * not about to end, then it has been let go: by somebody who rang, or for a change in the tables. */
 static int parked_tick(struct plane *plane, char *error) {
-        if (plane->park.running)
+        struct park *park = &plane->park;
+
+        if (park->running && park->asked != PARK_RUN)
                 return 0;
-        return rings_wakes(plane) ? adaptive_wake(plane, error) : adaptive_rest(plane, error);
+        if (!park->running && !park->queued)
+                park_arm(park); /* before wake words are read: who is not in time for these lifts it later */
+        return rings_wakes(plane) || park->running || hold_any(plane) ||
+                               (park->queued ? park_begun(park) : park_kept(park, &plane->tables))
+                       ? adaptive_wake(plane, error)
+                       : adaptive_rest(plane, error);
 }
 
 static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
@@ -143,11 +153,29 @@ static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
 }
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */
+/* What has not begun is not waited for to end: the clients' kernels may leave it no room for any time. */
+static bool room_comes(struct park *park) {
+        const uint64_t end = clock_now_ns() + ROOM_NS;
+
+        while (!park_has_room(park)) {
+                if (clock_now_ns() > end)
+                        return false;
+                park_insist(park);
+                runtime_pause();
+        }
+        return true;
+}
+
 int adaptive_window(struct plane *plane, bool *ret_closed, char *error) {
         const uint32_t n_retired = plane->memory.n_retired;
         const bool running = plane->park.running;
-        int r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, END_MS, error), r2 = 0;
+        int r, r2 = 0;
 
+        *ret_closed = false;
+        park_let_go(&plane->park);
+        if (!room_comes(&plane->park))
+                return 0;
+        r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, END_MS, error);
         if (r)
                 return r;
         r = memory_close(&plane->memory, park_kept_rings(&plane->park, &plane->tables), BUDGET_NS, error);
@@ -171,7 +199,7 @@ static int window_tick(struct plane *plane, uint64_t now, uint64_t silence, char
              (silence < QUIET_NS && memory_oldest(&plane->memory, now) < OLD_NS && plane->memory.n_retired < MANY)))
                 return 0;
         if (plane->park.queued)
-                return park_unqueue(&plane->park, &plane->tables, error);
+                return park_ask(&plane->park, &plane->tables, PARK_AT_ONCE, error);
         r = adaptive_window(plane, &closed, error);
         if (!r && running && (!closed || silence < QUIET_NS))
                 plane->window_ns = clock_now_ns() + AGAIN_NS;
@@ -192,7 +220,7 @@ int adaptive_tick(struct plane *plane, char *error) {
                         return r;
         }
         print = adaptive_fingerprint(plane, &busy, &finished);
-        silence = adaptive_silence(&plane->adaptive, now, print, busy);
+        silence = adaptive_silence(&plane->adaptive, now, print, busy || !park_has_room(&plane->park));
         r = policy_tick(plane, silence, error);
         return r ? r : window_tick(plane, now, silence, error);
 }

@@ -92,7 +92,7 @@ static int request_watch(struct plane *plane, uint64_t now, char *error) {
         leave->served_ns = now;
         leave->served = finished;
         if (!leave->wanted || !plane->park.running || plane->park.asked != PARK_RUN || plane->draining ||
-            plane->slabs.n_wanted || hold_any(plane) || now < leave->later_ns)
+            !park_has_room(&plane->park) || plane->slabs.n_wanted || hold_any(plane) || now < leave->later_ns)
                 return 0;
         leave->asked_ns = now;
         return park_ask(&plane->park, &plane->tables, PARK_WHEN_SERVED, error);
@@ -117,6 +117,7 @@ static int left(struct plane *plane, uint64_t now, char *error) {
         plane->parked = true;
         plane->parks++;
         rings_wakes(plane); /* words that count from here on mean that somebody saw `parked` */
+        park_arm(&plane->park);
         r = rings_tell_parked(plane, error);
         if (!r)
                 r = rings_counters(plane, &rang, error);
@@ -155,6 +156,7 @@ bool leave_watch(struct plane *plane, uint32_t kib, bool soon) {
 
         if (plane->fault || (plane->policy != PLANE_ADAPTIVE && !plane->parked))
                 return false;
+        park_insist(&plane->park);
         if (kib >= LARGE_KIB)
                 request_begin(plane, now);
         if (plane->leave.untold) {

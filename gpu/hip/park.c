@@ -10,21 +10,25 @@
  * Stopping loses nothing. Lines stay in the rings, workers keep their positions and unfinished tasks in memory that
  * outlives the kernel, and peers wait. The number of workers never changes, since each has its own share of the lanes.
  *
- * Queued. A launch after a silence takes the host 40 to 60 us, of which the kernel itself needs none. So while there is
- * nothing to do the next one may be in the stream already, behind a wait for a word (hipStreamWaitValue32), which the
- * GPU's front end looks at: whoever has to wake writes the word, and the kernel runs 9 us later, whatever the silence
- * (H200, docs/performance.md). It costs clients' kernels nothing. But it counts as work for everything that waits for
- * all kernels of the context, so before that it is let go and ended, as a running one is; and nothing else may be in
- * the stream. Only the plane lets it go, with its lock, so until then the tables are changed as if no kernel was there.
- * A stream behind which others of its hardware queue stand while it waits: there are none of its priority that have
- * anything to do before the kernel runs.
+ * Queued. A launch after a silence takes the host 40 to 60 us, of which the kernel itself needs none, and before that
+ * somebody has to notice that it is needed. So while there is nothing to do the next kernel is in the stream already,
+ * behind a wait for a word (hipStreamWaitValue32) which the GPU's front end looks at: the latch. Whoever has to wake
+ * lifts it, a client's bell kernel or its host before that, and the kernel runs 9 to 11 us later, whatever the silence
+ * (H200, docs/performance.md). It costs clients' kernels nothing.
  *
- * Only on NVIDIA's GPUs, with RAILMUX_GPU_QUEUE=1 in the environment: it has been measured by itself and tested with a
- * stand-in for the runtime, but the executor has not run so on a GPU yet. (AMD's runtime wants the word in memory of
- * its own kind, and may have a kernel poll it.) Before it can be usual: what is let go only to end has to find room,
- * which clients' kernels may not leave for long, so whoever waits for that end (another allocation where one was
- * mapped, the end of the executor) may wait in vain, as park_stop says; and what becomes of the GPU when an executor is
- * killed, or ends after a fault, with a kernel queued.
+ * So it may begin at any time, and we hear of it later: by wake words, which clients write besides, or because its
+ * workers have said what version of the tables they have read (park_begun). Therefore whatever changes the tables has
+ * it let go first and goes on as with any kernel that runs (tables_commit); and whoever wants it to end asks it to and
+ * lets it go. It counts as work for everything that waits for all kernels of the context, so before that it is ended;
+ * and nothing else may be in the stream. What is let go only to end has to find room, which clients' kernels may not
+ * leave for long, as it is with every launch.
+ *
+ * The latch is one word for all sessions on the GPU, and each may write it at any time, so nothing depends on it but
+ * when a kernel begins. Who lifts it for no reason has rung in vain. Who holds it down makes others wait for the look
+ * at their wake words; and us, when we have lifted it, until we lift it again at the next look.
+ *
+ * Only on NVIDIA's GPUs (AMD's runtime wants the word in memory of its own kind, and may have a kernel poll it), and
+ * not with RAILMUX_GPU_QUEUE=0 in the environment.
  *
  * The kernel's stream has the highest priority, for two reasons: blocks of an other process's kernel should not go
  * first, and streams of different priority never share a hardware queue, so that the control stream's copies cannot
@@ -33,6 +37,7 @@
 #include "gpu/hip/park.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "gpu/device/bell.h"
@@ -42,6 +47,9 @@
 
 _Static_assert((uint32_t)PARK_WHEN_SERVED == TABLE_STOP_SERVED, "what workers know");
 
+#define LATE_NS UINT64_C(1000000) /* for a kernel that has been let go to begin, if it has room */
+#define MANY    1000u
+
 #ifndef PARK_QUEUES /* tests */
 #ifdef RAILMUX_CUDA
 #define PARK_QUEUES true
@@ -50,29 +58,11 @@ _Static_assert((uint32_t)PARK_WHEN_SERVED == TABLE_STOP_SERVED, "what workers kn
 #endif
 #endif
 
-/* The word that queued kernels wait for; without it there are none. */
-static int word_open(struct park *park, char *error) {
-        const char *wish = getenv("RAILMUX_GPU_QUEUE");
-        void *word = NULL;
-        int r;
-
-        if (!PARK_QUEUES || !wish || *wish != '1')
-                return 0;
-        r = runtime_check(hipHostMalloc(&word, sizeof(*park->word), hipHostMallocPortable), "allocating pinned memory",
-                          error);
-        if (r)
-                return r;
-        park->word = word;
-        *park->word = 0;
-        park->queues = true;
-        return runtime_check(hipHostGetDevicePointer(&park->word_there, word, 0), "mapping pinned memory", error);
-}
-
 int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tables *tables, char *error) {
         int least = 0, greatest = 0, n_workers, r;
         uint32_t shared;
 
-        *park = (struct park){.n_blocks = n_blocks};
+        *park = (struct park){.n_blocks = n_blocks, .report = tables->report, .control = tables->stream};
         r = runtime_check((hipError_t)kernel_preload(n_blocks), "loading the kernel", error);
         if (!r)
                 r = runtime_check((hipError_t)kernel_threads(device, n_blocks, &park->threads, &shared),
@@ -88,8 +78,6 @@ int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tabl
         if (!r)
                 r = runtime_check(hipStreamCreateWithPriority(&park->stream, hipStreamNonBlocking, greatest),
                                   "making a stream", error);
-        if (!r)
-                r = word_open(park, error);
         if (!r)
                 r = runtime_alloc_shared(kernel_scratch_bytes(n_blocks), &park->arguments.scratch, "allocating scratch",
                                          error);
@@ -113,8 +101,8 @@ void park_close(struct park *park) {
                 (void)hipFree(park->arguments.scratch);
         if (park->stream)
                 (void)hipStreamDestroy(park->stream);
-        if (park->word)
-                (void)hipHostFree(park->word);
+        if (park->latch)
+                (void)hipHostUnregister(park->latch);
         *park = (struct park){0};
 }
 
@@ -122,17 +110,79 @@ int park_ready(struct park *park, struct tables *tables, char *error) {
         return park->running || tables->shadow.table->stop == PARK_RUN ? 0 : tables_stop(tables, PARK_RUN, error);
 }
 
+int park_latch(struct park *park, void *page, char *error) {
+        const char *wish = getenv("RAILMUX_GPU_QUEUE");
+        int r;
+
+        if (!PARK_QUEUES || park->latch || (wish && *wish == '0'))
+                return 0;
+        r = runtime_check(hipHostRegister(page, BELL_LATCH_BYTES, hipHostRegisterMapped), "pinning the latch", error);
+        if (r)
+                return r;
+        r = runtime_check(hipHostGetDevicePointer(&park->latch_there, page, 0), "mapping the latch", error);
+        if (r) {
+                (void)hipHostUnregister(page);
+                return r;
+        }
+        park->latch = page;
+        park->queues = true;
+        return 0;
+}
+
+bool park_begun(const struct park *park) {
+        for (uint32_t i = 0; i < park->n_workers; i++) /* relaxed: who wants to know more asks tables_commit */
+                if (__atomic_load_n(&park->report->acknowledged[i], __ATOMIC_RELAXED))
+                        return true;
+        return false;
+}
+
+bool park_has_room(const struct park *park) {
+        for (uint32_t i = 0; park->running && i < park->n_workers; i++)
+                if (!__atomic_load_n(&park->report->acknowledged[i], __ATOMIC_RELAXED))
+                        return false;
+        return true;
+}
+
 /* release; partner: the GPU's front end, and the kernel behind it, which sees what stands in the tables. */
-static void word_write(struct park *park) {
-        __atomic_store_n(park->word, park->turn, __ATOMIC_RELEASE);
+static void lift(struct park *park) {
+        __atomic_store_n(&park->latch->lifted, 1, __ATOMIC_RELEASE);
+}
+
+/* A client can write the word as often as we do, so we write it many times; and it can punch a hole into the page,
+ * which the GPU goes on to see as it was: so the GPU writes it, too. */
+void park_insist(struct park *park) {
+        const uint64_t now = clock_now_ns();
+
+        if (!park->running || !park->let_go || park_begun(park) || now - park->let_go_ns < LATE_NS)
+                return;
+        park->let_go_ns = now;
+        (void)hipStreamWriteValue32(park->control, park->latch_there, 1, 0);
+        (void)hipGetLastError();
+        for (uint32_t i = 0; i < MANY; i++)
+                lift(park);
+}
+
+void park_arm(struct park *park) {
+        if (!park->latch)
+                return;
+        park->let_go = false;
+        __atomic_store_n(&park->latch->lifted, 0, __ATOMIC_RELAXED);
+        atomic_thread_fence(memory_order_seq_cst); /* partner: rmx_bell_look, which writes two words the other way */
 }
 
 /* What is queued begins, to do what it has been asked for. */
 static void let_go(struct park *park, uint32_t asked) {
-        word_write(park);
+        lift(park);
+        park->let_go = true;
+        park->let_go_ns = clock_now_ns();
         park->queued = false;
         park->asked = asked;
         park->running = true;
+}
+
+void park_let_go(struct park *park) {
+        if (park->queued)
+                let_go(park, PARK_RUN);
 }
 
 int park_launch(struct park *park, struct tables *tables, char *error) {
@@ -144,6 +194,7 @@ int park_launch(struct park *park, struct tables *tables, char *error) {
                 let_go(park, PARK_RUN);
                 return 0;
         }
+        park->let_go = false;
         tables_forget(tables);
         r = park_ready(park, tables, error);
         if (!r)
@@ -164,9 +215,7 @@ int park_queue(struct park *park, struct tables *tables, char *error) {
         r = park_ready(park, tables, error);
         if (r || !park->queues)
                 return r;
-        park->turn++;
-        if (hipStreamWaitValue32(park->stream, park->word_there, park->turn, hipStreamWaitValueEq, UINT32_MAX) !=
-            hipSuccess) {
+        if (hipStreamWaitValue32(park->stream, park->latch_there, 1, hipStreamWaitValueEq, UINT32_MAX) != hipSuccess) {
                 (void)hipGetLastError();
                 park->queues = false;
                 return 0;
@@ -174,20 +223,19 @@ int park_queue(struct park *park, struct tables *tables, char *error) {
         tables_forget(tables);
         r = runtime_check((hipError_t)kernel_launch(park->stream, park->n_blocks, &park->arguments),
                           "launching the kernel", error);
-        if (r)
-                word_write(park);
-        else
-                park->queued = true;
+        park->queued = !r; /* (A failure is a fault.) */
         return r;
 }
 
 int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error) {
         int r;
 
-        if (!park->running || park->asked == stop)
+        if (!park->queued && (!park->running || park->asked == stop))
                 return 0;
         r = tables_stop(tables, stop, error);
-        if (!r)
+        if (!r && park->queued)
+                let_go(park, stop);
+        else if (!r)
                 park->asked = stop;
         return r;
 }
@@ -197,6 +245,7 @@ int park_ended(struct park *park, bool *ret_ended, char *error) {
         int r;
 
         if (park->running) {
+                park_insist(park);
                 r = runtime_done(park->stream, &done, "the resident kernel", error);
                 if (r)
                         return r;
@@ -209,18 +258,10 @@ int park_ended(struct park *park, bool *ret_ended, char *error) {
         return 0;
 }
 
-int park_unqueue(struct park *park, struct tables *tables, char *error) {
-        int r = tables_stop(tables, PARK_AT_ONCE, error);
-
-        if (!r)
-                let_go(park, PARK_AT_ONCE);
-        return r;
-}
-
 int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error) {
         uint64_t end = clock_now_ns() + timeout_ms * UINT64_C(1000000);
         bool ended;
-        int r = park->queued ? park_unqueue(park, tables, error) : park_ask(park, tables, stop, error);
+        int r = park_ask(park, tables, stop, error);
 
         while (!r) {
                 r = park_ended(park, &ended, error);

@@ -7,6 +7,8 @@
 #include "gpu/hip/kernel.h"
 #include "gpu/hip/runtime.h"
 
+struct bell_latch;
+struct table_report;
 struct tables;
 
 /* table.stop */
@@ -23,14 +25,16 @@ struct park {
         uint32_t n_blocks;
         uint32_t n_workers;
         uint32_t threads;
-        uint32_t asked; /* enum park_stop */
-        bool running;   /* launched, and not yet seen to have ended */
-        bool queued; /* launched behind the word, and not let go yet: it is as if it was not there, but for what waits
-                        for all kernels */
-        bool queues; /* is to be queued when there is nothing to do */
-        uint32_t *word; /* pinned; what is queued begins when `turn` stands there. NULL: nothing is ever queued */
-        void *word_there;
-        uint32_t turn;
+        uint32_t asked;           /* enum park_stop */
+        bool running;             /* launched, and not yet seen to have ended */
+        bool queued;              /* launched behind the latch, and as far as we know it has not begun */
+        bool let_go;              /* we have lifted the latch for it, */
+        uint64_t let_go_ns;       /* last at this time */
+        hipStream_t control;      /* of the plane */
+        bool queues;              /* is to be queued when there is nothing to do */
+        struct bell_latch *latch; /* NULL: nothing is ever queued */
+        void *latch_there;
+        const struct table_report *report;
 };
 
 /* Loads the kernel and allocates what it keeps; nothing runs yet. */
@@ -43,12 +47,24 @@ int park_ready(struct park *park, struct tables *tables, char *error);
 int park_launch(struct park *park, struct tables *tables, char *error);
 /* The same, and more: the next launch only has to let it go. Where that cannot be had it is park_ready. */
 int park_queue(struct park *park, struct tables *tables, char *error);
-/* Asks the kernel to end; it goes on for a while. */
+/* The page that clients and we lift the latch in, once; from then on kernels are queued, if they are at all. */
+int park_latch(struct park *park, void *page, char *error);
+/* Nothing is queued, and what runs has begun: the latch will hold what is queued next. Before clients are told that
+ * they have to lift it, or before it is read whether they have rung. */
+void park_arm(struct park *park);
+/* What is queued, if anything, runs from now on. */
+void park_let_go(struct park *park);
+/* Until that has begun: lifts the latch again, which others may have put down, or taken the memory of. */
+void park_insist(struct park *park);
+/* Has what was queued or launched last begun? */
+bool park_begun(const struct park *park);
+/* Has all of it? (None runs: yes.) What has not found room cannot end either. */
+bool park_has_room(const struct park *park);
+/* Asks the kernel to end, also one that is queued: that has to begin first. It goes on for a while, until park_ended.
+ */
 int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error);
 /* Has it ended? Never launched counts. -EIO: it ended, or the context is lost, without having been asked. */
 int park_ended(struct park *park, bool *ret_ended, char *error);
-/* What is queued begins and ends, without doing anything; somebody looks at park_ended until it has. */
-int park_unqueue(struct park *park, struct tables *tables, char *error);
 /* Asks and waits. -ETIMEDOUT. Fine if none is running; none is queued afterwards. */
 int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error);
 /* Tasks that the workers of the kernel that ended put aside. */

@@ -246,6 +246,12 @@ static void hip_peer_remove(struct plane *plane, uint32_t gpu) {
         plane_unlock(plane);
 }
 
+static int hip_latch(struct plane *plane, void *page, char *error) {
+        int r = enter(plane, error);
+
+        return leave(plane, r ? r : park_latch(&plane->park, page, error));
+}
+
 static int hip_ring_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
                            int soon_fd, char *error) {
         int r = enter(plane, error);
@@ -409,7 +415,8 @@ static bool drain(struct plane *plane) {
 
         if (plane->fault)
                 return true;
-        if (!plane->draining && !plane->park.running && !plane->leave.asked_ns && !plane->slabs.n_wanted) {
+        if (!plane->draining && !plane->park.running && !plane->park.queued && !plane->leave.asked_ns &&
+            !plane->slabs.n_wanted) {
                 plane->draining = true;
                 return true;
         }
@@ -448,6 +455,7 @@ const struct plane_ops railmux_gpu_plane = {
         .info = hip_info,
         .peer_add = hip_peer_add,
         .peer_remove = hip_peer_remove,
+        .latch = hip_latch,
         .ring_attach = hip_ring_attach,
         .ring_detach = hip_ring_detach,
         .buffer_import = hip_buffer_import,

@@ -103,9 +103,12 @@ static bool all_acknowledged(const struct tables *tables, uint32_t n_workers, ui
 
 int tables_commit(struct tables *tables, struct park *park, char *error) {
         uint64_t start, now;
-        bool ended = !park->running;
+        bool ended;
         int r = tables_fault(tables, shadow_publish(&tables->shadow), error);
 
+        if (!r)
+                park_let_go(park); /* it may have begun, with the tables as they were */
+        ended = !park->running;
         if (!r && park->asked == PARK_WHEN_SERVED) /* some workers have ended, and others may wait for them */
                 r = park_ask(park, tables, PARK_AT_ONCE, error);
         start = now = clock_now_ns();

@@ -2,9 +2,10 @@
 /*
  * What cannot wait for a tick
  *
- * The control thread looks at a plane every two milliseconds. Some things are waited for by requests: a burst that is
- * to be launched (burst.c), a client that has rung a parked plane, a kernel that ends because large requests come with
- * long pauses (leave.c). A thread of their own looks at the words in host memory that tell of them.
+ * The control thread looks at a plane every two milliseconds, or ten while it is parked. Some things are waited for by
+ * requests: a burst that is to be launched (burst.c), a client that has rung a parked plane, a kernel that ends because
+ * large requests come with long pauses (leave.c). A thread of their own looks at the words in host memory that tell of
+ * them.
  *
  * Locks. All that the control thread does has the plane's lock (hip.h), and so has this thread, but for bursts: those
  * are launched without, because the control thread may be waiting for a worker that waits for a burst. This thread only
@@ -15,7 +16,8 @@
  * within a prefill's layers; for longer when the plane is parked between two of them, since the next will be waited
  * for. Then every NAP_NS; and after IDLE_NS without any every DOZE_NS, or, in the first ALERT_NS of being parked,
  * PARKED_NS: the first request after a silence is late by half of that. On a virtual machine with two processors looks
- * every 320 us took 5 % of one, and every millisecond 1.7 %; hence not for ever.
+ * every 320 us took 5 % of one, and every millisecond 1.7 %; hence not for ever. Where clients let the next kernel go
+ * themselves (park.c) nobody waits for a look but a first burst, and those of older libraries: every DOZE_NS.
  *
  * A client that calls by itself (so not a graph that is replayed) knows how long it has been silent, and after a while
  * writes an eventfd before it puts its bell on the stream. This thread then wakes the plane before anybody has rung.
@@ -63,6 +65,7 @@ static bool watch_look(struct watch *watch, uint64_t now_ns, bool *ret_large) {
         if (plane->parked && !watch->parked)
                 watch->parked_ns = now_ns;
         watch->parked = plane->parked;
+        watch->queued = plane->park.queued;
         plane_unlock(plane);
         return again;
 }
@@ -83,7 +86,9 @@ static void watch_nap(struct watch *watch, const struct timespec *nap, uint64_t 
 static void watch_rest(struct watch *watch, uint64_t now_ns, uint64_t silence_ns) {
         const uint64_t spin = watch->left ? SPIN_LEFT_NS : SPIN_NS;
         const bool alert = watch->parked && now_ns - watch->parked_ns < ALERT_NS;
-        const struct timespec nap = {.tv_nsec = silence_ns < IDLE_NS ? NAP_NS : alert ? PARKED_NS : DOZE_NS};
+        const struct timespec nap = {.tv_nsec = silence_ns < IDLE_NS      ? NAP_NS
+                                                : alert && !watch->queued ? PARKED_NS
+                                                                          : DOZE_NS};
 
         if (silence_ns >= spin)
                 watch_nap(watch, &nap, now_ns);

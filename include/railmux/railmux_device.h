@@ -65,6 +65,7 @@
 #define RMX_BELL_COUNTER         8u /* byte offsets */
 #define RMX_BELL_PARKED          16u
 #define RMX_BELL_CLOSED          20u
+#define RMX_BELL_LATCH           24u
 #define RMX_BELL_ENDED           2048u
 #define RMX_BELL_RELEASED        4096u
 #define RMX_BELL_LINES           139264u
@@ -109,7 +110,8 @@ RMX_BELL_FUNCTION uint32_t *rmx_bell_area_word(const struct rmx_device_handle *h
 
 /* before: what the look before has found. If no kernel polls, thread 0 wakes the executor, if it has not: the line
  * stands already, so whoever is woken by anybody's word finds it. Two kernels that count up at once may count one: it
- * is a change all the same, but for one that was held up in between. */
+ * is a change all the same, but for one that was held up in between. Then it lifts the latch, behind which a kernel of
+ * the executor's may stand: that begins long before the executor has looked at the word. */
 RMX_BELL_ASIDE int rmx_bell_look(const struct rmx_device_handle *h, uint32_t thread, int before) {
         uint32_t *wake = (uint32_t *)(void *)((char *)h->host + RMX_BELL_HOST_WAKE);
         uint32_t closed = rmx_bell_word_load(rmx_bell_area_word(h, RMX_BELL_CLOSED));
@@ -120,8 +122,14 @@ RMX_BELL_ASIDE int rmx_bell_look(const struct rmx_device_handle *h, uint32_t thr
                 return RMX_BELL_OVER;
         if (!parked)
                 return RMX_BELL_AWAKE;
-        if (before == RMX_BELL_AWAKE && thread == 0)
+        if (before == RMX_BELL_AWAKE && thread == 0) {
+                uint64_t latch = rmx_bell_cell_load((uint64_t *)(void *)rmx_bell_area_word(h, RMX_BELL_LATCH));
+
                 rmx_bell_word_store(wake, rmx_bell_word_load(wake) + 1);
+                rmx_bell_release(); /* partner: rings_wakes, after park_arm */
+                if (latch)
+                        rmx_bell_word_store((uint32_t *)(void *)(uintptr_t)latch, 1);
+        }
         return RMX_BELL_WOKEN;
 }
 

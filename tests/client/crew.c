@@ -56,12 +56,21 @@ void crew_start_with(struct crew *crew, uint32_t n, uint32_t depth, uint32_t arg
         crew_join(crew);
 }
 
-void crew_start_gpus(struct crew *crew, uint32_t n) {
+static void start_gpus(struct crew *crew, uint32_t n, bool no_latch) {
         memset(crew, 0, sizeof(*crew));
         crew->n = n;
         fake_start(&crew->fake);
         crew->fake.backend = "hip";
+        crew->fake.no_latch = no_latch;
         crew_join(crew);
+}
+
+void crew_start_gpus(struct crew *crew, uint32_t n) {
+        start_gpus(crew, n, false);
+}
+
+void crew_start_gpus_without_latch(struct crew *crew, uint32_t n) {
+        start_gpus(crew, n, true);
 }
 
 void crew_stop(struct crew *crew) {

@@ -23,6 +23,7 @@ void crew_start(struct crew *crew, uint32_t n, uint32_t depth);
 void crew_start_with(struct crew *crew, uint32_t n, uint32_t depth, uint32_t argument_bytes);
 /* The same with a daemon that serves GPUs. All ranks are on GPU 0. */
 void crew_start_gpus(struct crew *crew, uint32_t n);
+void crew_start_gpus_without_latch(struct crew *crew, uint32_t n); /* fake.h, no_latch */
 void crew_stop(struct crew *crew);
 /* Number of open descriptors of this process. */
 unsigned int count_fds(void);

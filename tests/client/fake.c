@@ -181,7 +181,10 @@ static void on_ring_open(struct fake *fake, struct fake_session *session, uint64
 
                 must(!memfd_new("client", layout.client_bytes, &ring->client_fd));
                 must(!memfd_new("executor", layout.executor_bytes, &ring->executor_fd));
-                must(!memfd_reopen_readonly(ring->executor_fd, &ring->readonly_fd));
+                if (fake->backend && !fake->no_latch)
+                        must(!memfd_new("latch", 4096, &ring->readonly_fd)); /* which is not, either */
+                else
+                        must(!memfd_reopen_readonly(ring->executor_fd, &ring->readonly_fd));
                 ring->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
                 must(!memfd_map(ring->client_fd, layout.client_bytes, 0, 1, &ring->client_area));
                 must(!memfd_map(ring->executor_fd, layout.executor_bytes, 1, 1, &ring->executor_area));

@@ -140,6 +140,7 @@ struct fake {
         uint32_t force_status; /* give this status instead of running, once for each rank of one request */
         uint32_t force_later;  /* the next force_status */
         uint64_t max_bytes;    /* of all buffers of one session */
+        bool no_latch;         /* as a daemon that knows none: GPUs' rings come with what cannot be written */
         const char *backend;   /* NULL: the host's; else GPUs with PCI addresses "0000:0N:00.0" */
         uint64_t exchange_min, exchange_max; /* of communicators on one node */
         uint64_t exchange_more;              /* so much more is exchange_min on each next node */

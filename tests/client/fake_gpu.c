@@ -25,7 +25,7 @@ struct client_gpu {
         uint32_t stuck_mark[CLIENT_GPU_SLOTS];                           /* the first one */
         uint64_t ended[CLIENT_GPU_CELLS];
         uint64_t flag[CLIENT_GPU_FLAGS]; /* the capture it was set in, NOT_SET, 0: none */
-        void *host;
+        void *host, *latch;
         bool gathering[CLIENT_GPU_SLOTS];  /* a bootstrap's request waits for other ranks */
         bool exchanging[CLIENT_GPU_SLOTS]; /* an exchange does not end */
         uint64_t own[CLIENT_GPU_SLOTS][CLIENT_GPU_OWN_BYTES / sizeof(uint64_t)];
@@ -78,11 +78,19 @@ static int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_g
         return RMX_OK;
 }
 
-static int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, char *error) {
+static int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, void *latch, size_t latch_bytes, char *error) {
         (void)error;
+        if (latch)
+                memset(latch, 0, latch_bytes);
+        gpu->latch = latch;
         memset(host, 1, bytes < 64 ? bytes : 64); /* it must be writable */
         gpu->host = host;
         return RMX_OK;
+}
+
+static void gpu_lift(struct client_gpu *gpu) {
+        if (gpu->latch)
+                (*(uint32_t *)gpu->latch)++; /* so that tests see how often */
 }
 
 static void gpu_close(struct client_gpu *gpu) {
@@ -700,6 +708,7 @@ __attribute__((visibility("default"))) const struct client_gpu_ops railmux_clien
         .find = gpu_find,
         .open = gpu_open,
         .attach = gpu_attach,
+        .lift = gpu_lift,
         .close = gpu_close,
         .release = gpu_release,
         .comm_end = gpu_comm_end,

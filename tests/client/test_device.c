@@ -181,44 +181,59 @@ static void test_inline(void **state) {
         rig_stop(&rig);
 }
 
-/* How often the executor of GPU 0 has been told that something will be rung. */
+/* How often the executor of GPU 0 has been told that something will be rung, and the latch has been lifted before. */
 static uint64_t announced(struct rig *rig) {
+        uint32_t *lifted = rig->comm->device->latch;
         uint64_t n = 0;
 
         if (read(rig->crew.fake.sessions->rings[0].wake_fd, &n, sizeof(n)) != sizeof(n))
                 assert_int_equal(errno, EAGAIN);
+        assert_int_equal(!lifted, rig->crew.fake.no_latch);
+        if (lifted) {
+                assert_int_equal(*lifted, n);
+                *lifted = 0;
+        }
         return n;
 }
 
 /* The first call, and one after a silence, are announced; what is captured, or close behind, is not. */
-static void test_announced(void **state) {
+static void announcements(struct rig *rig) {
         char stream;
-        struct rig rig;
 
-        (void)state;
-        rig_start(&rig, 2);
-        (void)announced(&rig);
-        fake_gpu_capture(rig.gpu, &stream, NULL);
-        assert_int_equal(rmx_all_reduce(rig.comm, rig.a, rig.b, 5, RMX_INT8, RMX_MAX, &stream), RMX_OK);
-        fake_gpu_capture(rig.gpu, NULL, NULL);
-        assert_int_equal(announced(&rig), 0);
+        (void)announced(rig);
+        fake_gpu_capture(rig->gpu, &stream, NULL);
+        assert_int_equal(rmx_all_reduce(rig->comm, rig->a, rig->b, 5, RMX_INT8, RMX_MAX, &stream), RMX_OK);
+        fake_gpu_capture(rig->gpu, NULL, NULL);
+        assert_int_equal(announced(rig), 0);
         for (uint32_t silent = 0; silent < 2; silent++) {
                 struct rmx_request request = {0};
                 uint64_t begun;
 
-                rig.comm->device->rung_ns = silent ? clock_now_ns() - UINT64_C(150000000) : 0;
-                assert_int_equal(rmx_all_reduce(rig.comm, rig.a, rig.b, 5, RMX_INT8, RMX_MAX, NULL), RMX_OK);
-                assert_int_equal(announced(&rig), 1);
+                rig->comm->device->rung_ns = silent ? clock_now_ns() - UINT64_C(150000000) : 0;
+                assert_int_equal(rmx_all_reduce(rig->comm, rig->a, rig->b, 5, RMX_INT8, RMX_MAX, NULL), RMX_OK);
+                assert_int_equal(announced(rig), 1);
                 begun = clock_now_ns();
-                assert_int_equal(rmx_all_reduce(rig.comm, rig.a, rig.b, 5, RMX_INT8, RMX_MAX, NULL), RMX_OK);
+                assert_int_equal(rmx_all_reduce(rig->comm, rig->a, rig->b, 5, RMX_INT8, RMX_MAX, NULL), RMX_OK);
                 if (clock_now_ns() - begun < UINT64_C(100000000))
-                        assert_int_equal(announced(&rig), 0);
-                rig.comm->device->rung_ns = 0;
-                assert_int_equal(rmx_all_reduce_start(rig.comm, rig.a, rig.b, 5, RMX_INT8, RMX_MAX, NULL, &request),
+                        assert_int_equal(announced(rig), 0);
+                rig->comm->device->rung_ns = 0;
+                assert_int_equal(rmx_all_reduce_start(rig->comm, rig->a, rig->b, 5, RMX_INT8, RMX_MAX, NULL, &request),
                                  RMX_OK);
-                assert_int_equal(announced(&rig), 1);
+                assert_int_equal(announced(rig), 1);
                 assert_int_equal(rmx_wait_stream(&request, NULL), RMX_OK);
         }
+}
+
+static void test_announced(void **state) {
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 2);
+        announcements(&rig);
+        rig_stop(&rig);
+        crew_start_gpus_without_latch(&rig.crew, 2);
+        rig.comm = rig.crew.comm[0];
+        announcements(&rig);
         rig_stop(&rig);
 }
 

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -78,6 +80,9 @@ static void fixture_notify_line(struct fixture *fixture, const char *line, int *
                 assert_int_equal(n_fds, 1);
                 assert_true(fixture->n_store < FIXTURE_STORE);
                 assert_int_equal(fixture_stored(fixture, name), -1);
+                for (unsigned int i = 0; i < fixture->n_store; i++) /* systemd would ignore it */
+                        assert_int_not_equal(
+                                syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, fixture->store[i].fd, fds[0]), 0);
                 snprintf(fixture->store[fixture->n_store].name, sizeof(fixture->store[0].name), "%s", name);
                 fixture->store[fixture->n_store++].fd = fds[0];
                 fds[0] = -1;

@@ -200,6 +200,8 @@ struct life_ends take_life(struct client *client, uint64_t id, bool arm);
 void life_ends_close(struct life_ends *ends);
 /* With memory on that GPU; the tag stands at the beginning of the handle. bytes of a ring 0: what it should have. */
 uint64_t send_ring_open_device(struct client *client, uint32_t gpu, const char *tag, uint64_t bytes);
+/* Opens such a ring, and maps the GPU's latch that comes with it (plane_latch_bytes), which the caller unmaps. */
+int32_t *client_latch(struct client *client, uint32_t gpu);
 uint64_t send_buffer_create_device(struct client *client, uint32_t buffer, uint64_t bytes, uint32_t gpu,
                                    const char *tag);
 uint64_t send_buffer_create(struct client *client, uint32_t buffer, uint64_t bytes);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -245,6 +246,17 @@ uint64_t send_ring_open_device(struct client *client, uint32_t gpu, const char *
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN;
         message.ring_open = &body;
         return client_send(client, &message);
+}
+
+int32_t *client_latch(struct client *client, uint32_t gpu) {
+        struct inbox_message *answer = client_answer(client, send_ring_open_device(client, gpu, "area", 0));
+        void *page;
+
+        assert_int_equal(answer->message->body_case, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY);
+        page = mmap(NULL, plane_latch_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, answer->fds[1], 0);
+        assert_true(page != MAP_FAILED);
+        client_drop(client, answer);
+        return page;
 }
 
 uint64_t send_buffer_create_device(struct client *client, uint32_t buffer, uint64_t bytes, uint32_t gpu,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define GPUS 4u
 
@@ -96,13 +97,29 @@ static void test_hello(void **state) {
         client_drop(client, answer);
 }
 
+/* What stood in the latch when the ring was attached last; -1: the executor had none. */
+static int attached_with(struct fixture *f, struct client *client, uint32_t gpu) {
+        char begin[64], text[1024], *at, *end;
+        long value;
+
+        snprintf(begin, sizeof(begin), "ring_attach %" PRIu64 " ", client->session);
+        plane_text(f, gpu, begin, text, sizeof(text));
+        at = strstr(text, "latch=");
+        assert_non_null(at);
+        at += strlen("latch=");
+        value = strtol(at, &end, 10);
+        assert_true(end > at && (*end == '\0' || *end == '\n'));
+        return (int)value;
+}
+
 static void test_memory(void **state) {
         struct fixture *f = *state;
         struct client *client = client_open(f);
         char text[256];
 
-        snprintf(text, sizeof(text), "ring_attach %" PRIu64 " offset=4096 bytes=%" PRIu64 " 'area a' wake=0 soon",
-                 client->session, plane_bell_bytes());
+        snprintf(text, sizeof(text),
+                 "ring_attach %" PRIu64 " offset=4096 bytes=%" PRIu64 " 'area a' wake=0 soon latch=0", client->session,
+                 plane_bell_bytes());
         assert_int_equal(open_ring(client, 2, "area a"), 0);
         assert_int_equal(plane_count(f, 2, text), 1);
         assert_int_equal(plane_count(f, 1, "ring_attach"), 0);
@@ -127,6 +144,47 @@ static void test_memory(void **state) {
         fixture_wait(f, plane_count(f, 2, "ring_detach") == 1);
         fixture_wait(f, plane_count(f, 1, "buffer_retire") == 1);
         fixture_wait_idle(f);
+}
+
+/* All sessions on a GPU and its executor share a page, whoever comes and goes. */
+static void test_latch(void **state) {
+        struct fixture *f = *state;
+        struct client *a = client_open(f), *b = client_open(f), *c;
+        int32_t *page = client_latch(a, 2), *other = client_latch(b, 2), *elsewhere = client_latch(b, 1);
+
+        *page = 41;
+        assert_int_equal(*other, 41);
+        assert_int_equal(*elsewhere, 0);
+        client_close(a);
+        fixture_wait(f, plane_count(f, 2, "ring_detach") == 1);
+        client_close(b);
+        fixture_wait_idle(f);
+        c = client_open(f);
+        assert_int_equal(open_ring(c, 2, "area"), 0);
+        assert_int_equal(attached_with(f, c, 2), 41);
+        assert_int_equal(plane_count(f, 2, "latch"), 1);
+        *page = 43;
+        plane_kill(f, 2);
+        plane_start(f, 2);
+        fixture_wait(f, plane_count(f, 2, "ring_attach") == 4);
+        assert_int_equal(attached_with(f, c, 2), 43);
+        munmap(page, plane_latch_bytes());
+        munmap(other, plane_latch_bytes());
+        munmap(elsewhere, plane_latch_bytes());
+}
+
+/* What it is good for is not worth a ring. */
+static void test_no_latch(void **state) {
+        struct fixture *f = *state;
+        struct client *a = client_open(f), *b = client_open(f);
+
+        plane_write(f, 1, "fail", "latch 12");
+        assert_int_equal(open_ring(a, 1, "area"), 0);
+        assert_int_equal(attached_with(f, a, 1), -1);
+        plane_write(f, 1, "fail", NULL);
+        assert_int_equal(open_ring(b, 1, "area"), 0);
+        assert_int_equal(attached_with(f, b, 1), 0);
+        assert_int_equal(plane_count(f, 1, "latch"), 2);
 }
 
 /* Each of these is the client's mistake, and costs it this call only. */
@@ -533,6 +591,8 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_hello, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_latch, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_no_latch, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_bad_memory, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_staging, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_shared_gpu, setup, teardown),

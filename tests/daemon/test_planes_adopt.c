@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define GPUS    4u
 #define RESUMED RAILMUX__SESSION__EVENT__BODY_RESUMED
@@ -107,6 +108,23 @@ static void test_executors_survive(void **state) {
         for (uint32_t i = 0; i < GPUS; i++)
                 fixture_wait(f, count(set, i, "comm_detach", set->comm) == 1);
         assert_int_equal(staging_of(set, make_comm(set->clients, GPUS, handles)), 0);
+}
+
+/* The latch of a GPU is that which its executor, which goes on, has. */
+static void test_latch_survives(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        int32_t *latch = client_latch(client_open(f), 0), *again;
+
+        *latch = 7;
+        fixture_kill(f);
+        succeed(set);
+        plane_wait_ready(f, GPUS);
+        again = client_latch(client_open(f), 0);
+        assert_int_equal(*again, 7);
+        assert_int_equal(plane_count(f, 0, "latch"), 1);
+        munmap(again, plane_latch_bytes());
+        munmap(latch, plane_latch_bytes());
 }
 
 /* One dies while nobody sees it; its successor is there first, or later. */
@@ -220,6 +238,7 @@ static void test_other_backend(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_executors_survive, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_latch_survives, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_died_before, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_died_after, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_failure_stays, setup, teardown),

@@ -30,6 +30,7 @@ struct fake_set {
 struct plane {
         struct plane_options options;
         uint32_t workers;
+        const int32_t *latch;
         struct fake_set rings, buffers, reached, comms, peers;
         bool reaches;
         bool bursts;
@@ -254,14 +255,25 @@ static void fake_peer_remove(struct plane *plane, uint32_t gpu) {
         fake_remove(plane, &plane->peers, "peer_remove", gpu, 0);
 }
 
+static int fake_latch(struct plane *plane, void *page, char *error) {
+        int r = fake_fails(plane, "latch", error);
+
+        fake_log(plane, "latch");
+        if (plane->latch)
+                fake_wrong(plane, "latch", 0);
+        if (!r)
+                plane->latch = page;
+        return r;
+}
+
 static int fake_ring_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
                             int soon_fd, char *error) {
         int r = fake_fails(plane, "ring_attach", error);
         const uint64_t one = 1;
 
-        fake_log(plane, "ring_attach %" PRIu64 " offset=%" PRIu64 " bytes=%" PRIu64 " '%s' wake=%u%s", session,
+        fake_log(plane, "ring_attach %" PRIu64 " offset=%" PRIu64 " bytes=%" PRIu64 " '%s' wake=%u%s latch=%d", session,
                  area->offset, area->bytes, (const char *)area->handle, *(const uint32_t *)host,
-                 write(soon_fd, &one, sizeof(one)) == sizeof(one) ? " soon" : "");
+                 write(soon_fd, &one, sizeof(one)) == sizeof(one) ? " soon" : "", plane->latch ? *plane->latch : -1);
         if (!r)
                 fake_add(plane, &plane->rings, "ring_attach", session, 0)->memory = host;
         return r;
@@ -573,6 +585,7 @@ const struct plane_ops railmux_gpu_plane = {
         .info = fake_info,
         .peer_add = fake_peer_add,
         .peer_remove = fake_peer_remove,
+        .latch = fake_latch,
         .ring_attach = fake_ring_attach,
         .ring_detach = fake_ring_detach,
         .buffer_import = fake_buffer_import,

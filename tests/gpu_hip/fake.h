@@ -35,6 +35,7 @@ struct fake {
         size_t free_bytes;             /* of GPU memory */
         size_t refuse_above;           /* larger allocations fail; 0: none does */
         bool refuse_host;              /* pinned memory cannot be had */
+        void *elsewhere;               /* what is pinned next the device sees here: a client has punched a hole */
         _Atomic bool refuse_launch;    /* kernels cannot be launched */
         bool lost;                     /* the context is */
         _Atomic bool no_waits;         /* the runtime knows no waits for words */

@@ -3,10 +3,14 @@
 
 #include "fixture.h"
 
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpu/hip/hip.h"
 #include "ring/line.h"
+
+static _Alignas(BELL_LATCH_BYTES) unsigned char latch_page[BELL_LATCH_BYTES];
 
 void fixture_open(struct fixture *f, uint32_t policy) {
         const struct plane_options options = {.policy = policy, .pool_bytes = FIXTURE_POOL};
@@ -14,6 +18,26 @@ void fixture_open(struct fixture *f, uint32_t policy) {
         *f = (struct fixture){.ops = &railmux_gpu_plane};
         assert_int_equal(f->ops->open(&options, &f->plane, f->error), 0);
         f->table = f->plane->tables.device;
+        f->latch = (void *)latch_page;
+        f->latch->lifted = 7;
+        if (fixture_queues())
+                assert_int_equal(fixture_latch(f), 0);
+}
+
+bool fixture_queues(void) {
+        const char *wish = getenv("RAILMUX_GPU_QUEUE");
+
+        return wish && *wish == '1';
+}
+
+int fixture_latch(struct fixture *f) {
+        const bool pins = fake_pins_running;
+        int r;
+
+        fake_pins_running = true; /* as NVIDIA's driver does, and queues only that does */
+        r = f->ops->latch(f->plane, f->latch, f->error);
+        fake_pins_running = pins;
+        return r;
 }
 
 void fixture_close(struct fixture *f) {
@@ -25,7 +49,19 @@ struct bell_header *client_header(const struct client *client) {
         return (struct bell_header *)(void *)(client->area + BELL_OFFSET_HEADER);
 }
 
+/* Time goes on only when what has been launched has begun, unless that is what a test is about. */
+static void begins(struct fixture *f) {
+        for (bool begun = false; !begun; sched_yield()) {
+                plane_lock(f->plane);
+                begun = park_has_room(&f->plane->park) || f->plane->fault;
+                plane_unlock(f->plane);
+                begun = begun || atomic_load(&fake.no_room) || atomic_load(&fake.not_begun) ||
+                        atomic_load(&fake.deaf) || atomic_load(&fake.dies);
+        }
+}
+
 void fixture_tick(struct fixture *f) {
+        begins(f);
         assert_int_equal(f->ops->tick(f->plane, f->error), 0);
 }
 

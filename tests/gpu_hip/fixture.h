@@ -20,13 +20,17 @@ struct fixture {
         const struct plane_ops *ops;
         struct plane *plane;
         const struct table *table; /* on the "device" */
+        struct bell_latch *latch;  /* a page */
         char error[PLANE_TEXT];
 };
 
 extern const struct plane_ops railmux_gpu_plane;
 
-/* After fake_reset. */
+/* After fake_reset. With RAILMUX_GPU_QUEUE=1 in the environment the plane has the latch, so kernels are queued. */
 void fixture_open(struct fixture *f, uint32_t policy);
+bool fixture_queues(void);
+/* Gives it the latch. */
+int fixture_latch(struct fixture *f);
 /* Closes, and asserts that all has been given back. */
 void fixture_close(struct fixture *f);
 

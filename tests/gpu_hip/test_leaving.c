@@ -283,7 +283,7 @@ static void memory_given_back_in_a_pause(void **state) {
         }
         fake_clock_advance_ms(100);
         assert_int_equal(rig.f.ops->tick(rig.f.plane, rig.f.error), 0);
-        if (getenv("RAILMUX_GPU_QUEUE")) /* what is queued ends first */
+        if (fixture_queues()) /* what is queued ends first */
                 fixture_tick_until(&rig.f, fake.closes == 1);
         assert_int_equal(fake.closes, 1);
         rig_deinit(&rig);
@@ -539,7 +539,7 @@ static void a_client_that_is_about_to_ring(void **state) {
         for (uint32_t i = 0; i < 3; i++) {
                 for (uint32_t t = 0; !parked(&rig); t++) {
                         assert_in_range(t, 0, 100);
-                        assert_int_equal(rig.f.ops->tick(rig.f.plane, rig.f.error), 0);
+                        fixture_tick(&rig.f);
                         fake_clock_advance_ms(10);
                 }
                 assert_int_equal(write(other.soon_fd, &one, sizeof(one)), sizeof(one));
@@ -561,7 +561,7 @@ static void a_failure_is_a_fault(void **state) {
         rig_init(&rig, PLANE_ADAPTIVE);
         request(&rig, LARGE);
         fake_clock_advance_ms(1);
-        atomic_store(&fake.refuse_launch, getenv("RAILMUX_GPU_QUEUE") != NULL); /* then it is launched already */
+        atomic_store(&fake.refuse_launch, fixture_queues()); /* then it is launched already */
         request(&rig, LARGE);
         wait_until(parked(&rig));
         atomic_store(&fake.refuse_launch, true);

@@ -187,8 +187,8 @@ static void a_parked_plane_closes_at_once(void **state) {
         f.ops->buffer_retire(f.plane, 5, 1);
         assert_null(fixture_buffer(&f, 5, 1));
         fixture_tick(&f);
-        if (getenv("RAILMUX_GPU_QUEUE")) /* what is queued ends first */
-                fixture_tick_until(&f, fake.closes == 1);
+        if (fixture_queues()) /* what is queued has begun, for the change in the tables */
+                fixture_silence(&f, 300);
         assert_int_equal(fake.closes, 1);
         assert_true(f.plane->parked);
         close_with(&f);
@@ -211,7 +211,9 @@ static void a_parked_plane_frees_a_place_at_once(void **state) {
         assert_int_equal(f.ops->buffer_import(f.plane, 5, 2, &memory, f.error), 0);
         assert_int_equal(fake.collisions, 1);
         assert_int_equal(fake.closes, 1);
-        assert_int_equal(fake.launches, getenv("RAILMUX_GPU_QUEUE") ? 2 : 1); /* what is queued has to end */
+        /* What was queued has begun, has ended for the window, and begins again. */
+        fixture_tick_until(&f, fake.launches == (fixture_queues() ? 3 : 1));
+        fixture_silence(&f, 300);
         assert_true(parked(&f));
         close_with(&f);
         fake_client_free(base);
@@ -246,7 +248,8 @@ static void draining_a_parked_plane(void **state) {
         (void)state;
         open_with(&f, PLANE_ADAPTIVE);
         fixture_silence(&f, 300);
-        assert_true(f.ops->drain(f.plane));
+        while (!f.ops->drain(f.plane)) /* what is queued */
+                assert_true(fixture_queues());
         __atomic_store_n(&client.host.wake, 9, __ATOMIC_RELAXED);
         fixture_tick(&f);
         assert_true(parked(&f));

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A parked plane whose next kernel is queued already, behind a word. (The tests of parking and leaving run so, too.) */
+/* A parked plane whose next kernel is queued already, behind the latch. (Most of the other tests run so, too.) */
 #include "tests/cmocka_all.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "fixture.h"
@@ -35,11 +37,26 @@ static void ring(uint32_t i) {
         __atomic_store_n(&client.host.wake, i, __ATOMIC_RELAXED);
 }
 
+/* Has the client been told so? */
+static bool told_parked(const struct client *of) {
+        return __atomic_load_n(&client_header(of)->parked, __ATOMIC_ACQUIRE);
+}
+
 static bool queued(void) {
         return atomic_load(&fake.queued);
 }
 
-/* A wake launches nothing, it writes a word. */
+/* What a bell kernel does, or its host before it. */
+static void lift(const struct fixture *f) {
+        __atomic_store_n(&f->latch->lifted, 1, __ATOMIC_RELEASE);
+}
+
+static void until_running(void) {
+        while (!atomic_load(&fake.running))
+                sched_yield();
+}
+
+/* A wake launches nothing, it lifts the latch. */
 static void a_wake_lets_it_go(void **state) {
         struct fixture f;
 
@@ -63,7 +80,179 @@ static void a_wake_lets_it_go(void **state) {
         close_with(&f); /* with one that is queued */
 }
 
-/* What changes in the tables meanwhile, the kernel finds when it begins. */
+/* It begins though nobody here has looked. That is noticed by the wake word, or by the kernel itself. */
+static void clients_let_it_go(void **state) {
+        struct fixture f;
+
+        (void)state;
+        for (uint32_t told = 0; told < 2; told++) {
+                open_with(&f);
+                for (uint32_t i = 1; i < 4; i++) {
+                        fixture_silence(&f, 400);
+                        assert_true(queued());
+                        assert_true(told_parked(&client));
+                        atomic_store(&fake.refuse_launch, true);
+                        if (told)
+                                ring(i);
+                        lift(&f);
+                        until_running();
+                        assert_true(told || parked(&f)); /* a thread looks at wake words */
+                        fixture_tick_until(&f, !parked(&f));
+                        fixture_tick_until(&f, !told_parked(&client));
+                        assert_int_equal(fake.launches, i + 1);
+                        atomic_store(&fake.refuse_launch, false);
+                }
+                fixture_silence(&f, 400);
+                lift(&f); /* it runs, or is about to, and nobody has noticed */
+                close_with(&f);
+        }
+}
+
+/* Lifted between two silences, by who was about to ring but found a kernel: that is forgotten, so the next one stays.
+ */
+static void a_latch_lifted_early(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f);
+        lift(&f);
+        fixture_silence(&f, 400);
+        assert_true(queued() && parked(&f));
+        assert_int_equal(f.latch->lifted, 0);
+        fixture_silence(&f, 3000);
+        assert_int_equal(fake.launches, 1);
+        close_with(&f);
+}
+
+static struct fixture *holder;
+
+static void hold_down(void) {
+        static uint32_t looks;
+
+        if (++looks % 3) /* between two of which whoever waits may look, too */
+                __atomic_store_n(&holder->latch->lifted, 0, __ATOMIC_RELAXED);
+        else
+                sched_yield();
+}
+
+/* Who holds it down keeps us from nothing: we lift it again and again. */
+static void a_latch_held_down(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f);
+        holder = &f;
+        fixture_silence(&f, 400);
+        assert_true(queued());
+        fake.at_look = hold_down;
+        ring(1);
+        while (!atomic_load(&fake.running)) {
+                assert_int_equal(f.ops->tick(f.plane, f.error), 0);
+                fake_clock_advance_ms(2);
+        }
+        fixture_silence(&f, 400);
+        assert_true(queued());
+        fake.at_look = NULL;
+        close_with(&f);
+}
+
+/* The executor's page is not the GPU's any more, since a client has punched a hole into the file. */
+static void a_latch_with_a_hole(void **state) {
+        uint32_t there = 0;
+        struct fixture f;
+
+        (void)state;
+        assert_int_equal(setenv("RAILMUX_GPU_QUEUE", "1", 1), 0);
+        fake_reset();
+        fake.elsewhere = &there;
+        fixture_open(&f, PLANE_ADAPTIVE);
+        client_init(&client, 5);
+        assert_int_equal(client_attach(&f, &client), 0);
+        for (uint32_t i = 1; i < 3; i++) {
+                fixture_silence(&f, 400);
+                assert_true(queued() && parked(&f));
+                ring(i);
+                while (!atomic_load(&fake.running)) {
+                        assert_int_equal(f.ops->tick(f.plane, f.error), 0);
+                        fake_clock_advance_ms(2);
+                }
+                __atomic_store_n(&there, 0, __ATOMIC_RELAXED); /* who has the hole can */
+        }
+        fixture_silence(&f, 400);
+        close_with(&f); /* with one that is queued */
+        fake.elsewhere = NULL;
+}
+
+/* A client that writes nothing but zeros. */
+static _Atomic bool zeros_end;
+
+static void *zeros(void *page) {
+        while (!atomic_load(&zeros_end))
+                __atomic_store_n((uint32_t *)page, 0, __ATOMIC_RELAXED);
+        return NULL;
+}
+
+static void a_latch_that_is_held_down_all_the_time(void **state) {
+        struct fixture f;
+        pthread_t thread;
+
+        (void)state;
+        open_with(&f);
+        atomic_store(&zeros_end, false);
+        assert_int_equal(pthread_create(&thread, NULL, zeros, f.latch), 0);
+        for (uint32_t i = 1; i < 4; i++) {
+                fixture_silence(&f, 400);
+                assert_true(queued() && parked(&f));
+                ring(i);
+                while (!atomic_load(&fake.running)) {
+                        assert_int_equal(f.ops->tick(f.plane, f.error), 0);
+                        fake_clock_advance_ms(2);
+                }
+        }
+        close_with(&f);
+        atomic_store(&zeros_end, true);
+        pthread_join(thread, NULL);
+}
+
+/* Others' words there mean nothing. */
+static void a_latch_with_nonsense(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f);
+        fixture_silence(&f, 400);
+        __atomic_store_n(&f.latch->lifted, 0xffffffff, __ATOMIC_RELAXED);
+        fixture_silence(&f, 100);
+        assert_true(queued());
+        ring(1);
+        while (!atomic_load(&fake.running)) {
+                assert_int_equal(f.ops->tick(f.plane, f.error), 0);
+                fake_clock_advance_ms(2);
+        }
+        close_with(&f);
+}
+
+/* It has begun, has taken something, and is to end before anybody has noticed. */
+static void work_in_hand_at_the_end(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f);
+        fixture_silence(&f, 400);
+        assert_true(queued());
+        lift(&f);
+        until_running();
+        atomic_store(&fake.kept, 1);
+        assert_false(f.ops->drain(f.plane)); /* nobody has noticed that it runs, but it is asked to end */
+        for (uint32_t i = 0; i < 1000; i++)
+                assert_false(f.ops->drain(f.plane)); /* and begins again, for what it has in hand */
+        atomic_store(&fake.kept, 0);
+        while (!f.ops->drain(f.plane))
+                sched_yield();
+        close_with(&f);
+}
+
+/* What changes in the tables meanwhile is done as if it ran: it may have begun. */
 static void tables_change_meanwhile(void **state) {
         struct fixture f;
         struct client other;
@@ -80,18 +269,24 @@ static void tables_change_meanwhile(void **state) {
         fixture_silence(&f, 400);
         assert_true(queued());
         f.ops->ring_detach(f.plane, 6);
+        assert_false(queued());
         assert_null(fixture_ring(&f, 6));
-        fixture_tick_until(&f, fake.closes == 1); /* its area's mapping, for which what is queued ends */
-        fixture_tick_until(&f, queued());
         assert_true(parked(&f));
+        fixture_tick(&f);
+        assert_false(parked(&f));
+        fixture_tick_until(&f, atomic_load(&fake.version) == __atomic_load_n(&f.table->version, __ATOMIC_RELAXED));
+        fixture_silence(&f, 50);
+        assert_int_equal(fake.closes, 1); /* its area's mapping, in a window */
+        fixture_silence(&f, 400);
+        assert_true(queued() && parked(&f));
         close_with(&f);
         client_deinit(&other);
 }
 
-/* What waits for all kernels comes through: it is ended, and queued again. */
+/* What waits for all kernels comes through: what is queued is ended, and queued again. */
 static void a_window_ends_it(void **state) {
         struct fixture f;
-        struct plane_memory memory;
+        struct plane_memory memory, next;
         void *base = fake_client_alloc(8192, &memory);
         uint32_t launches;
 
@@ -99,26 +294,113 @@ static void a_window_ends_it(void **state) {
         open_with(&f);
         assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
         fixture_silence(&f, 400);
-        assert_true(queued());
-        launches = fake.launches;
         f.ops->buffer_retire(f.plane, 5, 1);
-        fixture_tick_until(&f, fake.closes == 1);
+        fixture_tick_until(&f, atomic_load(&fake.running));
+        launches = fake.launches;
+        fixture_silence(&f, 400); /* a window; then it parks */
+        assert_int_equal(fake.closes, 1);
         assert_int_equal(fake.launches, launches + 1);
-        assert_true(parked(&f));
-        assert_false(atomic_load(&fake.running));
-        fixture_tick_until(&f, queued());
+        assert_true(queued());
+        assert_int_equal(f.ops->buffer_import(f.plane, 5, 2, &memory, f.error), 0); /* which needs no worker */
+        assert_true(queued());
+        fake_client_replace(base, 4096, &next);
+        f.ops->buffer_retire(f.plane, 5, 2);
+        fixture_tick_until(&f, atomic_load(&fake.running));
+        assert_int_equal(f.ops->buffer_import(f.plane, 5, 3, &next, f.error), 0); /* its place is free at once */
+        assert_int_equal(fake.closes, 2);
+        assert_non_null(fixture_buffer(&f, 5, 3));
+        fixture_silence(&f, 400);
+        assert_true(queued());
         ring(1);
         fixture_tick(&f);
         fixture_tick_until(&f, atomic_load(&fake.running));
-        assert_int_equal(fake.launches, launches + 2);
         close_with(&f);
         fake_client_free(base);
 }
 
-/* Clients' kernels leave it no room to begin, and so to end: nobody waits for it, and who rings meanwhile is served. */
-static void a_window_without_room(void **state) {
+/* A mapping that no worker knows of goes while it is parked: what is queued ends without anybody's being woken. */
+static void a_window_while_parked(void **state) {
         struct fixture f;
         struct plane_memory memory;
+        void *base = fake_client_alloc(FIXTURE_POOL, &memory);
+        uint32_t launches;
+
+        (void)state;
+        for (uint32_t kept = 0; kept < 2; kept++) {
+                open_with(&f);
+                assert_int_equal(f.ops->peer_add(f.plane, 4, 1, &memory, f.error), 0);
+                fixture_silence(&f, 400);
+                assert_true(queued());
+                launches = fake.launches;
+                f.ops->peer_remove(f.plane, 4);
+                assert_true(queued());
+                atomic_store(&fake.kept, kept); /* somebody has rung, and let it go, */
+                atomic_store(&fake.deaf, kept); /* which is seen by what it leaves only */
+                fixture_tick_until(&f, kept ? !parked(&f) : fake.closes == 1);
+                atomic_store(&fake.kept, 0);
+                atomic_store(&fake.deaf, false);
+                fixture_silence(&f, kept ? 500 : 100);
+                assert_int_equal(fake.closes, 1);
+                assert_true(queued() && parked(&f));
+                assert_int_equal(f.latch->lifted, 0); /* and it stays so */
+                /* Again for what was kept, and perhaps for a window. */
+                assert_in_range(fake.launches, launches + (kept ? 2 : 1), launches + (kept ? 3 : 1));
+                close_with(&f);
+        }
+        fake_client_free(base);
+}
+
+/* A kernel of which some blocks have found no room is not thought to rest. */
+static void half_of_it_begins(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f);
+        fixture_silence(&f, 400);
+        atomic_store(&fake.not_begun, true);
+        ring(1);
+        fixture_tick(&f);
+        fixture_silence(&f, 2000);
+        assert_false(parked(&f));
+        atomic_store(&fake.not_begun, false);
+        fixture_silence(&f, 400);
+        assert_true(parked(&f));
+        close_with(&f);
+}
+
+static void time_flies(void) {
+        fake_clock_advance_ms(1);
+}
+
+/* What is queued cannot end, and what it keeps mapped is in the way. */
+static void a_place_without_room(void **state) {
+        struct fixture f;
+        struct plane_memory memory, next;
+        void *base = fake_client_alloc(FIXTURE_POOL, &memory);
+
+        (void)state;
+        open_with(&f);
+        assert_int_equal(f.ops->peer_add(f.plane, 4, 1, &memory, f.error), 0);
+        fixture_silence(&f, 400);
+        f.ops->peer_remove(f.plane, 4);
+        assert_true(queued());
+        fake_client_replace(base, 8192, &next);
+        atomic_store(&fake.no_room, true);
+        fake.at_pause = time_flies;
+        assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &next, f.error), -EINVAL);
+        fake.at_pause = NULL;
+        atomic_store(&fake.no_room, false);
+        fixture_tick_until(&f, atomic_load(&fake.running));
+        assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &next, f.error), 0);
+        close_with(&f);
+        fake_client_free(base);
+}
+
+/* Clients' kernels leave it no room to begin, and so to end: nobody waits for that, whoever rings meanwhile is served
+ * when it has come, and memory is given back then. */
+static void without_room(void **state) {
+        struct fixture f;
+        struct plane_memory memory, next;
         void *base = fake_client_alloc(8192, &memory);
         struct client other;
 
@@ -129,25 +411,29 @@ static void a_window_without_room(void **state) {
                 fixture_silence(&f, 400);
                 assert_true(queued());
                 atomic_store(&fake.no_room, true);
+                fake.at_pause = time_flies;
                 f.ops->buffer_retire(f.plane, 5, 1);
-                fixture_silence(&f, 2000);
+                fixture_silence(&f, 3000);
                 assert_int_equal(fake.closes, 0);
+                assert_false(told_parked(&client)); /* it is as good as there */
                 if (rings)
                         ring(1);
                 client_init(&other, 6);
-                assert_int_equal(client_attach(&f, &other), 0); /* it will ring, too, and says so */
-                fixture_silence(&f, 2000);
-                assert_true(client_header(&client)->parked && client_header(&other)->parked);
+                assert_int_equal(client_attach(&f, &other), 0);
+                fake_client_replace(base, 8192, &next); /* the old mapping is in the way, and stays there */
+                assert_int_equal(f.ops->buffer_import(f.plane, 5, 2, &next, f.error), -EINVAL);
+                fixture_silence(&f, 3000);
+                assert_int_equal(fake.closes, 0);
+                assert_false(atomic_load(&fake.running));
+                fake.at_pause = NULL;
                 atomic_store(&fake.no_room, false);
-                fixture_tick_until(&f, fake.closes == 1 || (rings && !client_header(&client)->parked));
-                if (rings)
-                        fixture_tick_until(&f, atomic_load(&fake.running) && !client_header(&client)->parked);
-                fixture_tick_until(&f, !client_header(&other)->parked == !!rings);
+                fixture_tick_until(&f, atomic_load(&fake.running));
                 fixture_silence(&f, 3000);
                 fixture_tick_until(&f, fake.closes == 1 && queued());
                 assert_true(parked(&f));
                 close_with(&f);
                 client_deinit(&other);
+                fake_client_replace(base, 8192, &memory);
         }
         fake_client_free(base);
 }
@@ -188,21 +474,43 @@ static void a_launch_that_fails(void **state) {
         client_deinit(&client);
 }
 
+/* Switched off, without a latch, or without memory to pin it. */
 static void off(void **state) {
-        static const char *const values[] = {NULL, "", "0"};
         struct fixture f;
 
         (void)state;
-        for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        for (uint32_t i = 0; i < 3; i++) {
                 fake_reset();
-                assert_int_equal(values[i] ? setenv("RAILMUX_GPU_QUEUE", values[i], 1) : unsetenv("RAILMUX_GPU_QUEUE"),
-                                 0);
+                assert_int_equal(setenv("RAILMUX_GPU_QUEUE", "0", 1), 0);
                 fixture_open(&f, PLANE_ADAPTIVE);
+                if (i == 0)
+                        assert_int_equal(fixture_latch(&f), 0);
+                assert_int_equal(unsetenv("RAILMUX_GPU_QUEUE"), 0);
+                fake.refuse_host = i == 1;
+                if (i == 1)
+                        assert_int_not_equal(fixture_latch(&f), 0);
+                assert_int_equal(fake.n_pinned, 0);
                 fixture_silence(&f, 400);
                 assert_true(parked(&f));
                 assert_false(queued());
                 fixture_close(&f);
         }
+}
+
+/* Unless it is switched off; and the first latch stays. */
+static void usual(void **state) {
+        struct fixture f;
+
+        (void)state;
+        fake_reset();
+        assert_int_equal(unsetenv("RAILMUX_GPU_QUEUE"), 0);
+        fixture_open(&f, PLANE_ADAPTIVE);
+        assert_int_equal(fixture_latch(&f), 0);
+        assert_int_equal(fixture_latch(&f), 0);
+        assert_int_equal(fake.n_pinned, 1);
+        fixture_silence(&f, 400);
+        assert_true(queued());
+        fixture_close(&f);
 }
 
 static void draining(void **state) {
@@ -212,20 +520,34 @@ static void draining(void **state) {
         open_with(&f);
         fixture_silence(&f, 400);
         assert_true(queued());
-        assert_true(f.ops->drain(f.plane));
-        fixture_tick(&f);
+        while (!f.ops->drain(f.plane)) /* it may have begun by itself */
+                sched_yield();
+        assert_false(queued());
+        fixture_silence(&f, 400);
+        assert_false(queued());
         close_with(&f);
 }
 
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_wake_lets_it_go),
+                cmocka_unit_test(clients_let_it_go),
+                cmocka_unit_test(a_latch_lifted_early),
+                cmocka_unit_test(a_latch_held_down),
+                cmocka_unit_test(a_latch_with_a_hole),
+                cmocka_unit_test(a_latch_that_is_held_down_all_the_time),
+                cmocka_unit_test(a_latch_with_nonsense),
+                cmocka_unit_test(work_in_hand_at_the_end),
                 cmocka_unit_test(tables_change_meanwhile),
                 cmocka_unit_test(a_window_ends_it),
-                cmocka_unit_test(a_window_without_room),
+                cmocka_unit_test(a_window_while_parked),
+                cmocka_unit_test(half_of_it_begins),
+                cmocka_unit_test(a_place_without_room),
+                cmocka_unit_test(without_room),
                 cmocka_unit_test(a_runtime_without_waits),
                 cmocka_unit_test(a_launch_that_fails),
                 cmocka_unit_test(off),
+                cmocka_unit_test(usual),
                 cmocka_unit_test(draining),
         };
 

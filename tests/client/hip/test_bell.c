@@ -70,12 +70,14 @@ static uint32_t gpu_sequence(void) {
 
 static void setup(void) {
         struct client_gpu_export area;
-        void *host;
+        void *host, *latch;
 
         must(!ops->open(0, &gpu, &area, error));
         must(area.kind == EXPORT_IPC && area.bytes == BELL_AREA_BYTES);
         host = mmap(NULL, sizeof(struct bell_host), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        must(host != MAP_FAILED && !ops->attach(gpu, host, sizeof(struct bell_host), error));
+        latch = mmap(NULL, BELL_LATCH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        must(host != MAP_FAILED && latch != MAP_FAILED);
+        must(!ops->attach(gpu, host, sizeof(struct bell_host), latch, BELL_LATCH_BYTES, error));
         must(hipStreamCreateWithFlags(&serving, hipStreamNonBlocking) == hipSuccess);
         must(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking) == hipSuccess);
         must(hipStreamCreateWithFlags(&other, hipStreamNonBlocking) == hipSuccess);

@@ -64,7 +64,7 @@ static void copy(void *to, const void *from, size_t bytes) {
 static void setup(void) {
         hipFuncAttributes attributes;
         struct client_gpu_export area;
-        void *host;
+        void *host, *latch;
 
         /* Nothing is loaded while the server is resident. */
         must(hipFuncGetAttributes(&attributes, caller_call_kernel()) == hipSuccess);
@@ -73,7 +73,9 @@ static void setup(void) {
         must(hipFuncGetAttributes(&attributes, caller_fused_kernel()) == hipSuccess);
         must(!ops->open(0, &gpu, &area, error));
         host = mmap(NULL, sizeof(struct bell_host), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        must(host != MAP_FAILED && !ops->attach(gpu, host, sizeof(struct bell_host), error));
+        latch = mmap(NULL, BELL_LATCH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        must(host != MAP_FAILED && latch != MAP_FAILED);
+        must(!ops->attach(gpu, host, sizeof(struct bell_host), latch, BELL_LATCH_BYTES, error));
         must(hipStreamCreateWithFlags(&serving, hipStreamNonBlocking) == hipSuccess);
         must(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking) == hipSuccess);
         must(hipMalloc((void **)&in, MEMORY) == hipSuccess && hipMalloc((void **)&out, MEMORY) == hipSuccess);
