@@ -46,6 +46,7 @@ struct link {
         struct event *drain_timer;
         struct event *attention_event; /* NULL: nothing to watch */
         struct event *tick_timer;      /* NULL: nothing to do */
+        int tick_ms;                   /* ... after as many */
 };
 
 static const struct timeval *milliseconds(long ms, struct timeval *tv) {
@@ -288,13 +289,21 @@ static void link_attention(evutil_socket_t fd, short what, void *userdata) {
 static void link_tick(evutil_socket_t fd, short what, void *userdata) {
         struct link *link = userdata;
         const struct link_service *service = link->service;
+        struct timeval tv;
+        int next_ms;
 
         (void)fd;
         (void)what;
-        link->result = service->ops->tick(service->object);
-        if (link->result < 0)
+        next_ms = service->ops->tick(service->object);
+        if (next_ms < 0) {
+                link->result = next_ms;
                 event_base_loopbreak(link->base);
-        else if (link->fd >= 0)
+                return;
+        }
+        if (next_ms != link->tick_ms)
+                event_add(link->tick_timer, milliseconds(next_ms, &tv)); /* it persists, with this from now on */
+        link->tick_ms = next_ms;
+        if (link->fd >= 0)
                 service->ops->failures(service->object, link_send, link);
 }
 
@@ -355,8 +364,9 @@ int link_new(struct event_base *base, const struct link_service *service, const 
         event_add(link->stall_timer, milliseconds(stall_ns < 200000000 ? (long)(stall_ns / 4000000) + 1 : 50, &tv));
         if (link->attention_event)
                 event_add(link->attention_event, NULL);
+        link->tick_ms = (int)service->tick_ms;
         if (link->tick_timer)
-                event_add(link->tick_timer, milliseconds((long)service->tick_ms, &tv));
+                event_add(link->tick_timer, milliseconds(link->tick_ms, &tv));
         link_connect(link);
         *ret_link = link;
         return 0;

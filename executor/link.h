@@ -24,8 +24,10 @@ struct link_ops {
         /* Carries a call out. fds are taken over where they are needed and set to -1. */
         void (*call)(void *service, const Railmux__Executor__Message *message, int *fds, unsigned int n_fds,
                      struct dispatch_result *ret_result);
-        void (*check)(void *service);   /* a few times in each stall bound, connected or not; may be NULL */
-        int (*tick)(void *service);     /* every tick_ms; -errno ends the executor */
+        void (*check)(void *service); /* a few times in each stall bound, connected or not; may be NULL */
+        /* After tick_ms, and then each time after as many milliseconds as it returns (above 0); -errno ends the
+         * executor. */
+        int (*tick)(void *service);
         void (*drain)(void *service);   /* planned end: nothing is begun any more */
         bool (*drained)(void *service); /* what was begun is settled; asked until it is */
         void (*go)(void *service);      /* railmuxd needs nothing more of it, or will not be back; may be NULL */
@@ -36,7 +38,7 @@ struct link_service {
         void *object;
         uint64_t stall_ns;
         int attention_fd; /* -1: none */
-        uint32_t tick_ms; /* 0: none */
+        uint32_t tick_ms; /* until the first tick; 0: there are none */
         bool tells_drain; /* railmuxd is told of a planned end */
 };
 

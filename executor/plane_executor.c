@@ -35,6 +35,7 @@
 #include "util/result.h"
 
 #define PLANE_TICK_MS 2u
+#define PLANE_REST_MS 10u /* with no kernel there; who wants one is heard by a thread of the plane's */
 
 struct plane_session *plane_session_find(struct plane_executor *executor, uint64_t id) {
         struct plane_session *session;
@@ -185,6 +186,7 @@ static void service_call(void *object, const Railmux__Executor__Message *message
 static int service_tick(void *object) {
         struct plane_executor *executor = object;
         uint64_t now_ns = clock_now_ns();
+        struct plane_info info;
         char error[PLANE_TEXT] = "";
         int r;
 
@@ -196,7 +198,8 @@ static int service_tick(void *object) {
         plane_executor_look(executor);
         if (now_ns > COMM_ENDED_NS)
                 plane_comms_ended(executor, now_ns - COMM_ENDED_NS);
-        return 0;
+        executor->ops->info(executor->plane, &info);
+        return info.parked && !info.resident_blocks && !executor->draining ? PLANE_REST_MS : PLANE_TICK_MS;
 }
 
 static void service_drain(void *object) {

@@ -2,6 +2,7 @@
 /* A planned end of an executor whose comms need railmuxd's leave, with and without a railmuxd. */
 #include "tests/cmocka_all.h"
 
+#include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 
 #include "executor/link.h"
 #include "proto/frame.h"
+#include "util/clock.h"
 
 struct rig {
         struct event_base *base;
@@ -21,6 +23,8 @@ struct rig {
         int listener;
         unsigned int n_hellos;
         bool draining, went;
+        unsigned int n_ticks;
+        uint64_t ticked_ns; /* the last one */
 };
 
 static void service_hello(void *object, Railmux__Executor__Hello *hello) {
@@ -50,23 +54,42 @@ static bool service_drained(void *object) {
         return ((struct rig *)object)->went;
 }
 
+/* Each says when the next one is to come: not before. The last one is a failure. */
+static int service_tick(void *object) {
+        static const int next_ms[] = {20, 20, 1, 40, 3, -EIO};
+        const uint64_t now_ns = clock_now_ns();
+        struct rig *rig = object;
+        const unsigned int n = rig->n_ticks++;
+
+        assert_true(n < sizeof(next_ms) / sizeof(next_ms[0]));
+        if (n)
+                assert_true(now_ns - rig->ticked_ns >= (uint64_t)(next_ms[n - 1] - 1) * 1000000u); /* a coarse clock */
+        rig->ticked_ns = now_ns;
+        return next_ms[n];
+}
+
 static const struct link_ops ops = {
         .hello = service_hello,
         .inventory = service_send,
         .failures = service_send,
+        .tick = service_tick,
         .stalls = service_send,
         .drain = service_drain,
         .drained = service_drained,
         .go = service_go,
 };
 
-static void rig_init(struct rig *rig, bool listens) {
+static void rig_init_ticks(struct rig *rig, bool listens, uint32_t tick_ms) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         struct link_options options = {.socket = rig->path, .name = "0"};
 
         *rig = (struct rig){.listener = -1};
-        rig->service = (struct link_service){
-                .ops = &ops, .object = rig, .stall_ns = 200000000, .attention_fd = -1, .tells_drain = true};
+        rig->service = (struct link_service){.ops = &ops,
+                                             .object = rig,
+                                             .stall_ns = 200000000,
+                                             .attention_fd = -1,
+                                             .tick_ms = tick_ms,
+                                             .tells_drain = true};
         snprintf(rig->path, sizeof(rig->path), "/tmp/railmux-link-%d", (int)getpid());
         if (listens) {
                 rig->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -77,6 +100,10 @@ static void rig_init(struct rig *rig, bool listens) {
         rig->base = event_base_new();
         assert_non_null(rig->base);
         assert_int_equal(link_new(rig->base, &rig->service, &options, &rig->link), 0);
+}
+
+static void rig_init(struct rig *rig, bool listens) {
+        rig_init_ticks(rig, listens, 0);
 }
 
 static void rig_deinit(struct rig *rig) {
@@ -106,6 +133,17 @@ static void expect_drain(int fd) {
                 drain = message->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN && !message->drain->go;
                 protobuf_c_message_free_unpacked(received, &arena.allocator);
         }
+}
+
+static void test_ticks(void **state) {
+        struct rig rig;
+
+        (void)state;
+        rig_init_ticks(&rig, false, 1);
+        event_base_dispatch(rig.base);
+        assert_int_equal(rig.n_ticks, 6);
+        assert_int_equal(link_result(rig.link), -EIO);
+        rig_deinit(&rig);
 }
 
 /* Nobody is there, and nobody keeps the socket. */
@@ -150,7 +188,8 @@ static void test_away(void **state) {
 }
 
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_alone), cmocka_unit_test(test_away)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_ticks), cmocka_unit_test(test_alone),
+                                           cmocka_unit_test(test_away)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
