@@ -3,8 +3,9 @@
 """What GEMMs cost while the daemon is in some state, on all its GPUs at once.
 
 Without --bells the daemon is left alone (its kernels are resident or parked, as its policy says). With --bells as many
-processes again ring small all-reduces on the same GPUs, about as often as decoding does. A sample is the time of a
-graph of GEMMs, divided by their number, on the slowest GPU.
+processes again (or N times as many: on one GPU a communicator of one rank would ring nobody) ring small all-reduces on
+the same GPUs, about as often as decoding does. A sample is the time of a graph of GEMMs, divided by their number, on
+the slowest GPU.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ BELL_ROUND = 64
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--bells", action="store_true")
+    parser.add_argument("--bells", type=int, nargs="?", const=1, default=0, metavar="N", help="processes that ring on each GPU (1)")
     parser.add_argument("--replays", type=int, default=30)
     parser.add_argument("--json", type=pathlib.Path, required=True)
     options = parser.parse_args()
     options.gpus = options.ranks
-    options.ranks *= 2 if options.bells else 1
+    options.ranks *= 1 + options.bells
     return options
 
 
@@ -49,7 +50,7 @@ def ring(crew: crews.Crew, options: argparse.Namespace) -> None:
     gpu = rank % session.gpus
     torch.cuda.set_device(railmux.torch_device(session, gpu))
     made = crew.gather(session.new_id().hex() if rank == 0 else "", "id")[options.gpus]
-    comm = session.comm(bytes.fromhex(made), options.gpus, rank, gpu)
+    comm = session.comm(bytes.fromhex(made), options.gpus * options.bells, rank, gpu)
     source = torch.zeros(BELL_COUNT, dtype=torch.bfloat16, device="cuda")
     out = torch.zeros_like(source)
     stream = torch.cuda.Stream()
