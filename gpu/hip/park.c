@@ -24,8 +24,9 @@
  * leave for long, as it is with every launch.
  *
  * The latch is one word for all sessions on the GPU, and each may write it at any time, so nothing depends on it but
- * when a kernel begins. Who lifts it for no reason has rung in vain. Who holds it down makes others wait for the look
- * at their wake words; and us, when we have lifted it, until we lift it again at the next look.
+ * when a kernel begins. Who lifts it for no reason has rung in vain. Who holds it down, or takes the page's memory
+ * away, makes others wait for the look at their wake words, and then for a millisecond, after which we insist
+ * (park_insist).
  *
  * Only on NVIDIA's GPUs (AMD's runtime wants the word in memory of its own kind, and may have a kernel poll it), and
  * not with RAILMUX_GPU_QUEUE=0 in the environment.
@@ -48,7 +49,7 @@
 _Static_assert((uint32_t)PARK_WHEN_SERVED == TABLE_STOP_SERVED, "what workers know");
 
 #define LATE_NS UINT64_C(1000000) /* for a kernel that has been let go to begin, if it has room */
-#define MANY    1000u
+#define INSISTS 1000u             /* so many times the word is written then */
 
 #ifndef PARK_QUEUES /* tests */
 #ifdef RAILMUX_CUDA
@@ -158,7 +159,7 @@ void park_insist(struct park *park) {
         park->let_go_ns = now;
         (void)hipStreamWriteValue32(park->control, park->latch_there, 1, 0);
         (void)hipGetLastError();
-        for (uint32_t i = 0; i < MANY; i++)
+        for (uint32_t i = 0; i < INSISTS; i++)
                 lift(park);
 }
 

@@ -56,6 +56,14 @@ static void until_running(void) {
                 sched_yield();
 }
 
+/* Until the executor has had its way with a latch that does not do what it should. */
+static void insists(struct fixture *f) {
+        while (!atomic_load(&fake.running)) {
+                assert_int_equal(f->ops->tick(f->plane, f->error), 0);
+                fake_clock_advance_ms(2);
+        }
+}
+
 /* A wake launches nothing, it lifts the latch. */
 static void a_wake_lets_it_go(void **state) {
         struct fixture f;
@@ -146,10 +154,7 @@ static void a_latch_held_down(void **state) {
         assert_true(queued());
         fake.at_look = hold_down;
         ring(1);
-        while (!atomic_load(&fake.running)) {
-                assert_int_equal(f.ops->tick(f.plane, f.error), 0);
-                fake_clock_advance_ms(2);
-        }
+        insists(&f);
         fixture_silence(&f, 400);
         assert_true(queued());
         fake.at_look = NULL;
@@ -172,10 +177,7 @@ static void a_latch_with_a_hole(void **state) {
                 fixture_silence(&f, 400);
                 assert_true(queued() && parked(&f));
                 ring(i);
-                while (!atomic_load(&fake.running)) {
-                        assert_int_equal(f.ops->tick(f.plane, f.error), 0);
-                        fake_clock_advance_ms(2);
-                }
+                insists(&f);
                 __atomic_store_n(&there, 0, __ATOMIC_RELAXED); /* who has the hole can */
         }
         fixture_silence(&f, 400);
@@ -204,10 +206,7 @@ static void a_latch_that_is_held_down_all_the_time(void **state) {
                 fixture_silence(&f, 400);
                 assert_true(queued() && parked(&f));
                 ring(i);
-                while (!atomic_load(&fake.running)) {
-                        assert_int_equal(f.ops->tick(f.plane, f.error), 0);
-                        fake_clock_advance_ms(2);
-                }
+                insists(&f);
         }
         close_with(&f);
         atomic_store(&zeros_end, true);
@@ -225,10 +224,7 @@ static void a_latch_with_nonsense(void **state) {
         fixture_silence(&f, 100);
         assert_true(queued());
         ring(1);
-        while (!atomic_load(&fake.running)) {
-                assert_int_equal(f.ops->tick(f.plane, f.error), 0);
-                fake_clock_advance_ms(2);
-        }
+        insists(&f);
         close_with(&f);
 }
 
