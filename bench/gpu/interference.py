@@ -4,8 +4,9 @@
 
 Without --bells the daemon is left alone (its kernels are resident or parked, as its policy says). With --bells as many
 processes again (or N times as many: on one GPU a communicator of one rank would ring nobody) ring small all-reduces on
-the same GPUs, about as often as decoding does. A sample is the time of a graph of GEMMs, divided by their number, on
-the slowest GPU.
+the same GPUs, about as often as decoding does. With --plain they add up as much with torch, which asks the daemon for
+nothing: what another process's kernels cost by themselves. A sample is the time of a graph of GEMMs, divided by their
+number, on the slowest GPU.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--bells", type=int, nargs="?", const=1, default=0, metavar="N", help="processes that ring on each GPU (1)")
+    parser.add_argument("--plain", action="store_true", help="those processes launch kernels that are not the library's")
     parser.add_argument("--replays", type=int, default=30)
     parser.add_argument("--json", type=pathlib.Path, required=True)
     options = parser.parse_args()
@@ -43,24 +45,37 @@ def ring(crew: crews.Crew, options: argparse.Namespace) -> None:
     """Until the file `stop` is there. Who sees it says so in a sum, so all end after the same round."""
     import torch
 
-    import railmux
-
-    session = railmux.Session(name="bench-bells")
     rank = crew.rank - options.gpus
-    gpu = rank % session.gpus
-    torch.cuda.set_device(railmux.torch_device(session, gpu))
-    made = crew.gather(session.new_id().hex() if rank == 0 else "", "id")[options.gpus]
-    comm = session.comm(bytes.fromhex(made), options.gpus * options.bells, rank, gpu)
+    if options.plain:
+        comm = None
+        torch.cuda.set_device(rank % options.gpus)
+        crew.gather("", "id")
+    else:
+        import railmux
+
+        session = railmux.Session(name="bench-bells")
+        gpu = rank % session.gpus
+        torch.cuda.set_device(railmux.torch_device(session, gpu))
+        made = crew.gather(session.new_id().hex() if rank == 0 else "", "id")[options.gpus]
+        comm = session.comm(bytes.fromhex(made), options.gpus * options.bells, rank, gpu)
     source = torch.zeros(BELL_COUNT, dtype=torch.bfloat16, device="cuda")
     out = torch.zeros_like(source)
     stream = torch.cuda.Stream()
+    torch.cuda.set_stream(stream)
+
+    def launch() -> None:
+        if comm:
+            comm.all_reduce(source.data_ptr(), out.data_ptr(), BELL_COUNT, railmux.BFLOAT16, stream=stream.cuda_stream)
+        else:
+            torch.add(source, source, out=out)
+
     stop = pathlib.Path(crew.folder) / "stop"
     rounds, begin, told = 0, 0.0, False
     torch.cuda.synchronize()
     while True:
         for _ in range(BELL_ROUND):
             due = time.perf_counter() + BELL_INTERVAL_S
-            comm.all_reduce(source.data_ptr(), out.data_ptr(), BELL_COUNT, railmux.BFLOAT16, stream=stream.cuda_stream)
+            launch()
             while time.perf_counter() < due:
                 pass
         stream.synchronize()
@@ -75,7 +90,7 @@ def ring(crew: crews.Crew, options: argparse.Namespace) -> None:
             source.fill_(1)
             torch.cuda.synchronize()
     rate = (rounds - 1) * BELL_ROUND / (time.monotonic() - begin)
-    crew.gather({"rate": rate, "error": comm.error()}, "end")
+    crew.gather({"rate": rate, "error": comm.error() if comm else ""}, "end")
 
 
 def measure(crew: crews.Crew, options: argparse.Namespace) -> None:
