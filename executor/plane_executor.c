@@ -35,7 +35,7 @@
 #include "util/result.h"
 
 #define PLANE_TICK_MS 2u
-#define PLANE_REST_MS 10u /* with no kernel there; who wants one is heard by a thread of the plane's */
+#define PLANE_REST_MS 20u /* with no kernel there; who wants one is heard by a thread of the plane's */
 
 struct plane_session *plane_session_find(struct plane_executor *executor, uint64_t id) {
         struct plane_session *session;

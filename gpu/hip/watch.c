@@ -2,10 +2,10 @@
 /*
  * What cannot wait for a tick
  *
- * The control thread looks at a plane every two milliseconds, or ten while it is parked. Some things are waited for by
- * requests: a burst that is to be launched (burst.c), a client that has rung a parked plane, a kernel that ends because
- * large requests come with long pauses (leave.c). A thread of their own looks at the words in host memory that tell of
- * them.
+ * The control thread looks at a plane every two milliseconds, or twenty while it is parked. Some things are waited for
+ * by requests: a burst that is to be launched (burst.c), a client that has rung a parked plane, a kernel that ends
+ * because large requests come with long pauses (leave.c). A thread of their own looks at the words in host memory that
+ * tell of them.
  *
  * Locks. All that the control thread does has the plane's lock (hip.h), and so has this thread, but for bursts: those
  * are launched without, because the control thread may be waiting for a worker that waits for a burst. This thread only
@@ -14,10 +14,13 @@
  *
  * When to look. All the time as long as there are bursts and for SPIN_NS after the last one, which covers the pauses
  * within a prefill's layers; for longer when the plane is parked between two of them, since the next will be waited
- * for. Then every NAP_NS; and after IDLE_NS without any every DOZE_NS, or, in the first ALERT_NS of being parked,
- * PARKED_NS: the first request after a silence is late by half of that. On a virtual machine with two processors looks
- * every 320 us took 5 % of one, and every millisecond 1.7 %; hence not for ever. Where clients let the next kernel go
- * themselves (park.c) nobody waits for a look but a first burst, and those of older libraries: every DOZE_NS.
+ * for. Then every NAP_NS, and after IDLE_NS without any every DOZE_NS.
+ *
+ * A parked plane should cost nothing, and a look costs 10 us of a virtual machine's processor. In the first ALERT_NS
+ * there is one every ALERT_NAP_NS, and the first request after a silence is late by half of that; then one every
+ * PARKED_NAP_NS, and from the beginning where clients let the next kernel go themselves (park.c): nobody waits for it
+ * then but a first burst, older libraries, and those from whom somebody keeps the latch. Without communicators nobody
+ * can ring: every VACANT_NAP_NS.
  *
  * A client that calls by itself (so not a graph that is replayed) knows how long it has been silent, and after a while
  * writes an eventfd before it puts its bell on the stream. This thread then wakes the plane before anybody has rung.
@@ -39,16 +42,18 @@
 #include "util/clock.h"
 #include "util/thread.h"
 
-#define SPIN_NS      UINT64_C(2000000)
-#define SPIN_LEFT_NS UINT64_C(20000000)
-#define IDLE_NS      UINT64_C(1000000000)
-#define NAP_NS       20000
-#define PARKED_NS    320000
-#define DOZE_NS      1000000
-#define ALERT_NS     UINT64_C(10000000000)
-#define SOON_NS      UINT64_C(300000)
-#define SOON_EVENTS  16
-#define LATE_NS      1000ul /* that a nap may be longer */
+#define SPIN_NS       UINT64_C(2000000)
+#define SPIN_LEFT_NS  UINT64_C(20000000)
+#define IDLE_NS       UINT64_C(1000000000)
+#define NAP_NS        20000
+#define DOZE_NS       1000000
+#define ALERT_NS      UINT64_C(10000000000)
+#define ALERT_NAP_NS  320000
+#define PARKED_NAP_NS 2000000
+#define VACANT_NAP_NS 20000000
+#define SOON_NS       UINT64_C(300000)
+#define SOON_EVENTS   16
+#define LATE_NS       1000ul /* that a nap may be longer */
 
 /* What needs the lock. True: there is more to come. *ret_large: large requests make the kernel come and go. */
 static bool watch_look(struct watch *watch, uint64_t now_ns, bool *ret_large) {
@@ -66,6 +71,7 @@ static bool watch_look(struct watch *watch, uint64_t now_ns, bool *ret_large) {
                 watch->parked_ns = now_ns;
         watch->parked = plane->parked;
         watch->queued = plane->park.queued;
+        watch->vacant = !plane->comms;
         plane_unlock(plane);
         return again;
 }
@@ -83,12 +89,19 @@ static void watch_nap(struct watch *watch, const struct timespec *nap, uint64_t 
         }
 }
 
+static long nap_ns(const struct watch *watch, uint64_t now_ns, uint64_t silence_ns) {
+        if (silence_ns < IDLE_NS)
+                return NAP_NS;
+        if (!watch->parked)
+                return DOZE_NS;
+        if (watch->vacant)
+                return VACANT_NAP_NS;
+        return watch->queued || now_ns - watch->parked_ns >= ALERT_NS ? PARKED_NAP_NS : ALERT_NAP_NS;
+}
+
 static void watch_rest(struct watch *watch, uint64_t now_ns, uint64_t silence_ns) {
+        const struct timespec nap = {.tv_nsec = nap_ns(watch, now_ns, silence_ns)};
         const uint64_t spin = watch->left ? SPIN_LEFT_NS : SPIN_NS;
-        const bool alert = watch->parked && now_ns - watch->parked_ns < ALERT_NS;
-        const struct timespec nap = {.tv_nsec = silence_ns < IDLE_NS      ? NAP_NS
-                                                : alert && !watch->queued ? PARKED_NS
-                                                                          : DOZE_NS};
 
         if (silence_ns >= spin)
                 watch_nap(watch, &nap, now_ns);

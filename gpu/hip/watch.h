@@ -13,7 +13,8 @@ struct watch {
         pthread_t thread;
         bool running;       /* the thread */
         bool parked, left;  /* the plane, when last looked at */
-        bool queued;        /* ... with a kernel that clients let go by themselves */
+        bool queued;        /* ... with a kernel that clients let go by themselves, */
+        bool vacant;        /* ... or without communicators */
         uint64_t parked_ns; /* since when */
         atomic_bool stop;   /* set by the control thread */
         _Atomic int failed; /* negative errno: the device cannot be used from the thread */
