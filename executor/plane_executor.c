@@ -183,6 +183,15 @@ static void service_call(void *object, const Railmux__Executor__Message *message
         plane_call(object, message, fds, n_fds, ret_result);
 }
 
+static void tell_shuns(struct plane_executor *executor, const struct plane_info *info) {
+        if (info->shuns == executor->shuns)
+                return;
+        executor->shuns = info->shuns;
+        log_warning("GPU %u: a session misuses the page by which clients begin the next kernel of a parked GPU; for a "
+                    "minute it is launched as before that",
+                    executor->gpu);
+}
+
 static int service_tick(void *object) {
         struct plane_executor *executor = object;
         uint64_t now_ns = clock_now_ns();
@@ -199,6 +208,7 @@ static int service_tick(void *object) {
         if (now_ns > COMM_ENDED_NS)
                 plane_comms_ended(executor, now_ns - COMM_ENDED_NS);
         executor->ops->info(executor->plane, &info);
+        tell_shuns(executor, &info);
         return info.parked && !info.resident_blocks && !executor->draining ? PLANE_REST_MS : PLANE_TICK_MS;
 }
 

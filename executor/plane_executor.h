@@ -91,6 +91,7 @@ struct plane_executor {
         bool draining;
         bool go;                      /* railmuxd has no use for it any more */
         uint64_t invalid, mismatches; /* counters */
+        uint64_t shuns;               /* of the plane, which have been told */
 
         /* what messages point to */
         struct link_service service;

@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      11u
+#define PLANE_VERSION      12u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -81,6 +81,7 @@ struct plane_info {
         bool reaches; /* it can map buffers of other GPUs' sessions for its kernels (reach_import) */
         bool bursts;  /* it knows plane_comm.burst_bytes */
         uint64_t parks, wakes;
+        uint64_t shuns; /* of the latch, which somebody misused, for a minute each */
         uint64_t pool_bytes, table_bytes;
         struct plane_memory pool; /* for the other executors */
 };

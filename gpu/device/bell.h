@@ -70,6 +70,8 @@ struct bell_header {
  * his wake word: to do so costs nobody but the executor a kernel that finds nothing to do. */
 struct bell_latch {
         uint32_t lifted; /* 1; written by anybody at any time, 0 by the executor */
+        uint32_t pad[15];
+        uint32_t token; /* the executor's: does the GPU write the page that the host reads? */
 };
 #define BELL_LATCH_BYTES 4096u
 

@@ -95,6 +95,7 @@ int adaptive_wake(struct plane *plane, char *error) {
 }
 
 static int park_now(struct plane *plane, char *error) {
+        const uint64_t print = plane->adaptive.fingerprint;
         bool rang;
         int r = rings_counters(plane, &rang, error);
 
@@ -102,10 +103,11 @@ static int park_now(struct plane *plane, char *error) {
                 begin_anew(plane);
                 return r;
         }
+        latch_judge(&plane->park.latch, print);
         plane->parked = true;
         plane->parks++;
         rings_wakes(plane); /* words that count from here on mean that somebody saw `parked` */
-        park_arm(&plane->park);
+        latch_arm(&plane->park.latch);
         r = rings_tell_parked(plane, error);
         if (!r)
                 r = park_stop(&plane->park, &plane->tables, PARK_WHEN_IDLE, END_MS, error);
@@ -129,7 +131,7 @@ static int parked_tick(struct plane *plane, char *error) {
         if (park->running && park->asked != PARK_RUN)
                 return 0;
         if (!park->running && !park->queued)
-                park_arm(park); /* before wake words are read: who is not in time for these lifts it later */
+                latch_arm(&park->latch); /* before wake words are read: who is not in time for these lifts it later */
         return rings_wakes(plane) || park->running || hold_any(plane) ||
                                (park->queued ? park_begun(park) : park_kept(park, &plane->tables))
                        ? adaptive_wake(plane, error)

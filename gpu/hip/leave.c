@@ -117,7 +117,7 @@ static int left(struct plane *plane, uint64_t now, char *error) {
         plane->parked = true;
         plane->parks++;
         rings_wakes(plane); /* words that count from here on mean that somebody saw `parked` */
-        park_arm(&plane->park);
+        latch_arm(&plane->park.latch);
         r = rings_tell_parked(plane, error);
         if (!r)
                 r = rings_counters(plane, &rang, error);

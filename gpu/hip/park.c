@@ -23,13 +23,8 @@
  * and nothing else may be in the stream. What is let go only to end has to find room, which clients' kernels may not
  * leave for long, as it is with every launch.
  *
- * The latch is one word for all sessions on the GPU, and each may write it at any time, so nothing depends on it but
- * when a kernel begins. Who lifts it for no reason has rung in vain. Who holds it down, or takes the page's memory
- * away, makes others wait for the look at their wake words, and then for a millisecond, after which we insist
- * (park_insist).
- *
- * Only on NVIDIA's GPUs (AMD's runtime wants the word in memory of its own kind, and may have a kernel poll it), and
- * not with RAILMUX_GPU_QUEUE=0 in the environment.
+ * Only on NVIDIA's GPUs, not with RAILMUX_GPU_QUEUE=0 in the environment, and not while somebody misuses the latch
+ * (latch.c).
  *
  * The kernel's stream has the highest priority, for two reasons: blocks of an other process's kernel should not go
  * first, and streams of different priority never share a hardware queue, so that the control stream's copies cannot
@@ -38,32 +33,18 @@
 #include "gpu/hip/park.h"
 
 #include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
-#include "gpu/device/bell.h"
 #include "gpu/hip/error.h"
 #include "gpu/hip/table.h"
 #include "util/clock.h"
 
 _Static_assert((uint32_t)PARK_WHEN_SERVED == TABLE_STOP_SERVED, "what workers know");
 
-#define LATE_NS UINT64_C(1000000) /* for a kernel that has been let go to begin, if it has room */
-#define INSISTS 1000u             /* so many times the word is written then */
-
-#ifndef PARK_QUEUES /* tests */
-#ifdef RAILMUX_CUDA
-#define PARK_QUEUES true
-#else
-#define PARK_QUEUES false
-#endif
-#endif
-
 int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tables *tables, char *error) {
         int least = 0, greatest = 0, n_workers, r;
         uint32_t shared;
 
-        *park = (struct park){.n_blocks = n_blocks, .report = tables->report, .control = tables->stream};
+        *park = (struct park){.n_blocks = n_blocks, .report = tables->report};
         r = runtime_check((hipError_t)kernel_preload(n_blocks), "loading the kernel", error);
         if (!r)
                 r = runtime_check((hipError_t)kernel_threads(device, n_blocks, &park->threads, &shared),
@@ -102,32 +83,12 @@ void park_close(struct park *park) {
                 (void)hipFree(park->arguments.scratch);
         if (park->stream)
                 (void)hipStreamDestroy(park->stream);
-        if (park->latch)
-                (void)hipHostUnregister(park->latch);
+        latch_close(&park->latch);
         *park = (struct park){0};
 }
 
 int park_ready(struct park *park, struct tables *tables, char *error) {
         return park->running || tables->shadow.table->stop == PARK_RUN ? 0 : tables_stop(tables, PARK_RUN, error);
-}
-
-int park_latch(struct park *park, void *page, char *error) {
-        const char *wish = getenv("RAILMUX_GPU_QUEUE");
-        int r;
-
-        if (!PARK_QUEUES || park->latch || (wish && *wish == '0'))
-                return 0;
-        r = runtime_check(hipHostRegister(page, BELL_LATCH_BYTES, hipHostRegisterMapped), "pinning the latch", error);
-        if (r)
-                return r;
-        r = runtime_check(hipHostGetDevicePointer(&park->latch_there, page, 0), "mapping the latch", error);
-        if (r) {
-                (void)hipHostUnregister(page);
-                return r;
-        }
-        park->latch = page;
-        park->queues = true;
-        return 0;
 }
 
 bool park_begun(const struct park *park) {
@@ -144,38 +105,14 @@ bool park_has_room(const struct park *park) {
         return true;
 }
 
-/* release; partner: the GPU's front end, and the kernel behind it, which sees what stands in the tables. */
-static void lift(struct park *park) {
-        __atomic_store_n(&park->latch->lifted, 1, __ATOMIC_RELEASE);
-}
-
-/* A client can write the word as often as we do, so we write it many times; and it can punch a hole into the page,
- * which the GPU goes on to see as it was: so the GPU writes it, too. */
 void park_insist(struct park *park) {
-        const uint64_t now = clock_now_ns();
-
-        if (!park->running || !park->let_go || park_begun(park) || now - park->let_go_ns < LATE_NS)
-                return;
-        park->let_go_ns = now;
-        (void)hipStreamWriteValue32(park->control, park->latch_there, 1, 0);
-        (void)hipGetLastError();
-        for (uint32_t i = 0; i < INSISTS; i++)
-                lift(park);
-}
-
-void park_arm(struct park *park) {
-        if (!park->latch)
-                return;
-        park->let_go = false;
-        __atomic_store_n(&park->latch->lifted, 0, __ATOMIC_RELAXED);
-        atomic_thread_fence(memory_order_seq_cst); /* partner: rmx_bell_look, which writes two words the other way */
+        if (park->running && !park_begun(park))
+                latch_insist(&park->latch);
 }
 
 /* What is queued begins, to do what it has been asked for. */
 static void let_go(struct park *park, uint32_t asked) {
-        lift(park);
-        park->let_go = true;
-        park->let_go_ns = clock_now_ns();
+        latch_lift(&park->latch, park_begun(park));
         park->queued = false;
         park->asked = asked;
         park->running = true;
@@ -195,7 +132,7 @@ int park_launch(struct park *park, struct tables *tables, char *error) {
                 let_go(park, PARK_RUN);
                 return 0;
         }
-        park->let_go = false;
+        park->latch.lifted = false;
         tables_forget(tables);
         r = park_ready(park, tables, error);
         if (!r)
@@ -214,13 +151,8 @@ int park_queue(struct park *park, struct tables *tables, char *error) {
         if (park->running || park->queued)
                 return 0;
         r = park_ready(park, tables, error);
-        if (r || !park->queues)
+        if (r || !latch_usable(&park->latch) || !latch_wait(&park->latch, park->stream))
                 return r;
-        if (hipStreamWaitValue32(park->stream, park->latch_there, 1, hipStreamWaitValueEq, UINT32_MAX) != hipSuccess) {
-                (void)hipGetLastError();
-                park->queues = false;
-                return 0;
-        }
         tables_forget(tables);
         r = runtime_check((hipError_t)kernel_launch(park->stream, park->n_blocks, &park->arguments),
                           "launching the kernel", error);

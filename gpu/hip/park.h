@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 #include "gpu/hip/kernel.h"
+#include "gpu/hip/latch.h"
 #include "gpu/hip/runtime.h"
 
-struct bell_latch;
 struct table_report;
 struct tables;
 
@@ -25,15 +25,10 @@ struct park {
         uint32_t n_blocks;
         uint32_t n_workers;
         uint32_t threads;
-        uint32_t asked;           /* enum park_stop */
-        bool running;             /* launched, and not yet seen to have ended */
-        bool queued;              /* launched behind the latch, and as far as we know it has not begun */
-        bool let_go;              /* we have lifted the latch for it, */
-        uint64_t let_go_ns;       /* last at this time */
-        hipStream_t control;      /* of the plane */
-        bool queues;              /* is to be queued when there is nothing to do */
-        struct bell_latch *latch; /* NULL: nothing is ever queued */
-        void *latch_there;
+        uint32_t asked; /* enum park_stop */
+        bool running;   /* launched, and not yet seen to have ended */
+        bool queued;    /* launched behind the latch, and as far as we know it has not begun */
+        struct latch latch;
         const struct table_report *report;
 };
 
@@ -47,11 +42,6 @@ int park_ready(struct park *park, struct tables *tables, char *error);
 int park_launch(struct park *park, struct tables *tables, char *error);
 /* The same, and more: the next launch only has to let it go. Where that cannot be had it is park_ready. */
 int park_queue(struct park *park, struct tables *tables, char *error);
-/* The page that clients and we lift the latch in, once; from then on kernels are queued, if they are at all. */
-int park_latch(struct park *park, void *page, char *error);
-/* Nothing is queued, and what runs has begun: the latch will hold what is queued next. Before clients are told that
- * they have to lift it, or before it is read whether they have rung. */
-void park_arm(struct park *park);
 /* What is queued, if anything, runs from now on. */
 void park_let_go(struct park *park);
 /* Until that has begun: lifts the latch again, which others may have put down, or taken the memory of. */

@@ -214,6 +214,7 @@ static void hip_info(struct plane *plane, struct plane_info *ret_info) {
                 .bursts = reach_able(),
                 .parks = plane->parks,
                 .wakes = plane->wakes,
+                .shuns = plane->park.latch.n_shunned,
                 .pool_bytes = plane->pool.bytes,
                 .table_bytes = sizeof(struct table) + plane->states.bytes + kernel_scratch_bytes(plane->park.n_blocks),
                 .pool = plane->pool.exported,
@@ -249,7 +250,7 @@ static void hip_peer_remove(struct plane *plane, uint32_t gpu) {
 static int hip_latch(struct plane *plane, void *page, char *error) {
         int r = enter(plane, error);
 
-        return leave(plane, r ? r : park_latch(&plane->park, page, error));
+        return leave(plane, r ? r : latch_open(&plane->park.latch, plane->control, page, error));
 }
 
 static int hip_ring_attach(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,

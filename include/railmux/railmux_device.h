@@ -126,7 +126,7 @@ RMX_BELL_ASIDE int rmx_bell_look(const struct rmx_device_handle *h, uint32_t thr
                 uint64_t latch = rmx_bell_cell_load((uint64_t *)(void *)rmx_bell_area_word(h, RMX_BELL_LATCH));
 
                 rmx_bell_word_store(wake, rmx_bell_word_load(wake) + 1);
-                rmx_bell_release(); /* partner: rings_wakes, after park_arm */
+                rmx_bell_release(); /* partner: rings_wakes, after latch_arm */
                 if (latch)
                         rmx_bell_word_store((uint32_t *)(void *)(uintptr_t)latch, 1);
         }

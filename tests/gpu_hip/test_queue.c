@@ -161,28 +161,67 @@ static void a_latch_held_down(void **state) {
         close_with(&f);
 }
 
-/* The executor's page is not the GPU's any more, since a client has punched a hole into the file. */
+static uint64_t shuns(const struct fixture *f) {
+        struct plane_info info;
+
+        f->ops->info(f->plane, &info);
+        return info.shuns;
+}
+
+/* Who has misused the latch too often: nothing is queued for a minute, and all works as without it. */
+static void shunned(struct fixture *f) {
+        const uint32_t launches = fake.launches;
+
+        assert_true(parked(f));
+        assert_false(queued());
+        assert_int_equal(shuns(f), 1);
+        ring(100);
+        fixture_tick_until(f, !parked(f));
+        assert_int_equal(fake.launches, launches + 1);
+        fixture_silence(f, 400);
+        assert_true(parked(f) && !queued());
+        lift(f); /* it has no more to say, and is forgotten */
+        fixture_silence(f, 59000);
+        assert_false(queued());
+        fixture_silence(f, 1000);
+        assert_true(parked(f) && queued());
+        assert_int_equal(fake.launches, launches + 1);
+        assert_int_equal(shuns(f), 1);
+}
+
+/* The executor's page is not the GPU's any more, since a client has punched a hole into the file. Whether that finds
+ * the latch down: we insist; or lifted: all kernels begin at once. */
 static void a_latch_with_a_hole(void **state) {
-        uint32_t there = 0;
+        _Alignas(BELL_LATCH_BYTES) static struct bell_latch there[BELL_LATCH_BYTES / sizeof(struct bell_latch)];
         struct fixture f;
 
         (void)state;
-        assert_int_equal(setenv("RAILMUX_GPU_QUEUE", "1", 1), 0);
-        fake_reset();
-        fake.elsewhere = &there;
-        fixture_open(&f, PLANE_ADAPTIVE);
-        client_init(&client, 5);
-        assert_int_equal(client_attach(&f, &client), 0);
-        for (uint32_t i = 1; i < 3; i++) {
+        for (uint32_t lifted = 0; lifted < 2; lifted++) {
+                assert_int_equal(setenv("RAILMUX_GPU_QUEUE", "1", 1), 0);
+                fake_reset();
+                fake.elsewhere = there;
+                there->lifted = 0;
+                fixture_open(&f, PLANE_ADAPTIVE);
+                *f.latch = (struct bell_latch){0}; /* a page that is new */
+                client_init(&client, 5);
+                assert_int_equal(client_attach(&f, &client), 0);
+                for (uint32_t i = 1; i < 5; i++) {
+                        fixture_silence(&f, 400);
+                        assert_true(queued() && parked(&f));
+                        if (lifted) {
+                                __atomic_store_n(&there->lifted, 1, __ATOMIC_RELEASE);
+                                fixture_tick_until(&f, !parked(&f));
+                        } else {
+                                ring(i);
+                                insists(&f);
+                        }
+                        __atomic_store_n(&there->lifted, 0, __ATOMIC_RELAXED); /* who has the hole can */
+                }
                 fixture_silence(&f, 400);
-                assert_true(queued() && parked(&f));
-                ring(i);
-                insists(&f);
-                __atomic_store_n(&there, 0, __ATOMIC_RELAXED); /* who has the hole can */
+                shunned(&f);
+                close_with(&f); /* with one that is queued */
+                fake.elsewhere = NULL;
         }
-        fixture_silence(&f, 400);
-        close_with(&f); /* with one that is queued */
-        fake.elsewhere = NULL;
 }
 
 /* A client that writes nothing but zeros. */
@@ -211,6 +250,23 @@ static void a_latch_that_is_held_down_all_the_time(void **state) {
         close_with(&f);
         atomic_store(&zeros_end, true);
         pthread_join(thread, NULL);
+}
+
+/* Lifted again and again by somebody who does not ring. */
+static void a_latch_lifted_in_vain(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_with(&f);
+        for (uint32_t i = 0; i < 4; i++) {
+                fixture_silence(&f, 400);
+                assert_true(queued() && parked(&f));
+                lift(&f);
+                fixture_tick_until(&f, !parked(&f));
+        }
+        fixture_silence(&f, 400);
+        shunned(&f);
+        close_with(&f);
 }
 
 /* Others' words there mean nothing. */
@@ -532,6 +588,7 @@ int main(void) {
                 cmocka_unit_test(a_latch_held_down),
                 cmocka_unit_test(a_latch_with_a_hole),
                 cmocka_unit_test(a_latch_that_is_held_down_all_the_time),
+                cmocka_unit_test(a_latch_lifted_in_vain),
                 cmocka_unit_test(a_latch_with_nonsense),
                 cmocka_unit_test(work_in_hand_at_the_end),
                 cmocka_unit_test(tables_change_meanwhile),
