@@ -26,6 +26,7 @@
 #include "daemon/options.h"
 #include "util/cleanup.h"
 #include "util/clock.h"
+#include "util/fds.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include <errno.h>
@@ -442,13 +443,9 @@ static int keeper_init(struct keeper *keeper, int argc, char **argv) {
         int r;
 
         /* Every stored descriptor is open here, and for a moment twice in the child that gets it. */
-        if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-                limit.rlim_cur = limit.rlim_max;
-                setrlimit(RLIMIT_NOFILE, &limit);
-                if (limit.rlim_cur < 2 * KEEPER_STORE_FDS_MAX + KEEPER_OWN_FDS)
-                        keeper->store.max_fds =
-                                limit.rlim_cur > KEEPER_OWN_FDS ? (limit.rlim_cur - KEEPER_OWN_FDS) / 2 : 0;
-        }
+        fds_raise();
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 2 * KEEPER_STORE_FDS_MAX + KEEPER_OWN_FDS)
+                keeper->store.max_fds = limit.rlim_cur > KEEPER_OWN_FDS ? (limit.rlim_cur - KEEPER_OWN_FDS) / 2 : 0;
         if (usec && parse_u64(usec, &keeper->watchdog_usec) < 0)
                 keeper->watchdog_usec = 0;
         sigemptyset(&signals);

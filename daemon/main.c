@@ -5,13 +5,15 @@
 #include "daemon/manager.h"
 #include "daemon/options.h"
 #include "railmux/railmux.h"
+#include "util/fds.h"
 #include "util/log.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+
+#define MAIN_FDS 8192u /* there is room for from the beginning */
 
 enum { MAIN_RUN = 1, MAIN_DONE };
 
@@ -34,16 +36,6 @@ static int main_parse_argv(struct options *options, int argc, char **argv) {
         return MAIN_RUN;
 }
 
-/* Every client costs fds; its tenant's limit is what bounds them, not the shell's default. */
-static void main_raise_fds(void) {
-        struct rlimit limit;
-
-        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-                limit.rlim_cur = limit.rlim_max;
-                setrlimit(RLIMIT_NOFILE, &limit);
-        }
-}
-
 static int main_setup(const struct options *options, struct config *config) {
         char error[CONFIG_ERROR_MAX] = "";
         int r;
@@ -57,7 +49,8 @@ static int main_setup(const struct options *options, struct config *config) {
         }
         log_set_level(config->log_level);
         signal(SIGPIPE, SIG_IGN);
-        main_raise_fds();
+        fds_raise(); /* every client costs some; its tenant's limit is what bounds them, not the shell's default */
+        fds_reserve(MAIN_FDS);
         return 0;
 }
 

@@ -18,10 +18,12 @@
 #include "executor/plane_plugin.h"
 #include "executor/probe.h"
 #include "railmux/railmux.h"
+#include "util/fds.h"
 #include "util/log.h"
 #include "util/parse.h"
 
 #define MAIN_WORKERS_MAX 64u
+#define MAIN_FDS         4096u /* there is room for from the beginning; a communicator over nodes has three */
 
 struct arguments {
         const char *name;
@@ -352,6 +354,7 @@ int main(int argc, char **argv) {
         signal(SIGPIPE, SIG_IGN);
         if (arguments.exit_with_daemon)
                 prctl(PR_SET_PDEATHSIG, SIGKILL);
+        fds_reserve(MAIN_FDS);
         r = arguments.backend ? run_plane(&arguments) : run_host(&arguments);
         return r < 0 ? 1 : 0;
 }
