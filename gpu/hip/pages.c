@@ -2,8 +2,9 @@
 /*
  * What pinned memory takes is mostly the operating system's time for giving pages: 60 MiB take 25 ms, 240 MiB 100.
  * To pin pages that are there already takes 2 and 8 ms, or 1.5 and 5 where they are huge ones, and to fill those 10 and
- * 40 (an H200's host, CUDA 13, with MPS and without; docs/performance.md, y). So a thread fills what will be asked for
- * next while nobody waits for it.
+ * 40 (an H200's host, CUDA 13, with MPS and without; docs/performance.md, y, ab). So a thread fills what will be asked
+ * for next while nobody waits for it: several pieces of one size, since who takes faster than they are filled has to
+ * wait for one.
  *
  * The thread is started when it first has something to do. Whoever takes what it is about to fill waits for it; where
  * there is no thread to be had the caller fills it.
@@ -30,9 +31,10 @@ struct pages {
         pthread_cond_t cond;   /* something has changed */
         pthread_t thread;
         bool started, ending;
-        size_t wanted; /* to be filled, or just now; 0: nothing; it may change meanwhile */
-        void *memory;  /* ready, NULL: none */
-        size_t bytes;
+        size_t bytes;      /* of a piece, 0: nothing is wanted */
+        uint32_t n_wanted; /* to be ready, */
+        uint32_t n_ready;  /* of which so many are: */
+        void *ready[PAGES_MOST];
 };
 
 /* Of whole pages. */
@@ -80,29 +82,34 @@ void pages_give(void *memory, size_t bytes) {
                 (void)munmap(memory, whole(bytes));
 }
 
+/* With the mutex. */
+static void pages_empty(struct pages *pages) {
+        while (pages->n_ready)
+                pages_give(pages->ready[--pages->n_ready], pages->bytes);
+}
+
 static void *pages_main(void *data) {
         struct pages *pages = data;
 
         (void)prctl(PR_SET_NAME, "rmx-pages");
         pthread_mutex_lock(&pages->mutex);
         while (!pages->ending) {
-                const size_t bytes = pages->wanted;
+                const size_t bytes = pages->bytes;
                 void *memory;
 
-                if (!bytes) {
+                if (pages->n_ready >= pages->n_wanted) {
                         pthread_cond_wait(&pages->cond, &pages->mutex);
                         continue;
                 }
                 pthread_mutex_unlock(&pages->mutex);
                 memory = memory_fill(bytes);
                 pthread_mutex_lock(&pages->mutex);
-                if (pages->wanted != bytes) { /* something else is wanted by now */
+                if (pages->bytes != bytes || pages->n_ready >= pages->n_wanted) /* something else is wanted by now */
                         pages_give(memory, bytes);
-                        continue;
-                }
-                pages->memory = memory;
-                pages->bytes = bytes;
-                pages->wanted = 0;
+                else if (memory)
+                        pages->ready[pages->n_ready++] = memory;
+                else
+                        pages->n_wanted = pages->n_ready; /* who takes tries himself */
                 pthread_cond_broadcast(&pages->cond);
         }
         pthread_mutex_unlock(&pages->mutex);
@@ -128,24 +135,21 @@ void pages_free(struct pages *pages) {
         pthread_mutex_unlock(&pages->mutex);
         if (pages->started)
                 (void)pthread_join(pages->thread, NULL);
-        pages_give(pages->memory, pages->bytes);
+        pages_empty(pages);
         pthread_cond_destroy(&pages->cond);
         pthread_mutex_destroy(&pages->mutex);
         free(pages);
 }
 
-void pages_prepare(struct pages *pages, size_t bytes) {
+void pages_prepare(struct pages *pages, size_t bytes, uint32_t n) {
         pthread_mutex_lock(&pages->mutex);
-        if (pages->memory && pages->bytes != bytes) {
-                pages_give(pages->memory, pages->bytes);
-                pages->memory = NULL;
-        }
-        if (!pages->started && bytes)
+        if (pages->bytes != bytes)
+                pages_empty(pages);
+        if (!pages->started && bytes && n)
                 pages->started = !thread_start(&pages->thread, NULL, pages_main, pages);
-        if (pages->started && !pages->memory) {
-                pages->wanted = bytes;
-                pthread_cond_broadcast(&pages->cond);
-        }
+        pages->bytes = bytes;
+        pages->n_wanted = !pages->started || !bytes ? 0 : n < PAGES_MOST ? n : PAGES_MOST;
+        pthread_cond_broadcast(&pages->cond);
         pthread_mutex_unlock(&pages->mutex);
 }
 
@@ -153,11 +157,11 @@ void *pages_take(struct pages *pages, size_t bytes) {
         void *memory = NULL;
 
         pthread_mutex_lock(&pages->mutex);
-        while (bytes && pages->wanted == bytes)
+        while (pages->bytes == bytes && !pages->n_ready && pages->n_wanted)
                 pthread_cond_wait(&pages->cond, &pages->mutex);
-        if (pages->memory && pages->bytes == bytes) {
-                memory = pages->memory;
-                pages->memory = NULL;
+        if (pages->bytes == bytes && pages->n_ready) {
+                memory = pages->ready[--pages->n_ready];
+                pages->n_wanted -= pages->n_wanted > pages->n_ready;
         }
         pthread_mutex_unlock(&pages->mutex);
         return memory ? memory : memory_fill(bytes);

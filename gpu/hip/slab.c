@@ -30,8 +30,10 @@
 
 #define STOP_MS 500u
 #define END_NS  UINT64_C(3000000000) /* then it is a fault */
-#define PIECE   8u                   /* wires that are taken at a time: 60 MiB; as long as nobody asks for more, */
-#define MOST    64u                  /* where the kernel is stopped: as many again as there are, up to these */
+#define LEAST   8u                   /* wires that are taken at a time where the kernel is stopped, 60 MiB, and */
+#define MOST    64u                  /* then as many again as there are, up to these */
+#define PIECE   2u                   /* wires that are taken at a time where it is not, 15 MiB: who waits for pages */
+#define AHEAD   4u                   /* waits for few of them; so many pieces are filled ahead */
 #ifndef SLAB_STOPS                   /* tests */
 #if defined(RAILMUX_CUDA)
 #define SLAB_STOPS false
@@ -83,7 +85,7 @@ static int slab_make(struct plane *plane, void *pages, uint32_t n, char *error) 
 
 /* How many to take if `more` are missing. */
 static uint32_t slabs_step(const struct slabs *slabs, uint32_t more) {
-        uint32_t n = SLAB_STOPS && slabs->n > PIECE ? slabs->n : PIECE;
+        uint32_t n = !SLAB_STOPS ? PIECE : slabs->n > LEAST ? slabs->n : LEAST;
 
         if (n > MOST)
                 n = MOST;
@@ -109,7 +111,7 @@ static int slabs_grow(struct plane *plane, void *pages, uint32_t n, char *error)
                 pages_give(pages, n * sizeof(struct wire));
                 return r;
         }
-        pages_prepare(slabs->pages, slabs_step(slabs, 0) * sizeof(struct wire));
+        pages_prepare(slabs->pages, slabs_step(slabs, 0) * sizeof(struct wire), SLAB_STOPS ? 1 : AHEAD);
         return 0;
 }
 
@@ -154,7 +156,7 @@ int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
                         slabs->wanted_ns = clock_now_ns();
                 slabs->n_wanted = n;
                 pages_give(pages, n * sizeof(struct wire));
-                pages_prepare(slabs->pages, n * sizeof(struct wire)); /* while the kernel ends */
+                pages_prepare(slabs->pages, n * sizeof(struct wire), 1); /* while the kernel ends */
                 return error_set(-EBUSY, error, "%s, for memory for other nodes; try again", text);
         }
         if (r) {

@@ -86,7 +86,7 @@ static void check(char *memory, size_t bytes) {
 static void ready(struct pages *pages, size_t bytes) {
         const uint32_t before = atomic_load(&idle);
 
-        pages_prepare(pages, bytes);
+        pages_prepare(pages, bytes, 1);
         while (atomic_load(&idle) == before)
                 sched_yield();
 }
@@ -97,11 +97,11 @@ static void taken_as_it_was_asked_for(void **state) {
 
         (void)state;
         assert_non_null(pages);
-        pages_prepare(pages, 3 * PAGES_ALIGN);
+        pages_prepare(pages, 3 * PAGES_ALIGN, 1);
         memory[0] = pages_take(pages, 3 * PAGES_ALIGN);
         check(memory[0], 3 * PAGES_ALIGN);
-        pages_prepare(pages, PAGES_ALIGN); /* zeroes again */
-        pages_prepare(pages, PAGES_ALIGN);
+        pages_prepare(pages, PAGES_ALIGN, 1); /* zeroes again */
+        pages_prepare(pages, PAGES_ALIGN, 1);
         memory[1] = pages_take(pages, PAGES_ALIGN);
         check(memory[1], PAGES_ALIGN);
         assert_int_equal(here, 0);                  /* others have done it */
@@ -111,6 +111,48 @@ static void taken_as_it_was_asked_for(void **state) {
         pages_give(memory[0], 3 * PAGES_ALIGN);
         pages_give(memory[1], PAGES_ALIGN);
         pages_give(memory[2], PAGES_ALIGN);
+        pages_free(pages);
+}
+
+/* Several of one size: as many as were asked for are there, or come; and who asks again has the rest filled up. */
+static void several(void **state) {
+        struct pages *pages = pages_new();
+        char *memory[PAGES_MOST + 3];
+
+        (void)state;
+        atomic_store(&here, 0);
+        for (uint32_t round = 0; round < 4; round++) {
+                const uint32_t n = round < 3 ? round + 1 : PAGES_MOST + 3;
+                const uint32_t others = n < PAGES_MOST ? n : PAGES_MOST;
+                const size_t bytes = round % 2 ? PAGE : 3 * PAGE;
+
+                if (round == 1) /* one of them is ready */
+                        ready(pages, bytes);
+                pages_prepare(pages, bytes, n);
+                for (uint32_t i = 0; i < n; i++) {
+                        memory[i] = pages_take(pages, bytes);
+                        check(memory[i], bytes);
+                }
+                assert_int_equal(here, n - others);
+                for (uint32_t i = 0; i < n; i++)
+                        for (uint32_t k = 0; k < i; k++)
+                                assert_ptr_not_equal(memory[i], memory[k]);
+                for (uint32_t i = 0; i < n; i++)
+                        pages_give(memory[i], bytes);
+        }
+        atomic_store(&here, 0);
+        pages_prepare(pages, PAGE, 4);
+        memory[0] = pages_take(pages, PAGE);
+        pages_prepare(pages, PAGE, 2); /* fewer than there may be by now */
+        pages_give(memory[0], PAGE);
+        for (uint32_t i = 0; i < 2; i++) {
+                memory[0] = pages_take(pages, PAGE);
+                check(memory[0], PAGE);
+                pages_give(memory[0], PAGE);
+        }
+        assert_int_equal(here, 0);
+        pages_prepare(pages, PAGE, 4);
+        pages_prepare(pages, PAGE, 0); /* what is ready may be taken, none comes */
         pages_free(pages);
 }
 
@@ -125,11 +167,11 @@ static void of_another_size(void **state) {
                 if (i / 3 % 2)
                         ready(pages, 7 * PAGES_ALIGN + i);
                 else
-                        pages_prepare(pages, 7 * PAGES_ALIGN);
+                        pages_prepare(pages, 7 * PAGES_ALIGN, 1);
                 if (i % 3 == 1) /* what is ready, or about to be, is something else */
-                        pages_prepare(pages, sizes[i]);
+                        pages_prepare(pages, sizes[i], 1);
                 else if (i % 3 == 2) /* or nothing */
-                        pages_prepare(pages, 0);
+                        pages_prepare(pages, 0, 1);
                 memory = pages_take(pages, sizes[i]);
                 check(memory, sizes[i]);
                 assert_int_equal(here, i % 3 != 1);
@@ -151,7 +193,7 @@ static void never_taken(void **state) {
                 if (i % 2)
                         ready(pages, (i + 1) * PAGE);
                 else
-                        pages_prepare(pages, (i + 1) * PAGE);
+                        pages_prepare(pages, (i + 1) * PAGE, 1);
                 pages_free(pages);
         }
 }
@@ -163,7 +205,7 @@ static void touched(void **state) {
 
         (void)state;
         atomic_store(&refused, EINVAL);
-        pages_prepare(pages, 2 * PAGES_ALIGN + 1);
+        pages_prepare(pages, 2 * PAGES_ALIGN + 1, 1);
         memory = pages_take(pages, 2 * PAGES_ALIGN + 1);
         atomic_store(&refused, 0);
         check(memory, 2 * PAGES_ALIGN + 1);
@@ -178,13 +220,13 @@ static void too_much(void **state) {
 
         (void)state;
         assert_null(pages_take(pages, SIZE_MAX / 4));
-        pages_prepare(pages, SIZE_MAX / 4);
+        pages_prepare(pages, SIZE_MAX / 4, 1);
         assert_null(pages_take(pages, SIZE_MAX / 4));
         memory = pages_take(pages, PAGE);
         check(memory, PAGE);
         pages_give(memory, PAGE);
         atomic_store(&refused, ENOMEM); /* addresses, but nothing behind them */
-        pages_prepare(pages, PAGES_ALIGN + PAGE);
+        pages_prepare(pages, PAGES_ALIGN + PAGE, 1);
         assert_null(pages_take(pages, PAGES_ALIGN + PAGE));
         atomic_store(&refused, 0);
         pages_free(pages);
@@ -210,6 +252,7 @@ static int teardown(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 TEST(taken_as_it_was_asked_for),
+                TEST(several),
                 TEST(of_another_size),
                 TEST(never_taken),
                 TEST(touched),
