@@ -178,6 +178,29 @@ static void hole(void **state) {
         rig_close(&rig);
 }
 
+/* One that was held down says nothing of those after it, and neither does one token that has not come. */
+static void forgiven(void **state) {
+        struct rig rig;
+
+        (void)state;
+        rig_open(&rig);
+        for (uint32_t token = 0; token < 2; token++) {
+                latch_lift(&rig.latch, false);
+                page->lifted = token;
+                fake_clock_advance_ms(1);
+                latch_insist(&rig.latch);
+                page->token -= token;
+                next(&rig, 2);
+                assert_int_equal(rig.latch.n_misused, 1);
+                for (uint32_t i = 0; i < MISUSED_MOST; i++) {
+                        latch_lift(&rig.latch, false);
+                        next(&rig, 2);
+                        assert_int_equal(rig.latch.n_misused, 0);
+                }
+        }
+        rig_close(&rig);
+}
+
 static void closed(void **state) {
         struct rig rig = {0};
 
@@ -195,13 +218,10 @@ static void closed(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(begun_for_nothing),
-                cmocka_unit_test(begun_for_something),
-                cmocka_unit_test(insisting),
-                cmocka_unit_test(no_room),
-                cmocka_unit_test(held_down),
-                cmocka_unit_test(hole),
-                cmocka_unit_test(closed),
+                cmocka_unit_test(begun_for_nothing), cmocka_unit_test(begun_for_something),
+                cmocka_unit_test(insisting),         cmocka_unit_test(no_room),
+                cmocka_unit_test(held_down),         cmocka_unit_test(hole),
+                cmocka_unit_test(forgiven),          cmocka_unit_test(closed),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
