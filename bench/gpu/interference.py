@@ -36,6 +36,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--replays", type=int, default=30)
     parser.add_argument("--json", type=pathlib.Path, required=True)
     options = parser.parse_args()
+    if options.plain and not options.bells:
+        parser.error("--plain says what is in the place of --bells")
     options.gpus = options.ranks
     options.ranks *= 1 + options.bells
     return options
