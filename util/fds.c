@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Linux has a table of descriptors for each process, which it doubles when it is full: for the 65th, the 257th, the
- * 513th, .. descriptor. Where threads share the table, whoever needs that one waits until all processors have stopped
+ * Linux has a table of descriptors for each process, which it doubles when it is full: for the 65th, the 129th, the
+ * 257th, .. descriptor. Where threads share the table, whoever needs that one waits until all processors have stopped
  * to look at the old table (synchronize_rcu() in expand_fdtable(), fs/file.c): 10 to 15 ms on two processors that have
  * nothing to do, 30 on 32 (Linux 6.18). In a daemon that is a client which waits 30 ms longer for its communicator than
  * the ones before and after it. A process with one thread waits for nothing, and tables never shrink; so whoever will

@@ -17,7 +17,7 @@ void pages_free(struct pages *pages);
  * another size is given back. 0 bytes: nothing. */
 void pages_prepare(struct pages *pages, size_t bytes, uint32_t n);
 /* A piece, at least a byte, zeroes, aligned to PAGES_ALIGN, which is the caller's: at once if one of this size is
- * ready, else when it is. One less is wanted then. NULL: out of memory. */
+ * ready, else when it is. If not more are ready than were wanted, one less is then. NULL: out of memory. */
 void *pages_take(struct pages *pages, size_t bytes);
 void pages_give(void *memory, size_t bytes);
 

@@ -94,6 +94,13 @@ static uint32_t slabs_step(const struct slabs *slabs, uint32_t more) {
         return n < SLABS_WIRES_MAX - slabs->n ? n : SLABS_WIRES_MAX - slabs->n;
 }
 
+/* Pieces to be filled ahead: as many as will be taken. */
+static uint32_t slabs_ahead(const struct slabs *slabs) {
+        const uint32_t n = (SLABS_WIRES_MAX - slabs->n + PIECE - 1) / PIECE;
+
+        return SLAB_STOPS ? 1 : n < AHEAD ? n : AHEAD;
+}
+
 /* Pages for so many. */
 static int slabs_fill(struct slabs *slabs, uint32_t n, void **ret_pages, char *error) {
         slabs->pages = slabs->pages ? slabs->pages : pages_new();
@@ -111,7 +118,7 @@ static int slabs_grow(struct plane *plane, void *pages, uint32_t n, char *error)
                 pages_give(pages, n * sizeof(struct wire));
                 return r;
         }
-        pages_prepare(slabs->pages, slabs_step(slabs, 0) * sizeof(struct wire), SLAB_STOPS ? 1 : AHEAD);
+        pages_prepare(slabs->pages, slabs_step(slabs, 0) * sizeof(struct wire), slabs_ahead(slabs));
         return 0;
 }
 

@@ -166,7 +166,7 @@ static void wires_are_taken_by_the_dozen(void **state) {
         assert_int_equal(w->f.plane->slabs.n, 24);
 }
 
-/* Where the kernel need not end for it: two at a time, or as many as are missing, all of them zeroes. */
+/* Where the kernel need not end for it: two at a time, up to a bound, all of them zeroes. */
 static void wires_while_the_kernel_runs(void **state) {
         struct world *w = *state;
         struct slabs *slabs = &w->f.plane->slabs;
