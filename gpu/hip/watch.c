@@ -50,7 +50,7 @@
 #define ALERT_NS      UINT64_C(10000000000)
 #define ALERT_NAP_NS  320000
 #define PARKED_NAP_NS 2000000
-#define VACANT_NAP_NS 20000000
+#define VACANT_NAP_NS 5000000
 #define SOON_NS       UINT64_C(300000)
 #define SOON_EVENTS   16
 #define LATE_NS       1000ul /* that a nap may be longer */
@@ -90,7 +90,7 @@ static void watch_nap(struct watch *watch, const struct timespec *nap, uint64_t 
 }
 
 static long nap_ns(const struct watch *watch, uint64_t now_ns, uint64_t silence_ns) {
-        if (silence_ns < IDLE_NS)
+        if (silence_ns < IDLE_NS || watch->soon || watch->kib) /* who said so has found the lock taken */
                 return NAP_NS;
         if (!watch->parked)
                 return DOZE_NS;
