@@ -22,6 +22,8 @@
  */
 #include "gpu/hip/adaptive.h"
 
+#include <stdatomic.h>
+
 #include "gpu/hip/hip.h"
 #include "gpu/hip/hold.h"
 #include "gpu/hip/rings.h"
@@ -95,7 +97,6 @@ int adaptive_wake(struct plane *plane, char *error) {
 }
 
 static int park_now(struct plane *plane, char *error) {
-        const uint64_t print = plane->adaptive.fingerprint;
         bool rang;
         int r = rings_counters(plane, &rang, error);
 
@@ -103,7 +104,7 @@ static int park_now(struct plane *plane, char *error) {
                 begin_anew(plane);
                 return r;
         }
-        latch_judge(&plane->park.latch, print);
+        latch_judge(&plane->park.latch);
         plane->parked = true;
         plane->parks++;
         rings_wakes(plane); /* words that count from here on mean that somebody saw `parked` */
@@ -127,15 +128,19 @@ int adaptive_rest(struct plane *plane, char *error) {
  * not about to end, then it has been let go: by somebody who rang, or for a change in the tables. */
 static int parked_tick(struct plane *plane, char *error) {
         struct park *park = &plane->park;
+        bool begun, told;
 
         if (park->running && park->asked != PARK_RUN)
                 return 0;
         if (!park->running && !park->queued)
                 latch_arm(&park->latch); /* before wake words are read: who is not in time for these lifts it later */
-        return rings_wakes(plane) || park->running || hold_any(plane) ||
-                               (park->queued ? park_begun(park) : park_kept(park, &plane->tables))
-                       ? adaptive_wake(plane, error)
-                       : adaptive_rest(plane, error);
+        begun = park->queued && park_begun(park);
+        atomic_thread_fence(memory_order_acquire); /* partner: rmx_bell_look, which raises its wake word before that */
+        told = rings_wakes(plane) || park->running || hold_any(plane);
+        if (begun && !told)
+                park->latch.alone = true;
+        return begun || told || (!park->queued && park_kept(park, &plane->tables)) ? adaptive_wake(plane, error)
+                                                                                   : adaptive_rest(plane, error);
 }
 
 static int policy_tick(struct plane *plane, uint64_t silence, char *error) {

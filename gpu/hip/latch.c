@@ -10,8 +10,12 @@
  *
  * That would go on for as long as the executor lives, also when the tenant is gone: with a hole the GPU may find the
  * latch lifted for ever, so each kernel that is queued begins at once, and the GPU is never parked. So we remember how
- * kernels have begun. If MISUSED_MOST in a row were held down, or began by themselves and found nothing to do, none is
+ * kernels have begun. If MISUSED_MOST in a row were held down, or had begun and nobody had said anything, none is
  * queued for SHUNNED_NS, and whoever has to wake waits for a launch, as on GPUs that have no latch.
+ *
+ * Who lifts it as he should says so: a bell kernel raises its wake word before that, and the library writes its eventfd
+ * right after it. (Should a tick come between those two, that is one kernel, and not MISUSED_MOST in a row.) Whether he
+ * has rung by the time at which we park again does not count: his call may stand behind others of his own for long.
  *
  * Is there a hole? Of an insisting that has been carried out a token shows it: the GPU was to write that as well, and
  * we do not find it. (A kernel that has no room is insisted on, too, and nobody is to blame for that.)
@@ -71,17 +75,18 @@ bool latch_usable(const struct latch *latch) {
 }
 
 bool latch_wait(struct latch *latch, hipStream_t stream) {
-        if (hipStreamWaitValue32(stream, latch->there, 1, hipStreamWaitValueEq, UINT32_MAX) == hipSuccess)
-                return true;
-        (void)hipGetLastError();
-        latch->refused = true;
-        return false;
+        latch->waited_for =
+                hipStreamWaitValue32(stream, latch->there, 1, hipStreamWaitValueEq, UINT32_MAX) == hipSuccess;
+        latch->refused = !latch->waited_for;
+        if (latch->refused)
+                (void)hipGetLastError();
+        return latch->waited_for;
 }
 
 void latch_arm(struct latch *latch) {
         if (!latch->page)
                 return;
-        latch->lifted = latch->alone = latch->held = false;
+        latch->waited_for = latch->lifted = latch->held = latch->alone = false;
         latch->token = 0;
         __atomic_store_n(&latch->page->lifted, 0, __ATOMIC_RELAXED);
         atomic_thread_fence(memory_order_seq_cst); /* partner: rmx_bell_look, which writes two words the other way */
@@ -92,11 +97,10 @@ static void lift(struct latch *latch) {
         __atomic_store_n(&latch->page->lifted, 1, __ATOMIC_RELEASE);
 }
 
-void latch_lift(struct latch *latch, bool begun) {
+void latch_lift(struct latch *latch) {
         lift(latch);
         latch->lifted = true;
         latch->lifted_ns = clock_now_ns();
-        latch->alone = begun;
 }
 
 void latch_insist(struct latch *latch) {
@@ -107,21 +111,22 @@ void latch_insist(struct latch *latch) {
         latch->lifted_ns = now;
         latch->held |= __atomic_load_n(&latch->page->lifted, __ATOMIC_RELAXED) != 1;
         latch->token = ++latch->n_insisted;
-        (void)hipStreamWriteValue32(latch->control, latch->there, 1, 0);
-        (void)hipStreamWriteValue32(latch->control, (char *)latch->there + offsetof(struct bell_latch, token),
-                                    latch->token, 0);
-        (void)hipGetLastError();
+        if (hipStreamWriteValue32(latch->control, latch->there, 1, 0) != hipSuccess ||
+            hipStreamWriteValue32(latch->control, (char *)latch->there + offsetof(struct bell_latch, token),
+                                  latch->token, 0) != hipSuccess) {
+                (void)hipGetLastError();
+                latch->token = 0; /* it says nothing */
+        }
         for (uint32_t i = 0; i < INSISTS; i++)
                 lift(latch);
 }
 
-void latch_judge(struct latch *latch, uint64_t print) {
-        if (!latch->page)
+void latch_judge(struct latch *latch) {
+        if (!latch->waited_for)
                 return;
         if (latch->token) /* (written long ago: the kernel has begun, and there has been a silence) */
                 latch->held |= __atomic_load_n(&latch->page->token, __ATOMIC_RELAXED) != latch->token;
-        latch->n_misused = latch->held || (latch->alone && print == latch->print) ? latch->n_misused + 1 : 0;
-        latch->print = print;
+        latch->n_misused = latch->held || latch->alone ? latch->n_misused + 1 : 0;
         if (latch->n_misused < MISUSED_MOST)
                 return;
         latch->n_misused = 0;

@@ -14,16 +14,16 @@ struct latch {
         void *there;             /* the same for the GPU */
         hipStream_t control;     /* of the plane */
         bool refused;            /* the runtime has no wait for it */
-        bool lifted;             /* by us, since it was armed, */
+        bool waited_for;         /* since it was armed, as all that follows: a kernel has been queued; */
+        bool lifted;             /* by us, */
         uint64_t lifted_ns;      /* last at this time; */
-        bool alone;              /* and the kernel had begun before */
-        bool held;               /* somebody has put it down again */
+        bool held;               /* somebody has put it down again; */
+        bool alone;              /* the kernel has begun, and nobody has said that he would ring */
         uint32_t n_insisted;     /* in all, each with this token */
         uint32_t token;          /* 0: not since it was armed */
         uint32_t n_misused;      /* kernels in a row */
         uint64_t shunned_ns;     /* nothing is queued before, */
         uint64_t n_shunned;      /* and so often that was set */
-        uint64_t print;          /* of the rings (adaptive_fingerprint) when it was judged last */
 };
 
 /* Pins the page, once; RAILMUX_GPU_QUEUE=0 or a GPU without such waits: nothing happens. */
@@ -36,10 +36,8 @@ bool latch_wait(struct latch *latch, hipStream_t stream);
 /* Nothing is queued, and what runs has begun: it will hold what is queued next. Before clients are told that they have
  * to lift it, or before it is read whether they have rung. */
 void latch_arm(struct latch *latch);
-/* begun: the kernel has, without us. */
-void latch_lift(struct latch *latch, bool begun);
+void latch_lift(struct latch *latch);
 /* It was lifted, and the kernel has not begun: lifts it again, if that is late. */
 void latch_insist(struct latch *latch);
-/* Before it is armed for the next kernel: how the one before has begun, and whether it has served anybody, which is
- * what `print` says. */
-void latch_judge(struct latch *latch, uint64_t print);
+/* Before it is armed for the next kernel: how has the one before begun? */
+void latch_judge(struct latch *latch);

@@ -112,7 +112,7 @@ void park_insist(struct park *park) {
 
 /* What is queued begins, to do what it has been asked for. */
 static void let_go(struct park *park, uint32_t asked) {
-        latch_lift(&park->latch, park_begun(park));
+        latch_lift(&park->latch);
         park->queued = false;
         park->asked = asked;
         park->running = true;

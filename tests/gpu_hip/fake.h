@@ -31,14 +31,16 @@ struct fake_copy {
 
 struct fake {
         /* for tests to set */
-        int n_devices;                 /* < 0: no driver */
-        size_t free_bytes;             /* of GPU memory */
-        size_t refuse_above;           /* larger allocations fail; 0: none does */
-        bool refuse_host;              /* pinned memory cannot be had */
-        void *elsewhere;               /* what is pinned next the device sees here: a client has punched a hole */
-        _Atomic bool refuse_launch;    /* kernels cannot be launched */
-        bool lost;                     /* the context is */
-        _Atomic bool no_waits;         /* the runtime knows no waits for words */
+        int n_devices;              /* < 0: no driver */
+        size_t free_bytes;          /* of GPU memory */
+        size_t refuse_above;        /* larger allocations fail; 0: none does */
+        bool refuse_host;           /* pinned memory cannot be had */
+        void *elsewhere;            /* what is pinned next the device sees here: a client has punched a hole */
+        _Atomic bool refuse_launch; /* kernels cannot be launched */
+        bool lost;                  /* the context is */
+        _Atomic bool no_waits;      /* the runtime knows no waits for words */
+        /* Of writes of words to pinned memory, counted from here, this one and those after it fail; 0: none does. */
+        _Atomic uint32_t refuse_words;
         _Atomic bool no_room;          /* what has waited for a word does not begin */
         _Atomic bool deaf;             /* workers do not acknowledge */
         _Atomic bool not_begun;        /* the first block is there, the others wait for room */

@@ -64,6 +64,12 @@ hipError_t hipStreamWriteValue32(hipStream_t stream, void *to, uint32_t value, u
         assert_int_equal(flags, 0);
         assert_int_equal((uintptr_t)to % 4, 0);
         if (fake_is_pinned(to)) { /* whoever waits for it waits long enough */
+                const uint32_t left = atomic_load(&fake.refuse_words);
+
+                if (left == 1)
+                        return hipErrorNotSupported;
+                if (left)
+                        atomic_store(&fake.refuse_words, left - 1);
                 __atomic_store_n((uint32_t *)to, value, __ATOMIC_RELEASE);
                 return hipSuccess;
         }

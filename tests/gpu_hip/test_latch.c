@@ -27,9 +27,12 @@ static void rig_open(struct rig *rig) {
         assert_int_equal(hipStreamCreateWithFlags(&rig->control, hipStreamNonBlocking), hipSuccess);
         assert_int_equal(latch_open(&rig->latch, rig->control, page, rig->error), 0);
         assert_true(latch_usable(&rig->latch));
-        latch_judge(&rig->latch, 1);
+        rig->latch.alone = true;
+        latch_judge(&rig->latch); /* nothing has been queued yet */
+        assert_int_equal(rig->latch.n_misused, 0);
         latch_arm(&rig->latch);
         assert_int_equal(page->lifted, 0);
+        rig->latch.waited_for = true;
 }
 
 static void rig_close(struct rig *rig) {
@@ -39,17 +42,20 @@ static void rig_close(struct rig *rig) {
         fake_assert_clean();
 }
 
-/* A kernel has been queued and has ended. */
-static void next(struct rig *rig, uint64_t print) {
-        latch_judge(&rig->latch, print);
+/* A kernel that was queued has ended, and the next one is. */
+static void next(struct rig *rig) {
+        latch_judge(&rig->latch);
         latch_arm(&rig->latch);
+        assert_false(rig->latch.waited_for);
+        rig->latch.waited_for = true;
 }
 
 /* So many that have begun by themselves. */
 static void in_vain(struct rig *rig, uint32_t n) {
         for (uint32_t i = 0; i < n; i++) {
-                latch_lift(&rig->latch, true);
-                next(rig, rig->latch.print);
+                rig->latch.alone = true;
+                latch_lift(&rig->latch);
+                next(rig);
         }
 }
 
@@ -68,7 +74,7 @@ static void shunned(struct rig *rig) {
         assert_int_equal(rig->latch.n_shunned, 2);
 }
 
-static void begun_for_nothing(void **state) {
+static void begun_alone(void **state) {
         struct rig rig;
 
         (void)state;
@@ -78,16 +84,16 @@ static void begun_for_nothing(void **state) {
         rig_close(&rig);
 }
 
-/* Who has served somebody, whoever has let it go; and who was let go by us, for whatever reason. */
-static void begun_for_something(void **state) {
+/* Between those one that somebody had said he would want, or that we let go for whatever reason. */
+static void announced(void **state) {
         struct rig rig;
 
         (void)state;
         rig_open(&rig);
         for (uint32_t i = 0; i < 10; i++) {
                 in_vain(&rig, MISUSED_MOST - 1);
-                latch_lift(&rig.latch, i % 2);
-                next(&rig, rig.latch.print + i % 2);
+                latch_lift(&rig.latch);
+                next(&rig);
         }
         assert_true(latch_usable(&rig.latch));
         in_vain(&rig, MISUSED_MOST);
@@ -104,7 +110,7 @@ static void insisting(void **state) {
         fake_clock_advance_ms(5);
         latch_insist(&rig.latch);
         assert_int_equal(page->lifted, 0);
-        latch_lift(&rig.latch, false);
+        latch_lift(&rig.latch);
         assert_int_equal(page->lifted, 1);
         page->lifted = 0;
         fake_clock_advance_us(999);
@@ -127,16 +133,39 @@ static void no_room(void **state) {
         (void)state;
         rig_open(&rig);
         for (uint32_t i = 0; i < 3 * MISUSED_MOST; i++) {
-                latch_lift(&rig.latch, false);
+                latch_lift(&rig.latch);
                 for (uint32_t k = 0; k < 3; k++) {
                         fake_clock_advance_ms(1);
                         latch_insist(&rig.latch);
                 }
                 assert_int_equal(rig.latch.token, 3 * i + 3);
-                next(&rig, i);
+                next(&rig);
         }
         assert_true(latch_usable(&rig.latch));
         rig_close(&rig);
+}
+
+/* The GPU cannot be told to write, so nothing follows from what is not there. */
+static void insisting_without_the_gpu(void **state) {
+        struct rig rig;
+
+        (void)state;
+        for (uint32_t refused = 1; refused <= 2; refused++) {
+                rig_open(&rig);
+                page->token = 0;
+                for (uint32_t i = 0; i < 2 * MISUSED_MOST; i++) {
+                        latch_lift(&rig.latch);
+                        fake_clock_advance_ms(1);
+                        atomic_store(&fake.refuse_words, refused);
+                        latch_insist(&rig.latch);
+                        atomic_store(&fake.refuse_words, 0);
+                        assert_int_equal(page->lifted, 1);
+                        assert_int_equal(page->token, 0);
+                        next(&rig);
+                }
+                assert_true(latch_usable(&rig.latch));
+                rig_close(&rig);
+        }
 }
 
 static void held_down(void **state) {
@@ -146,11 +175,11 @@ static void held_down(void **state) {
         rig_open(&rig);
         for (uint32_t i = 0; i < MISUSED_MOST; i++) {
                 assert_true(latch_usable(&rig.latch));
-                latch_lift(&rig.latch, false);
+                latch_lift(&rig.latch);
                 page->lifted = 0;
                 fake_clock_advance_ms(1);
                 latch_insist(&rig.latch);
-                next(&rig, i + 2); /* it has served somebody */
+                next(&rig);
         }
         shunned(&rig);
         rig_close(&rig);
@@ -166,12 +195,12 @@ static void hole(void **state) {
         rig.latch.there = fake.elsewhere = there;
         for (uint32_t i = 0; i < MISUSED_MOST; i++) {
                 assert_true(latch_usable(&rig.latch));
-                latch_lift(&rig.latch, false);
+                latch_lift(&rig.latch);
                 fake_clock_advance_ms(1);
                 latch_insist(&rig.latch);
                 assert_int_equal(there->lifted, 1);
                 assert_int_equal(there->token, i + 1);
-                next(&rig, i + 2);
+                next(&rig);
         }
         shunned(&rig);
         fake.elsewhere = NULL;
@@ -185,16 +214,16 @@ static void forgiven(void **state) {
         (void)state;
         rig_open(&rig);
         for (uint32_t token = 0; token < 2; token++) {
-                latch_lift(&rig.latch, false);
+                latch_lift(&rig.latch);
                 page->lifted = token;
                 fake_clock_advance_ms(1);
                 latch_insist(&rig.latch);
                 page->token -= token;
-                next(&rig, 2);
+                next(&rig);
                 assert_int_equal(rig.latch.n_misused, 1);
                 for (uint32_t i = 0; i < MISUSED_MOST; i++) {
-                        latch_lift(&rig.latch, false);
-                        next(&rig, 2);
+                        latch_lift(&rig.latch);
+                        next(&rig);
                         assert_int_equal(rig.latch.n_misused, 0);
                 }
         }
@@ -207,7 +236,7 @@ static void closed(void **state) {
         (void)state;
         assert_false(latch_usable(&rig.latch));
         latch_arm(&rig.latch);
-        latch_judge(&rig.latch, 1);
+        latch_judge(&rig.latch);
         latch_close(&rig.latch);
         rig_open(&rig);
         atomic_store(&fake.no_waits, true);
@@ -218,10 +247,15 @@ static void closed(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(begun_for_nothing), cmocka_unit_test(begun_for_something),
-                cmocka_unit_test(insisting),         cmocka_unit_test(no_room),
-                cmocka_unit_test(held_down),         cmocka_unit_test(hole),
-                cmocka_unit_test(forgiven),          cmocka_unit_test(closed),
+                cmocka_unit_test(begun_alone),
+                cmocka_unit_test(announced),
+                cmocka_unit_test(insisting),
+                cmocka_unit_test(no_room),
+                cmocka_unit_test(insisting_without_the_gpu),
+                cmocka_unit_test(held_down),
+                cmocka_unit_test(hole),
+                cmocka_unit_test(forgiven),
+                cmocka_unit_test(closed),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "fixture.h"
 #include "gpu/hip/hip.h"
@@ -95,7 +97,7 @@ static void clients_let_it_go(void **state) {
         (void)state;
         for (uint32_t told = 0; told < 2; told++) {
                 open_with(&f);
-                for (uint32_t i = 1; i < 4; i++) {
+                for (uint32_t i = 1; i < (told ? 10 : 4); i++) {
                         fixture_silence(&f, 400);
                         assert_true(queued());
                         assert_true(told_parked(&client));
@@ -114,6 +116,32 @@ static void clients_let_it_go(void **state) {
                 lift(&f); /* it runs, or is about to, and nobody has noticed */
                 close_with(&f);
         }
+}
+
+/* The library lifts it before it launches a bell, and says so; its call may stand behind others for any time. */
+static void a_client_that_announces(void **state) {
+        const uint64_t one = 1;
+        struct fixture f;
+
+        (void)state;
+        assert_int_equal(setenv("RAILMUX_GPU_QUEUE", "1", 1), 0);
+        fake_reset();
+        fixture_open(&f, PLANE_ADAPTIVE);
+        client_init(&client, 5);
+        client.soon_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        assert_int_equal(client_attach(&f, &client), 0);
+        for (uint32_t i = 0; i < 10; i++) {
+                fixture_silence(&f, 400);
+                assert_true(parked(&f));
+                assert_true(queued());
+                lift(&f);
+                assert_int_equal(write(client.soon_fd, &one, sizeof(one)), sizeof(one));
+                while (parked(&f)) /* whoever watches hears of it */
+                        sched_yield();
+                until_running();
+        }
+        close_with(&f);
+        close(client.soon_fd);
 }
 
 /* Lifted between two silences, by who was about to ring but found a kernel: that is forgotten, so the next one stays.
@@ -215,6 +243,7 @@ static void a_latch_with_a_hole(void **state) {
                                 ring(i);
                                 insists(&f);
                         }
+                        fixture_tick(&f); /* it has begun, so nobody insists any more */
                         __atomic_store_n(&there->lifted, 0, __ATOMIC_RELAXED); /* who has the hole can */
                 }
                 fixture_silence(&f, 400);
@@ -584,6 +613,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_wake_lets_it_go),
                 cmocka_unit_test(clients_let_it_go),
+                cmocka_unit_test(a_client_that_announces),
                 cmocka_unit_test(a_latch_lifted_early),
                 cmocka_unit_test(a_latch_held_down),
                 cmocka_unit_test(a_latch_with_a_hole),
