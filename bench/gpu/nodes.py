@@ -9,12 +9,13 @@ For each layout (daemons x GPUs of each), in this order:
 
     correctness   every operation over all nodes, odd sizes, every type, exact; with GPUs also in graphs. And the daemons'
                   rails have carried something
-    latency       all_reduce of 128 KiB to 2 MiB
+    latency       all_reduce of 128 KiB to 2 MiB, or the operations and sizes that --ops, --min and --max say
     nccl          the same by NCCL through torch, which is told that the GPUs are on as many hosts (NCCL_HOSTID) and finds
                   sockets on the loopback between them. Twice: GPUs of one virtual node talk as they like; and everything
                   goes through sockets (NCCL_P2P_DISABLE, NCCL_SHM_DISABLE)
-    delay         latency of ours for each of the delays, in milliseconds, which tc puts on the loopback interface (netem).
-                  It is on everything that goes there, so a round trip has it twice. Where tc may not do that, this is left
+    comms         twenty communicators, one after the other and all at once there, and then again in the memory of the first
+    delay         latency of an all_reduce of ours for each of the delays, in milliseconds, which tc puts on the loopback interface
+                  (netem). It is on everything that goes there, so a round trip has it twice. Where tc may not do that, this is left
                   out, and the table says so
 
 Each daemon has as many rails as --rails says, each with an address, a thread and a connection to each other daemon of its
@@ -49,10 +50,11 @@ from node import Finished, Node, tail
 from steps import OPS, REDUCING
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
-MIN, MAX = "128K", "2M"
 READY_S = 60.0
-COMMAND_S = 90.0
+COMMAND_S = 150.0
 CHECK_S = 45.0
+TIMED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "all_to_all_v", "sendrecv")  # peers.py has them
+COMMS = 20
 MODES = {
     "nccl": {},
     "nccl, sockets only": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
@@ -77,7 +79,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rails", type=int, default=4, choices=range(1, 17), metavar="N", help="1 to 16 (default %(default)s)")
     parser.add_argument("--share", action="store_true", help="nodes share GPUs if there are too few")
     parser.add_argument("--each", type=int, default=1, metavar="N", help="ranks on each GPU (default %(default)s)")
-    parser.add_argument("--only", default="correctness,latency,nccl,delay", help="steps (default: all)")
+    parser.add_argument("--only", default=",".join(STEPS), help="steps (default: all)")
+    parser.add_argument("--ops", default="all_reduce", help=f"of latency and nccl: {', '.join(TIMED)} (default %(default)s)")
+    parser.add_argument("--min", default="128K", metavar="BYTES", help="of latency, nccl and delay (default %(default)s)")
+    parser.add_argument("--max", default="2M", metavar="BYTES", help="(default %(default)s)")
     parser.add_argument("--time", type=float, default=540, help="seconds for all (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="a little of everything, to see that it works")
     options = parser.parse_args()
@@ -86,12 +91,18 @@ def parse() -> argparse.Namespace:
     try:
         options.layouts = [layout_of(text) for text in options.layouts.split(",")]
         options.delays = [float(text) for text in options.delays.split(",")]
+        if not options.min or not options.max or report.parse_size(options.min) > report.parse_size(options.max):
+            raise ValueError(f"sizes from {options.min or 'nothing'} to {options.max or 'nothing'}")
     except (ValueError, argparse.ArgumentTypeError) as error:
         parser.error(str(error))
     options.only = options.only.split(",")
     wrong = [step for step in options.only if step not in STEPS]
     if wrong:
         parser.error(f"no such step: {', '.join(wrong)}; there are {', '.join(STEPS)}")
+    options.ops = options.ops.split(",")
+    wrong = [op for op in options.ops if op not in TIMED]
+    if wrong:
+        parser.error(f"not timed: {', '.join(wrong)}; there are {', '.join(TIMED)}")
     programs = ("railmuxd", "railmux-executor", "railmux-perf", "railmuxctl")
     missing = [p for p in programs if not (options.binaries / "bin" / p).exists()]
     if missing:
@@ -232,13 +243,6 @@ def lines_of(finished: Finished) -> list[dict[str, Any]]:
     return (finished.document or {}).get("results", [])
 
 
-def latency_arguments(options: argparse.Namespace) -> list[str]:
-    words = ["all_reduce", "-d", "bf16", "--in-place", "0", "-b", MIN, "-e", MAX, "-f", "4" if options.quick else "2"]
-    if options.host:
-        return [*words, "-w", "3", "-n", "10"]
-    return [*words, "-G", "20", "-w", "2", "-n", "5" if options.quick else "40"]
-
-
 def step_correctness(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
     few = ["-w", "0", "-n", "1", "-c", "1"]
     commands = []
@@ -270,14 +274,25 @@ def step_correctness(cluster: Cluster, options: argparse.Namespace) -> dict[str,
 
 def times_of(lines: list[dict[str, Any]]) -> dict[str, float]:
     """us by bytes."""
-    return {str(line["bytes"]): line["p50_us"] for line in lines if line["op"] == "all_reduce"}
+    return {str(line["bytes"]): line["p50_us"] for line in lines}
+
+
+def latency_arguments(op: str, options: argparse.Namespace) -> list[str]:
+    words = [op, "-d", "bf16", "--in-place", "0", "-b", options.min, "-e", options.max, "-f", "4" if options.quick else "2"]
+    if options.host:
+        return [*words, "-w", "3", "-n", "10"]
+    return [*words, "-G", "20", "-w", "2", "-n", "5" if options.quick else "40"]
 
 
 def step_latency(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
-    finished = cluster.perf("latency", latency_arguments(options))
-    wrong = sum(line["wrong"] for line in lines_of(finished))
-    failed = [] if finished.good else [finished.name]
-    return {"commands": [finished.record()], "failed": failed, "wrong": wrong, "us": times_of(lines_of(finished))}
+    """Its times, as all of them, are by operation and bytes."""
+    done = {op: cluster.perf(f"latency-{op}", latency_arguments(op, options)) for op in options.ops}
+    return {
+        "commands": [finished.record() for finished in done.values()],
+        "failed": [finished.name for finished in done.values() if not finished.good],
+        "wrong": sum(line["wrong"] for finished in done.values() for line in lines_of(finished)),
+        "us": {op: times_of(lines_of(finished)) for op, finished in done.items()},
+    }
 
 
 def step_nccl(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
@@ -287,21 +302,35 @@ def step_nccl(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
         return {"left out": "ranks share GPUs"}
     if not importlib.util.find_spec("torch"):
         return {"left out": "there is no torch"}
-    low, high = report.parse_size(MIN), report.parse_size(MAX)
+    low, high = report.parse_size(options.min), report.parse_size(options.max)
     found: dict[str, Any] = {"commands": [], "failed": [], "us": {}, "wrong": 0}
     for mode, env in MODES.items():
-        arguments = ["--library", "nccl", "--ranks", str(cluster.daemons * cluster.gpus), "--ops", "all_reduce"]
-        arguments += ["--modes", "graph", "--min", str(low), "--max", str(high)]
+        arguments = ["--library", "nccl", "--ranks", str(cluster.daemons * cluster.gpus), "--ops", ",".join(options.ops)]
+        arguments += ["--modes", "graph", "--min", str(low), "--max", str(high), "--replays", "10" if options.quick else "40"]
         name = f"{cluster.name}-{mode.replace(', ', '-').replace(' ', '-')}"
         finished = cluster.node.script(
             name, "nodes_nccl.py", arguments, COMMAND_S, BENCH_NODES=str(cluster.daemons), NCCL_IB_DISABLE="1", **env
         )
+        lines = lines_of(finished)
         found["commands"].append(finished.record())
-        found["us"][mode] = times_of(lines_of(finished))
-        found["wrong"] += sum(line["wrong"] for line in lines_of(finished))
+        found["us"][mode] = {op: times_of([line for line in lines if line["op"] == op]) for op in options.ops}
+        found["wrong"] += sum(line["wrong"] for line in lines)
         if not finished.good:
             found["failed"].append(finished.name)
     return found
+
+
+def step_comms(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
+    arguments = ["--ranks", str(cluster.daemons * cluster.gpus * cluster.each), "--count", str(COMMS)]
+    env = {"BENCH_SOCKETS": cluster.sockets, "BENCH_EACH": str(cluster.each)}
+    finished = cluster.node.script(f"{cluster.name}-comms", "nodes_comms.py", arguments, COMMAND_S, **env)
+    document = finished.document or {}
+    return {
+        "commands": [finished.record()],
+        "failed": [] if finished.good else [finished.name],
+        "wrong": document.get("wrong", 0),
+        "ms": document.get("ms", {}),
+    }
 
 
 def step_delay(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
@@ -314,7 +343,7 @@ def step_delay(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
                 found["left out"] = f"delays on the loopback: {problem}"
                 break
             delayed = delay > 0
-            finished = cluster.perf(f"delay-{delay}", latency_arguments(options))
+            finished = cluster.perf(f"delay-{delay}", latency_arguments("all_reduce", options))
             found["commands"].append(finished.record())
             found["us"][str(delay)] = times_of(lines_of(finished))
             found["wrong"] += sum(line["wrong"] for line in lines_of(finished))
@@ -326,7 +355,13 @@ def step_delay(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-STEPS = {"correctness": step_correctness, "latency": step_latency, "nccl": step_nccl, "delay": step_delay}
+STEPS = {
+    "correctness": step_correctness,
+    "latency": step_latency,
+    "nccl": step_nccl,
+    "comms": step_comms,
+    "delay": step_delay,
+}
 
 
 # ---- what was found ---------------------------------------------------------------------------------------------------
@@ -343,7 +378,7 @@ def table(rows: dict[str, dict[str, float]], first: str) -> list[str]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    lines = ["# Virtual nodes over the loopback", "", "Microseconds (p50) of an all_reduce of bf16, out of place.", ""]
+    lines = ["# Virtual nodes over the loopback", "", "Microseconds (p50), bf16, out of place (NCCL: in place where it can).", ""]
     lines += [f"Rails of each daemon: {result['rails']}.", ""]
     for name, steps in result["layouts"].items():
         lines += [f"## {name}", ""]
@@ -357,8 +392,12 @@ def markdown(result: dict[str, Any]) -> str:
             if "commands" in found:
                 bad = f"; failed: {', '.join(found['failed'])}" if found["failed"] else ""
                 lines += [f"{step}: {len(found['commands'])} commands, {found['wrong']} wrong elements{bad}", ""]
-        ours = steps.get("latency", {}).get("us", {})
-        lines += table({"railmux": ours, **steps.get("nccl", {}).get("us", {})}, "library")
+        peers = steps.get("nccl", {}).get("us", {})
+        for op, ours in steps.get("latency", {}).get("us", {}).items():
+            lines += table({"railmux": ours, **{mode: us[op] for mode, us in peers.items()}}, op)
+        for name, ms in steps.get("comms", {}).get("ms", {}).items():
+            times = ", ".join(f"{one:.1f}" for one in ms)
+            lines += [f"Communicators, {name}: {times} ms, slowest but the first {max(ms[1:]):.1f}.", ""]
         if steps.get("delay", {}).get("us"):
             lines += table({f"{d} ms": us for d, us in steps["delay"]["us"].items()}, "delay, each way")
     return "\n".join(lines) + "\n"

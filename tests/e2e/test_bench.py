@@ -36,6 +36,7 @@ offsetof(struct rmx_device_handle, area) == HANDLE_AREA; offsetof(struct rmx_dev
 """
 SCRIPTS = (
     "nodes.py",
+    "nodes_comms.py",
     "peers.py",
     "layer.py",
     "overlap.py",
@@ -170,18 +171,22 @@ def headers() -> None:
 
 def virtual_nodes() -> None:
     script = [sys.executable, str(BENCH / "nodes.py"), "--host", "--quick", "--binaries"]
-    for wrong in (["--layouts", "1x4"], ["--layouts", "2x"], ["--only", "nothing"], ["--delays", "long"]):
+    bad_words = (["--layouts", "1x4"], ["--layouts", "2x"], ["--only", "nothing"], ["--delays", "long"], ["--ops", "sum"], ["--min", "M"], ["--min", "4M"])
+    for wrong in bad_words:
         done = run([*script, str(TREE), "--out", str(SCRATCH / "none"), *wrong])
         check(f"nodes.py refuses {' '.join(wrong)}", done.returncode == 2 and "error:" in done.stderr, done.stderr)
     out = SCRATCH / "nodes"
-    done = run([*script, str(TREE), "--out", str(out), "--layouts", "2x2,3x1", "--only", "correctness,latency,nccl", "--time", "55"])
+    done = run([*script, str(TREE), "--out", str(out), "--layouts", "2x2,3x1", "--only", "correctness,latency,nccl,comms", "--ops", "all_reduce,all_gather", "--time", "55"])
     check("virtual nodes", done.returncode == 0, done.stdout + done.stderr)
     found = json.loads((out / "nodes.json").read_text())["layouts"] if (out / "nodes.json").exists() else {}
     for name, daemons in (("2x2", 2), ("3x1", 3)):
         steps = found.get(name, {})
         carried = steps.get("correctness", {}).get("carried_bytes", [])
         check(f"{name}: all daemons' rails have carried something", len(carried) == daemons and min(carried) > 0, carried)
-        check(f"{name}: times", len(steps.get("latency", {}).get("us", {})) == 3, steps)
+        times = steps.get("latency", {}).get("us", {})
+        check(f"{name}: times", [(op, len(us)) for op, us in times.items()] == [("all_reduce", 3), ("all_gather", 3)], steps)
+        made = steps.get("comms", {}).get("ms", {})
+        check(f"{name}: communicators", [len(ms) for ms in made.values()] == [20, 20] and min(map(min, made.values())) > 0, steps)
         check(f"{name}: without NCCL", steps.get("nccl", {}).get("left out") == "there are no GPUs", steps)
     done = run([*script, str(spoilt("nodes-fails", "echo planted; exit 3")), "--out", str(out), "--layouts", "2x1", "--only", "latency"])
     text = (out / "nodes.json").read_text()
