@@ -26,16 +26,19 @@ struct start {
         size_t length;
 };
 
+/* Whole, for whoever reads it meanwhile. */
 static void write_file(struct start *s, const char *name, const char *text) {
-        char path[128];
+        char path[128], made[128];
         FILE *file;
 
         snprintf(path, sizeof(path), "%s/%s", s->directory, name);
-        file = fopen(path, "we");
+        snprintf(made, sizeof(made), "%s/new", s->directory);
+        file = fopen(made, "we");
         assert_non_null(file);
         fputs(text, file);
         fclose(file);
-        assert_int_equal(chmod(path, 0700), 0);
+        assert_int_equal(chmod(made, 0700), 0);
+        assert_int_equal(rename(made, path), 0);
 }
 
 static int setup(void **state) {
@@ -131,6 +134,25 @@ static void wait_for(struct start *s, const char *text, unsigned int times) {
         }
 }
 
+/* The same of lines in a file. */
+static void wait_logged(struct start *s, const char *name, const char *text, unsigned int times) {
+        uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000);
+        unsigned int n = 0;
+        char path[128];
+
+        snprintf(path, sizeof(path), "%s/%s", s->directory, name);
+        while (n < times) {
+                FILE *file = fopen(path, "re");
+                char line[256];
+
+                for (n = 0; file && fgets(line, sizeof(line), file);)
+                        n += strstr(line, text) != NULL;
+                if (file)
+                        fclose(file);
+                read_more(s, end_ns, text);
+        }
+}
+
 static int wait_end(struct start *s) {
         uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000);
         int status = 0;
@@ -186,6 +208,30 @@ static void test_restarted(void **state) {
         assert_int_equal(unlink(path), 0);
         wait_for(s, "is ready", 3);
         assert_non_null(strstr(s->text, "GPU 1: the test has taken the context away"));
+}
+
+/* Each time that the page is taken out of use its executor says so once, whatever the number is. */
+static void test_misused(void **state) {
+        static const char says[] = "GPU 1: a session misuses the page";
+        struct start *s = *state;
+        const char *at = s->text;
+        unsigned int n = 0;
+
+        write_file(s, "gpus", "2\n");
+        start(s, "hip", RAILMUX_EXECUTOR, false);
+        wait_for(s, "is ready", 2);
+        assert_null(strstr(s->text, "misuses"));
+        write_file(s, "1.shuns", "1\n");
+        wait_for(s, says, 1);
+        write_file(s, "1.shuns", "3\n");
+        wait_for(s, says, 2);
+        wait_logged(s, "1.log", "shuns 3", 5); /* and has seen it again */
+        write_file(s, "1.lost", "");
+        wait_for(s, "GPU 1: the test has taken the context away", 1);
+        while ((at = strstr(at, says)))
+                at++, n++;
+        assert_int_equal(n, 2);
+        assert_null(strstr(s->text, "GPU 0: a session misuses"));
 }
 
 static void test_problem(void **state) {
@@ -253,6 +299,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_children, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_keeper, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_restarted, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_misused, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_problem, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_none, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_bad_probes, setup, teardown),

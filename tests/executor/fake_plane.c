@@ -226,6 +226,12 @@ static void fake_info(struct plane *plane, struct plane_info *ret_info) {
                 (void)!fscanf(file, "%" SCNu64, &ret_info->pool_bytes);
                 fclose(file);
         }
+        file = fake_open_of(plane, "shuns", "re");
+        if (file) {
+                (void)!fscanf(file, "%" SCNu64, &ret_info->shuns);
+                fclose(file);
+                fake_log(plane, "shuns %" PRIu64, ret_info->shuns);
+        }
         pool->kind = PLANE_MEMORY_IPC;
         pool->n_handle = PLANE_HANDLE_BYTES;
         snprintf((char *)pool->handle, sizeof(pool->handle), "pool of %u", plane->options.device);

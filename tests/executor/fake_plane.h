@@ -13,6 +13,8 @@
  *   D.lost      exists: the context is lost, tick() says so
  *   D.hang      exists: comm_abort() does not return
  *   D.busy      exists: drain() does not come to an end
+ *   D.shuns     how often the page that begins kernels has been taken out of use; no file: never. D.log has a
+ *               line "shuns 3" each time that somebody looks
  *   D.workers   how many workers its kernels have, as it is opened; no file: 32
  *   D.reaches   exists: it can map buffers of other GPUs, as it is opened
  *   D.bursts    exists: it knows bursts, as it is opened
