@@ -26,6 +26,14 @@
  *
  * Threads read back their own piece where they need it once more: it is in the cache.
  *
+ * How much is in a step. Whatever else a rank does meanwhile, a step takes some 2 us more than its bytes on the links,
+ * and none of what was tried against that helped: a warp of its own for fences and flags, to store what has come after
+ * the flags are out, to let the next tile wait for them, blocks that begin at different times, a step more under way
+ * (docs/performance.md, 86 to 88). What helps is to have fewer steps. So with three and four ranks a thread has two
+ * units of each piece in a tile, if it has four in all (units_most in exchange_cut.c), and places are as large. A place
+ * lies where it does whatever a call has in a tile, so all of the above holds for calls of both kinds, one after the
+ * other.
+ *
  * Long chunks. A communicator that has few blocks (max_blocks, so that what is computed beside has the other
  * processors) has places for many, so each block's tiles are as much longer, up to 256 KiB for each other rank: with a
  * step for 32 KiB four blocks spend half of their time on fences. What is left is what a processor can move, some 43

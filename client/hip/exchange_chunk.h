@@ -15,9 +15,11 @@
 #else
 #define CHUNK_MOVES_LONG(n_ranks) ((n_ranks) <= 2 ? CHUNK_LONG_OF_TWO : (n_ranks) <= 4 ? 4u : 2u)
 #endif
-#define CHUNK_MOVES(n_ranks, is_long) ((is_long) ? CHUNK_MOVES_LONG(n_ranks) : EXCHANGE_UNITS(n_ranks))
+#define CHUNK_MOVES_SHORT(n_ranks)    ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : 1u)
+#define CHUNK_MOVES(n_ranks, is_long) ((is_long) ? CHUNK_MOVES_LONG(n_ranks) : CHUNK_MOVES_SHORT(n_ranks))
 #define CHUNK_SUMS_LONG(n_ranks)      ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : (n_ranks) <= 4 ? 2u : 1u)
-#define CHUNK_SUMS(n_ranks, is_long)  ((is_long) ? CHUNK_SUMS_LONG(n_ranks) : EXCHANGE_UNITS(n_ranks) < 2 ? 1u : 2u)
+#define CHUNK_SUMS_SHORT(n_ranks)     (CHUNK_MOVES_SHORT(n_ranks) < 2 ? 1u : 2u)
+#define CHUNK_SUMS(n_ranks, is_long)  ((is_long) ? CHUNK_SUMS_LONG(n_ranks) : CHUNK_SUMS_SHORT(n_ranks))
 
 /* Does a tile take two steps? Those of two ranks do in long chunks alone. */
 template <uint32_t N, bool LONG> DEVICE bool chunk_goes_back(const struct exchange_arguments *a) {
@@ -101,7 +103,7 @@ enum chunk_form {
 };
 
 /* Does the thread have nothing but whole units of a tile, in each piece, where they can be taken as such? If it does it
- * takes all at once, without a call in between; else one after another. */
+ * takes as many at once as it may, without a call in between; else one after another. */
 template <uint32_t N> DEVICE bool chunk_is_whole(const struct exchange_arguments *a, uint64_t at) {
         return a->aligned && at + (uint64_t)(a->units - 1) * CHUNK_STEP + 16 <= exchange_piece(a, a->pieces - 1);
 }
@@ -112,6 +114,11 @@ template <uint32_t N> DEVICE uint32_t chunk_whole(const struct exchange_argument
         const uint64_t whole = a->aligned && at + 16 <= bytes ? (bytes - at - 16) / CHUNK_STEP + 1 : 0;
 
         return whole < a->units ? (uint32_t)whole : a->units;
+}
+
+/* How far a thread goes by steps of AT_ONCE units: where that is all there may be, there is no second one. */
+template <uint32_t N, uint32_t AT_ONCE> DEVICE uint32_t chunk_end(const struct exchange_arguments *a) {
+        return AT_ONCE < EXCHANGE_UNITS(N) ? a->units : 1;
 }
 
 /* How many of the thread's units of a tile have something, of the longest pieces: what is behind is not sent. */

@@ -4,8 +4,9 @@
  * numbers, since nothing goes into them that is a rank's own: threads of the same number have the same packets.
  *
  * Pieces of an all_reduce are whole units of 16 bytes long, whatever its element; the last ones may be shorter, or
- * nothing. There are as few tiles in a block as EXCHANGE_BLOCKS_OF blocks allow, and as few blocks as those tiles
- * allow: blocks without a tile would be of no use, tiles without data cost as much as others.
+ * nothing. There are as few tiles in a block as EXCHANGE_BLOCKS_OF blocks allow (but for chunks, see units_most), and
+ * as few blocks as those tiles allow: blocks without a tile would be of no use, tiles without data cost as much as
+ * others.
  */
 #include "client/hip/exchange_kernel.h"
 #include "ring/line.h"
@@ -44,12 +45,24 @@ static uint32_t blocks_of(uint32_t blocks, uint32_t max_blocks) {
         return blocks < max_blocks ? blocks : max_blocks;
 }
 
+/* Units of a thread in a tile that is not a long one, at most. A step costs some 2 us beside what it moves, so tiles of
+ * three and four ranks have two where there are so many units for each thread in all. Of fewer they have one, since a
+ * tile goes on while the next one comes. */
+#ifndef EXCHANGE_UNITS_FROM /* tests */
+#define EXCHANGE_UNITS_FROM 4u
+#endif
+
+static uint32_t units_most(uint32_t n_ranks, uint64_t units) {
+        return n_ranks > 2 && units < EXCHANGE_UNITS_FROM ? 1 : EXCHANGE_UNITS(n_ranks);
+}
+
 /* Units for which each thread has room, if chunks are long: nothing goes into it that is not the communicator's. */
 static uint32_t room_of(uint32_t n_ranks, uint32_t max_blocks) {
-        const uint32_t all = EXCHANGE_CHUNK_TURNS(n_ranks) * EXCHANGE_CHUNK_BLOCKS(n_ranks) * EXCHANGE_UNITS(n_ranks);
+        const uint32_t units = units_most(n_ranks, 0);
+        const uint32_t all = EXCHANGE_CHUNK_TURNS(n_ranks) * EXCHANGE_CHUNK_BLOCKS(n_ranks) * units;
         const uint32_t room = all / (EXCHANGE_LONG_TURNS * blocks_of(EXCHANGE_CHUNK_BLOCKS(n_ranks), max_blocks));
 
-        return room <= EXCHANGE_UNITS(n_ranks) ? 0 : room < EXCHANGE_ROOM ? room : EXCHANGE_ROOM;
+        return room <= units ? 0 : room < EXCHANGE_ROOM ? room : EXCHANGE_ROOM;
 }
 
 #ifndef EXCHANGE_AT_ONCE_OF_TWO /* for a block */
@@ -199,17 +212,18 @@ static void deal_lines(struct exchange_arguments *a, uint32_t max_blocks) {
         a->lines = 1;
 }
 
-/* In one tile, if that will do; else in as few as places allow, with as much in each of them: links are only kept busy
- * by more bytes under way than the blocks of smaller requests have. */
+/* In one tile, if that will do; else in as few as units_most allows, with as much in each of them: links are only kept
+ * busy by more bytes under way than the blocks of smaller requests have. */
 static void deal_chunks(struct exchange_arguments *a, uint32_t max_blocks) {
         const uint32_t room = room_of(a->n_ranks, max_blocks);
-        const uint64_t all = (a->piece_bytes + 15) / 16, most = room ? room : EXCHANGE_UNITS(a->n_ranks);
+        const uint64_t all = (a->piece_bytes + 15) / 16;
+        uint64_t most = room ? room : units_most(a->n_ranks, 0), units;
         uint32_t blocks = blocks_of(EXCHANGE_BLOCKS_OF(a->n_ranks), max_blocks);
-        uint64_t units;
 
         if (all > most * blocks * EXCHANGE_THREADS)
                 blocks = blocks_of(EXCHANGE_CHUNK_BLOCKS(a->n_ranks), max_blocks);
         units = (all + blocks * EXCHANGE_THREADS - 1) / (blocks * EXCHANGE_THREADS);
+        most = room ? room : units_most(a->n_ranks, units);
         a->blocks = blocks;
         a->tiles = (uint32_t)((units + most - 1) / most);
         a->units = (uint32_t)((units + a->tiles - 1) / a->tiles);

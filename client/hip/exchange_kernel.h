@@ -36,7 +36,7 @@
 #define EXCHANGE_LONG_TURNS           (EXCHANGE_TILE_TURNS + EXCHANGE_BACK_TURNS)
 #define EXCHANGE_FIRST                4u
 /* Of so many ranks; packets that a thread may have under way to each of them, and units of 16 bytes. Large chunks have
- * twice the blocks. So these places take 14, 18 and 21.5 MiB for two, four and eight ranks, those of transfers 4, 4
+ * twice the blocks. So these places take 14, 33 and 21.5 MiB for two, four and eight ranks, those of transfers 4, 4
  * and 4.5, and those of lines 5, 7.5 and 10 (AMD: 4, 6 and 8). */
 #define EXCHANGE_BLOCKS_OF(n_ranks)    ((n_ranks) <= 4 ? EXCHANGE_BLOCKS : EXCHANGE_BLOCKS / 2)
 #define EXCHANGE_CHUNK_BLOCKS(n_ranks) (2 * EXCHANGE_BLOCKS_OF(n_ranks))
@@ -46,7 +46,7 @@
 #ifndef EXCHANGE_UNITS_OF_TWO
 #define EXCHANGE_UNITS_OF_TWO 4u
 #endif
-#define EXCHANGE_UNITS(n_ranks) ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : 1u)
+#define EXCHANGE_UNITS(n_ranks) ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : (n_ranks) <= 4 ? 2u : 1u)
 /* Units of a thread in a long chunk, at most: where a communicator has few blocks, each has the places of those there
  * are not. 256 KiB for a block and another rank. */
 #define EXCHANGE_ROOM 32u

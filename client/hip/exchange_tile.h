@@ -96,7 +96,9 @@ DEVICE void chunk_scatter(const struct exchange_arguments *a, uint32_t block, ui
                         return;
                 }
         } else if (chunk_is_whole<N>(a, at)) {
-                chunk_scatter_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, 0, before);
+                ROLLED
+                for (; u < chunk_end<N, AT_ONCE>(a); u += AT_ONCE)
+                        chunk_scatter_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, before);
                 return;
         }
         ROLLED
@@ -247,7 +249,9 @@ DEVICE void chunk_pass(const struct exchange_arguments *a, uint32_t block, uint3
                         return;
                 }
         } else if (chunk_is_whole<N>(a, at)) {
-                chunk_pass_units<N, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, 0, number);
+                ROLLED
+                for (; u < chunk_end<N, AT_ONCE>(a); u += AT_ONCE)
+                        chunk_pass_units<N, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, number);
                 return;
         }
         ROLLED
@@ -312,7 +316,9 @@ DEVICE void chunk_gather(const struct exchange_arguments *a, uint32_t block, uin
                         return;
                 }
         } else if (chunk_is_whole<N>(a, at)) {
-                chunk_gather_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, 0, number);
+                ROLLED
+                for (; u < chunk_end<N, AT_ONCE>(a); u += AT_ONCE)
+                        chunk_gather_units<N, KIND, AT_ONCE, LONG, CHUNK_WHOLE>(a, block, thread, at, u, number);
                 return;
         }
         ROLLED
@@ -345,7 +351,9 @@ DEVICE void chunk_keep_piece(const struct exchange_arguments *a, uint32_t r, uin
                         return;
                 }
         } else if (chunk_is_whole<N>(a, at)) {
-                chunk_keep_units<N, AT_ONCE, CHUNK_WHOLE>(a, r, at, 0);
+                ROLLED
+                for (; u < chunk_end<N, AT_ONCE>(a); u += AT_ONCE)
+                        chunk_keep_units<N, AT_ONCE, CHUNK_WHOLE>(a, r, at, u);
                 return;
         }
         ROLLED

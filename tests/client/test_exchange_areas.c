@@ -231,31 +231,38 @@ static void forge(unsigned char *offers, uint32_t rank, const unsigned char *of)
         memcpy(to + OFFER_HANDLE, of + OFFER_HANDLE, sizeof(hipIpcMemHandle_t));
 }
 
-/* An area of three ranks is shorter than one of two, and is not taken for one of two, whatever is said of it. */
+/* An area of two ranks is shorter than one of three, and is not taken for one of three, whatever is said of it. */
 static void test_forged(void **state) {
-        unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES], three[3 * CLIENT_GPU_OFFER_BYTES];
+        unsigned char offers[3 * CLIENT_GPU_OFFER_BYTES], two[2 * CLIENT_GPU_OFFER_BYTES], bytes[8];
         struct client_gpu *gpu[2] = {gpu_new(0), gpu_new(1)};
-        struct client_gpu_exchange *x[2], *y[3];
+        struct client_gpu_exchange *x[3], *y[2];
 
         (void)state;
-        for (uint32_t r = 0; r < 3; r++)
-                y[r] = open_rank(gpu[r % 2], r, 3, r, three);
+        assert_true(EXCHANGE_AREA_BYTES(2) < EXCHANGE_AREA_BYTES(3));
         for (uint32_t r = 0; r < 2; r++)
-                x[r] = open_rank(gpu[r], 4, 2, r, offers);
-        forge(offers, 1, three + CLIENT_GPU_OFFER_BYTES);
-        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED);
-        for (uint32_t r = 1; r < 3; r++)
-                far(three, r);
-        far(offers, 1);
-        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED); /* mapped, and measured */
-        assert_int_equal(gpu_exchange_connect(y[0], three, error), RMX_OK);
-        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED); /* mapped already */
+                y[r] = open_rank(gpu[r], 0, 2, r, two);
         for (uint32_t r = 0; r < 3; r++)
+                x[r] = open_rank(gpu[r % 2], 4 + r, 3, r, offers);
+        forge(offers, 1, two + CLIENT_GPU_OFFER_BYTES);
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED);
+        far(two, 1);
+        for (uint32_t r = 1; r < 3; r++)
+                far(offers, r);
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED); /* mapped, and measured */
+        assert_int_equal(gpu_exchange_connect(y[0], two, error), RMX_OK);
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error), RMX_E_UNSUPPORTED); /* mapped already */
+        memcpy(bytes, offers + CLIENT_GPU_OFFER_BYTES + OFFER_BYTES, sizeof(bytes));
+        memcpy(offers + CLIENT_GPU_OFFER_BYTES + OFFER_BYTES, two + CLIENT_GPU_OFFER_BYTES + OFFER_BYTES,
+               sizeof(bytes));
+        assert_int_equal(gpu_exchange_connect(x[0], offers, error),
+                         RMX_E_UNSUPPORTED); /* as long as it says, and short */
+        assert_true(memcmp(bytes, offers + CLIENT_GPU_OFFER_BYTES + OFFER_BYTES, sizeof(bytes)) != 0);
+        for (uint32_t r = 0; r < 2; r++)
                 gpu_exchange_close(y[r], true);
-        for (uint32_t r = 0; r < 2; r++) {
+        for (uint32_t r = 0; r < 3; r++)
                 gpu_exchange_close(x[r], true);
+        for (uint32_t r = 0; r < 2; r++)
                 gpu_end(gpu[r]);
-        }
 }
 
 /* Mapped memory that is not all of it: nothing stays open. */
@@ -457,6 +464,27 @@ static void test_blocks(void **state) {
                 gpu_end(gpu[r]);
 }
 
+/* In tiles of a unit for each thread, or of two where it has four in all: 128 blocks of 512 threads with up to four
+ * ranks, of a MiB for each of them. */
+static void test_tiles(void **state) {
+        static const struct {
+                uint32_t n_ranks, mib, tiles, units;
+        } cases[] = {{3, 9, 3, 1}, {3, 12, 2, 2}, {4, 12, 3, 1}, {4, 16, 2, 2}, {4, 64, 8, 2}, {8, 64, 16, 1}};
+        struct client_gpu_bell bell = {.word[RING_W_HEAD] =
+                                               RING_ABI << 24 | RING_OP_ALL_REDUCE << 16 | RMX_FLOAT32 << 8 | RMX_SUM};
+        struct exchange_arguments a;
+        uint32_t kind;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                bell.in_bytes = bell.out_bytes = (uint64_t)cases[i].mib << 20;
+                assert_true(exchange_cut(&a, &bell, cases[i].n_ranks, 0, UINT32_MAX, false, &kind));
+                assert_int_equal(a.blocks, EXCHANGE_CHUNK_BLOCKS(cases[i].n_ranks));
+                assert_int_equal(a.tiles, cases[i].tiles);
+                assert_int_equal(a.units, cases[i].units);
+        }
+}
+
 /* Few blocks have long chunks, side by side, in places that are the same ones whatever the call; and two ranks have two
  * stages of those from a size on. */
 static void test_few_blocks(void **state) {
@@ -601,7 +629,7 @@ static void test_limits(void **state) {
                          RMX_E_UNSUPPORTED);
         assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 4, 4, 0, &x, offer, error), RMX_E_UNSUPPORTED);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
-                assert_true(EXCHANGE_AREA_BYTES(n) <= (36u << 20));
+                assert_true(EXCHANGE_AREA_BYTES(n) <= (45u << 20));
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
                 assert_true(EXCHANGE_OFFSET_FLAGS + EXCHANGE_CHUNK_BLOCKS(n) * n * 4 <= EXCHANGE_OFFSET_PAIR);
         for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
@@ -682,6 +710,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_transfers, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_owed, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
+                cmocka_unit_test(test_tiles),
                 cmocka_unit_test_setup_teardown(test_few_blocks, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_no_blocks, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_lines, setup, teardown),

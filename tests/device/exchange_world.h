@@ -50,7 +50,7 @@ struct exchange_shared {
 
 #define RANKS     EXCHANGE_RANKS
 #define SLOT      3u
-#define BYTES_MAX 4096u
+#define BYTES_MAX 12288u
 #define CALLS     4u /* one after the other, in memory of their own */
 
 struct call {

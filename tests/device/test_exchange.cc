@@ -51,9 +51,16 @@ static bool told(const struct rank *rank, uint32_t calls, uint32_t operation) {
         return rank->host.exchanged[SLOT].begun == ((uint64_t)calls << 32 | operation);
 }
 
+/* Is it a call of two stages in chunks that are not long, of which a step sends a tile, adds up the one before, and
+ * stores the one before that? So many units of each thread are in a tile of it; 0: it is another one. */
+static uint32_t all_stages(const struct exchange_arguments *a) {
+        return a->n_ranks > 2 && a->back && !a->room && !a->lines && a->tiles > 2 ? a->units : 0;
+}
+
 /* leaving: warps lose their patience at once, or after a while. */
 static void test_right(uint64_t seed, bool leaving) {
         const uint32_t rounds = test_rounds(200, 2000), before = n_left;
+        uint32_t staged[3] = {0, 0, 0};
 
         for (uint32_t n = 2; n <= RANKS; n++) {
                 uint32_t number = 0;
@@ -78,6 +85,7 @@ static void test_right(uint64_t seed, bool leaving) {
                                         mix(seed + number) % 2; /* the others need not say when they are through */
                                 for (uint32_t r = 0; r < n; r++)
                                         ask(&c[k], r, k, seed + i + k, told_end[k] ? number : 0);
+                                staged[all_stages(&ranks[0].call[k].a)]++;
                         }
                         run_calls("right");
                         for (uint32_t k = 0; k < CALLS; k++)
@@ -97,6 +105,8 @@ static void test_right(uint64_t seed, bool leaving) {
         max_blocks = UINT32_MAX;
         lined = true;
         CHECK(leaving ? n_left - before > rounds * 20 : n_left == before, "%u warps have left", n_left - before);
+        CHECK(staged[1] > rounds / 40 && staged[2] > rounds / 40, "%u and %u calls with all stages in a step",
+              staged[1], staged[2]);
 }
 
 /* Sums in lines, of which warps leave either half. */
@@ -431,7 +441,7 @@ static void test_blocks(void) {
         static char memory[16];
         struct client_gpu_bell bell = {};
         struct exchange_arguments a;
-        uint32_t kind;
+        uint32_t kind, wide = 0;
 
         bell.word[RING_W_HEAD] = RING_ABI << 24 | RING_OP_ALL_REDUCE << 16 | RMX_FLOAT32 << 8 | RMX_SUM;
         bell.in = bell.out = memory;
@@ -448,9 +458,18 @@ static void test_blocks(void) {
                                 CHECK(a.blocks >= 1 && a.blocks <= most, "%u blocks of %u", a.blocks, most);
                                 CHECK(a.lines || unit * a.tiles * a.blocks >= a.piece_bytes,
                                       "%u blocks, %u tiles, %lu bytes", a.blocks, a.tiles, (unsigned long)bytes);
+                                if (n > 2 && a.units && !a.room && !a.lines) {
+                                        const uint64_t each = (uint64_t)a.blocks * EXCHANGE_THREADS * 16;
+                                        const uint64_t units = (a.piece_bytes + each - 1) / each;
+
+                                        CHECK(a.units == (units < EXCHANGE_UNITS_FROM ? 1 : EXCHANGE_UNITS(n)),
+                                              "%u units of %lu", a.units, (unsigned long)units);
+                                        wide |= 1u << (a.units > 1);
+                                }
                                 CHECK(a.blocks == most || a.blocks >= all || a.tiles == 1,
                                       "%u blocks where %u are allowed, and %u tiles", a.blocks, most, a.tiles);
                         }
+        CHECK(wide == 3, "tiles of one unit and of two");
 }
 
 /* Scatters and the like are not cut. */
