@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -343,9 +342,7 @@ void device_pause(struct device *device, uint64_t started_ns) {
         static const struct timespec moment = {.tv_nsec = SLEEP_NS};
 
         session_look_seldom(device->session);
-        if (clock_now_ns() - started_ns < YIELD_NS)
-                sched_yield();
-        else
+        if (clock_now_ns() - started_ns >= YIELD_NS || !yielder_yield(&device->yielder))
                 (void)nanosleep(&moment, NULL);
 }
 

@@ -9,6 +9,7 @@
 
 #include "client/device_memory.h"
 #include "client/gpu.h"
+#include "util/yield.h"
 
 struct device_region;
 struct device_request;
@@ -29,6 +30,7 @@ struct device {
         pthread_mutex_t regions_mutex;
         struct device_region *regions; /* see device_bounce.c */
         _Atomic bool lost;             /* its kernels were told to give up */
+        struct yielder yielder;        /* of device_pause */
         int soon_fd;                   /* written before something is rung after a silence; -1: not */
 
         pthread_mutex_t mutex; /* guards what follows; held while launching, so that it is the order of a comm */

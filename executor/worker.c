@@ -40,6 +40,7 @@
 #include "executor/executor.h"
 #include "topology/place.h"
 #include "util/clock.h"
+#include "util/yield.h"
 
 /* Before going to sleep: empty rounds with a yield between them, at least so many and for so long. Where all ranks fit
  * the CPUs a yield returns at once, and a worker that sleeps between two small requests makes them three times as slow
@@ -53,6 +54,7 @@ struct worker {
         uint32_t index;
         uint32_t numa;     /* node that it works for first, and stays on if there are several */
         uint32_t arrivals; /* from other nodes, before the last round */
+        struct yielder yielder;
         pthread_t thread;
 };
 
@@ -164,14 +166,15 @@ static void *worker_main(void *argument) {
                         if (bytes >= WORKER_PARALLEL_BYTES &&
                             atomic_load_explicit(&pool->awake, memory_order_relaxed) < pool->n_workers) /* a hint */
                                 worker_pool_kick(pool);
-                } else if (empty++ == 0) {
+                        continue;
+                }
+                if (empty++ == 0)
                         since_ns = clock_now_ns();
-                        sched_yield();
-                } else if (empty < WORKER_SPIN_ROUNDS || clock_now_ns() - since_ns < WORKER_SPIN_NS) {
-                        sched_yield();
-                } else {
+                if (empty > WORKER_SPIN_ROUNDS && clock_now_ns() - since_ns >= WORKER_SPIN_NS) {
                         empty = 0;
                         worker_sleep(worker);
+                } else {
+                        (void)yielder_yield(&worker->yielder); /* or looks again at once */
                 }
         }
         return NULL;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The client's side of a ring. The essay is in ring.c. */
 #include <assert.h>
-#include <sched.h>
 
 #include "ring/futex.h"
 #include "ring/order.h"
@@ -84,9 +83,8 @@ int ring_producer_wait(struct ring_producer *p, uint32_t sequence, int64_t timeo
                         return RING_OK;
                 if (timeout_ns == 0)
                         return RING_E_AGAIN;
-                if (i == RING_WAIT_YIELDS)
+                if (i == RING_WAIT_YIELDS || !yielder_yield(&p->yielder))
                         break;
-                sched_yield();
         }
         deadline = ring_futex_deadline(timeout_ns);
         /* A count, not a flag: a thread that is about to leave must not wipe out the sign of one that has just come.

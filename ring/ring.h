@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "ring/line.h"
+#include "util/yield.h"
 
 /* Each cell holds {ring sequence << 32 | word}: a reader that finds the expected sequence in all 16 has one whole line.
  */
@@ -60,6 +61,7 @@ struct ring_producer {
         const _Atomic uint64_t *completion;        /* read-only mapping */
         uint32_t next;                             /* sequence of the next line */
         uint64_t in_flight[RING_DEPTH_MAX / 64];   /* private: slot published and not released */
+        struct yielder yielder;                    /* private, of all waiting threads */
 };
 /* first: RING_FIRST_SEQUENCE for a fresh ring (tests start near the wrap). */
 void ring_producer_init(struct ring_producer *p, const struct ring_layout *layout, void *client_area,

@@ -28,6 +28,7 @@
 #include "gpu/hip/wires.h"
 #include "util/clock.h"
 #include "util/thread.h"
+#include "util/yield.h"
 
 #define SPIN_NS UINT64_C(500000)
 #define IDLE_NS UINT64_C(100000000)
@@ -47,12 +48,10 @@ static void proxy_lock(struct proxy *proxy) {
         atomic_fetch_sub_explicit(&proxy->waiting, 1, memory_order_relaxed);
 }
 
-static void proxy_rest(uint64_t silence_ns) {
+static void proxy_rest(struct yielder *yielder, uint64_t silence_ns) {
         const struct timespec nap = {.tv_nsec = silence_ns < IDLE_NS ? NAP_NS : DOZE_NS};
 
-        if (silence_ns < SPIN_NS)
-                sched_yield();
-        else
+        if (silence_ns >= SPIN_NS || !yielder_yield(yielder))
                 nanosleep(&nap, NULL);
 }
 
@@ -78,6 +77,7 @@ static bool proxy_look(struct proxy *proxy, uint64_t *ret_now_ns, bool *ret_move
 static void *proxy_main(void *data) {
         struct proxy *proxy = data;
         uint64_t last_ns = clock_now_ns(), now_ns;
+        struct yielder yielder = {0};
         bool moved;
 
         (void)prctl(PR_SET_NAME, "rmx-proxy");
@@ -86,7 +86,7 @@ static void *proxy_main(void *data) {
                 if (moved)
                         last_ns = now_ns;
                 else
-                        proxy_rest(now_ns - last_ns);
+                        proxy_rest(&yielder, now_ns - last_ns);
         }
         return NULL;
 }
