@@ -13,7 +13,7 @@
  * usage: stress [REQUESTS_PER_THREAD]
  */
 #include <pthread.h>
-#include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,11 +237,25 @@ static void test_two_mappings(void **state) {
 struct ghost {
         _Atomic uint32_t begun[1u << 16]; /* by request number: latched as new. relaxed: read for comparison only */
         _Atomic uint32_t n_begun_twice, n_relatched, n_completed;
+        _Atomic uint32_t kill_at; /* n_completed at which the killer is to be woken; 0: it is awake */
+        _Atomic uint32_t n_clients;
+        sem_t kill;
 };
 
-static void executor_complete(struct ghost *ghost, const struct ring_request *request, uint32_t sequence) {
+/* more: another request has been latched. */
+static void executor_complete(struct ghost *ghost, const struct ring_request *request, uint32_t sequence, bool more) {
+        uint32_t n, at;
+
         ring_consumer_complete(&stress.consumer, sequence, request->word[5]);
-        atomic_fetch_add(&ghost->n_completed, 1); /* a count, with the load in test_kill */
+        n = atomic_fetch_add(&ghost->n_completed, 1) + 1; /* a count, with the load in test_kill */
+        at = atomic_load(&ghost->kill_at);                /* with the store in test_kill */
+        if (at && n >= at) {
+                atomic_store(&ghost->kill_at, 0); /* the killer does not arm it before it has been woken */
+                sem_post(&ghost->kill);
+                /* Kills at any moment often find nothing in flight, so every other one finds something for certain. */
+                while (more && at % 2)
+                        pause();
+        }
 }
 
 static void executor_main(struct ghost *ghost) {
@@ -256,7 +270,7 @@ static void executor_main(struct ghost *ghost) {
         ring_consumer_init(&stress.consumer, &a->layout, a->client_ro, a->executor_rw, FIRST);
         while (ring_consumer_relatch(&stress.consumer, &cursor, &request, &sequence) == RING_OK) {
                 atomic_fetch_add(&ghost->n_relatched, 1); /* a count, with the load in test_kill */
-                executor_complete(ghost, &request, sequence);
+                executor_complete(ghost, &request, sequence, false);
         }
         for (;;) {
                 if (ring_consumer_latch(&stress.consumer, &request, &sequence) == RING_OK) {
@@ -266,15 +280,13 @@ static void executor_main(struct ghost *ghost) {
                         /* one request is always left over for the next round, so that order is mixed and kills find
                          * something */
                         if (held_sequence)
-                                executor_complete(ghost, &held, held_sequence);
+                                executor_complete(ghost, &held, held_sequence, true);
                         held = request;
                         held_sequence = sequence;
-                        sched_yield(); /* clients run now, and the killer: with one request in flight and more on the
-                                          way */
                         continue;
                 }
                 if (held_sequence) {
-                        executor_complete(ghost, &held, held_sequence);
+                        executor_complete(ghost, &held, held_sequence, false);
                         held_sequence = 0;
                         continue;
                 }
@@ -295,14 +307,19 @@ static pid_t executor_spawn(struct ghost *ghost) {
         return child;
 }
 
+struct killed_client {
+        struct ghost *ghost;
+        uint32_t number;
+};
+
 static void *killed_client_main(void *argument) {
-        uint32_t *n = argument; /* request numbers of this thread: first, then count */
+        const struct killed_client *client = argument;
 
         for (uint32_t i = 0; !__atomic_load_n(&stress.stop, __ATOMIC_RELAXED) && i < 16384; i++) { /* with test_kill */
                 struct ring_request request = areas_request(i);
                 uint32_t sequence, status = 0;
 
-                request.word[0] = *n * 16384 + i;
+                request.word[0] = client->number * 16384 + i;
                 sequence = client_publish(&request);
                 if (ring_producer_wait(&stress.producer, sequence, LONG_NS, &status) != RING_OK)
                         complain("not answered");
@@ -310,31 +327,40 @@ static void *killed_client_main(void *argument) {
                         complain("status of another request");
                 client_release(sequence);
         }
+        /* The last one out: nothing is completed any more that the killer could wait for. */
+        if (atomic_fetch_sub(&client->ghost->n_clients, 1) == 1) /* with the others here */
+                for (int i = 0; i < KILLS; i++)
+                        sem_post(&client->ghost->kill);
         return NULL;
 }
 
 static void test_kill(void **state) {
         struct ghost *ghost = mmap(NULL, sizeof(*ghost), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        uint32_t number[N_CLIENTS], before;
+        struct killed_client client[N_CLIENTS];
         pthread_t thread[N_CLIENTS];
         unsigned int seed = 1;
         pid_t child;
 
         (void)state;
         assert_true(ghost != MAP_FAILED);
+        assert_int_equal(sem_init(&ghost->kill, 1, 0), 0);
+        ghost->n_clients = N_CLIENTS;
         stress_init(false);
         /* forking while other threads run: the child uses nothing but the ring */
         child = executor_spawn(ghost);
         for (uint32_t i = 0; i < N_CLIENTS; i++) {
-                number[i] = i;
-                assert_int_equal(pthread_create(&thread[i], NULL, killed_client_main, &number[i]), 0);
+                client[i] = (struct killed_client){.ghost = ghost, .number = i};
+                assert_int_equal(pthread_create(&thread[i], NULL, killed_client_main, &client[i]), 0);
         }
         for (int i = 0; i < KILLS; i++) {
-                before = atomic_load(&ghost->n_completed); /* with the additions in the executor */
-                /* after a random number of completions of this life, or when the clients are through */
-                for (uint32_t n = (uint32_t)rand_r(&seed) % 200, spin = 0;
-                     spin < 100000 && atomic_load(&ghost->n_completed) - before <= n; spin++) /* the same */
-                        sched_yield();
+                /* After a random number of completions of this life, or when the clients are through. The killer sleeps
+                 * until then: one that looks and yields leaves a loaded machine for a time slice at each look. */
+                atomic_store(&ghost->kill_at, /* with the load in executor_complete */
+                             atomic_load(&ghost->n_completed) + 1 + (uint32_t)rand_r(&seed) % 200);
+                while (sem_wait(&ghost->kill) < 0)
+                        continue; /* a signal */
+                for (volatile uint32_t spin = (uint32_t)rand_r(&seed) % 4096; spin; spin--)
+                        continue; /* not always at the same instruction */
                 kill(child, SIGKILL);
                 waitpid(child, NULL, 0);
                 child = executor_spawn(ghost);
