@@ -91,6 +91,8 @@ int comm_report(const struct rmx_comm *comm, const char *what, uint32_t status) 
                 return error_set(code, "%s: the executor refused the request of %s", what, who);
         case RMX_E_DEVICE_LOST:
                 return error_set(code, "%s: the context of GPU %u is lost", what, comm->gpu);
+        case RMX_E_DAEMON_LOST:
+                return error_set(code, "%s: the daemon and its executor are gone; open a new session", what);
         case RMX_E_UNSUPPORTED:
                 return error_set(code, "%s: the daemon's backend does not have this operation for this type", what);
         case RMX_E_NO_MEMORY:
@@ -546,8 +548,7 @@ int rmx_comm_error(const struct rmx_comm *comm) {
         if (status)
                 return comm_report(comm, __func__, status);
         if (comm->ring && session_gone(comm->session, comm->ring))
-                return error_set(RMX_E_DAEMON_LOST, "%s: the daemon and its executor are gone; open a new session",
-                                 __func__);
+                return comm_report(comm, __func__, ring_status(RMX_E_DAEMON_LOST, -1));
         return RMX_OK;
 }
 

@@ -8,8 +8,8 @@
  * answers their kernels; but it may be long in coming, or never come. So as soon as a call of ours reads the event, it
  * ends the kernels of that comm itself (device_end): a word in the area, that nobody else writes, tells them to give
  * up. The area is not closed by that, since other comms go on there, and new ones may. When daemon and executor are
- * both gone, whichever call finds that out closes the area (devices_lose). A program that waits for streams only, in a
- * call of the GPU's runtime, should call rmx_comm_error in another thread now and then.
+ * both gone, whichever call finds that out closes the area (devices_lose), and all comms there are over. A program that
+ * waits for streams only, in a call of the GPU's runtime, should call rmx_comm_error in another thread now and then.
  *
  * A stream belongs to the program, which may destroy it when its work is over, also while the comm that used it lives
  * on; the runtime then crashes on the handle. So no stream of an earlier call is ever asked how far it is: kernels tell
@@ -406,11 +406,18 @@ void device_end(struct rmx_comm *comm) {
         device_nodes_end(comm);
 }
 
+void device_lost(struct rmx_comm *comm) {
+        /* relaxed; partner: the exchange in devices_lose. Kernels are told by the area. */
+        if (atomic_load_explicit(&comm->device->lost, memory_order_relaxed))
+                comm_fail(comm, ring_status(RMX_E_DAEMON_LOST, -1));
+}
+
 uint32_t device_status(struct rmx_comm *comm, bool take) {
         struct device *device = comm->device;
         uint32_t status;
 
         device_end(comm);
+        device_lost(comm);
         status = device->ops->comm_status(device->handle, comm->slot, false);
         if (!status)
                 return device_nodes_status(comm);
@@ -433,7 +440,7 @@ void devices_lose(struct rmx_session *session) {
                 /* acquire; partner: the release in device_get. */
                 struct device *device = atomic_load_explicit(&session->devices[i], memory_order_acquire);
 
-                /* relaxed; partner: itself, in other threads. Once is enough. */
+                /* relaxed; partners: itself, in other threads, and device_lost. Once is enough. */
                 if (device && !atomic_exchange_explicit(&device->lost, true, memory_order_relaxed))
                         device->ops->release(device->handle);
         }

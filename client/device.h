@@ -57,6 +57,8 @@ bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns);
 /* Status that a kernel of this rank met. A sticky one is the comm's from now on; another one is given once if `take`,
  * else not at all. 0: none. */
 uint32_t device_status(struct rmx_comm *comm, bool take);
+/* If its daemon and executor are gone the comm fails, before what its kernels say. Any lock. */
+void device_lost(struct rmx_comm *comm);
 /* The daemon has said that the comm has failed: no executor touches its requests any more. */
 void device_may_end(struct rmx_comm *comm);
 /* Then its kernels need not wait for an executor, of which there may be none; ends them, once. */

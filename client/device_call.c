@@ -147,6 +147,7 @@ static int prepare(const struct operation *o, bool capturing, bool exchanged, st
         struct ring_request line = {0};
         int r;
 
+        session_look_seldom(comm->session); /* or nobody would, where a program only calls and waits for streams */
         (void)device_status(comm, false);
         if (comm_status(comm))
                 return comm_report(comm, o->what, comm_status(comm));

@@ -269,6 +269,7 @@ static int request_harvest(struct device *device, struct device_request *request
         request_free(device, request);
         if (code == RMX_OK)
                 return RMX_OK;
+        device_lost(comm);
         if (ring_status_is_kept(code) && !(comm->nodes && comm->nodes->local)) /* of these device_nodes_found does it */
                 comm_fail(comm, status);
         /* A kernel that was told to give up knows less than the comm does. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* On GPUs: the order of streams, starting and waiting, errors that kernels meet, leaving. */
+#include <sched.h>
 #include <string.h>
 
 #include "tests/client/crew.h"
@@ -318,11 +319,50 @@ static void test_daemon_gone(void **state) {
         rig.gpu->hold = true;
         assert_int_equal(start(rig.comm, NULL, &request), RMX_OK);
         fake_hang_up(&rig.crew.fake);
-        assert_int_equal(rmx_wait(&request, NULL), RMX_E_DEVICE_LOST);
+        assert_int_equal(rmx_wait(&request, NULL), RMX_E_DAEMON_LOST);
+        assert_error_says("the daemon and its executor are gone");
         assert_int_equal(rig.gpu->released, 1);
-        assert_int_equal(call(rig.comm, NULL), RMX_E_DEVICE_LOST);
+        assert_int_equal(call(rig.comm, NULL), RMX_E_DAEMON_LOST);
         crew_stop(&rig.crew);
         assert_int_equal(rig.gpu->released, 1);
+}
+
+/* Also where nothing waits: whoever asks hears of it, and nothing is launched any more. */
+static void test_daemon_gone_idle(void **state) {
+        uint32_t n_launches;
+        struct rig rig;
+        int r;
+
+        (void)state;
+        rig_start(&rig, 2);
+        assert_int_equal(call(rig.comm, NULL), RMX_OK);
+        assert_int_equal(rmx_comm_error(rig.comm), RMX_OK);
+        fake_hang_up(&rig.crew.fake);
+        while (!(r = rmx_comm_error(rig.comm)))
+                sched_yield(); /* the test's time limit ends it */
+        assert_int_equal(r, RMX_E_DAEMON_LOST);
+        assert_int_equal(rig.gpu->released, 1);
+        n_launches = rig.gpu->n_launches;
+        assert_int_equal(call(rig.comm, NULL), RMX_E_DAEMON_LOST);
+        assert_int_equal(call(rig.crew.comm[1], NULL), RMX_E_DAEMON_LOST);
+        assert_int_equal(rmx_comm_error(rig.comm), RMX_E_DAEMON_LOST);
+        assert_int_equal(rig.gpu->n_launches, n_launches);
+        crew_stop(&rig.crew);
+        assert_int_equal(rig.gpu->released, 1);
+}
+
+/* A program that does nothing but call. */
+static void test_daemon_gone_calls(void **state) {
+        struct rig rig;
+        int r;
+
+        (void)state;
+        rig_start(&rig, 2);
+        fake_hang_up(&rig.crew.fake);
+        while (!(r = call(rig.comm, NULL)))
+                sched_yield(); /* the test's time limit ends it */
+        assert_int_equal(r, RMX_E_DAEMON_LOST);
+        crew_stop(&rig.crew);
 }
 
 static void test_context_gone(void **state) {
@@ -434,6 +474,8 @@ int main(void) {
                 cmocka_unit_test(test_event),
                 cmocka_unit_test(test_event_ends_kernels),
                 cmocka_unit_test(test_daemon_gone),
+                cmocka_unit_test(test_daemon_gone_idle),
+                cmocka_unit_test(test_daemon_gone_calls),
                 cmocka_unit_test(test_context_gone),
                 cmocka_unit_test(test_destroy),
                 cmocka_unit_test(test_destroy_stuck),
