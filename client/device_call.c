@@ -470,7 +470,7 @@ static int start(const struct operation *o, struct device_launch *launch, void *
         return r;
 }
 
-int device_start(const struct operation *o, struct device_launch *launch, void *stream,
+int device_start(const struct operation *o, struct device_launch *launch, bool grouped, void *stream,
                  struct device_handle *ret_handle) {
         struct device *device = o->comm->device;
         int r;
@@ -478,8 +478,8 @@ int device_start(const struct operation *o, struct device_launch *launch, void *
         launch->bell.started = true;
         pthread_mutex_lock(&device->mutex);
         r = device_request_take(device, o->comm, o->what,
-                                launch->exchanged ? DEVICE_REQUEST_WHOLE : DEVICE_REQUEST_STARTED, &launch->bell,
-                                stream, ret_handle);
+                                launch->exchanged ? DEVICE_REQUEST_WHOLE : DEVICE_REQUEST_STARTED, grouped,
+                                &launch->bell, stream, ret_handle);
         if (!r) {
                 r = start(o, launch, stream, ret_handle);
                 if (r)
@@ -502,5 +502,5 @@ int device_begin(const struct operation *o, void *stream, struct device_handle *
                                  "%s: this memory has to be copied, for no other process can map it, and that goes "
                                  "with calls that wait only",
                                  o->what);
-        return device_start(o, &launch, stream, ret_handle);
+        return device_start(o, &launch, false, stream, ret_handle);
 }

@@ -29,5 +29,5 @@ int device_call(const struct operation *o, struct device_launch *launch, void *s
 /* Sends and receives of a communicator that are exchanged, up to CLIENT_GPU_PAIRS, as one. */
 int device_call_pairs(struct operation *const *o, struct device_launch *const *launch, uint32_t n, void *stream);
 /* RMX_E_BUSY: too much is started. */
-int device_start(const struct operation *o, struct device_launch *launch, void *stream,
+int device_start(const struct operation *o, struct device_launch *launch, bool grouped, void *stream,
                  struct device_handle *ret_handle);

@@ -370,7 +370,7 @@ static int round_start(struct device_group *group, uint32_t first, uint32_t *ret
                 }
                 if (!round_goes_on(group, first, i, both ? 2 : 1) || (both && !has_room(m->o->comm->device, 2)))
                         break;
-                r = device_start(m->o, &m->launch, m->stream, &m->handle);
+                r = device_start(m->o, &m->launch, true, m->stream, &m->handle);
         }
         if (i + 1 < group->n_members && !r)
                 r = i > first ? RMX_E_BUSY
@@ -417,7 +417,7 @@ int device_group_begin(struct device_group *group, struct device_handle *ret_han
         for (uint32_t i = 0; i < group->n_members && !r; i++) {
                 struct device_member *m = &group->members[i];
 
-                r = device_start(m->o, &m->launch, m->stream, &m->handle);
+                r = device_start(m->o, &m->launch, false, m->stream, &m->handle);
                 if (r) /* what was started is waited for on its stream */
                         for (uint32_t k = 0; k < i; k++)
                                 (void)device_request_enqueue(&ret_handles[k], group->what, group->members[k].stream);

@@ -28,7 +28,7 @@ static void request_free(struct device *device, struct device_request *request) 
         if (request->aside)
                 device_flag_give(device, request->flag);
         request->aside = false;
-        request->state = DEVICE_REQUEST_FREE;
+        request->state = request->grouped && request->captured ? DEVICE_REQUEST_SPARE : DEVICE_REQUEST_FREE;
 }
 
 /* Has the kernel that waits for this request ended? Then the cell is free, if nobody will ask. */
@@ -42,7 +42,24 @@ static bool request_ended(struct device *device, uint32_t cell, uint32_t *ret_st
         return true;
 }
 
-int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, uint32_t state,
+/*
+ * A graph has its cells for ever, since nobody says when it is gone. What a captured group starts it waits for before
+ * the comm does anything else on any stream of the capture, and graphs with requests of one comm are not replayed at
+ * the same time (rmx_all_reduce(3)). So one group's cells will do for all captured groups of the comm; else a program
+ * that captures many graphs of many layers would run out of them. Those of a comm that is gone are another one's. comm:
+ * or NULL.
+ */
+static struct device_request *request_spare(struct device *device, const struct rmx_comm *comm) {
+        for (uint32_t cell = 0; cell < CLIENT_GPU_CELLS; cell++) {
+                struct device_request *request = &device->requests[cell];
+
+                if (request->state == DEVICE_REQUEST_SPARE && request->comm == comm)
+                        return request;
+        }
+        return NULL;
+}
+
+int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, uint32_t state, bool grouped,
                         struct client_gpu_bell *bell, void *stream, struct device_handle *ret_handle) {
         struct device_request *request = NULL;
         uint32_t cell = device->next_cell, status;
@@ -52,6 +69,10 @@ int device_request_take(struct device *device, struct rmx_comm *comm, const char
                                  "%s: %u requests on GPU %u were started and not waited for; rmx_wait for the oldest "
                                  "ones first",
                                  what, device->n_started, device->gpu);
+        if (grouped && bell->captured) {
+                request = request_spare(device, comm);
+                request = request ? request : request_spare(device, NULL);
+        }
         for (uint32_t i = 0; i < CLIENT_GPU_CELLS && !request; i++) {
                 cell = (device->next_cell + i) % CLIENT_GPU_CELLS;
                 if (device->requests[cell].state == DEVICE_REQUEST_ENDING)
@@ -62,7 +83,9 @@ int device_request_take(struct device *device, struct rmx_comm *comm, const char
         if (!request)
                 return error_set(RMX_E_BUSY, "%s: captured graphs and outstanding requests hold all %u cells of GPU %u",
                                  what, CLIENT_GPU_CELLS, device->gpu);
-        device->next_cell = (cell + 1) % CLIENT_GPU_CELLS;
+        cell = (uint32_t)(request - device->requests);
+        if (request->state == DEVICE_REQUEST_FREE)
+                device->next_cell = (cell + 1) % CLIENT_GPU_CELLS;
         device->n_started += state == DEVICE_REQUEST_STARTED;
         bell->cell = cell;
         *request = (struct device_request){.comm = comm,
@@ -71,7 +94,8 @@ int device_request_take(struct device *device, struct rmx_comm *comm, const char
                                            .bell = *bell,
                                            .state = state,
                                            .turn = request->turn + 1 ? request->turn + 1 : 1,
-                                           .captured = bell->captured};
+                                           .captured = bell->captured,
+                                           .grouped = grouped};
         *ret_handle = (struct device_handle){.device = device, .cell = cell, .turn = request->turn};
         return RMX_OK;
 }
@@ -124,7 +148,9 @@ static int request_launch(struct device *device, struct device_request *request,
         r = device->ops->wait(device->handle, &request->bell, stream, error);
         if (r)
                 return error_set(r, "%s: %s", what, error);
-        request->state = request->captured ? DEVICE_REQUEST_KEPT : state;
+        if (request->captured)
+                state = request->grouped ? DEVICE_REQUEST_SPARE : DEVICE_REQUEST_KEPT;
+        request->state = state;
         request->stream = stream;
         device->n_started--;
         if (!request->captured && stream == request->comm->stream) {
@@ -341,7 +367,8 @@ bool device_requests_any(struct device *device, const struct rmx_comm *comm) {
                 struct device_request *request = &device->requests[i];
 
                 if (request->state != DEVICE_REQUEST_FREE && request->state != DEVICE_REQUEST_KEPT &&
-                    request->state != DEVICE_REQUEST_WHOLE && request->comm == comm && !request->captured)
+                    request->state != DEVICE_REQUEST_SPARE && request->state != DEVICE_REQUEST_WHOLE &&
+                    request->comm == comm && !request->captured)
                         any |= !request_ended(device, i, &status);
         }
         return any;

@@ -17,6 +17,7 @@ enum device_request_state {
         DEVICE_REQUEST_WAITING, /* a kernel waits, and the user may ask for its result */
         DEVICE_REQUEST_ENDING,  /* a kernel waits, nobody will ask */
         DEVICE_REQUEST_KEPT,    /* in a captured graph, for ever */
+        DEVICE_REQUEST_SPARE,   /* in a captured graph, and for the comm's captured groups to come */
 };
 
 /* One per cell of the bell area; under device->mutex. */
@@ -31,7 +32,8 @@ struct device_request {
         uint32_t state;
         uint32_t turn; /* counts the requests of this cell */
         bool captured;
-        bool aside; /* WHOLE, and on the communicator's own stream: see device_aside.c */
+        bool grouped; /* its wait is put on its stream before anything else of the comm is */
+        bool aside;   /* WHOLE, and on the communicator's own stream: see device_aside.c */
 };
 
 /* What the user's struct rmx_request holds. */
@@ -41,8 +43,9 @@ struct device_handle {
         uint32_t turn;
 };
 
-/* Takes a cell for a request that is about to be started: STARTED, or WHOLE. With device->mutex. RMX_*; text set. */
-int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, uint32_t state,
+/* Takes a cell for a request that is about to be started: STARTED, or WHOLE. grouped: see struct device_request. With
+ * device->mutex. RMX_*; text set. */
+int device_request_take(struct device *device, struct rmx_comm *comm, const char *what, uint32_t state, bool grouped,
                         struct client_gpu_bell *bell, void *stream, struct device_handle *ret_handle);
 /* A WHOLE one, not launched yet, goes on its comm's own stream, if that can be had: its flag is to be set behind it.
  * With device->mutex. */

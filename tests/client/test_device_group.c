@@ -376,6 +376,83 @@ static void test_group_started(void **state) {
         rig_stop(&rig);
 }
 
+/* ---- captured ---------------------------------------------------------------------------------------------------- */
+#define CELLS CLIENT_GPU_CELLS
+
+/* Of all ways to note what was launched only which cells: as many groups are captured as no program has cells for. */
+static void capture_groups(struct rig *rig, struct rmx_comm *comm, uint32_t n, uint32_t *cells) {
+        for (uint32_t i = 0; i < n; i++) {
+                rig->gpu->n_launches = 0;
+                assert_int_equal(rmx_group_start(), RMX_OK);
+                for (uint32_t k = 0; k < 4; k++) {
+                        assert_int_equal(rmx_send(comm, rig->a, BYTES, RMX_INT8, (comm->rank + 1) % 3, S1), RMX_OK);
+                        assert_int_equal(rmx_recv(comm, rig->b, BYTES, RMX_INT8, (comm->rank + 1) % 3, S1), RMX_OK);
+                }
+                assert_int_equal(rmx_group_end(), RMX_OK);
+                assert_int_equal(rig->gpu->n_launches, 15);
+                for (uint32_t k = 0; k < 7; k++) {
+                        const uint32_t cell = at(rig, k, FAKE_GPU_START)->bell.cell;
+
+                        assert_int_equal(at(rig, 8 + k, FAKE_GPU_WAIT)->bell.cell, cell);
+                        for (uint32_t other = 0; other < k; other++)
+                                assert_int_not_equal(at(rig, other, FAKE_GPU_START)->bell.cell, cell);
+                        cells[cell]++;
+                }
+        }
+}
+
+static uint32_t n_cells(const uint32_t *cells) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < CELLS; i++)
+                n += cells[i] != 0;
+        return n;
+}
+
+static void test_captured(void **state) {
+        static uint32_t first[CELLS], second[CELLS], third[CELLS];
+        struct rmx_request request;
+        struct rig rig;
+        uint32_t kept;
+
+        (void)state;
+        rig_start(&rig, 3);
+        assert_ptr_equal(rig.crew.comm[1]->device, rig.comm->device);
+        assert_ptr_equal(rig.crew.comm[2]->device, rig.comm->device);
+        fake_gpu_capture(rig.gpu, S1, NULL);
+        rig.gpu->n_launches = 0;
+        assert_int_equal(rmx_send_start(rig.comm, rig.a, BYTES, RMX_INT8, 1, S1, &request), RMX_OK);
+        assert_int_equal(rmx_wait_stream(&request, S1), RMX_OK);
+        kept = at(&rig, 0, FAKE_GPU_START)->bell.cell;
+        capture_groups(&rig, rig.comm, 1000, first);
+        capture_groups(&rig, rig.crew.comm[1], 1000, second);
+        fake_gpu_capture(rig.gpu, NULL, NULL);
+        assert_int_equal(n_cells(first), 7);
+        assert_int_equal(n_cells(second), 7);
+        /* What is not captured has others, */
+        memset(third, 0, sizeof(third));
+        capture_groups(&rig, rig.comm, 1000, third);
+        for (uint32_t i = 0; i < CELLS; i++) {
+                assert_true(!first[i] + !second[i] + !third[i] >= 2);
+                assert_true(i != kept || !(first[i] + second[i] + third[i]));
+        }
+        /* and graphs that are captured later have the same. */
+        fake_gpu_capture(rig.gpu, S1, NULL);
+        memset(third, 0, sizeof(third));
+        capture_groups(&rig, rig.comm, 10, third);
+        for (uint32_t i = 0; i < CELLS; i++)
+                assert_int_equal(!third[i], !first[i]);
+        /* A communicator leaves its cells to another one. */
+        assert_int_equal(rmx_comm_destroy(rig.crew.comm[1]), RMX_OK);
+        rig.crew.comm[1] = NULL;
+        memset(third, 0, sizeof(third));
+        capture_groups(&rig, rig.crew.comm[2], 10, third);
+        fake_gpu_capture(rig.gpu, NULL, NULL);
+        for (uint32_t i = 0; i < CELLS; i++)
+                assert_int_equal(!third[i], !second[i]);
+        rig_stop(&rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_lines),         cmocka_unit_test(test_sequences),
@@ -383,7 +460,7 @@ int main(void) {
                 cmocka_unit_test(test_rounds_self),   cmocka_unit_test(test_rounds),
                 cmocka_unit_test(test_rounds_shared), cmocka_unit_test(test_streams),
                 cmocka_unit_test(test_comms),         cmocka_unit_test(test_refused),
-                cmocka_unit_test(test_group_started),
+                cmocka_unit_test(test_group_started), cmocka_unit_test(test_captured),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
