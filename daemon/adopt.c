@@ -455,15 +455,12 @@ void adopt(struct manager *manager) {
         static const enum state_kind order[] = {STATE_EXECUTOR, STATE_SESSION, STATE_RING,  STATE_BUFFER,
                                                 STATE_COMM,     STATE_MEMBER,  STATE_CHOICE};
         struct adopt_summary summary = {0};
-        struct tenant *tenant;
 
-        DL_FOREACH(manager->tenants, tenant)
-        tenant_set_limits(tenant, adopt_unlimited);
+        tenants_set_unlimited(manager);
         for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
                 adopt_kind(manager, order[i], &summary);
         adopt_comms(manager, &summary);
-        DL_FOREACH(manager->tenants, tenant)
-        tenant_set_limits(tenant, manager->config->limit);
+        tenants_set_limits(manager, manager->config->limit);
         adopt_resumed(manager);
         manager->counters.sessions_adopted = summary.sessions;
         log_notice("took over from a predecessor (restart %" PRIu64

@@ -4,13 +4,15 @@
  * names. A later value replaces an earlier one key by key. Everything is read into a copy first, so a refused file
  * changes nothing.
  *
- * The default limits keep one node's daemon within what its host has: bytes are three quarters of the memory, and the
- * number of fds stays so far below FileDescriptorStoreMax= that the names of all stored fds fit the one environment
- * variable (128 KiB) by which a service manager hands them to a successor.
+ * The default limits keep one node's daemon within what its host has: bytes are a tenant's share of three quarters of
+ * the memory, and fds of a number so far below FileDescriptorStoreMax= that the names of all stored fds fit the one
+ * environment variable (128 KiB) by which a service manager hands them to a successor. Whatever is configured, all
+ * tenants together get no more fds than that (tenants.c).
  */
 #include "daemon/config.h"
 
 #include "daemon/config_file.h"
+#include "daemon/tenants.h"
 #include "plan/constants.h"
 #include "ring/ring.h"
 #include "util/cleanup.h"
@@ -24,13 +26,18 @@
 #include <unistd.h>
 
 #define CONFIG_DEFAULT_PATH "/etc/railmux/railmuxd.yaml"
-#define CONFIG_BYTES_MIN    (UINT64_C(1) << 30)
 
-static uint64_t config_default_bytes(void) {
-        long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-        uint64_t bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 4 * 3 : 0;
+/* What is not configured is a share of what there is. */
+static void config_share(struct config *config) {
+        struct tenant_spec specs[TENANT_SPECS_MAX];
+        char why[TENANTS_WHY_MAX];
+        uint32_t n = 0;
 
-        return bytes > CONFIG_BYTES_MIN ? bytes : CONFIG_BYTES_MIN;
+        (void)tenant_specs_parse(config->tenants, specs, &n, why); /* it has been parsed before */
+        if (!config->limit[CHARGE_FDS])
+                config->limit[CHARGE_FDS] = tenants_share_fds(n + 1);
+        if (!config->limit[CHARGE_BYTES])
+                config->limit[CHARGE_BYTES] = tenants_share_bytes(n + 1);
 }
 
 /* Two H200s, all_reduce (docs/benchmarks.md). With 17 blocks staging is faster up to 512 KB (11 us, in place 15), and
@@ -89,9 +96,7 @@ void config_init(struct config *config) {
                                 [CHARGE_SESSIONS] = 1024,
                                 [CHARGE_COMMS] = 16384,
                                 [CHARGE_BUFFERS] = 16384,
-                                [CHARGE_BYTES] = config_default_bytes(),
                                 [CHARGE_RINGS] = 4096,
-                                [CHARGE_FDS] = 4096,
                         },
         };
         constants_clear(&config->constants);
@@ -210,6 +215,7 @@ int config_load(struct config *config, const char *path, char error[CONFIG_ERROR
                 config_deinit(&loaded);
                 return r;
         }
+        config_share(&loaded);
         config_deinit(config);
         *config = loaded;
         return 0;

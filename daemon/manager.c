@@ -273,7 +273,6 @@ static void manager_swap(char **a, char **b) {
 
 int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
         struct config fresh;
-        struct tenant *tenant;
         int r;
 
         sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
@@ -299,8 +298,8 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 manager_swap(&manager->config->peer_key, &fresh.peer_key);
                 comm_plan_forget(manager); /* chosen anew for communicators that are made from now on */
                 log_set_level(fresh.log_level);
-                DL_FOREACH(manager->tenants, tenant)
-                tenant_set_limits(tenant, fresh.limit);
+                tenants_set_limits(manager, fresh.limit);
+                tenants_check_room(manager);
                 log_notice("configuration reloaded: log level %s", log_level_name(fresh.log_level));
         }
         config_deinit(&fresh);
@@ -437,6 +436,7 @@ static int manager_setup(struct manager *manager) {
                 r = tenants_make(manager, manager->config->tenants, manager->config->limit);
         if (r < 0)
                 return r;
+        tenants_check_room(manager);
         r = manager_new_links(manager);
         if (!r)
                 r = launcher_new(manager->base, manager->config, &manager->launcher);

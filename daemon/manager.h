@@ -14,6 +14,7 @@ struct comm;
 struct comm_leftover;
 struct comm_plan;
 struct control;
+struct control_drain;
 struct executor_link;
 struct fdstore;
 struct forget;
@@ -62,6 +63,7 @@ struct manager {
         struct forget *forget;        /* of names that leave the store of the service manager */
         struct state *state;
         struct tenant *tenants;          /* utlist */
+        struct charge_account whole;     /* what they hold together */
         struct executor_link *links;     /* utlist; one per executor that should exist */
         struct executor_link *strangers; /* utlist; connections that have not said HELLO */
         struct launcher *launcher;
@@ -74,7 +76,8 @@ struct manager {
         struct comm_plan *plans;         /* uthash: those that were chosen, see comm_plan.c */
         struct listener *client_listener;
         struct listener *executor_listener;
-        struct control *control; /* control_new(manager, &control), takes "control" from fdstore or listens */
+        struct control *control;      /* control_new(manager, &control), takes "control" from fdstore or listens */
+        struct control_drain *drains; /* utlist: operators wait for these */
 
         struct cluster *cluster; /* NULL: this node is alone, see cluster.c */
 

@@ -74,8 +74,12 @@ int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind
 
         if (!r)
                 return 0;
-        snprintf(text, text_size, "tenant %s: %s limit %" PRIu64 " reached", tenant->name, charge_kind_name(kind),
-                 tenant->account.limit[kind]);
+        if (r == CHARGE_E_WHOLE)
+                snprintf(text, text_size, "tenant %s: all tenants together hold the %" PRIu64 " %s that there are",
+                         tenant->name, tenant->account.whole->limit[kind], charge_kind_name(kind));
+        else
+                snprintf(text, text_size, "tenant %s: %s limit %" PRIu64 " reached", tenant->name,
+                         charge_kind_name(kind), tenant->account.limit[kind]);
         if (tenant->account.refused[kind] == 1)
                 log_fields(LOG_LEVEL_WARNING, (const char *const[]){"TENANT", tenant->name, NULL},
                            "%s; %" PRIu64 " more asked for (further refusals are counted, not logged)", text, amount);

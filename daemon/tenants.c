@@ -7,12 +7,22 @@
 #include "util/parse.h"
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #define SPEC_TEXT_MAX 128u
 #define UID_LAST      (UINT32_MAX - 1) /* the last one means none */
+
+#define FDS_ROOM_MAX   UINT64_C(5000) /* with their names in 128 KiB */
+#define FDS_ROOM_MIN   UINT64_C(64)
+#define FDS_OWN        UINT64_C(512)
+#define FDS_SHARE_MIN  UINT64_C(16) /* what limits.fds may be */
+#define FDS_SHARE_MAX  UINT64_C(4096)
+#define BYTES_ROOM_MIN (UINT64_C(1) << 30)
 
 static int tenants_wrong(char why[TENANTS_WHY_MAX], const char *part, const char *right) {
         snprintf(why, TENANTS_WHY_MAX, "'%.40s' is wrong in a tenant; allowed: %s", part, right);
@@ -122,18 +132,97 @@ int tenants_make(struct manager *manager, const char *text, const uint64_t limit
                 r = tenant_new(TENANT_DEFAULT, limits, &tenant);
         if (r)
                 return r;
+        tenant->account.whole = &manager->whole;
         DL_APPEND(manager->tenants, tenant);
         for (uint32_t i = 0; i < n; i++) {
                 r = tenant_new(specs[i].name, limits, &tenant);
                 if (r)
                         return r;
+                tenant->account.whole = &manager->whole;
                 tenant->by_uid = true;
                 tenant->first_uid = specs[i].first_uid;
                 tenant->last_uid = specs[i].last_uid;
                 tenant->weight = specs[i].weight;
                 DL_APPEND(manager->tenants, tenant);
         }
+        tenants_set_limits(manager, limits);
         return 0;
+}
+
+uint64_t tenants_room_fds(void) {
+        struct rlimit limit;
+        uint64_t room = FDS_ROOM_MAX;
+
+        /* Who keeps descriptors for the next railmuxd has as many, and takes each once more while it hands it over; and
+         * there are other nodes, executors and operators. (The limit is raised to what is allowed.) */
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max / 2 < FDS_ROOM_MAX + FDS_OWN)
+                room = limit.rlim_max / 2 > 2 * FDS_OWN ? limit.rlim_max / 2 - FDS_OWN : limit.rlim_max / 4;
+        if (room < FDS_ROOM_MIN)
+                room = FDS_ROOM_MIN;
+        return room;
+}
+
+uint64_t tenants_room_bytes(void) {
+        long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+        uint64_t bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 4 * 3 : 0;
+
+        return bytes > BYTES_ROOM_MIN ? bytes : BYTES_ROOM_MIN;
+}
+
+uint64_t tenants_share_fds(uint32_t n_tenants) {
+        uint64_t share = tenants_room_fds() / n_tenants;
+
+        return share < FDS_SHARE_MIN ? FDS_SHARE_MIN : share < FDS_SHARE_MAX ? share : FDS_SHARE_MAX;
+}
+
+uint64_t tenants_share_bytes(uint32_t n_tenants) {
+        uint64_t share = tenants_room_bytes() / n_tenants;
+
+        return share < BYTES_ROOM_MIN ? BYTES_ROOM_MIN : share;
+}
+
+static void tenants_limit(struct manager *manager, const uint64_t limits[CHARGE_KIND_COUNT]) {
+        struct tenant *tenant;
+
+        DL_FOREACH(manager->tenants, tenant)
+        tenant_set_limits(tenant, limits);
+        for (unsigned int i = 0; i < CHARGE_KIND_COUNT; i++)
+                manager->whole.limit[i] = UINT64_MAX;
+}
+
+void tenants_set_unlimited(struct manager *manager) {
+        uint64_t limits[CHARGE_KIND_COUNT];
+
+        for (unsigned int i = 0; i < CHARGE_KIND_COUNT; i++)
+                limits[i] = UINT64_MAX;
+        tenants_limit(manager, limits);
+}
+
+void tenants_set_limits(struct manager *manager, const uint64_t limits[CHARGE_KIND_COUNT]) {
+        uint64_t bytes = tenants_room_bytes();
+
+        tenants_limit(manager, limits);
+        manager->whole.limit[CHARGE_FDS] = tenants_room_fds();
+        /* Who configures more bytes than that knows why. */
+        manager->whole.limit[CHARGE_BYTES] = bytes > limits[CHARGE_BYTES] ? bytes : limits[CHARGE_BYTES];
+}
+
+void tenants_check_room(struct manager *manager) {
+        static const enum charge_kind kinds[] = {CHARGE_FDS, CHARGE_BYTES};
+        uint64_t n = 0;
+        struct tenant *tenant;
+
+        DL_FOREACH(manager->tenants, tenant)
+        n++;
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+                const uint64_t limit = manager->tenants->account.limit[kinds[i]], room = manager->whole.limit[kinds[i]];
+
+                if (limit > room / n)
+                        log_warning("limits.%s: each of %" PRIu64 " tenants may hold %" PRIu64
+                                    ", but there are %" PRIu64
+                                    " for all of them; so one may get none below its own limit",
+                                    charge_kind_name(kinds[i]), n, limit, room);
+        }
 }
 
 int tenants_keep(struct manager *manager, const char *name, const uint64_t limits[CHARGE_KIND_COUNT]) {
@@ -145,6 +234,7 @@ int tenants_keep(struct manager *manager, const char *name, const uint64_t limit
         r = tenant_new(name, limits, &tenant);
         if (r < 0)
                 return r;
+        tenant->account.whole = &manager->whole;
         DL_APPEND(manager->tenants, tenant);
         log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"TENANT", name, NULL},
                    "tenant %s is not configured any more; the processes that have it keep it until they end", name);

@@ -36,6 +36,19 @@ int tenant_specs_parse(const char *text, struct tenant_spec specs[TENANT_SPECS_M
 /* Makes the manager's tenants, the default one first. The text has been parsed before. 0 or -errno; what was made is in
  * the list. */
 int tenants_make(struct manager *manager, const char *text, const uint64_t limits[CHARGE_KIND_COUNT]);
+/* The descriptors and bytes that all tenants together may hold here: what a successor can be handed, by names in one
+ * environment variable, within half of this process's limit of open files; three quarters of the machine's memory. */
+uint64_t tenants_room_fds(void);
+uint64_t tenants_room_bytes(void);
+/* What each of so many tenants may hold, where nothing is configured. */
+uint64_t tenants_share_fds(uint32_t n_tenants);
+uint64_t tenants_share_bytes(uint32_t n_tenants);
+/* Gives all tenants these limits, and the whole of them what there is room for. */
+void tenants_set_limits(struct manager *manager, const uint64_t limits[CHARGE_KIND_COUNT]);
+/* While what a predecessor left is taken over: nothing is refused. */
+void tenants_set_unlimited(struct manager *manager);
+/* Says in the log if tenants may hold more, each and together, than there is. */
+void tenants_check_room(struct manager *manager);
 /* Makes one that is configured no more, if there is none of that name: processes that a predecessor of this daemon
  * served have it, and keep it until they end. No new process gets it; its weight is 1. 0 or -ENOMEM. */
 int tenants_keep(struct manager *manager, const char *name, const uint64_t limits[CHARGE_KIND_COUNT]);

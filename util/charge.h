@@ -14,6 +14,7 @@ enum charge_kind {
 };
 
 struct charge_account {
+        struct charge_account *whole; /* NULL, or what it and others hold together, which has limits, too */
         uint64_t used[CHARGE_KIND_COUNT];
         uint64_t limit[CHARGE_KIND_COUNT];
         uint64_t refused[CHARGE_KIND_COUNT]; /* refusals so far, for metrics and for logging the first one only */
@@ -28,10 +29,15 @@ struct charge {
 #define CHARGE_INIT                                                                                                    \
         { 0 }
 
-enum { CHARGE_E_LIMIT = 1 };
+enum {
+        _CHARGE_E_SUCCESS,
+        CHARGE_E_LIMIT,
+        CHARGE_E_WHOLE, /* the limit of the whole */
+};
 
 const char *charge_kind_name(enum charge_kind kind); /* "sessions" */
-/* 0 or CHARGE_E_LIMIT (nothing charged). charge must be CHARGE_INIT. amount 0 is fine. */
+/* 0, CHARGE_E_LIMIT or CHARGE_E_WHOLE (nothing charged; counted as refused where the limit is, and by the account).
+ * charge must be CHARGE_INIT. amount 0 is fine. */
 int charge_take(struct charge *charge, struct charge_account *account, enum charge_kind kind, uint64_t amount);
 /* Gives it back; a CHARGE_INIT charge is a no-op; leaves CHARGE_INIT. */
 void charge_release(struct charge *charge);

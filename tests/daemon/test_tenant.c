@@ -132,6 +132,54 @@ static void test_choice(void **unused) {
         }
 }
 
+/* However many tenants there are, all together hold what there is; and by default each has a share of it. */
+static void test_room(void **unused) {
+        uint64_t limits[CHARGE_KIND_COUNT] = {[CHARGE_FDS] = 5000, [CHARGE_BYTES] = UINT64_MAX, [CHARGE_COMMS] = 7};
+        struct charge taken[3] = {CHARGE_INIT, CHARGE_INIT, CHARGE_INIT};
+        struct manager manager = {0};
+        struct tenant *tenant, *next;
+        uint64_t room = tenants_room_fds();
+        char text[160];
+
+        (void)unused;
+        assert_true(room >= 64 && room <= 5000);
+        assert_int_equal(tenants_make(&manager, "blue=5 red=7", limits), 0);
+        assert_int_equal(manager.whole.limit[CHARGE_FDS], room);
+        assert_int_equal(manager.whole.limit[CHARGE_BYTES], UINT64_MAX);
+        assert_int_equal(manager.whole.limit[CHARGE_COMMS], UINT64_MAX);
+        tenant = tenant_find(&manager, "blue");
+        assert_int_equal(tenant_charge(tenant, &taken[0], CHARGE_FDS, room - 1, text, sizeof(text)), 0);
+        tenant = tenant_find(&manager, "red");
+        assert_int_equal(tenant_charge(tenant, &taken[1], CHARGE_FDS, 2, text, sizeof(text)), TENANT_E_LIMIT);
+        assert_non_null(strstr(text, "tenant red: all tenants together hold the"));
+        assert_int_equal(tenant_charge(tenant, &taken[1], CHARGE_FDS, 1, text, sizeof(text)), 0);
+        /* What a predecessor left is taken whatever it is. */
+        tenants_set_unlimited(&manager);
+        assert_int_equal(tenant_charge(tenant, &taken[2], CHARGE_FDS, room, text, sizeof(text)), 0);
+        limits[CHARGE_BYTES] = 1;
+        tenants_set_limits(&manager, limits);
+        assert_int_equal(manager.whole.limit[CHARGE_BYTES], tenants_room_bytes());
+        assert_int_equal(tenant->account.limit[CHARGE_FDS], 5000);
+        charge_release(&taken[0]);
+        assert_int_equal(tenant_charge(tenant, &taken[0], CHARGE_FDS, 1, text, sizeof(text)), TENANT_E_LIMIT);
+        charge_release(&taken[2]);
+        assert_int_equal(tenant_charge(tenant, &taken[0], CHARGE_FDS, 1, text, sizeof(text)), 0);
+        charge_release(&taken[0]);
+        charge_release(&taken[1]);
+        /* One that a predecessor had, too. */
+        assert_int_equal(tenants_keep(&manager, "green", limits), 0);
+        assert_ptr_equal(tenant_find(&manager, "green")->account.whole, &manager.whole);
+        for (uint32_t n = 1; n <= TENANT_SPECS_MAX + 1; n++) {
+                assert_true(tenants_share_fds(n) >= 16 && tenants_share_fds(n) <= 4096);
+                assert_true(n * tenants_share_fds(n) <= room || tenants_share_fds(n) == 16);
+                assert_true(n * tenants_share_bytes(n) <= tenants_room_bytes() || tenants_share_bytes(n) == 1u << 30);
+        }
+        DL_FOREACH_SAFE(manager.tenants, tenant, next) {
+                DL_DELETE(manager.tenants, tenant);
+                tenant_free(tenant);
+        }
+}
+
 static void test_waiting_calls(void **unused) {
         struct session a = {0}, b = {0}, *session;
         struct call *list = NULL;
@@ -163,6 +211,7 @@ int main(void) {
                 cmocka_unit_test(test_names),
                 cmocka_unit_test(test_specs),
                 cmocka_unit_test(test_choice),
+                cmocka_unit_test(test_room),
                 cmocka_unit_test(test_waiting_calls),
         };
 

@@ -12,6 +12,7 @@
 #include "daemon/config.h"
 #include "daemon/config_file.h"
 #include "daemon/config_keys.h"
+#include "daemon/tenants.h"
 #include "ring/ring.h"
 #include "tests/scratch.h"
 #include "util/log.h"
@@ -100,7 +101,23 @@ static void test_defaults(void **state) {
         assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
         assert_null(f->config.file);
         for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
-                assert_true(f->config.limit[kind] > 0);
+                assert_int_equal(f->config.limit[kind] > 0, kind != CHARGE_FDS && kind != CHARGE_BYTES);
+}
+
+/* What is not configured of fds and bytes is a share of what there is. */
+static void test_shares(void **state) {
+        struct fixture *f = *state;
+
+        write_file(f, "a.yaml", "version: 1\n");
+        assert_int_equal(load(f, "a.yaml"), 0);
+        assert_int_equal(f->config.limit[CHARGE_FDS], tenants_share_fds(1));
+        assert_int_equal(f->config.limit[CHARGE_BYTES], tenants_share_bytes(1));
+        config_deinit(&f->config);
+        config_init(&f->config);
+        write_file(f, "b.yaml", "version: 1\ntenants: {by_uid: 'blue=1 red=2'}\nlimits: {bytes: 3M}\n");
+        assert_int_equal(load(f, "b.yaml"), 0);
+        assert_int_equal(f->config.limit[CHARGE_FDS], tenants_share_fds(3));
+        assert_int_equal(f->config.limit[CHARGE_BYTES], 3 << 20);
 }
 
 static void test_everything(void **state) {
@@ -219,8 +236,9 @@ static void test_default_file(void **state) {
         assert_int_equal(config_file_apply(&f->config, DEFAULT_FILE, f->error), 0);
         if (config_text_apply(&f->config, "default", text, strlen(text), f->error) != 0)
                 fail_msg("%s in:\n%s", f->error, text);
-        /* What it shows as defaults are the defaults (bytes depend on the machine). */
+        /* What it shows as defaults are the defaults (fds and bytes depend on the machine). */
         config_init(&defaults);
+        f->config.limit[CHARGE_FDS] = defaults.limit[CHARGE_FDS];
         f->config.limit[CHARGE_BYTES] = defaults.limit[CHARGE_BYTES];
         assert_memory_equal(f->config.limit, defaults.limit, sizeof(defaults.limit));
         assert_string_equal(f->config.client_socket, defaults.client_socket);
@@ -502,3 +520,4 @@ int main(void) {
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
+                cmocka_unit_test_setup_teardown(test_shares, setup, teardown),

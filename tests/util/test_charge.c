@@ -100,11 +100,42 @@ static void test_names(void **state) {
         assert_string_equal(charge_kind_name(CHARGE_KIND_COUNT), "unknown");
 }
 
+/* Accounts of one whole: each has its own limits, and all together those of the whole. */
+static void test_whole(void **state) {
+        struct charge_account whole = account_of(10), a = account_of(8), b = account_of(8);
+        struct charge x = CHARGE_INIT, y = CHARGE_INIT, z = CHARGE_INIT;
+
+        (void)state;
+        a.whole = b.whole = &whole;
+        assert_int_equal(charge_take(&x, &a, CHARGE_FDS, 9), CHARGE_E_LIMIT);
+        assert_true(a.refused[CHARGE_FDS] == 1 && whole.refused[CHARGE_FDS] == 0 && whole.used[CHARGE_FDS] == 0);
+        assert_int_equal(charge_take(&x, &a, CHARGE_FDS, 8), 0);
+        assert_int_equal(charge_take(&y, &b, CHARGE_FDS, 3), CHARGE_E_WHOLE);
+        assert_true(b.refused[CHARGE_FDS] == 1 && whole.refused[CHARGE_FDS] == 1);
+        assert_true(b.used[CHARGE_FDS] == 0 && whole.used[CHARGE_FDS] == 8);
+        assert_int_equal(charge_take(&y, &b, CHARGE_FDS, 2), 0);
+        assert_int_equal(charge_take(&z, &b, CHARGE_BYTES, 8), 0); /* kinds are apart */
+        charge_release(&x);
+        assert_true(a.used[CHARGE_FDS] == 0 && whole.used[CHARGE_FDS] == 2);
+        whole.limit[CHARGE_FDS] = 1; /* lowered below what is in use */
+        assert_int_equal(charge_take(&x, &a, CHARGE_FDS, 1), CHARGE_E_WHOLE);
+        charge_release(&y);
+        assert_int_equal(charge_take(&x, &a, CHARGE_FDS, 1), 0);
+        charge_release(&x);
+        charge_release(&z);
+        for (unsigned int i = 0; i < CHARGE_KIND_COUNT; i++)
+                assert_int_equal(whole.used[i], 0);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_take_and_release), cmocka_unit_test(test_limit),
-                cmocka_unit_test(test_overflow),         cmocka_unit_test(test_zero_amount),
-                cmocka_unit_test(test_lowered_limit),    cmocka_unit_test(test_names),
+                cmocka_unit_test(test_take_and_release),
+                cmocka_unit_test(test_limit),
+                cmocka_unit_test(test_overflow),
+                cmocka_unit_test(test_zero_amount),
+                cmocka_unit_test(test_lowered_limit),
+                cmocka_unit_test(test_names),
+                cmocka_unit_test(test_whole),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
