@@ -67,7 +67,7 @@ static void shrink_buffers(void) {
 
         assert_non_null(folder);
         while ((entry = readdir(folder))) {
-                int fd = atoi(entry->d_name), protocol = 0;
+                int fd = (int)strtol(entry->d_name, NULL, 10), protocol = 0;
                 socklen_t size = sizeof(protocol);
 
                 if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) || protocol != IPPROTO_TCP)
