@@ -72,9 +72,16 @@ static int take_root(json_t *root, const json_error_t *error, struct plan_consta
 }
 
 int constants_load(const char *path, struct plan_constants *constants, char *ret_error, size_t error_size) {
+        FILE *file = fopen(path, "re");
         json_error_t error;
-        json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+        json_t *root;
 
+        if (!file) {
+                snprintf(ret_error, error_size, "%s", strerror(errno));
+                return -EINVAL;
+        }
+        root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+        fclose(file);
         return take_root(root, &error, constants, ret_error, error_size);
 }
 

@@ -155,6 +155,15 @@ static void test_bad_json(void **state) {
                 unlink(file);
         }
         assert_int_equal(node_load("/nowhere", &topology, error, sizeof(error)), -EINVAL);
+        assert_string_equal(error, "/nowhere: No such file or directory");
+        /* Whatever it is, the file is named, and once. */
+        for (size_t i = 0; i < 2; i++) {
+                write_file(file, i ? "[1, 2" : "<railmux-topology version=\"1\"><gpu index=\"x\"/></railmux-topology>");
+                assert_int_equal(node_load(file, &topology, error, sizeof(error)), -EINVAL);
+                assert_ptr_equal(strstr(error, file), error);
+                assert_null(strstr(error + 1, file));
+                unlink(file);
+        }
 }
 
 /* As hwloc writes it: two packages, an accelerator on each and a console on the first. */

@@ -308,7 +308,8 @@ static void test_usage(void **state) {
                 {"choices --nodes 2x4 --rails 17", "1 to 16"},
                 {"verify", "exactly one"},
                 {"fit", "railmux-perf"},
-                {"fit /nowhere", "/nowhere"},
+                {"fit /nowhere", "railmux-sim: /nowhere: No such file or directory\n"},
+                {"fit /tmp", "railmux-sim: /tmp: Is a directory\n"},
                 {"all_reduce --ranks 0", "1 to 64"},
                 {"all_reduce --ranks 65", "1 to 64"},
                 {"all_reduce --size x", "no size"},
@@ -320,9 +321,10 @@ static void test_usage(void **state) {
                 {"verify reduce_scatter --ranks 3 --algorithm halving_doubling", "does not exist"},
                 {"broadcast -r 8", "0 to 7"},
                 {"all_reduce --host --topology x", "exclude"},
-                {"all_reduce --topology /nowhere", "/nowhere"},
-                {"all_reduce --topology /dev/null", "/dev/null"},
+                {"all_reduce --topology /nowhere", "railmux-sim: /nowhere: No such file or directory\n"},
+                {"all_reduce --topology /dev/null", "railmux-sim: /dev/null: it is empty\n"},
                 {"all_reduce --constants /dev/null", "/dev/null"},
+                {"all_reduce --constants /nowhere", "railmux-sim: /nowhere: No such file or directory\n"},
                 {"all_reduce -o x", "fit only"},
                 {"all_reduce --workers 0", "1 to"},
                 {"all_reduce --nonsense", "wrong option"},
@@ -337,7 +339,11 @@ static void test_usage(void **state) {
                 {"mi300x:8x8 all_reduce 1M --nonsense", "wrong option"},
                 {"pcie:round all_reduce 1M", "no PCIe fabric"},
                 {"/nowhere.json:x all_reduce 1M", "/nowhere.json"},
-                {"/nowhere.xml all_reduce 1M", "/nowhere.xml"},
+                {"/nowhere.xml all_reduce 1M", "railmux-sim: /nowhere.xml: No such file or directory\n"},
+                {"h100:2x8 all_reduce 1M",
+                 "'h100' is neither a kind nor a file; allowed: h200, a100, mi300x, host and pcie, "
+                 "or a file of fabrics"},
+                {"/tmp:round all_reduce 1M", "railmux-sim: /tmp: Is a directory\n"},
         };
 
         (void)state;

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plan/rails.h"
 #include "tools/sim/cut.h"
@@ -136,13 +137,10 @@ static int take_topology(const char *path, struct cluster *c, char *ret_error, s
         _cleanup_(topology_freep) struct topology *topology = NULL;
         struct topology_rails *rails;
         double speed = 0, most = 0;
-        char text[160] = "";
-        int r = node_load(path, &topology, text, sizeof(text));
+        int r = node_load(path, &topology, ret_error, error_size);
 
-        if (r) {
-                snprintf(ret_error, error_size, "%.80s: %s", path, text);
+        if (r)
                 return r;
-        }
         r = take_boxes(topology, c);
         if (r != 0)
                 return r < 0 ? r : 0;
@@ -186,6 +184,17 @@ static int take_topology(const char *path, struct cluster *c, char *ret_error, s
         return 0;
 }
 
+static int no_kind(const char *name, char *ret_error, size_t error_size) {
+        char names[64] = "";
+        size_t n = 0;
+
+        for (size_t i = 0; i < N_KINDS && n < sizeof(names); i++)
+                n += (size_t)snprintf(names + n, sizeof(names) - n, "%s, ", kinds[i].name);
+        snprintf(ret_error, error_size,
+                 "'%.80s' is neither a kind nor a file; allowed: %shost and pcie, or a file of fabrics", name, names);
+        return -EINVAL;
+}
+
 static int take_kind(const char *name, const char *shape, struct cluster *c, char *ret_error, size_t error_size) {
         struct cut_fabric fabric;
         int r;
@@ -200,6 +209,8 @@ static int take_kind(const char *name, const char *shape, struct cluster *c, cha
                 take_host(c);
                 return r;
         }
+        if (strcmp(name, "pcie") != 0 && access(name, F_OK) < 0 && errno == ENOENT)
+                return no_kind(name, ret_error, error_size);
         if (strcmp(name, "pcie") == 0)
                 r = cut_parse(shape, &fabric, ret_error, error_size);
         else

@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/sim/document.h"
+
 #define VERTICES_MAX (CUT_BOXES_MAX + CUT_DOMAINS_MAX + 2) /* boxes, domains, host, and a sink for all other boxes */
 #define BOXES        2u                                    /* that names stand for */
 
@@ -86,15 +88,14 @@ static int take_domain(const json_t *domain, struct cut_fabric *f) {
 }
 
 int cut_load(const char *path, const char *name, struct cut_fabric *ret_fabric, char *ret_error, size_t error_size) {
-        json_error_t where;
-        json_t *document = json_load_file(path, 0, &where);
+        json_t *document = document_load(path, ret_error, error_size);
         const json_t *topology, *domain;
         struct cut_fabric f = {0};
         int r = -ENOENT;
         size_t i, k;
 
         if (!document)
-                return complain(ret_error, error_size, "%s: line %d: %s", path, where.line, where.text);
+                return -EINVAL;
         json_array_foreach(json_object_get(document, "topologies"), i, topology) {
                 const char *text = json_string_value(json_object_get(topology, "name"));
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/sim/document.h"
 #include "util/type.h"
 
 struct source {
@@ -73,7 +74,6 @@ int measured_load(struct fit *fit, const char *name, const struct options *optio
         struct source source = {.options = options, .constants = constants};
         const char *path = name, *equals = strchr(name, '=');
         const json_t *results, *item;
-        json_error_t error;
         json_t *root;
         char algorithm[32];
         size_t i;
@@ -86,11 +86,9 @@ int measured_load(struct fit *fit, const char *name, const struct options *optio
                         path = equals + 1;
                 }
         }
-        root = json_load_file(path, 0, &error);
+        root = document_load(path, ret_error, OPTIONS_ERROR_MAX);
         results = json_object_get(root, "results");
-        if (!root)
-                snprintf(ret_error, OPTIONS_ERROR_MAX, "%.100s: %.100s (line %d)", path, error.text, error.line);
-        else if (!json_is_array(results))
+        if (root && !json_is_array(results))
                 snprintf(ret_error, OPTIONS_ERROR_MAX, "%.100s: there are no results of railmux-perf in it", path);
         if (!root || !json_is_array(results))
                 r = -EINVAL;

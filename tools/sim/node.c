@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/sim/document.h"
 #include "topology/xml.h"
 #include "util/cleanup.h"
 
@@ -26,16 +27,19 @@
 
 struct reader {
         struct topology *topology;
+        const char *path;
         char *error;
         size_t error_size;
 };
 
 static int complain(struct reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static int complain(struct reader *reader, const char *format, ...) {
+        size_t n = (size_t)snprintf(reader->error, reader->error_size, "%.120s: ", reader->path);
         va_list arguments;
 
         va_start(arguments, format);
-        vsnprintf(reader->error, reader->error_size, format, arguments);
+        if (n < reader->error_size)
+                vsnprintf(reader->error + n, reader->error_size - n, format, arguments);
         va_end(arguments);
         return -EINVAL;
 }
@@ -123,8 +127,7 @@ static int read_json(struct reader *reader, const json_t *root) {
 
 static int load_json(const char *path, struct topology **ret_topology, char *ret_error, size_t error_size) {
         _cleanup_(topology_freep) struct topology *topology = NULL;
-        struct reader reader = {.error = ret_error, .error_size = error_size};
-        json_error_t error;
+        struct reader reader = {.path = path, .error = ret_error, .error_size = error_size};
         json_t *root;
         int r;
 
@@ -132,8 +135,8 @@ static int load_json(const char *path, struct topology **ret_topology, char *ret
         if (r)
                 return r;
         reader.topology = topology;
-        root = json_load_file(path, 0, &error);
-        r = root ? read_json(&reader, root) : complain(&reader, "%s (line %d)", error.text, error.line);
+        root = document_load(path, ret_error, error_size);
+        r = root ? read_json(&reader, root) : -EINVAL;
         json_decref(root);
         if (r)
                 return r;
@@ -143,18 +146,12 @@ static int load_json(const char *path, struct topology **ret_topology, char *ret
 }
 
 int node_load(const char *path, struct topology **ret_topology, char *ret_error, size_t error_size) {
-        FILE *file = fopen(path, "re");
         char text[TOPOLOGY_ERROR_MAX];
         int first, r;
 
-        if (!file) {
-                snprintf(ret_error, error_size, "%s", strerror(errno));
-                return -EINVAL;
-        }
-        do
-                first = fgetc(file);
-        while (first == ' ' || first == '\n' || first == '\r' || first == '\t');
-        fclose(file);
+        r = document_first(path, &first, ret_error, error_size);
+        if (r)
+                return r;
         if (first != '<')
                 return load_json(path, ret_topology, ret_error, error_size);
         r = topology_load(path, ret_topology, text);

@@ -38,17 +38,14 @@ static void longest_hop(struct sim *sim) {
 
 static int load_topology(struct sim *sim, char *ret_error) {
         const struct options *o = sim->options;
-        char text[OPTIONS_ERROR_MAX / 2];
         uint32_t n_gpus;
         int r = 0;
 
         if (o->host)
                 r = topology_host(sim->n_ranks, &sim->topology);
         else if (o->topology)
-                r = node_load(o->topology, &sim->topology, text, sizeof(text));
-        if (o->topology && r == -EINVAL)
-                snprintf(ret_error, OPTIONS_ERROR_MAX, "%.100s: %s", o->topology, text);
-        else if (r)
+                r = node_load(o->topology, &sim->topology, ret_error, OPTIONS_ERROR_MAX);
+        if (r && !(o->topology && r == -EINVAL))
                 snprintf(ret_error, OPTIONS_ERROR_MAX, "no topology: %s", strerror(r < 0 ? -r : EINVAL));
         if (r || !sim->topology)
                 return r > 0 ? -EINVAL : r;
