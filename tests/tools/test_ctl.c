@@ -253,11 +253,18 @@ static void test_no_daemon(void **state) {
 
 static void test_bad_servers(void **state) {
         struct fixture *f = *state;
-        Reply partial = new_reply();
-        Reply *const hangup[] = {NULL}, *const half[] = {&partial};
+        Reply partial = new_reply(), silent = RAILMUX__CONTROL__REPLY__INIT;
+        Reply *const hangup[] = {NULL}, *const half[] = {&partial}, *const foreign[] = {&silent};
 
         assert_int_equal(RUN(f, hangup, 1, "--control", f->path, "sessions"), 3);
-        assert_non_null(strstr(f->err, "no whole answer"));
+        assert_non_null(strstr(f->err, "no whole answer from railmuxd at "));
+        assert_non_null(strstr(f->err, "; is this its control socket?"));
+        silent.message = (char *)"no common protocol version"; /* as a client socket answers */
+        assert_int_equal(RUN(f, foreign, 1, "--control", f->path, "status"), 3);
+        assert_non_null(strstr(f->err, f->path));
+        assert_non_null(strstr(f->err, " is no control socket: "));
+        assert_int_equal(RUN(f, foreign, 1, "--control", f->path, "--json", "status"), 3);
+        json_decref(checked_document(f, "error"));
         partial.more = true;
         assert_int_equal(RUN(f, half, 1, "--control", f->path, "sessions"), 3);
         assert_string_equal(f->out, ""); /* half an answer is none */

@@ -180,7 +180,8 @@ static int answer_send(int fd, const Railmux__Control__Request *request, uint64_
         return 0;
 }
 
-static int answer_receive(int fd, struct answer *answer, uint64_t deadline_ns, char error[ANSWER_ERROR_MAX]) {
+static int answer_receive(int fd, const char *path, struct answer *answer, uint64_t deadline_ns,
+                          char error[ANSWER_ERROR_MAX]) {
         Railmux__Control__Reply *reply;
         struct frame_arena arena;
         bool more;
@@ -201,12 +202,20 @@ static int answer_receive(int fd, struct answer *answer, uint64_t deadline_ns, c
                         continue;
                 }
                 if (r) {
-                        snprintf(error, ANSWER_ERROR_MAX, "no whole answer from railmuxd: %s", frame_error_text(r));
+                        snprintf(error, ANSWER_ERROR_MAX, "no whole answer from railmuxd at %.100s: %s%s", path,
+                                 frame_error_text(r), answer->n_replies ? "" : "; is this its control socket?");
                         return ANSWER_E_BROKEN;
                 }
                 frame_close_fds(fds, n_fds);
                 /* The arena allocates with malloc, so the message outlives it. */
                 reply = (Railmux__Control__Reply *)message;
+                if (reply->version == 0) { /* a session's message looks like a reply that says nothing */
+                        railmux__control__reply__free_unpacked(reply, NULL);
+                        snprintf(error, ANSWER_ERROR_MAX,
+                                 "%.100s is no control socket: clients or executors are served there (see --control)",
+                                 path);
+                        return ANSWER_E_BROKEN;
+                }
                 more = reply->more;
                 r = answer_add(answer, reply);
                 if (r < 0)
@@ -226,7 +235,7 @@ int answer_ask(const char *path, const Railmux__Control__Request *request, int t
         if (!r)
                 r = answer_send(fd, request, deadline_ns, error);
         if (!r)
-                r = answer_receive(fd, &got, deadline_ns, error);
+                r = answer_receive(fd, path, &got, deadline_ns, error);
         if (r) {
                 answer_deinit(&got);
                 return r;
