@@ -140,6 +140,7 @@ void peer_adopt(struct peer *peer, struct peer_link *link) {
         snprintf(peer->name, sizeof(peer->name), "%s", link->other.name);
         if (link->other.address[0])
                 snprintf(peer->address, sizeof(peer->address), "%s", link->other.address);
+        peer_recall(peer);
         link->peer = peer;
         peer->link = link;
         if (peer->dial) {
@@ -248,12 +249,11 @@ int peer_new(struct peers *peers, struct peer **ret_peer) {
         return 0;
 }
 
-struct peer *peer_free(struct peer *peer) {
-        if (!peer)
-                return NULL;
+void peer_unlink(struct peer *peer) {
         if (peer->dial) {
                 peer->dial->peer = NULL;
                 peer_link_free(peer->dial);
+                peer->dial = NULL;
         }
         if (peer->identified)
                 HASH_DEL(peer->peers->by_node, peer);
@@ -263,6 +263,14 @@ struct peer *peer_free(struct peer *peer) {
                 event_free(peer->timer);
         if (peer->queue)
                 evbuffer_free(peer->queue);
+        peer->timer = NULL;
+        peer->queue = NULL;
+}
+
+struct peer *peer_free(struct peer *peer) {
+        if (!peer)
+                return NULL;
+        peer_unlink(peer);
         free(peer);
         return NULL;
 }

@@ -73,6 +73,7 @@ struct peers_options {
         bool plain;                         /* without certificates also beyond loopback */
         uint32_t heartbeat_ms, deadline_ms; /* 0: 200, 800. Nothing heard for deadline_ms: lost */
         uint32_t handshake_ms;              /* 0: 10000. Until HELLO is done */
+        uint32_t keep_ms;                   /* 0: 600000. So long a lost one that nobody wants is among peers_rows() */
         struct peer_events events;
         void *data; /* handed to events */
 };
@@ -140,7 +141,7 @@ const char *peer_error(const struct peer *peer);
 /* For operators. */
 struct peer_row {
         const struct peer *peer;
-        const char *state; /* "up", "connecting", "waiting" (to dial again), "gone" (not held) */
+        const char *state; /* "up", "connecting", "waiting" (to dial again), "gone" (not held: lost, or about to go) */
         uint64_t since_ns; /* CLOCK_MONOTONIC of the last change of up and not up; 0: never was up */
         bool dialled;      /* the connection was dialled from here */
         bool tls;
@@ -153,5 +154,6 @@ struct peers_counters {
         uint64_t accepted, refused, handshakes_failed, losses, connects;
 };
 const struct peers_counters *peers_counters(const struct peers *peers);
-/* Calls row() for each peer, in the order in which they became known. */
+/* Calls row() for each peer, in the order in which they became known, and then for those that were lost lately and are
+ * not held: these are known to no other function, but those that say what is known of row->peer. */
 void peers_rows(const struct peers *peers, void (*row)(const struct peer_row *row, void *data), void *data);

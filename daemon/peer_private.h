@@ -11,6 +11,7 @@
 #include <uthash.h>
 
 #define PEERS_STRANGERS_MAX 64u /* accepted connections before HELLO is done; the oldest makes room */
+#define PEERS_LOST_MAX      64u /* that operators are still shown; the oldest makes room */
 
 enum peer_link_state {
         PEER_LINK_CONNECTING, /* TCP, then TLS */
@@ -55,7 +56,7 @@ struct peer_link {
 
 /* One other daemon. */
 struct peer {
-        struct peer *next, *prev; /* peers->list */
+        struct peer *next, *prev; /* peers->list, or ->lost */
         UT_hash_handle hh;        /* by node, once identified */
         struct peers *peers;
         uint32_t holds;
@@ -103,13 +104,14 @@ struct peers {
         struct event *tick;      /* heartbeats; pending while a connection is open */
         struct event *reap;      /* of peers that nobody needs */
         struct peer *list;       /* utlist */
+        struct peer *lost;       /* utlist, the first one first: see peer_lost.c */
         struct peer *by_node;    /* uthash */
         struct peer_link *links; /* utlist */
 
         /* state */
         bool plain;
-        uint32_t heartbeat_ms, deadline_ms, handshake_ms;
-        uint32_t n_peers, n_strangers, n_open;
+        uint32_t heartbeat_ms, deadline_ms, handshake_ms, keep_ms;
+        uint32_t n_peers, n_lost, n_strangers, n_open;
         uint64_t ticked_ns;
         uint64_t next_number;
         uint64_t told_ns, n_told, n_untold; /* refusals in the log */
@@ -136,6 +138,8 @@ void peers_reconcile(struct peers *peers, struct peer_link *link);
 /* ---- peer.c ---- */
 int peer_new(struct peers *peers, struct peer **ret_peer);
 struct peer *peer_free(struct peer *peer);
+/* Out of peers->list and peers->by_node, and without what it needs to connect. */
+void peer_unlink(struct peer *peer);
 int peer_identify(struct peer *peer, const uint8_t node[PEER_NODE_BYTES]);
 /* The link is the peer's connection from now on; one that it has is lost first. */
 void peer_adopt(struct peer *peer, struct peer_link *link);
@@ -145,6 +149,15 @@ void peer_lose(struct peer *peer, const char *text);
 void peer_attempt_over(struct peer *peer, const char *text, bool quiet);
 /* Dials after a while, if that is wanted. */
 void peer_redial(struct peer *peer);
+
+/* ---- peer_lost.c ---- */
+/* Nobody needs it any more: it is freed, or shown for a while if it was lost. */
+void peer_retire(struct peer *peer);
+/* It has come back, or another one at its address: what was shown in its place goes. */
+void peer_recall(struct peer *peer);
+/* It is still to be shown. */
+bool peer_lost_in_time(const struct peer *peer, uint64_t now_ns);
+void peers_lost_free(struct peers *peers);
 
 /* ---- peer_link.c ---- */
 int peer_link_dial(struct peer *peer, const char *address, char text[PEER_TEXT_MAX]);

@@ -115,7 +115,7 @@ static void peers_reap(evutil_socket_t fd, short what, void *data) {
         (void)what;
         DL_FOREACH_SAFE(peers->list, peer, next) {
                 if (!peer->holds && !peer->link)
-                        peer_free(peer);
+                        peer_retire(peer);
         }
 }
 
@@ -312,6 +312,7 @@ int peers_new(const struct peers_options *options, char error[PEER_TEXT_MAX], st
         peers->heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : 200;
         peers->deadline_ms = options->deadline_ms ? options->deadline_ms : 800;
         peers->handshake_ms = options->handshake_ms ? options->handshake_ms : 10000;
+        peers->keep_ms = options->keep_ms ? options->keep_ms : 600000;
         r = peers_setup(peers, options, error);
         if (r) {
                 if (!error[0])
@@ -339,6 +340,7 @@ struct peers *peers_free(struct peers *peers) {
         }
         while (peers->list)
                 peer_free(peers->list);
+        peers_lost_free(peers);
         if (peers->dns)
                 evdns_base_free(peers->dns, 0);
         for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
@@ -399,31 +401,45 @@ const struct peers_counters *peers_counters(const struct peers *peers) {
         return &peers->counters;
 }
 
+static struct peer_row peers_row(const struct peer *peer) {
+        const struct peer_link *link = peer->link;
+
+        return (struct peer_row){
+                .peer = peer,
+                .state = link          ? "up"
+                         : peer->dial  ? "connecting"
+                         : peer->holds ? "waiting"
+                                       : "gone",
+                .since_ns = peer->since_ns,
+                .dialled = link && link->dialled,
+                .tls = link && link->tls,
+                .holds = peer->holds,
+                .sent_messages = peer->sent_messages,
+                .sent_bytes = peer->sent_bytes,
+                .received_messages = peer->received_messages,
+                .received_bytes = peer->received_bytes,
+                .queued_bytes = link          ? peer_link_queued(link)
+                                : peer->queue ? evbuffer_get_length(peer->queue)
+                                              : 0,
+                .round_trip_ns = peer->round_trip_ns,
+                .losses = peer->losses,
+                .attempts = peer->attempts,
+        };
+}
+
 void peers_rows(const struct peers *peers, void (*row)(const struct peer_row *row, void *data), void *data) {
+        const uint64_t now_ns = clock_now_ns();
         const struct peer *peer;
+        struct peer_row one;
 
         DL_FOREACH(peers->list, peer) {
-                const struct peer_link *link = peer->link;
-                struct peer_row one = {
-                        .peer = peer,
-                        .state = link          ? "up"
-                                 : peer->dial  ? "connecting"
-                                 : peer->holds ? "waiting"
-                                               : "gone",
-                        .since_ns = peer->since_ns,
-                        .dialled = link && link->dialled,
-                        .tls = link && link->tls,
-                        .holds = peer->holds,
-                        .sent_messages = peer->sent_messages,
-                        .sent_bytes = peer->sent_bytes,
-                        .received_messages = peer->received_messages,
-                        .received_bytes = peer->received_bytes,
-                        .queued_bytes = link ? peer_link_queued(link) : evbuffer_get_length(peer->queue),
-                        .round_trip_ns = peer->round_trip_ns,
-                        .losses = peer->losses,
-                        .attempts = peer->attempts,
-                };
-
+                one = peers_row(peer);
+                row(&one, data);
+        }
+        DL_FOREACH(peers->lost, peer) {
+                if (!peer_lost_in_time(peer, now_ns))
+                        continue;
+                one = peers_row(peer);
                 row(&one, data);
         }
 }

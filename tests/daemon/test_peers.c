@@ -428,6 +428,110 @@ static void lets_go(void **state) {
         assert_null(peer_find(b->peers, a->id));
 }
 
+static unsigned int n_gone(const struct peers *peers) {
+        unsigned int n;
+
+        rows_of(peers, "gone", &n);
+        return n;
+}
+
+/* Node 0 and another, which is lost and wanted by nobody. */
+static void lose(struct world *world, unsigned int i, const struct peers_options *options) {
+        struct node *a = &world->node[0];
+        unsigned int losts = a->losts, ups = a->ups;
+        struct peer *peer;
+
+        node_start(world, i, options);
+        peer = node_dial(world, 0, i);
+        world_until(world, a->ups == ups + 1);
+        peer_release(peer);
+        node_stop(world, i);
+        world_until(world, a->losts == losts + 1);
+        world_turn_for(world, 20);
+        assert_null(peer_find(a->peers, options->node));
+}
+
+/* What was lost is shown for a while, and until it is back. */
+static void shows_the_lost(void **state) {
+        struct world *world = *state;
+        struct node *a = &world->node[0], *b = &world->node[1];
+        struct peers_options options = node_options(world, 0), other = node_options(world, 1);
+        struct peer_row row;
+        uint64_t sent;
+        unsigned int n;
+
+        options.keep_ms = 3000000;
+        node_start(world, 0, &options);
+        lose(world, 1, &other);
+        row = rows_of(a->peers, "gone", &n);
+        assert_int_equal(n, 1);
+        assert_memory_equal(peer_node_id(row.peer), other.node, PEER_NODE_BYTES);
+        assert_string_equal(peer_name(row.peer), "beta");
+        assert_true(strlen(peer_error(row.peer)) > 0);
+        assert_int_equal(row.losses, 1);
+        assert_true(row.since_ns > 0);
+        sent = row.received_messages;
+        /* The same node, at another address: one row that goes on counting. */
+        other.boot = 2;
+        node_start(world, 1, &other);
+        node_dial(world, 1, 0);
+        world_until(world, a->ups == 2 && b->ups);
+        assert_int_equal(n_gone(a->peers), 0);
+        row = rows_of(a->peers, "up", &n);
+        assert_int_equal(n, 1);
+        assert_int_equal(row.losses, 1);
+        assert_true(row.received_messages >= sent);
+        assert_int_equal(send_go(b->up, 1), 0);
+        world_until(world, a->n_messages == 1);
+        node_stop(world, 1);
+        world_until(world, a->losts == 2);
+        world_turn_for(world, 20);
+        row = rows_of(a->peers, "gone", &n);
+        assert_int_equal(n, 1);
+        assert_int_equal(row.losses, 2);
+}
+
+/* Another node at the address takes its place; it is dialled as if nobody had been there. */
+static void forgets_the_lost(void **state) {
+        struct world *world = *state;
+        struct node *a = &world->node[0];
+        struct peers_options options = node_options(world, 0), other = node_options(world, 1);
+        char address[PEER_ADDRESS_MAX];
+        struct peer *peer;
+
+        node_start(world, 0, &options);
+        lose(world, 1, &other);
+        snprintf(address, sizeof(address), "%s", peer_address(rows_of(a->peers, "gone", NULL).peer));
+        assert_int_equal(peers_dial(a->peers, address, &peer), 0);
+        assert_null(peer_node_id(peer));
+        other = node_options(world, 2);
+        other.listen = address;
+        node_start(world, 2, &other);
+        world_until(world, a->ups == 2);
+        assert_ptr_equal(a->up, peer);
+        assert_int_equal(n_gone(a->peers), 0);
+        assert_int_equal(rows_of(a->peers, "up", NULL).losses, 0);
+        node_stop(world, 2);
+        node_stop(world, 0);
+        /* Not for ever, and not too many. */
+        options.keep_ms = 400;
+        node_start(world, 0, &options);
+        other = node_options(world, 1);
+        lose(world, 1, &other);
+        world_until(world, n_gone(a->peers) == 0);
+        node_stop(world, 0);
+        options.keep_ms = 3000000;
+        node_start(world, 0, &options);
+        for (unsigned int i = 0; i < 70; i++) {
+                other.node[1] = (uint8_t)i;
+                snprintf(address, sizeof(address), "127.0.1.%u:0", i + 1); /* else a port may come again */
+                other.listen = address;
+                lose(world, 1, &other);
+                assert_int_equal(n_gone(a->peers), i < 64 ? i + 1 : 64);
+        }
+        assert_int_equal(peer_node_id(rows_of(a->peers, "gone", NULL).peer)[1], 69);
+}
+
 static void needs_sense(void **state) {
         struct world *world = *state;
         struct peers_options options = node_options(world, 0);
@@ -476,6 +580,8 @@ int main(void) {
                 T(finds_itself),
                 T(dials_names),
                 T(lets_go),
+                T(shows_the_lost),
+                T(forgets_the_lost),
                 T(needs_sense),
         };
 

@@ -32,6 +32,7 @@ struct fixture {
         struct options options;
         struct cluster cluster;
         struct peers *other;
+        struct peer *to_other;
         struct control_answer answer;
 };
 
@@ -71,6 +72,7 @@ static void peers_make(struct fixture *f) {
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_GO;
         message.go = &go;
         assert_int_equal(peer_send(peer, &message), 0);
+        f->to_other = peer;
 }
 
 static int setup(void **state) {
@@ -175,6 +177,28 @@ static void test_changes(void **state) {
         assert_true(VALUE(f, "railmux_routes", "up") == 1);
 }
 
+/* A node that is lost is there as one that is down, also when nobody wants it any more. */
+static void test_lost(void **state) {
+        uint64_t end_ns = clock_now_ns() + WAIT_NS;
+        struct fixture *f = *state;
+        double sent;
+
+        sent = VALUE(f, "railmux_peer_sent_bytes_total", "there", THERE);
+        f->other = peers_free(f->other);
+        peer_release(f->to_other);
+        while (peers_counters(f->cluster.peers)->losses == 0 || peer_find(f->cluster.peers, (const uint8_t[16]){2})) {
+                assert_true(clock_now_ns() < end_ns);
+                event_base_loop(f->manager->base, EVLOOP_ONCE);
+        }
+        control_answer_deinit(&f->answer);
+        f->answer = (struct control_answer)CONTROL_ANSWER_INIT;
+        metrics_rows(&f->answer, f->manager);
+        assert_true(VALUE(f, "railmux_peers_up", NULL) == 0);
+        assert_true(VALUE(f, "railmux_peer_losses_total", NULL) == 1);
+        assert_true(VALUE(f, "railmux_peer_up", "there", THERE) == 0);
+        assert_true(VALUE(f, "railmux_peer_sent_bytes_total", "there", THERE) >= sent);
+}
+
 static void test_alone(void **state) {
         const Railmux__Control__Metric *row;
         struct fixture *f = *state;
@@ -248,6 +272,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_values, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_changes, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_lost, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_alone, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_list, setup, teardown),
         };
