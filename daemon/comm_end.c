@@ -17,6 +17,7 @@
 #include "daemon/comm_remote.h"
 #include "daemon/comm_split.h"
 #include "daemon/comm_split_root.h"
+#include "daemon/control_drain.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
 #include "daemon/handover.h"
@@ -90,6 +91,7 @@ void comm_abort(struct comm *comm, uint32_t code, int32_t rank, const char *mess
                 snprintf(comm->abort_text, sizeof(comm->abort_text), "%s", message ? message : "");
                 comm->abort_acked = acked;
                 comm->abort_ns = clock_now_ns();
+                control_drains_note(comm);
                 DL_FOREACH(comm->manager->links, link) {
                         if (comm_needed(comm) & ~acked & executor_link_mask(link))
                                 executor_op_push(link, EXECUTOR_OP_COMM_ABORT, comm->number, (uint32_t)rank);
@@ -155,8 +157,20 @@ uint32_t comm_member_code(const struct comm_member *member) {
                        : comm->code;
 }
 
+/* Which rank it was, for the log. Processes of other nodes are not known here. */
+static void comm_whose(const struct comm *comm, uint32_t rank, char *text, size_t text_size) {
+        const struct comm_member *member = &comm->members[rank];
+
+        if (!member->away)
+                snprintf(text, text_size, " by rank %u (pid %d)", rank, (int)member->pid);
+        else if (!comm->remote) /* a predecessor knew */
+                snprintf(text, text_size, " by rank %u on another node", rank);
+        else
+                snprintf(text, text_size, " by rank %u on node %s", rank, comm_remote_node(comm, rank));
+}
+
 void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *message) {
-        char text[256];
+        char text[384], whose[128] = "";
 
         if (comm->code || code == 0)
                 return;
@@ -165,12 +179,11 @@ void comm_fail(struct comm *comm, uint32_t code, int32_t rank, const char *messa
         snprintf(comm->reason, sizeof(comm->reason), "%s", message ? message : "");
         comm->stall.at_ns = 0;
         comm->manager->counters.comms_failed++;
+        control_drains_note(comm);
         record_comm_status(comm);
         if (comm->failed_rank >= 0)
-                snprintf(text, sizeof(text), "failed: %s by rank %d (pid %d)%s%.160s", result_name(code),
-                         comm->failed_rank, (int)comm->members[rank].pid, message[0] ? ": " : "", message);
-        else
-                snprintf(text, sizeof(text), "failed: %s%s%.160s", result_name(code), message[0] ? ": " : "", message);
+                comm_whose(comm, (uint32_t)rank, whose, sizeof(whose));
+        snprintf(text, sizeof(text), "failed: %s%s%s%.160s", result_name(code), whose, message[0] ? ": " : "", message);
         comm_log(comm, code == RMX_E_ABORTED ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE, text);
         if (comm->state == COMM_READY)
                 comm_tell(comm, true);

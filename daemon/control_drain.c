@@ -4,7 +4,8 @@
  * stand (handover.c), it goes, whoever supervises executors starts the next one, and the communicators go on. The
  * operator wants to know how that went, so the answer comes when the new process is ready and none of the communicators
  * stands still for it any more, or after DRAIN_BOUND_NS. Those that have failed meanwhile, for whatever reason, count
- * as lost; those whose ranks have left do not.
+ * as lost. Their ranks may have gone by then, and they with them, so it is noted when they fail. One whose ranks have
+ * left it in good health counts as going on: the drain has cost it nothing.
  *
  * On the host backend there is no stand: begun requests are finished, and the successor reads the marks.
  */
@@ -59,13 +60,24 @@ uint32_t control_drain_begin(struct manager *manager, const char *name, struct c
         }
         for (comm = manager->comms; comm; comm = comm->hh.next)
                 if (in_force(comm, link))
-                        drain.comms[drain.n_comms++] = comm->number;
+                        drain.comms[drain.n_comms++].number = comm->number;
         log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"EXECUTOR", link->name, NULL},
                    "executor %s (pid %u): an operator replaces it; %zu communicators are on it", link->name, drain.pid,
                    drain.n_comms);
-        handover_ask(link);
         *ret_drain = drain;
+        DL_APPEND(manager->drains, ret_drain); /* before it fails any of them */
+        handover_ask(link);
         return RMX_OK;
+}
+
+void control_drains_note(const struct comm *comm) {
+        struct control_drain *drain;
+
+        DL_FOREACH(comm->manager->drains, drain) {
+                for (size_t i = 0; i < drain->n_comms; i++)
+                        if (drain->comms[i].number == comm->number)
+                                drain->comms[i].lost = true;
+        }
 }
 
 /* Communicators of then that have failed, and whether one of them still stands. */
@@ -74,9 +86,9 @@ static size_t count_lost(const struct control_drain *drain, struct manager *mana
 
         *ret_stands = false;
         for (size_t i = 0; i < drain->n_comms; i++) {
-                const struct comm *comm = manager_comm(manager, drain->comms[i]);
+                const struct comm *comm = manager_comm(manager, drain->comms[i].number);
 
-                n += comm && (comm->code || comm->aborting);
+                n += drain->comms[i].lost;
                 *ret_stands = *ret_stands || (comm && comm->handover.state != HANDOVER_NONE);
         }
         return n;
@@ -121,6 +133,8 @@ bool control_drain_over(const struct control_drain *drain, struct manager *manag
 }
 
 void control_drain_deinit(struct control_drain *drain) {
+        if (drain->link)
+                DL_DELETE(drain->link->manager->drains, drain);
         free(drain->comms);
         *drain = (struct control_drain)CONTROL_DRAIN_INIT;
 }

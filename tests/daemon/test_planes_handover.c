@@ -277,6 +277,25 @@ static void test_drained_and_lost(void **state) {
         assert_int_equal(failure_of(set->clients[3], set->all_handles[3]), RMX_E_LOST);
 }
 
+/* Those that it has cost count, also when nobody is left in them. */
+static void test_drained_and_gone(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        char text[512];
+        pid_t ctl;
+
+        plane_write(f, 3, "unsettled", "");
+        ctl = ctl_drain_start(f, "0");
+        assert_int_equal(plane_end(f, 0), 0);
+        assert_int_equal(failure_of(set->clients[3], set->all_handles[3]), RMX_E_LOST);
+        for (uint32_t i = 0; i < GPUS; i++)
+                client_close(set->clients[i]);
+        fixture_wait(f, fixture_metric(f, "railmux_comms_freed_total") == 2);
+        plane_start(f, 0);
+        assert_int_equal(ctl_drain_end(f, ctl, text, sizeof(text)), 1);
+        assert_non_null(strstr(text, "; 0 of 2 communicators go on\n"));
+}
+
 static void test_drain_refused(void **state) {
         struct set *set = *state;
         struct fixture *f = &set->fixture;
@@ -302,6 +321,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_made_meanwhile, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_drained, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_drained_and_lost, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_drained_and_gone, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_drain_refused, setup, teardown),
         };
 
