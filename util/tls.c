@@ -13,6 +13,7 @@
 
 #include "util/cleanup.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define TLS_SCHEME "railmux:"
 
@@ -102,6 +104,23 @@ static char *tls_path(const char *name) {
         return asprintf(&path, "%s/%s", directory, name) < 0 ? NULL : path;
 }
 
+/* OpenSSL does not say why a file could not be opened. */
+static int tls_file_check(const char *path, char *error, size_t error_size, struct stat *ret_stat) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), number = fd < 0 ? errno : 0;
+        struct stat st;
+
+        if (fd >= 0) {
+                number = fstat(fd, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
+                close(fd);
+        }
+        if (number == 0) {
+                *ret_stat = st;
+                return 0;
+        }
+        snprintf(error, error_size, "%.160s: cannot be read: %s", path, strerror(number));
+        return TLS_E_FILE;
+}
+
 static int tls_refuse(const char *path, const char *what, char *error, size_t error_size) {
         char reason[160];
 
@@ -113,11 +132,10 @@ static int tls_refuse(const char *path, const char *what, char *error, size_t er
 /* A key that everybody can read proves nothing. */
 static int tls_key_check(const char *path, char *error, size_t error_size) {
         struct stat st;
+        int r = tls_file_check(path, error, error_size, &st);
 
-        if (stat(path, &st) < 0) {
-                snprintf(error, error_size, "%.160s: cannot be read: %s", path, strerror(errno));
-                return TLS_E_FILE;
-        }
+        if (r)
+                return r;
         if (st.st_mode & 0027) {
                 snprintf(error, error_size, "%.160s: mode %04o; a key may be read by its owner and group at most", path,
                          (unsigned int)st.st_mode & 07777);
@@ -158,6 +176,7 @@ static int tls_context_load(SSL_CTX *context, const struct tls_files *files, con
         _cleanup_free_ char *ca = tls_path(files->ca), *certificate = tls_path(files->certificate),
                             *key = tls_path(files->key);
         char text[192];
+        struct stat st;
         int r;
 
         if (!ca || !certificate || !key) {
@@ -165,6 +184,10 @@ static int tls_context_load(SSL_CTX *context, const struct tls_files *files, con
                 return -ENOMEM;
         }
         r = tls_key_check(key, error, error_size);
+        if (!r)
+                r = tls_file_check(ca, error, error_size, &st);
+        if (!r)
+                r = tls_file_check(certificate, error, error_size, &st);
         if (r)
                 return r;
         if (SSL_CTX_load_verify_file(context, ca) != 1)

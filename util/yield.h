@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /*
- * Giving the processor away between two looks, as long as that is worth it.
+ * Giving the processor away between two looks, or looking on without a pause, as long as that is worth it.
  *
  * Where ranks and workers have the processors for themselves, sched_yield is the quickest way to wait: it returns at
  * once, or when whoever we wait for has run. Where somebody else computes on them it is the slowest: who yields comes
@@ -12,6 +12,9 @@
  * with yields, 0.09 ms without.
  *
  * So a yield that took long is the last one for a while, and its caller goes on to the next way to wait.
+ *
+ * Who looks on without yielding learns the same from its clock: if much time went by between two looks, somebody else
+ * had the processor. Then looking on takes from those what they are waited for, and it is time to sleep.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -28,15 +31,24 @@ struct yielder {
         _Atomic uint64_t rest_until_ns; /* relaxed throughout: a hint */
 };
 
-/* False, at once: others hold the processors too long. */
-static inline bool yielder_yield(struct yielder *yielder) {
-        uint64_t began_ns = clock_now_ns(), ended_ns;
+/* Others hold the processors too long: neither yield nor look on. */
+static inline bool yielder_rests(const struct yielder *yielder, uint64_t now_ns) {
+        return now_ns < atomic_load_explicit(&yielder->rest_until_ns, memory_order_relaxed);
+}
 
-        if (began_ns < atomic_load_explicit(&yielder->rest_until_ns, memory_order_relaxed))
-                return false;
-        sched_yield();
-        ended_ns = clock_now_ns();
+/* What takes next to nothing was begun and ended at these times: a yield, a look. */
+static inline void yielder_note(struct yielder *yielder, uint64_t began_ns, uint64_t ended_ns) {
         if (ended_ns - began_ns > YIELDER_LONG_NS)
                 atomic_store_explicit(&yielder->rest_until_ns, ended_ns + YIELDER_REST_NS, memory_order_relaxed);
+}
+
+/* False, at once: it rests. */
+static inline bool yielder_yield(struct yielder *yielder) {
+        uint64_t began_ns = clock_now_ns();
+
+        if (yielder_rests(yielder, began_ns))
+                return false;
+        sched_yield();
+        yielder_note(yielder, began_ns, clock_now_ns());
         return true;
 }

@@ -83,11 +83,30 @@ static void test_long_again(void **state) {
         }
 }
 
+/* Who looks on without yielding, and sees how long a look took. */
+static void test_note(void **state) {
+        struct yielder yielder = {0};
+        uint64_t now_ns = machine.now_ns;
+
+        (void)state;
+        yielder_note(&yielder, now_ns, now_ns + YIELDER_LONG_NS);
+        assert_false(yielder_rests(&yielder, now_ns));
+        yielder_note(&yielder, now_ns, now_ns + YIELDER_LONG_NS + 1);
+        now_ns += YIELDER_LONG_NS + 1;
+        assert_true(yielder_rests(&yielder, now_ns));
+        assert_false(yielder_yield(&yielder));  /* who yields hears of it, too */
+        yielder_note(&yielder, now_ns, now_ns); /* a short one takes nothing back */
+        assert_true(yielder_rests(&yielder, now_ns + YIELDER_REST_NS - 1));
+        assert_false(yielder_rests(&yielder, now_ns + YIELDER_REST_NS));
+        assert_int_equal(machine.n_yields, 0);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(test_short, set_up),
                 cmocka_unit_test_setup(test_long, set_up),
                 cmocka_unit_test_setup(test_long_again, set_up),
+                cmocka_unit_test_setup(test_note, set_up),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
