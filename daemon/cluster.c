@@ -19,6 +19,7 @@
 #include "daemon/comm_split_far.h"
 #include "daemon/comm_split_root.h"
 #include "daemon/manager.h"
+#include "daemon/peer_address.h"
 #include "daemon/rails.h"
 #include "daemon/state.h"
 #include "util/clock.h"
@@ -27,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <utlist.h>
 
 #define UNREACHABLE_MS 100u
@@ -35,6 +37,7 @@ struct cluster_node {
         struct cluster_node *next, *prev;
         struct peer *peer;
         bool reached;     /* the fabric has it */
+        bool cut_off;     /* no rail reaches it, and that has been said */
         uint64_t asks_ns; /* when the ids that it has asked for are made good: CLUSTER_ASKS in a second */
 };
 
@@ -273,36 +276,45 @@ static void cluster_on_merged(struct peer *peer, struct peer *into, void *data) 
 }
 
 /* ---- what the fabric says ---------------------------------------------------------------------------------------- */
-static struct peer *cluster_peer(const struct cluster *cluster, const struct fabric_node *id) {
+static struct cluster_node *cluster_node(const struct cluster *cluster, const struct fabric_node *id) {
         struct cluster_node *node;
 
         DL_FOREACH(cluster->nodes, node) {
                 if (memcmp(peer_node_id(node->peer), id->id, sizeof(id->id)) == 0)
-                        return node->peer;
+                        return node;
         }
         return NULL;
 }
 
 static const char *cluster_name(const struct cluster *cluster, const struct fabric_node *id) {
-        const struct peer *peer = cluster_peer(cluster, id);
+        const struct cluster_node *node = cluster_node(cluster, id);
+        const struct peer *peer = node ? node->peer : NULL;
 
         return !peer ? "unknown" : peer_name(peer)[0] ? peer_name(peer) : peer_address(peer);
 }
 
 static void cluster_on_route(void *data, const struct fabric_node *id, const char *rail, enum fabric_route_state state,
                              const char *why) {
+        struct cluster_node *node = cluster_node(data, id);
+
+        if (node && state == FABRIC_UP)
+                node->cut_off = false;
         log_notice("route to %s over rail %s: %s%s%s", cluster_name(data, id), rail, fabric_route_state_name(state),
                    why && why[0] ? ": " : "", why ? why : "");
 }
 
-/* All routes are gone: whoever waits for that node waits in vain. The control channel is not asked. */
+/* All routes are gone: whoever waits for that node waits in vain. The control channel is not asked. It is said again
+ * while somebody waits: communicators may have been made since. */
 static void cluster_on_unreachable(void *data, const struct fabric_node *id, const char *why) {
         struct cluster *cluster = data;
-        struct peer *peer = cluster_peer(cluster, id);
+        struct cluster_node *node = cluster_node(cluster, id);
 
-        log_error("no rail reaches %s: %s", cluster_name(cluster, id), why);
-        if (peer)
-                comm_heard_lost(cluster, peer, why, false);
+        if (!node || !node->cut_off)
+                log_error("no rail reaches %s: %s", cluster_name(cluster, id), why);
+        if (!node)
+                return;
+        node->cut_off = true;
+        comm_heard_lost(cluster, node->peer, why, false);
 }
 
 static void cluster_on_violation(void *data, const struct fabric_node *id, uint64_t key, const char *text) {
@@ -326,12 +338,20 @@ static void cluster_on_fabric(evutil_socket_t fd, short what, void *data) {
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
-/* The address of the control channel, without its port. */
-static void cluster_host(const struct cluster *cluster, char host[PEER_ADDRESS_MAX]) {
-        const char *address = peers_address(cluster->peers), *colon = strrchr(address, ':');
-        size_t from = address[0] == '[', n = colon ? (size_t)(colon - address) - 2 * from : 0;
+/* Where the control channel listens, or the machine's first address if that is everywhere; without its port. Not what
+ * is advertised: that may be a name, or the address of a router before us. */
+static void cluster_host(const struct config *config, char host[PEER_ADDRESS_MAX]) {
+        struct sockaddr_storage bound = {0};
+        char address[PEER_ADDRESS_MAX];
+        uint16_t port;
+        int size;
 
-        snprintf(host, PEER_ADDRESS_MAX, "%.*s", (int)n, address + from);
+        host[0] = '\0';
+        if (peer_address_parse(config->listen, &bound, &size) < 0)
+                return;
+        peer_address_advertise((const struct sockaddr *)&bound, address);
+        if (peer_address_split(address, host, &port) < 0)
+                host[0] = '\0';
 }
 
 static int cluster_add_rails(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) {
@@ -345,7 +365,7 @@ static int cluster_add_rails(struct cluster *cluster, char error[CLUSTER_TEXT_MA
         if (n == 0) { /* one, beside the control channel */
                 struct fabric_rail_options only = {.name = "tcp0", .kind = "tcp", .address = host};
 
-                cluster_host(cluster, host);
+                cluster_host(cluster->manager->config, host);
                 r = fabric_rail_add(cluster->fabric, &only);
         }
         for (uint32_t i = 0; i < n && !r; i++) {
@@ -365,9 +385,12 @@ static int cluster_add_rails(struct cluster *cluster, char error[CLUSTER_TEXT_MA
                 r = fabric_rail_add(cluster->fabric, &options);
         }
         if (r > 0)
-                snprintf(error, CLUSTER_TEXT_MAX, "%s", fabric_error(cluster->fabric));
+                snprintf(error, CLUSTER_TEXT_MAX, "%.180s%s", fabric_error(cluster->fabric),
+                         n ? "" : "; peer.rails can name another address");
         else if (r < 0)
                 snprintf(error, CLUSTER_TEXT_MAX, "rails: %s", strerror(-r));
+        if (r == FABRIC_E_ADDRESS && fabric_errno(cluster->fabric))
+                return -fabric_errno(cluster->fabric); /* as peer.listen that cannot be had */
         return r > 0 ? CLUSTER_E_REFUSED : r;
 }
 
@@ -413,7 +436,7 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
                 .allow_plain = config->peer_plain != 0,
                 .stripe_bytes = config->stripe_bytes ? (uint32_t)config->stripe_bytes : UINT32_MAX,
                 /* A silence of lost_ms ends a connection; a little longer, in case there is another way, and it is
-                   lost. */
+                   lost (peer.c: later if it answers just then, within the second after lost_ms). */
                 .times = {.heartbeat = config->peer_heartbeat_ms,
                           .deadline = config->peer_lost_ms,
                           .unreachable = config->peer_lost_ms + UNREACHABLE_MS},

@@ -6,6 +6,10 @@
  * table, and removal waits until it has seen the version without the area. Adapters, too, must not be told of memory
  * that has gone: removal waits for a registration under way (registrar.c), unless the memory is the fabric's own to
  * unmap, for then it stays until that has ended.
+ *
+ * Messages that are not sent yet hold their area, and its mapping. Those of an area that goes are dropped with it: for
+ * a route that is down they would wait for half a minute, on a connection that died until its peer answers, if ever,
+ * while nobody is charged for the memory. What is on a connection that lives is acknowledged soon, or dies with it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -168,6 +172,7 @@ int fabric_area_remove(struct fabric *fabric, uint64_t key) {
         HASH_DEL(fabric->areas, area);
         area->gone = true;
         areas_changed(fabric);
+        area_drop(fabric, area);
         version = atomic_load_explicit(&fabric->areas_version, memory_order_relaxed); /* under the lock */
         while (area->n_users > 0 || (area->registering && !area->mapping) ||
                (fabric->taker_running && fabric->taker_version < version))

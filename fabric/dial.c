@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * Connections that we ask for, and those that others ask for.
+ *
+ * Who can reach a rail can connect to it, so whoever has proven nothing must not be able to keep others out. Peers dial
+ * from the address of their own rail, which is known before they say a word: they have places there that nobody else
+ * can take, and those that come from elsewhere contend with their like alone. Where all places are taken the oldest
+ * makes room: honest ones are done in a moment, so it is the least likely to be one.
+ */
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "fabric/private.h"
 
@@ -77,14 +86,66 @@ void route_dial(struct fabric *fabric, struct fabric_route *route, uint64_t now_
         }
 }
 
-void rail_accept(struct fabric_rail *rail, uint64_t now_ns) {
-        struct fabric *fabric = rail->fabric;
+/* Without the port. */
+static struct in6_addr address_host(const struct sockaddr_storage *address) {
+        struct in6_addr host = {0};
 
+        if (address->ss_family == AF_INET6)
+                return ((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+        host.s6_addr[10] = host.s6_addr[11] = 0xff;
+        memcpy(host.s6_addr + 12, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4);
+        return host;
+}
+
+/* How many peers' rails are there; several where nodes share an address. */
+static uint32_t rail_peers_at(const struct fabric_rail *rail, const struct in6_addr *host) {
+        const struct fabric_route *route;
+        uint32_t n = 0;
+
+        DL_FOREACH(rail->routes, route) {
+                struct in6_addr at = address_host(&route->address);
+
+                n += IN6_ARE_ADDR_EQUAL(&at, host);
+        }
+        return n;
+}
+
+static void rail_refuse(struct fabric_rail *rail) {
+        rail->fabric->counters.refused++;
+        rail->n_refused++;
+}
+
+/* For one more that comes from there. */
+static void rail_make_place(struct fabric_rail *rail, const struct in6_addr *host, uint32_t n_peers) {
+        const uint32_t max = n_peers ? n_peers * FABRIC_UNPROVEN : FABRIC_STRANGERS;
+        struct fabric_conn *conn, *oldest = NULL;
+        uint32_t n = 0;
+
+        if (rail->n_strangers < max)
+                return;
+        DL_FOREACH(rail->conns, conn) { /* in the order in which they came */
+                if (conn->peer || conn->doomed || (n_peers ? !IN6_ARE_ADDR_EQUAL(&conn->from, host) : conn->from_peer))
+                        continue;
+                if (!oldest)
+                        oldest = conn;
+                n++;
+        }
+        if (n < max)
+                return;
+        rail_refuse(rail);
+        conn_doom(oldest, false, "too many wait to be let in");
+}
+
+void rail_accept(struct fabric_rail *rail, uint64_t now_ns) {
         for (unsigned int i = 0; i < ACCEPT_PER_TURN; i++) {
+                struct sockaddr_storage address = {0};
+                socklen_t size = sizeof(address);
                 struct fabric_conn *conn;
+                struct in6_addr host;
+                uint32_t n_peers;
                 int fd;
 
-                fd = accept4(rail->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+                fd = accept4(rail->listen_fd, (struct sockaddr *)&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
                 if (fd < 0) {
                         if (errno == EINTR || errno == ECONNABORTED)
                                 continue;
@@ -94,13 +155,17 @@ void rail_accept(struct fabric_rail *rail, uint64_t now_ns) {
                                 rail->listen_paused = true;
                         return;
                 }
-                if (!rail->enabled || rail->n_strangers >= FABRIC_STRANGERS ||
-                    conn_new(rail, fd, true, now_ns, &conn) != 0) {
-                        fabric->counters.refused++;
-                        rail->n_refused++;
+                host = address_host(&address);
+                n_peers = rail_peers_at(rail, &host);
+                if (rail->enabled)
+                        rail_make_place(rail, &host, n_peers);
+                if (!rail->enabled || conn_new(rail, fd, true, now_ns, &conn) != 0) {
+                        rail_refuse(rail);
                         close(fd);
                         continue;
                 }
+                conn->from = host;
+                conn->from_peer = n_peers > 0;
                 rail->n_strangers++;
         }
 }

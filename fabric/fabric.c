@@ -25,6 +25,7 @@
 
 #include "fabric/private.h"
 #include "util/clock.h"
+#include "util/processors.h"
 #include "util/thread.h"
 
 #define EVENTS_MAX   1024u
@@ -51,11 +52,16 @@ int fabric_refuse(struct fabric *fabric, int condition, const char *format, ...)
         va_start(args, format);
         vsnprintf(fabric->error, sizeof(fabric->error), format, args);
         va_end(args);
+        fabric->error_number = 0;
         return condition;
 }
 
 const char *fabric_error(const struct fabric *fabric) {
         return fabric->error;
+}
+
+int fabric_errno(const struct fabric *fabric) {
+        return fabric->error_number;
 }
 
 void fabric_ring(int fd) {
@@ -105,8 +111,8 @@ void fabric_tell_route(struct fabric *fabric, const struct fabric_route *route, 
         memcpy(event->rail, route->rail->name, sizeof(event->rail));
 }
 
-void fabric_tell_unreachable(struct fabric *fabric, const struct fabric_peer *peer, const char *why) {
-        (void)fabric_tell(fabric, EVENT_UNREACHABLE, &peer->node, why);
+bool fabric_tell_unreachable(struct fabric *fabric, const struct fabric_peer *peer, const char *why) {
+        return fabric_tell(fabric, EVENT_UNREACHABLE, &peer->node, why) != NULL;
 }
 
 void fabric_tell_violation(struct fabric *fabric, struct fabric_peer *peer, uint64_t key, const char *text) {
@@ -178,7 +184,7 @@ static uint64_t ms_or(uint32_t value, uint32_t otherwise) {
 
 int fabric_new(const struct fabric_options *options, struct fabric **ret_fabric) {
         const struct fabric_times *times = &options->times;
-        const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+        const uint32_t processors = processors_usable();
         pthread_mutexattr_t attributes;
         struct fabric *fabric;
         int r;

@@ -60,12 +60,13 @@ struct fabric_times {
         uint32_t heartbeat; /* a silent connection is asked after this time: 200 */
         uint32_t deadline;  /* and given up after this: 800 */
         uint32_t handshake; /* of a new connection, all of it: 5000 */
-        uint32_t hold_down; /* of a route that failed; doubles for each further failure: 250 */
+        uint32_t hold_down; /* of a route that failed, if there are others; doubles for each further failure: 250 */
         uint32_t hold_max;  /* up to this: 30000 */
         uint32_t
                 unreachable; /* work waits so long for a peer of which nothing is heard before that is reported: 1000 */
-        /* Microseconds for which threads that have had something to do look on before they sleep: 1000, and with less
-         * than eight processors 20 for the taking thread, and 0 for those of rails. */
+        /* Microseconds for which threads that have had something to do look on before they sleep, unless others compute
+         * on their processors: 1000, and with less than eight processors that the process may use 20 for the taking
+         * thread, and 0 for those of rails. */
         uint32_t spin_us;
 };
 
@@ -74,7 +75,7 @@ struct fabric_callbacks {
         /* A route (all classes of it) changed its state. */
         void (*route)(void *data, const struct fabric_node *peer, const char *rail, enum fabric_route_state state,
                       const char *why);
-        /* Work waits, all routes are down. Once until there was a connection again. The fabric goes on trying. */
+        /* Work waits, no route has a connection. Again each time that it has waited as long. It goes on trying. */
         void (*unreachable)(void *data, const struct fabric_node *peer, const char *why);
         /*
          * A peer or an own executor did what it must not: text says what. key: of the area, 0 if none. Not more than
@@ -116,6 +117,8 @@ struct fabric *fabric_free(struct fabric *fabric);
 void fabric_set_tls(struct fabric *fabric, SSL_CTX *tls);
 /* After a positive condition: what was wrong. Valid until the next call. */
 const char *fabric_error(const struct fabric *fabric);
+/* What the kernel said, if the last condition was its doing, else 0. */
+int fabric_errno(const struct fabric *fabric);
 
 /* Readable when fabric_dispatch() has something to tell. */
 int fabric_event_fd(const struct fabric *fabric);
@@ -203,6 +206,8 @@ struct fabric_peer_options {
 int fabric_peer_add(struct fabric *fabric, const struct fabric_peer_options *options);
 /* What waits for it or is under way is dropped. */
 int fabric_peer_remove(struct fabric *fabric, const struct fabric_node *node);
+/* How many of our rails a peer has as well, whatever state they are in; 0 also if there is no such peer. */
+size_t fabric_peer_routes(struct fabric *fabric, const struct fabric_node *node);
 
 /* ------------------------------------------------------------------------------------------------------------ areas */
 

@@ -55,6 +55,7 @@ void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
         conn_heard_at(conn, now_ns);
         conn->port->n_connections++;
         conn->peer->n_up++;
+        conn->peer->down_ns = conn->peer->told_ns = 0;
         rail->n_up++;
         recover_begin(conn->peer);
         conn_shut(conn);
@@ -223,11 +224,9 @@ static void conn_shake_tls(struct fabric_conn *conn) {
         pthread_mutex_lock(&fabric->lock);
         if (r == 1) {
                 conn->state = CONN_HELLO;
-        } else if (error == SSL_ERROR_WANT_READ) {
-                conn_watch(conn, EPOLLIN);
         } else if (error == SSL_ERROR_WANT_WRITE) {
                 conn_watch(conn, EPOLLIN | EPOLLOUT);
-        } else {
+        } else if (error != SSL_ERROR_WANT_READ) {
                 ERR_error_string_n(ERR_peek_error(), text, sizeof(text));
                 if (!conn->peer)
                         conn_refuse(conn, HELLO_OK);
@@ -246,9 +245,11 @@ void conn_shake(struct fabric_conn *conn, uint64_t now_ns) {
                         conn_doom(conn, true, "connect: %s", strerror(error));
                         return;
                 }
-                conn_watch(conn, EPOLLIN);
                 conn->state = conn->ssl ? CONN_TLS : CONN_HELLO;
         }
+        /* What is blocked below asks for more again; else the loop would turn for as long as the other end is silent.
+         */
+        conn_watch(conn, EPOLLIN);
         if (conn->state == CONN_TLS)
                 conn_shake_tls(conn);
         if (conn->state == CONN_PAIR && !conn->doomed)

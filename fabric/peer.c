@@ -5,6 +5,9 @@
 #include "fabric/private.h"
 #include "util/clock.h"
 
+/* So much longer than unreachable_ns may a peer that was heard of before take to shake hands. */
+#define SHAKE_NS UINT64_C(800000000)
+
 struct fabric_peer *peer_of_node(struct fabric *fabric, const struct fabric_node *node) {
         struct fabric_peer *peer;
 
@@ -194,6 +197,17 @@ int fabric_peer_remove(struct fabric *fabric, const struct fabric_node *node) {
         return peer ? 0 : fabric_refuse(fabric, FABRIC_E_UNKNOWN, "there is no such peer");
 }
 
+size_t fabric_peer_routes(struct fabric *fabric, const struct fabric_node *node) {
+        const struct fabric_peer *peer;
+        size_t n;
+
+        pthread_mutex_lock(&fabric->lock);
+        peer = peer_of_node(fabric, node);
+        n = peer ? peer->n_routes : 0;
+        pthread_mutex_unlock(&fabric->lock);
+        return n;
+}
+
 void peers_drop(struct fabric *fabric) {
         struct fabric_peer *peer, *tmp;
 
@@ -203,31 +217,66 @@ void peers_drop(struct fabric *fabric) {
         }
 }
 
-/* It was never heard of, but somebody answers there. That may take its time, and has a limit of its own. */
-static bool peer_shakes_hands(const struct fabric_peer *peer) {
+bool route_is_missed(const struct fabric_route *route) {
+        if (route->peer->n_up > 0)
+                return false;
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)
+                if (route->ports[i].wanted)
+                        return true;
+        return route->peer->down_ns != 0;
+}
+
+/* Does an area wait for it? What connections that are dead have left of areas that are gone is no work: nobody waits
+ * for it, and it stays until the peer answers. */
+static bool peer_has_work(const struct fabric *fabric, const struct fabric_peer *peer) {
+        const struct fabric_area *area;
+
+        if (peer->n_items == 0)
+                return false;
+        for (area = fabric->areas; area; area = area->hh.next) {
+                /* relaxed: written under the lock, which is held */
+                if (atomic_load_explicit(&area->n_items, memory_order_relaxed) == 0)
+                        continue;
+                for (uint32_t i = 0; i < area->n_ranks; i++)
+                        if (memcmp(&area->nodes[i], &peer->node, sizeof(peer->node)) == 0)
+                                return true;
+        }
+        return false;
+}
+
+/*
+ * Somebody answers there: a handshake has begun. It may take its time, for that process may be busy, but has a limit:
+ * of a peer that was never heard of that of a handshake, else a short one, since who waits is to hear of a loss soon.
+ */
+static bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *peer, uint64_t now_ns) {
+        const uint64_t most_ns = peer->heard_ns ? SHAKE_NS : fabric->handshake_ns;
         const struct fabric_conn *conn;
 
-        if (peer->heard_ns)
+        if (time_passed(now_ns, peer->down_ns) >= fabric->unreachable_ns + most_ns)
                 return false;
         for (size_t i = 0; i < peer->n_routes; i++) {
                 DL_FOREACH(peer->routes[i]->rail->conns, conn) {
-                        if (conn->peer == peer && !conn->doomed && conn->state > CONN_CONNECTING)
+                        if (conn->peer == peer && !conn->doomed && conn->state > CONN_CONNECTING &&
+                            time_passed(now_ns, conn->started_ns) < most_ns)
                                 return true;
                 }
         }
         return false;
 }
 
+/* Told again and again: what the owner began meanwhile waits as well. */
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns) {
-        if (peer->n_items == 0 || peer->n_up > 0) {
-                peer->down_ns = 0;
-                if (peer->n_up > 0)
-                        peer->reported = false;
-        } else if (peer->down_ns == 0) {
-                peer->down_ns = now_ns;
-        } else if (!peer->reported && now_ns - peer->down_ns >= fabric->unreachable_ns && !peer_shakes_hands(peer)) {
-                peer->reported = true;
-                fabric_tell_unreachable(fabric, peer,
-                                        peer->n_routes == 0 ? "no rail in common" : "no route has a connection");
+        if (peer->n_up > 0 || !peer_has_work(fabric, peer)) {
+                peer->down_ns = peer->told_ns = 0;
+                return;
         }
+        if (peer->down_ns == 0)
+                peer->down_ns = now_ns;
+        if (time_passed(now_ns, peer->down_ns) < fabric->unreachable_ns || peer_shakes_hands(fabric, peer, now_ns))
+                return;
+        if (peer->told_ns && time_passed(now_ns, peer->told_ns) < fabric->unreachable_ns)
+                return;
+        if (fabric_tell_unreachable(fabric, peer,
+                                    peer->n_routes == 0 ? "no rail in common" : "no route has a connection"))
+                peer->told_ns = now_ns;
 }

@@ -148,6 +148,51 @@ void peer_place_waiting(struct fabric *fabric, struct fabric_peer *peer) {
         }
 }
 
+void items_drop_gone(struct fabric *fabric, struct schedule_item **list) {
+        struct schedule_item *item, *tmp;
+
+        DL_FOREACH_SAFE(*list, item, tmp) {
+                if (!item_of(item)->area->gone)
+                        continue;
+                DL_DELETE(*list, item);
+                fabric->counters.dropped++;
+                item_free(fabric, item_of(item));
+        }
+}
+
+static void lane_drop_gone(struct fabric *fabric, struct schedule *schedule, struct schedule_lane *lane) {
+        struct schedule_item *item, *tmp;
+
+        DL_FOREACH_SAFE(lane->items, item, tmp) {
+                if (!item_of(item)->area->gone)
+                        continue;
+                schedule_remove(schedule, item);
+                fabric->counters.dropped++;
+                item_free(fabric, item_of(item));
+        }
+}
+
+void area_drop(struct fabric *fabric, const struct fabric_area *area) {
+        struct fabric_peer *peer, *tmp;
+        struct schedule_lane *lane;
+
+        /* relaxed: changed under the lock only */
+        if (atomic_load_explicit(&area->n_items, memory_order_relaxed) == 0)
+                return;
+        HASH_ITER(hh, fabric->peers, peer, tmp) {
+                items_drop_gone(fabric, &peer->waiting);
+                graves_drop_gone(fabric, peer);
+                for (size_t i = 0; i < peer->n_routes; i++) {
+                        struct fabric_route *route = peer->routes[i];
+
+                        DL_FOREACH2(route->ports[area->class].schedule.lanes, lane, port_next) {
+                                if (lane->flow->tenant == area->tenant)
+                                        lane_drop_gone(fabric, &route->rail->schedule, lane);
+                        }
+                }
+        }
+}
+
 void route_replace(struct fabric *fabric, struct fabric_route *route) {
         struct schedule_item *moved = NULL, *item, *tmp;
         struct schedule_lane *lane;

@@ -18,11 +18,13 @@
 #include "fabric/hello.h"
 #include "fabric/route.h"
 #include "fabric/schedule.h"
+#include "util/yield.h"
 
 #define FABRIC_TEXT      160u
 #define FABRIC_GRAVES    256u   /* dead connections remembered for each peer */
 #define CONN_FORGETS     8u     /* said on a connection and not heard yet */
-#define FABRIC_STRANGERS 64u    /* unproven connections of each rail */
+#define FABRIC_STRANGERS 64u    /* unproven connections of each rail, from where no peer is */
+#define FABRIC_UNPROVEN  8u     /* for each peer, from where it is: of three classes, and some that are ending */
 #define CONN_FRAMES      32u    /* being sent on a connection */
 #define CONN_FRAMES_DATA 24u    /* of these, for chunks and credits */
 #define CONN_IN          16384u /* read ahead */
@@ -124,7 +126,7 @@ struct fabric_peer {
         uint32_t n_items, n_up;
         uint64_t heard_ns; /* on any connection that is up */
         uint64_t down_ns;  /* since when it has work and nothing is heard of it; 0: it has not */
-        bool reported;
+        uint64_t told_ns;  /* when the owner was told that, last; 0: not yet */
         uint64_t violation_ns;
 };
 
@@ -173,6 +175,7 @@ struct fabric {
         uint64_t heartbeat_ns, deadline_ns, handshake_ns, unreachable_ns, spin_ns, rail_spin_ns;
         pthread_mutex_t lock;
         uint32_t lock_looks;  /* before a thread sleeps for it */
+        struct yielder looks; /* without the lock: whether threads may look on */
         pthread_cond_t quiet; /* an area has lost a user, or the taker has looked */
         bool stop;
         struct fabric_rail *rails[FABRIC_RAILS_MAX];
@@ -203,6 +206,7 @@ struct fabric {
         uint32_t n_events;
         struct fabric_counters counters;
         char error[FABRIC_TEXT];
+        int error_number;
 };
 
 enum conn_state { CONN_CONNECTING, CONN_TLS, CONN_HELLO, CONN_PAIR, CONN_UP };
@@ -228,9 +232,11 @@ struct fabric_conn {
         SSL *ssl;
         enum conn_state state;
         bool dialled, knock;
-        bool doomed;  /* to be buried by its thread; any thread may doom it */
-        bool failed;  /* that is the route's fault */
-        bool closing; /* when all is written */
+        bool from_peer;       /* a peer's rail was there when it came */
+        struct in6_addr from; /* IPv4 as IPv6 has it; of who dialled us */
+        bool doomed;          /* to be buried by its thread; any thread may doom it */
+        bool failed;          /* that is the route's fault */
+        bool closing;         /* when all is written */
         bool ready_in, ready_out;
         uint32_t epoll_events;
         uint64_t number, started_ns, heard_ns, asked_ns;
@@ -292,7 +298,7 @@ static inline struct fabric_item *item_of(struct schedule_item *schedule) {
 /* fabric.c */
 int fabric_refuse(struct fabric *fabric, int condition, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void fabric_tell_route(struct fabric *fabric, const struct fabric_route *route, const char *why);
-void fabric_tell_unreachable(struct fabric *fabric, const struct fabric_peer *peer, const char *why);
+bool fabric_tell_unreachable(struct fabric *fabric, const struct fabric_peer *peer, const char *why);
 void fabric_tell_violation(struct fabric *fabric, struct fabric_peer *peer, uint64_t key, const char *text);
 int fabric_thread(pthread_t *thread, void *(*run)(void *), void *data, const char *name);
 void fabric_ring(int fd); /* an eventfd */
@@ -334,6 +340,10 @@ struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, st
 void item_free(struct fabric *fabric, struct fabric_item *item);
 /* To the rail that it is to take. It belongs to nobody at the moment. */
 void item_place(struct fabric *fabric, struct fabric_item *item);
+/* Out of a list: what is of areas that have gone. */
+void items_drop_gone(struct fabric *fabric, struct schedule_item **list);
+/* All of one that has gone, but for what is on connections that live. */
+void area_drop(struct fabric *fabric, const struct fabric_area *area);
 /* All that is queued for a route, once more. */
 void route_replace(struct fabric *fabric, struct fabric_route *route);
 /* After the health changed. */
@@ -346,10 +356,13 @@ int route_new(struct fabric *fabric, struct fabric_peer *peer, struct fabric_rai
               const struct sockaddr_storage *address, struct fabric_route **ret_route);
 void peers_drop(struct fabric *fabric);
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns);
+/* Somebody waits for any route of that peer at all: here, or at the other end, which has knocked. */
+bool route_is_missed(const struct fabric_route *route);
 
 /* recover.c */
 void grave_dig(struct fabric *fabric, struct fabric_conn *conn);
 struct fabric_grave *grave_find(struct fabric_peer *peer, uint64_t number);
+void graves_drop_gone(struct fabric *fabric, struct fabric_peer *peer); /* messages of areas that have gone */
 void graves_free(struct fabric *fabric, struct fabric_peer *peer);
 void recover_begin(struct fabric_peer *peer); /* it has one more connection */
 void recover_send(struct fabric *fabric, struct fabric_conn *conn);

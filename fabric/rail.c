@@ -9,7 +9,8 @@
  *
  * Looking on. A thread that has had something to do does not sleep at once, where there are processors enough: to be
  * woken takes longer than a step of a request. It looks without the lock, which all rails share: a few that take it
- * each time, a million times a second, leave nothing of it for those that have something to do.
+ * each time, a million times a second, leave nothing of it for those that have something to do. When others compute on
+ * these processors, which the time between two looks tells, it sleeps all the same (util/yield.h).
  */
 #include <errno.h>
 #include <sys/epoll.h>
@@ -139,10 +140,13 @@ static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interv
                 conn_tick(conn, now_ns);
         }
         DL_FOREACH(rail->routes, route) {
-                if (rail->enabled && route_tick(&route->health, &fabric->limits, now_ns))
+                if (!rail->enabled)
+                        continue;
+                if (route_tick(&route->health, &fabric->limits, now_ns))
                         route_changed(fabric, route,
                                       route->health.state == FABRIC_PROBING ? "the hold-down is over"
                                                                             : "it does not come up");
+                route_hurry(&route->health, route_is_missed(route), now_ns);
         }
         if (rail->listen_paused) {
                 struct epoll_event event = {.events = EPOLLIN, .data.ptr = &rail->listen_fd};
@@ -244,14 +248,19 @@ static int rail_timeout(const struct fabric_rail *rail, uint64_t now_ns, uint64_
 
 /* Without the lock, which others want, until something happens or it is late enough. Returns the number of events. */
 static int rail_look_on(struct fabric_rail *rail, struct epoll_event events[RAIL_EVENTS], uint64_t until_ns) {
+        struct yielder *looks = &rail->fabric->looks;
+        uint64_t began_ns, now_ns = clock_now_ns();
         int n;
 
         do {
+                began_ns = now_ns;
                 n = epoll_wait(rail->epoll_fd, events, RAIL_EVENTS, 0);
+                now_ns = clock_now_ns();
+                yielder_note(looks, began_ns, now_ns);
                 if (n != 0 || atomic_load_explicit(&rail->called, memory_order_relaxed)) /* partner: rail_wake */
                         break;
                 fabric_pause();
-        } while (clock_now_ns() < until_ns);
+        } while (now_ns < until_ns && !yielder_rests(looks, now_ns));
         return n;
 }
 
@@ -294,13 +303,17 @@ void *rail_run(void *data) {
                 atomic_store_explicit(&rail->called, false, memory_order_relaxed); /* set under the lock only */
                 if (rail->transport->rail_poll) /* first: what has come was no silence */
                         rail->transport->rail_poll(rail, now_ns);
-                if (now_ns >= rail->tick_ns)
+                if (now_ns >= rail->tick_ns) {
+                        /* Others may have had the lock meanwhile, and have written down later times. */
+                        now_ns = clock_now_ns();
                         rail_tick(rail, now_ns, interval_ns);
+                }
                 rail_work(rail, now_ns, &next_ns);
                 timeout = rail_timeout(rail, now_ns, next_ns);
                 if (rail_has_worked(rail, &worked))
                         busy_ns = now_ns;
-                looks = timeout != 0 && now_ns - busy_ns < fabric->rail_spin_ns;
+                looks = timeout != 0 && now_ns - busy_ns < fabric->rail_spin_ns &&
+                        !yielder_rests(&fabric->looks, now_ns);
                 until_ns = rail_look_until(timeout, now_ns, busy_ns + fabric->rail_spin_ns);
                 if (looks)
                         timeout = 0;

@@ -93,10 +93,13 @@ static int rail_open(struct fabric *fabric, struct fabric_rail *rail, const stru
         if (!rail->scratch)
                 return -ENOMEM;
         r = socket_listen(rail, &bound, &rail->listen_fd);
-        if (r == -EADDRNOTAVAIL || r == -EADDRINUSE || r == -ENODEV || r == -EACCES || r == -EINVAL)
-                return fabric_refuse(fabric, FABRIC_E_ADDRESS, "rail %s: cannot listen on %s port %u%s%s: %s",
-                                     options->name, options->address, options->port, options->device ? " of " : "",
-                                     options->device ? options->device : "", strerror(-r));
+        if (r == -EADDRNOTAVAIL || r == -EADDRINUSE || r == -ENODEV || r == -EACCES || r == -EINVAL) {
+                fabric_refuse(fabric, FABRIC_E_ADDRESS, "rail %s: cannot listen on %s port %u%s%s: %s", options->name,
+                              options->address, options->port, options->device ? " of " : "",
+                              options->device ? options->device : "", strerror(-r));
+                fabric->error_number = -r;
+                return FABRIC_E_ADDRESS;
+        }
         if (r)
                 return r;
         rail->address = bound;

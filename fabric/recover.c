@@ -102,6 +102,24 @@ static struct fabric_conn *peer_find_conn(const struct fabric_peer *peer, uint64
         return NULL;
 }
 
+/* There may be no message of ours left: then there is nothing to ask. */
+static void grave_look(struct fabric_grave *grave) {
+        grave->ask = grave->items != NULL;
+        grave->forget = !grave->ask;
+}
+
+void graves_drop_gone(struct fabric *fabric, struct fabric_peer *peer) {
+        struct fabric_grave *grave;
+
+        DL_FOREACH(peer->graves, grave) {
+                items_drop_gone(fabric, &grave->items);
+                if (!grave->ask || grave->items)
+                        continue; /* one that has been asked about is answered */
+                grave_look(grave);
+                recover_wake(fabric, peer);
+        }
+}
+
 static bool peer_has_conn(const struct fabric_peer *peer, uint64_t number) {
         return peer_find_conn(peer, number) != NULL;
 }
@@ -172,10 +190,11 @@ void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
                 }
                 if (other->asked_on == conn->number) {
                         other->asked_on = 0;
-                        other->ask = true;
+                        grave_look(other);
                         peer->grave_work = true;
                 }
         }
+        items_drop_gone(fabric, &conn->unacked);
         graves_make_room(fabric, peer);
         grave = calloc(1, sizeof(*grave));
         if (!grave) {
@@ -202,8 +221,7 @@ void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
         }
         grave->items = conn->unacked;
         conn->unacked = NULL;
-        grave->ask = grave->items != NULL;
-        grave->forget = !grave->ask;
+        grave_look(grave);
         grave_add(fabric, peer, grave);
         recover_wake(fabric, peer);
 }
@@ -292,7 +310,9 @@ void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struc
         grave->asked_on = 0;
         if (frame->value != 0) {
                 grave->forgotten = true;
-                fabric_tell_violation(fabric, peer, 0, "the peer knows nothing of a connection: messages are lost");
+                if (grave->items)
+                        fabric_tell_violation(fabric, peer, 0,
+                                              "the peer knows nothing of a connection: messages are lost");
         } else {
                 DL_FOREACH_SAFE(grave->items, item, tmp) {
                         if (item_of(item)->sequence <= frame->line_offset)

@@ -6,6 +6,7 @@ static bool route_set(struct route *route, enum fabric_route_state state, uint64
 
         route->state = state;
         route->n_good = 0;
+        route->hurried = route->may_try = false;
         if (changed)
                 route->since_ns = now_ns;
         if (state == FABRIC_UP)
@@ -33,13 +34,24 @@ bool route_error(struct route *route, const struct route_limits *limits, uint64_
         case FABRIC_PROBING:
                 return route_down(route, now_ns);
         case FABRIC_DOWN:
+                route->may_try = false;
+                route->failed_ns = now_ns;
                 break; /* connections of other classes end too: one failure */
         }
         return false;
 }
 
+static bool route_probe(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
+        route->hold_ns = route->hold_ns > limits->hold_max_ns / 2 ? limits->hold_max_ns : 2 * route->hold_ns;
+        return route_set(route, FABRIC_PROBING, now_ns);
+}
+
 bool route_good(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
-        (void)limits;
+        if (route->state == FABRIC_DOWN && route->hurried) { /* the hold-down has ended before its time */
+                route_probe(route, limits, now_ns);
+                route->n_good = 1;
+                return true;
+        }
         route->n_good++;
         if ((route->state == FABRIC_SUSPECT && route->n_good >= ROUTE_GOOD_SUSPECT) ||
             (route->state == FABRIC_PROBING && route->n_good >= ROUTE_GOOD_PROBING))
@@ -56,7 +68,8 @@ bool route_late(struct route *route, const struct route_limits *limits, uint64_t
 bool route_tick(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
         switch (route->state) {
         case FABRIC_UP:
-                while (route->hold_ns > limits->hold_ns && now_ns - route->forgive_ns >= 10 * route->hold_ns) {
+                while (route->hold_ns > limits->hold_ns &&
+                       time_passed(now_ns, route->forgive_ns) >= 10 * route->hold_ns) {
                         route->forgive_ns += 10 * route->hold_ns;
                         route->hold_ns /= 2;
                 }
@@ -64,14 +77,18 @@ bool route_tick(struct route *route, const struct route_limits *limits, uint64_t
                         route->hold_ns = limits->hold_ns;
                 return false;
         case FABRIC_SUSPECT:
-                return now_ns - route->since_ns >= limits->suspect_ns && route_down(route, now_ns);
+                return time_passed(now_ns, route->since_ns) >= limits->suspect_ns && route_down(route, now_ns);
         case FABRIC_DOWN:
-                if (now_ns - route->since_ns < route->hold_ns)
-                        return false;
-                route->hold_ns = route->hold_ns > limits->hold_max_ns / 2 ? limits->hold_max_ns : 2 * route->hold_ns;
-                return route_set(route, FABRIC_PROBING, now_ns);
+                return time_passed(now_ns, route->since_ns) >= route->hold_ns && route_probe(route, limits, now_ns);
         case FABRIC_PROBING:
-                return now_ns - route->since_ns >= limits->suspect_ns && route_down(route, now_ns);
+                return time_passed(now_ns, route->since_ns) >= limits->suspect_ns && route_down(route, now_ns);
         }
         return false;
+}
+
+void route_hurry(struct route *route, bool hurry, uint64_t now_ns) {
+        const uint64_t failed_ns = route->failed_ns > route->since_ns ? route->failed_ns : route->since_ns;
+
+        route->hurried = hurry && route->state == FABRIC_DOWN;
+        route->may_try = route->hurried && time_passed(now_ns, failed_ns) >= ROUTE_TRY_NS;
 }

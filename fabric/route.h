@@ -5,16 +5,22 @@
  *
  *   UP        carries chunks. A route of which nothing is known yet is up.
  *   SUSPECT   a connection failed or is silent. It is made again at once; chunks go elsewhere if they can.
- *   DOWN      failed again, or never came back. Nothing is tried until the hold-down is over.
+ *   DOWN      failed again, or never came back. Nothing is tried until the hold-down is over, unless somebody waits and
+ *             there is no other way: see route_hurry().
  *   PROBING   the hold-down is over, a connection is tried; chunks go there only if nothing else is left.
  *
  * SUSPECT and PROBING become UP after enough signs of life in a row. Each time that a route goes down, the next
- * hold-down is twice as long; being up for as long as ten of them forgives one doubling.
+ * hold-down is twice as long; being up for as long as ten of them forgives one doubling. What is tried before its
+ * hold-down is over costs no doubling if it fails.
+ *
+ * Several threads read the clock, and not in the order in which they take the lock: a time that was written down may
+ * lie after now_ns. No time has passed since then.
  */
 #include "fabric/fabric.h"
 
 #define ROUTE_GOOD_SUSPECT 2u /* signs of life, one of which is the connection itself */
 #define ROUTE_GOOD_PROBING 3u
+#define ROUTE_TRY_NS       UINT64_C(50000000)
 
 struct route_limits {
         uint64_t hold_ns, hold_max_ns; /* hold-down: the first one, the longest one */
@@ -28,7 +34,13 @@ struct route {
         uint64_t forgive_ns; /* when UP: since when its being up counts */
         uint32_t n_good;
         uint64_t n_errors;
+        bool hurried, may_try; /* when DOWN, see route_hurry() */
+        uint64_t failed_ns;
 };
+
+static inline uint64_t time_passed(uint64_t now_ns, uint64_t since_ns) {
+        return now_ns > since_ns ? now_ns - since_ns : 0;
+}
 
 void route_init(struct route *route, const struct route_limits *limits, uint64_t now_ns);
 /* These return true if the state changed. */
@@ -41,7 +53,13 @@ bool route_good(struct route *route, const struct route_limits *limits, uint64_t
 bool route_late(struct route *route, const struct route_limits *limits, uint64_t now_ns);
 /* Time has passed. */
 bool route_tick(struct route *route, const struct route_limits *limits, uint64_t now_ns);
+/*
+ * Is somebody waiting (hurry) who has no other way? Then a connection may be tried ROUTE_TRY_NS after the last failure,
+ * however long the hold-down is: this is there to spare a network that has other ways, and who waits is given up long
+ * before it is over. All routes at a time, since nobody knows which one comes back first. To be called now and then.
+ */
+void route_hurry(struct route *route, bool hurry, uint64_t now_ns);
 /* May a connection be tried? */
 static inline bool route_may_dial(const struct route *route) {
-        return route->state != FABRIC_DOWN;
+        return route->state != FABRIC_DOWN || route->may_try;
 }

@@ -7,6 +7,9 @@
  * that look sees the 1 and writes the doorbell, which is level-triggered here, so nothing is overlooked. An area that
  * came while it was asleep was announced by the other eventfd, and is looked at before the next sleep.
  *
+ * It does not look on while others compute on its processors: when much time has gone by between two looks, it sleeps
+ * at once for a while (util/yield.h).
+ *
  * An executor that posts more than can be under way by the rules is not taken from until something has arrived: its own
  * queue then holds it back.
  */
@@ -188,9 +191,11 @@ static void taker_wake_up(struct taker *taker) {
 void *taker_run(void *data) {
         struct taker taker = {.fabric = data};
         struct fabric *fabric = data;
-        uint64_t busy_ns = clock_now_ns(), version = 0;
+        uint64_t busy_ns = clock_now_ns(), looked_ns = busy_ns, version = 0;
 
         for (;;) {
+                uint64_t now_ns;
+
                 /* relaxed: see areas_version */
                 if (atomic_load_explicit(&fabric->areas_version, memory_order_relaxed) != version) {
                         fabric_lock(fabric);
@@ -199,18 +204,23 @@ void *taker_run(void *data) {
                         if (fabric->stop)
                                 break;
                         pthread_mutex_unlock(&fabric->lock);
-                        busy_ns = clock_now_ns();
+                        busy_ns = looked_ns = clock_now_ns();
                 }
                 if (taker_take(&taker) > 0) {
-                        busy_ns = clock_now_ns();
-                } else if (clock_now_ns() - busy_ns >= fabric->spin_ns) {
+                        busy_ns = looked_ns = clock_now_ns();
+                        continue;
+                }
+                now_ns = clock_now_ns();
+                yielder_note(&fabric->looks, looked_ns, now_ns);
+                looked_ns = now_ns;
+                if (now_ns - busy_ns >= fabric->spin_ns || yielder_rests(&fabric->looks, now_ns)) {
                         fabric_lock(fabric);
                         fabric->counters.sleeps++;
                         pthread_mutex_unlock(&fabric->lock);
                         taker_sleep(&taker);
                         /* An area that has gone must not be touched: those that go wait for us to look at the table. */
                         taker_wake_up(&taker);
-                        busy_ns = clock_now_ns();
+                        busy_ns = looked_ns = clock_now_ns();
                 }
         }
         for (size_t i = 0; i < taker.n_areas; i++)

@@ -212,7 +212,8 @@ void nic_drain(struct verbs_nic *nic, uint64_t now_ns) {
 bool nic_sleep(struct fabric_rail *rail, uint64_t now_ns) {
         struct verbs_nic *nic = nic_of(rail);
 
-        if (nic->n_links > 0 && now_ns - nic->work_ns < rail->fabric->spin_ns)
+        if (nic->n_links > 0 && now_ns - nic->work_ns < rail->fabric->spin_ns &&
+            !yielder_rests(&rail->fabric->looks, now_ns))
                 return false;
         (void)nic_refill(nic);
         if (nic->armed)

@@ -11,10 +11,17 @@
 #include "fabric/frame.h"
 
 int stranger_dial(struct rig *rig, uint32_t node) {
+        return stranger_dial_from(rig, node, "127.0.0.1");
+}
+
+int stranger_dial_from(struct rig *rig, uint32_t node, const char *address) {
         struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(rig_port(rig, node, 0))};
+        struct sockaddr_in from = {.sin_family = AF_INET};
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
         assert_true(fd >= 0);
+        assert_int_equal(inet_pton(AF_INET, address, &from.sin_addr), 1);
+        assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
         inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
         assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
         return fd;
@@ -61,10 +68,9 @@ struct hello stranger_hello_of(const struct rig *rig) {
         return hello;
 }
 
-enum hello_status stranger_ask(struct rig *rig, const struct hello *hello, uint8_t token_byte, int *ret_fd) {
+enum hello_status stranger_greet(int fd, const struct hello *hello, uint8_t token_byte) {
         uint8_t bytes[HELLO_BYTES], token[FABRIC_TOKEN];
         struct hello answer;
-        int fd = stranger_dial(rig, 1);
 
         memset(token, token_byte, sizeof(token));
         assert_int_equal(hello_pack(hello, token, bytes), 0);
@@ -73,11 +79,18 @@ enum hello_status stranger_ask(struct rig *rig, const struct hello *hello, uint8
         assert_true(stranger_hear(fd, bytes, sizeof(bytes)));
         assert_int_equal(hello_unpack(bytes, &answer), 0);
         assert_int_equal(answer.kind, HELLO_ANSWER);
+        return answer.status;
+}
+
+enum hello_status stranger_ask(struct rig *rig, const struct hello *hello, uint8_t token_byte, int *ret_fd) {
+        int fd = stranger_dial(rig, 1);
+        enum hello_status status = stranger_greet(fd, hello, token_byte);
+
         if (ret_fd)
                 *ret_fd = fd;
         else
                 stranger_hear_end(fd);
-        return answer.status;
+        return status;
 }
 
 int stranger_listen_for(uint32_t rail, uint16_t *ret_port) {
@@ -110,8 +123,12 @@ int stranger_hear_hello(int listen_fd, struct hello *ret_hello) {
 }
 
 void stranger_refuse(int fd, const struct hello *hello, enum hello_status status) {
-        static const uint8_t token[FABRIC_TOKEN] = {1};
-        uint8_t bytes[HELLO_BYTES];
+        stranger_answer(fd, hello, status);
+        stranger_hear_end(fd);
+}
+
+void stranger_answer(int fd, const struct hello *hello, enum hello_status status) {
+        uint8_t bytes[HELLO_BYTES], token[FABRIC_TOKEN];
         struct hello answer = *hello;
 
         answer.kind = HELLO_ANSWER;
@@ -120,7 +137,7 @@ void stranger_refuse(int fd, const struct hello *hello, enum hello_status status
         answer.from_epoch = hello->to_epoch;
         answer.to = hello->from;
         answer.to_epoch = hello->from_epoch;
+        memset(token, 1, sizeof(token)); /* of the pair 0, 1 */
         assert_int_equal(hello_pack(&answer, token, bytes), 0);
         stranger_say(fd, bytes, sizeof(bytes));
-        stranger_hear_end(fd);
 }

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,7 +285,7 @@ static void test_rail_down_and_up(void **state) {
         broken_free(&broken);
 }
 
-/* All routes gone: it is said once, and all goes on when they are back. */
+/* All routes gone: it is said again for as long as something waits, and all goes on when they are back. */
 static void test_unreachable(void **state) {
         struct rig_options options = {.n_nodes = 2,
                                       .n_rails = 2,
@@ -310,9 +311,86 @@ static void test_unreachable(void **state) {
                 assert_true(clock_now_ns() < end_ns);
         }
         assert_true(rig->nodes[0].unreachable <= 1 && rig->nodes[1].unreachable <= 1);
+        while (rig->nodes[0].unreachable < 3 && rig->nodes[1].unreachable < 3) {
+                rig_step(rig);
+                rig_dispatch(rig);
+                assert_true(clock_now_ns() < end_ns);
+        }
         broken_refuse(&broken, 0, false);
         rig->options.chunks = rig->channels[0].pushed + 500;
         rig_run(rig, 20);
+        broken_free(&broken);
+}
+
+static bool route_is_down(struct rig *rig, uint32_t node) {
+        struct fabric_route_row *rows;
+        bool down;
+        size_t n;
+
+        assert_int_equal(fabric_routes(rig->nodes[node].fabric, &rows, &n), 0);
+        assert_true(n > 0);
+        down = rows[0].state == FABRIC_DOWN;
+        free(rows);
+        return down;
+}
+
+static const struct rig_options held = {
+        .n_nodes = 2,
+        .n_rails = 1,
+        .ranks = {1, 1},
+        .slot_bytes = 1000,
+        .key = 9,
+        .chunks = 100000,
+        .times = {.heartbeat = 40, .deadline = 250, .hold_down = 600000, .hold_max = 600000, .unreachable = 30000}};
+
+/* The only rail, which would be held down for ten minutes. */
+static void held_break(struct broken *broken, const struct rig_options *options) {
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        struct rig *rig = &broken->rig;
+
+        broken_new(broken, options);
+        while (rig->channels[0].received < 100)
+                rig_wait(rig, 10);
+        broken_refuse(broken, 0, true);
+        while (!route_is_down(rig, 0) || !route_is_down(rig, 1)) {
+                rig_step(rig);
+                rig_dispatch(rig);
+                assert_true(clock_now_ns() < end_ns);
+        }
+}
+
+/* It is used again as soon as it is there, since there is no other. */
+static void test_only_rail(void **state) {
+        static struct broken broken;
+        struct rig *rig = &broken.rig;
+
+        (void)state;
+        held_break(&broken, &held);
+        broken_refuse(&broken, 0, false);
+        rig->options.chunks = (rig->channels[0].pushed > rig->channels[1].pushed ? rig->channels[0].pushed
+                                                                                 : rig->channels[1].pushed) +
+                              500;
+        rig_run(rig, 10);
+        assert_int_equal(rig->nodes[0].unreachable + rig->nodes[1].unreachable, 0);
+        broken_free(&broken);
+}
+
+/* Likewise where only the end has work that does not dial. */
+static void test_only_rail_knock(void **state) {
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        struct fabric_counters counters;
+        static struct broken broken;
+        struct rig *rig = &broken.rig;
+
+        (void)state;
+        held_break(&broken, &held);
+        assert_int_equal(fabric_area_remove(rig->nodes[0].fabric, rig->options.key), 0);
+        broken_refuse(&broken, 0, false);
+        do { /* until its work comes */
+                fabric_counters(rig->nodes[0].fabric, &counters);
+                assert_true(clock_now_ns() < end_ns);
+                sched_yield();
+        } while (counters.unknown_area == 0);
         broken_free(&broken);
 }
 
@@ -373,6 +451,8 @@ int main(void) {
                 cmocka_unit_test(test_all_faults_tls),
                 cmocka_unit_test(test_rail_down_and_up),
                 cmocka_unit_test(test_unreachable),
+                cmocka_unit_test(test_only_rail),
+                cmocka_unit_test(test_only_rail_knock),
                 cmocka_unit_test(test_drain_and_set_down),
         };
         const char *text = getenv("RAILMUX_SEED");

@@ -94,11 +94,70 @@ static void test_flapping(void **state) {
         assert_int_equal(hold(&route, &now_ns), 100 * MS);
 }
 
+/* Somebody waits who has no other way: it is tried however long the hold-down is. */
+static void test_hurry(void **state) {
+        static const struct route_limits held = {
+                .hold_ns = 60000 * MS, .hold_max_ns = 600000 * MS, .suspect_ns = 500 * MS};
+        struct route route;
+        uint64_t now_ns = 1000 * MS;
+
+        (void)state;
+        route_init(&route, &held, now_ns);
+        route_hurry(&route, true, now_ns);
+        route_error(&route, &held, now_ns);
+        route_error(&route, &held, now_ns);
+        assert_int_equal(route.state, FABRIC_DOWN);
+        for (uint32_t i = 0; i < 20; i++) {
+                route_hurry(&route, true, now_ns + ROUTE_TRY_NS - 1);
+                assert_false(route_may_dial(&route));
+                now_ns += ROUTE_TRY_NS;
+                route_hurry(&route, false, now_ns);
+                assert_false(route_may_dial(&route));
+                assert_false(route_good(&route, &held, now_ns)); /* an older one of another class */
+                route_hurry(&route, true, now_ns);
+                assert_true(route_may_dial(&route));
+                assert_false(route_error(&route, &held, now_ns));
+                assert_false(route_may_dial(&route));
+        }
+        assert_int_equal(route.hold_ns, held.hold_ns);
+        assert_true(route_good(&route, &held, now_ns));
+        assert_int_equal(route.state, FABRIC_PROBING);
+        assert_int_equal(route.hold_ns, 2 * held.hold_ns);
+        for (unsigned int i = 2; i < ROUTE_GOOD_PROBING; i++)
+                assert_false(route_good(&route, &held, now_ns));
+        assert_true(route_good(&route, &held, now_ns));
+        assert_int_equal(route.state, FABRIC_UP);
+        /* With another way it is held down. */
+        route_error(&route, &held, now_ns);
+        route_error(&route, &held, now_ns);
+        route_hurry(&route, false, now_ns + 2 * ROUTE_TRY_NS);
+        assert_false(route_may_dial(&route));
+        assert_false(route_tick(&route, &held, now_ns + 120000 * MS - 1));
+        assert_true(route_tick(&route, &held, now_ns + 120000 * MS));
+}
+
+/* Another thread has read the clock later and had the lock before: no time has passed. */
+static void test_clock_of_others(void **state) {
+        struct route route;
+
+        (void)state;
+        route_init(&route, &limits, 1000 * MS);
+        assert_true(route_late(&route, &limits, 1000 * MS));
+        assert_false(route_tick(&route, &limits, 1000 * MS - 1));
+        assert_true(route_down(&route, 1000 * MS));
+        route_hurry(&route, true, 1000 * MS - 1);
+        assert_false(route_may_dial(&route));
+        assert_false(route_tick(&route, &limits, 1000 * MS - 1));
+        assert_true(route_tick(&route, &limits, 1100 * MS));
+        assert_false(route_tick(&route, &limits, 1100 * MS - 1));
+        assert_int_equal(route.state, FABRIC_PROBING);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_way_down_and_up),
-                cmocka_unit_test(test_suspect_and_probing_end),
-                cmocka_unit_test(test_flapping),
+                cmocka_unit_test(test_way_down_and_up), cmocka_unit_test(test_suspect_and_probing_end),
+                cmocka_unit_test(test_flapping),        cmocka_unit_test(test_hurry),
+                cmocka_unit_test(test_clock_of_others),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/* When a peer is said to be out of reach, by a clock that is a number. */
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "fabric/private.h"
+#include "tests/cmocka_all.h"
+
+#define MS         UINT64_C(1000000)
+#define DEADLINE   (800 * MS)
+#define LIMIT      (900 * MS)
+#define HANDSHAKE  (5000 * MS)
+#define EVENTS_MAX 1024u /* fabric.c */
+
+/* A peer for which an area has something, over one rail that nobody works for. */
+struct world {
+        struct fabric fabric;
+        struct fabric_rail rail;
+        struct fabric_route route;
+        struct fabric_peer peer;
+        struct fabric_area area;
+        struct fabric_conn conn; /* in none of the lists yet */
+        uint32_t told;
+};
+
+static void world_on_unreachable(void *data, const struct fabric_node *node, const char *why) {
+        struct world *w = data;
+
+        (void)why;
+        assert_memory_equal(node, &w->peer.node, sizeof(*node));
+        w->told++;
+}
+
+static int world_new(void **state) {
+        struct world *w = calloc(1, sizeof(*w));
+
+        assert_non_null(w);
+        w->fabric.event_fd = -1;
+        w->fabric.options.callbacks.unreachable = world_on_unreachable;
+        w->fabric.options.data = w;
+        pthread_mutex_init(&w->fabric.lock, NULL);
+        w->fabric.deadline_ns = DEADLINE;
+        w->fabric.unreachable_ns = LIMIT;
+        w->fabric.handshake_ns = HANDSHAKE;
+        w->rail.fabric = &w->fabric;
+        w->route.rail = &w->rail;
+        w->route.peer = &w->peer;
+        memset(w->peer.node.id, 7, sizeof(w->peer.node.id));
+        w->peer.routes[w->peer.n_routes++] = &w->route;
+        w->peer.n_items = 1;
+        w->peer.heard_ns = 1;
+        w->area.key = 1;
+        w->area.nodes[w->area.n_ranks++] = w->peer.node;
+        w->area.n_items = 1;
+        HASH_ADD(hh, w->fabric.areas, key, sizeof(w->area.key), &w->area);
+        w->conn.peer = &w->peer;
+        w->conn.rail = &w->rail;
+        *state = w;
+        return 0;
+}
+
+/* How often it was said since. */
+static uint32_t world_told(struct world *w) {
+        const uint32_t before = w->told;
+
+        if (w->fabric.n_events > 0)
+                fabric_dispatch(&w->fabric);
+        return w->told - before;
+}
+
+static int world_free(void **state) {
+        struct world *w = *state;
+
+        (void)world_told(w);
+        HASH_CLEAR(hh, w->fabric.areas);
+        pthread_mutex_destroy(&w->fabric.lock);
+        free(w);
+        return 0;
+}
+
+/* As the rail's thread does, a tick each millisecond. Returns when it was said, 0: not until `until_ns`. */
+static uint64_t world_run(struct world *w, uint64_t from_ns, uint64_t until_ns) {
+        for (uint64_t now_ns = from_ns; now_ns < until_ns; now_ns += MS) {
+                peer_check_reachable(&w->fabric, &w->peer, now_ns);
+                if (world_told(w) > 0)
+                        return now_ns;
+        }
+        return 0;
+}
+
+/* What was begun since it was said waits as well, and nothing else will tell it. */
+static void test_again(void **state) {
+        struct world *w = *state;
+
+        assert_int_equal(world_run(w, 1000 * MS, 9000 * MS), 1000 * MS + LIMIT);
+        for (uint64_t i = 2; i < 6; i++)
+                assert_int_equal(world_run(w, 1000 * MS + (i - 1) * LIMIT + MS, 9000 * MS), 1000 * MS + i * LIMIT);
+        w->peer.n_up = 1;
+        assert_int_equal(world_run(w, 10000 * MS, 15000 * MS), 0);
+        w->peer.n_up = 0;
+        assert_int_equal(world_run(w, 15000 * MS, 20000 * MS), 15000 * MS + LIMIT);
+}
+
+/* There was no room for it. */
+static void test_not_heard(void **state) {
+        struct world *w = *state;
+
+        w->fabric.n_events = EVENTS_MAX;
+        peer_check_reachable(&w->fabric, &w->peer, 1000 * MS);
+        peer_check_reachable(&w->fabric, &w->peer, 1000 * MS + LIMIT);
+        assert_null(w->fabric.events);
+        w->fabric.n_events = 0;
+        peer_check_reachable(&w->fabric, &w->peer, 1000 * MS + LIMIT + 1);
+        assert_int_equal(world_told(w), 1);
+}
+
+/* What dead connections have left of areas that are gone is waited for by nobody; those that come begin anew. */
+static void test_areas_gone(void **state) {
+        struct world *w = *state;
+
+        assert_int_equal(world_run(w, 1000 * MS, 9000 * MS), 1000 * MS + LIMIT);
+        HASH_DEL(w->fabric.areas, &w->area);
+        assert_int_equal(world_run(w, 2000 * MS, 9000 * MS), 0);
+        assert_false(route_is_missed(&w->route));
+        HASH_ADD(hh, w->fabric.areas, key, sizeof(w->area.key), &w->area);
+        assert_int_equal(world_run(w, 9000 * MS, 19000 * MS), 9000 * MS + LIMIT);
+        assert_true(route_is_missed(&w->route));
+        w->area.nodes[0].id[0]++; /* another node's */
+        assert_int_equal(world_run(w, 20000 * MS, 30000 * MS), 0);
+}
+
+/* Another thread has read the clock later and had the lock before. */
+static void test_clock_of_others(void **state) {
+        struct world *w = *state;
+
+        w->peer.down_ns = 1000 * MS;
+        peer_check_reachable(&w->fabric, &w->peer, 1000 * MS - 1);
+        assert_int_equal(world_told(w), 0);
+        assert_int_equal(world_run(w, 1000 * MS, 9000 * MS), 1000 * MS + LIMIT);
+        w->peer.told_ns = 5000 * MS;
+        peer_check_reachable(&w->fabric, &w->peer, 5000 * MS - 1);
+        assert_int_equal(world_told(w), 0);
+}
+
+static void test_shakes_hands(void **state) {
+        struct world *w = *state;
+
+        /* Not yet connected: nobody answers. */
+        w->peer.down_ns = 1000 * MS;
+        w->conn.started_ns = 1000 * MS + LIMIT - 50 * MS;
+        w->conn.state = CONN_CONNECTING;
+        DL_APPEND(w->rail.conns, &w->conn);
+        assert_int_equal(world_run(w, 1000 * MS, 9000 * MS), 1000 * MS + LIMIT);
+
+        /* It answers: some time, but not long, whether it is one handshake or one after the other. */
+        for (uint32_t again = 0; again < 2; again++) {
+                uint64_t told_ns = 0;
+
+                w->peer.down_ns = 10000 * MS;
+                w->peer.told_ns = 0;
+                w->conn.started_ns = 10000 * MS + DEADLINE;
+                w->conn.state = CONN_TLS;
+                for (uint64_t at_ns = 10000 * MS; !told_ns && at_ns < 20000 * MS; at_ns += 100 * MS) {
+                        told_ns = world_run(w, at_ns, at_ns + 100 * MS);
+                        if (again && at_ns >= w->conn.started_ns)
+                                w->conn.started_ns = at_ns;
+                }
+                assert_true(told_ns >= 10000 * MS + LIMIT + 500 * MS);
+                assert_true(told_ns < 10000 * MS + DEADLINE + 1000 * MS);
+        }
+
+        /* Over: at once. */
+        w->peer.down_ns = 20000 * MS;
+        w->peer.told_ns = 0;
+        w->conn.started_ns = 20000 * MS + DEADLINE;
+        assert_int_equal(world_run(w, 20000 * MS, 20000 * MS + LIMIT + 100 * MS), 0);
+        w->conn.doomed = true;
+        assert_int_equal(world_run(w, 20000 * MS + LIMIT + 100 * MS, 30000 * MS), 20000 * MS + LIMIT + 100 * MS);
+
+        /* Of one that was never heard of it may take as long as a handshake may. */
+        w->conn.doomed = false;
+        w->peer.heard_ns = w->peer.told_ns = 0;
+        w->peer.down_ns = w->conn.started_ns = 40000 * MS;
+        assert_int_equal(world_run(w, 40000 * MS, 50000 * MS), 40000 * MS + HANDSHAKE);
+}
+
+/* For what waits here, or for the other end, which has knocked. */
+static void test_missed(void **state) {
+        struct world *w = *state;
+
+        assert_false(route_is_missed(&w->route));
+        peer_check_reachable(&w->fabric, &w->peer, 1000 * MS);
+        assert_true(route_is_missed(&w->route));
+        w->peer.n_up = 1;
+        assert_false(route_is_missed(&w->route));
+        peer_check_reachable(&w->fabric, &w->peer, 1001 * MS);
+        w->peer.n_items = w->peer.n_up = 0;
+        peer_check_reachable(&w->fabric, &w->peer, 1002 * MS);
+        assert_false(route_is_missed(&w->route));
+        w->route.ports[FABRIC_BULK].wanted = true;
+        assert_true(route_is_missed(&w->route));
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_again, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_not_heard, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_areas_gone, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_clock_of_others, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_shakes_hands, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_missed, world_new, world_free),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
