@@ -9,6 +9,10 @@
  * see cancel.c, but whoever makes them may be slow to notice), and that another thread ends its group. An aborted
  * communicator in that state is left to who makes or holds, and ends when that does.
  *
+ * A destroy waits, perhaps for ever: for calls at work, and for what was called without blocking. An abort that comes
+ * meanwhile cannot end the communicator, since that is the destroy's, but breaks what it waits for; the destroy goes on
+ * then as an abort would. It keeps the communicator until such aborts are through with it (n_breakers).
+ *
  * Memory of handles is kept and used again, so that a stale handle is met by its changed magic and not by whatever else
  * would lie there. A call that came past the magic while the handle ended still counts itself in and out again, so the
  * count goes on when the memory is used again. COMM_CLOSING is set before the magic goes and cleared after it has come.
@@ -101,7 +105,7 @@ static void comm_spare(struct ncclComm *comm) {
         comm_unlock();
         turns_free(comm);
         scalars_free(comm);
-        memory_comm_gone(comm->session);
+        memory_comm_gone(comm);
         comm->session = session_put(comm->session);
         comm->rmx = NULL;
         comm->real = NULL;
@@ -147,7 +151,7 @@ ncclResult_t comm_enter_any(struct ncclComm *comm, const char *what) {
                                     "%s: this communicator is still being made; ncclCommGetAsyncError tells when it is "
                                     "ready",
                                     what);
-        else if (atomic_load(&comm->state))
+        else if (atomic_load(&comm->state) || (comm->fallback && !comm->real)) /* whose group came to nothing */
                 result = error_raise(ncclInvalidUsage, "%s: this communicator could not be made", what);
         if (result)
                 comm_exit(comm);
@@ -258,13 +262,77 @@ bool comm_made(struct ncclComm *comm, ncclResult_t result) {
         return comm_release(comm);
 }
 
+enum comm_claim comm_claim(struct ncclComm *comm, bool abort) {
+        enum comm_claim claim = CLAIM_REFUSED;
+        bool beside;
+
+        comm_lock();
+        /* A thread that can abort after its own destroy has both in a group: one of them is wrong. */
+        beside = abort && comm->destroy && !pthread_equal(comm->destroyer, pthread_self());
+        if (comm->magic == COMM_MAGIC && !atomic_exchange(&comm->ending, true))
+                claim = CLAIM_END;
+        else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_BREAKABLE)
+                claim = CLAIM_BREAK;
+        else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_LEAVES && (comm->host || comm->real))
+                claim = CLAIM_NOTHING;
+        if (claim == CLAIM_END && !abort) {
+                comm->destroy = DESTROY_BREAKABLE;
+                comm->destroyer = pthread_self();
+        }
+        if (claim == CLAIM_BREAK) {
+                comm->broken = true;
+                comm->n_breakers++;
+                pthread_cond_broadcast(&changed); /* partner comm_close, pendings_end */
+        }
+        comm_unlock();
+        return claim;
+}
+
+void comm_unclaim(struct ncclComm *comm) {
+        comm_lock();
+        comm->destroy = DESTROY_NONE;
+        atomic_store(&comm->ending, false);
+        comm_unlock();
+}
+
+void comm_unbreak(struct ncclComm *comm) {
+        comm_lock();
+        comm->n_breakers--;
+        pthread_cond_broadcast(&changed); /* partner comm_shut */
+        comm_unlock();
+}
+
+/* No abort works on it from here on. */
+static void comm_shut(struct ncclComm *comm) {
+        comm_lock();
+        if (comm->destroy)
+                comm->destroy = DESTROY_LEAVES;
+        while (comm->n_breakers)
+                pthread_cond_wait(&changed, &mutex);
+        comm_unlock();
+}
+
+bool comm_drain(struct ncclComm *comm) {
+        bool broken;
+
+        if (comm->real) /* that library waits, in its destroy */
+                return false;
+        if (comm->rmx)
+                pendings_end(comm, false);
+        comm_lock();
+        comm->destroy = DESTROY_LEAVES;
+        broken = comm->broken;
+        comm_unlock();
+        return broken;
+}
+
 bool comm_close(struct ncclComm *comm, bool abandon) {
         bool ours = true;
 
         atomic_fetch_or(&comm->users, COMM_CLOSING);
         comm_lock();
         while (ours && atomic_load(&comm->users) != COMM_CLOSING) {
-                if (abandon && (comm->n_held || atomic_load(&comm->state) == ncclInProgress))
+                if ((abandon || comm->broken) && (comm->n_held || atomic_load(&comm->state) == ncclInProgress))
                         ours = false;
                 else
                         pthread_cond_wait(&changed, &mutex);
@@ -293,12 +361,14 @@ ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
                 if (abort && !atomic_load(&comm->aborted))
                         (void)rmx_comm_abort(comm->rmx);
                 pendings_end(comm, abort);
+                comm_shut(comm);
                 r = rmx_comm_destroy(comm->rmx);
                 /* A daemon that has gone has forgotten the rank, too. */
                 if (r != RMX_E_DAEMON_LOST && !abort)
                         result = error_adopt(what, r);
         }
         log_line(LOG_INFO, "%s: comm %p rank %d of %d", what, (void *)comm, comm->rank, comm->n_ranks);
+        comm_shut(comm);
         comm_spare(comm);
         return result;
 }
@@ -336,6 +406,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
                 return error_raise(ncclInvalidArgument, "%s: asyncError is NULL", __func__);
         if (comm->real)
                 return FALLBACK(comm->fallback, ncclCommGetAsyncError, comm->real, asyncError);
+        if (comm->fallback) { /* which has not made it, or has taken it back */
+                *asyncError = ncclInvalidUsage;
+                return ncclSuccess;
+        }
         if (atomic_fetch_add(&comm->users, 1) & COMM_CLOSING) {
                 comm_exit(comm);
                 *asyncError = ncclSuccess;

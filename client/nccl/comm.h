@@ -9,6 +9,13 @@
 #include "client/nccl/config.h"
 #include "client/nccl/nccl.h"
 
+/* A destroy, and whether an abort can break it: see comm_claim. */
+enum comm_destroy {
+        DESTROY_NONE,
+        DESTROY_BREAKABLE,
+        DESTROY_LEAVES, /* what an abort would work on is being freed */
+};
+
 struct fallback;
 struct job;
 struct rmx_comm;
@@ -57,6 +64,10 @@ struct ncclComm {
         bool torn;              /* ... and some were never started: later ones would come in their place */
         struct turn *turns;     /* see derive.c */
         struct scalar *scalars; /* see redop.c */
+        enum comm_destroy destroy;
+        pthread_t destroyer; /* who has begun that */
+        bool broken;         /* an abort has come while a destroy was under way */
+        uint32_t n_breakers; /* aborts of that kind that are at work in it: it stays until they are through */
 
         _Atomic uint32_t users; /* calls at work in it; COMM_CLOSING: it ends. The last member: outlives its use */
 };
@@ -100,9 +111,23 @@ void comm_pend(struct ncclComm *comm);
 void comm_unpend(struct ncclComm *comm);
 bool comm_is_pending(struct ncclComm *comm);
 
-/* No call may begin any more. Waits until those at work are over. With `abandon` it does not wait while this one is
- * made or held: then it returns false, and the maker or the last holder ends it. */
+/* What a call that ends it is to do. */
+enum comm_claim {
+        CLAIM_REFUSED, /* nothing: the end is somebody else's */
+        CLAIM_END,
+        CLAIM_BREAK,   /* a destroy of another thread is under way, which this abort is to break; goes with comm_unbreak
+                        */
+        CLAIM_NOTHING, /* it is, and waits for no other rank any more: all is well */
+};
+enum comm_claim comm_claim(struct ncclComm *comm, bool abort);
+/* The end was claimed, and does not come. */
+void comm_unclaim(struct ncclComm *comm);
+void comm_unbreak(struct ncclComm *comm);
+/* No call may begin any more. Waits until those at work are over. With `abandon`, or when it is broken, it does not
+ * wait while this one is made or held: then it returns false, and the maker or the last holder ends it. */
 bool comm_close(struct ncclComm *comm, bool abandon);
+/* Of a destroy: waits for what has been called. True: it was broken. */
+bool comm_drain(struct ncclComm *comm);
 /* Ends what is at work in it, on all ranks; it stays to be left. Nothing for one that is being made. */
 int comm_abort(struct ncclComm *comm);
 /* Leaves, and frees the object. */

@@ -9,6 +9,9 @@
  * abort or the revoke waits a limited time only. A thread that is left behind finishes when the daemon answers, or is
  * gone for good.
  *
+ * It may be a destroy that is stuck, in another thread. Then the abort ends what that one waits for, and leaves the
+ * rest to it (comm.c).
+ *
  * A communicator of another library is that one's to abort, at once and whatever is at work in it: who waits there,
  * waits for this.
  */
@@ -146,12 +149,19 @@ static ncclResult_t run_abort_end(struct ncclComm *comm, const char *what) {
         return comm_close(comm, true) ? comm_end(comm, what, true) : ncclSuccess;
 }
 
+/* Of a destroy: the daemon may be what made somebody abort. */
+static ncclResult_t run_broken_end(struct ncclComm *comm, const char *what) {
+        return comm_end(comm, what, true);
+}
+
 ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort) {
         jobs_cancel(comm, abort);
         if (abort)
                 return run_limited(run_abort_end, comm, what,
                                    atomic_load(&comm->aborted) ? ABORT_WAIT_GROUP_MS : ABORT_WAIT_MS);
-        return comm_close(comm, false) ? comm_end(comm, what, false) : ncclSuccess;
+        if (!comm_close(comm, false))
+                return ncclSuccess;
+        return comm_drain(comm) ? run_limited(run_broken_end, comm, what, ABORT_WAIT_MS) : comm_end(comm, what, false);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -182,22 +192,50 @@ static ncclResult_t abort_now(struct ncclComm *comm, const char *what) {
         return run_limited(run_abort, comm, what, ABORT_WAIT_GROUP_MS);
 }
 
+static ncclResult_t run_break(struct ncclComm *comm, const char *what) {
+        (void)what;
+        (void)comm_abort(comm);
+        comm_unbreak(comm);
+        return ncclSuccess;
+}
+
+/* An abort while a destroy is under way. */
+static ncclResult_t break_destroy(struct ncclComm *comm, const char *what) {
+        ncclResult_t result = ncclSuccess;
+
+        if (comm->real) {
+                if (!atomic_exchange(&comm->aborted, true))
+                        result = FALLBACK(comm->fallback, ncclCommAbort, comm->real);
+                comm_unbreak(comm);
+                return result;
+        }
+        jobs_cancel(comm, true);
+        return run_limited(run_break, comm, what, group_active() ? ABORT_WAIT_GROUP_MS : ABORT_WAIT_MS);
+}
+
 static ncclResult_t end(struct ncclComm *comm, const char *what, bool abort) {
         ncclResult_t result, aborted = ncclSuccess;
+        enum comm_claim claim = CLAIM_REFUSED;
         struct job *job;
 
         if (!comm) /* as with free() */
                 return ncclSuccess;
         result = comm_valid(comm, what);
-        if (!result && atomic_exchange(&comm->ending, true))
+        if (!result)
+                claim = comm_claim(comm, abort);
+        if (!result && claim == CLAIM_REFUSED)
                 result = error_raise(ncclInvalidArgument, "%s: this communicator is being destroyed", what);
-        if (result)
+        if (result || claim == CLAIM_NOTHING)
                 return result;
+        if (claim == CLAIM_BREAK)
+                return break_destroy(comm, what);
         if (comm->real && !abort)
                 result = group_enter_fallback(comm->fallback);
         job = result ? NULL : job_new(JOB_END, what);
-        if (!job)
+        if (!job) {
+                comm_unclaim(comm);
                 return ncclSystemError;
+        }
         job->comm = comm;
         job->abort = abort;
         if (abort)

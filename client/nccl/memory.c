@@ -3,13 +3,15 @@
  * Memory and windows.
  *
  * Registration is a hint: what was not registered becomes known at its first use. Programs register one range with
- * several communicators, and the daemon wants to hear of it once, so the library counts. In a GPU's memory the end of
- * the last registration says little: captured graphs and other communicators may use the buffer on, and would find it
- * gone from the executor. There it is taken back when no communicator is left. Another allocation in its place is found
- * by librailmux itself.
+ * several communicators, and the daemon wants to hear of it once, so the library counts, for each communicator by
+ * itself: what one has not given back by its end goes with it. In a GPU's memory the end of the last registration says
+ * little: captured graphs and other communicators may use the buffer on, and would find it gone from the executor.
+ * There it is taken back when no communicator is left. Another allocation in its place is found by librailmux itself.
  *
  * Memory of the daemon is mapped as long as its session, so each block holds the one that it was taken from: that may
- * outlive its daemon.
+ * outlive its daemon. Memory of a GPU is the runtime's from the beginning, and neither takes nor frees with a session:
+ * a program frees after the daemon has gone, too. Only whether that is what it wants is the daemon's to say, if there
+ * is one.
  *
  * Windows are answered as NCCL answers where it cannot have them: with success, and NULL for the window. Programs take
  * that as "use the buffer as any other".
@@ -30,26 +32,31 @@
 #include "client/nccl/session.h"
 #include "railmux/railmux.h"
 
+/* What a communicator has of a registration. */
+struct share {
+        struct share *next;
+        const struct ncclComm *comm;
+        uint32_t n; /* times, not 0 */
+};
+
 struct registration {
         struct registration *next, *prev;
         struct session *session;
         void *address;
         size_t size;
-        uint32_t n; /* 0: only kept */
-        uint64_t magic;
+        struct share *shares; /* NULL: only kept */
 };
-
-#define REGISTRATION_MAGIC UINT64_C(0x726d782d72656731)
 
 struct block {
         struct block *next, *prev;
-        struct session *session;
+        struct session *session;         /* that it was taken from, or */
+        const struct fallback *fallback; /* the library */
         void *address;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held during calls of librailmux: one range, one caller */
 static struct registration *registrations;                /* under mutex */
-static struct block *blocks;                              /* of ncclMemAlloc in sessions; under mutex */
+static struct block *blocks;                              /* of ncclMemAlloc, but for a GPU's runtime's; under mutex */
 
 FORKED void memory_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -58,43 +65,92 @@ FORKED void memory_forked(void) {
 }
 
 /* ---- registration ------------------------------------------------------------------------------------------------ */
-/* *ret_handle is NULL if the daemon cannot know it, or has no room for it: then it is used as if it were not
- * registered.
- */
-static int registration_take(struct session *session, void *address, size_t size, struct registration **ret_handle) {
-        struct registration *found;
-        int r;
+static int registration_free(struct registration *registration) {
+        int r = rmx_buffer_unregister(registration->session->rmx, registration->address);
 
-        *ret_handle = NULL;
-        DL_FOREACH(registrations, found) {
-                if (found->session != session || found->address != address)
-                        continue;
-                if (!found->n) { /* kept; this fails, but looks whether the same allocation is there */
-                        (void)rmx_buffer_register(session->rmx, address, size);
-                        found->size = size;
-                }
-                if (size <= found->size) {
-                        found->n++;
-                        *ret_handle = found;
-                }
-                return RMX_OK;
+        DL_DELETE(registrations, registration);
+        session_put(registration->session);
+        free(registration);
+        return r == RMX_E_DAEMON_LOST ? RMX_OK : r;
+}
+
+static struct share *registration_share(const struct registration *registration, const struct ncclComm *comm) {
+        struct share *share;
+
+        LL_SEARCH_SCALAR(registration->shares, share, comm, comm);
+        return share;
+}
+
+/* False: no memory. */
+static bool registration_add(struct registration *registration, const struct ncclComm *comm) {
+        struct share *share = registration_share(registration, comm);
+
+        if (!share) {
+                share = calloc(1, sizeof(*share));
+                if (!share)
+                        return false;
+                share->comm = comm;
+                LL_PREPEND(registration->shares, share);
         }
-        r = rmx_buffer_register(session->rmx, address, size);
+        share->n++;
+        return true;
+}
+
+static void registration_remove(struct registration *registration, struct share *share) {
+        LL_DELETE(registration->shares, share);
+        free(share);
+}
+
+/* Nobody has it any more, and it need not be kept. */
+static bool registration_is_over(const struct registration *registration) {
+        return !registration->shares && (registration->session->host || !registration->session->n_comms);
+}
+
+static int registration_new(const struct ncclComm *comm, void *address, size_t size, struct registration **ret_handle) {
+        struct session *session = comm->session;
+        struct registration *registration;
+        int r = rmx_buffer_register(session->rmx, address, size);
+
         if (r == RMX_E_UNSUPPORTED || r == RMX_E_LIMIT || r == RMX_E_NO_MEMORY) {
                 log_line(LOG_INFO, "ncclCommRegister: %s", rmx_last_error());
                 return RMX_OK;
         }
         if (r)
                 return r;
-        found = calloc(1, sizeof(*found));
-        if (!found) {
+        registration = calloc(1, sizeof(*registration));
+        if (!registration || !registration_add(registration, comm)) {
+                free(registration);
                 (void)rmx_buffer_unregister(session->rmx, address);
                 return RMX_OK;
         }
-        *found = (struct registration){
-                .session = session_ref(session), .address = address, .size = size, .n = 1, .magic = REGISTRATION_MAGIC};
-        DL_APPEND(registrations, found);
-        *ret_handle = found;
+        registration->session = session_ref(session);
+        registration->address = address;
+        registration->size = size;
+        DL_APPEND(registrations, registration);
+        *ret_handle = registration;
+        return RMX_OK;
+}
+
+/* *ret_handle is NULL if the daemon cannot know it, or has no room for it: then it is used as if it were not
+ * registered.
+ */
+static int registration_take(const struct ncclComm *comm, void *address, size_t size,
+                             struct registration **ret_handle) {
+        struct registration *found;
+
+        *ret_handle = NULL;
+        DL_FOREACH(registrations, found) {
+                if (found->session == comm->session && found->address == address)
+                        break;
+        }
+        if (!found)
+                return registration_new(comm, address, size, ret_handle);
+        if (!found->shares) { /* kept; this fails, but looks whether the same allocation is there */
+                (void)rmx_buffer_register(comm->session->rmx, address, size);
+                found->size = size;
+        }
+        if (size <= found->size && registration_add(found, comm))
+                *ret_handle = found;
         return RMX_OK;
 }
 
@@ -111,7 +167,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, vo
                                      handle ? "the range is empty" : "handle is NULL");
         } else {
                 pthread_mutex_lock(&mutex);
-                result = error_adopt(__func__, registration_take(comm->session, buff, size, &registration));
+                result = error_adopt(__func__, registration_take(comm, buff, size, &registration));
                 pthread_mutex_unlock(&mutex);
                 if (!result)
                         *handle = registration;
@@ -121,27 +177,23 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, vo
 }
 TWIN(ncclCommRegister);
 
-static int registration_free(struct registration *registration) {
-        int r = rmx_buffer_unregister(registration->session->rmx, registration->address);
-
-        DL_DELETE(registrations, registration);
-        session_put(registration->session);
-        free(registration);
-        return r == RMX_E_DAEMON_LOST ? RMX_OK : r;
-}
-
-static ncclResult_t registration_drop(const char *what, struct registration *registration) {
+/* The handle may be any number: it is met in the list, or not. */
+static ncclResult_t registration_drop(const char *what, const struct ncclComm *comm, const void *handle) {
         struct registration *found;
+        struct share *share;
 
-        DL_SEARCH_SCALAR(registrations, found, magic, REGISTRATION_MAGIC);
-        for (; found && found != registration; found = found->next)
-                ;
-        if (!found || !found->n)
-                return error_raise(ncclInvalidArgument, "%s: handle %p is none that ncclCommRegister gave", what,
-                                   (void *)registration);
-        if (--found->n || !found->session->host)
+        DL_FOREACH(registrations, found) {
+                if (found == handle)
+                        break;
+        }
+        share = found ? registration_share(found, comm) : NULL;
+        if (!share)
+                return error_raise(ncclInvalidArgument, "%s: handle %p is none that ncclCommRegister gave for comm %p",
+                                   what, handle, (const void *)comm);
+        if (--share->n)
                 return ncclSuccess;
-        return error_adopt(what, registration_free(found));
+        registration_remove(found, share);
+        return registration_is_over(found) ? error_adopt(what, registration_free(found)) : ncclSuccess;
 }
 
 void memory_comm_new(struct session *session) {
@@ -150,16 +202,24 @@ void memory_comm_new(struct session *session) {
         pthread_mutex_unlock(&mutex);
 }
 
-void memory_comm_gone(struct session *session) {
+void memory_comm_gone(const struct ncclComm *comm) {
         struct registration *registration, *next;
+        struct session *session = comm->session;
 
         if (!session)
                 return;
         pthread_mutex_lock(&mutex);
         session->n_comms--;
-        DL_FOREACH_SAFE(registrations, registration, next)
-        if (!session->n_comms && !registration->n && registration->session == session)
-                (void)registration_free(registration);
+        DL_FOREACH_SAFE(registrations, registration, next) {
+                struct share *share = registration_share(registration, comm);
+
+                if (registration->session != session)
+                        continue;
+                if (share)
+                        registration_remove(registration, share);
+                if (registration_is_over(registration))
+                        (void)registration_free(registration);
+        }
         pthread_mutex_unlock(&mutex);
 }
 
@@ -173,15 +233,21 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
         if (!handle) /* what could not be registered */
                 return ncclSuccess;
         pthread_mutex_lock(&mutex);
-        result = registration_drop(__func__, handle);
+        result = registration_drop(__func__, comm, handle);
         pthread_mutex_unlock(&mutex);
         return group_note(result);
 }
 TWIN(ncclCommDeregister);
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */
+static void block_add(struct block *block) {
+        pthread_mutex_lock(&mutex);
+        DL_APPEND(blocks, block);
+        pthread_mutex_unlock(&mutex);
+}
+
 static int block_new(struct session *session, size_t size, void **ret_address) {
-        struct block *block = malloc(sizeof(*block));
+        struct block *block = calloc(1, sizeof(*block));
         int r;
 
         if (!block)
@@ -193,10 +259,26 @@ static int block_new(struct session *session, size_t size, void **ret_address) {
         }
         block->session = session_ref(session);
         *ret_address = block->address;
-        pthread_mutex_lock(&mutex);
-        DL_APPEND(blocks, block);
-        pthread_mutex_unlock(&mutex);
+        block_add(block);
         return RMX_OK;
+}
+
+static ncclResult_t block_new_fallback(const char *what, const struct fallback *fallback, size_t size,
+                                       void **ret_address) {
+        struct block *block = calloc(1, sizeof(*block));
+        ncclResult_t result;
+
+        if (!block)
+                return error_raise(ncclSystemError, "%s: out of memory", what);
+        result = FALLBACK(fallback, ncclMemAlloc, &block->address, size);
+        if (result) {
+                free(block);
+                return result;
+        }
+        block->fallback = fallback;
+        *ret_address = block->address;
+        block_add(block);
+        return ncclSuccess;
 }
 
 /* NULL: there is no such block. */
@@ -212,15 +294,27 @@ static struct block *block_take(void *address) {
 }
 
 static ncclResult_t block_free(const char *what, struct block *block) {
-        ncclResult_t result = error_adopt(what, rmx_mem_free(block->session->rmx, block->address));
+        ncclResult_t result = block->session ? error_adopt(what, rmx_mem_free(block->session->rmx, block->address))
+                                             : FALLBACK(block->fallback, ncclMemFree, block->address);
 
         session_put(block->session);
         free(block);
         return result;
 }
 
-ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
+/* There is no session to be had. code: why. */
+static ncclResult_t alloc_alone(const char *what, int code, size_t size, void **ret_ptr) {
         const struct fallback *fallback = fallback_get();
+
+        if (fallback)
+                return block_new_fallback(what, fallback, size, ret_ptr);
+        if (!device_present())
+                return error_adopt(what, code);
+        log_line(LOG_INFO, "%s: memory of the GPU without a daemon: %s", what, rmx_last_error());
+        return device_alloc(what, size, ret_ptr);
+}
+
+ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
         struct session *session = NULL;
         ncclResult_t result;
         int r;
@@ -241,36 +335,33 @@ ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
                 }
         }
         if (!session)
-                return fallback ? FALLBACK(fallback, ncclMemAlloc, ptr, size) : error_adopt(__func__, r);
+                return alloc_alone(__func__, r, size, ptr);
         result = session->host ? error_adopt(__func__, r) : device_alloc(__func__, size, ptr);
         session_put(session);
         return result;
 }
 TWIN(ncclMemAlloc);
 
+/* What is no block may be the runtime's, whoever has taken it there, or of another library's own. */
 ncclResult_t ncclMemFree(void *ptr) {
-        const struct fallback *fallback = fallback_get();
-        struct session *session;
+        const struct fallback *fallback;
+        ncclResult_t result = ncclInvalidArgument;
         struct block *block;
-        ncclResult_t result;
-        int r;
+        bool present;
 
         if (!ptr)
                 return ncclSuccess;
         block = block_take(ptr);
         if (block)
                 return block_free(__func__, block);
-        r = session_try(&session);
-        if (!r && !session->host)
+        fallback = fallback_get();
+        present = device_present();
+        if (present)
                 result = device_release(__func__, ptr);
-        else
-                result = error_of_code(r ? r : rmx_mem_free(session->rmx, ptr));
         if (result && fallback)
-                result = FALLBACK(fallback, ncclMemFree, ptr);
-        else if (result && (r || session->host))
-                result = error_raise(result, "%s: %s", __func__, rmx_last_error());
-        if (!r)
-                session_put(session);
+                return FALLBACK(fallback, ncclMemFree, ptr);
+        if (!present)
+                return error_raise(result, "%s: %p is none that ncclMemAlloc gave", __func__, ptr);
         return result;
 }
 TWIN(ncclMemFree);

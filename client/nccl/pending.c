@@ -494,7 +494,7 @@ void pendings_end(struct ncclComm *comm, bool aborted) {
         comm_lock();
         while (any) {
                 pending = pending_find(comm, &any);
-                if (pending && aborted)
+                if (pending && (aborted || comm->broken))
                         pending_fetch(pending);
                 else if (pending && !(pending_is_unstarted(pending) && run_is_idle(pending->run)))
                         (void)pending_look(pending, LOOK_MS * 100);

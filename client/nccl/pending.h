@@ -32,7 +32,7 @@ ncclResult_t pendings_begin(struct pending **pendings, uint32_t n);
 /* Looks after those of a communicator, and starts what can be started of any. *ret_code: what the first failed one
  * said, RMX_OK: none has. True while any is under way. */
 bool pendings_look(struct ncclComm *comm, int *ret_code);
-/* It ends: waits for its calls, or, if they were aborted, forgets them. Those of others go on. */
+/* It ends: waits for its calls, or, if they were aborted, or are meanwhile, forgets them. Those of others go on. */
 void pendings_end(struct ncclComm *comm, bool aborted);
 void pendings_forked(void);
 

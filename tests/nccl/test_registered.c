@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* What is registered belongs to communicators, and goes with the last that has it. */
+#include "tests/nccl/pair.h"
+
+#include <string.h>
+
+#define BYTES ((size_t)32 << 20)
+#define LIMIT ((size_t)40 << 20) /* of what the daemon gives: room for one */
+
+static void comm_new(ncclComm_t *ret_comm) {
+        ncclUniqueId id;
+
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        assert_int_equal(ncclCommInitRank(ret_comm, 1, id, 0), ncclSuccess);
+}
+
+static void *range(unsigned int i) {
+        static char memory[8]; /* nobody looks into what is registered: addresses are enough */
+
+        return memory + i;
+}
+
+/* There is room for the next one only when that of the one before has been given back. */
+static void test_left(void **state) {
+        void *handle;
+
+        (void)state;
+        for (unsigned int i = 0; i < 8; i++) {
+                ncclComm_t comm;
+
+                comm_new(&comm);
+                assert_int_equal(ncclCommRegister(comm, range(i), BYTES, &handle), ncclSuccess);
+                assert_non_null(handle);
+                if (i % 4 == 1) /* more than once */
+                        assert_int_equal(ncclCommRegister(comm, range(i), BYTES, &handle), ncclSuccess);
+                assert_int_equal(i % 2 ? ncclCommAbort(comm) : ncclCommDestroy(comm), ncclSuccess);
+                assert_int_equal(ncclCommDeregister(comm, handle), ncclInvalidArgument);
+        }
+}
+
+/* Two have the same range. */
+static void test_shared(void **state) {
+        void *handle[2], *more;
+        ncclComm_t comm[2];
+
+        (void)state;
+        for (int i = 0; i < 2; i++) {
+                comm_new(&comm[i]);
+                assert_int_equal(ncclCommRegister(comm[i], range(0), BYTES, &handle[i]), ncclSuccess);
+        }
+        assert_ptr_equal(handle[0], handle[1]);
+        assert_int_equal(ncclCommDestroy(comm[0]), ncclSuccess);
+        /* The other has its memory yet, so for a further range there is none. */
+        assert_int_equal(ncclCommRegister(comm[1], range(1), BYTES, &more), ncclSuccess);
+        assert_null(more);
+        assert_int_equal(ncclCommDeregister(comm[1], handle[1]), ncclSuccess);
+        assert_int_equal(ncclCommRegister(comm[1], range(1), BYTES, &more), ncclSuccess);
+        assert_non_null(more);
+        assert_int_equal(ncclCommDeregister(comm[1], more), ncclSuccess);
+        /* Nobody's any more, and no handle. */
+        assert_int_equal(ncclCommDeregister(comm[1], handle[1]), ncclInvalidArgument);
+        assert_non_null(strstr(ncclGetLastError(NULL), "ncclCommRegister"));
+        assert_int_equal(ncclCommDeregister(comm[1], handle[0]), ncclInvalidArgument);
+        assert_int_equal(ncclCommDeregister(comm[1], &handle), ncclInvalidArgument);
+        assert_int_equal(ncclCommDestroy(comm[1]), ncclSuccess);
+}
+
+/* What one has registered another cannot take back: it would lose it then without having said so. */
+static void test_others(void **state) {
+        ncclComm_t comm[2];
+        void *handle;
+
+        (void)state;
+        for (int i = 0; i < 2; i++)
+                comm_new(&comm[i]);
+        assert_int_equal(ncclCommRegister(comm[0], range(0), BYTES, &handle), ncclSuccess);
+        assert_int_equal(ncclCommDeregister(comm[1], handle), ncclInvalidArgument);
+        assert_int_equal(ncclCommDestroy(comm[1]), ncclSuccess);
+        assert_int_equal(ncclCommDeregister(comm[0], handle), ncclSuccess);
+        assert_int_equal(ncclCommDestroy(comm[0]), ncclSuccess);
+}
+
+static int limited_start(void **state) {
+        int r = pair_start(state);
+
+        fake.max_bytes = LIMIT;
+        return r;
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_left),
+                cmocka_unit_test(test_shared),
+                cmocka_unit_test(test_others),
+        };
+
+        return cmocka_run_group_tests(tests, limited_start, pair_stop);
+}

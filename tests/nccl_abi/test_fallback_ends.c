@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* A destroy of a communicator of another library, while a call is at work in it, and an abort that ends both. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "client/nccl/nccl.h"
+#include "tests/nccl_abi/stand_in.h"
+
+static const struct stand_in_counts *counts;
+static int (*n_waiting)(void);
+
+static void *wait_in_call(void *userdata) {
+        float x = 1, y = -1;
+
+        return ncclAllReduce(&x, &y, 0, ncclFloat32, ncclSum, userdata, NULL) == ncclRemoteError ? userdata : NULL;
+}
+
+static void *destroy(void *userdata) {
+        return ncclCommDestroy(userdata) == ncclSuccess ? userdata : NULL;
+}
+
+static void test_broken(void **state) {
+        const struct stand_in_counts before = *counts;
+        pthread_t caller, destroyer;
+        ncclComm_t comm;
+        ncclUniqueId id;
+        void *result;
+
+        (void)state;
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        assert_int_equal(ncclCommInitRank(&comm, 2, id, 0), ncclSuccess);
+        assert_int_equal(pthread_create(&caller, NULL, wait_in_call, comm), 0);
+        while (!n_waiting())
+                sched_yield();
+        assert_int_equal(pthread_create(&destroyer, NULL, destroy, comm), 0);
+        /* Takes no calls any more when the destroy waits. */
+        while (ncclCommFinalize(comm) != ncclInvalidArgument)
+                sched_yield();
+        assert_int_equal(ncclCommAbort(comm), ncclSuccess);
+        pthread_join(caller, &result);
+        assert_ptr_equal(result, comm);
+        pthread_join(destroyer, &result);
+        assert_ptr_equal(result, comm);
+        assert_int_equal(counts->aborts, before.aborts + 1);
+        assert_int_equal(counts->destroys, before.destroys); /* the abort was its end */
+        assert_int_equal(ncclCommAbort(comm), ncclInvalidArgument);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken)};
+        const struct stand_in_counts *(*get)(void);
+        void *library;
+
+        setenv("RAILMUX_SOCKET", "/nonexistent/railmux.sock", 1);
+        setenv("RAILMUX_FALLBACK", STAND_IN, 1);
+        library = dlopen(STAND_IN, RTLD_NOW | RTLD_LOCAL);
+        get = library ? (const struct stand_in_counts *(*)(void))dlsym(library, "stand_in_counts") : NULL;
+        n_waiting = library ? (int (*)(void))dlsym(library, "stand_in_waiting") : NULL;
+        if (!get || !n_waiting)
+                return 2;
+        counts = get();
+        return cmocka_run_group_tests_name("fallback_ends", tests, NULL, NULL);
+}
