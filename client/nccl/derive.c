@@ -122,7 +122,8 @@ static ncclResult_t in_order(const char *what, struct ncclComm *parent) {
 /* A handle that is to come from the parent, which has been entered; the job takes over both. */
 static ncclResult_t derive(enum job_kind kind, const char *what, struct ncclComm *parent, ncclComm_t *newcomm,
                            const ncclConfig_t *config, bool nothing, struct job **ret_job) {
-        struct config read, defaults = parent->config;
+        /* Only who gives no config inherits; what a given one leaves open is as in any other. */
+        struct config read, defaults = config ? config_default() : parent->config;
         ncclResult_t result;
         struct ncclComm *comm = NULL;
         struct job *job;

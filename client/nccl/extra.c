@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What programs ask for and mostly do without: memory of communicators (theirs is the daemon's, so they have none), the
- * device API and one-sided calls (not there: a program cannot reach the daemon's staging), and RCCL's questions about
- * algorithms.
+ * device API and one-sided calls (not there: a program cannot reach the daemon's staging), parameters of the library
+ * (it has none), and RCCL's questions about algorithms.
  */
 #include <string.h>
 
@@ -128,6 +128,85 @@ ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t *devComm) {
         return ONLY_FALLBACK(comm, ncclDevCommDestroy, comm->real, devComm);
 }
 TWIN(ncclDevCommDestroy);
+
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
+static ncclResult_t no_parameter(const char *what) {
+        return error_raise(ncclInvalidUsage, "%s: railmux has no parameters; what can be configured is the daemon's",
+                           what);
+}
+
+ncclResult_t ncclParamBind(ncclParamHandle_t *out, const char *key) {
+        (void)key;
+        if (out)
+                *out = NULL;
+        return no_parameter(__func__);
+}
+TWIN(ncclParamBind);
+
+#define PARAM_GET(name, type)                                                                                          \
+        ncclResult_t name(ncclParamHandle_t h, type *out) {                                                            \
+                (void)h;                                                                                               \
+                if (out)                                                                                               \
+                        *out = 0;                                                                                      \
+                return no_parameter(__func__);                                                                         \
+        }                                                                                                              \
+        TWIN(name)
+
+PARAM_GET(ncclParamGetI8, int8_t);
+PARAM_GET(ncclParamGetI16, int16_t);
+PARAM_GET(ncclParamGetI32, int32_t);
+PARAM_GET(ncclParamGetI64, int64_t);
+PARAM_GET(ncclParamGetU8, uint8_t);
+PARAM_GET(ncclParamGetU16, uint16_t);
+PARAM_GET(ncclParamGetU32, uint32_t);
+PARAM_GET(ncclParamGetU64, uint64_t);
+PARAM_GET(ncclParamGetStr, const char *);
+
+ncclResult_t ncclParamGet(ncclParamHandle_t h, void *out, int maxLen, int *len) {
+        (void)h;
+        (void)out;
+        (void)maxLen;
+        if (len)
+                *len = 0;
+        return no_parameter(__func__);
+}
+TWIN(ncclParamGet);
+
+ncclResult_t ncclParamGetParameter(const char *key, const char **value, int *valueLen) {
+        (void)key;
+        if (value)
+                *value = NULL;
+        if (valueLen)
+                *valueLen = 0;
+        return no_parameter(__func__);
+}
+TWIN(ncclParamGetParameter);
+
+ncclResult_t ncclParamGetAllParameterKeys(const char ***table, int *tableLen) {
+        if (table)
+                *table = NULL;
+        if (tableLen)
+                *tableLen = 0;
+        return no_parameter(__func__);
+}
+TWIN(ncclParamGetAllParameterKeys);
+
+void ncclParamDumpAll(void) {}
+TWIN(ncclParamDumpAll);
+
+/* Who asks for encryption must not believe that this brings it: what goes between nodes is the daemons'. */
+ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config) {
+        if (!config || config->magic != NCCL_API_MAGIC || config->size < sizeof(*config))
+                return error_raise(ncclInvalidArgument,
+                                   "%s: config is not initialised with NCCL_ENCRYPTION_CONFIG_INITIALIZER", __func__);
+        if (config->mode != NCCL_ENCRYPTION_MODE_NONE)
+                return error_raise(ncclInvalidUsage,
+                                   "%s: this library has no sockets between nodes; how daemons speak to each other is "
+                                   "in their configuration",
+                                   __func__);
+        return ncclSuccess;
+}
+TWIN(ncclSetEncryption);
 
 /* ---- RCCL's ------------------------------------------------------------------------------------------------------ */
 /* The daemon chooses plans; there is one answer, and its name says who. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* Another library with the same interface, for what the daemon cannot serve. See fallback.c. */
+#include "client/nccl/device_api.h"
 #include "client/nccl/nccl.h"
 
 /* What is asked of it. A call that it does not have is NULL. */
@@ -55,6 +56,33 @@
         X(ncclWaitSignal)                                                                                              \
         X(ncclDevCommCreate)                                                                                           \
         X(ncclDevCommDestroy)                                                                                          \
+        X(ncclAllReduceConfig)                                                                                         \
+        X(ncclReduceConfig)                                                                                            \
+        X(ncclReduceScatterConfig)                                                                                     \
+        X(ncclAllGatherConfig)                                                                                         \
+        X(ncclBroadcastConfig)                                                                                         \
+        X(ncclGatherConfig)                                                                                            \
+        X(ncclScatterConfig)                                                                                           \
+        X(ncclAlltoAllConfig)                                                                                          \
+        X(ncclTeamWorld)                                                                                               \
+        X(ncclTeamLsa)                                                                                                 \
+        X(ncclTeamRail)                                                                                                \
+        X(ncclTeamCft)                                                                                                 \
+        X(ncclTeamCftMultimem)                                                                                         \
+        X(ncclTeamRankToWorld)                                                                                         \
+        X(ncclTeamRankToLsa)                                                                                           \
+        X(ncclLsaBarrierCreateRequirement)                                                                             \
+        X(ncclGinBarrierCreateRequirement)                                                                             \
+        X(ncclLLA2ACreateRequirement)                                                                                  \
+        X(ncclGinOutboxCreateRequirement)                                                                              \
+        X(ncclGinInboxA2ACreateRequirement)                                                                            \
+        X(ncclGetLsaMultimemDevicePointer)                                                                             \
+        X(ncclGetMultimemDevicePointer)                                                                                \
+        X(ncclGetLsaDevicePointer)                                                                                     \
+        X(ncclGetPeerDevicePointer)                                                                                    \
+        X(ncclGetMultimemDeviceLeInfo)                                                                                 \
+        X(ncclGetCftDeviceLeInfo)                                                                                      \
+        X(ncclGetPeerDeviceLeInfo)                                                                                     \
         X(ncclGroupStart)                                                                                              \
         X(ncclGroupEnd)                                                                                                \
         X(ncclGroupSimulateEnd)

@@ -5,7 +5,8 @@
  * its first call. At the outermost end communicators are made, calls issued, and communicators ended, in this order.
  *
  * The first error of a call in the group is the result of its end, and then nothing of the group happens, but that
- * communicators are still ended. librailmux's group is thrown away by a call that spoils it.
+ * communicators are still ended. librailmux's group is thrown away by a call that spoils it, and the other library's,
+ * too.
  *
  * On the host backend the end waits for what it issues, unless none of the communicators blocks. Then librailmux's
  * group only checks the calls; they are kept here as well, and started from there, for each communicator by itself,
@@ -38,6 +39,12 @@ struct group {
         struct job *jobs;
         struct ncclComm **comms; /* entered until the end */
         unsigned int n_comms, capacity;
+};
+
+/* Of a group that is only to be simulated. */
+struct simulation {
+        ncclSimInfo_t *info; /* NULL: it has no place for the time */
+        ncclResult_t error;  /* of the call's own argument */
 };
 
 static _Thread_local struct group group;
@@ -261,18 +268,55 @@ static ncclResult_t first_of(ncclResult_t result, ncclResult_t next) {
         return (result && result != ncclInProgress) || !next ? result : next;
 }
 
-/* drop: nothing is to happen, though nothing has failed. */
-static ncclResult_t group_finish(struct group *g, const char *what, bool drop) {
+static bool failed(ncclResult_t result) {
+        return result && result != ncclInProgress;
+}
+
+/* There is no call for giving up a group of NCCL's, but it gives up one in which a call was wrong, such as this. If the
+ * library should not, its calls are at least only simulated. What it says is of no interest: we know why. */
+static void fallback_give_up(const struct fallback *fallback) {
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+
+        if (fallback->ncclAllReduce)
+                (void)fallback->ncclAllReduce(NULL, NULL, 1, ncclInt8, ncclSum, NULL, NULL);
+        else
+                (void)fallback->ncclCommInitRank(NULL, 1, (ncclUniqueId){{0}}, 0);
+        (void)(fallback->ncclGroupSimulateEnd ? fallback->ncclGroupSimulateEnd(&info) : fallback->ncclGroupEnd());
+}
+
+/* The time counts if the group has nothing else, whose time nobody knows. Without a struct NCCL would not simulate. */
+static ncclResult_t fallback_simulate(const struct group *g, ncclSimInfo_t *ret_info) {
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        ncclResult_t result;
+
+        if (!g->fallback->ncclGroupSimulateEnd) {
+                fallback_give_up(g->fallback);
+                return fallback_missing("ncclGroupSimulateEnd");
+        }
+        result = FALLBACK(g->fallback, ncclGroupSimulateEnd, &info);
+        if (!result && ret_info && !g->n_comms)
+                ret_info->estimatedTime = info.estimatedTime;
+        return result;
+}
+
+/* simulation: nothing is to happen, though nothing has failed. */
+static ncclResult_t group_finish(struct group *g, const char *what, const struct simulation *simulation) {
         ncclResult_t result = g->error, next;
 
-        if (drop || result)
+        if (simulation && !result)
+                result = simulation->error;
+        if (simulation || result)
                 jobs_drop(&g->jobs);
         else
                 result = jobs_run(&g->jobs, false);
-        next = issue(g, what, drop || (result && result != ncclInProgress));
-        if (!drop)
+        next = issue(g, what, simulation || failed(result));
+        if (!simulation)
                 result = first_of(result, next);
-        if (g->fallback)
+        if (g->fallback && failed(result))
+                fallback_give_up(g->fallback);
+        else if (g->fallback && simulation)
+                result = fallback_simulate(g, simulation->info);
+        else if (g->fallback)
                 result = first_of(result, FALLBACK(g->fallback, ncclGroupEnd));
         release(g);
         return first_of(result, jobs_run(&g->jobs, true));
@@ -284,31 +328,35 @@ ncclResult_t ncclGroupStart(void) {
 }
 TWIN(ncclGroupStart);
 
-static ncclResult_t end(const char *what, bool drop) {
+static ncclResult_t end(const char *what, const struct simulation *simulation) {
         struct group g;
 
         if (!group.depth)
                 return error_raise(ncclInvalidUsage, "%s: this thread has no group; ncclGroupStart comes first", what);
         if (--group.depth)
-                return ncclSuccess;
+                return simulation ? group_note(simulation->error) : ncclSuccess;
         g = group;
         group = (struct group){0};
-        return group_finish(&g, what, drop);
+        return group_finish(&g, what, simulation);
 }
 
 ncclResult_t ncclGroupEnd(void) {
-        return end(__func__, false);
+        return end(__func__, NULL);
 }
 TWIN(ncclGroupEnd);
 
-/* Says nothing about time: the plans are the daemon's, and no call predicts for them. */
+/* Of calls of the daemon it says nothing about time: the plans are the daemon's, and no call predicts for them. The
+ * group ends whatever the argument is, or the thread would record for ever. */
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
+        struct simulation simulation = {.error = ncclSuccess};
+
         if (simInfo && (simInfo->magic != NCCL_SIM_INFO_MAGIC || simInfo->size < sizeof(simInfo->size)))
-                return group_note(error_raise(ncclInvalidArgument,
-                                              "%s: simInfo is not initialised with NCCL_SIM_INFO_INITIALIZER",
-                                              __func__));
-        if (simInfo && simInfo->size >= sizeof(*simInfo))
-                simInfo->estimatedTime = NCCL_UNDEF_FLOAT;
-        return end(__func__, true);
+                simulation.error = error_raise(
+                        ncclInvalidArgument, "%s: simInfo is not initialised with NCCL_SIM_INFO_INITIALIZER", __func__);
+        else if (simInfo && simInfo->size >= sizeof(*simInfo))
+                simulation.info = simInfo;
+        if (simulation.info)
+                simulation.info->estimatedTime = NCCL_UNDEF_FLOAT;
+        return end(__func__, &simulation);
 }
 TWIN(ncclGroupSimulateEnd);

@@ -64,6 +64,7 @@ typedef cudaStream_t ncclStream_t;
 /* Known to programs that use the device API only. */
 typedef struct ncclDevComm ncclDevComm_t;
 typedef struct ncclDevCommRequirements ncclDevCommRequirements_t;
+typedef struct ncclParamHandle *ncclParamHandle_t;
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 typedef enum {
@@ -192,6 +193,47 @@ typedef struct ncclCommProperties {
         uint64_t commHash;
 } ncclCommProperties_t;
 
+/* Of a single collective, since 2.31; as of 2.32. `size` says how much of it the program knows. */
+typedef struct ncclCollConfig_v23200 {
+        size_t size;
+        unsigned int magic;
+        unsigned int version;
+        struct ncclConfigExt *ext;
+        int minCTAs;
+        int maxCTAs;
+        int nvlsCTAs;
+        int cgaClusterSize;
+        const char *algSelection;
+        int forceAlgSelection;
+        int CTAPolicy;
+        uint64_t userProfilerTag;
+        void *launchCompletionEvent; /* since 2.32 */
+} ncclCollConfig_t;
+
+#define NCCL_COLLCONFIG_INITIALIZER                                                                                    \
+        {                                                                                                              \
+                sizeof(ncclCollConfig_t), NCCL_API_MAGIC, NCCL_VERSION_CODE, NULL, NCCL_CONFIG_UNDEF_INT,              \
+                        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NULL, 1,                  \
+                        NCCL_CONFIG_UNDEF_INT, 0, NULL,                                                                \
+        }
+
+/* Since 2.32. */
+typedef enum {
+        NCCL_ENCRYPTION_MODE_NONE = 0,
+        NCCL_ENCRYPTION_MODE_PSK = 1,
+} ncclEncryptionMode_t;
+
+typedef struct ncclEncryptionConfig_v23200 {
+        size_t size;
+        unsigned int magic;
+        unsigned int version;
+        int mode;
+        const char *psk;
+} ncclEncryptionConfig_t;
+
+#define NCCL_ENCRYPTION_CONFIG_INITIALIZER                                                                             \
+        { sizeof(ncclEncryptionConfig_t), NCCL_API_MAGIC, NCCL_VERSION_CODE, NCCL_ENCRYPTION_MODE_NONE, NULL }
+
 #define NCCL_COMM_PROPERTIES_INITIALIZER                                                                               \
         { sizeof(ncclCommProperties_t), NCCL_API_MAGIC, NCCL_VERSION_CODE, 0, 0, 0, 0, false, false, 0, 0, false, 0, 0 }
 
@@ -282,6 +324,26 @@ NCCL_FUNCTION(ncclResult_t, ncclAlltoAllv, const void *sendbuff, const size_t se
 NCCL_FUNCTION(ncclResult_t, ncclAllToAllv, const void *sendbuff, const size_t sendcounts[], const size_t sdispls[],
               void *recvbuff, const size_t recvcounts[], const size_t rdispls[], ncclDataType_t datatype,
               ncclComm_t comm, ncclStream_t stream);
+/* The same with a config, which may be NULL; since 2.31. */
+NCCL_FUNCTION(ncclResult_t, ncclAllReduceConfig, const void *sendbuff, void *recvbuff, size_t count,
+              ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, ncclStream_t stream,
+              const ncclCollConfig_t *config);
+NCCL_FUNCTION(ncclResult_t, ncclBroadcastConfig, const void *sendbuff, void *recvbuff, size_t count,
+              ncclDataType_t datatype, int root, ncclComm_t comm, ncclStream_t stream, const ncclCollConfig_t *config);
+NCCL_FUNCTION(ncclResult_t, ncclReduceConfig, const void *sendbuff, void *recvbuff, size_t count,
+              ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm, ncclStream_t stream,
+              const ncclCollConfig_t *config);
+NCCL_FUNCTION(ncclResult_t, ncclAllGatherConfig, const void *sendbuff, void *recvbuff, size_t sendcount,
+              ncclDataType_t datatype, ncclComm_t comm, ncclStream_t stream, const ncclCollConfig_t *config);
+NCCL_FUNCTION(ncclResult_t, ncclReduceScatterConfig, const void *sendbuff, void *recvbuff, size_t recvcount,
+              ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, ncclStream_t stream,
+              const ncclCollConfig_t *config);
+NCCL_FUNCTION(ncclResult_t, ncclAlltoAllConfig, const void *sendbuff, void *recvbuff, size_t count,
+              ncclDataType_t datatype, ncclComm_t comm, ncclStream_t stream, const ncclCollConfig_t *config);
+NCCL_FUNCTION(ncclResult_t, ncclGatherConfig, const void *sendbuff, void *recvbuff, size_t count,
+              ncclDataType_t datatype, int root, ncclComm_t comm, ncclStream_t stream, const ncclCollConfig_t *config);
+NCCL_FUNCTION(ncclResult_t, ncclScatterConfig, const void *sendbuff, void *recvbuff, size_t count,
+              ncclDataType_t datatype, int root, ncclComm_t comm, ncclStream_t stream, const ncclCollConfig_t *config);
 NCCL_FUNCTION(ncclResult_t, ncclSend, const void *sendbuff, size_t count, ncclDataType_t datatype, int peer,
               ncclComm_t comm, ncclStream_t stream);
 NCCL_FUNCTION(ncclResult_t, ncclRecv, void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
@@ -305,6 +367,23 @@ NCCL_FUNCTION(ncclResult_t, ncclDevCommDestroy, ncclComm_t comm, const ncclDevCo
 NCCL_FUNCTION(ncclResult_t, ncclGroupStart, void);
 NCCL_FUNCTION(ncclResult_t, ncclGroupEnd, void);
 NCCL_FUNCTION(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *simInfo);
+
+/* Parameters of the library, of which there are none, since 2.30; and how its sockets are encrypted, since 2.32. */
+NCCL_FUNCTION(ncclResult_t, ncclParamBind, ncclParamHandle_t *out, const char *key);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetI8, ncclParamHandle_t h, int8_t *out);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetI16, ncclParamHandle_t h, int16_t *out);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetI32, ncclParamHandle_t h, int32_t *out);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetI64, ncclParamHandle_t h, int64_t *out);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetU8, ncclParamHandle_t h, uint8_t *out);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetU16, ncclParamHandle_t h, uint16_t *out);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetU32, ncclParamHandle_t h, uint32_t *out);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetU64, ncclParamHandle_t h, uint64_t *out);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetStr, ncclParamHandle_t h, const char **out);
+NCCL_FUNCTION(ncclResult_t, ncclParamGet, ncclParamHandle_t h, void *out, int maxLen, int *len);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetParameter, const char *key, const char **value, int *valueLen);
+NCCL_FUNCTION(ncclResult_t, ncclParamGetAllParameterKeys, const char ***table, int *tableLen);
+NCCL_FUNCTION(void, ncclParamDumpAll, void);
+NCCL_FUNCTION(ncclResult_t, ncclSetEncryption, const ncclEncryptionConfig_t *config);
 
 /* What RCCL's benchmark looks up by name. coll is a number of RCCL's own. */
 ncclResult_t rcclGetAlgoInfo(ncclComm_t comm, int coll, uint64_t count, ncclDataType_t dataType, int collNetSupport,

@@ -2,6 +2,9 @@
 /*
  * A library with NCCL's interface for one process, in which every rank is alone: it counts what is called, and its
  * collectives copy. It stands for the one that RAILMUX_FALLBACK names. Its ids are recognised by their first bytes.
+ *
+ * Groups are as NCCL's: what is called runs at the end, and a call that was wrong makes that an end at which nothing
+ * runs and communicators are taken back. With STAND_IN_OLD it is a version that cannot simulate.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -9,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/nccl/device_api.h"
 #include "client/nccl/nccl.h"
 #include "tests/nccl_abi/stand_in.h"
 
@@ -17,6 +21,19 @@ struct ncclComm {
         atomic_bool aborted;
         atomic_int waiting;
 };
+
+#define QUEUE 16
+
+static struct {
+        ncclResult_t error;
+        struct copy {
+                const void *from;
+                void *to;
+                size_t len_bytes;
+        } copy[QUEUE];
+        ncclComm_t *made[QUEUE];
+        int n_copies, n_made;
+} group;
 
 static struct stand_in_counts counts;
 static atomic_int waiting;
@@ -45,6 +62,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
         (*comm)->rank = rank;
         counts.inits++;
         counts.grouped_inits += counts.depth > 0;
+        if (counts.depth && group.n_made < QUEUE)
+                group.made[group.n_made++] = comm;
         return ncclSuccess;
 }
 
@@ -84,15 +103,56 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
         return ncclSuccess;
 }
 
+static void run(const struct copy *copy, bool grouped) {
+        counts.collectives++;
+        counts.grouped_collectives += grouped;
+        memmove(copy->to, copy->from, copy->len_bytes);
+}
+
 ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                            ncclComm_t comm, ncclStream_t stream) {
+        struct copy copy = {sendbuff, recvbuff, count * (datatype == ncclFloat32 ? 4 : 1)};
+
         (void)op;
+        if (!comm) {
+                group.error = counts.depth ? ncclInvalidArgument : group.error;
+                return ncclInvalidArgument;
+        }
         if (!count)
                 return wait_for_abort(comm);
         counts.stream = (uintptr_t)stream;
-        counts.collectives++;
-        counts.grouped_collectives += counts.depth > 0;
-        memmove(recvbuff, sendbuff, count * (datatype == ncclFloat32 ? 4 : 1));
+        if (counts.depth && group.n_copies < QUEUE)
+                group.copy[group.n_copies++] = copy;
+        else
+                run(&copy, false);
+        return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                 ncclRedOp_t op, ncclComm_t comm, ncclStream_t stream, const ncclCollConfig_t *config) {
+        counts.max_blocks = config->maxCTAs;
+        return ncclAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
+}
+
+/* All ranks reach each other's memory, and so have no rails. */
+ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
+        return (ncclTeam_t){comm->n_ranks, comm->rank, 1};
+}
+
+int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank) {
+        return comm->rank + (rank - team.rank) * team.stride;
+}
+
+ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem,
+                                          void **outPtr) {
+        *outPtr = (char *)multimem.mcBasePtr + (uintptr_t)window + offset;
+        return ncclSuccess;
+}
+
+ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t *outHandle,
+                                        ncclDevResourceRequirements_t *outReq) {
+        (void)outHandle;
+        outReq->bufferSize = (size_t)nBlocks * (size_t)nSlots;
         return ncclSuccess;
 }
 
@@ -115,8 +175,33 @@ ncclResult_t ncclGroupStart(void) {
         return ncclSuccess;
 }
 
-ncclResult_t ncclGroupEnd(void) {
-        counts.depth--;
+static ncclResult_t end(ncclSimInfo_t *info) {
+        ncclResult_t result = group.error;
+
         counts.groups++;
-        return ncclSuccess;
+        if (--counts.depth)
+                return ncclSuccess;
+        for (int i = 0; i < group.n_made && result; i++) {
+                free(*group.made[i]);
+                *group.made[i] = NULL;
+        }
+        for (int i = 0; i < group.n_copies && !result && !info; i++)
+                run(&group.copy[i], true);
+        if (!result && info) {
+                counts.simulations++;
+                info->estimatedTime = (float)group.n_copies * STAND_IN_TIME;
+        }
+        memset(&group, 0, sizeof(group));
+        return result;
 }
+
+ncclResult_t ncclGroupEnd(void) {
+        return end(NULL);
+}
+
+#ifndef STAND_IN_OLD
+/* Without a struct it runs the group, as NCCL does. */
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
+        return end(simInfo);
+}
+#endif

@@ -3,9 +3,11 @@
 #include <stdint.h>
 
 #define STAND_IN_ID_BYTE 0x5a
+#define STAND_IN_TIME    21.0f /* of a call */
 
 struct stand_in_counts {
-        int ids, inits, grouped_inits, destroys, aborts, collectives, grouped_collectives, groups, depth;
+        int ids, inits, grouped_inits, destroys, aborts, collectives, grouped_collectives, groups, depth, simulations,
+                max_blocks;
         uintptr_t stream;
 };
 

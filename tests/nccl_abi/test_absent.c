@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "client/nccl/device_api.h"
 #include "client/nccl/nccl.h"
 
 #define NOWHERE "/nonexistent/railmux.sock"
@@ -179,7 +180,94 @@ static void test_group_errors(void **state) {
         info.magic = 0;
         assert_int_equal(ncclGroupStart(), ncclSuccess);
         assert_int_equal(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
+        assert_int_equal(ncclGroupEnd(), ncclInvalidUsage); /* it has ended */
+        assert_int_equal(ncclGroupSimulateEnd(&info), ncclInvalidUsage);
+        /* The argument of an inner one is an error in the group; the first counts. */
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        assert_int_equal(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
         assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        assert_int_equal(ncclPutSignal(NULL, 0, ncclInt8, 0, NULL, 0, 0, 0, 0, NULL, NULL), ncclInvalidArgument);
+        info = (ncclSimInfo_t)NCCL_SIM_INFO_INITIALIZER;
+        info.estimatedTime = 7;
+        assert_int_equal(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
+        assert_true(info.estimatedTime == NCCL_UNDEF_FLOAT);
+        assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
+}
+
+/* What there is not says so, and leaves nothing that could be taken for an answer. */
+static void test_parameters(void **state) {
+        ncclEncryptionConfig_t encryption = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
+        ncclParamHandle_t handle = (ncclParamHandle_t)(uintptr_t)1;
+        const char *text = "x", **keys = &text;
+        uint64_t value = 5;
+        int n = 5;
+
+        (void)state;
+        assert_int_equal(ncclParamBind(&handle, "NCCL_DEBUG"), ncclInvalidUsage);
+        assert_null(handle);
+        assert_int_equal(ncclParamGetU64(handle, &value), ncclInvalidUsage);
+        assert_int_equal(value, 0);
+        assert_int_equal(pncclParamGetStr(handle, &text), ncclInvalidUsage);
+        assert_null(text);
+        assert_int_equal(ncclParamGet(handle, &value, sizeof(value), &n), ncclInvalidUsage);
+        assert_int_equal(n, 0);
+        n = 5;
+        assert_int_equal(ncclParamGetAllParameterKeys(&keys, &n), ncclInvalidUsage);
+        assert_true(!keys && !n);
+        assert_non_null(strstr(ncclGetLastError(NULL), "ncclParamGetAllParameterKeys: railmux has no parameters"));
+        ncclParamDumpAll();
+        assert_int_equal(ncclSetEncryption(&encryption), ncclSuccess);
+        encryption.mode = NCCL_ENCRYPTION_MODE_PSK;
+        encryption.psk = "secret";
+        assert_int_equal(ncclSetEncryption(&encryption), ncclInvalidUsage);
+        assert_null(strstr(ncclGetLastError(NULL), "secret"));
+        encryption.magic = 0;
+        assert_int_equal(ncclSetEncryption(&encryption), ncclInvalidArgument);
+        assert_int_equal(ncclSetEncryption(NULL), ncclInvalidArgument);
+}
+
+struct requirement {
+        ncclDevResourceRequirements_t beginning;
+        uint64_t rest; /* the program's, or another version's */
+};
+
+static void test_device_api(void **state) {
+        const struct requirement full = {{(void *)(uintptr_t)1, 2, 3, (void *)(uintptr_t)4}, 5}, empty = {.rest = 5};
+        struct requirement requirement = full;
+        uint32_t handle[3] = {7, 7, 7};
+        ncclTeam_t team = {2, 1, 1};
+        ncclCftLeId element = 5;
+        size_t offset = 5;
+        void *pointer = &offset;
+
+        (void)state;
+        team = ncclTeamWorld(NULL);
+        assert_true(!team.nRanks && !team.rank && !team.stride);
+        assert_int_equal(ncclTeamRankToWorld(NULL, team, 0), -1);
+        assert_int_equal(ncclGetPeerDevicePointer(NULL, 0, 1, &pointer), ncclInvalidUsage);
+        assert_null(pointer);
+        assert_non_null(strstr(ncclGetLastError(NULL), "ncclGetPeerDevicePointer"));
+        pointer = &offset;
+        assert_int_equal(
+                pncclGetMultimemDevicePointer((ncclWindow_t)&offset, 0, (ncclMultimemHandle_t){NULL}, &pointer),
+                ncclInvalidUsage);
+        assert_null(pointer);
+        assert_int_equal(ncclGetLsaMultimemDevicePointer(NULL, 0, NULL), ncclInvalidUsage);
+        assert_int_equal(ncclGetCftDeviceLeInfo(NULL, 0, 0, team, &element, &offset), ncclInvalidUsage);
+        assert_true(!element && !offset);
+        assert_int_equal(ncclLsaBarrierCreateRequirement(team, 1, (void *)handle, &requirement.beginning),
+                         ncclInvalidUsage);
+        assert_memory_equal(&requirement, &empty, sizeof(empty));
+        assert_true(!handle[0] && !handle[1] && handle[2] == 7);
+        requirement = full;
+        assert_int_equal(ncclLLA2ACreateRequirement(1, 1, NULL, &requirement.beginning), ncclInvalidUsage);
+        assert_memory_equal(&requirement, &empty, sizeof(empty));
+        assert_int_equal(ncclGinBarrierCreateRequirement(NULL, team, 1, NULL, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclLLA2ACalcSlots(3, 8), 3);
+        assert_int_equal(ncclLLA2ACalcSlots(5, 9), 10);
+        assert_int_equal(ncclLLA2ACalcSlots(0, 4), 0);
 }
 
 /* Runs last: every line of the others is in the file, in the one format. */
@@ -216,6 +304,7 @@ int main(void) {
                 cmocka_unit_test(test_config_sizes),  cmocka_unit_test(test_config_versions),
                 cmocka_unit_test(test_config_values), cmocka_unit_test(test_no_daemon),
                 cmocka_unit_test(test_arguments),     cmocka_unit_test(test_group_errors),
+                cmocka_unit_test(test_parameters),    cmocka_unit_test(test_device_api),
                 cmocka_unit_test(test_log),
         };
 

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "client/nccl/device_api.h"
 #include "client/nccl/nccl.h"
 #include "tests/nccl_abi/stand_in.h"
 
@@ -83,6 +84,113 @@ static void test_group(void **state) {
                 assert_int_equal(ncclCommDestroy(comm[i]), ncclSuccess);
 }
 
+/* A simulated group runs in no library, and the time is the other one's. */
+static void test_simulation(void **state) {
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        struct stand_in_counts before = *counts;
+        ncclComm_t comm = one(2, 0);
+        float in = 5, out = -1;
+
+        (void)state;
+        for (int i = 0; i < 4; i++) {
+                ncclSimInfo_t *given = i == 1 ? NULL : &info; /* NCCL's would then run the group */
+
+                info.magic = i == 2 ? 0 : NCCL_SIM_INFO_MAGIC;
+                info.size = i == 3 ? offsetof(ncclSimInfo_t, estimatedTime) : sizeof(info);
+                info.estimatedTime = 7;
+                assert_int_equal(ncclGroupStart(), ncclSuccess);
+                for (int k = 0; k < 2; k++)
+                        assert_int_equal(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL), ncclSuccess);
+#ifdef STAND_IN_OLD
+                assert_int_equal(ncclGroupSimulateEnd(given), i == 2 ? ncclInvalidArgument : ncclInvalidUsage);
+                assert_non_null(strstr(ncclGetLastError(NULL), "ncclGroupSimulateEnd"));
+                assert_true(info.estimatedTime == (i ? 7 : NCCL_UNDEF_FLOAT));
+#else
+                assert_int_equal(ncclGroupSimulateEnd(given), i == 2 ? ncclInvalidArgument : ncclSuccess);
+                assert_true(info.estimatedTime == (i ? 7 : 2 * STAND_IN_TIME));
+#endif
+                assert_int_equal(counts->depth, 0);
+                assert_true(out == -1);
+        }
+#ifndef STAND_IN_OLD
+        assert_int_equal(counts->simulations, before.simulations + 3);
+#endif
+        assert_int_equal(counts->collectives, before.collectives);
+        /* The thread's group is over in both libraries. */
+        assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
+        assert_int_equal(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL), ncclSuccess);
+        assert_true(out == 5);
+        assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+}
+
+/* A call that is wrong here spoils the group there: nothing of it has begun, and what was made is taken back. */
+static void test_failed_group(void **state) {
+        ncclComm_t comm = one(2, 0), made = NULL;
+        struct stand_in_counts before = *counts;
+        ncclResult_t async = ncclSuccess;
+        float in = 5, out = -1;
+        ncclUniqueId id;
+        int n;
+
+        (void)state;
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        assert_int_equal(ncclCommInitRank(&made, 2, id, 1), ncclSuccess);
+        assert_int_equal(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL), ncclSuccess);
+        assert_int_equal(ncclSend(&in, 1, ncclFloat32, 0, NULL, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+        assert_non_null(strstr(ncclGetLastError(NULL), "ncclSend"));
+        assert_true(out == -1);
+        assert_int_equal(counts->collectives, before.collectives);
+        assert_int_equal(counts->simulations, before.simulations);
+        assert_int_equal(counts->depth, 0);
+        assert_int_equal(ncclCommCount(made, &n), ncclInvalidUsage);
+        assert_int_equal(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, made, NULL), ncclInvalidUsage);
+        assert_int_equal(ncclCommGetAsyncError(made, &async), ncclSuccess);
+        assert_int_equal(async, ncclInvalidUsage);
+        assert_int_equal(ncclCommDestroy(made), ncclSuccess);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        assert_int_equal(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL), ncclSuccess);
+        assert_int_equal(ncclGroupEnd(), ncclSuccess);
+        assert_true(out == 5);
+        assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+}
+
+/* What it has of newer calls is its own answer. */
+static void test_newer_calls(void **state) {
+        ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+        struct stand_in_counts before = *counts;
+        ncclDevResourceRequirements_t requirement = {0};
+        float in[2] = {1, 2}, out[2] = {0};
+        ncclComm_t comm = one(8, 3);
+        ncclTeam_t team;
+        void *pointer;
+
+        (void)state;
+        team = ncclTeamLsa(comm);
+        assert_true(team.nRanks == 8 && team.rank == 3 && team.stride == 1);
+        assert_int_equal(ncclTeamRankToWorld(comm, team, 5), 5);
+        assert_int_equal(ncclTeamRankToLsa(comm, team, 5), -1);
+        team = ncclTeamRail(comm);
+        assert_true(!team.nRanks && !team.stride);
+        assert_non_null(strstr(ncclGetLastError(comm), "ncclTeamRail: the library that RAILMUX_FALLBACK names"));
+        assert_int_equal(ncclGetMultimemDevicePointer((ncclWindow_t)(uintptr_t)16, 4,
+                                                      (ncclMultimemHandle_t){(void *)(uintptr_t)256}, &pointer),
+                         ncclSuccess);
+        assert_ptr_equal(pointer, (void *)(uintptr_t)276);
+        assert_int_equal(ncclLLA2ACreateRequirement(3, 5, NULL, &requirement), ncclSuccess);
+        assert_int_equal(requirement.bufferSize, 15);
+        config.maxCTAs = 9;
+        config.algSelection = "ring"; /* not ours to judge */
+        assert_int_equal(ncclAllReduceConfig(in, out, 2, ncclFloat32, ncclSum, comm, NULL, &config), ncclSuccess);
+        assert_memory_equal(in, out, sizeof(in));
+        assert_int_equal(counts->max_blocks, 9);
+        assert_int_equal(ncclAllReduceConfig(in, out, 2, ncclFloat32, ncclSum, comm, NULL, NULL), ncclSuccess);
+        assert_int_equal(counts->collectives, before.collectives + 2);
+        assert_int_equal(ncclReduceConfig(in, out, 2, ncclFloat32, ncclSum, 0, comm, NULL, &config), ncclInvalidUsage);
+        assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+}
+
 static void *wait_in_call(void *userdata) {
         float x = 1, y = -1;
 
@@ -119,7 +227,8 @@ static void test_abort(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {cmocka_unit_test(test_communicator), cmocka_unit_test(test_group),
-                                           cmocka_unit_test(test_abort)};
+                                           cmocka_unit_test(test_simulation),   cmocka_unit_test(test_failed_group),
+                                           cmocka_unit_test(test_newer_calls),  cmocka_unit_test(test_abort)};
         const struct stand_in_counts *(*get)(void);
         void *library;
 

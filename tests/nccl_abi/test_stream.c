@@ -232,23 +232,34 @@ static void comms_end(ncclComm_t *comm) {
         CHECK(ncclGroupEnd());
 }
 
-/* maxCTAs bounds the blocks of the ranks' own kernels, and what is split off has it, too. The environment is above it.
- */
+/* The same for a split of these. */
+static uint32_t blocks_of_split(struct rig *rig, ncclComm_t *comm, ncclConfig_t *config) {
+        ncclComm_t part[2];
+
+        rig->gpu->max_blocks = UINT32_MAX;
+        CHECK(ncclGroupStart());
+        for (int r = 0; r < 2; r++)
+                CHECK(ncclCommSplit(comm[r], 0, r, &part[r], config));
+        CHECK(ncclGroupEnd());
+        comms_end(part);
+        return rig->gpu->max_blocks;
+}
+
+/* maxCTAs bounds the blocks of the ranks' own kernels. What is split off without a config has it, too; with one it has
+ * that one's, or none. The environment is above it. */
 static void test_blocks(struct rig *rig) {
-        ncclComm_t comm[2], part[2];
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comm[2];
 
         rig->fake.exchange_min = 1;
         rig->fake.exchange_max = 1 << 20;
         assert_int_equal(blocks_of(rig, NCCL_CONFIG_UNDEF_INT, comm), 0);
         comms_end(comm);
         assert_int_equal(blocks_of(rig, 12, comm), 12);
-        rig->gpu->max_blocks = UINT32_MAX;
-        CHECK(ncclGroupStart());
-        for (int r = 0; r < 2; r++)
-                CHECK(ncclCommSplit(comm[r], 0, r, &part[r], NULL));
-        CHECK(ncclGroupEnd());
-        assert_int_equal(rig->gpu->max_blocks, 12);
-        comms_end(part);
+        assert_int_equal(blocks_of_split(rig, comm, NULL), 12);
+        assert_int_equal(blocks_of_split(rig, comm, &config), 0);
+        config.maxCTAs = 3;
+        assert_int_equal(blocks_of_split(rig, comm, &config), 3);
         comms_end(comm);
         setenv("NCCL_MAX_CTAS", "5", 1);
         assert_int_equal(blocks_of(rig, 12, comm), 5);

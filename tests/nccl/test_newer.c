@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* What newer versions of NCCL added, and who inherits a communicator's config, on communicators of the daemon. */
+#include "tests/nccl/pair.h"
+
+#include <string.h>
+
+#include "client/nccl/device_api.h"
+
+static void assert_team(ncclTeam_t team, int n_ranks, int rank, int stride) {
+        assert_int_equal(team.nRanks, n_ranks);
+        assert_int_equal(team.rank, rank);
+        assert_int_equal(team.stride, stride);
+}
+
+/* Each is alone where memory of others would be in reach, so the rail has everybody. */
+static void test_teams(void **state) {
+        ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+        ncclTeam_t odd = {4, 1, 2};
+        ncclComm_t comms[2];
+
+        (void)state;
+        pair_new(comms, true);
+        for (int rank = 0; rank < 2; rank++) {
+                assert_team(ncclTeamWorld(comms[rank]), 2, rank, 1);
+                assert_team(pncclTeamLsa(comms[rank]), 1, 0, 1);
+                assert_team(ncclTeamRail(comms[rank]), 2, rank, 1);
+                assert_team(ncclTeamCft(comms[rank], NCCL_CFT_TEAM_FLAT), 1, 0, 1);
+                assert_team(ncclTeamCft(comms[rank], (ncclCftTeamMode_t)7), 0, 0, 0);
+                assert_team(ncclTeamCftMultimem(comms[rank]), 1, 0, 1);
+                assert_int_equal(ncclCommQueryProperties(comms[rank], &properties), ncclSuccess);
+                assert_int_equal(properties.nLsaTeams * ncclTeamLsa(comms[rank]).nRanks, 2);
+                for (int peer = 0; peer < 2; peer++)
+                        assert_int_equal(ncclTeamRankToWorld(comms[rank], ncclTeamWorld(comms[rank]), peer), peer);
+                assert_int_equal(ncclTeamRankToLsa(comms[rank], ncclTeamLsa(comms[rank]), 0), 0);
+                assert_int_equal(ncclTeamRankToWorld(comms[rank], odd, 3), rank + 4);
+                assert_int_equal(ncclTeamRankToLsa(comms[rank], odd, 0), -2);
+                assert_int_equal(ncclGinBarrierCreateRequirement(comms[rank], odd, 1, NULL, NULL), ncclInvalidUsage);
+        }
+        pair_destroy(comms);
+        assert_team(ncclTeamWorld(comms[0]), 0, 0, 0);
+        assert_int_equal(ncclTeamRankToWorld(comms[0], odd, 0), -1);
+}
+
+/* All calls with a config do what they do without. */
+static void call_all(ncclComm_t comm, const ncclCollConfig_t *config, ncclResult_t wanted) {
+        const int32_t in[2] = {3, 4};
+        int32_t out[2] = {0};
+
+#define CALL(name, ...)                                                                                                \
+        do {                                                                                                           \
+                memset(out, 0, sizeof(out));                                                                           \
+                assert_int_equal(nccl##name##Config(in, out, 2, ncclInt32, __VA_ARGS__, comm, NULL, config), wanted);  \
+                if (!wanted)                                                                                           \
+                        assert_memory_equal(out, in, sizeof(in));                                                      \
+        } while (0)
+        CALL(AllReduce, ncclSum);
+        CALL(Reduce, ncclSum, 0);
+        CALL(ReduceScatter, ncclSum);
+        CALL(Broadcast, 0);
+        CALL(Gather, 0);
+        CALL(Scatter, 0);
+#undef CALL
+        memset(out, 0, sizeof(out));
+        assert_int_equal(ncclAllGatherConfig(in, out, 2, ncclInt32, comm, NULL, config), wanted);
+        assert_int_equal(out[1], wanted ? 0 : in[1]);
+        memset(out, 0, sizeof(out));
+        assert_int_equal(ncclAlltoAllConfig(in, out, 2, ncclInt32, comm, NULL, config), wanted);
+        assert_int_equal(out[1], wanted ? 0 : in[1]);
+}
+
+static void test_tuned(void **state) {
+        ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+        ncclUniqueId id;
+        ncclComm_t comm;
+
+        (void)state;
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        assert_int_equal(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
+        call_all(comm, NULL, ncclSuccess);
+        config.minCTAs = 2;
+        config.maxCTAs = 4;
+        config.userProfilerTag = 77;
+        call_all(comm, &config, ncclSuccess);
+        config.algSelection = "ring";
+        call_all(comm, &config, ncclInvalidUsage);
+        assert_non_null(strstr(ncclGetLastError(comm), "ncclAlltoAllConfig: config.algSelection is \"ring\""));
+        config.forceAlgSelection = 0;
+        call_all(comm, &config, ncclSuccess);
+        config.launchCompletionEvent = &config;
+        call_all(comm, &config, ncclInvalidUsage);
+        config.size = 64; /* of 2.31, where there was no such member */
+        call_all(comm, &config, ncclSuccess);
+        config.size = 8;
+        call_all(comm, &config, ncclInvalidArgument);
+        config.size = sizeof(config);
+        config.magic = 0;
+        call_all(comm, &config, ncclInvalidArgument);
+        call_all(NULL, NULL, ncclInvalidArgument);
+        assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+}
+
+/* A group that cannot be simulated has ended all the same, and what comes next runs. */
+static void test_simulation_refused(void **state) {
+        int32_t one = 1, sum[2] = {0};
+        ncclSimInfo_t info = {0};
+        ncclComm_t comms[2];
+
+        (void)state;
+        pair_new(comms, true);
+        for (int round = 0; round < 2; round++) {
+                assert_int_equal(ncclGroupStart(), ncclSuccess);
+                for (int rank = 0; rank < 2; rank++)
+                        assert_int_equal(ncclAllReduce(&one, &sum[rank], 1, ncclInt32, ncclSum, comms[rank], NULL),
+                                         ncclSuccess);
+                if (!round)
+                        assert_int_equal(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
+                else
+                        assert_int_equal(ncclGroupEnd(), ncclSuccess);
+                assert_true(sum[0] == 2 * round && sum[1] == 2 * round);
+        }
+        pair_destroy(comms);
+}
+
+/* Only who gives no config inherits the parent's. What waits says ncclSuccess, also for what a group is to make. */
+static void check_split(bool parent, bool given, ncclResult_t wanted) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comms[2], parts[2];
+
+        pair_new(comms, parent);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(ncclCommSplit(comms[rank], 0, rank, &parts[rank], given ? &config : NULL), wanted);
+        assert_int_equal(ncclGroupEnd(), wanted);
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(settled(parts[rank]), ncclSuccess);
+        pair_destroy(parts);
+        pair_destroy(comms);
+}
+
+static void check_shrink(bool parent, bool given, ncclResult_t wanted) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comms[2], alone;
+        int other = 1;
+
+        pair_new(comms, parent);
+        assert_int_equal(ncclCommShrink(comms[0], &other, 1, &alone, given ? &config : NULL, NCCL_SHRINK_DEFAULT),
+                         wanted);
+        assert_int_equal(settled(alone), ncclSuccess);
+        assert_int_equal(ncclCommDestroy(alone), ncclSuccess);
+        pair_destroy(comms);
+}
+
+static void test_inherited(void **state) {
+        (void)state;
+        check_split(false, false, ncclInProgress);
+        check_split(true, false, ncclSuccess);
+        check_shrink(false, false, ncclInProgress);
+}
+
+static void test_not_inherited(void **state) {
+        (void)state;
+        check_split(false, true, ncclSuccess);
+        check_split(true, true, ncclSuccess);
+        check_shrink(false, true, ncclSuccess);
+        setenv("NCCL_COMM_BLOCKING", "0", 1); /* the default, above what programs say */
+        check_split(true, true, ncclInProgress);
+        unsetenv("NCCL_COMM_BLOCKING");
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_teams),
+                cmocka_unit_test(test_tuned),
+                cmocka_unit_test(test_simulation_refused),
+                cmocka_unit_test(test_inherited),
+                cmocka_unit_test(test_not_inherited),
+        };
+
+        return cmocka_run_group_tests(tests, pair_start, pair_stop);
+}
