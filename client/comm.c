@@ -77,13 +77,20 @@ int comm_report(const struct rmx_comm *comm, const char *what, uint32_t status) 
                 snprintf(who, sizeof(who), "rank %d", rank);
         switch (code) {
         case RMX_E_PEER_LOST:
-                return error_set(code, "%s: %s has died or left the communicator", what, who);
+                return error_set(code, "%s: %s has died or left the communicator%s", what, who,
+                                 comm->n_placed ? ", or its node was lost" : "");
         case RMX_E_ABORTED:
                 return error_set(code, "%s: %s has aborted the communicator", what, who);
         case RMX_E_MISMATCH:
                 return error_set(code, "%s: %s %s; railmuxctl status shows what was called", what, who,
                                  mismatch_text(ring_status_detail(status)));
         case RMX_E_LOST:
+                /* Sticky, or about to be: an event may still be on its way. */
+                if (comm->n_placed || ring_status_code(comm_status(comm)) == RMX_E_LOST)
+                        return error_set(code,
+                                         "%s: an executor or daemon that served the communicator has ended; the "
+                                         "communicator is over, on every rank",
+                                         what);
                 return error_set(
                         code, "%s: the executor died with this request in flight, on every rank; later requests work",
                         what);

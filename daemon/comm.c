@@ -349,7 +349,7 @@ void comm_reply(struct comm_member *member, struct session *session, uint64_t id
         reply.epoch = member->comm->epoch;
         reply.exchange_min = member->comm->exchange_min;
         reply.exchange_max = member->comm->exchange_max;
-        if (member->comm->manager->on_device && member->comm->remote && member->comm->remote->n_nodes > 1) {
+        if (member->comm->remote && member->comm->remote->n_nodes > 1) {
                 reply.node.data = member->comm->remote->node;
                 reply.node.len = member->comm->n_ranks;
         }

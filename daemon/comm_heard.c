@@ -104,6 +104,21 @@ static int heard_dial(struct comm *comm, const Railmux__Peer__Assign *body, char
         return 0;
 }
 
+static bool heard_has_rail(const struct comm_remote *remote, uint32_t node) {
+        struct fabric_node id;
+
+        memcpy(id.id, remote->nodes[node].id, sizeof(id.id));
+        return fabric_peer_routes(remote->cluster->fabric, &id) > 0;
+}
+
+/* Nothing could be carried between this node and that one: better now than at the first call. */
+static void heard_no_rail(struct comm *comm, const struct peer *peer) {
+        const char *self = peers_name(comm->remote->cluster->peers), *name = peer_name(peer);
+
+        comm_join_fail(comm, RMX_E_UNSUPPORTED, "nodes %.35s and %.35s have no rail in common; see peer.rails", self,
+                       name[0] ? name : peer_address(peer));
+}
+
 /* All nodes are reached: goes on. */
 static void heard_check(struct comm *comm) {
         struct comm_remote *remote = comm->remote;
@@ -121,6 +136,10 @@ static void heard_check(struct comm *comm) {
                 if (peer && memcmp(peer_node_id(peer), remote->nodes[i].id, PEER_NODE_BYTES) != 0) {
                         comm_join_fail(comm, RMX_E_INVALID, "another node than the one meant answers at %.80s",
                                        peer_address(peer));
+                        return;
+                }
+                if (peer && !heard_has_rail(remote, i)) {
+                        heard_no_rail(comm, peer);
                         return;
                 }
         }

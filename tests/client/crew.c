@@ -56,6 +56,17 @@ void crew_start_with(struct crew *crew, uint32_t n, uint32_t depth, uint32_t arg
         crew_join(crew);
 }
 
+void crew_start_nodes(struct crew *crew, uint32_t n, uint32_t depth) {
+        memset(crew, 0, sizeof(*crew));
+        crew->n = n;
+        fake_start(&crew->fake);
+        crew->fake.depth = depth;
+        crew->fake.argument_bytes = RING_ARGUMENT_BYTES_DEFAULT;
+        for (uint32_t rank = 0; rank < n; rank++)
+                crew->fake.node[rank] = (uint8_t)rank;
+        crew_join(crew);
+}
+
 static void start_gpus(struct crew *crew, uint32_t n, bool no_latch) {
         memset(crew, 0, sizeof(*crew));
         crew->n = n;

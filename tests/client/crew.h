@@ -21,6 +21,8 @@ void crew_run(struct crew *crew, int (*function)(struct crew *crew, uint32_t ran
 void crew_start(struct crew *crew, uint32_t n, uint32_t depth);
 /* The same, with rings of so many argument bytes. */
 void crew_start_with(struct crew *crew, uint32_t n, uint32_t depth, uint32_t argument_bytes);
+/* The same, each rank on a node of its own. */
+void crew_start_nodes(struct crew *crew, uint32_t n, uint32_t depth);
 /* The same with a daemon that serves GPUs. All ranks are on GPU 0. */
 void crew_start_gpus(struct crew *crew, uint32_t n);
 void crew_start_gpus_without_latch(struct crew *crew, uint32_t n); /* fake.h, no_latch */

@@ -21,6 +21,13 @@ static int reduce(struct crew *crew, uint32_t rank) {
         return out == (int32_t)crew->n ? RMX_OK : -2;
 }
 
+/* The text belongs to the thread. */
+static int reduce_says_over(struct crew *crew, uint32_t rank) {
+        int r = reduce(crew, rank);
+
+        return strstr(rmx_last_error(), "the communicator is over, on every rank") ? r : -3;
+}
+
 static void check_all(struct crew *crew, int expected) {
         crew_run(crew, reduce);
         for (uint32_t i = 0; i < crew->n; i++)
@@ -71,6 +78,28 @@ static void test_sticky(void **state) {
         check_sticky(RMX_E_MISMATCH, "rank 2 called another operation");
         check_sticky(RMX_E_INVALID, "refused the request of rank 2");
         check_sticky(RMX_E_DEVICE_LOST, "context of GPU 0 is lost");
+}
+
+/* Over several nodes nothing goes on after it, also where the daemon has not said so yet. */
+static void test_nodes(void **state) {
+        struct crew crew;
+
+        (void)state;
+        crew_start_nodes(&crew, 2, 64);
+        check_all(&crew, RMX_OK);
+        fake_force(&crew.fake, RMX_E_LOST);
+        crew_run(&crew, reduce_says_over);
+        for (uint32_t i = 0; i < crew.n; i++)
+                assert_int_equal(crew.result[i], RMX_E_LOST);
+        fake_comm_failed(&crew.fake, RMX_E_LOST, -1);
+        assert_int_equal(rmx_comm_error(crew.comm[0]), RMX_E_LOST);
+        assert_error_says("the communicator is over, on every rank");
+        crew_stop(&crew);
+        crew_start_nodes(&crew, 2, 64);
+        fake_comm_failed(&crew.fake, RMX_E_PEER_LOST, 1);
+        assert_int_equal(rmx_comm_error(crew.comm[0]), RMX_E_PEER_LOST);
+        assert_error_says("rank 1 has died or left the communicator, or its node was lost");
+        crew_stop(&crew);
 }
 
 static int differ(struct crew *crew, uint32_t rank) {
@@ -361,6 +390,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_lost_request),
                 cmocka_unit_test(test_sticky),
+                cmocka_unit_test(test_nodes),
                 cmocka_unit_test(test_mismatch),
                 cmocka_unit_test(test_abort),
                 cmocka_unit_test(test_peer),

@@ -177,6 +177,29 @@ static void test_staging_of_one_node(void **unused) {
         }
 }
 
+/* Nothing could be carried between the two: that is said when the communicator is made, to all. */
+static void test_no_rail_in_common(void **unused) {
+        const Railmux__Peer__JoinFailed *failed;
+        uint64_t calls[2];
+        struct both b;
+
+        (void)unused;
+        both_rails = "other0=127.0.0.1 other1=127.0.0.1";
+        begin(&b, 0xee, 1); /* which has tcp0 */
+        for (uint32_t i = 0; i < 2; i++)
+                calls[i] = send_comm_create(b.clients[i], b.id, RANKS, i);
+        settle(&b);
+        say_join(&b, 2, 7);
+        say_join(&b, 3, 7);
+        (void)take(&b, SAYS(ASSIGN));
+        assert_split_fails(&b, calls, RMX_E_UNSUPPORTED, "have no rail in common; see peer.rails");
+        failed = take(&b, SAYS(JOIN_FAILED))->join_failed;
+        assert_int_equal(failed->code, RMX_E_UNSUPPORTED);
+        assert_non_null(strstr(failed->text, "have no rail in common; see peer.rails"));
+        finish(&b);
+        both_rails = NULL;
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_ghost),
@@ -184,6 +207,7 @@ int main(void) {
                 cmocka_unit_test(test_late_misfit),
                 cmocka_unit_test(test_staging),
                 cmocka_unit_test(test_staging_of_one_node),
+                cmocka_unit_test(test_no_rail_in_common),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -259,6 +259,18 @@ static void aborted(void **state) {
 }
 
 /* ---- daemons and executors --------------------------------------------------------------------------------------- */
+static bool log_says(const struct node *node, const char *text) {
+        FILE *file = fopen(node->log, "re");
+        bool found = false;
+        char line[1024];
+
+        while (file && !found && fgets(line, sizeof(line), file))
+                found = strstr(line, text) != NULL;
+        if (file)
+                fclose(file);
+        return found;
+}
+
 static void daemon_killed(void **state) {
         struct fixture *f = *state;
         static const enum kind kinds[] = {BIG_ONES, WAITING};
@@ -277,6 +289,8 @@ static void daemon_killed(void **state) {
                 team_end(&f->team, "railmuxd killed");
                 ms = check(f, "railmuxd killed", team_ranks_of(&f->team, 0), RMX_E_PEER_LOST, RANKS / NODES, killed_ns);
                 check_time("railmuxd killed, the other node", ms);
+                assert_true(log_says(&f->node[0], "by rank 3 on node "));
+                assert_false(log_says(&f->node[0], "(pid 0)"));
                 ms = check(f, "railmuxd killed", team_ranks_of(&f->team, 1), RMX_E_DAEMON_LOST, ANY, killed_ns);
                 print_message("its own ranks: after %.1f ms\n", ms);
                 node_await_end(&f->node[1], pids.executor);
@@ -356,6 +370,27 @@ static void executor_killed(void **state) {
                 assert_serves(f);
         }
         nodes_stop(f->node, NODES);
+}
+
+/* As planned is no better for a communicator over nodes, and the operator is told so: its ranks have gone by then. */
+static void executor_drained(void **state) {
+        struct fixture *f = *state;
+        const char *argv[] = {node_program("railmuxctl"), "--control", f->node[0].control, "drain", "host", NULL};
+        char *output = malloc(PROC_OUTPUT_MAX);
+
+        assert_non_null(output);
+        trial_begin(f, call_until_error, BIG_ONES, 1);
+        assert_int_equal(proc_run(argv, 40000, output), 1);
+        if (!strstr(output, "; 0 of 1 communicators go on\n"))
+                fail_msg("drained: %s", output);
+        team_end(&f->team, "executor drained");
+        check(f, "executor drained", TEAM_ALL, RMX_E_LOST, -1, clock_now_ns());
+        for (uint32_t r = 0; r < RANKS; r++)
+                if (!strstr(f->team.shared->notes[r].text, "the communicator is over, on every rank"))
+                        fail_msg("rank %u: %s", r, f->team.shared->notes[r].text);
+        assert_serves(f);
+        nodes_stop(f->node, NODES);
+        free(output);
 }
 
 /* ---- calls that differ ------------------------------------------------------------------------------------------- */
@@ -472,6 +507,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(daemon_stopped, setup, teardown),
                 cmocka_unit_test_setup_teardown(daemon_restarted, setup_kept, teardown),
                 cmocka_unit_test_setup_teardown(executor_killed, setup, teardown),
+                cmocka_unit_test_setup_teardown(executor_drained, setup, teardown),
                 cmocka_unit_test_setup_teardown(mismatched, setup, teardown),
         };
 
