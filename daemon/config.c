@@ -211,6 +211,8 @@ int config_load(struct config *config, const char *path, char error[CONFIG_ERROR
                 snprintf(error, CONFIG_ERROR_MAX, "out of memory");
         if (!r)
                 r = config_apply_directory(&loaded, directory, error);
+        if (!r)
+                r = config_file_check(&loaded, error);
         if (r < 0) {
                 config_deinit(&loaded);
                 return r;

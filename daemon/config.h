@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define CONFIG_ERROR_MAX 512u
+#define CONFIG_AT_MAX    336u
 
 #define CONFIG_BY_POLICY UINT64_MAX
 
@@ -27,7 +28,7 @@ struct config {
         uint64_t staging_bytes;            /* of each GPU for all communicators; 0: the executor's default */
         uint32_t devices;                  /* not configured: devices found at the start, 0: emulated GPUs */
         uint32_t workers;                  /* executor worker threads, 0: one per CPU, at most 16 */
-        uint32_t stall_ms;                 /* a sequence older than this is reported as stalled; default 1000 */
+        uint32_t stall_ms;                 /* a sequence older than this is reported as stalled; default 500 */
         uint32_t ring_depth;               /* default RING_DEPTH_DEFAULT */
         uint64_t limit[CHARGE_KIND_COUNT]; /* of each tenant; fds and bytes 0 until config_load: then a share
                                               (tenants.h) */
@@ -43,6 +44,8 @@ struct config {
         char *constants_file;            /* constants of the cost model; NULL: those shipped */
         struct plan_constants constants; /* what that file gives, see plan/constants.h */
         char *file;                      /* main file in force, NULL if none */
+        /* "FILE:LINE:COLUMN: KEY" of the last value read of those that must fit together; "": none */
+        char credentials_at[CONFIG_AT_MAX], times_at[CONFIG_AT_MAX];
 };
 
 void config_init(struct config *config);

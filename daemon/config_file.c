@@ -16,6 +16,7 @@
 #include <cyaml/cyaml.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -164,6 +165,41 @@ static int config_refuse_cyaml(const char *file, cyaml_err_t err, const struct r
         return config_refuse(file, refusal->mark, error, "%s; allowed: the keys %s", message, allowed);
 }
 
+static void config_note_place(struct config *config, const char *file, const char *key, struct config_mark mark) {
+        static const char *const credentials[] = {"peer.ca", "peer.certificate", "peer.key"};
+        static const char *const times[] = {"peer.heartbeat_ms", "peer.lost_ms"};
+        char *at = NULL;
+
+        for (size_t i = 0; i < sizeof(credentials) / sizeof(credentials[0]); i++)
+                if (strcmp(key, credentials[i]) == 0)
+                        at = config->credentials_at;
+        for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+                if (strcmp(key, times[i]) == 0)
+                        at = config->times_at;
+        if (at)
+                snprintf(at, CONFIG_AT_MAX, "%.256s:%zu:%zu: %s", file, mark.line, mark.column, key);
+}
+
+int config_file_check(const struct config *config, char error[CONFIG_ERROR_MAX]) {
+        int given =
+                (config->peer_ca[0] != '\0') + (config->peer_certificate[0] != '\0') + (config->peer_key[0] != '\0');
+
+        if (given != 0 && given != 3) {
+                snprintf(error, CONFIG_ERROR_MAX,
+                         "%s: %d of peer.ca, peer.certificate and peer.key are given; allowed: all three, or none",
+                         config->credentials_at, given);
+                return -EINVAL;
+        }
+        if (config->peer_lost_ms < 2 * config->peer_heartbeat_ms) {
+                snprintf(error, CONFIG_ERROR_MAX,
+                         "%s: peer.heartbeat_ms is %" PRIu32 " and peer.lost_ms %" PRIu32
+                         "; allowed: a peer.lost_ms of twice the other at least",
+                         config->times_at, config->peer_heartbeat_ms, config->peer_lost_ms);
+                return -EINVAL;
+        }
+        return 0;
+}
+
 static int config_apply_texts(struct config *config, const char *file, const struct config_texts *texts,
                               const struct config_places *places, char error[CONFIG_ERROR_MAX]) {
         for (const struct config_key *key = config_keys; key->path; key++) {
@@ -185,6 +221,7 @@ static int config_apply_texts(struct config *config, const char *file, const str
                         config_refuse(file, mark, error, "%s: %s; allowed: %s", key->path, why, key->allowed);
                 if (r < 0)
                         return r;
+                config_note_place(config, file, key->path, mark);
         }
         return 0;
 }

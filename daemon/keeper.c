@@ -483,6 +483,7 @@ static void keeper_deinit(struct keeper *keeper) {
                 keeper_process_free(process);
         }
         keeper_process_free(keeper->daemon);
+        keeper_store_unlink(&keeper->store);
         keeper_store_clear(&keeper->store);
         closer_free(keeper->store.closer);
         keeper_notify_deinit(&keeper->notify);

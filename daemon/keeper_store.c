@@ -9,7 +9,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -96,6 +98,23 @@ void keeper_store_remove(struct keeper_store *store, const char *name) {
 void keeper_store_clear(struct keeper_store *store) {
         while (store->all)
                 keeper_store_remove(store, store->all->name);
+}
+
+void keeper_store_unlink(const struct keeper_store *store) {
+        const struct keeper_store_entry *entry;
+
+        DL_FOREACH(store->all, entry) {
+                struct sockaddr_un address = {0};
+                socklen_t address_size = sizeof(address) - 1, size = sizeof(int);
+                int listens = 0;
+
+                /* Those that were accepted have the name of the one that has accepted them. While we hold it nobody
+                 * else has taken its place: railmuxd does so only where nobody listens. */
+                if (getsockopt(entry->fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens &&
+                    getsockname(entry->fd, (struct sockaddr *)&address, &address_size) == 0 &&
+                    address.sun_family == AF_UNIX && address.sun_path[0])
+                        unlink(address.sun_path);
+        }
 }
 
 char *keeper_store_names(const struct keeper_store *store) {

@@ -39,6 +39,8 @@ struct keeper_store {
 /* Keeps fd (taken over in any case) under the name; a bad name becomes "stored", as with systemd. 0, E_*, -errno. */
 int keeper_store_put(struct keeper_store *store, const char *name, int fd);
 void keeper_store_remove(struct keeper_store *store, const char *name);
+/* At the orderly end: takes the paths of listening sockets away. */
+void keeper_store_unlink(const struct keeper_store *store);
 void keeper_store_clear(struct keeper_store *store);
 /* "a:b:c" for LISTEN_FDNAMES; to be freed. NULL: no memory. */
 char *keeper_store_names(const struct keeper_store *store);

@@ -11,6 +11,7 @@
 #include "proto/frame.h"
 #include "util/log.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -91,6 +92,29 @@ static bool listener_bound_to(int fd, const char *path) {
                strcmp(address.sun_path, path) == 0 && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
+/* listen() notes who called it. A socket of a socket unit is our service manager's, which is our parent, and has the
+ * mode that stands in the unit; any other is one that a predecessor of ours has made. */
+static bool listener_is_of_unit(int fd) {
+        struct ucred cred = {0};
+        socklen_t size = sizeof(cred);
+
+        return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0 || cred.pid == getppid();
+}
+
+/* A predecessor's socket gets the mode that is configured now. Without it the socket still serves: refusing to start
+ * would cost all sessions. */
+static void listener_set_mode(const struct listener *listener, const char *path, unsigned int mode) {
+        struct stat st;
+
+        if (lstat(path, &st) == 0 && (st.st_mode & 07777) == mode)
+                return;
+        if (fchmodat(AT_FDCWD, path, (mode_t)mode, AT_SYMLINK_NOFOLLOW) < 0)
+                log_error("socket %s: %s keeps its old mode, %04o is configured: %s", listener->name, path, mode,
+                          strerror(errno));
+        else
+                log_notice("socket %s: mode of %s is now %04o", listener->name, path, mode);
+}
+
 int listener_new(struct manager *manager, const char *name, const char *path, unsigned int mode,
                  listener_accepted accepted, struct listener **ret_listener) {
         struct listener *listener;
@@ -127,6 +151,8 @@ int listener_new(struct manager *manager, const char *name, const char *path, un
                         log_warning("socket %s is not kept over a restart: %s", name, strerror(-r));
         } else {
                 evutil_make_socket_nonblocking(listener->fd);
+                if (!listener_is_of_unit(listener->fd))
+                        listener_set_mode(listener, path, mode);
         }
         /* Nobody has descriptors to give us. Accepted sockets inherit this; older kernels do not know it, see closer.c.
          */

@@ -41,6 +41,8 @@ static int main_setup(const struct options *options, struct config *config) {
         int r;
 
         r = config_load(config, options->config_path, error);
+        if (r < 0 && r != -ENOMEM)
+                r = -EINVAL; /* a file that cannot be read is as wrong as what might stand in it */
         if (!r)
                 r = options_apply(options, config, error);
         if (r < 0) {

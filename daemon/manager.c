@@ -272,6 +272,7 @@ static void manager_swap(char **a, char **b) {
 }
 
 int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
+        struct executor_link *link;
         struct config fresh;
         int r;
 
@@ -300,6 +301,8 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 log_set_level(fresh.log_level);
                 tenants_set_limits(manager, fresh.limit);
                 tenants_check_room(manager);
+                DL_FOREACH(manager->links, link)
+                (void)launcher_start(manager->launcher, link->name); /* tells its supervisor the new arguments */
                 log_notice("configuration reloaded: log level %s", log_level_name(fresh.log_level));
         }
         config_deinit(&fresh);

@@ -253,6 +253,14 @@ static void peer_link_connected(struct peer_link *link) {
                 peer_link_doom(link, "out of memory");
 }
 
+/* Nothing was heard from one that was dialled without TLS: all that TLS does with our HELLO is to close the connection.
+ */
+static const char *peer_link_hint(const struct peer_link *link) {
+        return link->dialled && !link->tls && link->state == PEER_LINK_HELLO
+                       ? "; it may want TLS, and no certificates are configured here (peer.ca)"
+                       : "";
+}
+
 /* What OpenSSL or the socket says of the end of a connection. */
 static void peer_link_error_text(const struct peer_link *link, int error, short what, char text[PEER_TEXT_MAX]) {
         unsigned long code = link->tls ? bufferevent_get_openssl_error(link->stream) : 0;
@@ -271,10 +279,10 @@ static void peer_link_error_text(const struct peer_link *link, int error, short 
         else if (reason && ERR_GET_REASON(code) != SSL_R_UNEXPECTED_EOF_WHILE_READING)
                 snprintf(text, PEER_TEXT_MAX, "TLS: %s", reason);
         else if ((what & BEV_EVENT_ERROR) && error && !reason)
-                snprintf(text, PEER_TEXT_MAX, "%s", strerror(error));
+                snprintf(text, PEER_TEXT_MAX, "%s%s", strerror(error), peer_link_hint(link));
         else
-                snprintf(text, PEER_TEXT_MAX, "the connection was closed%s",
-                         link->state < PEER_LINK_OPEN ? " before it was agreed on" : "");
+                snprintf(text, PEER_TEXT_MAX, "the connection was closed%s%s",
+                         link->state < PEER_LINK_OPEN ? " before it was agreed on" : "", peer_link_hint(link));
 }
 
 static void peer_link_event(struct bufferevent *stream, short what, void *data) {

@@ -425,6 +425,40 @@ static void test_directory(void **state) {
         assert_int_equal(f->config.workers, 2);
 }
 
+/* What must fit together is looked at when all files are read, also where this node is alone. */
+static void test_pairs(void **state) {
+        static const struct {
+                const char *main, *later, *error; /* NULL: it fits */
+        } cases[] = {
+                {"peer:\n  ca: /a\n", "",
+                 "main.yaml:2:7: peer.ca: 1 of peer.ca, peer.certificate and peer.key are given; "
+                 "allowed: all three, or none"},
+                {"peer:\n  ca: /a\n", "peer:\n  key: /k\n", "conf.d/a.yaml:2:8: peer.key: 2 of peer.ca, "},
+                {"peer:\n  ca: /a\n", "peer:\n  key: /k\n  certificate: /c\n", NULL},
+                {"peer:\n  ca: /a\n", "peer:\n  ca: \"\"\n", NULL},
+                {"peer:\n  heartbeat_ms: 500\n", "",
+                 "main.yaml:2:17: peer.heartbeat_ms: peer.heartbeat_ms is 500 and "
+                 "peer.lost_ms 800; allowed: a peer.lost_ms of twice the other at "
+                 "least"},
+                {"peer:\n  lost_ms: 399\n", "", "main.yaml:2:12: peer.lost_ms: peer.heartbeat_ms is 200 and "},
+                {"peer:\n  heartbeat_ms: 500\n", "peer:\n  lost_ms: 1000\n", NULL},
+        };
+        struct fixture *f = *state;
+        char path[96];
+
+        snprintf(path, sizeof(path), "%s/conf.d", f->dir);
+        assert_int_equal(mkdir(path, 0700), 0);
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                config_deinit(&f->config);
+                config_init(&f->config);
+                write_file(f, "main.yaml", cases[i].main);
+                write_file(f, "conf.d/a.yaml", cases[i].later);
+                assert_int_equal(load(f, "main.yaml"), cases[i].error ? -EINVAL : 0);
+                if (cases[i].error && !strstr(f->error, cases[i].error))
+                        fail_msg("%s", f->error);
+        }
+}
+
 static void test_constants(void **state) {
         static const struct {
                 const char *text, *error; /* NULL: there is no such file */
@@ -508,16 +542,17 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_by_policy, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_shares, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_default_file, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_long_socket, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_directory, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_constants, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_missing, setup, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
-                cmocka_unit_test_setup_teardown(test_shares, setup, teardown),

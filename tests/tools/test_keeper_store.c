@@ -6,7 +6,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 
 #include "daemon/keeper_notify.h"
 #include "daemon/keeper_store.h"
+#include "tests/scratch.h"
 
 static int new_fd(void) {
         int fd = memfd_create("t", MFD_CLOEXEC);
@@ -164,10 +167,46 @@ static void test_parse(void **state) {
         assert_null(m.arguments[2]);
 }
 
+static int unix_socket(const struct sockaddr_un *address, bool listens) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+        assert_true(fd >= 0);
+        if (listens)
+                assert_true(bind(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 && listen(fd, 1) == 0);
+        else
+                assert_int_equal(connect(fd, (const struct sockaddr *)address, sizeof(*address)), 0);
+        return fd;
+}
+
+/* Only the sockets to which somebody could connect: what they have accepted goes by the same name. */
+static void test_unlink(void **state) {
+        struct keeper_store store = KEEPER_STORE_INIT;
+        struct sockaddr_un kept = {.sun_family = AF_UNIX}, gone = {.sun_family = AF_UNIX};
+        char dir[] = "/tmp/railmux-store-XXXXXX";
+        int listener, client;
+
+        (void)state;
+        assert_non_null(mkdtemp(dir));
+        snprintf(kept.sun_path, sizeof(kept.sun_path), "%s/kept", dir);
+        snprintf(gone.sun_path, sizeof(gone.sun_path), "%s/gone", dir);
+        listener = unix_socket(&kept, true);
+        client = unix_socket(&kept, false);
+        assert_int_equal(keeper_store_put(&store, "s1", accept4(listener, NULL, NULL, SOCK_CLOEXEC)), 0);
+        assert_int_equal(keeper_store_put(&store, "client", unix_socket(&gone, true)), 0);
+        assert_int_equal(keeper_store_put(&store, "state", new_fd()), 0);
+        keeper_store_unlink(&store);
+        assert_int_equal(access(kept.sun_path, F_OK), 0);
+        assert_int_equal(access(gone.sun_path, F_OK), -1);
+        keeper_store_clear(&store);
+        close(listener);
+        close(client);
+        assert_int_equal(scratch_remove(dir), 0);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_put_remove), cmocka_unit_test(test_names), cmocka_unit_test(test_full),
-                cmocka_unit_test(test_place),      cmocka_unit_test(test_parse),
+                cmocka_unit_test(test_place),      cmocka_unit_test(test_parse), cmocka_unit_test(test_unlink),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
