@@ -272,15 +272,14 @@ static bool failed(ncclResult_t result) {
         return result && result != ncclInProgress;
 }
 
-/* There is no call for giving up a group of NCCL's, but it gives up one in which a call was wrong, such as this. If the
- * library should not, its calls are at least only simulated. What it says is of no interest: we know why. */
+/* There is no call for giving up a group of NCCL's, but it gives up one in which a call was wrong, such as this: a
+ * handle with no place and a rank that there is not. (RCCL looks into the communicator of a collective before it looks
+ * whether there is one.) If the library should not, its calls are at least only simulated. What it says is of no
+ * interest: we know why. */
 static void fallback_give_up(const struct fallback *fallback) {
         ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
 
-        if (fallback->ncclAllReduce)
-                (void)fallback->ncclAllReduce(NULL, NULL, 1, ncclInt8, ncclSum, NULL, NULL);
-        else
-                (void)fallback->ncclCommInitRank(NULL, 1, (ncclUniqueId){{0}}, 0);
+        (void)fallback->ncclCommInitRank(NULL, 1, (ncclUniqueId){{0}}, 1);
         (void)(fallback->ncclGroupSimulateEnd ? fallback->ncclGroupSimulateEnd(&info) : fallback->ncclGroupEnd());
 }
 

@@ -53,6 +53,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank) {
+        if (!comm || rank < 0 || rank >= nranks) {
+                group.error = counts.depth ? ncclInvalidArgument : group.error;
+                return ncclInvalidArgument;
+        }
         if (id.internal[5] != STAND_IN_ID_BYTE)
                 return ncclInvalidArgument;
         *comm = calloc(1, sizeof(**comm));
@@ -114,10 +118,8 @@ ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, n
         struct copy copy = {sendbuff, recvbuff, count * (datatype == ncclFloat32 ? 4 : 1)};
 
         (void)op;
-        if (!comm) {
-                group.error = counts.depth ? ncclInvalidArgument : group.error;
-                return ncclInvalidArgument;
-        }
+        if (!comm)
+                abort(); /* RCCL looks into it before it looks whether it is there */
         if (!count)
                 return wait_for_abort(comm);
         counts.stream = (uintptr_t)stream;
