@@ -325,7 +325,7 @@ void device_part(struct rmx_comm *comm) {
         device_streams_forget(comm);
         pthread_mutex_lock(&device->mutex);
         over = !device_requests_any(device, comm) && !comm->adrift && (!comm->number || comm->finished);
-        device_requests_orphan(device, comm);
+        device_requests_orphan(device, comm, over);
         pthread_mutex_unlock(&device->mutex);
         /* Looks at the slot's status, so before anybody else has the slot. */
         device_exchange_part(comm, over && !comm->spoilt);

@@ -374,7 +374,7 @@ bool device_requests_any(struct device *device, const struct rmx_comm *comm) {
         return any;
 }
 
-void device_requests_orphan(struct device *device, const struct rmx_comm *comm) {
+void device_requests_orphan(struct device *device, const struct rmx_comm *comm, bool over) {
         for (uint32_t i = 0; i < CLIENT_GPU_CELLS; i++) {
                 struct device_request *request = &device->requests[i];
 
@@ -387,7 +387,7 @@ void device_requests_orphan(struct device *device, const struct rmx_comm *comm) 
                         request_free(device, request);
                 if (request->state == DEVICE_REQUEST_STARTED)
                         device->n_started--;
-                if (request->state == DEVICE_REQUEST_STARTED)
+                if (request->state == DEVICE_REQUEST_STARTED || (request->state == DEVICE_REQUEST_SPARE && !over))
                         request->state = DEVICE_REQUEST_KEPT;
         }
 }

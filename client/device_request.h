@@ -69,5 +69,5 @@ void device_requests_wait(struct device *device, const struct rmx_comm *comm);
 bool device_request_tail(struct device *device, const struct rmx_comm *comm);
 /* Is any request of the comm not known to have ended? With device->mutex. */
 bool device_requests_any(struct device *device, const struct rmx_comm *comm);
-/* The comm goes away. With device->mutex. */
-void device_requests_orphan(struct device *device, const struct rmx_comm *comm);
+/* The comm goes away. over: all of its kernels are known to have ended. With device->mutex. */
+void device_requests_orphan(struct device *device, const struct rmx_comm *comm, bool over);

@@ -416,9 +416,9 @@ static void test_captured(void **state) {
         uint32_t kept;
 
         (void)state;
-        rig_start(&rig, 3);
-        assert_ptr_equal(rig.crew.comm[1]->device, rig.comm->device);
-        assert_ptr_equal(rig.crew.comm[2]->device, rig.comm->device);
+        rig_start(&rig, 4);
+        for (uint32_t i = 1; i < 4; i++)
+                assert_ptr_equal(rig.crew.comm[i]->device, rig.comm->device);
         fake_gpu_capture(rig.gpu, S1, NULL);
         rig.gpu->n_launches = 0;
         assert_int_equal(rmx_send_start(rig.comm, rig.a, BYTES, RMX_INT8, 1, S1, &request), RMX_OK);
@@ -450,6 +450,18 @@ static void test_captured(void **state) {
         fake_gpu_capture(rig.gpu, NULL, NULL);
         for (uint32_t i = 0; i < CELLS; i++)
                 assert_int_equal(!third[i], !second[i]);
+        /* Not if its kernels may still run. */
+        rig.crew.comm[2]->adrift = true;
+        assert_int_equal(rmx_comm_destroy(rig.crew.comm[2]), RMX_OK);
+        rig.crew.comm[2] = NULL;
+        assert_int_equal(rmx_comm_destroy(rig.comm), RMX_OK);
+        rig.comm = rig.crew.comm[0] = NULL;
+        fake_gpu_capture(rig.gpu, S1, NULL);
+        memset(third, 0, sizeof(third));
+        capture_groups(&rig, rig.crew.comm[3], 10, third);
+        fake_gpu_capture(rig.gpu, NULL, NULL);
+        for (uint32_t i = 0; i < CELLS; i++)
+                assert_int_equal(!third[i], !first[i]);
         rig_stop(&rig);
 }
 
