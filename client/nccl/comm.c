@@ -37,6 +37,8 @@
 #include "client/nccl/session.h"
 #include "railmux/railmux.h"
 
+#define FINISH_MS 50u /* between two looks whether an abort has come */
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users went down, n_held up, or a call is over */
 static struct ncclComm *spare, *ready;                    /* under mutex; free ones, and those of the host backend */
@@ -272,7 +274,8 @@ enum comm_claim comm_claim(struct ncclComm *comm, bool abort) {
         if (comm->magic == COMM_MAGIC && !atomic_exchange(&comm->ending, true))
                 claim = CLAIM_END;
         else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_BREAKABLE)
-                claim = CLAIM_BREAK;
+                /* Of the other library's only one may abort, and then nobody destroys. */
+                claim = comm->real && atomic_exchange(&comm->aborted, true) ? CLAIM_NOTHING : CLAIM_BREAK;
         else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_LEAVES && (comm->host || comm->real))
                 claim = CLAIM_NOTHING;
         if (claim == CLAIM_END && !abort) {
@@ -312,6 +315,15 @@ static void comm_shut(struct ncclComm *comm) {
         comm_unlock();
 }
 
+static bool comm_is_broken(const struct ncclComm *comm) {
+        bool broken;
+
+        comm_lock();
+        broken = comm->broken;
+        comm_unlock();
+        return broken;
+}
+
 bool comm_drain(struct ncclComm *comm) {
         bool broken;
 
@@ -319,6 +331,8 @@ bool comm_drain(struct ncclComm *comm) {
                 return false;
         if (comm->rmx)
                 pendings_end(comm, false);
+        while (comm->rmx && !comm_is_broken(comm) && rmx_comm_finish(comm->rmx, FINISH_MS) == RMX_E_TIMEOUT)
+                continue;
         comm_lock();
         comm->destroy = DESTROY_LEAVES;
         broken = comm->broken;
@@ -348,12 +362,24 @@ int comm_abort(struct ncclComm *comm) {
         return rmx_comm_abort(comm->rmx);
 }
 
+/* From here on no abort reaches the other library's communicator: its destroy frees it. False: one has. */
+static bool comm_leaves_real(struct ncclComm *comm) {
+        bool leaves;
+
+        comm_lock();
+        leaves = !atomic_load(&comm->aborted);
+        if (leaves && comm->destroy)
+                comm->destroy = DESTROY_LEAVES;
+        comm_unlock();
+        return leaves;
+}
+
 ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
         ncclResult_t result = ncclSuccess;
         int r;
 
-        if (comm->real && atomic_load(&comm->aborted)) {
-                ; /* the other library has freed it */
+        if (comm->real && !comm_leaves_real(comm)) {
+                ; /* the other library frees it, or has */
         } else if (comm->real) {
                 result = abort ? FALLBACK(comm->fallback, ncclCommAbort, comm->real)
                                : FALLBACK(comm->fallback, ncclCommDestroy, comm->real);

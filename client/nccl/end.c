@@ -201,11 +201,10 @@ static ncclResult_t run_break(struct ncclComm *comm, const char *what) {
 
 /* An abort while a destroy is under way. */
 static ncclResult_t break_destroy(struct ncclComm *comm, const char *what) {
-        ncclResult_t result = ncclSuccess;
+        ncclResult_t result;
 
         if (comm->real) {
-                if (!atomic_exchange(&comm->aborted, true))
-                        result = FALLBACK(comm->fallback, ncclCommAbort, comm->real);
+                result = FALLBACK(comm->fallback, ncclCommAbort, comm->real); /* comm_claim has said so */
                 comm_unbreak(comm);
                 return result;
         }

@@ -288,9 +288,34 @@ static void test_error(struct rig *rig) {
         assert_int_equal(async, ncclRemoteError);
 }
 
+static void *destroy(void *userdata) {
+        return ncclCommDestroy(userdata) == ncclSuccess ? userdata : NULL;
+}
+
+/* A kernel waits for a peer that does not come, a destroy for the kernel, and an abort ends both. */
+static void test_broken(struct rig *rig) {
+        ncclComm_t comm[2];
+        pthread_t thread;
+        void *result;
+        int n;
+
+        (void)blocks_of(rig, NCCL_CONFIG_UNDEF_INT, comm);
+        rig->gpu->stuck = true;
+        rig->fake.tells_aborts = true;
+        CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, comm[0], STREAM(1)));
+        assert_int_equal(pthread_create(&thread, NULL, destroy, comm[0]), 0);
+        while (!ncclCommCount(comm[0], &n)) /* the destroy has begun when it is refused */
+                continue;
+        CHECK(ncclCommAbort(comm[0]));
+        pthread_join(thread, &result);
+        assert_ptr_equal(result, comm[0]);
+        CHECK(ncclCommAbort(comm[1]));
+        rig->fake.tells_aborts = false;
+}
+
 static void test_all(void **state) {
         static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor, test_memory,
-                                                      test_blocks, test_gone,    test_error};
+                                                      test_blocks, test_gone,    test_broken, test_error};
         struct rig rig;
 
         (void)state;
