@@ -338,18 +338,31 @@ static void cluster_on_fabric(evutil_socket_t fd, short what, void *data) {
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
-/* Where the control channel listens, or the machine's first address if that is everywhere; without its port. Not what
- * is advertised: that may be a name, or the address of a router before us. */
+static bool cluster_is_ours(const struct sockaddr_storage *address, int size) {
+        int fd = socket(address->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), r = -1;
+
+        if (fd >= 0)
+                r = bind(fd, (const struct sockaddr *)address, (socklen_t)size);
+        if (fd >= 0)
+                close(fd);
+        return r == 0 || errno == EADDRINUSE;
+}
+
+/* Where the control channel listens. If that is everywhere, what is advertised, if it is an address of this machine (it
+ * may be a name, or a router's before us), else the machine's first one. Without its port. */
 static void cluster_host(const struct config *config, char host[PEER_ADDRESS_MAX]) {
-        struct sockaddr_storage bound = {0};
+        struct sockaddr_storage bound = {0}, told = {0};
         char address[PEER_ADDRESS_MAX];
         uint16_t port;
-        int size;
+        int size, told_size;
 
         host[0] = '\0';
         if (peer_address_parse(config->listen, &bound, &size) < 0)
                 return;
         peer_address_advertise((const struct sockaddr *)&bound, address);
+        if (peer_address_is_wildcard((const struct sockaddr *)&bound) &&
+            peer_address_parse(config->advertise, &told, &told_size) == 0 && cluster_is_ours(&told, told_size))
+                peer_address_format((const struct sockaddr *)&told, address);
         if (peer_address_split(address, host, &port) < 0)
                 host[0] = '\0';
 }

@@ -6,13 +6,12 @@
  *
  * The default limits keep one node's daemon within what its host has: bytes are a tenant's share of three quarters of
  * the memory, and fds of a number so far below FileDescriptorStoreMax= that the names of all stored fds fit the one
- * environment variable (128 KiB) by which a service manager hands them to a successor. Whatever is configured, all
- * tenants together get no more fds than that (tenants.c).
+ * environment variable (128 KiB) by which a service manager hands them to a successor. Both are found where the tenants
+ * are (tenants.c). Whatever is configured, all tenants together get no more fds than that.
  */
 #include "daemon/config.h"
 
 #include "daemon/config_file.h"
-#include "daemon/tenants.h"
 #include "plan/constants.h"
 #include "ring/ring.h"
 #include "util/cleanup.h"
@@ -26,19 +25,6 @@
 #include <unistd.h>
 
 #define CONFIG_DEFAULT_PATH "/etc/railmux/railmuxd.yaml"
-
-/* What is not configured is a share of what there is. */
-static void config_share(struct config *config) {
-        struct tenant_spec specs[TENANT_SPECS_MAX];
-        char why[TENANTS_WHY_MAX];
-        uint32_t n = 0;
-
-        (void)tenant_specs_parse(config->tenants, specs, &n, why); /* it has been parsed before */
-        if (!config->limit[CHARGE_FDS])
-                config->limit[CHARGE_FDS] = tenants_share_fds(n + 1);
-        if (!config->limit[CHARGE_BYTES])
-                config->limit[CHARGE_BYTES] = tenants_share_bytes(n + 1);
-}
 
 /* Two H200s, all_reduce (docs/benchmarks.md). With 17 blocks staging is faster up to 512 KB (11 us, in place 15), and
  * the same blocks move what goes in place faster than a burst up to 16 MB (73 us, 78). With two blocks 64 KB take 16 us
@@ -217,7 +203,6 @@ int config_load(struct config *config, const char *path, char error[CONFIG_ERROR
                 config_deinit(&loaded);
                 return r;
         }
-        config_share(&loaded);
         config_deinit(config);
         *config = loaded;
         return 0;

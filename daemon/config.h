@@ -30,8 +30,7 @@ struct config {
         uint32_t workers;                  /* executor worker threads, 0: one per CPU, at most 16 */
         uint32_t stall_ms;                 /* a sequence older than this is reported as stalled; default 500 */
         uint32_t ring_depth;               /* default RING_DEPTH_DEFAULT */
-        uint64_t limit[CHARGE_KIND_COUNT]; /* of each tenant; fds and bytes 0 until config_load: then a share
-                                              (tenants.h) */
+        uint64_t limit[CHARGE_KIND_COUNT]; /* of each tenant; fds and bytes 0: a share (tenants.h) */
         char *tenants;                     /* as tenants.h says; "": the default one only */
         char *listen;                      /* for daemons of other nodes, "ADDR:PORT"; "": there are none */
         char *advertise;                   /* where they dial this one; "": follows from listen */

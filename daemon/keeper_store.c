@@ -100,6 +100,27 @@ void keeper_store_clear(struct keeper_store *store) {
                 keeper_store_remove(store, store->all->name);
 }
 
+/* Does this path lead to this listening socket? Another daemon may have taken the path, if somebody had removed it. Who
+ * connects there comes out here, behind those whom nobody will serve any more. */
+static bool store_leads_to(const struct sockaddr_un *address, socklen_t size, int listening_fd) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), other;
+        bool ours = false;
+
+        if (fd < 0)
+                return false;
+        if (connect(fd, (const struct sockaddr *)address, size) == 0)
+                while (!ours && (other = accept4(listening_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+                        struct ucred cred = {0};
+                        socklen_t cred_size = sizeof(cred);
+
+                        ours = getsockopt(other, SOL_SOCKET, SO_PEERCRED, &cred, &cred_size) == 0 &&
+                               cred.pid == getpid();
+                        close(other);
+                }
+        close(fd);
+        return ours;
+}
+
 void keeper_store_unlink(const struct keeper_store *store) {
         const struct keeper_store_entry *entry;
 
@@ -108,11 +129,11 @@ void keeper_store_unlink(const struct keeper_store *store) {
                 socklen_t address_size = sizeof(address) - 1, size = sizeof(int);
                 int listens = 0;
 
-                /* Those that were accepted have the name of the one that has accepted them. While we hold it nobody
-                 * else has taken its place: railmuxd does so only where nobody listens. */
+                /* Those that were accepted have the name of the one that has accepted them. */
                 if (getsockopt(entry->fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens &&
                     getsockname(entry->fd, (struct sockaddr *)&address, &address_size) == 0 &&
-                    address.sun_family == AF_UNIX && address.sun_path[0])
+                    address.sun_family == AF_UNIX && address.sun_path[0] &&
+                    fcntl(entry->fd, F_SETFL, O_NONBLOCK) == 0 && store_leads_to(&address, address_size, entry->fd))
                         unlink(address.sun_path);
         }
 }

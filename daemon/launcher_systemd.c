@@ -204,8 +204,10 @@ static int launcher_systemd_start(struct launcher *launcher, const char *name) {
         struct systemd_launcher *systemd = launcher->private;
         struct systemd_ask *ask = NULL;
         char unit[SYSTEMD_UNIT_MAX];
-        int r;
+        int r = systemd_write_arguments(launcher, name); /* also for one that is there, and is replaced some day */
 
+        if (r < 0)
+                return r;
         snprintf(unit, sizeof(unit), "railmux-executor@%s.service", name);
         for (unsigned int i = 0; i < SYSTEMD_ASKS_MAX; i++) {
                 if (strcmp(systemd->asks[i].unit, unit) == 0)
@@ -215,9 +217,6 @@ static int launcher_systemd_start(struct launcher *launcher, const char *name) {
         }
         if (!ask)
                 return -EBUSY;
-        r = systemd_write_arguments(launcher, name);
-        if (r < 0)
-                return r;
         if (!systemd->bus) {
                 r = sd_bus_open_system(&systemd->bus);
                 if (r < 0)

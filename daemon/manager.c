@@ -301,8 +301,13 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 log_set_level(fresh.log_level);
                 tenants_set_limits(manager, fresh.limit);
                 tenants_check_room(manager);
-                DL_FOREACH(manager->links, link)
-                (void)launcher_start(manager->launcher, link->name); /* tells its supervisor the new arguments */
+                DL_FOREACH(manager->links, link) { /* tells its supervisor the new arguments */
+                        int told = launcher_start(manager->launcher, link->name);
+
+                        if (told < 0)
+                                log_error("executor %s keeps its old arguments when it starts again: %s", link->name,
+                                          strerror(-told));
+                }
                 log_notice("configuration reloaded: log level %s", log_level_name(fresh.log_level));
         }
         config_deinit(&fresh);

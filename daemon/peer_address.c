@@ -99,7 +99,7 @@ bool peer_address_is_loopback(const struct sockaddr *address) {
         return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-static bool address_is_wildcard(const struct sockaddr *address) {
+bool peer_address_is_wildcard(const struct sockaddr *address) {
         if (address->sa_family == AF_INET)
                 return ((const struct sockaddr_in *)address)->sin_addr.s_addr == htonl(INADDR_ANY);
         return address->sa_family == AF_INET6 &&
@@ -132,7 +132,7 @@ void peer_address_advertise(const struct sockaddr *bound, char out[PEER_ADDRESS_
                 v6 ? ((const struct sockaddr_in6 *)bound)->sin6_port : ((const struct sockaddr_in *)bound)->sin_port;
 
         memcpy(&best, bound, v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
-        if (address_is_wildcard(bound) && getifaddrs(&all) == 0) {
+        if (peer_address_is_wildcard(bound) && getifaddrs(&all) == 0) {
                 for (const struct ifaddrs *one = all; one; one = one->ifa_next) {
                         int rank = address_rank(one, v6);
 

@@ -14,6 +14,7 @@ int peer_address_split(const char *address, char host[PEER_ADDRESS_MAX], uint16_
 /* A numeric address. 0 or -EINVAL (a name, or nothing that can be understood). */
 int peer_address_parse(const char *address, struct sockaddr_storage *ret_address, int *ret_size);
 void peer_address_format(const struct sockaddr *address, char out[PEER_ADDRESS_MAX]);
+bool peer_address_is_wildcard(const struct sockaddr *address);
 bool peer_address_is_loopback(const struct sockaddr *address);
 /* Where others can dial a daemon that listens at `bound`: this address, or the host's first one for a wildcard. */
 void peer_address_advertise(const struct sockaddr *bound, char out[PEER_ADDRESS_MAX]);

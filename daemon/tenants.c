@@ -198,9 +198,24 @@ void tenants_set_unlimited(struct manager *manager) {
         tenants_limit(manager, limits);
 }
 
-void tenants_set_limits(struct manager *manager, const uint64_t limits[CHARGE_KIND_COUNT]) {
-        uint64_t bytes = tenants_room_bytes();
+/* Those that are configured, the default one included. */
+static uint32_t tenants_count(const struct manager *manager) {
+        const struct tenant *tenant;
+        uint32_t n = 0;
 
+        DL_FOREACH(manager->tenants, tenant)
+        n += tenant->by_uid || tenant == manager->tenants;
+        return n;
+}
+
+void tenants_set_limits(struct manager *manager, const uint64_t configured[CHARGE_KIND_COUNT]) {
+        uint64_t bytes = tenants_room_bytes(), limits[CHARGE_KIND_COUNT];
+
+        memcpy(limits, configured, sizeof(limits));
+        if (!limits[CHARGE_FDS])
+                limits[CHARGE_FDS] = tenants_share_fds(tenants_count(manager));
+        if (!limits[CHARGE_BYTES])
+                limits[CHARGE_BYTES] = tenants_share_bytes(tenants_count(manager));
         tenants_limit(manager, limits);
         manager->whole.limit[CHARGE_FDS] = tenants_room_fds();
         /* Who configures more bytes than that knows why. */
@@ -209,11 +224,8 @@ void tenants_set_limits(struct manager *manager, const uint64_t limits[CHARGE_KI
 
 void tenants_check_room(struct manager *manager) {
         static const enum charge_kind kinds[] = {CHARGE_FDS, CHARGE_BYTES};
-        uint64_t n = 0;
-        struct tenant *tenant;
+        const uint64_t n = tenants_count(manager);
 
-        DL_FOREACH(manager->tenants, tenant)
-        n++;
         for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
                 const uint64_t limit = manager->tenants->account.limit[kinds[i]], room = manager->whole.limit[kinds[i]];
 

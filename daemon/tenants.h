@@ -43,8 +43,9 @@ uint64_t tenants_room_bytes(void);
 /* What each of so many tenants may hold, where nothing is configured. */
 uint64_t tenants_share_fds(uint32_t n_tenants);
 uint64_t tenants_share_bytes(uint32_t n_tenants);
-/* Gives all tenants these limits, and the whole of them what there is room for. */
-void tenants_set_limits(struct manager *manager, const uint64_t limits[CHARGE_KIND_COUNT]);
+/* Gives all tenants these limits (fds, bytes: 0 for a share among those that are configured), and the whole of them
+ * what there is room for. */
+void tenants_set_limits(struct manager *manager, const uint64_t configured[CHARGE_KIND_COUNT]);
 /* While what a predecessor left is taken over: nothing is refused. */
 void tenants_set_unlimited(struct manager *manager);
 /* Says in the log if tenants may hold more, each and together, than there is. */

@@ -79,8 +79,8 @@ void graves_free(struct fabric *fabric, struct fabric_peer *peer) {
 
 /* Neither side needs it any more. */
 static bool grave_done(const struct fabric_grave *grave) {
-        return !grave->items && !grave->ask && !grave->forget && !grave->forget_on && !grave->answer_on &&
-               !grave->heard_on && (grave->forgotten || grave->unknown);
+        return !grave->items && !grave->ask && !grave->asked_on && !grave->forget && !grave->forget_on &&
+               !grave->answer_on && !grave->heard_on && (grave->forgotten || grave->unknown);
 }
 
 static void recover_wake(struct fabric *fabric, struct fabric_peer *peer) {

@@ -169,6 +169,14 @@ static void test_room(void **unused) {
         /* One that a predecessor had, too. */
         assert_int_equal(tenants_keep(&manager, "green", limits), 0);
         assert_ptr_equal(tenant_find(&manager, "green")->account.whole, &manager.whole);
+        /* What is not configured is a share, and that one has none. */
+        limits[CHARGE_FDS] = limits[CHARGE_BYTES] = 0;
+        tenants_set_limits(&manager, limits);
+        DL_FOREACH(manager.tenants, tenant) {
+                assert_int_equal(tenant->account.limit[CHARGE_FDS], tenants_share_fds(3));
+                assert_int_equal(tenant->account.limit[CHARGE_BYTES], tenants_share_bytes(3));
+                assert_int_equal(tenant->account.limit[CHARGE_COMMS], 7);
+        }
         for (uint32_t n = 1; n <= TENANT_SPECS_MAX + 1; n++) {
                 assert_true(tenants_share_fds(n) >= 16 && tenants_share_fds(n) <= 4096);
                 assert_true(n * tenants_share_fds(n) <= room || tenants_share_fds(n) == 16);

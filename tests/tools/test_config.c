@@ -12,7 +12,6 @@
 #include "daemon/config.h"
 #include "daemon/config_file.h"
 #include "daemon/config_keys.h"
-#include "daemon/tenants.h"
 #include "ring/ring.h"
 #include "tests/scratch.h"
 #include "util/log.h"
@@ -102,22 +101,6 @@ static void test_defaults(void **state) {
         assert_null(f->config.file);
         for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
                 assert_int_equal(f->config.limit[kind] > 0, kind != CHARGE_FDS && kind != CHARGE_BYTES);
-}
-
-/* What is not configured of fds and bytes is a share of what there is. */
-static void test_shares(void **state) {
-        struct fixture *f = *state;
-
-        write_file(f, "a.yaml", "version: 1\n");
-        assert_int_equal(load(f, "a.yaml"), 0);
-        assert_int_equal(f->config.limit[CHARGE_FDS], tenants_share_fds(1));
-        assert_int_equal(f->config.limit[CHARGE_BYTES], tenants_share_bytes(1));
-        config_deinit(&f->config);
-        config_init(&f->config);
-        write_file(f, "b.yaml", "version: 1\ntenants: {by_uid: 'blue=1 red=2'}\nlimits: {bytes: 3M}\n");
-        assert_int_equal(load(f, "b.yaml"), 0);
-        assert_int_equal(f->config.limit[CHARGE_FDS], tenants_share_fds(3));
-        assert_int_equal(f->config.limit[CHARGE_BYTES], 3 << 20);
 }
 
 static void test_everything(void **state) {
@@ -542,7 +525,6 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_by_policy, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_shares, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_default_file, setup, teardown),

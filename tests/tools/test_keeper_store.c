@@ -181,12 +181,14 @@ static int unix_socket(const struct sockaddr_un *address, bool listens) {
 /* Only the sockets to which somebody could connect: what they have accepted goes by the same name. */
 static void test_unlink(void **state) {
         struct keeper_store store = KEEPER_STORE_INIT;
-        struct sockaddr_un kept = {.sun_family = AF_UNIX}, gone = {.sun_family = AF_UNIX};
+        struct sockaddr_un kept = {.sun_family = AF_UNIX}, gone = {.sun_family = AF_UNIX},
+                           taken = {.sun_family = AF_UNIX};
         char dir[] = "/tmp/railmux-store-XXXXXX";
-        int listener, client;
+        int listener, client, other;
 
         (void)state;
         assert_non_null(mkdtemp(dir));
+        snprintf(taken.sun_path, sizeof(taken.sun_path), "%s/taken", dir);
         snprintf(kept.sun_path, sizeof(kept.sun_path), "%s/kept", dir);
         snprintf(gone.sun_path, sizeof(gone.sun_path), "%s/gone", dir);
         listener = unix_socket(&kept, true);
@@ -194,12 +196,18 @@ static void test_unlink(void **state) {
         assert_int_equal(keeper_store_put(&store, "s1", accept4(listener, NULL, NULL, SOCK_CLOEXEC)), 0);
         assert_int_equal(keeper_store_put(&store, "client", unix_socket(&gone, true)), 0);
         assert_int_equal(keeper_store_put(&store, "state", new_fd()), 0);
+        /* Somebody has removed one, and another daemon has taken the path. */
+        assert_int_equal(keeper_store_put(&store, "control", unix_socket(&taken, true)), 0);
+        assert_int_equal(unlink(taken.sun_path), 0);
+        other = unix_socket(&taken, true);
         keeper_store_unlink(&store);
+        assert_int_equal(access(taken.sun_path, F_OK), 0);
         assert_int_equal(access(kept.sun_path, F_OK), 0);
         assert_int_equal(access(gone.sun_path, F_OK), -1);
         keeper_store_clear(&store);
         close(listener);
         close(client);
+        close(other);
         assert_int_equal(scratch_remove(dir), 0);
 }
 
