@@ -232,10 +232,10 @@ RMX_API void rmx_cancel_free(struct rmx_cancel *cancel);
  * requests that need this rank and that it never made. The object is gone whatever the result (RMX_E_DAEMON_LOST:
  * nobody was there to be told), but for RMX_E_INVALID inside a group. NULL is allowed. */
 RMX_API int rmx_comm_destroy(struct rmx_comm *comm);
-/* On GPUs: waits for what a destroy would wait for, timeout_ms at most (0: looks). RMX_OK when that is over, or a sticky
- * error ends it; else RMX_E_TIMEOUT, and it may be called again. Another thread may abort the communicator meanwhile,
- * which it may not during a destroy. From here on nothing may be called on it but this, rmx_comm_abort, rmx_comm_error
- * and then rmx_comm_destroy. On the host RMX_OK at once. */
+/* On GPUs: waits for what a destroy would wait for, timeout_ms at most (0: looks). RMX_OK when that is over, or a
+ * sticky error ends it; else RMX_E_TIMEOUT, and it may be called again. Another thread may abort the communicator
+ * meanwhile, which it may not during a destroy. From here on nothing may be called on it but this, rmx_comm_abort,
+ * rmx_comm_error and then rmx_comm_destroy. On the host RMX_OK at once. */
 RMX_API int rmx_comm_finish(struct rmx_comm *comm, uint32_t timeout_ms);
 /* Ends all outstanding and later requests of the communicator on all ranks with RMX_E_ABORTED, and returns when no
  * executor touches their memory any more. If railmuxd does not answer within 300 ms, this rank's requests on the host
