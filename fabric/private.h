@@ -148,10 +148,11 @@ struct fabric_rail {
         /* The thread's. */
         pthread_t thread;
         bool running;
-        bool asleep;         /* in epoll_wait */
-        bool waking;         /* was, has been called, and is not back yet */
-        bool again;          /* something is left to do at once */
-        _Atomic bool called; /* another thread says so; it may be looked at without the lock */
+        bool asleep;          /* in epoll_wait */
+        bool waking;          /* was, has been called, and is not back yet */
+        bool again;           /* something is left to do at once */
+        _Atomic bool called;  /* another thread says so; it may be looked at without the lock */
+        struct yielder looks; /* of its thread; without the lock: whether it may look on */
         int epoll_fd, listen_fd, wake_fd;
         bool listen_paused;
         struct fabric_conn *conns;
@@ -175,7 +176,7 @@ struct fabric {
         uint64_t heartbeat_ns, deadline_ns, handshake_ns, unreachable_ns, spin_ns, rail_spin_ns;
         pthread_mutex_t lock;
         uint32_t lock_looks;  /* before a thread sleeps for it */
-        struct yielder looks; /* without the lock: whether threads may look on */
+        struct yielder looks; /* of the taking thread; without the lock: whether it may look on */
         pthread_cond_t quiet; /* an area has lost a user, or the taker has looked */
         bool stop;
         struct fabric_rail *rails[FABRIC_RAILS_MAX];

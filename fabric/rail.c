@@ -248,7 +248,7 @@ static int rail_timeout(const struct fabric_rail *rail, uint64_t now_ns, uint64_
 
 /* Without the lock, which others want, until something happens or it is late enough. Returns the number of events. */
 static int rail_look_on(struct fabric_rail *rail, struct epoll_event events[RAIL_EVENTS], uint64_t until_ns) {
-        struct yielder *looks = &rail->fabric->looks;
+        struct yielder *looks = &rail->looks;
         uint64_t began_ns, now_ns = clock_now_ns();
         int n;
 
@@ -256,7 +256,7 @@ static int rail_look_on(struct fabric_rail *rail, struct epoll_event events[RAIL
                 began_ns = now_ns;
                 n = epoll_wait(rail->epoll_fd, events, RAIL_EVENTS, 0);
                 now_ns = clock_now_ns();
-                yielder_note(looks, began_ns, now_ns);
+                yielder_note(looks, began_ns, now_ns, YIELDER_LOOKS_REST_NS);
                 if (n != 0 || atomic_load_explicit(&rail->called, memory_order_relaxed)) /* partner: rail_wake */
                         break;
                 fabric_pause();
@@ -312,8 +312,7 @@ void *rail_run(void *data) {
                 timeout = rail_timeout(rail, now_ns, next_ns);
                 if (rail_has_worked(rail, &worked))
                         busy_ns = now_ns;
-                looks = timeout != 0 && now_ns - busy_ns < fabric->rail_spin_ns &&
-                        !yielder_rests(&fabric->looks, now_ns);
+                looks = timeout != 0 && now_ns - busy_ns < fabric->rail_spin_ns && !yielder_rests(&rail->looks, now_ns);
                 until_ns = rail_look_until(timeout, now_ns, busy_ns + fabric->rail_spin_ns);
                 if (looks)
                         timeout = 0;

@@ -211,7 +211,7 @@ void *taker_run(void *data) {
                         continue;
                 }
                 now_ns = clock_now_ns();
-                yielder_note(&fabric->looks, looked_ns, now_ns);
+                yielder_note(&fabric->looks, looked_ns, now_ns, YIELDER_LOOKS_REST_NS);
                 looked_ns = now_ns;
                 if (now_ns - busy_ns >= fabric->spin_ns || yielder_rests(&fabric->looks, now_ns)) {
                         fabric_lock(fabric);

@@ -25,6 +25,8 @@
 
 #define YIELDER_LONG_NS UINT64_C(500000)    /* more than a turn of all ranks takes, less than a time slice */
 #define YIELDER_REST_NS UINT64_C(200000000) /* so that the slices lost by asking again are 2 % */
+/* Of looking on. To ask again costs us nothing, and where a machine is virtual its host may have had the processor. */
+#define YIELDER_LOOKS_REST_NS UINT64_C(20000000)
 
 /* Zeroed at first. Threads may share one: what it knows is about the processors. */
 struct yielder {
@@ -36,10 +38,10 @@ static inline bool yielder_rests(const struct yielder *yielder, uint64_t now_ns)
         return now_ns < atomic_load_explicit(&yielder->rest_until_ns, memory_order_relaxed);
 }
 
-/* What takes next to nothing was begun and ended at these times: a yield, a look. */
-static inline void yielder_note(struct yielder *yielder, uint64_t began_ns, uint64_t ended_ns) {
+/* What takes next to nothing was begun and ended at these times: a yield, a look. If it took long, rests so long. */
+static inline void yielder_note(struct yielder *yielder, uint64_t began_ns, uint64_t ended_ns, uint64_t rest_ns) {
         if (ended_ns - began_ns > YIELDER_LONG_NS)
-                atomic_store_explicit(&yielder->rest_until_ns, ended_ns + YIELDER_REST_NS, memory_order_relaxed);
+                atomic_store_explicit(&yielder->rest_until_ns, ended_ns + rest_ns, memory_order_relaxed);
 }
 
 /* False, at once: it rests. */
@@ -49,6 +51,6 @@ static inline bool yielder_yield(struct yielder *yielder) {
         if (yielder_rests(yielder, began_ns))
                 return false;
         sched_yield();
-        yielder_note(yielder, began_ns, clock_now_ns());
+        yielder_note(yielder, began_ns, clock_now_ns(), YIELDER_REST_NS);
         return true;
 }

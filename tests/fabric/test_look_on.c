@@ -178,7 +178,7 @@ static void test_others_compute(void **state) {
         assert_true(sleeps(&rig) > n);
 
         /* Long enough ago. */
-        atomic_fetch_add(&clock_ns, YIELDER_REST_NS);
+        atomic_fetch_add(&clock_ns, YIELDER_LOOKS_REST_NS);
         n = sleeps(&rig);
         carry_more(&rig);
         carry_more(&rig);

@@ -89,15 +89,15 @@ static void test_note(void **state) {
         uint64_t now_ns = machine.now_ns;
 
         (void)state;
-        yielder_note(&yielder, now_ns, now_ns + YIELDER_LONG_NS);
+        yielder_note(&yielder, now_ns, now_ns + YIELDER_LONG_NS, YIELDER_LOOKS_REST_NS);
         assert_false(yielder_rests(&yielder, now_ns));
-        yielder_note(&yielder, now_ns, now_ns + YIELDER_LONG_NS + 1);
+        yielder_note(&yielder, now_ns, now_ns + YIELDER_LONG_NS + 1, YIELDER_LOOKS_REST_NS);
         now_ns += YIELDER_LONG_NS + 1;
         assert_true(yielder_rests(&yielder, now_ns));
-        assert_false(yielder_yield(&yielder));  /* who yields hears of it, too */
-        yielder_note(&yielder, now_ns, now_ns); /* a short one takes nothing back */
-        assert_true(yielder_rests(&yielder, now_ns + YIELDER_REST_NS - 1));
-        assert_false(yielder_rests(&yielder, now_ns + YIELDER_REST_NS));
+        assert_false(yielder_yield(&yielder));                   /* who yields hears of it, too */
+        yielder_note(&yielder, now_ns, now_ns, YIELDER_REST_NS); /* a short one takes nothing back */
+        assert_true(yielder_rests(&yielder, now_ns + YIELDER_LOOKS_REST_NS - 1));
+        assert_false(yielder_rests(&yielder, now_ns + YIELDER_LOOKS_REST_NS));
         assert_int_equal(machine.n_yields, 0);
 }
 
