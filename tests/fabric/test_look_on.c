@@ -15,6 +15,16 @@
 
 #define END_S 60
 
+/* ThreadSanitizer's own code, which is linked in, calls these before it is ready to be told of anything. */
+#if defined(__has_attribute)
+#if __has_attribute(disable_sanitizer_instrumentation)
+#define EARLY __attribute__((disable_sanitizer_instrumentation))
+#endif
+#endif
+#ifndef EARLY
+#define EARLY
+#endif
+
 static _Atomic uint64_t clock_ns;
 static uint32_t n_affine;
 
@@ -24,7 +34,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *ret_set);
 long __wrap_sysconf(int name);
 long __real_sysconf(int name);
 
-int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time) {
+EARLY int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time) {
         uint64_t now_ns = atomic_load(&clock_ns);
 
         if (clock != CLOCK_MONOTONIC)
@@ -34,7 +44,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time) {
         return 0;
 }
 
-int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *ret_set) {
+EARLY int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *ret_set) {
         (void)pid;
         CPU_ZERO_S(size, ret_set);
         for (uint32_t i = 0; i < n_affine; i++)
@@ -42,7 +52,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *ret_set) {
         return 0;
 }
 
-long __wrap_sysconf(int name) {
+EARLY long __wrap_sysconf(int name) {
         return name == _SC_NPROCESSORS_ONLN || name == _SC_NPROCESSORS_CONF ? 64 : __real_sysconf(name);
 }
 
