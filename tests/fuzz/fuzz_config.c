@@ -35,7 +35,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 check(config.client_socket[0] == '/' && strlen(config.client_socket) <= 102);
                 check((config.client_mode & ~0666u) == 0);
                 for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
-                        check(config.limit[kind] >= 1);
+                        check(config.limit[kind] >= 1 || kind == CHARGE_FDS || kind == CHARGE_BYTES);
+                check(config.limit[CHARGE_FDS] == 0 || config.limit[CHARGE_FDS] >= 16); /* 0: a share */
+                check(config.limit[CHARGE_BYTES] == 0 || config.limit[CHARGE_BYTES] >= 1u << 20);
         }
         config_deinit(&config);
         return 0;
