@@ -30,39 +30,23 @@ static ncclTeam_t everyone(const struct ncclComm *comm) {
         return (ncclTeam_t){comm->n_ranks, comm->rank, 1};
 }
 
-ncclTeam_t ncclTeamWorld(ncclComm_t comm) {
-        ncclTeam_t team;
+#define TEAM(name, ours)                                                                                               \
+        ncclTeam_t name(ncclComm_t comm) {                                                                             \
+                ncclTeam_t team;                                                                                       \
+                                                                                                                       \
+                if (comm_enter_any(comm, __func__))                                                                    \
+                        return no_team;                                                                                \
+                team = comm->real ? REAL(comm, name, no_team, comm->real) : (ours);                                    \
+                comm_exit(comm);                                                                                       \
+                return team;                                                                                           \
+        }                                                                                                              \
+        TWIN(name)
 
-        if (comm_enter_any(comm, __func__))
-                return no_team;
-        team = comm->real ? REAL(comm, ncclTeamWorld, no_team, comm->real) : everyone(comm);
-        comm_exit(comm);
-        return team;
-}
-TWIN(ncclTeamWorld);
-
-ncclTeam_t ncclTeamLsa(ncclComm_t comm) {
-        ncclTeam_t team;
-
-        if (comm_enter_any(comm, __func__))
-                return no_team;
-        team = comm->real ? REAL(comm, ncclTeamLsa, no_team, comm->real) : alone;
-        comm_exit(comm);
-        return team;
-}
-TWIN(ncclTeamLsa);
-
+TEAM(ncclTeamWorld, everyone(comm));
+TEAM(ncclTeamLsa, alone);
 /* Those with the same number in their LSA teams: with one in each, everybody. */
-ncclTeam_t ncclTeamRail(ncclComm_t comm) {
-        ncclTeam_t team;
-
-        if (comm_enter_any(comm, __func__))
-                return no_team;
-        team = comm->real ? REAL(comm, ncclTeamRail, no_team, comm->real) : everyone(comm);
-        comm_exit(comm);
-        return team;
-}
-TWIN(ncclTeamRail);
+TEAM(ncclTeamRail, everyone(comm));
+TEAM(ncclTeamCftMultimem, alone);
 
 ncclTeam_t ncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode) {
         ncclTeam_t team = no_team;
@@ -79,17 +63,6 @@ ncclTeam_t ncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode) {
         return team;
 }
 TWIN(ncclTeamCft);
-
-ncclTeam_t ncclTeamCftMultimem(ncclComm_t comm) {
-        ncclTeam_t team;
-
-        if (comm_enter_any(comm, __func__))
-                return no_team;
-        team = comm->real ? REAL(comm, ncclTeamCftMultimem, no_team, comm->real) : alone;
-        comm_exit(comm);
-        return team;
-}
-TWIN(ncclTeamCftMultimem);
 
 /* The numbers are the program's, and may be any. */
 static int rank_from(int mine, ncclTeam_t team, int rank) {
