@@ -32,9 +32,9 @@
 #include "util/cleanup.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/processors.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,11 +92,10 @@ struct executor_link *manager_link_of_gpu(struct manager *manager, uint32_t gpu)
 }
 
 uint32_t manager_workers(const struct manager *manager) {
-        cpu_set_t set;
         uint32_t n = manager->config->workers;
 
         if (n == 0)
-                n = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+                n = processors_usable();
         return n > MANAGER_WORKERS_MAX && manager->config->workers == 0 ? MANAGER_WORKERS_MAX : n;
 }
 
