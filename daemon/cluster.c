@@ -320,8 +320,11 @@ static void cluster_on_unreachable(void *data, const struct fabric_node *id, con
 static void cluster_on_violation(void *data, const struct fabric_node *id, uint64_t key, const char *text) {
         struct cluster *cluster = data;
 
-        log_warning("fabric: %s (node %s, communicator key %016llx)", text, cluster_name(cluster, id),
-                    (unsigned long long)key);
+        if (key)
+                log_warning("fabric: %s (node %s, communicator key %016llx)", text, cluster_name(cluster, id),
+                            (unsigned long long)key);
+        else
+                log_warning("fabric: %s (node %s)", text, cluster_name(cluster, id));
 }
 
 static void cluster_on_area(void *data, uint64_t key, int condition, const char *text) {
@@ -365,6 +368,29 @@ static void cluster_host(const struct config *config, char host[PEER_ADDRESS_MAX
                 peer_address_format((const struct sockaddr *)&told, address);
         if (peer_address_split(address, host, &port) < 0)
                 host[0] = '\0';
+}
+
+/* As an operator has told the process before this one. */
+_Static_assert(STATE_DRAINED >= FABRIC_RAILS_MAX && STATE_RAIL_BYTES > FABRIC_NAME_MAX, "there is room for all rails");
+
+static void cluster_drain_rails(struct cluster *cluster) {
+        struct state *state = cluster->manager->state;
+
+        for (uint32_t i = 0; i < STATE_DRAINED; i++) {
+                const char *rail = state_drained_rail(state, i);
+                int r = rail ? fabric_rail_drain(cluster->fabric, rail, true) : 0;
+
+                if (!rail)
+                        continue;
+                if (r < 0)
+                        log_error("rail %s was drained and is not any more: %s", rail, strerror(-r));
+                else if (r)
+                        log_notice("rail %s, which was drained, is not there any more", rail);
+                else
+                        log_notice("rail %s is drained as before; railmuxctl undrain-rail takes that back", rail);
+                if (r)
+                        state_drained_forget(state, rail);
+        }
 }
 
 static int cluster_add_rails(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) {
@@ -484,6 +510,7 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
         r = cluster_add_rails(cluster, error);
         if (r)
                 return r;
+        cluster_drain_rails(cluster);
         cluster->fabric_event = event_new(cluster->manager->base, fabric_event_fd(cluster->fabric),
                                           EV_READ | EV_PERSIST, cluster_on_fabric, cluster);
         cluster->self_event = event_new(cluster->manager->base, -1, 0, cluster_on_self, cluster);

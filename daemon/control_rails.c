@@ -6,6 +6,7 @@
 #include "daemon/comm_remote.h"
 #include "daemon/control_answer.h"
 #include "daemon/manager.h"
+#include "daemon/state.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -147,8 +148,14 @@ void control_rail_drain(struct control_answer *answer, struct manager *manager, 
                 snprintf(text, sizeof(text), "no rail is named '%.31s'; railmuxctl rails shows them", rail);
         else if (r)
                 snprintf(text, sizeof(text), "%s", r < 0 ? strerror(-r) : fabric_error(manager->cluster->fabric));
-        if (r)
+        if (r) {
                 control_answer_fail(answer, r < 0 ? RMX_E_NO_MEMORY : RMX_E_INVALID, text);
+                return;
+        }
+        /* A railmuxd that comes back has as many rails as there is room for, and has forgotten those that are gone. */
+        if (undo)
+                state_drained_forget(manager->state, rail);
         else
-                log_notice("rail %s: %s", rail, undo ? "carries again" : "drained");
+                (void)state_drained_note(manager->state, rail);
+        log_notice("rail %s: %s", rail, undo ? "carries again" : "drained");
 }

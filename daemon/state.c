@@ -20,6 +20,7 @@
 
 #include "util/cleanup.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -208,6 +209,51 @@ uint32_t state_devices(const struct state *state) {
 void state_set_devices(struct state *state, uint32_t devices) {
         /* Partner: state_devices() of a successor. */
         atomic_store_explicit(&state_header(state)->devices, devices, memory_order_release);
+}
+
+const char *state_drained_rail(const struct state *state, uint32_t i) {
+        const struct state_drained *drained = &state_header(state)->drained[i];
+
+        /* Partner: the release store in state_drained_note(), of a predecessor. What is no name is none of ours. */
+        if (atomic_load_explicit(&drained->valid, memory_order_acquire) != STATE_VALID ||
+            !memchr(drained->rail, '\0', sizeof(drained->rail)))
+                return NULL;
+        return drained->rail;
+}
+
+static uint32_t state_drained_find(const struct state *state, const char *rail) {
+        uint32_t i = 0;
+
+        for (; i < STATE_DRAINED; i++) {
+                const char *name = state_drained_rail(state, i);
+
+                if (rail ? name && strcmp(name, rail) == 0 : !name)
+                        break;
+        }
+        return i;
+}
+
+int state_drained_note(struct state *state, const char *rail) {
+        struct state_drained *drained;
+        uint32_t i;
+
+        if (state_drained_find(state, rail) < STATE_DRAINED)
+                return 0;
+        i = state_drained_find(state, NULL);
+        if (i == STATE_DRAINED)
+                return STATE_E_FULL;
+        drained = &state_header(state)->drained[i];
+        snprintf(drained->rail, sizeof(drained->rail), "%s", rail);
+        /* Partner: the acquire load in state_drained_rail() of a successor. */
+        atomic_store_explicit(&drained->valid, STATE_VALID, memory_order_release);
+        return 0;
+}
+
+void state_drained_forget(struct state *state, const char *rail) {
+        const uint32_t i = state_drained_find(state, rail);
+
+        if (i < STATE_DRAINED) /* relaxed: nothing else belongs to it */
+                atomic_store_explicit(&state_header(state)->drained[i].valid, 0, memory_order_relaxed);
 }
 
 uint64_t state_take_session(struct state *state) {

@@ -18,6 +18,8 @@
 #define STATE_SLOTS_MAX    (1u << 20)
 #define STATE_SLOT_NONE    UINT32_MAX
 #define STATE_CHOICES      30u /* plan choices in one record */
+#define STATE_DRAINED      16u /* rails, as many as a node has (FABRIC_RAILS_MAX) */
+#define STATE_RAIL_BYTES   32u /* FABRIC_NAME_MAX and its end */
 
 enum {
         _STATE_E_SUCCESS,
@@ -123,6 +125,12 @@ struct state_record {
 #define STATE_VALID 0x1eaf600du
 _Static_assert(sizeof(struct state_record) == STATE_RECORD_BYTES, "a record is one slot");
 
+/* A rail that an operator has drained. */
+struct state_drained {
+        _Atomic uint32_t valid; /* STATE_VALID, written last; 0: free */
+        char rail[STATE_RAIL_BYTES];
+};
+
 struct state_header {
         _Atomic uint64_t magic; /* written last */
         uint32_t version;
@@ -132,8 +140,11 @@ struct state_header {
         _Atomic uint64_t next_session;
         _Atomic uint64_t next_comm;
         _Atomic uint64_t restarts;
-        _Atomic uint64_t devices; /* version 2: found by the first process, 0: GPUs are emulated */
+        _Atomic uint64_t devices;                    /* version 2: found by the first process, 0: GPUs are emulated */
+        struct state_drained drained[STATE_DRAINED]; /* free where version 5 did not have it yet */
 };
+
+_Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header has room for it");
 
 struct state;
 
@@ -149,6 +160,11 @@ uint64_t state_restarts(const struct state *state);
 void state_count_restart(struct state *state);
 uint32_t state_devices(const struct state *state);
 void state_set_devices(struct state *state, uint32_t devices);
+/* Rails that an operator has drained. The first is a name, at most STATE_RAIL_BYTES - 1 long, NULL where `i`, below
+ * STATE_DRAINED, is free. To note twice, or to forget what is not noted, is nothing. STATE_E_FULL. */
+const char *state_drained_rail(const struct state *state, uint32_t i);
+int state_drained_note(struct state *state, const char *rail);
+void state_drained_forget(struct state *state, const char *rail);
 /* Numbers are never given twice, also not after a crash. */
 uint64_t state_take_session(struct state *state);
 uint64_t state_take_comm(struct state *state);

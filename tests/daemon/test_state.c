@@ -106,6 +106,56 @@ static void test_slots_are_used_again(void **unused) {
         state_free(state);
 }
 
+static void test_drained_rails(void **unused) {
+        char longest[STATE_RAIL_BYTES], name[STATE_RAIL_BYTES];
+        struct state *state, *successor;
+        uint8_t *data;
+        size_t size;
+        uint32_t n = 0;
+        int fd;
+
+        (void)unused;
+        assert_int_equal(state_new(&state), 0);
+        memset(longest, 'x', sizeof(longest) - 1);
+        longest[sizeof(longest) - 1] = '\0';
+        state_drained_forget(state, "a");
+        assert_int_equal(state_drained_note(state, longest), 0);
+        for (uint32_t i = 0; i < STATE_DRAINED; i++) {
+                snprintf(name, sizeof(name), "r%u", i);
+                assert_int_equal(state_drained_note(state, name), i < STATE_DRAINED - 1 ? 0 : STATE_E_FULL);
+        }
+        assert_int_equal(state_drained_note(state, "r3"), 0); /* is there */
+        state_drained_forget(state, "r3");
+        state_drained_forget(state, "r3");
+        assert_int_equal(state_drained_note(state, "a"), 0);
+        assert_int_equal(state_drained_note(state, "b"), STATE_E_FULL);
+        assert_int_equal(state_adopt(dup(state_fd(state)), &successor), 0);
+        for (uint32_t i = 0; i < STATE_DRAINED; i++) {
+                assert_non_null(state_drained_rail(successor, i));
+                n += strcmp(state_drained_rail(successor, i), longest) == 0 ||
+                     strcmp(state_drained_rail(successor, i), "a") == 0;
+                assert_string_not_equal(state_drained_rail(successor, i), "r3");
+        }
+        assert_int_equal(n, 2);
+        state_free(successor);
+
+        /* What is no name, or was not written to its end, is none. */
+        data = contents(state, &size);
+        memset(((struct state_header *)(void *)data)->drained[0].rail, 'y', STATE_RAIL_BYTES);
+        ((struct state_header *)(void *)data)->drained[1].valid = 1;
+        fd = copy_of(data, size);
+        assert_int_equal(state_adopt(fd, &successor), 0);
+        assert_null(state_drained_rail(successor, 0));
+        assert_null(state_drained_rail(successor, 1));
+        assert_non_null(state_drained_rail(successor, 2));
+        assert_int_equal(state_drained_note(successor, "b"), 0);
+        assert_int_equal(state_drained_note(successor, "c"), 0);
+        assert_int_equal(state_drained_note(successor, "d"), STATE_E_FULL);
+        state_free(successor);
+        free(data);
+        state_free(state);
+}
+
 /* A kill between any two stores of state_new and state_add: the words written so far, in the order of the code. */
 static void test_killed_at_every_store(void **unused) {
         struct state_record record = session_record(7);
@@ -275,6 +325,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_adopt_finds_all),
                 cmocka_unit_test(test_slots_are_used_again),
+                cmocka_unit_test(test_drained_rails),
                 cmocka_unit_test(test_killed_at_every_store),
                 cmocka_unit_test(test_truncated_anywhere),
                 cmocka_unit_test(test_foreign_memory),

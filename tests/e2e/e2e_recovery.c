@@ -4,7 +4,7 @@
  *
  * Moments are random numbers of completed sequences. Every second kill of railmuxd holds the keeper still, so that the
  * node is without a control plane for as long as the test wants: the ranks must get on meanwhile, and communicator
- * creations must wait and then succeed.
+ * creations must wait and then succeed. And what an operator has said of rails, which must hold.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -182,10 +182,80 @@ static void test_executor(void **state) {
         node_stop(&f->node);
 }
 
+/* ---- rails ------------------------------------------------------------------------------------------------------- */
+static const char *const with_rails[] = {"--rail", "r0=127.0.0.1", "--rail", "r1=127.0.0.1", NULL};
+
+static int setup_rails(void **state) {
+        struct fixture *f = calloc(1, sizeof(*f));
+
+        assert_non_null(f);
+        *state = f;
+        f->node.listens = true;
+        f->node.more = with_rails;
+        node_start(&f->node, "recovery-rails", true);
+        return 0;
+}
+
+static void drain(struct fixture *f, const char *command, const char *rail) {
+        const char *argv[] = {node_program("railmuxctl"), "--control", f->node.control, command, rail, NULL};
+        char *output = malloc(PROC_OUTPUT_MAX);
+
+        assert_non_null(output);
+        if (proc_run(argv, 20000, output) != 0)
+                fail_msg("%s %s: %s", command, rail, output);
+        free(output);
+}
+
+/* A bit for each. */
+static uint32_t drained_rails(const struct fixture *f) {
+        json_t *answer = node_query(&f->node, "rails"), *rail;
+        uint32_t drained = 0;
+        size_t i;
+
+        assert_non_null(answer);
+        assert_int_equal(json_array_size(json_object_get(answer, "rails")), 2);
+        json_array_foreach(json_object_get(answer, "rails"), i, rail) {
+                const char *name = json_string_value(json_object_get(rail, "name"));
+                const char *is = json_string_value(json_object_get(rail, "state"));
+
+                assert_true(name && name[0] == 'r' && is);
+                if (strcmp(is, "drained") == 0)
+                        drained |= 1u << (name[1] - '0');
+        }
+        json_decref(answer);
+        return drained;
+}
+
+/* What an operator has said holds for the next railmuxd, until it is taken back. */
+static void test_rails(void **state) {
+        static const struct {
+                const char *command, *rail;
+                uint32_t drained;
+        } steps[] = {{"drain-rail", "r1", 2},   {"drain-rail", "r1", 2},   {"drain-rail", "r0", 3},
+                     {"undrain-rail", "r1", 1}, {"undrain-rail", "r0", 0}, {"undrain-rail", "r0", 0}};
+        struct fixture *f = *state;
+        struct node_pids pids;
+
+        for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+                pids = node_await_ready(&f->node, 0, 0, BACK_MS);
+                drain(f, steps[i].command, steps[i].rail);
+                assert_int_equal(drained_rails(f), steps[i].drained);
+                kill_and_see(pids.daemon);
+                node_await_ready(&f->node, pids.daemon, 0, BACK_MS);
+                assert_int_equal(drained_rails(f), steps[i].drained);
+        }
+        drain(f, "drain-rail", "r1");
+        node_stop(&f->node);
+        node_start(&f->node, "recovery-rails", true); /* nobody has kept anything */
+        assert_int_equal(drained_rails(f), 0);
+        node_stop(&f->node);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_daemon, setup_daemon, teardown),
                 cmocka_unit_test_setup_teardown(test_executor, setup_executor, teardown),
+                cmocka_unit_test_setup_teardown(test_rails, setup_rails, teardown),
         };
 
         return cmocka_run_group_tests_name("recovery", tests, NULL, NULL);
