@@ -21,8 +21,10 @@
 #include "util/fds.h"
 #include "util/log.h"
 #include "util/parse.h"
+#include "util/processors.h"
 
 #define MAIN_WORKERS_MAX 64u
+#define MAIN_WORKERS     16u   /* at most where nobody says how many */
 #define MAIN_FDS         4096u /* there is room for from the beginning; a communicator over nodes has three */
 
 struct arguments {
@@ -211,9 +213,9 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
         if (parse_name(arguments, has_device) < 0)
                 return -EINVAL;
         if (!arguments->n_workers) {
-                long n = sysconf(_SC_NPROCESSORS_ONLN);
+                const uint32_t n = processors_usable();
 
-                arguments->n_workers = n < 1 ? 1 : n > 16 ? 16 : (uint32_t)n;
+                arguments->n_workers = n > MAIN_WORKERS ? MAIN_WORKERS : n;
         }
         return 0;
 }
