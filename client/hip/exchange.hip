@@ -60,7 +60,10 @@ template <uint32_t N, uint32_t KIND, uint32_t D> DEVICE void exchange_kernel_of(
 /* Blocks that a processor has room for: of two communicators, or of one and what is computed beside it. With more ranks
  * there are half as many, and pieces of all of them take more registers, as do lines and long chunks. */
 #define BLOCKS_TOGETHER(n_ranks, depth)                                                                                \
-        ((n_ranks) <= 4 && (depth) != EXCHANGE_IN_LINES && (depth) != EXCHANGE_IN_LONG ? 2 : 1)
+        ((n_ranks) > 4 || (depth) == EXCHANGE_IN_LINES || (depth) == EXCHANGE_IN_LONG ||                               \
+                         ((n_ranks) > 2 && (depth) == EXCHANGE_IN_CHUNKS && CHUNK_UNITS_TOGETHER > 1)                  \
+                 ? 1                                                                                                   \
+                 : 2)
 
 template <uint32_t N, uint32_t KIND, uint32_t D>
 KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, BLOCKS_TOGETHER(N, D))

@@ -15,7 +15,11 @@
 #else
 #define CHUNK_MOVES_LONG(n_ranks) ((n_ranks) <= 2 ? CHUNK_LONG_OF_TWO : (n_ranks) <= 4 ? 4u : 2u)
 #endif
-#define CHUNK_MOVES_SHORT(n_ranks)    ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : 1u)
+/* Of three and four ranks, whose tiles have two units: 2 for both, in blocks that then take a whole processor. */
+#ifndef CHUNK_UNITS_TOGETHER
+#define CHUNK_UNITS_TOGETHER 1u
+#endif
+#define CHUNK_MOVES_SHORT(n_ranks)    ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : (n_ranks) <= 4 ? CHUNK_UNITS_TOGETHER : 1u)
 #define CHUNK_MOVES(n_ranks, is_long) ((is_long) ? CHUNK_MOVES_LONG(n_ranks) : CHUNK_MOVES_SHORT(n_ranks))
 #define CHUNK_SUMS_LONG(n_ranks)      ((n_ranks) <= 2 ? EXCHANGE_UNITS_OF_TWO : (n_ranks) <= 4 ? 2u : 1u)
 #define CHUNK_SUMS_SHORT(n_ranks)     (CHUNK_MOVES_SHORT(n_ranks) < 2 ? 1u : 2u)

@@ -49,6 +49,8 @@ SCRIPTS = (
     "kills.py",
     "hostile.py",
     "dist.py",
+    "compare.py",
+    "variant.py",
 )
 NEED_GPUS = ("peers", "torch", "nccl", "blocks", "layer", "overlap", "hostile", "interference")
 failures = 0
@@ -169,6 +171,46 @@ def headers() -> None:
             check("hostile.py knows the headers", done.returncode == 0, done.stderr)
 
 
+def comparison() -> None:
+    """Of the library with itself, and with what is none."""
+    soname = "librailmux.so.0"
+    none = SCRATCH / "none.so"
+    none.write_text("not a library\n")
+    fixed = [sys.executable, str(BENCH / "compare.py"), "--host", "--binaries", str(TREE), "--ranks", "2", "--file", soname]
+    fixed += ["--calls", "3", "--out", str(SCRATCH / "compare"), "--variant", f"a={TREE / 'lib' / soname}"]
+    done = run([*fixed, "--variant", f"b={TREE / 'lib' / soname}", "--what", "all_reduce:4K:8K,broadcast:4K", "--check"])
+    rows = json.loads((SCRATCH / "compare" / "compare.json").read_text())["rows"]
+    check("two builds beside each other", done.returncode == 0 and len(rows) == 3, done.stdout + done.stderr)
+    check("with a ratio", all(set(r["ratio"]) == {"a", "b"} and len(r["all_us"]["b"]) == 2 for r in rows), rows)
+    done = run([*fixed, "--variant", f"b={none}", "--what", "all_reduce:4K", "--turns", "1"])
+    rows = json.loads((SCRATCH / "compare" / "compare.json").read_text())["rows"]
+    check("a variant is what runs", done.returncode == 1 and "FAILED: time-b-all_reduce-0" in done.stdout, done.stdout)
+    check("and the other one, too", [set(r["us"]) for r in rows] == [{"a"}], rows)
+    for wrong in (["--what", "all_reduce"], ["--what", "sum:4K"], ["--what", "all_reduce:8K:4K"], ["--variant", "a=/nowhere"], []):
+        done = run([*fixed, *wrong])
+        check(f"compare.py refuses {' '.join(wrong) or 'one variant'}", done.returncode == 2 and "error:" in done.stderr, done.stderr)
+
+
+def variants() -> None:
+    """A library of a tree, built once more."""
+    target, out = "lib/libdaemon_preload.so", SCRATCH / "variant.so"
+    fixed = [sys.executable, str(BENCH / "variant.py"), str(TREE), str(out), "--target", target]
+    before = (TREE / target).read_bytes()
+    done = run([*fixed, "-DVARIANT_OF_ITS_OWN=1"])
+    check("variant.py", done.returncode == 0 and out.read_bytes()[:4] == b"\x7fELF", done.stderr)
+    done = run([*fixed, "-Dint=no_type"])
+    check("with macros", done.returncode == 1 and "no_type" in done.stderr, done.stderr)
+    check("the tree stays as it is", (TREE / target).read_bytes() == before)
+    copy = SCRATCH / "sources"
+    (copy / "tests").mkdir(parents=True)
+    (copy / "CMakeLists.txt").touch()
+    done = run([*fixed, "--source", str(copy)])
+    check("of other sources, which are not there", done.returncode == 1 and str(copy) in done.stderr, done.stderr)
+    for wrong in (["--target", "lib/none.so"], ["--target", "all"]):
+        done = run([*fixed, *wrong])
+        check(f"variant.py refuses {' '.join(wrong)}", done.returncode == 1 and "variant.py: " in done.stderr, done.stderr)
+
+
 def virtual_nodes() -> None:
     script = [sys.executable, str(BENCH / "nodes.py"), "--host", "--quick", "--binaries"]
     bad_words = (["--layouts", "1x4"], ["--layouts", "2x"], ["--only", "nothing"], ["--delays", "long"], ["--ops", "sum"], ["--min", "M"], ["--min", "4M"])
@@ -210,6 +252,8 @@ def main() -> int:
     everything()
     faults()
     virtual_nodes()
+    comparison()
+    variants()
     return 1 if failures else 0
 
 
