@@ -6,7 +6,7 @@
  * What is given back, and when: returning a region is on the fast path and never talks to the daemon, so it always goes
  * to the free list. Only when a new region must be made (a call to the daemon anyway) and the free ones exceed the
  * bound, or the tenant's limit stands in the way, are free regions destroyed, the largest first, those reserved
- * excepted.
+ * excepted. A registration takes one of them if there is one to spare, else it makes one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -152,11 +152,28 @@ void bounce_release(struct bounce_pool *pool, struct bounce_region *region) {
         pthread_mutex_unlock(&pool->mutex);
 }
 
+/* One that lies there for nobody in particular becomes a reserved one. Those of the class that are reserved may all lie
+ * there, too, so there must be more. */
+static bool pool_reserve_spare(struct bounce_pool *pool, unsigned int size_class) {
+        uint32_t n_free = 0;
+        bool spare;
+
+        pthread_mutex_lock(&pool->mutex);
+        for (const struct bounce_region *region = pool->free[size_class]; region; region = region->next)
+                n_free++;
+        spare = n_free > pool->n_reserved[size_class];
+        pool->n_reserved[size_class] += spare;
+        pthread_mutex_unlock(&pool->mutex);
+        return spare;
+}
+
 int bounce_reserve(struct rmx_session *session, const char *what, size_t bytes) {
         struct bounce_pool *pool = &session->bounce;
         struct bounce_region *region;
         int r;
 
+        if (class_bytes(class_of(bytes)) >= bytes && pool_reserve_spare(pool, class_of(bytes)))
+                return RMX_OK;
         r = region_new(session, what, bytes, NULL, &region);
         if (r)
                 return r;

@@ -203,6 +203,7 @@ static void test_bounce_reuse(void **state) {
 static void test_register(void **state) {
         struct crew crew;
         int32_t *memory = calloc(1 << 16, sizeof(*memory));
+        struct bounce_region *region[3];
         void *shared;
 
         (void)state;
@@ -214,13 +215,28 @@ static void test_register(void **state) {
         assert_error_says("registered already");
         assert_int_equal(rmx_all_reduce(crew.comm[0], memory, memory, 1 << 16, RMX_INT32, RMX_SUM, NULL), RMX_OK);
         assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 2); /* the second was the refused one's */
+        /* That one is to spare, and then none is: each registration has its own. */
+        assert_int_equal(rmx_buffer_register(crew.session, memory + 1, 4), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 2);
+        assert_int_equal(rmx_buffer_register(crew.session, memory + 2, 4), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 3);
+        for (int i = 0; i < 3; i++)
+                assert_int_equal(bounce_acquire(crew.session, "test", 4, NULL, &region[i]), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 3);
+        assert_int_equal(rmx_buffer_unregister(crew.session, memory + 2), RMX_OK); /* its region is under way */
+        assert_int_equal(rmx_buffer_register(crew.session, memory + 2, 4), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 4);
+        for (int i = 0; i < 3; i++)
+                bounce_release(&crew.session->bounce, region[i]);
+        assert_int_equal(rmx_buffer_unregister(crew.session, memory + 1), RMX_OK);
+        assert_int_equal(rmx_buffer_unregister(crew.session, memory + 2), RMX_OK);
         assert_int_equal(rmx_buffer_unregister(crew.session, memory), RMX_OK);
         assert_int_equal(rmx_buffer_unregister(crew.session, memory), RMX_E_INVALID);
         assert_int_equal(rmx_buffer_register(crew.session, NULL, 4), RMX_E_INVALID);
         assert_int_equal(rmx_buffer_register(crew.session, memory, 0), RMX_E_INVALID);
         assert_int_equal(rmx_mem_alloc(crew.session, 4096, &shared), RMX_OK);
         assert_int_equal(rmx_buffer_register(crew.session, shared, 4096), RMX_OK);
-        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 3); /* shared memory needs no region */
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 5); /* shared memory needs no region */
         assert_int_equal(rmx_buffer_unregister(crew.session, shared), RMX_OK);
         free(memory);
         crew_stop(&crew);
