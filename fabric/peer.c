@@ -217,15 +217,6 @@ void peers_drop(struct fabric *fabric) {
         }
 }
 
-bool route_is_missed(const struct fabric_route *route) {
-        if (route->peer->n_up > 0)
-                return false;
-        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)
-                if (route->ports[i].wanted)
-                        return true;
-        return route->peer->down_ns != 0;
-}
-
 /* Does an area wait for it? What connections that are dead have left of areas that are gone is no work: nobody waits
  * for it, and it stays until the peer answers. */
 static bool peer_has_work(const struct fabric *fabric, const struct fabric_peer *peer) {
@@ -242,6 +233,32 @@ static bool peer_has_work(const struct fabric *fabric, const struct fabric_peer 
                                 return true;
         }
         return false;
+}
+
+/* A connection on a route that is down is none: it may have come in the moment when the route went down, and nothing
+ * goes over it before the hold-down is over. */
+static bool peer_has_way(const struct fabric_peer *peer) {
+        for (size_t i = 0; i < peer->n_routes && peer->n_up > 0; i++) {
+                const struct fabric_route *route = peer->routes[i];
+
+                if (route->health.state == FABRIC_DOWN)
+                        continue;
+                for (unsigned int k = 0; k < FABRIC_N_CLASSES; k++)
+                        if (route->ports[k].conn && route->ports[k].conn->state == CONN_UP)
+                                return true;
+        }
+        return false;
+}
+
+bool route_is_missed(const struct fabric_route *route) {
+        const struct fabric_peer *peer = route->peer;
+
+        if (peer_has_way(peer))
+                return false;
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)
+                if (route->ports[i].wanted)
+                        return true;
+        return peer->n_up > 0 ? peer_has_work(route->rail->fabric, peer) : peer->down_ns != 0;
 }
 
 /*

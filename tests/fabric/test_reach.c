@@ -192,8 +192,21 @@ static void test_missed(void **state) {
         peer_check_reachable(&w->fabric, &w->peer, 1000 * MS);
         assert_true(route_is_missed(&w->route));
         w->peer.n_up = 1;
+        w->conn.state = CONN_UP;
+        w->route.ports[FABRIC_NORMAL].conn = &w->conn;
         assert_false(route_is_missed(&w->route));
         peer_check_reachable(&w->fabric, &w->peer, 1001 * MS);
+        assert_false(route_is_missed(&w->route));
+
+        /* The peer has made it just when the route went down here: nothing goes over it. */
+        w->route.health.state = FABRIC_DOWN;
+        assert_true(route_is_missed(&w->route));
+        HASH_DEL(w->fabric.areas, &w->area);
+        assert_false(route_is_missed(&w->route));
+        HASH_ADD(hh, w->fabric.areas, key, sizeof(w->area.key), &w->area);
+        w->route.health.state = FABRIC_PROBING;
+        assert_false(route_is_missed(&w->route));
+        w->route.ports[FABRIC_NORMAL].conn = NULL;
         w->peer.n_items = w->peer.n_up = 0;
         peer_check_reachable(&w->fabric, &w->peer, 1002 * MS);
         assert_false(route_is_missed(&w->route));
