@@ -276,6 +276,21 @@ void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns) {
         rail->again = true;
 }
 
+/*
+ * Nobody answers, not even a kernel. Ours would ask again one second after the first time, and three, and seven: a
+ * network that has come back would be found seconds later. A route that is up is suspect after that; of the others it
+ * is known already that they do not work, and how long they may try is the route's to say.
+ */
+static void conn_begin_anew(struct fabric_conn *conn) {
+        const bool was_up = conn->port->route->health.state == FABRIC_UP;
+
+        if (!conn->knock)
+                conn->port->wanted = true;
+        if (!was_up)
+                conn->port->n_errors++; /* else it is counted as the failure that it is */
+        conn_doom(conn, was_up, "nobody answers");
+}
+
 void conn_tick(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric *fabric = conn->rail->fabric;
         uint64_t silent_ns = now_ns - conn->heard_ns, period_ns = fabric->heartbeat_ns;
@@ -284,6 +299,11 @@ void conn_tick(struct fabric_conn *conn, uint64_t now_ns) {
         if (conn->doomed)
                 return;
         if (conn->state != CONN_UP) {
+                if (conn->state == CONN_CONNECTING &&
+                    time_passed(now_ns, conn->started_ns) >= fabric->deadline_ns / 2) {
+                        conn_begin_anew(conn);
+                        return;
+                }
                 if (now_ns - conn->started_ns < fabric->handshake_ns)
                         return;
                 if (!conn->peer) {

@@ -58,7 +58,7 @@ struct fabric_node {
 /* Milliseconds; 0 means the default. */
 struct fabric_times {
         uint32_t heartbeat; /* a silent connection is asked after this time: 200 */
-        uint32_t deadline;  /* and given up after this: 800 */
+        uint32_t deadline;  /* and given up after this: 800; one that nobody answers is begun anew after half of it */
         uint32_t handshake; /* of a new connection, all of it: 5000 */
         uint32_t hold_down; /* of a route that failed, if there are others; doubles for each further failure: 250 */
         uint32_t hold_max;  /* up to this: 30000 */

@@ -171,7 +171,7 @@ static void *proxy_run(void *data) {
                 nfds_t n = 0;
                 bool soon = false;
 
-                fds[n++] = (struct pollfd){.fd = proxy->listen_fd, .events = POLLIN};
+                fds[n++] = (struct pollfd){.fd = proxy->swallows ? -1 : proxy->listen_fd, .events = POLLIN};
                 fds[n++] = (struct pollfd){.fd = proxy->wake_fd, .events = POLLIN};
                 for (uint32_t i = 0; i < proxy->n_pairs; i++) {
                         struct proxy_pair *pair = proxy->pairs[i];
@@ -230,9 +230,25 @@ void proxy_start(struct proxy *proxy, const char *address, uint16_t to_port, uin
         assert_int_equal(listen(proxy->listen_fd, 64), 0);
         assert_int_equal(getsockname(proxy->listen_fd, (struct sockaddr *)&bound, &size), 0);
         proxy->port = ntohs(bound.sin_port);
+        proxy->full_fd = -1;
         proxy->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         assert_true(proxy->wake_fd >= 0);
         assert_int_equal(pthread_create(&proxy->thread, NULL, proxy_run, proxy), 0);
+}
+
+/* Linux drops what would open a connection while the queue of those that wait to be accepted is full. */
+void proxy_swallow(struct proxy *proxy, bool swallows) {
+        const struct sockaddr_in own = proxy_address(proxy, proxy->port);
+
+        proxy->swallows = swallows;
+        assert_int_equal(listen(proxy->listen_fd, swallows ? 0 : 64), 0);
+        proxy_wake(proxy);
+        close_end(&proxy->full_fd);
+        if (!swallows)
+                return;
+        proxy->full_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(proxy->full_fd >= 0);
+        assert_int_equal(connect(proxy->full_fd, (const struct sockaddr *)&own, sizeof(own)), 0);
 }
 
 void proxy_wake(struct proxy *proxy) {
@@ -252,4 +268,5 @@ void proxy_stop(struct proxy *proxy) {
         }
         close(proxy->listen_fd);
         close(proxy->wake_fd);
+        close_end(&proxy->full_fd);
 }

@@ -23,9 +23,10 @@ struct proxy {
         _Atomic unsigned int faults;  /* of enum proxy_fault, chosen among */
         _Atomic uint32_t bytes;       /* a fault after 1 to twice as many, 0: none */
         _Atomic bool refuse;          /* new connections are closed, old ones cut */
+        _Atomic bool swallows;        /* see proxy_swallow() */
         _Atomic uint32_t n_faults[4]; /* made: cut, late, corrupt, stall */
         _Atomic bool stop;
-        int listen_fd, wake_fd;
+        int listen_fd, wake_fd, full_fd;
         pthread_t thread;
         struct proxy_pair *pairs[PROXY_PAIRS];
         uint32_t n_pairs;
@@ -33,5 +34,7 @@ struct proxy {
 
 void proxy_start(struct proxy *proxy, const char *address, uint16_t to_port, uint64_t seed);
 void proxy_stop(struct proxy *proxy);
+/* Who dials is not answered, not even by the kernel, as where packets vanish; and is again. */
+void proxy_swallow(struct proxy *proxy, bool swallows);
 /* To be seen at once. */
 void proxy_wake(struct proxy *proxy);

@@ -20,6 +20,8 @@
 #include "tests/fabric/tls.h"
 #include "util/clock.h"
 
+#define SECONDS 20
+
 static uint64_t seed;
 
 static const struct fabric_times quick = {.heartbeat = 40, .deadline = 250, .hold_down = 5, .hold_max = 20};
@@ -31,7 +33,7 @@ struct broken {
         struct rig_place places[RIG_RAILS];
 };
 
-static void broken_new(struct broken *broken, const struct rig_options *options) {
+static void broken_start(struct broken *broken, const struct rig_options *options) {
         struct rig *rig = &broken->rig;
 
         rig_start(rig, options);
@@ -41,18 +43,29 @@ static void broken_new(struct broken *broken, const struct rig_options *options)
                 for (uint32_t rail = 0; rail < options->n_rails; rail++)
                         proxy_start(&broken->proxies[b][rail], broken->places[rail].address, rig_port(rig, b, rail),
                                     rig_random(&seed));
-        for (uint32_t a = 0; a < options->n_nodes; a++) {
-                for (uint32_t b = 0; b < options->n_nodes; b++) {
+}
+
+/* Who knows whom, and areas. */
+static void broken_join(struct broken *broken) {
+        struct rig *rig = &broken->rig;
+
+        for (uint32_t a = 0; a < rig->options.n_nodes; a++) {
+                for (uint32_t b = 0; b < rig->options.n_nodes; b++) {
                         uint16_t ports[RIG_RAILS];
 
-                        for (uint32_t rail = 0; rail < options->n_rails; rail++)
+                        for (uint32_t rail = 0; rail < rig->options.n_rails; rail++)
                                 ports[rail] = broken->proxies[b][rail].port;
                         if (a != b)
                                 rig_peer(rig, a, b, ports);
                 }
         }
-        for (uint32_t a = 0; a < options->n_nodes; a++)
+        for (uint32_t a = 0; a < rig->options.n_nodes; a++)
                 rig_area(rig, a);
+}
+
+static void broken_new(struct broken *broken, const struct rig_options *options) {
+        broken_start(broken, options);
+        broken_join(broken);
 }
 
 static void broken_faults(struct broken *broken, uint32_t rail, unsigned int faults, uint32_t bytes) {
@@ -441,6 +454,50 @@ static void test_drain_and_set_down(void **state) {
         rig_free(&rig);
 }
 
+static uint64_t route_errors(struct fabric *fabric) {
+        struct fabric_route_row *rows;
+        uint64_t errors = 0;
+        size_t n;
+
+        assert_int_equal(fabric_routes(fabric, &rows, &n), 0);
+        for (size_t i = 0; i < n; i++)
+                errors += rows[i].errors;
+        free(rows);
+        return errors;
+}
+
+/* Where nobody answers the kernel asks again after one second, three, seven: connections are begun anew before that. */
+static void test_swallowed(void **state) {
+        const struct rig_options options = {
+                .n_nodes = 2,
+                .n_rails = 1,
+                .ranks = {1, 1},
+                .slot_bytes = 500,
+                .key = 12,
+                .chunks = 100,
+                .times = {
+                        .heartbeat = 40, .deadline = 250, .hold_down = 5, .hold_max = 20, .handshake = 1000 * SECONDS}};
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(1000000000) * SECONDS;
+        static struct broken broken;
+        struct rig *rig = &broken.rig;
+
+        (void)state;
+        broken_start(&broken, &options);
+        for (uint32_t b = 0; b < 2; b++)
+                proxy_swallow(&broken.proxies[b][0], true);
+        broken_join(&broken);
+        while (route_errors(rig->nodes[0].fabric) + route_errors(rig->nodes[1].fabric) < 5) {
+                rig_step(rig);
+                rig_dispatch(rig);
+                assert_true(clock_now_ns() < end_ns);
+                sched_yield();
+        }
+        for (uint32_t b = 0; b < 2; b++)
+                proxy_swallow(&broken.proxies[b][0], false);
+        rig_run(rig, SECONDS);
+        broken_free(&broken);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_cut),
@@ -454,6 +511,7 @@ int main(void) {
                 cmocka_unit_test(test_only_rail),
                 cmocka_unit_test(test_only_rail_knock),
                 cmocka_unit_test(test_drain_and_set_down),
+                cmocka_unit_test(test_swallowed),
         };
         const char *text = getenv("RAILMUX_SEED");
 
