@@ -91,6 +91,17 @@ static void report_pairs(struct executor_link *link, const Railmux__Executor__Co
         to->n_pair_waits = n;
 }
 
+bool executor_report_stalled(const struct comm *comm) {
+        struct exchange_wait wait;
+
+        if (comm->stall.at_ns || (comm->exchange_stall.stalled && exchange_waits(comm, &wait)))
+                return true;
+        for (uint32_t i = 0; i < comm->statistics.n_pair_waits && !comm->code; i++)
+                if (comm->statistics.pair_waits[i].stalled)
+                        return true;
+        return false;
+}
+
 bool executor_report_pair_called(const struct comm *comm, const struct comm_pair_wait *wait) {
         const struct comm_statistics *known = &comm->statistics;
         uint32_t other = pair_find(known->pair_waits, known->n_pair_waits, wait->peer, wait->rank, !wait->sends);

@@ -9,6 +9,7 @@
 #include "daemon/comm.h"
 #include "daemon/control_answer.h"
 #include "daemon/executor_link.h"
+#include "daemon/executor_report.h"
 #include "daemon/manager.h"
 #include "daemon/metrics_private.h"
 #include "daemon/state.h"
@@ -96,7 +97,7 @@ static void metrics_comms(struct control_answer *answer, struct manager *manager
         HASH_ITER(hh, manager->comms, comm, next) {
                 for (size_t i = 0; i < 4; i++)
                         counts[i] += strcmp(comm_state_name(comm), states[i]) == 0;
-                stalled += comm->stall.at_ns != 0;
+                stalled += executor_report_stalled(comm);
                 staging += comm->staging_bytes;
         }
         for (size_t i = 0; i < 4; i++)

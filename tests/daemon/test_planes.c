@@ -512,11 +512,13 @@ static void test_stall(void **state) {
                  number);
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, text));
         fixture_wait(f, fixture_ctl_says(f, "comms", NULL, "all_reduce 11 for ranks 1, 2 since"));
+        assert_true(fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n"));
         for (uint32_t i = 0; i < GPUS; i++) {
                 snprintf(text, sizeof(text), "%" PRIu64 " %u 11 11 1 0\n", number, i);
                 plane_write(f, i, "reports", text);
         }
         fixture_wait(f, !fixture_ctl_says(f, "status", NULL, "has waited for"));
+        assert_true(fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n"));
 }
 
 /* rank 2 receives from 0, which has not sent; the executors of both tell. */
@@ -554,8 +556,10 @@ static void test_stalled_pair(void **state) {
         plane_write(f, 2, "pairs", text);
         plane_write(f, 0, "pairs", NULL);
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, "rank 2 has waited in recv 6 from rank 0 for "));
+        assert_true(fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n"));
         plane_write(f, 2, "pairs", NULL);
         fixture_wait(f, !fixture_ctl_says(f, "status", NULL, "has waited in"));
+        assert_true(fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n"));
         assert_false(fixture_ctl_says(f, "comms", NULL, "waits in"));
 
         /* A collective that has waited longer is named instead. */

@@ -126,7 +126,9 @@ static void test_waits(void **state) {
         assert_true(says_more(set, "comms", "--ranks", "exchanged 9  <- waited for"));
         assert_false(says_more(set, "comms", "--ranks", "exchanged 10  <- waited for"));
         assert_true(says_more(set, "comms", "--json", "\"awaited\": true"));
+        assert_true(says(set, "metrics", "\nrailmux_comms_stalled 1\n"));
         begin(set, 1, 10, RING_OP_ALL_TO_ALL);
+        assert_true(says(set, "metrics", "\nrailmux_comms_stalled 0\n"));
         assert_false(says(set, "comms", "exchange"));
         assert_false(says(set, "status", "exchange"));
         /* And once more, for two. */
