@@ -59,6 +59,11 @@ void memory_init(struct memory *memory, uint32_t device) {
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
+static int ipc_of_no_use(char *error) {
+        return error_set(-EINVAL, error, "an IPC handle does not name the start of an allocation");
+}
+
+/* What is open and of no use keeps 0 bytes: it cannot be closed at once, and may be named again before it is. */
 static int open_ipc(struct memory_mapping *mapping, char *error) {
         hipIpcMemHandle_t handle;
         hipDeviceptr_t base = NULL;
@@ -73,8 +78,9 @@ static int open_ipc(struct memory_mapping *mapping, char *error) {
         r = runtime_check(hipMemGetAddressRange(&base, &bytes, mapping->base), "asking for an allocation's size",
                           error);
         if (!r && base != mapping->base)
-                r = error_set(-EINVAL, error, "an IPC handle does not name the start of an allocation");
-        mapping->bytes = bytes;
+                r = ipc_of_no_use(error);
+        if (!r)
+                mapping->bytes = bytes;
         return r;
 }
 
@@ -244,6 +250,8 @@ static int import_mapping(struct memory *memory, const struct plane_memory *what
                 if (what->n_handle != PLANE_HANDLE_BYTES)
                         return error_set(-EINVAL, error, "an IPC handle of %u bytes", what->n_handle);
                 HASH_FIND(hh, memory->handles, what->handle, PLANE_HANDLE_BYTES, mapping);
+                if (mapping && !mapping->bytes)
+                        return ipc_of_no_use(error);
                 if (mapping) {
                         if (mapping->references++ == 0)
                                 unretire(memory, mapping);

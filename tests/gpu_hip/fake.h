@@ -98,6 +98,7 @@ void fake_clock_advance_us(uint64_t us);
 /* Waits for the kernel's thread, which ends by itself (dies). */
 void fake_reap(void);
 
+#define FAKE_HANDLE_ADDRESS 8u /* where an IPC handle has its address */
 /* Memory of a "client", zeroed; memory->handle names it. */
 void *fake_client_alloc(size_t bytes, struct plane_memory *ret_memory);
 void fake_client_free(void *address);

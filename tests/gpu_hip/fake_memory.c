@@ -206,7 +206,7 @@ static const uint64_t handle_magic = 0x6b7a6c4e21903f5du;
 hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *handle, void *address) {
         memset(handle, 0, sizeof(*handle));
         memcpy(handle->reserved, &handle_magic, sizeof(handle_magic));
-        memcpy(handle->reserved + 8, &address, sizeof(address));
+        memcpy(handle->reserved + FAKE_HANDLE_ADDRESS, &address, sizeof(address));
         memcpy(handle->reserved + 16, &allocation_at(address)->number, sizeof(uint64_t));
         return hipSuccess;
 }
@@ -219,7 +219,7 @@ hipError_t hipIpcOpenMemHandle(void **address, hipIpcMemHandle_t handle, unsigne
         (void)flags;
         if (memcmp(handle.reserved, &handle_magic, sizeof(handle_magic)) != 0)
                 return hipErrorInvalidValue;
-        memcpy(&base, handle.reserved + 8, sizeof(base));
+        memcpy(&base, handle.reserved + FAKE_HANDLE_ADDRESS, sizeof(base));
         memcpy(&number, handle.reserved + 16, sizeof(number));
         a = allocation_at(base);
         assert_non_null(a);

@@ -142,6 +142,29 @@ static int pack_chunks(uint32_t n, uint32_t too_small, struct plane_memory *ret_
         return fd;
 }
 
+/* AMD's handles carry an offset, so a client can make one that begins in the middle. Its end is not known. */
+static void a_handle_of_the_middle_is_refused_again(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory whole, middle;
+        void *base = fake_client_alloc(ALLOCATION, &whole);
+        uint64_t at;
+
+        middle = piece(&whole, 0, ALLOCATION);
+        memcpy(&at, middle.handle + FAKE_HANDLE_ADDRESS, sizeof(at));
+        at += 2 << 20;
+        memcpy(middle.handle + FAKE_HANDLE_ADDRESS, &at, sizeof(at));
+        for (uint32_t i = 0; i < 3; i++) {
+                assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &middle, f->error), -EINVAL);
+                assert_non_null(strstr(f->error, "does not name the start of an allocation"));
+                assert_null(fixture_buffer(f, 1, 10));
+        }
+        fake_clock_advance_ms(10000);
+        fixture_tick_until(f, fake.n_open == 0);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &whole, f->error), 0);
+        fixture_close(f);
+        fake_client_free(base);
+}
+
 static void chunks_are_mapped_side_by_side(void **state) {
         struct fixture *f = *state;
         const struct table_buffer *buffer, *other;
@@ -439,6 +462,7 @@ int main(void) {
                 cmocka_unit_test_setup(buffers_share_an_allocation, setup),
                 cmocka_unit_test_setup(retired_memory_can_come_back, setup),
                 cmocka_unit_test_setup(lies_are_refused, setup),
+                cmocka_unit_test_setup(a_handle_of_the_middle_is_refused_again, setup),
                 cmocka_unit_test_setup(chunks_are_mapped_side_by_side, setup),
                 cmocka_unit_test_setup(bad_chunks_are_refused, setup),
                 cmocka_unit_test_setup(tasks_in_hand_do_not_keep_buffers, setup),
