@@ -143,6 +143,13 @@ static int request_launch(struct device *device, struct device_request *request,
         char error[CLIENT_GPU_TEXT] = "";
         int r;
 
+        /* Else the kernel that waits would become a part of that graph, and nobody would be waited for. */
+        if (!request->captured && device->ops->capturing(device->handle, stream))
+                return error_set(
+                        RMX_E_INVALID,
+                        "%s: the request was started at once, and the stream to wait on is being captured; name "
+                        "another stream, or wait before",
+                        what);
         device_streams_note(request->comm, stream);
         request->bell.turn = request->captured ? 0 : request->turn;
         r = device->ops->wait(device->handle, &request->bell, stream, error);

@@ -234,6 +234,32 @@ static void test_captured(void **state) {
         crew_stop(&rig.crew);
 }
 
+/* The host's waits put nothing into a graph that the stream happens to be captured into by now. */
+static void test_started_before_capture(void **state) {
+        struct rmx_request request;
+        struct rig rig;
+        int done = -1;
+
+        (void)state;
+        rig_start(&rig, 2);
+        assert_int_equal(start(rig.comm, STREAM(1), &request), RMX_OK);
+        rig.gpu->capturing = STREAM(1);
+        assert_int_equal(rmx_test(&request, &done), RMX_E_INVALID);
+        assert_error_says("is being captured");
+        assert_int_equal(rmx_wait_for(&request, 10), RMX_E_INVALID);
+        assert_int_equal(rmx_wait(&request, NULL), RMX_E_INVALID);
+        assert_error_says("name another stream, or wait before");
+        assert_int_equal(rig.gpu->n_launches, 1);
+        assert_int_equal(rmx_wait(&request, STREAM(2)), RMX_OK);
+        launched(&rig, 1, FAKE_GPU_WAIT, STREAM(2));
+        assert_int_equal(start(rig.comm, STREAM(3), &request), RMX_OK);
+        rig.gpu->capturing = STREAM(3);
+        assert_int_equal(rmx_wait(&request, NULL), RMX_E_INVALID);
+        rig.gpu->capturing = NULL;
+        assert_int_equal(rmx_wait(&request, NULL), RMX_OK);
+        crew_stop(&rig.crew);
+}
+
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 static void test_sticky(void **state) {
         struct rmx_request request;
@@ -468,6 +494,7 @@ int main(void) {
                 cmocka_unit_test(test_wait_stream),
                 cmocka_unit_test(test_wait_for),
                 cmocka_unit_test(test_started_too_many),
+                cmocka_unit_test(test_started_before_capture),
                 cmocka_unit_test(test_captured),
                 cmocka_unit_test(test_sticky),
                 cmocka_unit_test(test_lost),
