@@ -356,6 +356,15 @@ static void batch_free(struct batch *batch, bool published) {
         free(batch->items);
 }
 
+/* A child of fork() has what its parent had recorded. */
+static int group_check(const struct group *g, const char *what) {
+        int r = RMX_OK;
+
+        for (uint32_t i = 0; i < g->n_operations && !r; i++)
+                r = session_check(g->operations[i].comm->session, what);
+        return r;
+}
+
 /* Issues everything, or nothing. *ret_set stays NULL for a group without calls, or if all are on streams and nobody is
  * to wait for them (attended). */
 static int group_issue(struct group *g, const char *what, bool attended, struct request_set **ret_set) {
@@ -369,7 +378,9 @@ static int group_issue(struct group *g, const char *what, bool attended, struct 
                 return error_set(g->spoiled, "%s", g->text);
         if (!g->n_operations)
                 return RMX_OK;
-        r = device_group_prepare(&devices, g->operations, g->n_operations);
+        r = group_check(g, what);
+        if (!r)
+                r = device_group_prepare(&devices, g->operations, g->n_operations);
         if (!r && devices.n_members < g->n_operations)
                 r = batch_fill(&batch, g);
         if (!r && (batch.n_items || !attended)) {

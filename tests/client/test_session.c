@@ -198,6 +198,34 @@ static bool life_is_armed(struct fake *fake, unsigned int i) {
         return n == 1;
 }
 
+/* Nor does it issue what the parent had recorded. */
+static void test_fork_group(void **state) {
+        struct crew crew;
+        int32_t x = 1;
+        uint32_t lines;
+        int status;
+        pid_t pid;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        lines = fake_lines(&crew.fake);
+        assert_int_equal(rmx_group_start(), RMX_OK);
+        assert_int_equal(rmx_all_reduce(crew.comm[0], &x, &x, 1, RMX_INT32, RMX_SUM, NULL), RMX_OK);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (!pid) {
+                int bad = rmx_group_end() != RMX_E_INVALID;
+
+                _exit(bad | !strstr(rmx_last_error(), "fork()"));
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        assert_int_equal(fake_lines(&crew.fake), lines);
+        assert_int_equal(rmx_group_end(), RMX_OK);
+        assert_int_equal(fake_lines(&crew.fake), lines + 1);
+        crew_stop(&crew);
+}
+
 /* Threads alone keep the other ends, so a child of fork() that lives on does not. */
 static void test_life(void **state) {
         unsigned int fds = count_fds();
@@ -565,15 +593,25 @@ static void test_split(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_open_close),     cmocka_unit_test(test_open_options),
-                cmocka_unit_test(test_no_daemon),      cmocka_unit_test(test_hello_refused),
-                cmocka_unit_test(test_names),          cmocka_unit_test(test_fork),
-                cmocka_unit_test(test_life),           cmocka_unit_test(test_life_twice),
-                cmocka_unit_test(test_no_life),        cmocka_unit_test(test_close_takes_all),
-                cmocka_unit_test(test_resumed),        cmocka_unit_test(test_resumed_many),
-                cmocka_unit_test(test_threads),        cmocka_unit_test(test_lost),
-                cmocka_unit_test(test_socket_full),    cmocka_unit_test(test_stray_join),
-                cmocka_unit_test(test_no_descriptors), cmocka_unit_test(test_comm_arguments),
+                cmocka_unit_test(test_open_close),
+                cmocka_unit_test(test_open_options),
+                cmocka_unit_test(test_no_daemon),
+                cmocka_unit_test(test_hello_refused),
+                cmocka_unit_test(test_names),
+                cmocka_unit_test(test_fork),
+                cmocka_unit_test(test_fork_group),
+                cmocka_unit_test(test_life),
+                cmocka_unit_test(test_life_twice),
+                cmocka_unit_test(test_no_life),
+                cmocka_unit_test(test_close_takes_all),
+                cmocka_unit_test(test_resumed),
+                cmocka_unit_test(test_resumed_many),
+                cmocka_unit_test(test_threads),
+                cmocka_unit_test(test_lost),
+                cmocka_unit_test(test_socket_full),
+                cmocka_unit_test(test_stray_join),
+                cmocka_unit_test(test_no_descriptors),
+                cmocka_unit_test(test_comm_arguments),
                 cmocka_unit_test(test_split),
         };
 
