@@ -37,8 +37,20 @@ int gpu_fail(hipError_t r, const char *call, char *error) {
         case hipErrorInvalidDevice:
                 return gpu_say(RMX_E_DENIED, error, "%s: this process can use no such GPU (%s)", call,
                                hipGetErrorString(r));
+        case hipErrorLaunchOutOfResources:
+                return gpu_say(RMX_E_INTERNAL, error, "%s: a launch asks for more than the GPU has (%s)", call,
+                               hipGetErrorString(r));
         case hipErrorInvalidValue:
         case hipErrorInvalidHandle:
+        case hipErrorStreamCaptureUnsupported: /* the caller's capture is at fault, and the context is well */
+        case hipErrorStreamCaptureInvalidated:
+        case hipErrorStreamCaptureMerge:
+        case hipErrorStreamCaptureUnmatched:
+        case hipErrorStreamCaptureUnjoined:
+        case hipErrorStreamCaptureIsolation:
+        case hipErrorStreamCaptureImplicit:
+        case hipErrorStreamCaptureWrongThread:
+        case hipErrorCapturedEvent:
                 return gpu_say(RMX_E_INVALID, error, "%s: %s", call, hipGetErrorString(r));
         default:
                 return gpu_say(RMX_E_DEVICE_LOST, error, "%s: %s", call, hipGetErrorString(r));
@@ -57,7 +69,8 @@ static bool gpu_capturing(struct client_gpu *gpu, void *stream) {
         if (r != hipSuccess)
                 (void)hipGetLastError();
         scope_leave(&scope);
-        return r == hipSuccess && status != hipStreamCaptureStatusNone;
+        /* Of the default stream, while one that waits for it is being captured: nothing may be put on it either. */
+        return r == hipErrorStreamCaptureImplicit || (r == hipSuccess && status != hipStreamCaptureStatusNone);
 }
 
 static int gpu_order(struct client_gpu *gpu, void *from, void *to, char *error) {

@@ -14,24 +14,34 @@
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 typedef cudaError_t hipError_t;
-#define hipSuccess                 cudaSuccess
-#define hipErrorInvalidValue       cudaErrorInvalidValue
-#define hipErrorOutOfMemory        cudaErrorMemoryAllocation
-#define hipErrorNotInitialized     cudaErrorInitializationError
-#define hipErrorInsufficientDriver cudaErrorInsufficientDriver
-#define hipErrorNoDevice           cudaErrorNoDevice
-#define hipErrorInvalidDevice      cudaErrorInvalidDevice
-#define hipErrorInvalidContext     cudaErrorDeviceUninitialized
-#define hipErrorMapFailed          cudaErrorMapBufferObjectFailed
-#define hipErrorAlreadyMapped      cudaErrorAlreadyMapped
-#define hipErrorInvalidHandle      cudaErrorInvalidResourceHandle
-#define hipErrorNotReady           cudaErrorNotReady
-#define hipErrorNotSupported       cudaErrorNotSupported
-#define hipErrorUnknown            cudaErrorUnknown
-#define hipGetErrorName            cudaGetErrorName
-#define hipGetErrorString          cudaGetErrorString
-#define hipGetLastError            cudaGetLastError
-#define hipPeekAtLastError         cudaPeekAtLastError
+#define hipSuccess                       cudaSuccess
+#define hipErrorInvalidValue             cudaErrorInvalidValue
+#define hipErrorOutOfMemory              cudaErrorMemoryAllocation
+#define hipErrorNotInitialized           cudaErrorInitializationError
+#define hipErrorInsufficientDriver       cudaErrorInsufficientDriver
+#define hipErrorNoDevice                 cudaErrorNoDevice
+#define hipErrorInvalidDevice            cudaErrorInvalidDevice
+#define hipErrorInvalidContext           cudaErrorDeviceUninitialized
+#define hipErrorMapFailed                cudaErrorMapBufferObjectFailed
+#define hipErrorAlreadyMapped            cudaErrorAlreadyMapped
+#define hipErrorInvalidHandle            cudaErrorInvalidResourceHandle
+#define hipErrorNotReady                 cudaErrorNotReady
+#define hipErrorNotSupported             cudaErrorNotSupported
+#define hipErrorUnknown                  cudaErrorUnknown
+#define hipErrorLaunchOutOfResources     cudaErrorLaunchOutOfResources
+#define hipErrorStreamCaptureUnsupported cudaErrorStreamCaptureUnsupported
+#define hipErrorStreamCaptureInvalidated cudaErrorStreamCaptureInvalidated
+#define hipErrorStreamCaptureMerge       cudaErrorStreamCaptureMerge
+#define hipErrorStreamCaptureUnmatched   cudaErrorStreamCaptureUnmatched
+#define hipErrorStreamCaptureUnjoined    cudaErrorStreamCaptureUnjoined
+#define hipErrorStreamCaptureIsolation   cudaErrorStreamCaptureIsolation
+#define hipErrorStreamCaptureImplicit    cudaErrorStreamCaptureImplicit
+#define hipErrorStreamCaptureWrongThread cudaErrorStreamCaptureWrongThread
+#define hipErrorCapturedEvent            cudaErrorCapturedEvent
+#define hipGetErrorName                  cudaGetErrorName
+#define hipGetErrorString                cudaGetErrorString
+#define hipGetLastError                  cudaGetLastError
+#define hipPeekAtLastError               cudaPeekAtLastError
 
 /* ---- devices ----------------------------------------------------------------------------------------------------- */
 typedef struct cudaDeviceProp hipDeviceProp_t;
