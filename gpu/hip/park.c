@@ -26,6 +26,11 @@
  * Only on NVIDIA's GPUs, not with RAILMUX_GPU_QUEUE=0 in the environment, and not while somebody misuses the latch
  * (latch.c).
  *
+ * Half of it. Clients' kernels may leave room for some blocks only. Were these told to end, they would be gone, and
+ * whoever changes the tables would wait for acknowledgements that do not come, or for the end, which the others keep
+ * off (tables_commit). So a kernel is told to end when all of it has begun, and not before; until then it works like
+ * any other. (Blocks that have room do not lose it again, so then it does end.)
+ *
  * The kernel's stream has the highest priority, for two reasons: blocks of an other process's kernel should not go
  * first, and streams of different priority never share a hardware queue, so that the control stream's copies cannot
  * end up behind a kernel that waits for them.
@@ -44,7 +49,7 @@ int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tabl
         int least = 0, greatest = 0, n_workers, r;
         uint32_t shared;
 
-        *park = (struct park){.n_blocks = n_blocks, .report = tables->report};
+        *park = (struct park){.n_blocks = n_blocks, .tables = tables};
         r = runtime_check((hipError_t)kernel_preload(n_blocks), "loading the kernel", error);
         if (!r)
                 r = runtime_check((hipError_t)kernel_threads(device, n_blocks, &park->threads, &shared),
@@ -93,14 +98,14 @@ int park_ready(struct park *park, struct tables *tables, char *error) {
 
 bool park_begun(const struct park *park) {
         for (uint32_t i = 0; i < park->n_workers; i++) /* relaxed: who wants to know more asks tables_commit */
-                if (__atomic_load_n(&park->report->acknowledged[i], __ATOMIC_RELAXED))
+                if (__atomic_load_n(&park->tables->report->acknowledged[i], __ATOMIC_RELAXED))
                         return true;
         return false;
 }
 
 bool park_has_room(const struct park *park) {
         for (uint32_t i = 0; park->running && i < park->n_workers; i++)
-                if (!__atomic_load_n(&park->report->acknowledged[i], __ATOMIC_RELAXED))
+                if (!__atomic_load_n(&park->tables->report->acknowledged[i], __ATOMIC_RELAXED))
                         return false;
         return true;
 }
@@ -160,17 +165,19 @@ int park_queue(struct park *park, struct tables *tables, char *error) {
         return r;
 }
 
-int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error) {
-        int r;
-
-        if (!park->queued && (!park->running || park->asked == stop))
+/* It runs. Tells it what it has been asked for, if it does not know. */
+static int tell(const struct park *park, struct tables *tables, char *error) {
+        if (tables->shadow.table->stop == park->asked || !park_has_room(park))
                 return 0;
-        r = tables_stop(tables, stop, error);
-        if (!r && park->queued)
+        return tables_stop(tables, park->asked, error);
+}
+
+int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error) {
+        if (park->queued)
                 let_go(park, stop);
-        else if (!r)
+        else if (park->running)
                 park->asked = stop;
-        return r;
+        return park->running ? tell(park, tables, error) : 0;
 }
 
 int park_ended(struct park *park, bool *ret_ended, char *error) {
@@ -179,7 +186,9 @@ int park_ended(struct park *park, bool *ret_ended, char *error) {
 
         if (park->running) {
                 park_insist(park);
-                r = runtime_done(park->stream, &done, "the resident kernel", error);
+                r = tell(park, park->tables, error);
+                if (!r)
+                        r = runtime_done(park->stream, &done, "the resident kernel", error);
                 if (r)
                         return r;
                 if (done)

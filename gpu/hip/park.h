@@ -8,7 +8,6 @@
 #include "gpu/hip/latch.h"
 #include "gpu/hip/runtime.h"
 
-struct table_report;
 struct tables;
 
 /* table.stop */
@@ -25,11 +24,11 @@ struct park {
         uint32_t n_blocks;
         uint32_t n_workers;
         uint32_t threads;
-        uint32_t asked; /* enum park_stop */
+        uint32_t asked; /* enum park_stop; the kernel is told when all of it has begun */
         bool running;   /* launched, and not yet seen to have ended */
         bool queued;    /* launched behind the latch, and as far as we know it has not begun */
         struct latch latch;
-        const struct table_report *report;
+        struct tables *tables;
 };
 
 /* Loads the kernel and allocates what it keeps; nothing runs yet. */
@@ -50,10 +49,11 @@ void park_insist(struct park *park);
 bool park_begun(const struct park *park);
 /* Has all of it? (None runs: yes.) What has not found room cannot end either. */
 bool park_has_room(const struct park *park);
-/* Asks the kernel to end, also one that is queued: that has to begin first. It goes on for a while, until park_ended.
- */
+/* Asks the kernel to end, also one that is queued. It goes on for a while, until park_ended, and until all of it has
+ * begun as if it had not been asked. */
 int park_ask(struct park *park, struct tables *tables, uint32_t stop, char *error);
-/* Has it ended? Never launched counts. -EIO: it ended, or the context is lost, without having been asked. */
+/* Has it ended? Never launched counts. Who has asked it to end goes on calling this, since it tells a kernel that has
+ * begun since then. -EIO: it ended, or the context is lost, without having been asked. */
 int park_ended(struct park *park, bool *ret_ended, char *error);
 /* Asks and waits. -ETIMEDOUT. Fine if none is running; none is queued afterwards. */
 int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t timeout_ms, char *error);

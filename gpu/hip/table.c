@@ -8,6 +8,8 @@
  * somebody else's kernel runs. Its word is still 0 (launches clear them, no version is 0). A worker that began just
  * before the new version was there, with the old one, writes its word in its first microseconds; so a word that is
  * still 0 BEGIN_NS after the version arrived belongs to a worker that will read the new one.
+ *
+ * Nor does one acknowledge that has been told to end, and has; but then all have begun (park.c), so all end soon.
  */
 #include "gpu/hip/table.h"
 

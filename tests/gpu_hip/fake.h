@@ -43,7 +43,7 @@ struct fake {
         _Atomic uint32_t refuse_words;
         _Atomic bool no_room;          /* what has waited for a word does not begin */
         _Atomic bool deaf;             /* workers do not acknowledge */
-        _Atomic bool not_begun;        /* the first block is there, the others wait for room */
+        _Atomic bool not_begun;        /* the first block is there, the others wait for room, and so does the end */
         _Atomic bool deaf_to_stop;     /* the kernel does not end */
         _Atomic bool has_work;         /* it does not end when it is to do so after its work */
         _Atomic bool dies;             /* the kernel ends by itself */

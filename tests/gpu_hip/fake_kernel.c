@@ -44,13 +44,14 @@ int kernel_preload(uint32_t n_blocks) {
         return 0;
 }
 
-static void acknowledge(const struct kernel_run *run, uint32_t version) {
+/* Those before `first` have ended, and those from `n` on have not begun. */
+static void acknowledge(const struct kernel_run *run, uint32_t first, uint32_t n, uint32_t version) {
         const struct table *table = run->arguments.table;
-        uint32_t n = atomic_load(&fake.not_begun) ? FAKE_WORKERS : run->n_blocks * FAKE_WORKERS;
-        /* Of the others one has work, and the first has ended. */
-        const bool ended = __atomic_load_n(&table->stop, __ATOMIC_RELAXED) == TABLE_STOP_SERVED;
 
-        for (uint32_t i = ended; i < n; i++) {
+        /* Of the others one has work, and the first has ended. */
+        if (!first && __atomic_load_n(&table->stop, __ATOMIC_RELAXED) == TABLE_STOP_SERVED)
+                first = 1;
+        for (uint32_t i = first; i < n; i++) {
                 if (fake.at_level)
                         for (uint32_t ring = 0; ring < TABLE_RINGS; ring++)
                                 if (__atomic_load_n(&table->rings[ring].limited, __ATOMIC_RELAXED))
@@ -106,17 +107,20 @@ static void *kernel_main(void *argument) {
         struct kernel_run *run = argument;
         const struct table *table = run->arguments.table;
         const uint32_t last = run->n_blocks * FAKE_WORKERS - 1;
-        uint32_t kept_rings;
+        uint32_t n_ended = 0, kept_rings;
         void (*at_stop)(void);
 
         kernel_wait(run);
         while (!atomic_load(&fake.dies)) {
+                const uint32_t n = atomic_load(&fake.not_begun) ? FAKE_WORKERS : last + 1;
                 uint32_t version = __atomic_load_n(&table->version, __ATOMIC_ACQUIRE);
 
                 atomic_store(&fake.version, version);
                 if (!atomic_load(&fake.deaf))
-                        acknowledge(run, version);
+                        acknowledge(run, n_ended, n, version);
                 if (stops(__atomic_load_n(&table->stop, __ATOMIC_ACQUIRE)))
+                        n_ended = n;
+                if (n_ended > last)
                         break;
                 sched_yield();
         }

@@ -3,6 +3,7 @@
 #include "tests/cmocka_all.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -286,6 +287,47 @@ static void another_try_before_the_next_tick(void **state) {
         fixture_open(&w->f, PLANE_SHARED); /* for the teardown */
 }
 
+/* Somebody else's kernel takes the place of all blocks but the first. */
+static void fill_the_gpu(void) {
+        atomic_store(&fake.not_begun, true);
+        atomic_store(&fake.at_stop, NULL);
+}
+
+/* Nor does one that cannot end because half of it has not begun, whatever else happens meanwhile. */
+static void a_kernel_with_room_for_half(void **state) {
+        struct world *w = *state;
+        const uint32_t launches = fake.launches;
+        struct plane_memory memory[2];
+        void *base[2];
+
+        for (uint32_t i = 0; i < 2; i++) {
+                base[i] = fake_client_alloc(8192, &memory[i]);
+                assert_int_equal(w->f.ops->buffer_import(w->f.plane, 5, 1 + i, &memory[i], w->f.error), 0);
+        }
+        atomic_store(&fake.at_stop, fill_the_gpu);
+        w->f.ops->buffer_retire(w->f.plane, 5, 1);
+        fake_clock_advance_ms(5000); /* for a window */
+        fixture_tick_until(&w->f, fake.launches == launches + 1);
+        while (!park_begun(&w->f.plane->park))
+                sched_yield();
+        tick_of_the_clock = 1;
+        fake.at_look = put_the_clock_forward;
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EBUSY);
+        fake.at_look = NULL;
+        fake.at_pause = put_the_clock_forward;
+        w->f.ops->buffer_retire(w->f.plane, 5, 2);
+        fake.at_pause = NULL;
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
+        assert_int_equal(fake.launches, launches + 1);
+        atomic_store(&fake.not_begun, false);
+        fixture_tick_until(&w->f, fake.launches == launches + 2);
+        world_attach(w);
+        fixture_close(&w->f);
+        for (uint32_t i = 0; i < 2; i++)
+                fake_client_free(base[i]);
+        fixture_open(&w->f, PLANE_SHARED); /* for the teardown */
+}
+
 /* In the end it is one that is broken. */
 static void a_kernel_that_never_ends(void **state) {
         struct world *w = *state;
@@ -444,6 +486,7 @@ int main(void) {
                 WORLD(wires_have_an_end),
                 WORLD(a_kernel_in_the_middle_of_something),
                 WORLD(another_try_before_the_next_tick),
+                WORLD(a_kernel_with_room_for_half),
                 WORLD(a_drain_in_between),
                 WORLD(what_is_broken_is_reported),
                 BROKEN(a_kernel_that_never_ends),

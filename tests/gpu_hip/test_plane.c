@@ -529,6 +529,7 @@ static void blocks_that_have_not_begun_need_not_answer(void **state) {
         fixture_tick_until(f, fake.launches == 2);
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 2, &memory, f->error), 0);
         assert_int_equal(f->ops->tick(f->plane, f->error), 0);
+        atomic_store(&fake.not_begun, false);
         fixture_close(f);
         fake_client_free(base);
 }

@@ -415,11 +415,9 @@ static void a_window_while_parked(void **state) {
                 launches = fake.launches;
                 f.ops->peer_remove(f.plane, 4);
                 assert_true(queued());
-                atomic_store(&fake.kept, kept); /* somebody has rung, and let it go, */
-                atomic_store(&fake.deaf, kept); /* which is seen by what it leaves only */
+                atomic_store(&fake.kept, kept); /* somebody has rung, which is seen by what it leaves only */
                 fixture_tick_until(&f, kept ? !parked(&f) : fake.closes == 1);
                 atomic_store(&fake.kept, 0);
-                atomic_store(&fake.deaf, false);
                 fixture_silence(&f, kept ? 500 : 100);
                 assert_int_equal(fake.closes, 1);
                 assert_true(queued() && parked(&f));
@@ -451,6 +449,55 @@ static void half_of_it_begins(void **state) {
 
 static void time_flies(void) {
         fake_clock_advance_ms(1);
+}
+
+/* The same with one that was let go only to end: tables change meanwhile, and it ends when it has room. */
+static void half_of_it_is_to_end(void **state) {
+        struct fixture f;
+        struct plane_memory memory, pool;
+        void *base = fake_client_alloc(8192, &memory), *peer = fake_client_alloc(FIXTURE_POOL, &pool);
+        struct client other;
+        uint32_t launches;
+
+        (void)state;
+        for (uint32_t drains = 0; drains < 2; drains++) {
+                open_with(&f);
+                client_init(&other, 6);
+                assert_int_equal(f.ops->peer_add(f.plane, 4, 1, &pool, f.error), 0);
+                assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
+                fixture_silence(&f, 400);
+                assert_true(queued());
+                launches = fake.launches;
+                atomic_store(&fake.not_begun, true);
+                if (drains)
+                        assert_false(f.ops->drain(f.plane));
+                else
+                        f.ops->peer_remove(f.plane, 4); /* which changes no tables */
+                fixture_tick_until(&f, atomic_load(&fake.running));
+                assert_int_not_equal(f.plane->park.asked, PARK_RUN);
+                while (!park_begun(&f.plane->park))
+                        sched_yield();
+                fake.at_pause = time_flies;
+                f.ops->buffer_retire(f.plane, 5, 1);
+                fixture_tick(&f);
+                assert_null(fixture_buffer(&f, 5, 1));
+                assert_int_equal(client_attach(&f, &other), 0);
+                f.ops->ring_detach(f.plane, 6);
+                fixture_silence(&f, 3000);
+                assert_false(drains && f.ops->drain(f.plane));
+                assert_int_equal(fake.closes, 0);
+                fake.at_pause = NULL;
+                atomic_store(&fake.not_begun, false);
+                while (drains && !f.ops->drain(f.plane))
+                        sched_yield();
+                fixture_tick_until(&f, drains || fake.closes == 3);
+                assert_true(parked(&f));
+                assert_int_equal(fake.launches, launches + 1); /* nobody was woken for it */
+                close_with(&f);
+                client_deinit(&other);
+        }
+        fake_client_free(base);
+        fake_client_free(peer);
 }
 
 /* What is queued cannot end, and what it keeps mapped is in the way. */
@@ -625,6 +672,7 @@ int main(void) {
                 cmocka_unit_test(a_window_ends_it),
                 cmocka_unit_test(a_window_while_parked),
                 cmocka_unit_test(half_of_it_begins),
+                cmocka_unit_test(half_of_it_is_to_end),
                 cmocka_unit_test(a_place_without_room),
                 cmocka_unit_test(without_room),
                 cmocka_unit_test(a_runtime_without_waits),
