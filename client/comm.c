@@ -14,7 +14,8 @@
  * waits for that: the daemon may be what does not answer. One that does not know the message refuses it, and there the
  * join may still succeed. Its answer then comes as a stray, and the library leaves at once on behalf of the caller who
  * has gone. If another join is under way the stray may be a second answer to the same one (the daemon answers equal
- * calls equally), so it is let be.
+ * calls equally), so it is let be. A join that was answered and came to nothing afterwards ends with an abort and a
+ * leave; these are waited for, but a moment only, and then posted.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -22,7 +23,6 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "client/cancel.h"
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/device_exchange.h"
@@ -229,15 +229,10 @@ static void join_take_back(struct rmx_session *session, const struct rpc_call *j
 /* The call of a join, until it is answered, its time is over, or it is given up. */
 static int join_call(struct rmx_session *session, const char *what, struct rpc_call *call,
                      const struct rmx_comm_options *options, uint64_t deadline_ns) {
-        struct cancel_entry entry;
         int r;
 
-        if (cancel_enter(options->cancel, &entry, &session->rpc, call)) {
-                r = session_call(session, what, call, RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY, deadline_ns);
-                cancel_exit(options->cancel, &entry);
-        } else {
-                r = error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", what);
-        }
+        r = session_call_until(session, what, call, RAILMUX__SESSION__MESSAGE__BODY_COMM_REPLY, options->cancel,
+                               deadline_ns);
         if ((r == RMX_E_TIMEOUT || r == RMX_E_ABORTED) && !call->answer.body)
                 join_take_back(session, call);
         return r == RMX_E_TIMEOUT
@@ -257,20 +252,30 @@ static int abort_call(struct rmx_comm *comm, const char *what, uint64_t deadline
 }
 
 /* A comm that the daemon has made and this rank cannot have. Returns the code; its text stays. */
-static int join_undo(struct rmx_comm *comm, const char *what, const struct rmx_comm_options *options, bool granted,
-                     int code) {
+static int join_undo(struct rmx_comm *comm, const char *what, bool granted, int code) {
         char text[ERROR_TEXT_BYTES];
+        bool silent = false;
 
         snprintf(text, sizeof(text), "%s", rmx_last_error());
         /* A request of the join's own may be under way, or the others may be about to exchange; an abort ends that,
          * here and at the other ranks. */
         if (comm->device && (granted || (comm->number && !device_finish(comm, 0)))) {
-                if (!comm_status(comm) && !abort_call(comm, what, clock_now_ns() + ABORT_ANSWER_NS))
-                        comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));
+                if (!comm_status(comm)) {
+                        int r = abort_call(comm, what, clock_now_ns() + ABORT_ANSWER_NS);
+
+                        if (!r)
+                                comm_fail(comm, ring_status(RMX_E_ABORTED, (int32_t)comm->rank));
+                        silent = r == RMX_E_TIMEOUT;
+                }
+                if (silent) { /* perhaps there was no room for it; twice does no harm */
+                        pthread_mutex_lock(&comm->session->rpc.mutex);
+                        comm_abort_locked(comm, 0);
+                        pthread_mutex_unlock(&comm->session->rpc.mutex);
+                }
                 if (comm_status(comm)) /* and so for a moment only */
                         (void)device_finish(comm, RPC_NO_DEADLINE);
         }
-        (void)comm_leave(comm, what, session_deadline(options->timeout_ms));
+        (void)comm_leave(comm, what, silent ? 0 : clock_now_ns() + ABORT_ANSWER_NS);
         comm_free(comm);
         return error_set(code, "%s", text);
 }
@@ -308,8 +313,9 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
                 *ret_comm = NULL;
                 return RMX_OK;
         }
-        r = session_on_gpus(session) ? device_join(comm, what)
-                                     : session_ring_get(session, what, comm->gpu, &comm->ring);
+        r = session_on_gpus(session)
+                    ? device_join(comm, what, options->cancel, deadline_ns)
+                    : session_ring_get(session, what, comm->gpu, options->cancel, deadline_ns, &comm->ring);
         if (!r && (!comm->n_ranks || comm->n_ranks > COMM_RANKS_MAX || comm->rank >= comm->n_ranks))
                 r = error_set(RMX_E_INTERNAL, "%s: the daemon made this rank %u of %u", what, comm->rank,
                               comm->n_ranks);
@@ -319,7 +325,7 @@ static int comm_join(struct rmx_session *session, const char *what, Railmux__Ses
         if (!r)
                 r = device_nodes_join(comm, what, comm_exchange(options), options, deadline_ns);
         if (r)
-                return join_undo(comm, what, options, granted, r);
+                return join_undo(comm, what, granted, r);
         *ret_comm = comm;
         return RMX_OK;
 }
@@ -463,12 +469,21 @@ int comm_leave(struct rmx_comm *comm, const char *what, uint64_t deadline_ns) {
         Railmux__Session__CommDestroy body = RAILMUX__SESSION__COMM_DESTROY__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message};
+        int r = RMX_E_TIMEOUT;
 
         body.handle = comm->handle;
         body.last_sequence = comm->last_sequence;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_COMM_DESTROY;
         message.comm_destroy = &body;
-        return session_call(comm->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, deadline_ns);
+        if (deadline_ns)
+                r = session_call(comm->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_ACK, deadline_ns);
+        /* Sent or not: a call that is over is not sent again. The handle is never another communicator's. */
+        if (r == RMX_E_TIMEOUT) {
+                pthread_mutex_lock(&comm->session->rpc.mutex);
+                rpc_post_sure_locked(&comm->session->rpc, &message);
+                pthread_mutex_unlock(&comm->session->rpc.mutex);
+        }
+        return r;
 }
 
 int comm_destroy_as(struct rmx_comm *comm, const char *what, uint64_t deadline_ns) {

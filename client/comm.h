@@ -101,7 +101,8 @@ int comm_abort_as(struct rmx_comm *comm, const char *what);
 /* With rpc.mutex: asks the daemon to end it on all ranks, and does not wait. status: why; the others hear of that if it
  * is a mismatch and a rank, else that this one has aborted it. */
 void comm_abort_locked(struct rmx_comm *comm, uint32_t status);
-/* Tells the daemon that this rank leaves. RMX_*; text set. The object stays. */
+/* Tells the daemon that this rank leaves; after the deadline (0: at once) it does not wait, and the daemon is told when
+ * it goes on. RMX_*; text set but at 0. The object stays. */
 int comm_leave(struct rmx_comm *comm, const char *what, uint64_t deadline_ns);
 /* Unlinks and frees it. */
 struct rmx_comm *comm_free(struct rmx_comm *comm);

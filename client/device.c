@@ -11,6 +11,12 @@
  * both gone, whichever call finds that out closes the area (devices_lose), and all comms there are over. A program that
  * waits for streams only, in a call of the GPU's runtime, should call rmx_comm_error in another thread now and then.
  *
+ * Once the daemon has been told of an area, an executor may have it mapped and look at it all the time, whatever
+ * becomes of the answer: its descriptors may be cut off, or the join is given up meanwhile. No message takes an area
+ * back, and the daemon takes no other one for that GPU. So a device that was opened stays until the session ends, and
+ * as long as it is not announced each join says the same once more, which the daemon answers alike. It may not answer
+ * at all; so nobody holds a mutex meanwhile, and several threads may ask at once.
+ *
  * A stream belongs to the program, which may destroy it when its work is over, also while the comm that used it lives
  * on; the runtime then crashes on the handle. So no stream of an earlier call is ever asked how far it is: kernels tell
  * (see device_call.c).
@@ -119,6 +125,11 @@ struct device *device_free(struct device *device) {
         return NULL;
 }
 
+static bool device_announced(const struct device *device) {
+        /* acquire; partner: the release in device_announce. */
+        return atomic_load_explicit(&device->announced, memory_order_acquire);
+}
+
 static int device_map(int fd, void **ret_memory, size_t *ret_bytes) {
         struct stat status;
         int r = fstat(fd, &status) < 0 ? -errno : status.st_size <= 0 ? -EINVAL : 0;
@@ -130,48 +141,59 @@ static int device_map(int fd, void **ret_memory, size_t *ret_bytes) {
         return r;
 }
 
-/* Hands the area to the daemon. fds of the answer: host memory, the latch of this GPU, eventfd. */
-static int device_announce(struct device *device, const char *what, const struct client_gpu_export *area) {
-        Railmux__Session__DeviceMemory memory = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
-        Railmux__Session__RingOpen body = RAILMUX__SESSION__RING_OPEN__INIT;
-        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
-        struct rpc_call call = {.message = &message, .n_fds = 3};
+/* What the daemon gave for the area: host memory, the latch of this GPU, eventfd. With devices_mutex. What there is
+ * stays when there is an error: the device may have it pinned. */
+static int device_take(struct device *device, const char *what, struct rpc_answer *answer) {
         char error[CLIENT_GPU_TEXT] = "";
         int r;
 
-        device_memory_describe(area, &memory);
-        body.gpu = device->gpu;
-        body.area = &memory;
-        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN;
-        message.ring_open = &body;
-        r = session_call(device->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY, RPC_NO_DEADLINE);
-        if (r)
-                return r;
-        if (call.answer.ring.gpu != device->gpu)
-                r = error_set(RMX_E_INTERNAL, "%s: the daemon answered with another ring", what);
-        if (!r) {
-                r = device_map(call.answer.fds[0], &device->host, &device->host_bytes);
+        if (!device->host) {
+                r = device_map(answer->fds[0], &device->host, &device->host_bytes);
                 if (r)
-                        r = error_set(RMX_E_INTERNAL, "%s: the ring's host memory cannot be mapped (errno %d)", what,
-                                      -r);
+                        return error_set(RMX_E_INTERNAL, "%s: the ring's host memory cannot be mapped (errno %d)", what,
+                                         -r);
+                /* an older daemon has none, and sends what cannot be written */
+                (void)device_map(answer->fds[1], &device->latch, &device->latch_bytes);
+                device->soon_fd = answer->fds[2];
+                answer->fds[2] = -1;
         }
-        if (!r) { /* an older daemon has none, and sends what cannot be written */
-                (void)device_map(call.answer.fds[1], &device->latch, &device->latch_bytes);
-                device->soon_fd = call.answer.fds[2];
-                call.answer.fds[2] = -1;
-        }
-        frame_close_fds(call.answer.fds, call.answer.n_fds);
-        if (r)
-                return r;
         r = device->ops->attach(device->handle, device->host, device->host_bytes, device->latch, device->latch_bytes,
                                 error);
         return r ? error_set(r, "%s: %s", what, error) : RMX_OK;
 }
 
+/* Hands the area to the daemon. */
+static int device_announce(struct device *device, const char *what, struct rmx_cancel *cancel, uint64_t deadline_ns) {
+        Railmux__Session__DeviceMemory memory = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
+        Railmux__Session__RingOpen body = RAILMUX__SESSION__RING_OPEN__INIT;
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        struct rpc_call call = {.message = &message, .n_fds = 3};
+        struct rmx_session *session = device->session;
+        int r = RMX_OK;
+
+        device_memory_describe(&device->area, &memory);
+        body.gpu = device->gpu;
+        body.area = &memory;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN;
+        message.ring_open = &body;
+        r = session_call_until(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY, cancel, deadline_ns);
+        if (r)
+                return r;
+        pthread_mutex_lock(&session->devices_mutex);
+        if (call.answer.ring.gpu != device->gpu)
+                r = error_set(RMX_E_INTERNAL, "%s: the daemon answered with another ring", what);
+        else if (!device_announced(device)) /* else another thread was told as well */
+                r = device_take(device, what, &call.answer);
+        if (!r) /* release; partner: the acquire in device_announced. */
+                atomic_store_explicit(&device->announced, true, memory_order_release);
+        pthread_mutex_unlock(&session->devices_mutex);
+        frame_close_fds(call.answer.fds, call.answer.n_fds);
+        return r;
+}
+
 static int device_new(struct rmx_session *session, const char *what, uint32_t gpu, struct device **ret_device) {
         const char *pci = session->gpu_pci[gpu];
         char error[CLIENT_GPU_TEXT] = "";
-        struct client_gpu_export area;
         struct device *device;
         int r;
 
@@ -190,12 +212,10 @@ static int device_new(struct rmx_session *session, const char *what, uint32_t gp
         if (!r) {
                 r = device->ops->find(pci, &device->number, error);
                 if (!r)
-                        r = device->ops->open(device->number, &device->handle, &area, error);
+                        r = device->ops->open(device->number, &device->handle, &device->area, error);
                 if (r)
                         r = error_set(r, "%s: GPU %u: %s", what, gpu, error);
         }
-        if (!r)
-                r = device_announce(device, what, &area);
         if (r) {
                 device_free(device);
                 return r;
@@ -204,14 +224,14 @@ static int device_new(struct rmx_session *session, const char *what, uint32_t gp
         return RMX_OK;
 }
 
-static int device_get(struct rmx_session *session, const char *what, uint32_t gpu, struct device **ret_device) {
+static int device_get(struct rmx_session *session, const char *what, uint32_t gpu, struct rmx_cancel *cancel,
+                      uint64_t deadline_ns, struct device **ret_device) {
         struct device *device;
         int r = RMX_OK;
 
         if (gpu >= session->n_gpus)
                 return error_set(RMX_E_INTERNAL, "%s: the daemon placed this rank on GPU %u of %u", what, gpu,
                                  session->n_gpus);
-        /* Held during the call to the daemon: nobody could use the device before its answer anyway. */
         pthread_mutex_lock(&session->devices_mutex);
         /* relaxed; partner: the store below, under the same mutex. */
         device = atomic_load_explicit(&session->devices[gpu], memory_order_relaxed);
@@ -221,6 +241,8 @@ static int device_get(struct rmx_session *session, const char *what, uint32_t gp
                         atomic_store_explicit(&session->devices[gpu], device, memory_order_release);
         }
         pthread_mutex_unlock(&session->devices_mutex);
+        if (!r && !device_announced(device))
+                r = device_announce(device, what, cancel, deadline_ns);
         if (!r)
                 *ret_device = device;
         return r;
@@ -234,7 +256,7 @@ static int device_of_number(struct rmx_session *session, const char *what, const
                 int32_t found;
 
                 if (!ops->find(session->gpu_pci[gpu], &found, error) && found == number)
-                        return device_get(session, what, gpu, ret_device);
+                        return device_get(session, what, gpu, NULL, RPC_NO_DEADLINE, ret_device);
         }
         return error_set(RMX_E_INVALID, "%s: this memory is on a GPU that the daemon does not serve", what);
 }
@@ -275,13 +297,13 @@ int device_register(struct rmx_session *session, const char *what, const void *a
 }
 
 /* ---- comms ------------------------------------------------------------------------------------------------------- */
-int device_join(struct rmx_comm *comm, const char *what) {
+int device_join(struct rmx_comm *comm, const char *what, struct rmx_cancel *cancel, uint64_t deadline_ns) {
         char error[CLIENT_GPU_TEXT] = "";
         struct device *device;
         uint32_t slot = CLIENT_GPU_SLOTS;
         int r;
 
-        r = device_get(comm->session, what, comm->gpu, &device);
+        r = device_get(comm->session, what, comm->gpu, cancel, deadline_ns, &device);
         if (r)
                 return r;
         pthread_mutex_lock(&device->mutex);
@@ -329,8 +351,10 @@ void device_part(struct rmx_comm *comm) {
         pthread_mutex_unlock(&device->mutex);
         /* Looks at the slot's status, so before anybody else has the slot. */
         device_exchange_part(comm, over && !comm->spoilt);
-        if (!over)
+        if (!over) {
+                device_bounce_keep(comm);
                 return;
+        }
         pthread_mutex_lock(&device->mutex);
         device->slots[comm->slot / 64] &= ~(UINT64_C(1) << (comm->slot % 64));
         device->n_spare -= comm->spare;
@@ -440,8 +464,10 @@ void devices_lose(struct rmx_session *session) {
                 /* acquire; partner: the release in device_get. */
                 struct device *device = atomic_load_explicit(&session->devices[i], memory_order_acquire);
 
-                /* relaxed; partners: itself, in other threads, and device_lost. Once is enough. */
-                if (device && !atomic_exchange_explicit(&device->lost, true, memory_order_relaxed))
+                /* Nothing waits on one that is not announced. relaxed; partners: itself, in other threads, and
+                 * device_lost. Once is enough. */
+                if (device && device_announced(device) &&
+                    !atomic_exchange_explicit(&device->lost, true, memory_order_relaxed))
                         device->ops->release(device->handle);
         }
 }

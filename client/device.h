@@ -13,6 +13,7 @@
 
 struct device_region;
 struct device_request;
+struct rmx_cancel;
 struct rmx_comm;
 struct rmx_session;
 
@@ -22,7 +23,9 @@ struct device {
         int32_t number; /* of the runtime */
         const struct client_gpu_ops *ops;
         struct client_gpu *handle;
-        void *host; /* what the daemon made for struct bell_host */
+        struct client_gpu_export area; /* for the daemon */
+        _Atomic bool announced;        /* it has that, and what it gave for it is mapped; set under devices_mutex */
+        void *host;                    /* what the daemon made for struct bell_host */
         size_t host_bytes;
         void *latch; /* ... for struct bell_latch */
         size_t latch_bytes;
@@ -43,8 +46,9 @@ struct device {
         uint64_t rung_ns;                      /* the last launch that was not captured */
 };
 
-/* Gives a comm that has just been joined its place on its GPU. RMX_*; text set. */
-int device_join(struct rmx_comm *comm, const char *what);
+/* Gives a comm that has just been joined its place on its GPU. The daemon, if it is asked, has until the deadline, or
+ * until the cancel (NULL: none) is set. RMX_*; text set. */
+int device_join(struct rmx_comm *comm, const char *what, struct rmx_cancel *cancel, uint64_t deadline_ns);
 /* Gives the place back. Comms without one are fine. */
 void device_part(struct rmx_comm *comm);
 /* Ranks that have a place on it, but for those of communicators that others are made of: these start nothing. */

@@ -9,7 +9,8 @@
  * A comm's requests run one after another, copies included, so one region for each direction is enough for a comm, and
  * two comms never share one. When a larger one is needed the old one stays with the comm, since a captured graph may
  * use it. Nothing is freed before the session ends: freeing waits for all kernels of the process, and bells may be
- * waiting.
+ * waiting. When a comm is gone and its kernels are not known to have ended, its regions are nobody's from then on: they
+ * may not keep its address, at which the next comm may lie.
  */
 #include <stdlib.h>
 #include <utlist.h>
@@ -22,6 +23,8 @@
 #include "util/type.h"
 
 #define REGION_BYTES_MIN ((size_t)1 << 20)
+
+static const struct rmx_comm nobody; /* has the regions that no comm may have any more; only its address counts */
 
 /* With device->regions_mutex. */
 static struct device_region *region_find(struct device *device, size_t bytes) {
@@ -92,16 +95,24 @@ int device_bounce_get(struct rmx_comm *comm, const char *what, uint32_t directio
         return r;
 }
 
-void device_bounce_give(struct rmx_comm *comm) {
+static void regions_pass(const struct rmx_comm *comm, const struct rmx_comm *to) {
         struct device *device = comm->device;
         struct device_region *region;
 
         pthread_mutex_lock(&device->regions_mutex);
         LL_FOREACH(device->regions, region) {
                 if (region->comm == comm)
-                        region->comm = NULL;
+                        region->comm = to;
         }
         pthread_mutex_unlock(&device->regions_mutex);
+}
+
+void device_bounce_give(struct rmx_comm *comm) {
+        regions_pass(comm, NULL);
+}
+
+void device_bounce_keep(struct rmx_comm *comm) {
+        regions_pass(comm, &nobody);
 }
 
 void device_bounces_free(struct device *device) {

@@ -25,6 +25,8 @@ int device_bounce_get(struct rmx_comm *comm, const char *what, uint32_t directio
                       struct device_region **ret_region);
 /* The comm's regions are free for others; nothing that uses them is on the device any more. */
 void device_bounce_give(struct rmx_comm *comm);
+/* They are for nobody until the device is freed: something may still use them. */
+void device_bounce_keep(struct rmx_comm *comm);
 void device_bounces_free(struct device *device);
 
 /* Put the copies of an operation between its memory and its region on the stream. NULL: there is no region. With

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <utlist.h>
 
+#include "client/cancel.h"
 #include "client/comm.h"
 #include "client/device.h"
 #include "client/device_exchange.h"
@@ -112,6 +113,18 @@ int session_call(struct rmx_session *session, const char *what, struct rpc_call 
                                  call->answer.text[0] ? call->answer.text : rmx_error_name((int)call->answer.code));
         return error_set(RMX_E_INTERNAL, "%s: the daemon gave an answer of another kind (%u with %u descriptors)", what,
                          call->answer.body, call->answer.n_fds);
+}
+
+int session_call_until(struct rmx_session *session, const char *what, struct rpc_call *call, uint32_t body,
+                       struct rmx_cancel *cancel, uint64_t deadline_ns) {
+        struct cancel_entry entry;
+        int r;
+
+        if (!cancel_enter(cancel, &entry, &session->rpc, call))
+                return error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", what);
+        r = session_call(session, what, call, body, deadline_ns);
+        cancel_exit(cancel, &entry);
+        return r;
 }
 
 static void session_on_event(void *userdata, const Railmux__Session__Event *event) {

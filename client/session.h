@@ -63,6 +63,9 @@ static inline bool session_is_ours(const struct rmx_session *session) {
  * text is set and no descriptor is left open. */
 int session_call(struct rmx_session *session, const char *what, struct rpc_call *call, uint32_t body,
                  uint64_t deadline_ns);
+/* The same, which the cancel ends with RMX_E_ABORTED; NULL: nothing does. */
+int session_call_until(struct rmx_session *session, const char *what, struct rpc_call *call, uint32_t body,
+                       struct rmx_cancel *cancel, uint64_t deadline_ns);
 /* The deadline of a timeout in milliseconds; 0: none. */
 uint64_t session_deadline(uint32_t timeout_ms);
 /* Reads events. Never blocks. */

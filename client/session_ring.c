@@ -107,7 +107,8 @@ static int ring_map(struct rmx_session *session, const char *what, const struct 
         return RMX_OK;
 }
 
-int session_ring_get(struct rmx_session *session, const char *what, uint32_t gpu, struct session_ring **ret_ring) {
+int session_ring_get(struct rmx_session *session, const char *what, uint32_t gpu, struct rmx_cancel *cancel,
+                     uint64_t deadline_ns, struct session_ring **ret_ring) {
         Railmux__Session__RingOpen body = RAILMUX__SESSION__RING_OPEN__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message, .n_fds = 3};
@@ -127,7 +128,7 @@ int session_ring_get(struct rmx_session *session, const char *what, uint32_t gpu
         body.gpu = gpu;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_RING_OPEN;
         message.ring_open = &body;
-        r = session_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY, RPC_NO_DEADLINE);
+        r = session_call_until(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY, cancel, deadline_ns);
         if (r)
                 return r;
         if (call.answer.ring.gpu != gpu) {

@@ -66,8 +66,10 @@ enum {
         SESSION_RING_E_UNKNOWN,  /* no such request is outstanding */
 };
 
-/* The session's ring of that GPU; opened on first use. RMX_*; text set. */
-int session_ring_get(struct rmx_session *session, const char *what, uint32_t gpu, struct session_ring **ret_ring);
+/* The session's ring of that GPU; opened on first use, for which the daemon has until the deadline, or until the cancel
+ * (NULL: none) is set. RMX_*; text set. */
+int session_ring_get(struct rmx_session *session, const char *what, uint32_t gpu, struct rmx_cancel *cancel,
+                     uint64_t deadline_ns, struct session_ring **ret_ring);
 struct session_ring *session_ring_free(struct session_ring *ring); /* returns NULL */
 
 /* Gives the requests their sequences and publishes all of them in their order, or none. attended: the calling thread

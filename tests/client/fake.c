@@ -168,13 +168,34 @@ static void on_life_open(struct fake *fake, struct fake_session *session, uint64
         close(ends[1]);
 }
 
-static void on_ring_open(struct fake *fake, struct fake_session *session, uint64_t id, uint32_t gpu) {
+/* A GPU's area is for good. */
+static bool ring_takes(struct fake *fake, struct fake_ring *ring, const Railmux__Session__DeviceMemory *area) {
+        unsigned char handle[sizeof(ring->area)] = {0};
+
+        must(!fake->backend == !area && (!area || area->handle.len <= sizeof(handle)));
+        if (!area)
+                return true;
+        memcpy(handle, area->handle.data, area->handle.len);
+        if (ring->open)
+                return !memcmp(ring->area, handle, sizeof(handle));
+        memcpy(ring->area, handle, sizeof(handle));
+        fake->areas++;
+        return true;
+}
+
+static void on_ring_open(struct fake *fake, struct fake_session *session, uint64_t id,
+                         const Railmux__Session__RingOpen *call) {
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         Railmux__Session__RingReply body = RAILMUX__SESSION__RING_REPLY__INIT;
-        struct fake_ring *ring = &session->rings[gpu];
+        struct fake_ring *ring = &session->rings[call->gpu];
+        int fds[FRAME_FDS_MAX + 1];
         struct ring_layout layout;
 
-        must(gpu < FAKE_GPUS);
+        must(call->gpu < FAKE_GPUS);
+        if (!ring_takes(fake, ring, call->area)) {
+                reply_failure(fake, session, id, RMX_E_INVALID, "the ring lies in other memory");
+                return;
+        }
         must(ring_layout_init(&layout, fake->depth, fake->argument_bytes) == RING_OK);
         if (!ring->open) {
                 struct epoll_event event = {.events = EPOLLIN | EPOLLET};
@@ -194,12 +215,18 @@ static void on_ring_open(struct fake *fake, struct fake_session *session, uint64
                 ring->open = true;
                 fake_kick(fake); /* the executor has not said on this ring that it sleeps */
         }
-        body.gpu = gpu;
+        body.gpu = call->gpu;
         body.depth = fake->depth;
         body.argument_bytes = fake->argument_bytes;
         message.body_case = BODY(RING_REPLY);
         message.ring_reply = &body;
-        fake_reply(fake, session, &message, id, (int[]){ring->client_fd, ring->readonly_fd, ring->wake_fd}, 3);
+        for (uint32_t i = 0; i < FRAME_FDS_MAX + 1; i++)
+                fds[i] = ring->wake_fd;
+        fds[0] = ring->client_fd;
+        fds[1] = ring->readonly_fd;
+        fake_reply(fake, session, &message, id, fds,
+                   fake->cut_rings ? FRAME_FDS_MAX + 1 : 3); /* too many are cut off */
+        fake->cut_rings -= fake->cut_rings > 0;
 }
 
 static void on_buffer_create(struct fake *fake, struct fake_session *session, uint64_t id, uint32_t buffer_id,
@@ -546,9 +573,7 @@ static void on_call(struct fake *fake, struct fake_session *session, const Railm
                         on_life_open(fake, session, m->id);
                 break;
         case BODY(RING_OPEN):
-                must(!fake->backend == !m->ring_open->area);
-                fake->areas += m->ring_open->area != NULL;
-                on_ring_open(fake, session, m->id, m->ring_open->gpu);
+                on_ring_open(fake, session, m->id, m->ring_open);
                 break;
         case BODY(BUFFER_CREATE):
                 if (m->buffer_create->memory)

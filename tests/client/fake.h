@@ -52,6 +52,7 @@ struct fake_device_buffer {
 
 struct fake_ring {
         bool open;
+        unsigned char area[64]; /* on a GPU: the handle */
         int client_fd, executor_fd, readonly_fd, wake_fd;
         void *client_area, *executor_area;
         struct ring_consumer consumer;
@@ -141,6 +142,7 @@ struct fake {
         uint32_t force_later;  /* the next force_status */
         uint64_t max_bytes;    /* of all buffers of one session */
         bool no_latch;         /* as a daemon that knows none: GPUs' rings come with what cannot be written */
+        uint32_t cut_rings;    /* the next so many answers to RING_OPEN lose their descriptors on the way */
         const char *backend;   /* NULL: the host's; else GPUs with PCI addresses "0000:0N:00.0" */
         uint64_t exchange_min, exchange_max; /* of communicators on one node */
         uint64_t exchange_more;              /* so much more is exchange_min on each next node */
@@ -161,7 +163,7 @@ struct fake {
         char split_name[64]; /* of the last COMM_SPLIT */
         uint32_t n_spare;    /* COMM_SPLITs of which the ranks can do without */
         int life_fd[2]; /* end with who has the other ends of what the last LIFE_OPEN was answered with; -1: none was */
-        uint32_t areas; /* bell areas that came with RING_OPEN */
+        uint32_t areas; /* bell areas that came with RING_OPEN, and were taken */
         struct fake_device_buffer device_buffers[FAKE_BUFFERS];
 };
 
@@ -170,6 +172,8 @@ void fake_stop(struct fake *fake);
 struct rmx_session *fake_session(struct fake *fake); /* opens one */
 void fake_pause(struct fake *fake, bool paused);
 void fake_deafen(struct fake *fake, bool deaf);
+void fake_mute(struct fake *fake, bool mute);
+void fake_cut_rings(struct fake *fake, uint32_t n);
 void fake_force(struct fake *fake, uint32_t status);
 void fake_drop(struct fake *fake, uint32_t body, uint32_t count);
 /* Closes all connections, as when the daemon ends; the executor goes on unless it is paused. */

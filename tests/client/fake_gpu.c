@@ -73,13 +73,20 @@ static int gpu_open(int32_t device, struct client_gpu **ret_gpu, struct client_g
         memset((*ret_gpu)->flag, 0xff, sizeof((*ret_gpu)->flag));
         *ret_area = (struct client_gpu_export){
                 .kind = 1, .n_handle = 8, .handle = "area", .allocation_bytes = AREA_BYTES, .bytes = AREA_BYTES};
+        ret_area->handle[6] = (unsigned char)fake_gpu.opened; /* no two areas are the same memory */
         ret_area->handle[7] = (unsigned char)device;
         fake_gpu.opened++;
         return RMX_OK;
 }
 
 static int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, void *latch, size_t latch_bytes, char *error) {
-        (void)error;
+        int r = fake_gpu.fail_attach;
+
+        fake_gpu.fail_attach = 0;
+        if (r) {
+                snprintf(error, CLIENT_GPU_TEXT, "pinning failed");
+                return r;
+        }
         if (latch)
                 memset(latch, 0, latch_bytes);
         gpu->latch = latch;

@@ -95,6 +95,7 @@ struct fake_gpu {
         bool hold;                            /* waits do not end */
         bool stuck;                           /* calls, starts and marks do not end */
         bool stuck_marks;                     /* marks, and what is behind them */
+        int fail_attach;                      /* what the next attach returns */
         int fail_mark;                        /* what the next mark returns */
         int fail_copy;                        /* what the next copy returns */
         int fail;                             /* what the next launch returns, */

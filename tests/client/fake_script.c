@@ -30,6 +30,18 @@ void fake_deafen(struct fake *fake, bool deaf) {
         fake_kick(fake);
 }
 
+void fake_mute(struct fake *fake, bool mute) {
+        pthread_mutex_lock(&fake->mutex);
+        fake->mute = mute;
+        pthread_mutex_unlock(&fake->mutex);
+}
+
+void fake_cut_rings(struct fake *fake, uint32_t n) {
+        pthread_mutex_lock(&fake->mutex);
+        fake->cut_rings = n;
+        pthread_mutex_unlock(&fake->mutex);
+}
+
 void fake_force(struct fake *fake, uint32_t status) {
         pthread_mutex_lock(&fake->mutex);
         fake->force_status = status;

@@ -143,6 +143,32 @@ static void test_silent_daemon(void **state) {
         crew_stop(&crew);
 }
 
+/* Nor one that has made the communicator, and not the ring. */
+static void test_no_ring(void **state) {
+        struct rmx_session *other;
+        struct rmx_comm *comm;
+        struct joiner j;
+        struct crew crew;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        other = fake_session(&crew.fake);
+        fake_drop(&crew.fake, BODY(RING_OPEN), UINT32_MAX);
+        join_start_of(&j, 1, &crew.fake, other, NULL);
+        fake_wait_calls(&crew.fake, BODY(RING_OPEN), 2);
+        fake_mute(&crew.fake, true);
+        rmx_cancel_set(j.cancel);
+        join_end(&j, RMX_E_ABORTED);
+        fake_mute(&crew.fake, false);
+        fake_drop(&crew.fake, 0, 0);
+        assert_int_equal(rmx_get_id(other, &crew.id), RMX_OK);
+        assert_true(fake_calls(&crew.fake, BODY(COMM_DESTROY)) > 0);
+        assert_int_equal(rmx_comm_create(other, &crew.id, 1, 0, NULL, &comm), RMX_OK);
+        assert_int_equal(rmx_comm_destroy(comm), RMX_OK);
+        rmx_session_close(other);
+        crew_stop(&crew);
+}
+
 /* Other ranks hear that one has given up, whether by a word or by its time. */
 static void test_others_hear(void **state) {
         struct rmx_comm_options soon = {.size = sizeof(soon), .gpu = 0, .timeout_ms = 20};
@@ -369,11 +395,17 @@ static void test_full_socket(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_one_of_several), cmocka_unit_test(test_early_and_late),
-                cmocka_unit_test(test_silent_daemon),  cmocka_unit_test(test_others_hear),
-                cmocka_unit_test(test_old_daemon),     cmocka_unit_test(test_split),
-                cmocka_unit_test(test_first_options),  cmocka_unit_test(test_abort_unanswered),
-                cmocka_unit_test(test_abort_unasked),  cmocka_unit_test(test_full_socket),
+                cmocka_unit_test(test_one_of_several),
+                cmocka_unit_test(test_early_and_late),
+                cmocka_unit_test(test_silent_daemon),
+                cmocka_unit_test(test_no_ring),
+                cmocka_unit_test(test_others_hear),
+                cmocka_unit_test(test_old_daemon),
+                cmocka_unit_test(test_split),
+                cmocka_unit_test(test_first_options),
+                cmocka_unit_test(test_abort_unanswered),
+                cmocka_unit_test(test_abort_unasked),
+                cmocka_unit_test(test_full_socket),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

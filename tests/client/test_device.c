@@ -47,6 +47,97 @@ static void test_open(void **state) {
         assert_int_equal(rig.gpu->closed, 3);
 }
 
+static int join_alone(struct rig *rig, uint32_t gpu, struct rmx_cancel *cancel, uint32_t timeout_ms,
+                      struct rmx_comm **ret_comm) {
+        struct rmx_comm_options options = {
+                .size = sizeof(options), .gpu = (int32_t)gpu, .cancel = cancel, .timeout_ms = timeout_ms};
+        struct rmx_id id;
+        int r;
+
+        r = rmx_get_id(rig->crew.session, &id);
+        return r ? r : rmx_comm_create(rig->crew.session, &id, 1, 0, &options, ret_comm);
+}
+
+/* What the daemon has been told of stays, for an executor may look at it; the next join comes back to it. */
+static void test_open_again(void **state) {
+        struct rmx_comm *comm;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 1);
+        fake_cut_rings(&rig.crew.fake, 2);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(join_alone(&rig, 1, NULL, 0, &comm), RMX_E_LIMIT);
+                assert_error_says("open files");
+        }
+        rig.gpu->fail_attach = RMX_E_NO_MEMORY;
+        assert_int_equal(join_alone(&rig, 1, NULL, 0, &comm), RMX_E_NO_MEMORY);
+        assert_error_says("pinning failed");
+        assert_int_equal(rig.gpu->closed, 0);
+        assert_int_equal(join_alone(&rig, 1, NULL, 0, &comm), RMX_OK);
+        assert_int_equal(rig.gpu->opened, 2);
+        assert_int_equal(rig.crew.fake.areas, 2);
+        assert_int_equal(fake_calls(&rig.crew.fake, BODY(RING_OPEN)), 5);
+        assert_int_equal(rmx_comm_destroy(comm), RMX_OK);
+        assert_int_equal(join_alone(&rig, 1, NULL, 0, &comm), RMX_OK);
+        assert_int_equal(fake_calls(&rig.crew.fake, BODY(RING_OPEN)), 5); /* once it has been answered well */
+        fake_cut_rings(&rig.crew.fake, 1);
+        assert_int_equal(join_alone(&rig, 2, NULL, 0, &comm), RMX_E_LIMIT);
+        rig_stop(&rig);
+        assert_int_equal(rig.gpu->opened, 3);
+        assert_int_equal(rig.gpu->closed, 3);
+}
+
+struct joiner {
+        struct rig *rig;
+        pthread_t thread;
+        struct rmx_cancel *cancel;
+        struct rmx_comm *comm;
+        int result;
+};
+
+static void *joiner_main(void *userdata) {
+        struct joiner *j = userdata;
+
+        j->result = join_alone(j->rig, 1, j->cancel, 0, &j->comm);
+        return NULL;
+}
+
+/* The daemon does not answer for a ring, and then not at all: who joins can be given up, whoever else waits for the
+ * same ring. */
+static void test_open_unanswered(void **state) {
+        struct joiner joiners[2];
+        struct rmx_comm *comm;
+        struct rig rig;
+        uint32_t left;
+
+        (void)state;
+        rig_start(&rig, 1);
+        fake_drop(&rig.crew.fake, BODY(RING_OPEN), UINT32_MAX);
+        assert_int_equal(join_alone(&rig, 1, NULL, 20, &comm), RMX_E_TIMEOUT);
+        left = fake_calls(&rig.crew.fake, BODY(COMM_DESTROY));
+        assert_int_equal(left, 1);
+        for (uint32_t i = 0; i < 2; i++) {
+                joiners[i] = (struct joiner){.rig = &rig};
+                assert_int_equal(rmx_cancel_new(&joiners[i].cancel), RMX_OK);
+                assert_int_equal(pthread_create(&joiners[i].thread, NULL, joiner_main, &joiners[i]), 0);
+                fake_wait_calls(&rig.crew.fake, BODY(RING_OPEN), 3 + i);
+        }
+        fake_mute(&rig.crew.fake, true);
+        for (uint32_t i = 2; i-- > 0;) {
+                rmx_cancel_set(joiners[i].cancel);
+                pthread_join(joiners[i].thread, NULL);
+                assert_int_equal(joiners[i].result, RMX_E_ABORTED);
+                rmx_cancel_free(joiners[i].cancel);
+        }
+        fake_drop(&rig.crew.fake, 0, 0);
+        fake_mute(&rig.crew.fake, false);
+        assert_int_equal(join_alone(&rig, 1, NULL, 0, &comm), RMX_OK);
+        assert_int_equal(rig.gpu->opened, 2);
+        assert_true(fake_calls(&rig.crew.fake, BODY(COMM_DESTROY)) >= left + 2); /* it has heard of both */
+        rig_stop(&rig);
+}
+
 /* The counters of a rank begin at 0 also where another one was before. */
 static void test_slots_again(void **state) {
         struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
@@ -293,11 +384,15 @@ static void test_arguments(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_open),      cmocka_unit_test(test_slots_again),
-                cmocka_unit_test(test_no_plugin), cmocka_unit_test(test_inline),
-                cmocka_unit_test(test_announced), cmocka_unit_test(test_inline_memory),
+                cmocka_unit_test(test_open),
+                cmocka_unit_test(test_open_again),
+                cmocka_unit_test(test_open_unanswered),
+                cmocka_unit_test(test_slots_again),
+                cmocka_unit_test(test_no_plugin),
+                cmocka_unit_test(test_inline),
+                cmocka_unit_test(test_announced),
+                cmocka_unit_test(test_inline_memory),
                 cmocka_unit_test(test_arguments),
-
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

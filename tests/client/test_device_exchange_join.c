@@ -210,6 +210,33 @@ static void test_cancel(void **state) {
         rmx_cancel_free(rig.options.cancel);
 }
 
+/* A daemon that does not answer keeps nobody; it hears of all when it goes on, also if it could not read meanwhile. */
+static void test_cancel_unanswered(void **state) {
+        pthread_t thread;
+        struct rmx_id id;
+
+        (void)state;
+        for (uint32_t deaf = 0; deaf < 2; deaf++) {
+                rig_open(2);
+                assert_int_equal(rmx_cancel_new(&rig.options.cancel), RMX_OK);
+                join_until(1, &thread);
+                fake_mute(&rig.crew.fake, !deaf);
+                fake_deafen(&rig.crew.fake, deaf);
+                rmx_cancel_set(rig.options.cancel);
+                pthread_join(thread, NULL);
+                for (uint32_t i = 0; i < 2; i++)
+                        assert_int_equal(rig.crew.result[i], RMX_E_ABORTED);
+                fake_mute(&rig.crew.fake, false);
+                fake_deafen(&rig.crew.fake, false);
+                assert_int_equal(rmx_get_id(rig.crew.session, &id), RMX_OK);
+                assert_true(fake_calls(&rig.crew.fake, BODY(COMM_ABORT)) >= 2);
+                assert_int_equal(fake_calls(&rig.crew.fake, BODY(COMM_DESTROY)), 2);
+                rmx_cancel_free(rig.options.cancel);
+                rig_close();
+                assert_int_equal(rig.gpu->opened, rig.gpu->closed);
+        }
+}
+
 static void test_context_lost(void **state) {
         pthread_t thread;
 
@@ -261,8 +288,9 @@ int main(void) {
                 cmocka_unit_test(test_not_granted),  cmocka_unit_test(test_cannot),
                 cmocka_unit_test(test_split),        cmocka_unit_test(test_nonsense),
                 cmocka_unit_test(test_fails),        cmocka_unit_test(test_timeout),
-                cmocka_unit_test(test_cancel),       cmocka_unit_test(test_context_lost),
-                cmocka_unit_test(test_kernel_fails), cmocka_unit_test(test_launch_fails),
+                cmocka_unit_test(test_cancel),       cmocka_unit_test(test_cancel_unanswered),
+                cmocka_unit_test(test_context_lost), cmocka_unit_test(test_kernel_fails),
+                cmocka_unit_test(test_launch_fails),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* On GPUs: how memory becomes known to the daemon, and what happens where it cannot. */
+#include "client/comm.h"
+#include "client/device_bounce.h"
 #include "tests/client/device_rig.h"
 
 /* ---- registered memory ---------------------------------------------------------------------------------------------
@@ -192,6 +194,43 @@ static void test_bounce(void **state) {
         assert_int_equal(rig.gpu->freed, 5);
 }
 
+/* Those of a communicator whose kernels are not known to have ended are for no other one, wherever that one lies. */
+static void test_bounce_kept(void **state) {
+        static char secret[BLOCK] __attribute__((aligned(256)));
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
+        struct device_region *region[DEVICE_BOUNCES];
+        struct rmx_comm *comm;
+        struct rmx_id id;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 2);
+        fake_gpu_add(rig.gpu, secret, sizeof(secret), 6)->secret = true;
+        rig.gpu->stuck = true;
+        assert_int_equal(big(&rig, secret, secret + BLOCK / 2), RMX_OK);
+        for (uint32_t i = 0; i < DEVICE_BOUNCES; i++) {
+                region[i] = rig.comm->bounce[i];
+                assert_ptr_equal(region[i]->comm, rig.comm);
+        }
+        rig.gpu->lost = true; /* so nobody waits for the kernel */
+        assert_int_equal(rmx_comm_destroy(rig.comm), RMX_OK);
+        rig.crew.comm[0] = NULL;
+        for (uint32_t i = 0; i < DEVICE_BOUNCES; i++) {
+                assert_non_null(region[i]->comm);
+                assert_ptr_not_equal(region[i]->comm, rig.comm); /* an address that any may have from now on */
+        }
+        rig.gpu->lost = rig.gpu->stuck = false;
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(rmx_get_id(rig.crew.session, &id), RMX_OK);
+                assert_int_equal(rmx_comm_create(rig.crew.session, &id, 1, 0, &options, &comm), RMX_OK);
+                assert_int_equal(rmx_all_reduce(comm, secret, rig.b, 8192, RMX_FLOAT32, rung(comm), NULL), RMX_OK);
+                assert_int_equal(rig.gpu->allocated, 3);
+                assert_int_equal(rmx_comm_destroy(comm), RMX_OK);
+        }
+        rig_stop(&rig);
+        assert_int_equal(rig.gpu->freed, 3);
+}
+
 /* Between the pieces of a vector nothing is written. */
 static void test_bounce_vector(void **state) {
         static char secret[BLOCK] __attribute__((aligned(256)));
@@ -258,7 +297,7 @@ int main(void) {
                 cmocka_unit_test(test_register_once),    cmocka_unit_test(test_replaced),
                 cmocka_unit_test(test_many_allocations), cmocka_unit_test(test_refused_memory),
                 cmocka_unit_test(test_announced),        cmocka_unit_test(test_bounce),
-                cmocka_unit_test(test_bounce_vector),
+                cmocka_unit_test(test_bounce_kept),      cmocka_unit_test(test_bounce_vector),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
