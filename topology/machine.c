@@ -29,7 +29,6 @@
 
 #include "topology/sysfs.h"
 #include "topology/topology.h"
-#include "util/cleanup.h"
 
 #define PCI_CLASS_ETHERNET    0x0200
 #define PCI_CLASS_INFINIBAND  0x0207
@@ -56,11 +55,6 @@ struct uplink {
         uint64_t bytes_per_second; /* of the slowest; 0: unknown */
         uint16_t width, generation;
 };
-
-static void hwloc_freep(hwloc_topology_t *hwloc) {
-        if (*hwloc)
-                hwloc_topology_destroy(*hwloc);
-}
 
 static int read_numa(struct reader *reader) {
         struct topology *topology = reader->topology;
@@ -367,24 +361,4 @@ int machine_read(struct hwloc_topology *hwloc, const char *root, uint32_t emulat
         if (!r)
                 r = read_fabric(&reader);
         return r;
-}
-
-int machine_read_xml(const char *text, size_t size, struct topology **ret_topology) {
-        _cleanup_(hwloc_freep) hwloc_topology_t hwloc = NULL;
-        _cleanup_(topology_freep) struct topology *topology = NULL;
-        int r;
-
-        if (hwloc_topology_init(&hwloc) < 0)
-                return -ENOMEM;
-        if (hwloc_topology_set_xmlbuffer(hwloc, text, (int)size + 1) < 0 ||
-            hwloc_topology_set_io_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_ALL) < 0 || hwloc_topology_load(hwloc) < 0)
-                return TOPOLOGY_E_INVALID;
-        r = topology_new(&topology);
-        if (!r)
-                r = machine_read(hwloc, NULL, 0, topology);
-        if (r)
-                return r == TOPOLOGY_E_EXISTS ? TOPOLOGY_E_INVALID : r;
-        *ret_topology = topology;
-        topology = NULL;
-        return 0;
 }

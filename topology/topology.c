@@ -212,31 +212,54 @@ static bool path_round(const struct topology *topology, uint32_t start, const ui
         return found;
 }
 
-uint32_t topology_path(const struct topology *topology, uint32_t a, uint32_t b, uint32_t *links, uint32_t max) {
-        uint32_t n = topology->n_nodes, n_links = 0;
+/* The last of so many rounds, and back from there link by link. */
+static void path_take(const struct topology *topology, const uint32_t *via, uint32_t b, uint32_t n_links,
+                      uint32_t *links) {
+        for (uint32_t round = n_links, at = b; round > 0; round--) {
+                const struct topology_link *link = &topology->links[via[round * topology->n_nodes + at]];
+
+                links[round - 1] = via[round * topology->n_nodes + at];
+                at = link->a == at ? link->b : link->a;
+        }
+}
+
+int topology_paths(const struct topology *topology, uint32_t a, const uint32_t *ends, uint32_t n_ends, uint32_t *links,
+                   uint32_t max, uint32_t *ret_n) {
+        uint32_t n = topology->n_nodes, left = 0;
         uint64_t *width; /* [round][node]: of the best way with so many links; 0: none */
         uint32_t *via;   /* [round][node]: its last link */
 
-        if (a >= n || b >= n || a == b)
-                return 0;
-        width = calloc((size_t)n * (max + 1), sizeof(*width));
-        via = calloc((size_t)n * (max + 1), sizeof(*via));
-        if (width && via) {
+        width = calloc((size_t)n * (max + 1) + 1, sizeof(*width));
+        via = calloc((size_t)n * (max + 1) + 1, sizeof(*via));
+        if (!width || !via) {
+                free(width);
+                free(via);
+                return -ENOMEM;
+        }
+        for (uint32_t i = 0; i < n_ends; i++) {
+                ret_n[i] = 0;
+                left += a < n && ends[i] < n && ends[i] != a;
+        }
+        if (left > 0)
                 width[a] = UINT64_MAX;
-                for (uint32_t round = 1; round <= max && n_links == 0; round++) {
-                        if (!path_round(topology, a, &width[(round - 1) * n], &width[round * n], &via[round * n]))
-                                break;
-                        if (width[round * n + b] > 0)
-                                n_links = round;
-                }
-                for (uint32_t round = n_links, at = b; round > 0; round--) {
-                        const struct topology_link *link = &topology->links[via[round * n + at]];
-
-                        links[round - 1] = via[round * n + at];
-                        at = link->a == at ? link->b : link->a;
+        for (uint32_t round = 1; round <= max && left > 0; round++) {
+                if (!path_round(topology, a, &width[(round - 1) * n], &width[round * n], &via[round * n]))
+                        break;
+                for (uint32_t i = 0; i < n_ends; i++) {
+                        if (ret_n[i] > 0 || ends[i] >= n || ends[i] == a || width[round * n + ends[i]] == 0)
+                                continue;
+                        path_take(topology, via, ends[i], round, &links[i * max]);
+                        ret_n[i] = round;
+                        left--;
                 }
         }
         free(width);
         free(via);
-        return n_links;
+        return 0;
+}
+
+uint32_t topology_path(const struct topology *topology, uint32_t a, uint32_t b, uint32_t *links, uint32_t max) {
+        uint32_t n;
+
+        return topology_paths(topology, a, &b, 1, links, max, &n) ? 0 : n;
 }

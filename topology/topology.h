@@ -99,6 +99,9 @@ bool topology_full_mesh(const struct topology *topology);
  * Fills links[] (positions in the topology's list, in order) and returns how many there are, 0 if there is no way or
  * more than `max`, or a == b. */
 uint32_t topology_path(const struct topology *topology, uint32_t a, uint32_t b, uint32_t *links, uint32_t max);
+/* The same to several ends with one search: ret_n[i] links to ends[i], which stand in links[i * max] on. -ENOMEM. */
+int topology_paths(const struct topology *topology, uint32_t a, const uint32_t *ends, uint32_t n_ends, uint32_t *links,
+                   uint32_t max, uint32_t *ret_n);
 const char *topology_node_kind_name(uint32_t kind); /* "gpu"; "?" if unknown */
 const char *topology_link_kind_name(uint32_t kind); /* "direct"; "?" if unknown */
 /* 0 if there is no such name. */

@@ -15,13 +15,19 @@
 
 #define US 1000.0
 
-static struct cluster load(const char *text) {
+static struct cluster load_form(const char *text, struct cluster_form *ret_form) {
         char error[256] = "";
         struct cluster cluster;
 
-        if (cluster_load(text, &cluster, error, sizeof(error)))
+        if (cluster_load(text, &cluster, ret_form, error, sizeof(error)))
                 fail_msg("%s: %s", text, error);
         return cluster;
+}
+
+static struct cluster load(const char *text) {
+        struct cluster_form form;
+
+        return load_form(text, &form);
 }
 
 static const struct cluster_choice *find(const struct cluster_look *look, uint32_t algorithm) {
@@ -152,11 +158,21 @@ static double rings_gbs(const struct cluster *cluster, uint32_t operation) {
         return cluster_bus_gbs(cluster, operation, bytes, time_of(cluster, operation, CLUSTER_RINGS, bytes));
 }
 
-static void near(const char *what, double predicted, double measured, double most, double *worst) {
+/* Compares, and the row of docs/plans.md that begins with what it is of. */
+static void near(const char *of, const char *what, double predicted, double measured, double most, double *worst) {
         double error = fabs(predicted / measured - 1);
+        static char plans[1u << 18];
+        FILE *file = fopen(PLANS_MD, "re");
+        char row[256];
 
-        print_message("  %-40s %8.2f, measured %8.2f: %5.1f %%\n", what, predicted, measured, 100 * error);
+        assert_non_null(file);
+        assert_true(fread(plans, 1, sizeof(plans) - 1, file) > 0);
+        fclose(file);
+        snprintf(row, sizeof(row), "| %s | %s | %.2f | %.2f | %.1f %% |\n", of, what, predicted, measured, 100 * error);
+        print_message("  %s", row);
         assert_true(error <= most);
+        if (!strstr(plans, row))
+                fail_msg("docs/plans.md has no row: %s", row);
         *worst = fmax(*worst, error);
 }
 
@@ -183,9 +199,12 @@ static void test_fabrics(void **state) {
                 assert_int_equal(load(text).n_nodes, 2);
                 assert_int_equal(load(text).n_gpus, 8);
                 assert_true(fabs(load(text).rail_gbs - 27) < 0.1);
-                near(fabrics[i].name, rings_gbs(&cluster, RING_OP_ALL_GATHER), fabrics[i].all_gather, 0.2, &worst);
-                near("  all_reduce", rings_gbs(&cluster, RING_OP_ALL_REDUCE), fabrics[i].all_reduce, 0.2, &worst);
-                near("  broadcast", rings_gbs(&cluster, RING_OP_BROADCAST), fabrics[i].broadcast, 0.2, &worst);
+                near(fabrics[i].name, "all_gather", rings_gbs(&cluster, RING_OP_ALL_GATHER), fabrics[i].all_gather, 0.2,
+                     &worst);
+                near(fabrics[i].name, "all_reduce", rings_gbs(&cluster, RING_OP_ALL_REDUCE), fabrics[i].all_reduce, 0.2,
+                     &worst);
+                near(fabrics[i].name, "broadcast", rings_gbs(&cluster, RING_OP_BROADCAST), fabrics[i].broadcast, 0.2,
+                     &worst);
                 for (size_t k = 0; k < 3; k++) { /* in the right order */
                         assert_true(rings_gbs(&cluster, operations[k]) > last[k]);
                         last[k] = rings_gbs(&cluster, operations[k]);
@@ -248,8 +267,8 @@ static void test_mscclpp(void **state) {
         assert_non_null(file);
         while (fgets(line, sizeof(line), file))
                 if (sscanf(line, "%lf,%lf,%lf,%lf", &bytes, &nccl, &wide, &narrow) == 4) {
-                        snprintf(line, sizeof(line), "MSCCL++ 4x8, %.0f bytes", bytes);
-                        near(line, time_of(&cluster, RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, bytes) / US,
+                        snprintf(line, sizeof(line), "%.0f%s", bytes, n == 0 ? " *" : "");
+                        near("MSCCL++ 4x8", line, time_of(&cluster, RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, bytes) / US,
                              fmin(wide, narrow), n == 0 ? 0.01 : 0.1, &worst);
                         n++;
                 }
@@ -272,8 +291,9 @@ static void test_nvrar(void **state) {
                 if (sscanf(line, "%lf,%*f,%*f,%*f,%lf", &bytes, &us) == 2) {
                         bool fitted = bytes == 8192 || bytes == 1048576;
 
-                        snprintf(line, sizeof(line), "NVRAR 4x4, %.0f bytes", bytes);
-                        near(line, time_of(&cluster, RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_DOUBLING, bytes) / US, us,
+                        snprintf(line, sizeof(line), "%.0f%s", bytes, fitted ? " *" : "");
+                        near("NVRAR 4x4", line,
+                             time_of(&cluster, RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_DOUBLING, bytes) / US, us,
                              fitted ? 0.01 : 0.25, &worst);
                         n++;
                 }
@@ -321,13 +341,14 @@ static void test_names(void **state) {
         static const char *const wrong[] = {
                 "mi300x:8",     "mi300x:0x8", "mi300x:8x0", "mi300x:8x8x8", "mi300x:", "what:8x8",
                 "h200:99999x8", "h200:2x129", "pcie:",      "none.xml",     ":"};
+        struct cluster_form form;
         struct cluster cluster;
         char error[256];
 
         (void)state;
         for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
                 error[0] = 0;
-                assert_int_equal(cluster_load(wrong[i], &cluster, error, sizeof(error)), -EINVAL);
+                assert_int_equal(cluster_load(wrong[i], &cluster, &form, error, sizeof(error)), -EINVAL);
                 assert_true(error[0] != 0);
                 assert_true(cluster_named(wrong[i]));
         }
@@ -339,6 +360,19 @@ static void test_names(void **state) {
         assert_true(cluster.n_nodes == 2 && cluster.n_gpus == 8 && cluster.n_rails == 8 && cluster.rail_gbs == 50);
         cluster = load(FIXTURES "/h200-8x8.xml");
         assert_true(cluster.n_gpus == 8 && cluster.n_rails == 8 && cluster.gpu_gbs < 1000);
+        /* Without NICs it is as mi300x. Who has a rail for each GPU, and what is one fabric? */
+        assert_int_equal(load_form(FIXTURES "/mi300x-8x0.xml", &form).n_rails, 8);
+        assert_true(form.own_rails && !form.boxes);
+        load_form("mi300x:2x1", &form);
+        assert_true(form.own_rails && !form.boxes);
+        load_form("host:4x1", &form);
+        assert_true(!form.own_rails && !form.boxes);
+        load_form(FIXTURES "/mi300x-8x4.xml", &form);
+        assert_true(!form.own_rails && !form.boxes);
+        load_form("pcie:2s-2rp-split-flat", &form);
+        assert_true(!form.own_rails && form.boxes);
+        load_form(FIXTURES "/pci-2s-2rp-split-flat.xml", &form);
+        assert_true(!form.own_rails && form.boxes);
 }
 
 int main(void) {

@@ -11,6 +11,7 @@
 #include "tests/cmocka_all.h"
 #include "tools/sim/node.h"
 #include "tools/sim/sim.h"
+#include "util/processors.h"
 
 static void write_file(char path[64], const char *text) {
         int fd;
@@ -38,7 +39,8 @@ static const char node_text[] =
 
 static void test_json(void **state) {
         struct topology *topology = NULL;
-        uint32_t path[NODE_PATH_MAX];
+        struct node_way *ways;
+        uint32_t path[2];
         char file[64], error[256];
 
         (void)state;
@@ -47,15 +49,20 @@ static void test_json(void **state) {
                 fail_msg("%s", error);
         assert_int_equal(topology_count(topology, TOPOLOGY_GPU), 4);
         assert_int_equal(topology_count(topology, TOPOLOGY_NUMA), 2);
-        assert_int_equal(node_path(topology, 0, 1, path), 1);
-        assert_int_equal(topology->links[path[0]].kind, TOPOLOGY_LINK_DIRECT);
-        assert_int_equal(node_path(topology, 0, 2, path), 3); /* not through GPU 1 */
-        assert_int_equal(topology->links[path[0]].kind, TOPOLOGY_LINK_LOCAL);
-        assert_int_equal(topology->links[path[1]].kind, TOPOLOGY_LINK_NUMA);
-        assert_int_equal(topology->links[path[2]].kind, TOPOLOGY_LINK_LOCAL);
-        assert_int_equal(node_path(topology, 3, 2, path), 2);
-        assert_int_equal(node_path(topology, 2, 2, path), 0);
-        assert_int_equal(node_path(topology, 2, 9, path), 0);
+        assert_int_equal(node_ways(topology, 4, &ways), 0);
+        assert_int_equal(ways[1].n_links, 1);
+        assert_int_equal(topology->links[ways[1].links[0]].kind, TOPOLOGY_LINK_DIRECT);
+        assert_int_equal(ways[2].n_links, 3); /* not through GPU 1 */
+        assert_int_equal(topology->links[ways[2].links[0]].kind, TOPOLOGY_LINK_LOCAL);
+        assert_int_equal(topology->links[ways[2].links[1]].kind, TOPOLOGY_LINK_NUMA);
+        assert_int_equal(topology->links[ways[2].links[2]].kind, TOPOLOGY_LINK_LOCAL);
+        assert_int_equal(ways[3 * 4 + 2].n_links, 2);
+        assert_int_equal(ways[2 * 4 + 2].n_links, 0);
+        free(ways);
+        assert_int_equal(node_ways(topology, 5, &ways), 0); /* there is no GPU 4 */
+        assert_int_equal(ways[2 * 5 + 4].n_links, 0);
+        assert_int_equal(ways[3 * 5 + 2].n_links, 2);
+        free(ways);
         assert_int_equal(topology_path(topology, 2, 4, path, 2), 0); /* too far */
         topology_free(topology);
         unlink(file);
@@ -205,7 +212,7 @@ static const char xml_text[] =
 
 static void test_xml(void **state) {
         struct topology *topology = NULL;
-        uint32_t path[NODE_PATH_MAX];
+        struct node_way *ways;
         char file[64], error[256];
 
         (void)state;
@@ -217,20 +224,157 @@ static void test_xml(void **state) {
         assert_int_equal(topology_count(topology, TOPOLOGY_GPU), 2); /* not the console */
         assert_string_equal(topology->nodes[2].name, "0000:11:00.0");
         assert_int_equal(topology->nodes[3].numa, 1);
-        assert_int_equal(node_path(topology, 0, 1, path), 3);
-        assert_int_equal(topology->links[path[0]].bytes_per_second, UINT64_C(32000000000));
-        assert_int_equal(topology->links[path[2]].bytes_per_second, UINT64_C(16000000000));
+        assert_int_equal(node_ways(topology, 2, &ways), 0);
+        assert_int_equal(ways[1].n_links, 3);
+        assert_int_equal(topology->links[ways[1].links[0]].bytes_per_second, UINT64_C(32000000000));
+        assert_int_equal(topology->links[ways[1].links[2]].bytes_per_second, UINT64_C(16000000000));
+        free(ways);
         assert_false(topology_full_mesh(topology));
         topology_free(topology);
         unlink(file);
 }
 
+/* Three GPUs: 0 and 2 have no way to each other, or their numbers leave one out, or hops are long. */
+static void test_ways(void **state) {
+        static const char text[] =
+                "{\"version\": 1, \"nodes\": [{\"kind\": \"gpu\", \"index\": 0}, {\"kind\": \"gpu\", \"index\": %u},"
+                " {\"kind\": \"gpu\", \"index\": 2}, {\"kind\": \"switch\", \"index\": 0},"
+                " {\"kind\": \"switch\", \"index\": 1}],"
+                " \"links\": [{\"a\": \"gpu0\", \"b\": \"%s\", \"kind\": \"pci\", \"latency_ns\": 2147483647},"
+                " {\"a\": \"gpu%u\", \"b\": \"switch0\", \"kind\": \"pci\", \"latency_ns\": 2147483647},"
+                " {\"a\": \"switch0\", \"b\": \"switch1\", \"kind\": \"pci\", \"latency_ns\": 2147483647},"
+                " {\"a\": \"switch1\", \"b\": \"gpu2\", \"kind\": \"pci\", \"latency_ns\": 2147483647}]}";
+        static const struct {
+                uint32_t second;
+                const char *first, *says; /* NULL: nothing */
+        } cases[] = {{1, "gpu1", "there is no way from gpu0 to gpu2"},
+                     {5, "switch0", "it has 3 GPUs and no gpu1"},
+                     {1, "switch0", NULL}};
+        struct options options = {.operation = RING_OP_ALL_REDUCE, .ranks = 8, .type = RMX_FLOAT32};
+        char file[64], json[1024], error[OPTIONS_ERROR_MAX];
+        struct sim sim;
+
+        (void)state;
+        options.topology = file;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                snprintf(json, sizeof(json), text, cases[i].second, cases[i].first, cases[i].second);
+                write_file(file, json);
+                assert_int_equal(sim_init(&sim, &options, error), cases[i].says ? -EINVAL : 0);
+                if (cases[i].says)
+                        assert_non_null(strstr(error, cases[i].says));
+                else
+                        assert_true(sim.constants.hop_ns == 3 * 2147483647.0);
+                if (cases[i].says)
+                        assert_ptr_equal(strstr(error, file), error);
+                sim_deinit(&sim);
+                unlink(file);
+        }
+}
+
+static const struct sim_candidate *candidate(const struct sim_result *result, uint32_t algorithm) {
+        for (uint32_t i = 0; i < result->n_candidates; i++)
+                if (result->candidates[i].plan.algorithm == algorithm)
+                        return &result->candidates[i];
+        fail_msg("no %s", plan_algorithm_name(algorithm));
+        return NULL;
+}
+
+/* Through a switch seven copies of 64 MiB take what one GPU has, 450 GB/s. Each link has that too, to one of them. */
+static void test_nvswitch(void **state) {
+        const struct options options = {.operation = RING_OP_ALL_REDUCE,
+                                        .ranks = 8,
+                                        .type = RMX_FLOAT32,
+                                        .topology = FIXTURES "/h200-8x8.xml",
+                                        .algorithm = OPTIONS_ALGORITHM_ALL};
+        struct sim_result *result = calloc(1, sizeof(*result));
+        char error[OPTIONS_ERROR_MAX];
+        const struct sim_candidate *c;
+        struct sim sim;
+        double us;
+
+        (void)state;
+        assert_non_null(result);
+        assert_int_equal(sim_init(&sim, &options, error), 0);
+        assert_true(sim.device);
+        assert_int_equal(sim_look(&sim, 64 << 20, result), 0);
+        c = candidate(result, PLAN_ONE_SHOT);
+        us = 7.0 * (64 << 20) / 450e9 * 1e6;
+        assert_true(c->link_ns / 1000 > us * 0.999 && c->link_ns / 1000 < us * 1.001);
+        assert_int_equal(sim.topology->links[c->slowest_link].kind, TOPOLOGY_LINK_NVLINK);
+        assert_int_equal(c->sums[3].out, UINT64_C(7) * (64 << 20));
+        assert_int_equal(c->sums[3].in, UINT64_C(7) * (64 << 20));
+        c = candidate(result, PLAN_RING); /* one way out of each GPU, as before: 2 (n - 1) / n */
+        us = 2 * 7 / 8.0 * (64 << 20) / 450e9 * 1e6;
+        assert_true(c->link_ns / 1000 > us * 0.999 && c->link_ns / 1000 < us * 1.001);
+        sim_result_deinit(result);
+        sim_deinit(&sim);
+        free(result);
+}
+
+/* Kernels run plans by channels, by a table that goes by size; ranks on emulated GPUs are the host's. */
+static void test_device(void **state) {
+        static const struct {
+                const char *topology;
+                uint64_t bytes;
+                uint32_t algorithm;
+        } cases[] = {
+                {FIXTURES "/h200-8x8.xml", 16384, PLAN_ONE_SHOT},
+                {FIXTURES "/h200-8x8.xml", 16388, PLAN_TWO_SHOT},
+                {FIXTURES "/h200-8x8.xml", 1 << 20, PLAN_TWO_SHOT},
+                {FIXTURES "/mi300x-8x0.xml", 1 << 20, PLAN_TWO_SHOT},
+                {NULL, 1 << 20, PLAN_ZERO_COPY},
+        };
+        struct sim_result *result = calloc(1, sizeof(*result));
+        char error[OPTIONS_ERROR_MAX];
+        struct sim sim;
+
+        (void)state;
+        assert_non_null(result);
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                const struct options options = {.operation = RING_OP_ALL_REDUCE,
+                                                .ranks = 8,
+                                                .type = RMX_FLOAT32,
+                                                .topology = cases[i].topology,
+                                                .host = !cases[i].topology,
+                                                .workers = 2};
+
+                assert_int_equal(sim_init(&sim, &options, error), 0);
+                assert_int_equal(sim.constants.parallel, 2);
+                assert_int_equal(sim_look(&sim, cases[i].bytes, result), 0);
+                for (uint32_t k = 0; k < result->n_candidates; k++) {
+                        const struct sim_candidate *c = &result->candidates[k];
+
+                        assert_int_equal(c->chosen, c->plan.algorithm == cases[i].algorithm);
+                        assert_true(!c->chosen || c->may);
+                        if (c->plan.algorithm == PLAN_ZERO_COPY)
+                                assert_int_equal(c->may, !cases[i].topology);
+                        if (c->plan.algorithm == PLAN_RING)
+                                assert_false(c->may);
+                }
+                sim_result_deinit(result);
+                sim_deinit(&sim);
+        }
+        free(result);
+}
+
+/* The host backend takes no more workers than these, however many processors there are. */
+static void test_workers(void **state) {
+        const struct options options = {.operation = RING_OP_BARRIER, .ranks = 2, .type = RMX_FLOAT32, .host = true};
+        uint32_t n = processors_usable();
+        char error[OPTIONS_ERROR_MAX];
+        struct sim sim;
+
+        (void)state;
+        assert_int_equal(sim_init(&sim, &options, error), 0);
+        assert_int_equal(sim.constants.parallel, n < 16 ? n : 16);
+        sim_deinit(&sim);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_json),
-                cmocka_unit_test(test_links),
-                cmocka_unit_test(test_bad_json),
-                cmocka_unit_test(test_xml),
+                cmocka_unit_test(test_json),   cmocka_unit_test(test_links),   cmocka_unit_test(test_bad_json),
+                cmocka_unit_test(test_xml),    cmocka_unit_test(test_ways),    cmocka_unit_test(test_nvswitch),
+                cmocka_unit_test(test_device), cmocka_unit_test(test_workers),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

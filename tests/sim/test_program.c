@@ -27,8 +27,9 @@ static void slurp(int fd, char *text) {
         close(fd);
 }
 
-/* One command line, words parted by single spaces. Returns the exit status. */
-static int run(const char *line) {
+/* One command line, words parted by single spaces. The output goes to `path`; "": to `out`; NULL: it is closed. Returns
+ * the exit status. */
+static int run_into(const char *line, const char *path) {
         int fds[2] = {memfd_create("out", MFD_CLOEXEC), memfd_create("err", MFD_CLOEXEC)}, status;
         char words[512], *argv[24] = {"railmux-sim"}, *rest = words, *word;
         posix_spawn_file_actions_t actions;
@@ -42,7 +43,12 @@ static int run(const char *line) {
         argv[n] = NULL;
         assert_true(fds[0] >= 0 && fds[1] >= 0);
         posix_spawn_file_actions_init(&actions);
-        posix_spawn_file_actions_adddup2(&actions, fds[0], 1);
+        if (!path)
+                posix_spawn_file_actions_addclose(&actions, 1);
+        else if (*path)
+                posix_spawn_file_actions_addopen(&actions, 1, path, O_WRONLY, 0);
+        else
+                posix_spawn_file_actions_adddup2(&actions, fds[0], 1);
         posix_spawn_file_actions_adddup2(&actions, fds[1], 2);
         assert_int_equal(posix_spawn(&pid, RAILMUX_SIM, &actions, NULL, argv, environ), 0);
         posix_spawn_file_actions_destroy(&actions);
@@ -51,6 +57,11 @@ static int run(const char *line) {
         slurp(fds[1], err);
         assert_true(WIFEXITED(status));
         return WEXITSTATUS(status);
+}
+
+/* The same into `out`. */
+static int run(const char *line) {
+        return run_into(line, "");
 }
 
 /* ---- a schema checker for the words our schemas use -------------------------------------------------------------- */
@@ -154,6 +165,8 @@ static void test_json(void **state) {
                 "choices --json --ranks 64",
                 "choices --json --nodes 2x4 --rails 4",
                 "choices --nodes 8x1 --json",
+                "choices --nodes 1x8 --json",
+                "all_reduce --json --algorithm all --topology " FIXTURES "/h200-8x8.xml",
                 "verify all_reduce --json --ranks 3",
                 "verify gather --json --algorithm direct",
         };
@@ -286,6 +299,79 @@ static void test_nodes(void **state) {
         assert_non_null(strstr(out, "all_reduce      one_shot                    all sizes\n"));
 }
 
+/* Into what is always full every form of output fails, and says so. */
+static void test_full(void **state) {
+        static const char *const lines[] = {
+                "all_reduce",
+                "all_reduce -b 1 -e 1G", /* more than stdio holds back */
+                "all_reduce --json",
+                "choices",
+                "choices --json",
+                "verify barrier",
+                "--help",
+                "--version",
+                "mi300x:8x8 all_reduce 1M",
+                "mi300x:8x8 all_reduce 1M --json",
+                "mi300x:8x8 --help",
+        };
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+                if (run_into(lines[i], "/dev/full") != 3)
+                        fail_msg("railmux-sim %s > /dev/full: %s", lines[i], err);
+                assert_string_equal(err, "railmux-sim: cannot write to standard output: No space left on device\n");
+        }
+        assert_int_equal(run_into("all_reduce", NULL), 3);
+        assert_string_equal(err, "railmux-sim: cannot write to standard output: Bad file descriptor\n");
+}
+
+/* Why a plan is chosen: what adds in another order is no candidate, and nothing is divided by nothing. */
+static void test_why(void **state) {
+        char constants[] = "/tmp/railmux-constants-XXXXXX", line[256];
+        int fd = mkstemp(constants);
+        static const char zeros[] = "{\"version\": 1, \"constants\": {\"request_ns\": 0, \"hop_ns\": 0,"
+                                    " \"ns_per_phase\": 0, \"ns_per_chunk\": 0, \"ns_per_signal\": 0,"
+                                    " \"ns_per_byte_copy\": 0, \"ns_per_byte_reduce\": 0, \"ns_per_byte_fold\": 0,"
+                                    " \"ns_per_turn\": 0}}";
+
+        (void)state;
+        assert_int_equal(run("all_reduce --ranks 8 --host --workers 2 --size 1K"), 0);
+        assert_non_null(strstr(out, "Chosen: zero_copy; "));
+        assert_non_null(strstr(out, "the next best, one_shot, takes ") ? out
+                                                                       : strstr(out, "the next best, two_shot, "));
+        assert_int_equal(run("all_reduce --ranks 64 --size 0"), 0);
+        assert_non_null(strstr(out, "but adds in another order\n"));
+        assert_null(strstr(out, "is too little"));
+        assert_int_equal(run("all_reduce --size 1M --topology " FIXTURES "/h200-8x8.xml"), 0);
+        assert_non_null(strstr(out, "# 8 ranks on GPUs, "));
+        assert_non_null(strstr(out, "Chosen: two_shot; "));
+        assert_int_equal(write(fd, zeros, strlen(zeros)), strlen(zeros));
+        close(fd);
+        snprintf(line, sizeof(line), "all_reduce --constants %s", constants);
+        assert_int_equal(run(line), 0);
+        assert_null(strstr(out, "nan"));
+        unlink(constants);
+}
+
+static void test_sizes(void **state) {
+        (void)state;
+        assert_int_equal(run("barrier -b 512G -e 1024G -f 33554432"), 0);
+        assert_non_null(strstr(out, "barrier, 512 GiB"));
+        assert_ptr_equal(strstr(out, "\nbarrier, "), strstr(out, "\nbarrier, 512 GiB"));
+        assert_null(strstr(strstr(out, "\nbarrier, ") + 1, "\nbarrier, "));
+        assert_int_equal(run("barrier -b 0 -e 3 -d int8"), 0);
+        assert_non_null(strstr(out, "\nbarrier, 2 B")); /* 0, 1, 2 */
+        assert_int_equal(run("host:4x1 all_reduce 1M --ranks-per-node 8"), 0);
+        assert_non_null(strstr(out, "each with 8 GPUs and 1 rails"));
+        assert_int_equal(run("mi300x:4x1 all_reduce 1M --ranks-per-node 8"), 0);
+        assert_non_null(strstr(out, "each with 8 GPUs and 8 rails"));
+        assert_int_equal(run("pcie:2s-2rp-split-flat all_gather 1M --nodes 2"), 0);
+        assert_int_equal(run("choices --nodes 1x8"), 0);
+        assert_non_null(strstr(out, "# 1 node of 8 GPUs\n"));
+        assert_non_null(strstr(out, "all_reduce      one_shot                    up to 16 KiB\n"));
+        assert_non_null(strstr(out, "two_shot                    above 16 KiB\n"));
+}
+
 static void test_usage(void **state) {
         static const struct {
                 const char *line, *says;
@@ -296,7 +382,7 @@ static void test_usage(void **state) {
                 {"all_reduce extra", "exactly one"},
                 {"choices extra", "too much"},
                 {"choices --nodes 2", "allowed: NxG"},
-                {"choices --nodes 1x8", "allowed: NxG"},
+                {"choices --nodes 0x8", "allowed: NxG"},
                 {"choices --nodes 2x0", "allowed: NxG"},
                 {"choices --nodes 8x8", "at most 32"},
                 {"choices --nodes 65536x65536", "at most 32"},
@@ -343,6 +429,11 @@ static void test_usage(void **state) {
                 {"h100:2x8 all_reduce 1M",
                  "'h100' is neither a kind nor a file; allowed: h200, a100, mi300x, host and pcie, "
                  "or a file of fabrics"},
+                {"mi300x:8x8 all_gather 1M --algorithm hierarchical_tree", "has no algorithm hierarchical_tree"},
+                {"mi300x:8x8 all_reduce 1M --algorithm ring", "has no algorithm ring"},
+                {"pcie:2s-2rp-split-flat all_gather 1M --nodes 4", "joins 2 boxes"},
+                {FIXTURES "/pci-2s-2rp-split-flat.xml all_gather 1M --nodes 4", "joins 2 boxes"},
+                {"send --topology " FIXTURES "/h200-8x8.xml", "GPUs have no plan for this operation"},
                 {"/tmp:round all_reduce 1M", "railmux-sim: /tmp: Is a directory\n"},
         };
 
@@ -400,6 +491,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_json),  cmocka_unit_test(test_cluster_json), cmocka_unit_test(test_text),
                 cmocka_unit_test(test_nodes), cmocka_unit_test(test_usage),        cmocka_unit_test(test_fit),
+                cmocka_unit_test(test_full),  cmocka_unit_test(test_why),          cmocka_unit_test(test_sizes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,8 @@
 /* What hwloc has seen, from a file and from here. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/scratch.h"
 #include "tests/topology/fixtures.h"
@@ -164,9 +166,56 @@ static void test_here(void **state) {
         }
 }
 
+/* A copy of hwloc.xml in which an attribute, of lines with `where` in them, has another name. */
+static void test_broken(void **state) {
+        static const struct {
+                const char *where, *attribute;
+        } broken[] = {
+                {"type=\"Package\"", " complete_cpuset="},
+                {"<", " complete_nodeset="},
+                {"<", " complete_cpuset="},
+                {"<", " cpuset="},
+                {"<", " nodeset="},
+                {"type=\"NUMANode\"", " os_index="},
+        };
+        char path[] = "/tmp/railmux-broken-XXXXXX", line[4096], error[TOPOLOGY_ERROR_MAX];
+        struct topology *t = NULL;
+        int fd = mkstemp(path);
+
+        (void)state;
+        assert_true(fd >= 0);
+        close(fd);
+        for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
+                FILE *in = fopen(FIXTURES_DIR "/hwloc.xml", "re"), *out = fopen(path, "we");
+                int r;
+
+                assert_true(in && out);
+                while (fgets(line, sizeof(line), in)) {
+                        char *at = strstr(line, broken[i].where) ? strstr(line, broken[i].attribute) : NULL;
+
+                        if (at)
+                                at[1] = 'x';
+                        fputs(line, out);
+                }
+                fclose(in);
+                assert_int_equal(fclose(out), 0);
+                r = topology_load(path, &t, error);
+                if (r) {
+                        assert_int_equal(r, TOPOLOGY_E_INVALID);
+                        assert_ptr_equal(strstr(error, path), error);
+                        assert_non_null(strstr(error, "hwloc cannot read it"));
+                }
+                assert_true(r || i > 1); /* the first two end hwloc 2.9 */
+                t = topology_free(t);
+        }
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+        unlink(path);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_file),
+                cmocka_unit_test(test_broken),
                 cmocka_unit_test(test_live),
                 cmocka_unit_test(test_here),
         };

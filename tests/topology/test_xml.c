@@ -198,6 +198,33 @@ static void test_ways(void **state) {
         topology_free(t);
 }
 
+/* One search for many ends finds what one for each finds; what is not there, or the start itself, has no way. */
+static void test_ways_together(void **state) {
+        uint32_t ends[64], together[64 * 8], lengths[64], alone[8];
+
+        (void)state;
+        for (size_t f = 0; f < N_FIXTURES; f++) {
+                struct topology *t = fixture_load(fixtures[f]);
+                uint32_t n = t->n_nodes < 62 ? t->n_nodes : 62;
+
+                for (uint32_t i = 0; i < n; i++)
+                        ends[i] = n - 1 - i;
+                ends[n] = t->n_nodes;
+                ends[n + 1] = TOPOLOGY_NONE;
+                for (uint32_t a = 0; a < n; a++) {
+                        assert_int_equal(topology_paths(t, a, ends, n + 2, together, 8, lengths), 0);
+                        for (uint32_t i = 0; i < n + 2; i++) {
+                                assert_int_equal(lengths[i], topology_path(t, a, ends[i], alone, 8));
+                                assert_memory_equal(&together[i * 8], alone, lengths[i] * sizeof(alone[0]));
+                                assert_true(lengths[i] == 0 || (i < n && ends[i] != a));
+                        }
+                }
+                assert_int_equal(topology_paths(t, TOPOLOGY_NONE, ends, n, together, 8, lengths), 0);
+                assert_int_equal(lengths[0], 0);
+                topology_free(t);
+        }
+}
+
 /* Every field, texts that XML has to quote, and texts that are no text. */
 static void test_odd(void **state) {
         struct topology_node node = {.kind = TOPOLOGY_NUMA,
@@ -374,9 +401,9 @@ static void test_files(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_fixtures), cmocka_unit_test(test_sums),    cmocka_unit_test(test_ways),
-                cmocka_unit_test(test_odd),      cmocka_unit_test(test_refused), cmocka_unit_test(test_bounds),
-                cmocka_unit_test(test_files),
+                cmocka_unit_test(test_fixtures),      cmocka_unit_test(test_sums),  cmocka_unit_test(test_ways),
+                cmocka_unit_test(test_ways_together), cmocka_unit_test(test_odd),   cmocka_unit_test(test_refused),
+                cmocka_unit_test(test_bounds),        cmocka_unit_test(test_files),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,10 +7,11 @@
  *
  *   h200    NICs of 400 Gbit/s, NVLink of 450 GB/s each way; data travels with flags, which doubles the bytes. base_ns
  *           is what 8 KiB of MSCCL++ on 4 x 8 leave.
- *   a100    one unknown more: what a NIC of 200 Gbit/s really carries in messages of this size. Both from NVRAR on 4 x
- * 4, 8 KiB and 1 MiB. mi300x  NICs of 400 Gbit/s, seven xGMI links of 48 GB/s; latencies as h200, since none are
- * published. pcie    boxes of eight MI300X behind x16 links of 27 GB/s. host    processes of one machine and TCP:
- * plan_net_host().
+ *   a100    one unknown more: what a NIC of 200 Gbit/s really carries in messages of this size. Both from NVRAR on
+ *           4 x 4, 8 KiB and 1 MiB.
+ *   mi300x  NICs of 400 Gbit/s, seven xGMI links of 48 GB/s; latencies as h200, since none are published.
+ *   pcie    boxes of eight MI300X behind x16 links of 27 GB/s.
+ *   host    processes of one machine and TCP: plan_net_host().
  */
 #include "tools/sim/cluster.h"
 
@@ -133,7 +134,8 @@ static int take_boxes(const struct topology *topology, struct cluster *c) {
 }
 
 /* What the graph of a node knows; the rest is as mi300x. */
-static int take_topology(const char *path, struct cluster *c, char *ret_error, size_t error_size) {
+static int take_topology(const char *path, struct cluster *c, struct cluster_form *form, char *ret_error,
+                         size_t error_size) {
         _cleanup_(topology_freep) struct topology *topology = NULL;
         struct topology_rails *rails;
         double speed = 0, most = 0;
@@ -142,6 +144,7 @@ static int take_topology(const char *path, struct cluster *c, char *ret_error, s
         if (r)
                 return r;
         r = take_boxes(topology, c);
+        form->boxes = r > 0;
         if (r != 0)
                 return r < 0 ? r : 0;
         c->n_gpus = topology_count(topology, TOPOLOGY_GPU);
@@ -175,7 +178,8 @@ static int take_topology(const char *path, struct cluster *c, char *ret_error, s
         c->n_nodes = 2;
         c->gpu_gbs = most > 0 ? most : GPU_GBS_UNSURE;
         c->rail_gbs = speed > 0 ? speed : NIC_GBS_UNSURE;
-        c->n_rails = c->n_rails > 0 ? c->n_rails : 1;
+        c->n_rails = c->n_rails > 0 ? c->n_rails : c->n_gpus;
+        form->own_rails = c->n_rails == c->n_gpus;
         c->base_ns = 12553;
         c->hop_ns = 5000;
         c->factor = 2;
@@ -195,13 +199,15 @@ static int no_kind(const char *name, char *ret_error, size_t error_size) {
         return -EINVAL;
 }
 
-static int take_kind(const char *name, const char *shape, struct cluster *c, char *ret_error, size_t error_size) {
+static int take_kind(const char *name, const char *shape, struct cluster *c, struct cluster_form *form, char *ret_error,
+                     size_t error_size) {
         struct cut_fabric fabric;
         int r;
 
         for (size_t i = 0; i < N_KINDS; i++)
                 if (strcmp(kinds[i].name, name) == 0) {
                         *c = kinds[i];
+                        form->own_rails = true;
                         return take_shape(name, shape, c, ret_error, error_size);
                 }
         if (strcmp(name, "host") == 0) {
@@ -215,24 +221,28 @@ static int take_kind(const char *name, const char *shape, struct cluster *c, cha
                 r = cut_parse(shape, &fabric, ret_error, error_size);
         else
                 r = cut_load(name, shape, &fabric, ret_error, error_size);
+        form->boxes = true;
         return r ? r : take_fabric(&fabric, c, ret_error, error_size);
 }
 
-int cluster_load(const char *text, struct cluster *ret_cluster, char *ret_error, size_t error_size) {
+int cluster_load(const char *text, struct cluster *ret_cluster, struct cluster_form *ret_form, char *ret_error,
+                 size_t error_size) {
         const char *colon = strrchr(text, ':');
+        struct cluster_form form = {0};
         struct cluster c = {0};
         char name[256];
         int r;
 
         if (colon) {
                 snprintf(name, sizeof(name), "%.*s", (int)(colon - text), text);
-                r = take_kind(name, colon + 1, &c, ret_error, error_size);
+                r = take_kind(name, colon + 1, &c, &form, ret_error, error_size);
         } else {
-                r = take_topology(text, &c, ret_error, error_size);
+                r = take_topology(text, &c, &form, ret_error, error_size);
         }
         if (r)
                 return r;
         snprintf(c.name, sizeof(c.name), "%s", text);
         *ret_cluster = c;
+        *ret_form = form;
         return 0;
 }

@@ -18,6 +18,7 @@ enum { OPT_NODES = 256, OPT_GPUS, OPT_ALGORITHM, OPT_ANY_TREE, OPT_JSON };
 
 struct command {
         struct cluster cluster;
+        struct cluster_form form;
         uint32_t operation, algorithm;
         uint64_t sizes[SIZES_MAX];
         uint32_t n_sizes;
@@ -73,15 +74,20 @@ static int take_number(const char *name, const char *text, uint32_t most, uint32
 }
 
 static int take_option(struct command *c, int option, char *error) {
-        bool even = c->cluster.n_rails == c->cluster.n_gpus;
+        uint32_t n_nodes;
         int r;
 
         switch (option) {
         case OPT_NODES:
-                return take_number("--nodes", optarg, CLUSTER_NODES_MAX, &c->cluster.n_nodes, error);
+                n_nodes = c->cluster.n_nodes;
+                r = take_number("--nodes", optarg, CLUSTER_NODES_MAX, &c->cluster.n_nodes, error);
+                if (!r && c->form.boxes && c->cluster.n_nodes != n_nodes)
+                        return usage(error, "--nodes: this fabric joins %u boxes, and what crosses follows from it",
+                                     n_nodes);
+                return r;
         case OPT_GPUS:
                 r = take_number("--ranks-per-node", optarg, CLUSTER_GPUS_MAX, &c->cluster.n_gpus, error);
-                if (!r && even)
+                if (!r && c->form.own_rails)
                         c->cluster.n_rails = c->cluster.n_gpus;
                 return r;
         case OPT_ALGORITHM:
@@ -119,13 +125,19 @@ static int take_words(struct command *c, int n, char **words, char *error) {
 }
 
 static int command_parse(int argc, char **argv, struct command *c, char *error) {
-        int r = cluster_load(argv[1], &c->cluster, error, OPTIONS_ERROR_MAX), option;
+        int r = cluster_load(argv[1], &c->cluster, &c->form, error, OPTIONS_ERROR_MAX), option;
+        struct cluster_load load;
 
         opterr = 0;
         optind = 1;
         while (!r && (option = getopt_long(argc - 1, argv + 1, "h", long_options, NULL)) != -1)
                 r = take_option(c, option, error);
-        return r ? r : take_words(c, argc - 1 - optind, argv + 1 + optind, error);
+        if (!r)
+                r = take_words(c, argc - 1 - optind, argv + 1 + optind, error);
+        if (!r && c->algorithm && cluster_load_of(&c->cluster, c->operation, c->algorithm, 1, &load))
+                return usage(error, "over nodes %s has no algorithm %s; those it has are shown without --algorithm",
+                             plan_operation_name(c->operation), cluster_algorithm_name(c->algorithm));
+        return r;
 }
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
@@ -227,7 +239,11 @@ static int print_json(const struct command *c) {
         int r = document ? json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : -1;
 
         json_decref(document);
-        return r == 0 && putchar('\n') != EOF && fflush(stdout) == 0 ? EXIT_RIGHT : EXIT_FAILED;
+        putchar('\n');
+        if (r == 0 || ferror(stdout)) /* main() says what could not be written */
+                return EXIT_RIGHT;
+        fprintf(stderr, "railmux-sim: out of memory\n");
+        return EXIT_FAILED;
 }
 
 int cluster_run(int argc, char **argv) {
@@ -256,5 +272,5 @@ int cluster_run(int argc, char **argv) {
                 cluster_look(&c.cluster, c.operation, (double)c.sizes[i], c.algorithm, c.any_tree, &look);
                 print_text(&c, &look);
         }
-        return fflush(stdout) == 0 ? EXIT_RIGHT : EXIT_FAILED;
+        return EXIT_RIGHT;
 }

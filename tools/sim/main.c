@@ -2,6 +2,7 @@
 /* railmux-sim: shows how a collective would run, without running it. */
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +24,15 @@ static int print_json(json_t *document) {
         int r = document ? json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : -1;
 
         json_decref(document);
-        if (r == 0 && putchar('\n') != EOF && fflush(stdout) == 0)
-                return EXIT_RIGHT;
-        return complain(-EIO, NULL);
+        if (r != 0 && !ferror(stdout))
+                return complain(-ENOMEM, NULL);
+        putchar('\n');
+        return EXIT_RIGHT; /* main() says what could not be written */
+}
+
+/* UINT64_MAX: there is none. */
+static uint64_t next_size(uint64_t bytes, uint32_t factor) {
+        return bytes == 0 ? 1 : bytes > UINT64_MAX / factor ? UINT64_MAX : bytes * factor;
 }
 
 static int run_sizes(const struct sim *sim) {
@@ -34,7 +41,7 @@ static int run_sizes(const struct sim *sim) {
         bool begun = false;
         int r = 0;
 
-        for (uint64_t bytes = o->min_bytes; !r && bytes <= o->max_bytes; bytes = bytes ? bytes * o->factor : 1) {
+        for (uint64_t bytes = o->min_bytes; !r && bytes <= o->max_bytes; bytes = next_size(bytes, o->factor)) {
                 struct sim_result *result = calloc(1, sizeof(*result));
 
                 r = result ? sim_look(sim, bytes, result) : -ENOMEM;
@@ -53,7 +60,8 @@ static int run_sizes(const struct sim *sim) {
         json_object_set_new(document, "results", results);
         if (r) {
                 json_decref(document);
-                return complain(r, "this algorithm does not exist for this operation and number of ranks");
+                return complain(r, o->algorithm ? "this algorithm does not exist for this operation and number of ranks"
+                                                : "GPUs have no plan for this operation; name one with --algorithm");
         }
         return o->json ? print_json(document) : EXIT_RIGHT;
 }
@@ -155,7 +163,7 @@ static int run_fit(const struct sim *sim) {
         return fit_write(sim->options, &fit, &constants, &quality);
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
         static int (*const commands[])(const struct sim *) = {
                 [OPTIONS_RUN] = run_sizes,
                 [OPTIONS_CHOICES] = run_choices,
@@ -181,4 +189,16 @@ int main(int argc, char **argv) {
         status = r ? complain(r, error) : commands[options.command](&sim);
         sim_deinit(&sim);
         return status;
+}
+
+/* What is printed is checked here, once. */
+int main(int argc, char **argv) {
+        int status = run(argc, argv);
+        bool failed = ferror(stdout) != 0;
+
+        errno = 0;
+        if (fflush(stdout) == 0 && !failed)
+                return status;
+        fprintf(stderr, "railmux-sim: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
+        return EXIT_FAILED;
 }

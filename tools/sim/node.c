@@ -162,7 +162,48 @@ int node_load(const char *path, struct topology **ret_topology, char *ret_error,
         return r;
 }
 
-uint32_t node_path(const struct topology *topology, uint32_t from, uint32_t to, uint32_t links[NODE_PATH_MAX]) {
-        return topology_path(topology, topology_find(topology, TOPOLOGY_GPU, from),
-                             topology_find(topology, TOPOLOGY_GPU, to), links, NODE_PATH_MAX);
+int node_ways(const struct topology *topology, uint32_t n_ranks, struct node_way **ret_ways) {
+        uint32_t *ends = calloc(n_ranks + 1u, sizeof(*ends)), *lengths = calloc(n_ranks + 1u, sizeof(*lengths));
+        uint32_t *links = calloc((size_t)n_ranks * NODE_PATH_MAX + 1u, sizeof(*links));
+        struct node_way *ways = calloc((size_t)n_ranks * n_ranks + 1u, sizeof(*ways));
+        int r = ends && lengths && links && ways ? 0 : -ENOMEM;
+
+        for (uint32_t i = 0; !r && i < n_ranks; i++)
+                ends[i] = topology_find(topology, TOPOLOGY_GPU, i);
+        for (uint32_t from = 0; !r && from < n_ranks; from++) {
+                r = topology_paths(topology, ends[from], ends, n_ranks, links, NODE_PATH_MAX, lengths);
+                for (uint32_t to = 0; !r && to < n_ranks; to++) {
+                        struct node_way *way = &ways[from * n_ranks + to];
+
+                        way->n_links = lengths[to];
+                        memcpy(way->links, &links[to * NODE_PATH_MAX], sizeof(way->links));
+                }
+        }
+        free(ends);
+        free(lengths);
+        free(links);
+        if (r)
+                free(ways);
+        else
+                *ret_ways = ways;
+        return r;
+}
+
+bool node_has_devices(const struct topology *topology) {
+        for (uint32_t i = 0; i < topology->n_nodes; i++)
+                if (topology->nodes[i].kind == TOPOLOGY_GPU && topology->nodes[i].pci[0])
+                        return true;
+        for (uint32_t i = 0; i < topology->n_links; i++) { /* files for people need not have addresses */
+                const struct topology_link *link = &topology->links[i];
+
+                if (link->kind != TOPOLOGY_LINK_LOCAL && link->kind != TOPOLOGY_LINK_MEMORY &&
+                    (topology->nodes[link->a].kind == TOPOLOGY_GPU || topology->nodes[link->b].kind == TOPOLOGY_GPU))
+                        return true;
+        }
+        return false;
+}
+
+bool node_link_shared(const struct topology *topology, const struct topology_link *link) {
+        return link->kind == TOPOLOGY_LINK_NVLINK && topology->nodes[link->a].kind == TOPOLOGY_GPU &&
+               topology->nodes[link->b].kind == TOPOLOGY_GPU;
 }

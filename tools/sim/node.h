@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* The node that ranks are placed on: rank r on GPU r of a topology. */
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "topology/topology.h"
 
-#define NODE_PATH_MAX 8u
+#define NODE_PATH_MAX 16u /* through two trees of PCI switches and from one processor to another */
+
+struct node_way {
+        uint32_t n_links; /* 0: no way is known */
+        uint32_t links[NODE_PATH_MAX];
+};
 
 /* hwloc XML if the file begins with '<', else JSON. 0, or -EINVAL with a sentence in ret_error
  * that names the file, -ENOMEM. */
 int node_load(const char *path, struct topology **ret_topology, char *ret_error, size_t error_size);
-/* Links from rank `from` to rank `to`; 0: no way is known. */
-uint32_t node_path(const struct topology *topology, uint32_t from, uint32_t to, uint32_t links[NODE_PATH_MAX]);
+/* From every rank to every other, one search for each: ways[from * n_ranks + to]. -ENOMEM. Free with free(). */
+int node_ways(const struct topology *topology, uint32_t n_ranks, struct node_way **ret_ways);
+/* Are its GPUs devices, and not emulated by threads of a host? */
+bool node_has_devices(const struct topology *topology);
+/* NVLink from a GPU to another one: through a switch each may have all that the GPU has, and together they have no
+ * more. */
+bool node_link_shared(const struct topology *topology, const struct topology_link *link);

@@ -33,7 +33,7 @@ static const char help_text[] =
         "      --ranks N         ranks, 1 to 64 (default 8, or the GPUs of the topology)\n"
         "      --topology FILE   place the ranks on the GPUs of a node: hwloc XML, or JSON\n"
         "      --host            place them on this host, as the host backend does\n"
-        "      --workers N       how many ranks make progress at once (default: --host: CPUs; else all)\n"
+        "      --workers N       how many ranks make progress at once (default: --host: CPUs, at most 16; else all)\n"
         "  -b, --min SIZE        smallest size (default 64K); K, M and G are powers of 1024\n"
         "  -e, --max SIZE        largest size (default the smallest)\n"
         "  -f, --factor F        each size is F times the one before, 2 or more (default 2)\n"
@@ -43,7 +43,7 @@ static const char help_text[] =
         "      --algorithm NAME  show this one instead of the chosen one; all: show all\n"
         "      --nodes NxG       choices: for ranks on GPUs of N nodes, G on each, as railmuxd makes them\n"
         "      --rails N         of each of these nodes (default 1)\n"
-        "      --constants FILE  JSON with the constants of the model (default: those of the host backend)\n"
+        "      --constants FILE  JSON with the constants of the model (default: of the host backend, or of GPUs)\n"
         "  -o, --output FILE     fit: where the constants go (default: standard output)\n"
         "      --json            print JSON (docs/schema/railmux-sim.json)\n"
         "  -h, --help            show this text\n"
@@ -173,11 +173,10 @@ static int take_nodes(const char *text, struct options *o, char *error) {
 
         if (by && (size_t)(by - text) < sizeof(nodes))
                 memcpy(nodes, text, (size_t)(by - text));
-        if (!by || parse_u32(nodes, &o->nodes) != 0 || parse_u32(by + 1, &o->gpus) != 0 || o->nodes < 2 ||
+        if (!by || parse_u32(nodes, &o->nodes) != 0 || parse_u32(by + 1, &o->gpus) != 0 || o->nodes < 1 ||
             o->gpus < 1 || o->nodes > GPU_RANKS_MAX || o->gpus > GPU_RANKS_MAX || o->nodes * o->gpus > GPU_RANKS_MAX)
                 return usage(error,
-                             "--nodes: '%.40s' is not allowed; allowed: NxG, as 2x4, with 2 nodes or more and at "
-                             "most %u ranks in all",
+                             "--nodes: '%.40s' is not allowed; allowed: NxG, as 2x4, with at most %u ranks in all",
                              text, GPU_RANKS_MAX);
         return OPTIONS_OK;
 }

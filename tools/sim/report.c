@@ -24,15 +24,19 @@ void report_begin(const struct sim *sim) {
         const struct options *o = sim->options;
         char part[32], staging[32];
 
+        if (o->nodes == 1) {
+                printf("# 1 node of %u GPU%s\n", o->gpus, o->gpus == 1 ? "" : "s");
+                return;
+        }
         if (o->nodes) {
                 printf("# %u nodes of %u GPU%s, %u rail%s; between nodes %.0f us a hop, %.2f ns a byte on each rail\n",
                        o->nodes, o->gpus, o->gpus == 1 ? "" : "s", o->rails, o->rails == 1 ? "" : "s",
                        sim->net.hop_ns / 1000, sim->net.ns_per_byte);
                 return;
         }
-        printf("# %u ranks, %u at once, parts of %s, %u slots, staging %s\n", sim->n_ranks, sim->constants.parallel,
-               size_text(sim->geometry.part_bytes, part), sim->geometry.slots,
-               size_text(plan_staging_bytes(&sim->geometry, sim->n_ranks), staging));
+        printf("# %u ranks%s, %u at once, parts of %s, %u slots, staging %s\n", sim->n_ranks,
+               sim->device ? " on GPUs" : "", sim->constants.parallel, size_text(sim->geometry.part_bytes, part),
+               sim->geometry.slots, size_text(plan_staging_bytes(&sim->geometry, sim->n_ranks), staging));
 }
 
 static const struct sim_candidate *chosen_of(const struct sim_result *result) {
@@ -42,18 +46,32 @@ static const struct sim_candidate *chosen_of(const struct sim_result *result) {
         return NULL;
 }
 
+/* The fastest but the chosen one, of those that may be chosen or of the others. */
+static const struct sim_candidate *fastest_of(const struct sim_result *result, bool may) {
+        const struct sim_candidate *best = NULL;
+
+        for (uint32_t i = 0; i < result->n_candidates; i++) {
+                const struct sim_candidate *c = &result->candidates[i];
+
+                if (!c->chosen && c->may == may && (!best || c->ns < best->ns))
+                        best = c;
+        }
+        return best;
+}
+
+static void print_faster(const struct sim_candidate *chosen, const struct sim_candidate *other, const char *why) {
+        printf("; %s is predicted faster by %.0f %%, %s", plan_algorithm_name(other->plan.algorithm),
+               100 * (1 - other->ns / chosen->ns), why);
+}
+
 static void print_why(const struct sim *sim, const struct sim_result *result) {
-        const struct sim_candidate *chosen = chosen_of(result), *other = NULL;
+        const struct sim_candidate *chosen = chosen_of(result), *next, *never;
         const char *limit;
 
         if (!chosen)
                 return;
-        for (uint32_t i = 0; i < result->n_candidates; i++) {
-                const struct sim_candidate *c = &result->candidates[i];
-
-                if (!c->chosen && (!other || c->ns < other->ns))
-                        other = c;
-        }
+        next = fastest_of(result, true);
+        never = fastest_of(result, false);
         limit = sim_limit(chosen);
         printf("Chosen: %s; ", plan_algorithm_name(chosen->plan.algorithm));
         if (strcmp(limit, "path") == 0)
@@ -64,15 +82,21 @@ static void print_why(const struct sim *sim, const struct sim_result *result) {
                 printf("its time is the work of all ranks, done by %u at once", sim->constants.parallel);
         else
                 printf("its time is that of the busiest link");
-        if (other && other->ns >= chosen->ns)
-                printf("; the next best, %s, takes %.2f times as long", plan_algorithm_name(other->plan.algorithm),
-                       other->ns / chosen->ns);
-        else if (other)
-                printf("; %s is predicted faster by %.0f %%, which %s", plan_algorithm_name(other->plan.algorithm),
-                       100 * (1 - other->ns / chosen->ns),
-                       other->cost.ns < chosen->cost.ns ? "is too little, or for too few sizes, to change"
-                                                        : "only the topology knows");
-        puts(other ? "" : "; nothing else exists");
+        if (next && next->ns < chosen->ns)
+                print_faster(chosen, next,
+                             sim->device                       ? "but the table for GPUs goes by size alone"
+                             : next->cost.ns < chosen->cost.ns ? "which is too little, or for too few sizes, to change"
+                                                               : "which only the topology knows");
+        else if (next && chosen->ns > 0)
+                printf("; the next best, %s, takes %.2f times as long", plan_algorithm_name(next->plan.algorithm),
+                       next->ns / chosen->ns);
+        else if (next)
+                printf("; %s is as good", plan_algorithm_name(next->plan.algorithm));
+        if (never && never->ns < chosen->ns)
+                print_faster(chosen, never,
+                             never->plan.tree > PLAN_TREE_RANK_ORDER ? "but adds in another order"
+                                                                     : "but kernels of GPUs cannot run it");
+        puts(next ? "" : never ? "; nothing else may be chosen" : "; nothing else exists");
 }
 
 static void print_candidates(const struct sim *sim, const struct sim_result *result) {
@@ -155,6 +179,27 @@ static void print_matrix(const struct traffic *t) {
         putchar('\n');
 }
 
+/* Of each GPU, what goes over links that share what it has. */
+static void print_sums(const struct sim *sim, const struct sim_candidate *c) {
+        const struct topology *topology = sim->topology;
+
+        for (uint32_t rank = 0; rank < sim->n_ranks; rank++) {
+                const struct sim_sum *sum = &c->sums[rank];
+                uint64_t bytes = sum->out > sum->in ? sum->out : sum->in;
+                char name[100];
+
+                if (bytes == 0)
+                        continue;
+                snprintf(name, sizeof(name), "%s - all",
+                         topology->nodes[topology_find(topology, TOPOLOGY_GPU, rank)].name);
+                printf("  %-24s %-7s %14" PRIu64 " %14" PRIu64, name,
+                       topology_link_kind_name(topology->links[sum->link].kind), sum->out, sum->in);
+                if (sum->bytes_per_second > 0)
+                        print_us((double)bytes * 1e9 / (double)sum->bytes_per_second);
+                putchar('\n');
+        }
+}
+
 static void print_links(const struct sim *sim, const struct sim_candidate *c) {
         const struct topology *topology = sim->topology;
 
@@ -174,6 +219,7 @@ static void print_links(const struct sim *sim, const struct sim_candidate *c) {
                         print_us((double)bytes * 1e9 / (double)link->bytes_per_second);
                 putchar('\n');
         }
+        print_sums(sim, c);
 }
 
 static void print_details(const struct sim *sim, const struct sim_candidate *c) {

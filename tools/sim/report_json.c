@@ -27,7 +27,7 @@ json_t *report_json_begin(const struct sim *sim) {
                          "part_bytes", (int)sim->geometry.part_bytes, "slots", (int)sim->geometry.slots, "bytes",
                          integer(plan_staging_bytes(&sim->geometry, sim->n_ranks)));
         json_decref(all);
-        if (sim->options->nodes)
+        if (sim->options->nodes > 1)
                 json_object_set_new(root, "nodes",
                                     json_pack("{s:i, s:i, s:i, s:f, s:f, s:f}", "nodes", (int)sim->options->nodes,
                                               "gpus", (int)sim->options->gpus, "rails", (int)sim->options->rails,

@@ -3,9 +3,9 @@
  * Looking at a request
  *
  * Every algorithm is priced by the model of plan/cost.c, and the choice is the one that railmuxd would make with the
- * same constants. A topology says more than the model knows: bytes between two ranks are put on every link of the way
- * between their GPUs, and a plan takes at least as long as its busiest link; the longest way's latency takes the place
- * of the constant for a hop.
+ * same constants; of ranks on GPUs it is the one of their table, which goes by size. A topology says more than the
+ * model knows: bytes between two ranks are put on every link of the way between their GPUs, and a plan takes at least
+ * as long as its busiest link; the longest way's latency takes the place of the constant for a hop.
  */
 #include "tools/sim/sim.h"
 
@@ -19,26 +19,58 @@
 #include "plan/nodes.h"
 #include "plan/rails.h"
 #include "tools/sim/node.h"
+#include "util/processors.h"
 #include "util/type.h"
 
+#define HOST_WORKERS_MAX 16u /* MANAGER_WORKERS_MAX */
+
 static void longest_hop(struct sim *sim) {
-        uint32_t links[NODE_PATH_MAX], longest = 0;
+        uint64_t longest = 0;
 
-        for (uint32_t a = 0; a < sim->n_ranks; a++)
-                for (uint32_t b = 0; b < a; b++) {
-                        uint32_t n = node_path(sim->topology, a, b, links), latency = 0;
+        for (uint32_t i = 0; i < sim->n_ranks * sim->n_ranks; i++) {
+                uint64_t latency = 0;
 
-                        for (uint32_t i = 0; i < n; i++)
-                                latency += sim->topology->links[links[i]].latency_ns;
-                        longest = latency > longest ? latency : longest;
-                }
+                for (uint32_t k = 0; k < sim->ways[i].n_links; k++)
+                        latency += sim->topology->links[sim->ways[i].links[k]].latency_ns;
+                longest = latency > longest ? latency : longest;
+        }
         if (longest > 0)
-                sim->constants.hop_ns = longest;
+                sim->constants.hop_ns = (double)longest;
+}
+
+/* Which GPUs there are, and that each has a way to each other. */
+static int place_ranks(struct sim *sim, char *ret_error) {
+        const struct options *o = sim->options;
+        const char *name = o->topology ? o->topology : "this host";
+        uint32_t n_gpus = topology_count(sim->topology, TOPOLOGY_GPU);
+        int r;
+
+        if (!o->ranks_given)
+                sim->n_ranks = n_gpus < PLAN_RANKS_MAX ? n_gpus : PLAN_RANKS_MAX;
+        if (n_gpus == 0 || n_gpus < sim->n_ranks) {
+                snprintf(ret_error, OPTIONS_ERROR_MAX, "%.100s: it has %u GPUs, which is not enough", name, n_gpus);
+                return -EINVAL;
+        }
+        for (uint32_t i = 0; i < sim->n_ranks; i++)
+                if (topology_find(sim->topology, TOPOLOGY_GPU, i) == TOPOLOGY_NONE) {
+                        snprintf(ret_error, OPTIONS_ERROR_MAX,
+                                 "%.100s: it has %u GPUs and no gpu%u; they are numbered from 0 on", name, n_gpus, i);
+                        return -EINVAL;
+                }
+        r = node_ways(sim->topology, sim->n_ranks, &sim->ways);
+        if (r)
+                return r;
+        for (uint32_t i = 0; i < sim->n_ranks * sim->n_ranks; i++)
+                if (i / sim->n_ranks != i % sim->n_ranks && sim->ways[i].n_links == 0) {
+                        snprintf(ret_error, OPTIONS_ERROR_MAX, "%.100s: there is no way from gpu%u to gpu%u", name,
+                                 i / sim->n_ranks, i % sim->n_ranks);
+                        return -EINVAL;
+                }
+        return 0;
 }
 
 static int load_topology(struct sim *sim, char *ret_error) {
         const struct options *o = sim->options;
-        uint32_t n_gpus;
         int r = 0;
 
         if (o->host)
@@ -49,16 +81,14 @@ static int load_topology(struct sim *sim, char *ret_error) {
                 snprintf(ret_error, OPTIONS_ERROR_MAX, "no topology: %s", strerror(r < 0 ? -r : EINVAL));
         if (r || !sim->topology)
                 return r > 0 ? -EINVAL : r;
-        n_gpus = topology_count(sim->topology, TOPOLOGY_GPU);
-        if (!o->ranks_given)
-                sim->n_ranks = n_gpus < PLAN_RANKS_MAX ? n_gpus : PLAN_RANKS_MAX;
-        for (uint32_t i = 0; i < sim->n_ranks; i++)
-                if (topology_find(sim->topology, TOPOLOGY_GPU, i) == TOPOLOGY_NONE)
-                        sim->n_ranks = 0;
-        if (sim->n_ranks > 0)
-                return 0;
-        snprintf(ret_error, OPTIONS_ERROR_MAX, "%.100s: it has %u GPUs, which is not enough", o->topology, n_gpus);
-        return -EINVAL;
+        return place_ranks(sim, ret_error);
+}
+
+/* As many as the host backend has (daemon/manager.c). */
+static uint32_t host_workers(void) {
+        uint32_t n = processors_usable();
+
+        return n < HOST_WORKERS_MAX ? n : HOST_WORKERS_MAX;
 }
 
 /* As the daemon of the first rank does where `peer.stripe` is as it comes (daemon/comm_plan.c). */
@@ -93,8 +123,13 @@ int sim_init(struct sim *sim, const struct options *options, char ret_error[OPTI
                                  sim->n_ranks - 1);
                         return -EINVAL;
                 }
-        workers = options->workers ? options->workers : options->host ? sim->topology->n_cpus : sim->n_ranks;
-        plan_constants_host(&sim->constants, workers);
+        workers = options->workers ? options->workers : options->host ? host_workers() : sim->n_ranks;
+        sim->device = options->topology && node_has_devices(sim->topology);
+        if (sim->device)
+                plan_constants_device(&sim->constants);
+        else
+                plan_constants_host(&sim->constants, workers);
+        sim->constants.parallel = workers;
         if (options->topology) /* --host is what the constants are from */
                 longest_hop(sim);
         if (options->constants && constants_load(options->constants, &sim->constants, text, sizeof(text))) {
@@ -104,7 +139,9 @@ int sim_init(struct sim *sim, const struct options *options, char ret_error[OPTI
         plan_geometry_choose(sim->n_ranks, &sim->geometry);
         sim->element_bytes = (uint32_t)type_size(options->type);
         sim->partial_bytes = (uint32_t)type_accumulator_size(options->type, RMX_SUM);
-        sim->n_choices = options->nodes ? choose_nodes(sim) : plan_choose(&sim->constants, sim->n_ranks, sim->choices);
+        sim->n_choices = options->nodes ? choose_nodes(sim)
+                         : sim->device  ? plan_choose_device(sim->n_ranks, sim->choices)
+                                        : plan_choose(&sim->constants, sim->n_ranks, sim->choices);
         if (sim->n_choices > 0)
                 return 0;
         snprintf(ret_error, OPTIONS_ERROR_MAX, "out of memory");
@@ -113,42 +150,83 @@ int sim_init(struct sim *sim, const struct options *options, char ret_error[OPTI
 
 void sim_deinit(struct sim *sim) {
         sim->topology = topology_free(sim->topology);
+        free(sim->ways);
+        sim->ways = NULL;
 }
 
 /* ---- links of the topology --------------------------------------------------------------------------------------- */
+static void take_slowest(struct sim_candidate *c, uint64_t bytes, uint64_t bytes_per_second, uint32_t link) {
+        double ns = bytes_per_second > 0 ? (double)bytes * 1e9 / (double)bytes_per_second : 0;
+
+        if (ns > c->link_ns) {
+                c->link_ns = ns;
+                c->slowest_link = link;
+        }
+}
+
+/* What a GPU has of NVLink is all that its links have together, since a switch gives it to any of them. */
+static void sum_up(const struct sim *sim, struct sim_candidate *c) {
+        const struct topology *topology = sim->topology;
+
+        for (uint32_t rank = 0; rank < sim->n_ranks; rank++) {
+                uint32_t gpu = topology_find(topology, TOPOLOGY_GPU, rank);
+                struct sim_sum *sum = &c->sums[rank];
+
+                sum->link = UINT32_MAX;
+                for (uint32_t i = 0; i < topology->n_links; i++) {
+                        const struct topology_link *link = &topology->links[i];
+
+                        if ((link->a != gpu && link->b != gpu) || !node_link_shared(topology, link))
+                                continue;
+                        sum->out += link->a == gpu ? c->links[i].forth : c->links[i].back;
+                        sum->in += link->a == gpu ? c->links[i].back : c->links[i].forth;
+                        if (sum->link == UINT32_MAX || link->bytes_per_second > sum->bytes_per_second) {
+                                sum->bytes_per_second = link->bytes_per_second;
+                                sum->link = i;
+                        }
+                }
+                if (sum->link != UINT32_MAX)
+                        take_slowest(c, sum->out > sum->in ? sum->out : sum->in, sum->bytes_per_second, sum->link);
+        }
+}
+
 static int put_on_links(const struct sim *sim, struct sim_candidate *c) {
         const struct topology *topology = sim->topology;
-        uint32_t path[NODE_PATH_MAX];
 
         c->links = calloc(topology->n_links + 1u, sizeof(*c->links));
-        if (!c->links)
+        c->sums = calloc(sim->n_ranks, sizeof(*c->sums));
+        if (!c->links || !c->sums)
                 return -ENOMEM;
         for (uint32_t from = 0; from < sim->n_ranks; from++)
-                for (uint32_t to = 0; to < sim->n_ranks; to++) {
+                for (uint32_t to = 0, at; to < sim->n_ranks; to++) {
+                        const struct node_way *way = &sim->ways[from * sim->n_ranks + to];
                         uint64_t bytes = c->traffic->link[from][to].bytes;
-                        uint32_t at = topology_find(topology, TOPOLOGY_GPU, from);
-                        uint32_t n = bytes > 0 ? node_path(topology, from, to, path) : 0;
 
-                        for (uint32_t i = 0; i < n; i++) {
-                                const struct topology_link *link = &topology->links[path[i]];
+                        at = topology_find(topology, TOPOLOGY_GPU, from);
+                        for (uint32_t i = 0; bytes > 0 && i < way->n_links; i++) {
+                                const struct topology_link *link = &topology->links[way->links[i]];
 
-                                *(link->a == at ? &c->links[path[i]].forth : &c->links[path[i]].back) += bytes;
+                                *(link->a == at ? &c->links[way->links[i]].forth : &c->links[way->links[i]].back) +=
+                                        bytes;
                                 at = link->a == at ? link->b : link->a;
                         }
                 }
-        for (uint32_t i = 0; i < topology->n_links; i++) {
-                uint64_t bytes = c->links[i].forth > c->links[i].back ? c->links[i].forth : c->links[i].back;
-                double speed = (double)topology->links[i].bytes_per_second;
-
-                if (speed > 0 && (double)bytes * 1e9 / speed > c->link_ns) {
-                        c->link_ns = (double)bytes * 1e9 / speed;
-                        c->slowest_link = i;
-                }
-        }
+        for (uint32_t i = 0; i < topology->n_links; i++)
+                take_slowest(c, c->links[i].forth > c->links[i].back ? c->links[i].forth : c->links[i].back,
+                             topology->links[i].bytes_per_second, i);
+        sum_up(sim, c);
         return 0;
 }
 
 /* ---- candidates -------------------------------------------------------------------------------------------------- */
+/* Kernels of GPUs run plans by channels only; of others those are chosen that reduce in rank order (plan/choice.c). */
+static bool may_be_chosen(const struct sim *sim, const struct plan *plan) {
+        if (sim->device)
+                return plan->algorithm == PLAN_DIRECT || plan->algorithm == PLAN_ONE_SHOT ||
+                       plan->algorithm == PLAN_TWO_SHOT;
+        return plan->tree <= PLAN_TREE_RANK_ORDER;
+}
+
 static int candidate_look(const struct sim *sim, struct sim_result *result, uint32_t algorithm, bool want_traffic) {
         static const uint64_t no_offsets[PLAN_RANKS_MAX];
         const struct plan_vector vector = {result->vector, no_offsets, result->vector, no_offsets};
@@ -175,6 +253,7 @@ static int candidate_look(const struct sim *sim, struct sim_result *result, uint
         result->n_candidates++;
         plan_model_predict(&model, result->count, &c->cost);
         c->hops = plan_cost_hops(&c->plan);
+        c->may = may_be_chosen(sim, &c->plan);
         c->ns = c->cost.ns;
         if (!want_traffic)
                 return 0;
@@ -217,6 +296,7 @@ void sim_result_deinit(struct sim_result *result) {
         for (uint32_t i = 0; i < result->n_candidates; i++) {
                 free(result->candidates[i].traffic);
                 free(result->candidates[i].links);
+                free(result->candidates[i].sums);
         }
         result->n_candidates = 0;
 }

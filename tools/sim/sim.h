@@ -3,6 +3,7 @@
 /* One request looked at: candidates, the choice, and what each would do. */
 #include "plan/cost.h"
 #include "plan/rails.h"
+#include "tools/sim/node.h"
 #include "tools/sim/options.h"
 #include "tools/sim/traffic.h"
 #include "topology/topology.h"
@@ -10,6 +11,8 @@
 struct sim {
         const struct options *options;
         struct topology *topology; /* or NULL */
+        struct node_way *ways;     /* with a topology */
+        bool device;               /* ranks are on GPUs, and the choice is what railmuxd has for those */
         struct plan_constants constants;
         struct plan_net net; /* with options->nodes */
         struct plan_geometry geometry;
@@ -22,15 +25,22 @@ struct sim {
 struct sim_link {             /* of the topology */
         uint64_t forth, back; /* bytes from a to b and from b to a */
 };
+struct sim_sum { /* of a GPU, over all links that share what it has */
+        uint64_t out, in;
+        uint64_t bytes_per_second; /* together: as its fastest; 0: unknown, or it has none */
+        uint32_t link;             /* one of them, UINT32_MAX: none */
+};
 
 struct sim_candidate {
         struct plan plan;
         struct plan_cost cost;
         int hops;
         bool chosen, shown;
+        bool may; /* be chosen; else it adds in another order, or needs what GPUs cannot do */
         /* Of those shown: */
         struct traffic *traffic;
         struct sim_link *links; /* by position in the topology, NULL without one */
+        struct sim_sum *sums;   /* by rank, the same */
         double link_ns;         /* what the busiest link takes; 0: unknown */
         uint32_t slowest_link;
         double ns; /* predicted: the cost, but no less than link_ns */
