@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,8 +105,10 @@ static void serve(struct fixture *f, Reply *const *replies, size_t n_replies) {
         close(fd);
 }
 
-/* Runs railmuxctl; replies NULL: nobody is asked. Returns its exit status. */
-static int run(struct fixture *f, const char *const *arguments, Reply *const *replies, size_t n_replies) {
+/* Runs railmuxctl, with its output in `path`, NULL: in f->out. replies NULL: nobody is asked. Returns its exit status.
+ */
+static int run_into(struct fixture *f, const char *path, const char *const *arguments, Reply *const *replies,
+                    size_t n_replies) {
         const char *argv[12] = {"railmuxctl"};
         posix_spawn_file_actions_t actions;
         int out[2], err[2], status;
@@ -116,7 +119,10 @@ static int run(struct fixture *f, const char *const *arguments, Reply *const *re
         assert_int_equal(pipe2(out, O_CLOEXEC), 0);
         assert_int_equal(pipe2(err, O_CLOEXEC), 0);
         posix_spawn_file_actions_init(&actions);
-        posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+        if (path)
+                posix_spawn_file_actions_addopen(&actions, 1, path, O_WRONLY, 0);
+        else
+                posix_spawn_file_actions_adddup2(&actions, out[1], 1);
         posix_spawn_file_actions_adddup2(&actions, err[1], 2);
         assert_int_equal(posix_spawn(&pid, RAILMUXCTL, &actions, NULL, (char *const *)argv, environ), 0);
         posix_spawn_file_actions_destroy(&actions);
@@ -129,6 +135,10 @@ static int run(struct fixture *f, const char *const *arguments, Reply *const *re
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFEXITED(status));
         return WEXITSTATUS(status);
+}
+
+static int run(struct fixture *f, const char *const *arguments, Reply *const *replies, size_t n_replies) {
+        return run_into(f, NULL, arguments, replies, n_replies);
 }
 
 #define RUN(f, replies, n, ...) run(f, (const char *const[]){__VA_ARGS__, NULL}, replies, n)
@@ -550,6 +560,73 @@ static void test_topology_files(void **state) {
         json_decref(checked_document(f, "error"));
 }
 
+/* Into what is always full every form of output fails, and says so. And NVLink is no more than its GPUs have. */
+static void test_topology_output(void **state) {
+        static const char *const lines[][6] = {
+                {"topology", "--from", FIXTURES_DIR "/h200-8x8.xml", NULL},
+                {"topology", "--from", FIXTURES_DIR "/h200-8x8.xml", "--json", NULL},
+                {"topology", "--from", FIXTURES_DIR "/h200-8x8.xml", "--dot", NULL},
+                {"--help", NULL},
+                {"--version", NULL},
+        };
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+                assert_int_equal(run_into(f, "/dev/full", lines[i], NULL, 0), 1);
+                assert_string_equal(f->err, "railmuxctl: cannot write to standard output: No space left on device\n");
+        }
+        assert_int_equal(run(f, lines[0], NULL, 0), 0);
+        assert_non_null(strstr(f->out, "nvlink           28      450.0    3600.0\n"));
+}
+
+/* A link's file is replaced, and the link stays; what is no file is written to, and is there afterwards. */
+static void test_topology_places(void **state) {
+        struct fixture *f = *state;
+        char from[256], file[256], link[256], pipe_path[256], device[256], *whole, *text;
+        struct stat before, after;
+        int fd;
+
+        snprintf(from, sizeof(from), "%s/soft-roce.xml", FIXTURES_DIR);
+        snprintf(link, sizeof(link), "%s/link", f->dir);
+        snprintf(pipe_path, sizeof(pipe_path), "%s/pipe", f->dir);
+        snprintf(device, sizeof(device), "%s/device", f->dir);
+        write_file(f, "file", "old", 0600, file);
+        assert_int_equal(symlink("file", link), 0);
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--xml", link), 0);
+        assert_int_equal(lstat(link, &after), 0);
+        assert_true(S_ISLNK(after.st_mode));
+        whole = read_file(file);
+        assert_int_equal(strncmp(whole, "<?xml", 5), 0);
+        assert_int_equal(unlink(file), 0); /* and one to nothing makes its file */
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--xml", link), 0);
+        text = read_file(file);
+        assert_string_equal(text, whole);
+
+        assert_int_equal(mkfifo(pipe_path, 0600), 0);
+        assert_int_equal(lstat(pipe_path, &before), 0);
+        fd = open(pipe_path, O_RDWR | O_NONBLOCK | O_CLOEXEC); /* it holds all of the text */
+        assert_true(fd >= 0);
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--xml", pipe_path), 0);
+        memset(text, 0, strlen(whole));
+        assert_int_equal(read(fd, text, OUTPUT_MAX - 1), strlen(whole));
+        assert_string_equal(text, whole);
+        close(fd);
+        assert_int_equal(lstat(pipe_path, &after), 0);
+        assert_true(S_ISFIFO(after.st_mode) && after.st_ino == before.st_ino);
+
+        /* One that is always full, as /dev/full. Only root makes such nodes, and only root could lose them. */
+        if (mknod(device, S_IFCHR | 0600, makedev(1, 7)) == 0) {
+                assert_int_equal(lstat(device, &before), 0);
+                assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--xml", device), 1);
+                assert_int_equal(lstat(device, &after), 0);
+                assert_true(S_ISCHR(after.st_mode) && after.st_ino == before.st_ino);
+        }
+        assert_int_equal(RUN(f, NULL, 0, "topology", "--from", from, "--xml", f->dir), 1);
+        assert_non_null(strstr(f->err, "Is a directory"));
+        free(text);
+        free(whole);
+}
+
 static void test_topology_usage(void **state) {
         static const char *const wrong[][6] = {
                 {"topology", "--json", "--dot", NULL},
@@ -616,6 +693,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_topology, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_topology_files, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_topology_output, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_topology_places, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_topology_usage, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_topology_svg, setup, teardown),
         };

@@ -94,8 +94,29 @@ static int replace_file(const char *path, const char *text, size_t length) {
         return r;
 }
 
+static int write_in_place(const char *path, int flags, const char *text, size_t length) {
+        _cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0666);
+
+        return fd < 0 ? -errno : write_whole(fd, text, length);
+}
+
+/* Only a file can be replaced: a device, a pipe or a link to either is written to, or it would be gone. Of a link to a
+ * file the file is replaced. */
+static int write_path(const char *path, const char *text, size_t length) {
+        _cleanup_free_ char *real = NULL;
+        struct stat st;
+
+        if (lstat(path, &st) < 0)
+                return errno == ENOENT ? replace_file(path, text, length) : -errno;
+        if (stat(path, &st) < 0) /* a link to nothing as yet */
+                return errno == ENOENT ? write_in_place(path, O_CREAT, text, length) : -errno;
+        if (S_ISREG(st.st_mode))
+                real = realpath(path, NULL);
+        return real ? replace_file(real, text, length) : write_in_place(path, O_TRUNC, text, length);
+}
+
 static int write_to(const char *path, const char *text, size_t length, char error[ANSWER_ERROR_MAX]) {
-        int r = strcmp(path, "-") == 0 ? write_whole(STDOUT_FILENO, text, length) : replace_file(path, text, length);
+        int r = strcmp(path, "-") == 0 ? write_whole(STDOUT_FILENO, text, length) : write_path(path, text, length);
 
         if (r)
                 snprintf(error, ANSWER_ERROR_MAX, "cannot write %.150s: %s", path, strerror(-r));

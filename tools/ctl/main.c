@@ -202,12 +202,14 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
         return check_graph_options(invocation);
 }
 
+/* main() says what could not be written. */
 static int print_document(const char *name, json_t *body) {
         json_t *document = json_object();
         int r = 1;
 
         if (document && body && json_object_set_new(document, "version", json_integer(SHOW_JSON_VERSION)) == 0 &&
-            json_object_set(document, name, body) == 0 && json_dumpf(document, stdout, JSON_INDENT(2)) == 0)
+            json_object_set(document, name, body) == 0 &&
+            (json_dumpf(document, stdout, JSON_INDENT(2)) == 0 || ferror(stdout)))
                 r = 0;
         if (!r)
                 putchar('\n');
@@ -244,14 +246,14 @@ static int show(const struct invocation *invocation, const struct answer *answer
 /* answer has a graph. */
 static int put_graph(const struct invocation *invocation, const struct answer *answer) {
         char error[ANSWER_ERROR_MAX] = "out of memory";
-        int r;
+        int r = 0;
 
         if (invocation->xml)
                 r = graph_to_xml(answer, invocation->xml, error);
         else if (invocation->svg)
                 r = graph_to_svg(answer, invocation->svg, error);
         else if (invocation->dot)
-                r = graph_to_dot(answer, stdout);
+                graph_to_dot(answer, stdout); /* main() says what could not be written */
         else
                 return show(invocation, answer);
         return r ? fail(invocation, EXIT_REFUSED, "RMX_E_INTERNAL", error) : EXIT_SUCCESS;
@@ -317,6 +319,7 @@ static int run(const struct invocation *invocation) {
 
 int main(int argc, char **argv) {
         struct invocation invocation;
+        bool failed;
         int r;
 
         r = parse_argv(&invocation, argc, argv);
@@ -329,7 +332,11 @@ int main(int argc, char **argv) {
         } else {
                 r = invocation.from || invocation.here ? run_alone(&invocation) : run(&invocation);
         }
-        if (fflush(stdout) != 0 && r == EXIT_SUCCESS)
-                r = EXIT_FAILURE;
+        failed = ferror(stdout) != 0;
+        errno = 0;
+        if (fflush(stdout) != 0 || failed) {
+                fprintf(stderr, "railmuxctl: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
+                r = r == EXIT_SUCCESS ? EXIT_REFUSED : r;
+        }
         return r;
 }

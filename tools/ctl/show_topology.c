@@ -125,6 +125,24 @@ static bool same_sort(const struct topology_link *a, const struct topology_link 
                a->generation == b->generation;
 }
 
+/* What n links of a sort carry together. Those of NVLink go through a switch, and each may have all that its GPU has:
+ * so GPUs count, not links. */
+static double together(const struct topology *graph, const struct topology_link *link, uint32_t n) {
+        uint32_t n_gpus = 0;
+
+        if (link->kind != TOPOLOGY_LINK_NVLINK)
+                return n * gigabytes(link->bytes_per_second);
+        for (uint32_t i = 0; i < graph->n_nodes; i++) {
+                bool has = false;
+
+                for (uint32_t k = 0; k < graph->n_links; k++)
+                        has = has ||
+                              (same_sort(link, &graph->links[k]) && (graph->links[k].a == i || graph->links[k].b == i));
+                n_gpus += has && graph->nodes[i].kind == TOPOLOGY_GPU;
+        }
+        return n_gpus * gigabytes(link->bytes_per_second);
+}
+
 /* How many there are of each sort, in the order of kinds. */
 static int show_links(const struct topology *graph, FILE *out) {
         static const char *const headers[] = {"LINKS", ">NUMBER", ">GB/s EACH", ">TOGETHER", NULL};
@@ -151,7 +169,7 @@ static int show_links(const struct topology *graph, FILE *out) {
                         table_cell(&table, "%u", n);
                         if (link->bytes_per_second) {
                                 table_cell(&table, "%.1f", gigabytes(link->bytes_per_second));
-                                table_cell(&table, "%.1f", n * gigabytes(link->bytes_per_second));
+                                table_cell(&table, "%.1f", together(graph, link, n));
                         } else {
                                 table_cell(&table, "?");
                                 table_cell(&table, "?");
