@@ -48,6 +48,7 @@ struct buffer_registration {
         size_t size;
         size_t reserved;       /* bytes reserved in the bounce pool; 0: memory of rmx_mem_alloc, or of a GPU */
         struct device *device; /* whose memory it is; NULL: host memory */
+        uint32_t buffer;       /* of that memory: what the daemon calls it, 0 if it cannot be shared */
 };
 
 struct buffer_table {

@@ -262,13 +262,12 @@ static int device_of_number(struct rmx_session *session, const char *what, const
 }
 
 int device_register(struct rmx_session *session, const char *what, const void *address, size_t bytes,
-                    struct device **ret_device) {
+                    struct device **ret_device, uint32_t *ret_buffer) {
         const struct client_gpu_ops *ops;
         struct client_gpu_memory memory;
         char error[CLIENT_GPU_TEXT] = "";
         struct device *device;
         uint64_t offset;
-        uint32_t buffer;
         int r;
 
         *ret_device = NULL;
@@ -290,7 +289,7 @@ int device_register(struct rmx_session *session, const char *what, const void *a
         if (!r)
                 r = device_of_number(session, what, ops, memory.device, &device);
         if (!r)
-                r = device_memory_name(device, what, &memory, address, bytes, &buffer, &offset);
+                r = device_memory_name(device, what, &memory, address, bytes, ret_buffer, &offset);
         if (!r)
                 *ret_device = device;
         return r;

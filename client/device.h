@@ -70,9 +70,9 @@ void device_end(struct rmx_comm *comm);
 /* The daemon is gone: after a moment its executors count as gone too, and what waits on the devices is ended. */
 void devices_lose(struct rmx_session *session);
 struct device *device_free(struct device *device); /* returns NULL; after the connection was closed */
-/* Makes GPU memory known to the daemon. *ret_device is NULL if it is none. RMX_*; text set. */
+/* Makes GPU memory known to the daemon, as *ret_buffer. *ret_device is NULL if it is none. RMX_*; text set. */
 int device_register(struct rmx_session *session, const char *what, const void *address, size_t bytes,
-                    struct device **ret_device);
+                    struct device **ret_device, uint32_t *ret_buffer);
 /* Looks now and then whether the GPU's context is there, which a waiting thread hears in no other way. looked_ns: when
  * it has looked last. */
 bool device_alive(struct device *device, uint64_t *looked_ns);

@@ -228,13 +228,24 @@ int device_memory_name(struct device *device, const char *what, const struct cli
         return r;
 }
 
-int device_memory_forget(struct device *device, const char *what, const void *address) {
+/* Does this buffer still lie there? */
+static bool table_has(struct device_memory *memory, const struct client_gpu_memory *place, uint32_t buffer) {
+        bool has;
+        uint32_t at;
+
+        pthread_mutex_lock(&memory->mutex);
+        at = table_lower(memory, place->base);
+        has = at < memory->n_buffers && memory->buffers[at].base <= place->base && memory->buffers[at].buffer == buffer;
+        pthread_mutex_unlock(&memory->mutex);
+        return has;
+}
+
+int device_memory_forget(struct device *device, const char *what, const void *address, uint32_t buffer) {
         const struct client_gpu_memory place = {.base = (uintptr_t)address, .bytes = 1};
-        uint32_t buffer;
         int r = RMX_OK;
 
-        pthread_mutex_lock(&device->memory.calls);
-        if (table_evict(&device->memory, &place, &buffer) && buffer)
+        pthread_mutex_lock(&device->memory.calls); /* only who has it changes the table */
+        if (table_has(&device->memory, &place, buffer) && table_evict(&device->memory, &place, &buffer) && buffer)
                 r = buffer_forget(device->session, what, buffer);
         if (!r)
                 r = device_chunks_sweep(device, what);

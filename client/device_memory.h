@@ -44,7 +44,7 @@ int device_memory_announce(struct device *device, const char *what, Railmux__Ses
                            const int *fds, unsigned int n_fds, uint32_t *ret_buffer);
 /* Takes back from the daemon what has been freed. With memory->calls. RMX_*; text set. */
 int device_memory_sweep(struct device *device, const char *what);
-/* Takes the allocation with this address back from the daemon, if it is known. (Of virtual memory, which lies in
- * buffers with other memory, only what has been unmapped is.) RMX_*; text set. */
-int device_memory_forget(struct device *device, const char *what, const void *address);
+/* Takes this buffer, which lies at this address, back from the daemon; not what may have come there since. (Of virtual
+ * memory, which lies in buffers with other memory, only what has been unmapped is.) RMX_*; text set. */
+int device_memory_forget(struct device *device, const char *what, const void *address, uint32_t buffer);
 void device_memory_describe(const struct client_gpu_export *from, Railmux__Session__DeviceMemory *to);

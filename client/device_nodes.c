@@ -56,7 +56,7 @@
 
 #define NAME_BYTES 64u
 #define CAUSE_NS   UINT64_C(1000000000) /* in which the daemon says why a part was ended */
-#define LEAVE_NS   UINT64_C(300000000)  /* how long the daemon has for each that a failed join leaves behind */
+#define LEAVE_NS   UINT64_C(300000000)  /* how long the daemon has for each that a join leaves behind */
 
 /* ---- join -------------------------------------------------------------------------------------------------------- */
 /* How many ranks each node has, 0 if that is not the same. */
@@ -228,10 +228,8 @@ int device_nodes_join(struct rmx_comm *comm, const char *what, bool wanted, cons
         if (!r && nodes.max)
                 r = nodes_set(comm, &how, &nodes);
         comm->finished = true; /* the gathers are over, or nothing came of them; parts have launched nothing besides */
-        if (r)                 /* the daemon may be what does not answer */
-                nodes_end(comm, &nodes, what, false, clock_now_ns() + LEAVE_NS);
-        else if (!nodes.max)
-                nodes_end(comm, &nodes, what, true, session_deadline(options->timeout_ms));
+        if (r || !nodes.max)   /* the daemon may be what does not answer */
+                nodes_end(comm, &nodes, what, !r, clock_now_ns() + LEAVE_NS);
         comm->finished = false;
         return r;
 }

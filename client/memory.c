@@ -64,7 +64,7 @@ int rmx_buffer_register(struct rmx_session *session, void *ptr, size_t size) {
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
         registration->address = ptr;
         registration->size = size;
-        r = device_register(session, __func__, ptr, size, &registration->device);
+        r = device_register(session, __func__, ptr, size, &registration->device, &registration->buffer);
         if (r) {
                 free(registration);
                 return r;
@@ -98,7 +98,8 @@ int rmx_buffer_register(struct rmx_session *session, void *ptr, size_t size) {
 }
 
 int rmx_buffer_unregister(struct rmx_session *session, void *ptr) {
-        struct buffer_registration *registration;
+        struct buffer_registration *registration, *other;
+        bool shared = false; /* another one is of the same allocation, and still needs it */
         int r;
 
         r = session_check(session, __func__);
@@ -108,12 +109,16 @@ int rmx_buffer_unregister(struct rmx_session *session, void *ptr) {
         DL_SEARCH_SCALAR(session->buffers.registrations, registration, address, ptr);
         if (registration)
                 DL_DELETE(session->buffers.registrations, registration);
+        DL_FOREACH(session->buffers.registrations, other)
+        shared = shared || (registration && other->device && other->device == registration->device &&
+                            other->buffer == registration->buffer);
         pthread_mutex_unlock(&session->buffers.mutex);
         if (!registration)
                 return error_set(RMX_E_INVALID, "%s: %p is not registered", __func__, ptr);
         if (registration->reserved)
                 bounce_unreserve(&session->bounce, registration->reserved);
-        r = registration->device ? device_memory_forget(registration->device, __func__, ptr) : RMX_OK;
+        if (registration->device && !shared)
+                r = device_memory_forget(registration->device, __func__, ptr, registration->buffer);
         free(registration);
         return r;
 }

@@ -292,12 +292,39 @@ static void test_announced(void **state) {
         rig_stop(&rig);
 }
 
+/* Others' registrations of the same allocation need it still, and so does what came to lie there since. */
+static void test_unregister_shared(void **state) {
+        uint32_t buffer;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 2);
+        assert_int_equal(rmx_buffer_register(rig.crew.session, rig.a, 4096), RMX_OK);
+        assert_int_equal(rmx_buffer_register(rig.crew.session, rig.a + 8192, 4096), RMX_OK);
+        assert_int_equal(creations(&rig), 1);
+        assert_int_equal(big(&rig, rig.a, rig.a), RMX_OK);
+        buffer = last(&rig)->bell.word[RING_W_IN_BUFFER];
+        assert_int_equal(rmx_buffer_unregister(rig.crew.session, rig.a), RMX_OK);
+        assert_non_null(buffer_of(&rig, buffer));
+        assert_int_equal(rmx_buffer_unregister(rig.crew.session, rig.a + 8192), RMX_OK);
+        assert_null(buffer_of(&rig, buffer));
+
+        assert_int_equal(rmx_buffer_register(rig.crew.session, rig.a, 4096), RMX_OK);
+        rig.gpu->block[0].id += 100; /* freed, and another one is there */
+        assert_int_equal(big(&rig, rig.a, rig.a), RMX_OK);
+        buffer = last(&rig)->bell.word[RING_W_IN_BUFFER];
+        assert_int_equal(rmx_buffer_unregister(rig.crew.session, rig.a), RMX_OK);
+        assert_non_null(buffer_of(&rig, buffer));
+        rig_stop(&rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_register_once),    cmocka_unit_test(test_replaced),
                 cmocka_unit_test(test_many_allocations), cmocka_unit_test(test_refused_memory),
-                cmocka_unit_test(test_announced),        cmocka_unit_test(test_bounce),
-                cmocka_unit_test(test_bounce_kept),      cmocka_unit_test(test_bounce_vector),
+                cmocka_unit_test(test_announced),        cmocka_unit_test(test_unregister_shared),
+                cmocka_unit_test(test_bounce),           cmocka_unit_test(test_bounce_kept),
+                cmocka_unit_test(test_bounce_vector),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
