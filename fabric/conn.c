@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -284,11 +285,18 @@ void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns) {
 static void conn_begin_anew(struct fabric_conn *conn) {
         const bool was_up = conn->port->route->health.state == FABRIC_UP;
 
-        if (!conn->knock)
+        if (conn->wanted)
                 conn->port->wanted = true;
         if (!was_up)
                 conn->port->n_errors++; /* else it is counted as the failure that it is */
         conn_doom(conn, was_up, "nobody answers");
+}
+
+/* By now, and the rail's thread has not come to see it yet. */
+static bool conn_is_answered(const struct fabric_conn *conn) {
+        struct pollfd fd = {.fd = conn->fd, .events = POLLOUT};
+
+        return poll(&fd, 1, 0) > 0;
 }
 
 void conn_tick(struct fabric_conn *conn, uint64_t now_ns) {
@@ -300,7 +308,7 @@ void conn_tick(struct fabric_conn *conn, uint64_t now_ns) {
                 return;
         if (conn->state != CONN_UP) {
                 if (conn->state == CONN_CONNECTING &&
-                    time_passed(now_ns, conn->started_ns) >= fabric->deadline_ns / 2) {
+                    time_passed(now_ns, conn->started_ns) >= fabric->deadline_ns / 2 && !conn_is_answered(conn)) {
                         conn_begin_anew(conn);
                         return;
                 }

@@ -41,6 +41,7 @@ static int port_dial(struct fabric *fabric, struct fabric_port *port, bool knock
                 port->knock_ns = now_ns + KNOCK_AGAIN_NS;
         } else {
                 port->conn = conn;
+                conn->wanted = port->wanted;
                 port->wanted = false;
         }
         r = conn_say_hello(conn);

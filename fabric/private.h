@@ -233,6 +233,7 @@ struct fabric_conn {
         SSL *ssl;
         enum conn_state state;
         bool dialled, knock;
+        bool wanted;          /* its port was, when it was dialled */
         bool from_peer;       /* a peer's rail was there when it came */
         struct in6_addr from; /* IPv4 as IPv6 has it; of who dialled us */
         bool doomed;          /* to be buried by its thread; any thread may doom it */

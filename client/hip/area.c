@@ -222,7 +222,7 @@ int gpu_attach(struct client_gpu *gpu, void *host, size_t bytes, void *latch, si
                 return gpu_say(RMX_E_INTERNAL, error, "the daemon sent %zu bytes of host memory, %zu are needed", bytes,
                                sizeof(struct bell_host));
         r = scope_enter(&scope, gpu->device);
-        if (r == hipSuccess)
+        if (r == hipSuccess && !gpu->host) /* else it is once more, since the latch came to nothing */
                 r = pin(host, bytes, (void **)&gpu->host_there);
         if (r == hipSuccess)
                 gpu->host = host;

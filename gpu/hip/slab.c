@@ -187,6 +187,8 @@ int slabs_tick(struct plane *plane, bool *ret_busy, char *error) {
                 return 0;
         if (plane->park.running && plane->park.asked != PARK_RUN) { /* looked at just now */
                 *ret_busy = true;
+                if (!park_has_room(&plane->park)) /* it has not been told yet, for clients' kernels fill the GPU */
+                        slabs->wanted_ns = clock_now_ns();
                 return clock_now_ns() - slabs->wanted_ns < END_NS
                                ? 0
                                : error_set(-ETIMEDOUT, error, "the resident kernel did not end");

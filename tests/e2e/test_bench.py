@@ -177,7 +177,7 @@ def comparison() -> None:
     none = SCRATCH / "none.so"
     none.write_text("not a library\n")
     fixed = [sys.executable, str(BENCH / "compare.py"), "--host", "--binaries", str(TREE), "--ranks", "2", "--file", soname]
-    fixed += ["--calls", "3", "--out", str(SCRATCH / "compare"), "--variant", f"a={TREE / 'lib' / soname}"]
+    fixed += ["--calls", "3", "--time", "60", "--out", str(SCRATCH / "compare"), "--variant", f"a={TREE / 'lib' / soname}"]
     done = run([*fixed, "--variant", f"b={TREE / 'lib' / soname}", "--what", "all_reduce:4K:8K,broadcast:4K", "--check"])
     rows = json.loads((SCRATCH / "compare" / "compare.json").read_text())["rows"]
     check("two builds beside each other", done.returncode == 0 and len(rows) == 3, done.stdout + done.stderr)

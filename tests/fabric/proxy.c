@@ -209,7 +209,7 @@ static void *proxy_run(void *data) {
                         free(pair);
                         proxy->pairs[i] = proxy->pairs[--proxy->n_pairs];
                 }
-                if (fds[0].revents)
+                if (fds[0].revents && !proxy->swallows)
                         proxy_accept(proxy);
         }
         return NULL;

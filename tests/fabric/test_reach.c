@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* When a peer is said to be out of reach, by a clock that is a number. */
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "fabric/private.h"
@@ -214,6 +216,55 @@ static void test_missed(void **state) {
         assert_true(route_is_missed(&w->route));
 }
 
+/* A connection that nobody answers is begun anew for who wanted it, and else as the route's hold-down says. */
+static void test_unanswered(void **state) {
+        struct world *w = *state;
+        struct fabric_port *port = &w->route.ports[FABRIC_NORMAL];
+
+        w->peer.n_items = 0;
+        port->route = &w->route;
+        w->conn.fd = -1; /* nothing comes of it */
+        w->conn.port = port;
+        w->conn.state = CONN_CONNECTING;
+        w->conn.started_ns = 1000 * MS;
+        for (uint32_t wanted = 0; wanted < 2; wanted++) {
+                port->n_errors = 0;
+                w->route.health.state = FABRIC_DOWN;
+                w->conn.doomed = false;
+                w->conn.wanted = wanted;
+                conn_tick(&w->conn, 1000 * MS + DEADLINE / 2 - 1);
+                assert_false(w->conn.doomed);
+                conn_tick(&w->conn, 1000 * MS + DEADLINE / 2);
+                assert_true(w->conn.doomed);
+                assert_false(w->conn.failed); /* the route knows */
+                assert_int_equal(port->n_errors, 1);
+                assert_int_equal(route_is_missed(&w->route), wanted);
+        }
+        port->n_errors = 0;
+        w->route.health.state = FABRIC_UP;
+        w->conn.doomed = false;
+        conn_tick(&w->conn, 1000 * MS + DEADLINE / 2);
+        assert_true(w->conn.failed);
+}
+
+/* It is answered, and the rail's thread has not come to see it. */
+static void test_answered_late(void **state) {
+        struct world *w = *state;
+        int fds[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+        w->conn.fd = fds[0];
+        w->conn.port = &w->route.ports[FABRIC_NORMAL];
+        w->conn.state = CONN_CONNECTING;
+        w->conn.started_ns = 1000 * MS;
+        conn_tick(&w->conn, 1000 * MS + DEADLINE);
+        assert_false(w->conn.doomed);
+        conn_tick(&w->conn, 1000 * MS + HANDSHAKE);
+        assert_true(w->conn.doomed);
+        close(fds[0]);
+        close(fds[1]);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_again, world_new, world_free),
@@ -222,6 +273,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_clock_of_others, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_shakes_hands, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_missed, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_unanswered, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_answered_late, world_new, world_free),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

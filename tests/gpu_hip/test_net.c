@@ -317,10 +317,13 @@ static void a_kernel_with_room_for_half(void **state) {
         fake.at_pause = put_the_clock_forward;
         w->f.ops->buffer_retire(w->f.plane, 5, 2);
         fake.at_pause = NULL;
-        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
+        for (uint32_t i = 0; i < 4; i++) { /* however long that is so */
+                assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
+                fake_clock_advance_ms(1000);
+        }
         assert_int_equal(fake.launches, launches + 1);
         atomic_store(&fake.not_begun, false);
-        fixture_tick_until(&w->f, fake.launches == launches + 2);
+        fixture_tick_until(&w->f, fake.launches >= launches + 2);
         world_attach(w);
         fixture_close(&w->f);
         for (uint32_t i = 0; i < 2; i++)

@@ -204,8 +204,8 @@ static void test_broken(void **state) {
                         assert_int_equal(r, TOPOLOGY_E_INVALID);
                         assert_ptr_equal(strstr(error, path), error);
                         assert_non_null(strstr(error, "hwloc cannot read it"));
-                }
-                assert_true(r || i > 1); /* the first two end hwloc 2.9 */
+                } else
+                        print_message("this hwloc reads file %zu\n", i); /* 2.9 dies of the first two */
                 t = topology_free(t);
         }
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
