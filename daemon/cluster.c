@@ -370,9 +370,9 @@ static void cluster_host(const struct config *config, char host[PEER_ADDRESS_MAX
                 host[0] = '\0';
 }
 
-/* As an operator has told the process before this one. */
 _Static_assert(STATE_DRAINED >= FABRIC_RAILS_MAX && STATE_RAIL_BYTES > FABRIC_NAME_MAX, "there is room for all rails");
 
+/* As an operator has told the process before this one. */
 static void cluster_drain_rails(struct cluster *cluster) {
         struct state *state = cluster->manager->state;
 
