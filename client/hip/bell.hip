@@ -170,17 +170,13 @@ DEVICE void start(const struct bell_arguments *a, const struct bell_block *block
         number_tell(a);
 }
 
-/* The start may be on another stream, and not have run yet. */
+/* The start may be on another stream, and not have run yet. It is waited for even if the rank has ended meanwhile: a start
+ * that nobody waits for would keep its place for ever, and fill a cell that serves another request by then. */
 DEVICE void cell_take(const struct bell_arguments *a, struct rmx_bell_shared *s) {
         uint64_t cell;
 
-        for (uint32_t round = 1; !(cell = cell_load(a->cell)); round++) {
-                if (round % RMX_BELL_ROUNDS == 0 && rmx_bell_look(&a->request, 0, RMX_BELL_WOKEN) == RMX_BELL_OVER) {
-                        cell = (uint64_t)LOST << 32;
-                        break;
-                }
+        while (!(cell = cell_load(a->cell)))
                 poll_pause();
-        }
         cell_store(a->cell, 0);
         s->status = (uint32_t)(cell >> 32);
         s->sequence = s->status ? 0 : (uint32_t)cell;

@@ -293,6 +293,42 @@ static void test_start_wait(void) {
         must(there[16384] == 0x5a);
 }
 
+/* A rank that has ended, and whose wait comes before the start: the start is waited for, so its place comes back, and
+ * the cell is as it was. */
+static void test_late_start(void) {
+        struct client_gpu_bell bell = request(2048, 2048, true), call = request(512, 512, true);
+        char *ended = gpu->area + BELL_OFFSET_ENDED;
+        const uint32_t one = 1, zero = 0;
+        uint32_t number, status;
+
+        bell.cell = 12;
+        for (bell.turn = 1; bell.turn <= 3; bell.turn++) {
+                fill(bell.turn);
+                copy(ended, bell.turn < 3 ? &one : &zero, sizeof(one));
+                must(!ops->wait(gpu, &bell, other, error));
+                call.slot = 255;
+                for (uint32_t i = 0; i < 100; i++) { /* long enough for a wait that looks around to give up */
+                        must(!ops->call(gpu, &call, stream, error));
+                        settle();
+                }
+                must(!ops->poll(gpu, bell.cell, bell.turn, &status));
+                must(!ops->start(gpu, &bell, stream, error));
+                settle();
+                must(hipStreamSynchronize(other) == hipSuccess);
+                must(ops->poll(gpu, bell.cell, bell.turn, &status));
+        }
+        must(!status); /* the last one is whole */
+        check_result(0, 0, 2048, 2048);
+        (void)ops->comm_status(gpu, 0, true);
+        number = gpu_sequence();
+        call.slot = 0;
+        for (uint32_t i = 0; i < 3 * BELL_DEPTH; i++)
+                must(!ops->call(gpu, &call, stream, error));
+        settle();
+        must(gpu_sequence() == number + 3 * BELL_DEPTH); /* none is passed on: no place is held */
+        calls += 3 + 3 * BELL_DEPTH;
+}
+
 /* A request that waits for others keeps its place; those that come round to it pass on their numbers. */
 static void test_held(void) {
         struct client_gpu_bell held = request(100000, 100000, false), bell = request(512, 512, true);
@@ -591,6 +627,7 @@ int main(int argc, char **argv) {
         TRY(test_slots);
         TRY(test_status);
         TRY(test_start_wait);
+        TRY(test_late_start);
         TRY(test_held);
         TRY(test_numbers);
         TRY(test_graph);
