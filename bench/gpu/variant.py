@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 
-WITH_VALUE = ("-MT", "-MF")  # lists of dependencies are not wanted
-ALONE = ("-MD", "-MMD")
+WITH_VALUE = ("-MT", "-MF", "-keep-dir")  # lists of dependencies are not wanted, nor what the build tree keeps
+ALONE = ("-MD", "-MMD", "-keep")
 
 
 def parse() -> argparse.Namespace:
