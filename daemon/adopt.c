@@ -298,7 +298,8 @@ static void adopt_choice(struct manager *manager, uint32_t slot, struct adopt_su
         for (uint32_t i = 0; i < from->n; i++) {
                 struct plan_choice *choice = &comm->choices[from->first + i];
 
-                choice->operation = from->choice[i].operation;
+                choice->operation = from->choice[i].operation & UINT16_MAX;
+                choice->widening = from->choice[i].operation >> 16;
                 choice->algorithm = from->choice[i].algorithm;
                 choice->max_bytes = from->choice[i].max_bytes;
         }

@@ -180,6 +180,7 @@ void comm_heard_assign(struct cluster *cluster, struct peer *peer, const Railmux
                 comm->choices[i].operation = body->choices[i]->operation;
                 comm->choices[i].algorithm = body->choices[i]->algorithm;
                 comm->choices[i].max_bytes = body->choices[i]->max_bytes;
+                comm->choices[i].widening = body->choices[i]->widening;
         }
         comm->n_choices = (uint32_t)body->n_choices;
         comm->geometry.part_bytes = body->part_bytes;

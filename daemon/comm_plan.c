@@ -2,9 +2,9 @@
 /*
  * Choosing plans costs more than all the rest of making a communicator, up to a tenth of a second for 64 ranks, in
  * which railmuxd does nothing else. The choice follows from the number of ranks, where they are, how many workers
- * execute them, or that they are on GPUs, and how many rails there are between nodes; so those of the last
- * COMM_PLANS_MAX such cases are kept, until the constants of the cost model change. A split of 64 ranks makes 32
- * communicators at most, and then all of them are alike.
+ * execute them, or that they are on GPUs, how many rails there are between nodes, and whether all of them know
+ * widenings (struct plan_choice); so those of the last COMM_PLANS_MAX such cases are kept, until the constants of the
+ * cost model change. A split of 64 ranks makes 32 communicators at most, and then all of them are alike.
  *
  * Rails are those of this node. Others may have more or fewer; then a table is not as good as it could be, but all have
  * the same, since only one asks. For the same reason nothing is wrong with a table whose rail has failed meanwhile.
@@ -29,6 +29,7 @@
 struct comm_plan_case {
         uint32_t n_ranks, workers; /* workers 0: on GPUs */
         uint32_t n_rails;          /* in use; 0: all ranks are on one node */
+        uint32_t plain;            /* over nodes: one does not know widenings */
         uint8_t node[MANAGER_RANKS_MAX];
 };
 
@@ -80,6 +81,7 @@ static uint32_t comm_plan_choose(const struct manager *manager, const struct pla
         over.n_ranks = of->n_ranks;
         over.operation = RING_OP_NONE;
         over.algorithm = PLAN_ALGORITHM_NONE;
+        over.any_widening = of->plain;
         return plan_choose_nodes(&over, choices);
 }
 
@@ -110,7 +112,7 @@ static void comm_plan_keep(struct manager *manager, const struct comm_plan_case 
                 free(plan);
 }
 
-int comm_plan_nodes(struct manager *manager, bool device, uint32_t n_ranks, const uint8_t *node,
+int comm_plan_nodes(struct manager *manager, bool device, bool plain, uint32_t n_ranks, const uint8_t *node,
                     struct plan_geometry *ret_geometry, struct plan_choice ret_choices[PLAN_CHOICES_MAX],
                     uint32_t *ret_n) {
         static const uint8_t one[MANAGER_RANKS_MAX];
@@ -128,8 +130,10 @@ int comm_plan_nodes(struct manager *manager, bool device, uint32_t n_ranks, cons
                 *ret_n = plan_choose_device(n_ranks, ret_choices);
                 return *ret_n ? 0 : -EINVAL;
         }
-        if (nodes.n_nodes > 1)
+        if (nodes.n_nodes > 1) {
                 of.n_rails = comm_plan_rails(manager);
+                of.plain = !device && plain;
+        }
         if (node)
                 memcpy(of.node, node, n_ranks);
         HASH_FIND(hh, manager->plans, &of, sizeof(of), kept);

@@ -25,6 +25,7 @@
 #include "daemon/comm_remote_id.h"
 #include "daemon/comm_root.h"
 #include "daemon/comm_split_root.h"
+#include "daemon/executor_link.h"
 #include "daemon/manager.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
@@ -175,6 +176,7 @@ int comm_remote_join(struct comm_member *member, char *text, size_t text_size) {
         body.name = comm->name;
         body.attempt = comm->number;
         body.device = comm->manager->on_device;
+        body.widenings = executor_links_widen(comm->manager);
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_JOIN;
         message.join = &body;
         if (!cluster_send(comm->remote->cluster, comm->remote->root, &message))

@@ -53,6 +53,7 @@ struct gathering {
         char tenant[PEER_NAME_MAX], name[PEER_NAME_MAX];
         uint32_t n_ranks, n_joined, n_nodes;
         bool device;   /* its ranks are on GPUs */
+        bool plain;    /* a node does not know widenings */
         uint32_t code; /* FAILED */
         char text[160];
         struct {
@@ -250,8 +251,8 @@ static int gathering_assign(struct gathering *gathering) {
         gathering_number_nodes(gathering);
         for (uint32_t i = 0; i < gathering->n_ranks; i++)
                 node[i] = gathering->ranks[i].node;
-        r = comm_plan_nodes(cluster->manager, gathering->device, gathering->n_ranks, node, &geometry, choices,
-                            &n_choices);
+        r = comm_plan_nodes(cluster->manager, gathering->device, gathering->plain, gathering->n_ranks, node, &geometry,
+                            choices, &n_choices);
         if (r)
                 return r;
         do
@@ -280,6 +281,7 @@ static int gathering_assign(struct gathering *gathering) {
                 wire[i].operation = choices[i].operation;
                 wire[i].algorithm = choices[i].algorithm;
                 wire[i].max_bytes = choices[i].max_bytes;
+                wire[i].widening = choices[i].widening;
                 choice_list[i] = &wire[i];
         }
         body.key = gathering->key;
@@ -516,6 +518,7 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
         gathering->ranks[body->rank].joined = true;
         gathering->ranks[body->rank].node = (uint8_t)node;
         gathering->ranks[body->rank].gpu = body->gpu;
+        gathering->plain = gathering->plain || !body->widenings;
         if (++gathering->n_joined < gathering->n_ranks) {
                 if (peer) /* ranks of this node may have come before it was known that there are others */
                         comm_remote_here(cluster, body->comm_id.data);

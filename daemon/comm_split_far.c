@@ -20,6 +20,7 @@
 #include "daemon/comm_remote.h"
 #include "daemon/comm_split.h"
 #include "daemon/comm_split_private.h"
+#include "daemon/executor_link.h"
 #include "daemon/manager.h"
 #include "daemon/record.h"
 #include "daemon/session.h"
@@ -73,6 +74,7 @@ void comm_split_far_join(struct comm_split *split, uint32_t rank) {
         body.gpu = place->gpu;
         body.gpus = split->parent->manager->n_gpus;
         body.name = place->name;
+        body.widenings = executor_links_widen(split->parent->manager);
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_SPLIT_JOIN;
         message.split_join = &body;
         far_tell_first(split->parent, &message);
@@ -123,6 +125,7 @@ int comm_split_far_child(struct comm *child, const struct comm *parent, const ui
                 child->choices[i].operation = over->choices[i]->operation;
                 child->choices[i].algorithm = over->choices[i]->algorithm;
                 child->choices[i].max_bytes = over->choices[i]->max_bytes;
+                child->choices[i].widening = over->choices[i]->widening;
         }
         child->n_choices = (uint32_t)over->n_choices;
         child->geometry.part_bytes = over->part_bytes;

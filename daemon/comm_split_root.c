@@ -32,6 +32,7 @@ struct split_root {
         struct comm *parent;
         uint32_t number, n_joined;
         bool formed;
+        bool plain;     /* a node does not know widenings */
         uint64_t ready; /* bit per node */
         struct charge charge_bytes;
         uint32_t gpus[COMM_RANKS_MAX];
@@ -132,7 +133,9 @@ static void split_child_nodes(const struct comm *parent, const uint32_t *ranks, 
 }
 
 /* One over several nodes. 0 or -errno. */
-static int split_child_add(const struct comm *parent, const uint32_t *ranks, uint32_t n, struct split_answer *answer) {
+static int split_child_add(const struct split_root *root, const uint32_t *ranks, uint32_t n,
+                           struct split_answer *answer) {
+        const struct comm *parent = root->parent;
         size_t at = answer->body.n_children;
         Railmux__Peer__SplitChild *child = &answer->children[at];
         struct plan_choice choices[PLAN_CHOICES_MAX];
@@ -143,7 +146,8 @@ static int split_child_add(const struct comm *parent, const uint32_t *ranks, uin
         int r;
 
         split_child_nodes(parent, ranks, n, node);
-        r = comm_plan_nodes(parent->manager, parent->manager->on_device, n, node, &geometry, choices, &n_choices);
+        r = comm_plan_nodes(parent->manager, parent->manager->on_device, root->plain, n, node, &geometry, choices,
+                            &n_choices);
         if (r < 0)
                 return r;
         do
@@ -163,6 +167,7 @@ static int split_child_add(const struct comm *parent, const uint32_t *ranks, uin
                 choice->operation = choices[i].operation;
                 choice->algorithm = choices[i].algorithm;
                 choice->max_bytes = choices[i].max_bytes;
+                choice->widening = choices[i].widening;
                 answer->choice_list[at][i] = choice;
         }
         answer->child_list[at] = child;
@@ -200,7 +205,7 @@ static int split_answer_fill(struct split_root *root, struct split_answer *answe
                                                                : (uint32_t)root->places[ranks[k]].gpu;
                 where = comm_split_place(parent, ranks, n);
                 if (where == COMM_SPLIT_OVER || where == COMM_SPLIT_WITHOUT)
-                        r = split_child_add(parent, ranks, n, answer);
+                        r = split_child_add(root, ranks, n, answer);
         }
         return r;
 }
@@ -339,6 +344,7 @@ void comm_split_root_join(struct cluster *cluster, struct peer *peer, const Rail
         root->places[body->rank].gpu = body->gpu;
         snprintf(root->places[body->rank].name, sizeof(root->places[0].name), "%s", body->name);
         root->gpus[body->rank] = body->gpus;
+        root->plain = root->plain || !body->widenings;
         if (++root->n_joined == parent->n_ranks)
                 split_root_form(root);
 }

@@ -184,6 +184,7 @@ void executor_link_hello(struct executor_link *stranger, const Railmux__Executor
                 executor_link_watch(link);
         link->version = version;
         link->workers = hello->workers;
+        link->widenings = hello->widenings;
         link->draining = link->told_go = false;
         snprintf(link->backend, sizeof(link->backend), "%s", hello->backend);
         executor_link_gpus(link, hello);

@@ -166,6 +166,16 @@ struct executor_link *executor_link_free(struct executor_link *link) {
         return NULL;
 }
 
+bool executor_links_widen(const struct manager *manager) {
+        const struct executor_link *link;
+
+        DL_FOREACH(manager->links, link) {
+                if (!link->widenings)
+                        return false;
+        }
+        return true;
+}
+
 const char *executor_link_state_name(const struct executor_link *link) {
         if (link->draining && executor_link_connected(link))
                 return "draining";

@@ -56,6 +56,7 @@ struct executor_link {
         pid_t pid;
         uint32_t version;
         uint32_t workers;
+        bool widenings; /* it knows Choice.widening */
         struct executor_gpu gpus[EXECUTOR_GPUS_MAX];
         uint32_t n_gpu_infos;
         char pci[32]; /* of its one GPU, as far as is known before it says so */
@@ -115,6 +116,8 @@ static inline uint64_t executor_link_mask(const struct executor_link *link) {
 static inline bool executor_link_connected(const struct executor_link *link) {
         return link->state >= EXECUTOR_ATTACHING;
 }
+/* Do all of them know Choice.widening? */
+bool executor_links_widen(const struct manager *manager);
 const char *executor_link_state_name(const struct executor_link *link); /* "ready", "attaching", "draining", "gone" */
 /* Closes the connection, forgets what was acknowledged; the executor may come back. */
 void executor_link_disconnect(struct executor_link *link, const char *reason);

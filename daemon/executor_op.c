@@ -123,17 +123,23 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
                 member_list[r] = &members[r];
         }
         for (uint32_t i = 0; i < comm->n_choices; i++) {
-                railmux__executor__choice__init(&choices[i]);
-                choices[i].operation = comm->choices[i].operation;
-                choices[i].algorithm = comm->choices[i].algorithm;
-                choices[i].max_bytes = comm->choices[i].max_bytes;
-                choice_list[i] = &choices[i];
+                Railmux__Executor__Choice *choice = &choices[attach.n_choices];
+
+                /* One that came in the place of an executor that does might take it for all types: it has no plan
+                 * rather, and refuses such calls. */
+                if (comm->choices[i].widening && !link->widenings)
+                        continue;
+                railmux__executor__choice__init(choice);
+                choice->operation = comm->choices[i].operation;
+                choice->algorithm = comm->choices[i].algorithm;
+                choice->max_bytes = comm->choices[i].max_bytes;
+                choice->widening = comm->choices[i].widening;
+                choice_list[attach.n_choices++] = choice;
         }
         attach.comm = comm->number;
         attach.n_ranks = comm->n_ranks;
         attach.n_members = comm->n_ranks;
         attach.members = member_list;
-        attach.n_choices = comm->n_choices;
         attach.choices = choice_list;
         attach.part_bytes = comm->geometry.part_bytes;
         attach.slots = comm->geometry.slots;

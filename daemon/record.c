@@ -160,13 +160,17 @@ static int record_comm_members(struct comm *comm) {
 }
 
 static int record_comm_choices(struct comm *comm) {
+        _Static_assert(sizeof(comm->choice_slots) / sizeof(comm->choice_slots[0]) * STATE_CHOICES >= PLAN_CHOICES_MAX,
+                       "every choice is recorded");
+
         for (uint32_t first = 0; first < comm->n_choices; first += STATE_CHOICES) {
                 struct state_record record = {.kind = STATE_CHOICE};
 
                 record.choice.comm = comm->number;
                 record.choice.first = first;
                 for (uint32_t i = first; i < comm->n_choices && i < first + STATE_CHOICES; i++) {
-                        record.choice.choice[i - first].operation = comm->choices[i].operation;
+                        record.choice.choice[i - first].operation =
+                                comm->choices[i].operation | comm->choices[i].widening << 16;
                         record.choice.choice[i - first].algorithm = comm->choices[i].algorithm;
                         record.choice.choice[i - first].max_bytes = comm->choices[i].max_bytes;
                         record.choice.n++;

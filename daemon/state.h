@@ -97,7 +97,8 @@ struct state_choice {
         uint32_t first, n;
         struct {
                 uint64_t max_bytes;
-                uint32_t operation, algorithm;
+                uint32_t operation; /* in the upper half its widening (version 5 had a zero there at first) */
+                uint32_t algorithm;
         } choice[STATE_CHOICES];
 };
 struct state_executor {

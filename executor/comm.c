@@ -59,8 +59,8 @@ struct comm *comm_find(struct executor *executor, uint64_t id) {
         return comm;
 }
 
-const struct plan *comm_plan(const struct comm *comm, uint32_t operation, uint64_t bytes) {
-        const struct plan_choice *choice = plan_choice_find(comm->choices, comm->n_choices, operation, bytes);
+const struct plan *comm_plan(const struct comm *comm, uint32_t operation, uint32_t widening, uint64_t bytes) {
+        const struct plan_choice *choice = plan_choice_find(comm->choices, comm->n_choices, operation, widening, bytes);
 
         return choice ? comm->plans[choice - comm->choices] : NULL;
 }
@@ -162,7 +162,7 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
         r = comm_get_plans(comm, error, error_size);
         if (r)
                 goto error;
-        comm->send_plan = comm_plan(comm, RING_OP_SEND, 0);
+        comm->send_plan = comm_plan(comm, RING_OP_SEND, 1, 0);
         comm->ops = calloc(comm->window, sizeof(*comm->ops));
         if (!comm->ops) {
                 r = -ENOMEM;

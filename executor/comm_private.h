@@ -26,7 +26,7 @@ void comm_answer_error(struct comm *comm);
 /* Mutex held. */
 void comm_enqueue(struct comm_rank *rank, struct request *request);
 /* The plan for a request of so many bytes; NULL: none. */
-const struct plan *comm_plan(const struct comm *comm, uint32_t operation, uint64_t bytes);
+const struct plan *comm_plan(const struct comm *comm, uint32_t operation, uint32_t widening, uint64_t bytes);
 
 /* comm_mismatch.c, mutex held: compares a request that is about to be queued or just was with its sequence. 0 (then
  * look at comm->disputed: nothing may be started), or the status that ends the comm and a text. */

@@ -51,7 +51,8 @@ static void comm_op_open(struct comm *comm, struct comm_op *op, const struct com
                 .count = gpu->shape.count,
                 .bytes = bytes,
                 .first_ns = clock_now_ns(),
-                .plan = comm_plan(comm, request->operation, bytes),
+                .plan = comm_plan(comm, request->operation,
+                                  plan_widening(gpu->shape.element_bytes, gpu->shape.partial_bytes), bytes),
         };
 }
 

@@ -113,6 +113,7 @@ static void call_comm(struct executor *executor, const Railmux__Executor__CommAt
                         .operation = m->choices[i]->operation,
                         .algorithm = m->choices[i]->algorithm,
                         .max_bytes = m->choices[i]->max_bytes,
+                        .widening = m->choices[i]->widening,
                 };
         for (size_t i = 0; i < m->n_members; i++) {
                 const Railmux__Executor__Member *member = m->members[i];

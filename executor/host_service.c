@@ -18,6 +18,7 @@ static void host_hello(void *object, Railmux__Executor__Hello *hello) {
         hello->instance = executor->instance;
         hello->backend = (char *)executor->ops->name;
         hello->workers = worker_pool_size(executor->workers);
+        hello->widenings = true;
         hello->gpus = host->pointers;
         hello->n_gpus = 0;
         for (uint32_t i = 0; i < executor->ops->count(executor->gpu) && i < PLAN_RANKS_MAX; i++) {

@@ -19,7 +19,7 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      12u
+#define PLANE_VERSION      13u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u

@@ -6,7 +6,14 @@
  * that follow one another with the same winner are a class. Models are smooth but not exact, and two that run side by
  * side would take turns; so the winner of the size below keeps a size unless another one is clearly better, and a class
  * narrower than two powers of two goes to the neighbour that costs less there. A table that still has too many classes
- * loses the narrowest ones.
+ * loses the narrowest ones. Where between two powers of two the winner below would keep a size for the last time is
+ * then looked for, to a sixteenth of the distance: just above the lower one its follower may take half as long again.
+ * For GPUs it is not, since prices are rough there.
+ *
+ * Over nodes partial sums travel as accumulators, while inputs and results are elements. So what is cheapest depends on
+ * how many times as long accumulators are: fp16 and bf16 twice, fp8 four times, integers once but for averages, whose
+ * accumulators have eight bytes. Sums have classes for each of these; where all are alike, one stands for all. On one
+ * node nothing that is a candidate sends partial sums.
  *
  * Only plans that reduce in rank order (over nodes: node by node) are candidates, unless one is asked for by name: so
  * the bits of a result depend neither on its size nor on what the machine is good at.
@@ -26,17 +33,18 @@
 #define SHIFT_MIN     4u
 #define SHIFT_MAX     30u
 #define N_POINTS      (SHIFT_MAX - SHIFT_MIN + 1)
-#define ELEMENT_BYTES 4u
+#define PARTIAL_BYTES 4u /* at least */
 #define CLEARLY       0.97
 #define WIDTH_MIN     2u
 #define CLASSES_MAX   5u
+#define BORDER_STEPS  4u
 
 /* Two shots move fewer bytes, which executors with few workers feel first: with 31 on each of four H200s 32 KB took 16
  * us in one shot, and 64 KB took 12 in two. */
 #define DEVICE_ONE_SHOT_BYTES 16384u
 
 /* Over nodes: all lanes of a kernel together, and their slots in wires (gpu/device/wire.h). */
-#define DEVICE_ELEMENT_BYTES 2u
+#define DEVICE_WIDENING 2u
 static const struct plan_geometry device_geometry = {.part_bytes = 135 * 1024, .slots = 4};
 
 static const uint32_t operations[] = {
@@ -45,11 +53,17 @@ static const uint32_t operations[] = {
         RING_OP_SCATTER,        RING_OP_SEND,       RING_OP_BARRIER,
 };
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
-_Static_assert(N_OPERATIONS *CLASSES_MAX <= PLAN_CHOICES_MAX, "every operation gets its classes into the table");
+#define N_REDUCING   3u
+
+static const uint32_t widenings[] = {1, 2, 4, PLAN_WIDENING_MAX};
+#define N_WIDENINGS (sizeof(widenings) / sizeof(widenings[0]))
+_Static_assert((N_OPERATIONS - N_REDUCING + N_REDUCING * N_WIDENINGS) * CLASSES_MAX <= PLAN_CHOICES_MAX,
+               "every operation gets its classes into the table");
 
 struct prices {
         uint32_t n;
         uint32_t algorithm[PLAN_ALGORITHM_COUNT];
+        struct plan_model model[PLAN_ALGORITHM_COUNT];
         double ns[PLAN_ALGORITHM_COUNT][N_POINTS];
 };
 
@@ -96,14 +110,22 @@ static bool tree_fits(const struct asked *asked, const struct plan *plan) {
         return asked->over->any_tree || plan->tree == PLAN_TREE_NONE || plan->tree == PLAN_TREE_NODE_ORDER;
 }
 
-static int price(const struct asked *asked, uint32_t operation, uint32_t only, struct prices *prices) {
+static double price_at(const struct prices *prices, uint32_t who, uint64_t bytes) {
+        const struct plan_model *model = &prices->model[who];
+        struct plan_cost cost;
+
+        plan_model_predict(model, bytes / model->element_bytes, &cost);
+        return cost.ns;
+}
+
+static int price(const struct asked *asked, uint32_t operation, uint32_t only, uint32_t widening,
+                 struct prices *prices) {
+        const uint32_t element_bytes = widening < PARTIAL_BYTES ? PARTIAL_BYTES / widening : 1;
         struct plan plan;
         uint32_t algorithm;
 
         prices->n = 0;
         for (uint32_t k = 0; (algorithm = algorithm_at(asked, operation, k)) != PLAN_ALGORITHM_NONE; k++) {
-                struct plan_model model;
-                struct plan_cost cost;
                 int r;
 
                 if (only != PLAN_ALGORITHM_NONE ? algorithm != only : !algorithm_fits(asked, algorithm))
@@ -112,16 +134,15 @@ static int price(const struct asked *asked, uint32_t operation, uint32_t only, s
                 if (!r && only == PLAN_ALGORITHM_NONE && !tree_fits(asked, &plan))
                         continue;
                 if (!r)
-                        r = plan_model_init_net(&model, &plan, asked->constants, asked->over ? asked->over->net : NULL,
-                                                asked->device ? &device_geometry : NULL,
-                                                asked->device ? DEVICE_ELEMENT_BYTES : ELEMENT_BYTES, ELEMENT_BYTES);
+                        r = plan_model_init_net(&prices->model[prices->n], &plan, asked->constants,
+                                                asked->over ? asked->over->net : NULL,
+                                                asked->device ? &device_geometry : NULL, element_bytes,
+                                                element_bytes * widening);
                 if (r)
                         return r;
                 prices->algorithm[prices->n] = algorithm;
-                for (uint32_t i = 0; i < N_POINTS; i++) {
-                        plan_model_predict(&model, (UINT64_C(1) << (SHIFT_MIN + i)) / model.element_bytes, &cost);
-                        prices->ns[prices->n][i] = cost.ns;
-                }
+                for (uint32_t i = 0; i < N_POINTS; i++)
+                        prices->ns[prices->n][i] = price_at(prices, prices->n, UINT64_C(1) << (SHIFT_MIN + i));
                 prices->n++;
         }
         return 0;
@@ -165,9 +186,23 @@ static uint32_t class_drop(const struct prices *prices, struct class *classes, u
         return kept;
 }
 
-static uint32_t choose(const struct prices *prices, uint32_t operation, struct plan_choice *choices) {
+/* The largest size that the class below keeps; at the next power of two the one above has won. */
+static uint64_t border(const struct prices *prices, const struct class *low, const struct class *high) {
+        uint64_t bytes = UINT64_C(1) << (SHIFT_MIN + high->first - 1), step = bytes;
+
+        for (uint32_t i = 0; i < BORDER_STEPS; i++) {
+                step /= 2;
+                if (price_at(prices, high->who, bytes + step) >= CLEARLY * price_at(prices, low->who, bytes + step))
+                        bytes += step;
+        }
+        return bytes;
+}
+
+static uint32_t choose(const struct asked *asked, const struct prices *prices, uint32_t operation,
+                       struct plan_choice *choices) {
         struct class classes[N_POINTS];
         uint32_t n = 0, who = UINT32_MAX;
+        uint64_t max_bytes = UINT64_MAX;
 
         for (uint32_t i = 0; i < N_POINTS; i++) {
                 uint32_t winner = cheapest(prices, i, who);
@@ -187,18 +222,61 @@ static uint32_t choose(const struct prices *prices, uint32_t operation, struct p
                         break;
                 n = class_drop(prices, classes, n, narrowest);
         }
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = n; i-- > 0;) {
+                uint64_t bytes;
+
                 choices[i] = (struct plan_choice){
                         .operation = operation,
                         .algorithm = prices->algorithm[classes[i].who],
-                        .max_bytes = i + 1 == n ? UINT64_MAX : UINT64_C(1) << (SHIFT_MIN + classes[i + 1].first - 1),
+                        .max_bytes = max_bytes,
                 };
+                if (i == 0)
+                        break;
+                bytes = asked->device ? UINT64_C(1) << (SHIFT_MIN + classes[i].first - 1)
+                                      : border(prices, &classes[i - 1], &classes[i]);
+                /* This class stays as wide as one has to be. */
+                max_bytes = bytes < max_bytes >> WIDTH_MIN ? bytes : max_bytes >> WIDTH_MIN;
+        }
         return n;
+}
+
+static bool choices_alike(const struct plan_choice *a, uint32_t n_a, const struct plan_choice *b, uint32_t n_b) {
+        for (uint32_t i = 0; i < n_a && n_a == n_b; i++)
+                if (a[i].algorithm != b[i].algorithm || a[i].max_bytes != b[i].max_bytes)
+                        return false;
+        return n_a == n_b;
+}
+
+/* How many; -1: memory is short. */
+static int choose_operation(const struct asked *asked, uint32_t operation, uint32_t only, struct plan_choice *choices) {
+        bool widens = asked->over && !asked->device && !asked->over->any_widening && plan_operation_reduces(operation);
+        uint32_t n = 0, n_first = 0;
+        struct prices prices;
+        bool alike = true;
+
+        for (size_t w = 0; w < (widens ? N_WIDENINGS : 1); w++) {
+                struct plan_choice *made = choices + n;
+                uint32_t n_made;
+
+                if (price(asked, operation, only, asked->device ? DEVICE_WIDENING : widenings[w], &prices))
+                        return -1;
+                n_made = prices.n > 0 ? choose(asked, &prices, operation, made) : 0;
+                for (uint32_t i = 0; i < n_made; i++)
+                        made[i].widening = widenings[w];
+                if (w == 0)
+                        n_first = n_made;
+                alike = alike && choices_alike(choices, n_first, made, n_made);
+                n += n_made;
+                if (prices.n < 2) /* there is nothing to choose */
+                        break;
+        }
+        for (uint32_t i = 0; alike && i < n_first; i++)
+                choices[i].widening = 0;
+        return (int)(alike ? n_first : n);
 }
 
 static uint32_t choose_all(const struct asked *asked, uint32_t operation, uint32_t algorithm,
                            struct plan_choice choices[PLAN_CHOICES_MAX]) {
-        struct prices prices;
         struct plan plan;
         uint32_t n = 0;
 
@@ -207,11 +285,12 @@ static uint32_t choose_all(const struct asked *asked, uint32_t operation, uint32
         for (size_t i = 0; i < N_OPERATIONS; i++) {
                 bool forced = (operation == RING_OP_NONE || operation == operations[i]) &&
                               build(asked, operations[i], algorithm, &plan) == PLAN_OK;
+                int made =
+                        choose_operation(asked, operations[i], forced ? algorithm : PLAN_ALGORITHM_NONE, choices + n);
 
-                if (price(asked, operations[i], forced ? algorithm : PLAN_ALGORITHM_NONE, &prices))
+                if (made < 0)
                         return 0;
-                if (prices.n > 0)
-                        n += choose(&prices, operations[i], choices + n);
+                n += (uint32_t)made;
         }
         return n;
 }
@@ -253,8 +332,8 @@ uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,
 
 uint32_t plan_choose_device(uint32_t n_ranks, struct plan_choice choices[PLAN_CHOICES_MAX]) {
         static const struct plan_choice all_reduce[] = {
-                {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, DEVICE_ONE_SHOT_BYTES},
-                {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX},
+                {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, DEVICE_ONE_SHOT_BYTES, 0},
+                {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX, 0},
         };
         struct plan plan;
         uint32_t n = 0;
@@ -265,14 +344,21 @@ uint32_t plan_choose_device(uint32_t n_ranks, struct plan_choice choices[PLAN_CH
                 choices[n++] = all_reduce[i];
         for (size_t i = 0; i < N_OPERATIONS; i++)
                 if (plan_build(operations[i], PLAN_DIRECT, n_ranks, &plan) == PLAN_OK)
-                        choices[n++] = (struct plan_choice){operations[i], PLAN_DIRECT, UINT64_MAX};
+                        choices[n++] = (struct plan_choice){operations[i], PLAN_DIRECT, UINT64_MAX, 0};
         return n;
 }
 
+uint32_t plan_widening(uint32_t element_bytes, uint32_t partial_bytes) {
+        uint32_t times = partial_bytes / element_bytes;
+
+        return times < 1 ? 1 : times > PLAN_WIDENING_MAX ? PLAN_WIDENING_MAX : times;
+}
+
 const struct plan_choice *plan_choice_find(const struct plan_choice *choices, uint32_t n_choices, uint32_t operation,
-                                           uint64_t bytes) {
+                                           uint32_t widening, uint64_t bytes) {
         for (uint32_t i = 0; i < n_choices; i++)
-                if (choices[i].operation == operation && bytes <= choices[i].max_bytes)
+                if (choices[i].operation == operation && bytes <= choices[i].max_bytes &&
+                    (choices[i].widening == 0 || choices[i].widening == widening))
                         return &choices[i];
         return NULL;
 }

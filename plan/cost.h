@@ -86,11 +86,13 @@ struct plan_choice {
         uint32_t operation;
         uint32_t algorithm;
         uint64_t max_bytes; /* of the request's count * element size; the last choice of an operation has UINT64_MAX */
+        uint32_t widening;  /* partial sums are so many times as long as elements; 0: however long they are */
 };
-#define PLAN_CHOICES_MAX 64u
+#define PLAN_CHOICES_MAX  112u
+#define PLAN_WIDENING_MAX 8u
 
-/* The table for a communicator: for each operation, ascending max_bytes. Returns the number of entries, 0 if n_ranks is
- * out of bounds or memory is short. */
+/* The table for a communicator: for each operation and widening, ascending max_bytes; an operation has one widening, 0,
+ * or all of them. Returns the number of entries, 0 if n_ranks is out of bounds or memory is short. */
 uint32_t plan_choose(const struct plan_constants *constants, uint32_t n_ranks,
                      struct plan_choice choices[PLAN_CHOICES_MAX]);
 /* The same, but `operation` (RING_OP_NONE: every one) runs `algorithm` at all sizes where that exists. */
@@ -117,8 +119,11 @@ struct plan_over {
         uint32_t n_ranks;
         uint32_t operation, algorithm;
         bool any_tree;
+        bool any_widening; /* for executors that do not know widenings: all have the choices of 1, and they say 0 */
 };
 uint32_t plan_choose_nodes(const struct plan_over *over, struct plan_choice choices[PLAN_CHOICES_MAX]);
-/* Looks an operation and size up; NULL if the operation is not in the table. */
+/* Of a request: 1, 2, 4 or PLAN_WIDENING_MAX. All ranks of a call have the same, by its type and reduction. */
+uint32_t plan_widening(uint32_t element_bytes, uint32_t partial_bytes);
+/* Looks an operation, widening and size up; NULL if the operation is not in the table. */
 const struct plan_choice *plan_choice_find(const struct plan_choice *choices, uint32_t n_choices, uint32_t operation,
-                                           uint64_t bytes);
+                                           uint32_t widening, uint64_t bytes);

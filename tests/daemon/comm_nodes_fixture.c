@@ -10,6 +10,7 @@
 uint32_t both_gpus;
 bool both_managed;
 const char *both_rails;
+bool both_widenings;
 
 /* ---- the neighbour ----------------------------------------------------------------------------------------------- */
 static void on_up(struct peer *peer, void *data) {
@@ -223,6 +224,7 @@ void say_join(struct both *b, uint32_t rank, uint64_t attempt) {
         join.n_ranks = RANKS;
         join.attempt = attempt;
         join.device = both_gpus > 0;
+        join.widenings = both_widenings;
         join.gpu = neighbour_gpu(rank);
         message.body_case = SAYS(JOIN);
         message.join = &join;
@@ -253,7 +255,7 @@ static void say_assign(struct both *b, uint64_t attempt) {
         Railmux__Peer__Member members[RANKS], *member_list[RANKS];
         Railmux__Peer__Node nodes[3], *node_list[3] = {&nodes[0], &nodes[1], &nodes[2]};
         uint32_t last = b->third.up ? 2 : 1;
-        Railmux__Peer__Choice choice = RAILMUX__PEER__CHOICE__INIT, *choices[] = {&choice};
+        Railmux__Peer__Choice choice = RAILMUX__PEER__CHOICE__INIT, wide = choice, *choices[] = {&choice, &wide};
         struct plan_geometry geometry;
 
         plan_geometry_choose(RANKS, &geometry);
@@ -274,6 +276,9 @@ static void say_assign(struct both *b, uint64_t attempt) {
         }
         choice.operation = 1;
         choice.max_bytes = UINT64_MAX;
+        wide = choice;
+        wide.operation = 2;
+        wide.widening = 4;
         body.key = b->key = KEY;
         body.comm_id.data = b->id;
         body.comm_id.len = COMM_ID_BYTES;
@@ -284,7 +289,7 @@ static void say_assign(struct both *b, uint64_t attempt) {
         body.members = member_list;
         body.n_nodes = last + 1;
         body.nodes = node_list;
-        body.n_choices = 1;
+        body.n_choices = both_widenings ? 2 : 1;
         body.choices = choices;
         body.part_bytes = geometry.part_bytes;
         body.slots = geometry.slots;
@@ -357,6 +362,7 @@ Railmux__Peer__SplitJoin wish(const struct both *b, uint32_t number, uint32_t ra
         body.colour = colour;
         body.gpu = -1;
         body.gpus = 2;
+        body.widenings = both_widenings;
         return body;
 }
 

@@ -7,6 +7,7 @@
  * the test.
  */
 #include "daemon/comm_id.h"
+#include "plan/cost.h"
 #include "proto/executor.pb-c.h"
 #include "proto/frame.h"
 #include "proto/session.pb-c.h"
@@ -47,11 +48,12 @@ struct fake_comm {
         bool left[64];
         uint32_t n_choices;
         struct {
-                uint32_t operation, algorithm;
+                uint32_t operation, algorithm, widening;
                 uint64_t max_bytes;
-        } choices[64];
+        } choices[PLAN_CHOICES_MAX];
 };
 
+extern bool fixture_executor_plain; /* it does not know widenings */
 /* The executor: says DONE to everything and remembers it. */
 struct fake_executor {
         int fd;

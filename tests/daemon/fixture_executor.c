@@ -12,6 +12,8 @@
 
 #define FAKE_GPUS 8u
 
+bool fixture_executor_plain;
+
 void executor_send(struct fixture *fixture, Railmux__Executor__Message *message) {
         int r = frame_send(fixture->executor.fd, &message->base, NULL, 0);
 
@@ -68,6 +70,7 @@ static void executor_hello(struct fixture *fixture) {
         hello.n_gpus = FAKE_GPUS;
         hello.gpus = gpu_list;
         hello.workers = 2;
+        hello.widenings = !fixture_executor_plain;
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_HELLO;
         message.hello = &hello;
         executor_send(fixture, &message);
@@ -259,6 +262,7 @@ static void executor_comm_attach(struct fixture *fixture, const Railmux__Executo
                 comm->choices[i].operation = attach->choices[i]->operation;
                 comm->choices[i].algorithm = attach->choices[i]->algorithm;
                 comm->choices[i].max_bytes = attach->choices[i]->max_bytes;
+                comm->choices[i].widening = attach->choices[i]->widening;
         }
         for (uint32_t r = 0; r < attach->n_ranks; r++) {
                 comm->sessions[r] = attach->members[r]->session;

@@ -3,6 +3,7 @@
 #include "tests/cmocka_all.h"
 #include "tests/daemon/fixture.h"
 
+#include "daemon/state.h"
 #include "railmux/railmux.h"
 #include <signal.h>
 #include <stdio.h>
@@ -308,6 +309,54 @@ static void test_sticky_error_survives(void **unused) {
 }
 
 /* Killed at random moments of busy traffic: nothing leaks, every client is served by the next one. */
+/* Which partial sums a choice is for is told to executors of the successor; what an older one has recorded is for all.
+ */
+static void test_widenings(void **unused) {
+        struct state_record record;
+        const struct fake_comm *comm;
+        struct client *clients[2];
+        uint32_t handles[2], n_found = 0;
+        struct fixture f;
+        uint64_t number;
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        for (uint32_t r = 0; r < 2; r++)
+                clients[r] = client_open(&f);
+        number = make_comm(clients, 2, handles);
+        fixture_kill(&f);
+        executor_disconnect(&f);
+        for (off_t at = STATE_HEADER_BYTES;; at += STATE_RECORD_BYTES) {
+                int fd = f.store[fixture_stored(&f, "state")].fd;
+
+                if (pread(fd, &record, sizeof(record), at) != (ssize_t)sizeof(record))
+                        break;
+                if (record.valid != STATE_VALID || record.kind != STATE_CHOICE)
+                        continue;
+                assert_true(record.choice.n > 2);
+                assert_true(record.choice.choice[1].operation <= UINT16_MAX);
+                record.choice.choice[1].operation |= 2u << 16;
+                assert_int_equal(pwrite(fd, &record, sizeof(record), at), sizeof(record));
+                n_found++;
+        }
+        assert_int_equal(n_found, 1);
+        fixture_start(&f);
+        executor_connect(&f, true);
+        fixture_wait(&f, f.executor.n_comms == 1);
+        comm = executor_comm(&f, number);
+        assert_non_null(comm);
+        for (uint32_t i = 0; i < comm->n_choices; i++) {
+                assert_int_equal(comm->choices[i].widening, i == 1 ? 2 : 0);
+                assert_true(comm->choices[i].operation > 0 && comm->choices[i].operation <= UINT16_MAX);
+        }
+        for (uint32_t r = 0; r < 2; r++) {
+                expect_resumed(clients[r]);
+                client_close(clients[r]);
+        }
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
 static void test_killed_again_and_again(void **unused) {
         struct fixture f;
         struct client *clients[4];
@@ -410,6 +459,7 @@ int main(void) {
                 cmocka_unit_test(test_client_death_between),
                 cmocka_unit_test(test_life),
                 cmocka_unit_test(test_sticky_error_survives),
+                cmocka_unit_test(test_widenings),
                 cmocka_unit_test(test_killed_again_and_again),
                 cmocka_unit_test(test_unusable_state),
                 cmocka_unit_test(test_orderly_stop_keeps_the_store),

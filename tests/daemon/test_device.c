@@ -193,10 +193,10 @@ static void test_choices(void **unused) {
                         for (uint32_t p = 0; p < plan.n_phases; p++)
                                 assert_true(plan.phases[p].kind >= PLAN_PUSH && plan.phases[p].kind <= PLAN_WAIT);
                 }
-                assert_int_equal(plan_choice_find(choices, n, RING_OP_ALL_REDUCE, 16384)->algorithm, PLAN_ONE_SHOT);
-                assert_int_equal(plan_choice_find(choices, n, RING_OP_ALL_REDUCE, 16385)->algorithm, PLAN_TWO_SHOT);
-                assert_int_equal(plan_choice_find(choices, n, RING_OP_ALL_GATHER, 1)->algorithm, PLAN_DIRECT);
-                assert_int_equal(plan_choice_find(choices, n, RING_OP_BARRIER, 0)->algorithm, PLAN_DIRECT);
+                assert_int_equal(plan_choice_find(choices, n, RING_OP_ALL_REDUCE, 2, 16384)->algorithm, PLAN_ONE_SHOT);
+                assert_int_equal(plan_choice_find(choices, n, RING_OP_ALL_REDUCE, 2, 16385)->algorithm, PLAN_TWO_SHOT);
+                assert_int_equal(plan_choice_find(choices, n, RING_OP_ALL_GATHER, 2, 1)->algorithm, PLAN_DIRECT);
+                assert_int_equal(plan_choice_find(choices, n, RING_OP_BARRIER, 2, 0)->algorithm, PLAN_DIRECT);
         }
         assert_int_equal(plan_choose_device(0, choices), 0);
         assert_int_equal(plan_choose_device(PLAN_RANKS_MAX + 1, choices), 0);

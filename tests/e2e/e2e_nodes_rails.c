@@ -44,7 +44,7 @@ static const uint32_t operations[] = {
         RING_OP_REDUCE_SCATTER, RING_OP_ALL_TO_ALL_V, RING_OP_GATHER,    RING_OP_SCATTER,    RING_OP_BARRIER};
 /* Beside their flags, a little more than fits there, some parts of which the last is small, and many parts. */
 static const uint32_t counts[] = {1, 13, 1000, 32771, COUNT_MAX};
-static const uint32_t types[] = {RMX_INT8, RMX_FLOAT16, RMX_FLOAT32, RMX_FLOAT64};
+static const uint32_t types[] = {RMX_INT8, RMX_FLOAT16, RMX_FLOAT32, RMX_FLOAT64, RMX_FLOAT8_E4M3};
 
 struct call {
         uint32_t operation, type, root;
@@ -171,11 +171,12 @@ static void expected_init(struct expected *e, const struct team *team, uint32_t 
 static void expected_add(struct expected *e, const struct call *call) {
         uint32_t size = (uint32_t)type_size(call->type);
         uint64_t bytes = call->operation == RING_OP_BARRIER ? 0 : call->count * size;
-        const struct plan_choice *choice = plan_choice_find(e->choices, e->n_choices, call->operation, bytes);
         const struct plan_shape shape = {.count = call->count,
                                          .element_bytes = size,
                                          .partial_bytes = (uint32_t)type_accumulator_size(call->type, RMX_SUM),
                                          .root = call->root};
+        const struct plan_choice *choice = plan_choice_find(e->choices, e->n_choices, call->operation,
+                                                            plan_widening(size, shape.partial_bytes), bytes);
         struct plan_load load[NODES_MAX * RAILS_MAX];
         struct plan plan;
 

@@ -66,7 +66,7 @@ static void hierarchical(void **state) {
 
                         if (plan_build_nodes(ops[o], PLAN_HIERARCHICAL, cluster_placements[p].n_ranks, &nodes, &plan) ==
                             PLAN_OK)
-                                choices[n++] = (struct plan_choice){ops[o], PLAN_HIERARCHICAL, UINT64_MAX};
+                                choices[n++] = (struct plan_choice){ops[o], PLAN_HIERARCHICAL, UINT64_MAX, 0};
                 }
                 assert_true(n > 0);
                 f = &cluster.f;
@@ -88,6 +88,60 @@ static void hierarchical(void **state) {
                 }
                 cluster_deinit(&cluster);
         }
+}
+
+/* Types have the plans that are for how long their partial sums are, on all nodes. */
+static void widenings(void **state) {
+        static const struct plan_choice choices[] = {
+                {RING_OP_ALL_REDUCE, PLAN_TREE, UINT64_MAX, 1},     {RING_OP_ALL_REDUCE, PLAN_RING, 64, 2},
+                {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, UINT64_MAX, 2}, {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX, 4},
+                {RING_OP_ALL_REDUCE, PLAN_RING, UINT64_MAX, 8},     {RING_OP_BROADCAST, PLAN_TREE, UINT64_MAX, 0},
+        };
+        static const struct {
+                uint32_t operation, type, redop, bytes, algorithm;
+        } calls[] = {
+                {RING_OP_ALL_REDUCE, RMX_INT8, RMX_SUM, 1, PLAN_TREE},
+                {RING_OP_ALL_REDUCE, RMX_FLOAT32, RMX_SUM, 4, PLAN_TREE},
+                {RING_OP_ALL_REDUCE, RMX_FLOAT64, RMX_AVG, 8, PLAN_TREE},
+                {RING_OP_ALL_REDUCE, RMX_BFLOAT16, RMX_SUM, 2, PLAN_ONE_SHOT},
+                {RING_OP_ALL_REDUCE, RMX_FLOAT16, RMX_MAX, 2, PLAN_ONE_SHOT},
+                {RING_OP_ALL_REDUCE, RMX_INT32, RMX_AVG, 4, PLAN_ONE_SHOT},
+                {RING_OP_ALL_REDUCE, RMX_FLOAT8_E4M3, RMX_SUM, 1, PLAN_TWO_SHOT},
+                {RING_OP_ALL_REDUCE, RMX_INT8, RMX_AVG, 1, PLAN_RING},
+                {RING_OP_BROADCAST, RMX_BFLOAT16, RMX_SUM, 2, PLAN_TREE},
+        };
+        struct fixture *f = &cluster.f;
+
+        (void)state;
+        cluster_init(&cluster, 4, cluster_placements[2].node, CLUSTER_BYTES);
+        cluster.choices = choices;
+        cluster.n_choices = sizeof(choices) / sizeof(choices[0]);
+        for (uint32_t i = 0; i < cluster.n_nodes; i++)
+                cluster_attach(&cluster, i);
+        cluster_carry(&cluster);
+        for (size_t k = 0; k < sizeof(calls) / sizeof(calls[0]); k++) {
+                uint32_t q[FIXTURE_RANKS_MAX];
+
+                for (uint32_t r = 0; r < f->n_ranks; r++) {
+                        struct ring_request request = fixture_request(f, r, calls[k].operation, calls[k].type,
+                                                                      calls[k].redop, 4096 / calls[k].bytes, 0);
+
+                        memset(f->ranks[r].buffer, 0, CLUSTER_BYTES);
+                        q[r] = fixture_ring(f, r, &request);
+                }
+                cluster_wait(f, q, CLUSTER_OK);
+                for (uint32_t i = 0; i < cluster.n_nodes; i++) {
+                        struct comm *comm = cluster.nodes[i].comm;
+                        const struct comm_op *op;
+
+                        pthread_mutex_lock(&comm->mutex);
+                        op = &comm->ops[f->ranks[0].sequence & (comm->window - 1)];
+                        assert_int_equal(op->sequence, f->ranks[0].sequence);
+                        assert_int_equal(op->plan->algorithm, calls[k].algorithm);
+                        pthread_mutex_unlock(&comm->mutex);
+                }
+        }
+        cluster_deinit(&cluster);
 }
 
 /* ---- sends and receives ------------------------------------------------------------------------------------------ */
@@ -202,8 +256,8 @@ static void nobody_oversleeps(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(collectives), cmocka_unit_test(hierarchical),      cmocka_unit_test(messages),
-                cmocka_unit_test(groups),      cmocka_unit_test(nobody_oversleeps),
+                cmocka_unit_test(collectives), cmocka_unit_test(hierarchical), cmocka_unit_test(messages),
+                cmocka_unit_test(widenings),   cmocka_unit_test(groups),       cmocka_unit_test(nobody_oversleeps),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -292,7 +292,7 @@ static void refused(struct cluster *c, const struct comm_parameters *p, const st
 }
 
 static void refusals(void **state) {
-        static const struct plan_choice in_place[] = {{RING_OP_ALL_REDUCE, PLAN_ZERO_COPY, UINT64_MAX}};
+        static const struct plan_choice in_place[] = {{RING_OP_ALL_REDUCE, PLAN_ZERO_COPY, UINT64_MAX, 0}};
         struct cluster *c = &cluster;
         struct comm_member members[FIXTURE_RANKS_MAX];
         struct comm_parameters good, p;
@@ -419,6 +419,7 @@ static void by_message(void **state) {
         choice.operation = RING_OP_BARRIER;
         choice.algorithm = PLAN_DIRECT;
         choice.max_bytes = UINT64_MAX;
+        choice.widening = 4;
         attach.comm = 44;
         attach.n_ranks = 4;
         attach.n_members = 4;
@@ -446,6 +447,7 @@ static void by_message(void **state) {
         comm = comm_find(executor, 44);
         assert_non_null(comm);
         assert_int_equal(comm->n_here, 2);
+        assert_int_equal(comm->choices[0].widening, 4);
         assert_int_equal(comm_status(comm), 0); /* ranks elsewhere are neither lost nor left */
         for (uint32_t r = 0; r < 4; r++) {
                 assert_int_equal(comm->ranks[r].here, c->node[r] == 1);

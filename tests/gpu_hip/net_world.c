@@ -11,7 +11,7 @@
 #include "gpu/hip/hip.h"
 #include "ring/line.h"
 
-static const struct plan_choice choices[] = {{RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX}};
+static const struct plan_choice choices[] = {{RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX, 0}};
 
 struct net_area *area_new(uint32_t n_ranks, size_t *ret_bytes) {
         uint64_t memory_bytes;

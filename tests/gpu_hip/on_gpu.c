@@ -168,8 +168,8 @@ static void tick_until_parked(const struct plane_ops *ops, struct plane *plane, 
 }
 
 static void attach_comm(const struct plane_ops *ops, struct plane *plane) {
-        const struct plan_choice choices[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, UINT64_MAX},
-                                              {RING_OP_BARRIER, PLAN_DIRECT, UINT64_MAX}};
+        const struct plan_choice choices[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, UINT64_MAX, 0},
+                                              {RING_OP_BARRIER, PLAN_DIRECT, UINT64_MAX, 0}};
         const struct plane_comm_member member = {.session = SESSION, .handle = HANDLE, .here = true};
         const struct plane_comm comm = {
                 .id = 1, .n_ranks = 1, .failed_rank = -1, .members = &member, .choices = choices, .n_choices = 2};

@@ -82,9 +82,9 @@ static void assert_class(const struct state *s, const struct table_choice *c, ui
 }
 
 static const struct plan_choice typical[] = {
-        {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 32768},    {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX},
-        {RING_OP_ALL_GATHER, PLAN_DIRECT, UINT64_MAX}, {RING_OP_SEND, PLAN_ZERO_COPY, UINT64_MAX},
-        {RING_OP_BARRIER, PLAN_DIRECT, UINT64_MAX},
+        {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 32768, 0},    {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX, 0},
+        {RING_OP_ALL_GATHER, PLAN_DIRECT, UINT64_MAX, 0}, {RING_OP_SEND, PLAN_ZERO_COPY, UINT64_MAX, 0},
+        {RING_OP_BARRIER, PLAN_DIRECT, UINT64_MAX, 0},
 };
 
 static void classes_are_split_by_transport(void **state) {
@@ -111,10 +111,12 @@ static void classes_are_split_by_transport(void **state) {
 static void the_usual_ones_are_packets(void **state) {
         static const uint32_t ranks[] = {2, 4, 8};
         static const uint64_t rooted[] = {1572864, 524288, 224694}; /* the root's links carry 3 MiB of packets */
-        const struct plan_choice wanted[] = {
-                {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, UINT64_MAX}, {RING_OP_BROADCAST, PLAN_DIRECT, UINT64_MAX},
-                {RING_OP_ALL_GATHER, PLAN_DIRECT, UINT64_MAX},   {RING_OP_REDUCE_SCATTER, PLAN_DIRECT, UINT64_MAX},
-                {RING_OP_ALL_TO_ALL, PLAN_DIRECT, UINT64_MAX},   {RING_OP_REDUCE, PLAN_DIRECT, UINT64_MAX}};
+        const struct plan_choice wanted[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, UINT64_MAX, 0},
+                                             {RING_OP_BROADCAST, PLAN_DIRECT, UINT64_MAX, 0},
+                                             {RING_OP_ALL_GATHER, PLAN_DIRECT, UINT64_MAX, 0},
+                                             {RING_OP_REDUCE_SCATTER, PLAN_DIRECT, UINT64_MAX, 0},
+                                             {RING_OP_ALL_TO_ALL, PLAN_DIRECT, UINT64_MAX, 0},
+                                             {RING_OP_REDUCE, PLAN_DIRECT, UINT64_MAX, 0}};
         struct state *s = *state;
         uint32_t index;
 
@@ -158,14 +160,14 @@ static void between_nodes_packets_are_for_little(void **state) {
 
 /* ---- over nodes -------------------------------------------------------------------------------------------------- */
 static const struct plan_choice staged[] = {
-        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_STAGED, 262144},
-        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_STAGED_SCATTER, UINT64_MAX},
-        {RING_OP_REDUCE, PLAN_HIERARCHICAL_STAGED, UINT64_MAX},
-        {RING_OP_BROADCAST, PLAN_DIRECT, 2048},
-        {RING_OP_BROADCAST, PLAN_HIERARCHICAL_STAGED, UINT64_MAX},
-        {RING_OP_ALL_GATHER, PLAN_HIERARCHICAL_STAGED, UINT64_MAX},
-        {RING_OP_REDUCE_SCATTER, PLAN_HIERARCHICAL_STAGED, UINT64_MAX},
-        {RING_OP_BARRIER, PLAN_DIRECT, UINT64_MAX},
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_STAGED, 262144, 0},
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_STAGED_SCATTER, UINT64_MAX, 0},
+        {RING_OP_REDUCE, PLAN_HIERARCHICAL_STAGED, UINT64_MAX, 0},
+        {RING_OP_BROADCAST, PLAN_DIRECT, 2048, 0},
+        {RING_OP_BROADCAST, PLAN_HIERARCHICAL_STAGED, UINT64_MAX, 0},
+        {RING_OP_ALL_GATHER, PLAN_HIERARCHICAL_STAGED, UINT64_MAX, 0},
+        {RING_OP_REDUCE_SCATTER, PLAN_HIERARCHICAL_STAGED, UINT64_MAX, 0},
+        {RING_OP_BARRIER, PLAN_DIRECT, UINT64_MAX, 0},
 };
 #define N_STAGED ((uint32_t)(sizeof(staged) / sizeof(staged[0])))
 
@@ -306,8 +308,8 @@ static void other_nodes_have_other_plans(void **state) {
 }
 
 static void plans_over_nodes_must_exist(void **state) {
-        const struct plan_choice none = {RING_OP_BARRIER, PLAN_HIERARCHICAL_STAGED, UINT64_MAX};
-        const struct plan_choice in_place = {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, UINT64_MAX};
+        const struct plan_choice none = {RING_OP_BARRIER, PLAN_HIERARCHICAL_STAGED, UINT64_MAX, 0};
+        const struct plan_choice in_place = {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, UINT64_MAX, 0};
         struct state *s = *state;
         struct plan_nodes nodes;
         uint32_t index = 99;
@@ -361,8 +363,8 @@ static void programs_run_out_and_come_back(void **state) {
 }
 
 static void a_class_above_the_limit_is_bulk_only(void **state) {
-        const struct plan_choice high[] = {{RING_OP_BROADCAST, PLAN_DIRECT, 1572864},
-                                           {RING_OP_BROADCAST, PLAN_DIRECT, UINT64_MAX}};
+        const struct plan_choice high[] = {{RING_OP_BROADCAST, PLAN_DIRECT, 1572864, 0},
+                                           {RING_OP_BROADCAST, PLAN_DIRECT, UINT64_MAX, 0}};
         struct state *s = *state;
         const struct table_choice *c;
         uint32_t index;
@@ -375,9 +377,9 @@ static void a_class_above_the_limit_is_bulk_only(void **state) {
 }
 
 static void a_class_that_no_kernel_runs_goes_to_the_next(void **state) {
-        const struct plan_choice mixed[] = {{RING_OP_ALL_REDUCE, PLAN_ZERO_COPY, 1024},
-                                            {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 4096},
-                                            {RING_OP_ALL_REDUCE, PLAN_RING, UINT64_MAX}};
+        const struct plan_choice mixed[] = {{RING_OP_ALL_REDUCE, PLAN_ZERO_COPY, 1024, 0},
+                                            {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 4096, 0},
+                                            {RING_OP_ALL_REDUCE, PLAN_RING, UINT64_MAX, 0}};
         struct state *s = *state;
         const struct table_choice *c;
         uint32_t index;
@@ -412,9 +414,9 @@ static void equal_choices_share_a_table(void **state) {
 }
 
 static void wrong_choices_are_refused(void **state) {
-        const struct plan_choice falling[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 4096},
-                                              {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, 4096}};
-        const struct plan_choice unknown[] = {{TABLE_OPERATIONS, PLAN_ONE_SHOT, 4096}};
+        const struct plan_choice falling[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 4096, 0},
+                                              {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, 4096, 0}};
+        const struct plan_choice unknown[] = {{TABLE_OPERATIONS, PLAN_ONE_SHOT, 4096, 0}};
         struct plan_choice many[TABLE_CHOICES + 1];
         struct state *s = *state;
         uint32_t index = 99;
@@ -422,7 +424,7 @@ static void wrong_choices_are_refused(void **state) {
         assert_int_equal(take(s, 8, false, falling, 2, &index), -EINVAL);
         assert_int_equal(take(s, 8, false, unknown, 1, &index), -EINVAL);
         for (uint32_t i = 0; i < TABLE_CHOICES + 1; i++)
-                many[i] = (struct plan_choice){RING_OP_ALL_GATHER, PLAN_DIRECT, 64 << i};
+                many[i] = (struct plan_choice){RING_OP_ALL_GATHER, PLAN_DIRECT, 64 << i, 0};
         assert_int_equal(take(s, 8, false, many, TABLE_CHOICES + 1, &index), -ENOSPC);
         assert_int_equal(index, 99);
         for (uint32_t i = 0; i < TABLE_PLANS; i++)
@@ -441,12 +443,12 @@ static void every_number_of_ranks(void **state) {
 }
 
 static void tables_and_plans_run_out_and_come_back(void **state) {
-        struct plan_choice choice = {RING_OP_BROADCAST, PLAN_DIRECT, UINT64_MAX};
+        struct plan_choice choice = {RING_OP_BROADCAST, PLAN_DIRECT, UINT64_MAX, 0};
         struct state *s = *state;
         uint32_t index[CHOICES_TABLES], more;
 
         for (uint32_t i = 0; i < CHOICES_TABLES; i++) {
-                const struct plan_choice both[] = {{RING_OP_BARRIER, PLAN_DIRECT, UINT64_MAX}, choice};
+                const struct plan_choice both[] = {{RING_OP_BARRIER, PLAN_DIRECT, UINT64_MAX, 0}, choice};
 
                 assert_in_range(i / 28, 0, 2);
                 if (i / 28 == 2)

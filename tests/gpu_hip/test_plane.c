@@ -105,8 +105,8 @@ static void staging_is_smaller_where_memory_is_short(void **state) {
 
 /* ---- communicators ----------------------------------------------------------------------------------------------- */
 static const struct plan_choice choices[] = {
-        {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 32768},
-        {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX},
+        {RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 32768, 0},
+        {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX, 0},
 };
 
 struct world { /* this executor has GPU 2, another one GPU 5 */

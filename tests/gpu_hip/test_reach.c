@@ -225,7 +225,7 @@ static void who_reaches_a_buffer_is_told(void **state) {
 }
 
 /* ---- communicators ----------------------------------------------------------------------------------------------- */
-static const struct plan_choice choices[] = {{RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX}};
+static const struct plan_choice choices[] = {{RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX, 0}};
 
 /* A worker that stands where it is told to, with nothing in hand. */
 static uint64_t at_level(uint32_t worker, uint32_t ring, uint32_t limit) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Plans over nodes: what they put on the wires, compared with counting every step of every part; what the model makes
  * of it, compared with the formulas of each algorithm; and what is chosen. */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -282,7 +283,7 @@ static void test_local(void **state) {
 
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 static uint32_t chosen(const struct plan_choice *choices, uint32_t n, uint32_t operation, uint64_t bytes) {
-        const struct plan_choice *choice = plan_choice_find(choices, n, operation, bytes);
+        const struct plan_choice *choice = plan_choice_find(choices, n, operation, 1, bytes);
 
         assert_non_null(choice);
         return choice->algorithm;
@@ -338,6 +339,135 @@ static void test_choice(void **state) {
         assert_int_equal(plan_choose_nodes(&over, choices), 0);
 }
 
+static const uint32_t operations[] = {
+        RING_OP_ALL_REDUCE,     RING_OP_REDUCE,     RING_OP_BROADCAST,    RING_OP_ALL_GATHER,
+        RING_OP_REDUCE_SCATTER, RING_OP_ALL_TO_ALL, RING_OP_ALL_TO_ALL_V, RING_OP_GATHER,
+        RING_OP_SCATTER,        RING_OP_SEND,       RING_OP_BARRIER,
+};
+#define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
+
+/* Elements and accumulators: fp32, bf16, fp8, averages of one byte and of four, fp64. */
+static const struct {
+        uint32_t element_bytes, partial_bytes;
+} types[] = {{4, 4}, {2, 4}, {1, 4}, {1, 8}, {4, 8}, {8, 8}};
+#define N_TYPES (sizeof(types) / sizeof(types[0]))
+
+/* What is chosen costs hardly more than the cheapest of those that give the same bits: of elements of any width, at any
+ * size. (The classes of what is no reduction may be narrow, and of four rails that all may use they are.) */
+static void check_cheap(const struct plan_over *over, const struct plan_choice *choices, uint32_t n_choices,
+                        uint32_t operation, size_t type) {
+        const uint32_t element = types[type].element_bytes,
+                       widening = plan_widening(element, types[type].partial_bytes);
+        const double most = plan_operation_reduces(operation) ? 1.04 : over->net->n_rails == 1 ? 1.05 : 1.1;
+        static struct plan_model models[PLAN_ALGORITHM_COUNT];
+        uint32_t algorithms[PLAN_ALGORITHM_COUNT], n = 0, a;
+
+        for (uint32_t k = 0; (a = plan_algorithm_at_nodes(operation, over->n_ranks, over->nodes, k)) != 0; k++) {
+                struct plan plan;
+
+                assert_int_equal(plan_build_nodes(operation, a, over->n_ranks, over->nodes, &plan), PLAN_OK);
+                if (a >= PLAN_HIERARCHICAL_STAGED || (plan.tree != PLAN_TREE_NONE && plan.tree != PLAN_TREE_NODE_ORDER))
+                        continue;
+                assert_int_equal(plan_model_init_net(&models[n], &plan, over->constants, over->net, NULL, element,
+                                                     types[type].partial_bytes),
+                                 0);
+                algorithms[n++] = a;
+        }
+        for (double size = 16; size <= 1 << 30; size *= 1.07) {
+                uint64_t bytes = (uint64_t)size / 8 * 8;
+                const struct plan_choice *choice = plan_choice_find(choices, n_choices, operation, widening, bytes);
+                double best = INFINITY, ns = INFINITY;
+
+                assert_non_null(choice);
+                for (uint32_t i = 0; i < n; i++) {
+                        struct plan_cost cost;
+
+                        plan_model_predict(&models[i], bytes / element, &cost);
+                        best = fmin(best, cost.ns);
+                        if (algorithms[i] == choice->algorithm)
+                                ns = cost.ns;
+                }
+                if (ns > most * best)
+                        fail_msg("%s of %" PRIu64 " bytes, elements of %u, accumulators of %u: %s takes %.2f times as "
+                                 "long as it could",
+                                 plan_operation_name(operation), bytes, element, types[type].partial_bytes,
+                                 plan_algorithm_name(choice->algorithm), ns / best);
+        }
+}
+
+/* For every operation one widening that is for all, or all four; ascending up to the end. */
+static void check_widenings(const struct plan_choice *choices, uint32_t n) {
+        for (uint32_t i = 0; i < n; i++) {
+                const struct plan_choice *c = &choices[i],
+                                         *before = i > 0 && c[-1].operation == c->operation ? c - 1 : NULL;
+                bool first = !before || before->widening != c->widening, last = c->max_bytes == UINT64_MAX;
+
+                if (!plan_operation_reduces(c->operation))
+                        assert_int_equal(c->widening, 0);
+                assert_true(first == (i == 0 || c[-1].max_bytes == UINT64_MAX));
+                if (first)
+                        assert_int_equal(c->widening, before ? 2 * before->widening : c->widening ? 1 : 0);
+                if (last && (i + 1 == n || c[1].operation != c->operation))
+                        assert_true(c->widening == 0 || c->widening == PLAN_WIDENING_MAX);
+                if (!first)
+                        assert_true(before->max_bytes < c->max_bytes && before->algorithm != c->algorithm);
+                if (!first && !last)
+                        assert_true(c->max_bytes / 4 >= before->max_bytes);
+        }
+}
+
+static void test_widenings(void **state) {
+        static const char *const letters[] = {"aaaabbbb", "aabbccdd", "aaabbc", "abbbbbbb", "ab"};
+        struct plan_choice choices[PLAN_CHOICES_MAX], plain[PLAN_CHOICES_MAX];
+        struct plan_constants constants;
+        struct plan_nodes nodes;
+        struct plan_net net;
+        struct plan_over over = {.constants = &constants, .net = &net, .nodes = &nodes};
+        uint32_t n, n_plain;
+
+        (void)state;
+        plan_constants_host(&constants, 2);
+        plan_net_host(&net);
+        for (size_t w = 0; w < 2 * sizeof(letters) / sizeof(letters[0]); w++) {
+                over.n_ranks = world_nodes(letters[w / 2], &nodes);
+                net.n_rails = w % 2 ? 4 : 1;
+                net.any_rail = w % 2;
+                over.any_widening = false;
+                n = plan_choose_nodes(&over, choices);
+                assert_true(n > 0);
+                check_widenings(choices, n);
+                for (size_t o = 0; o < N_OPERATIONS; o++)
+                        for (size_t t = 0; t < N_TYPES; t++)
+                                check_cheap(&over, choices, n, operations[o], t);
+                /* Without widenings all have what is best where sums are no longer than elements. */
+                over.any_widening = true;
+                n_plain = plan_choose_nodes(&over, plain);
+                assert_true(n_plain < n);
+                for (uint32_t i = 0; i < n_plain; i++) {
+                        const struct plan_choice *c =
+                                plan_choice_find(choices, n, plain[i].operation, 1, plain[i].max_bytes);
+
+                        assert_int_equal(plain[i].widening, 0);
+                        assert_true(c->algorithm == plain[i].algorithm && c->max_bytes == plain[i].max_bytes);
+                }
+        }
+        /* Sums of two bytes are longer on their way than results. */
+        over.n_ranks = world_nodes("aaaabbbb", &nodes);
+        over.any_widening = net.any_rail = false;
+        net.n_rails = 1;
+        n = plan_choose_nodes(&over, choices);
+        assert_int_equal(plan_choice_find(choices, n, RING_OP_ALL_REDUCE, 1, 1 << 20)->algorithm, PLAN_HIERARCHICAL);
+        for (uint32_t widening = 2; widening <= PLAN_WIDENING_MAX; widening *= 2)
+                assert_int_equal(plan_choice_find(choices, n, RING_OP_ALL_REDUCE, widening, 1 << 20)->algorithm,
+                                 PLAN_HIERARCHICAL_SCATTER);
+        assert_null(plan_choice_find(choices, n, RING_OP_ALL_REDUCE, 3, 1 << 20));
+        assert_int_equal(plan_widening(4, 4), 1);
+        assert_int_equal(plan_widening(2, 4), 2);
+        assert_int_equal(plan_widening(1, 8), PLAN_WIDENING_MAX);
+        assert_int_equal(plan_widening(8, 8), 1);
+        assert_int_equal(plan_widening(4, 0), 1); /* a barrier's, whatever its type says */
+}
+
 /* For GPUs: of reductions only one tree, whatever the size, and no plan that touches others' memory. */
 static void choice_device(const struct plan_net *net) {
         static const char *const letters[] = {"aabb", "aaaabbbb", "aabbccdd", "bacccca", "abcd"};
@@ -366,9 +496,9 @@ static void choice_device(const struct plan_net *net) {
                         uint32_t n_flat = plan_choose_device(n_ranks, flat);
 
                         for (uint32_t i = 0; i < n_flat; i++)
-                                assert_non_null(plan_choice_find(choices, n, flat[i].operation, 1));
+                                assert_non_null(plan_choice_find(choices, n, flat[i].operation, 1, 1));
                         for (uint32_t i = 0; i < n; i++) {
-                                assert_non_null(plan_choice_find(flat, n_flat, choices[i].operation, 1));
+                                assert_non_null(plan_choice_find(flat, n_flat, choices[i].operation, 1, 1));
                                 if (choices[i].operation == RING_OP_ALL_REDUCE)
                                         continue;
                                 assert_int_equal(choices[i].algorithm, PLAN_DIRECT);
@@ -386,7 +516,7 @@ static void choice_device(const struct plan_net *net) {
                 if (net->any_rail || net->n_rails == 1) /* else unequal nodes have unequal rails */
                         assert_int_equal(chosen(choices, n, RING_OP_ALL_GATHER, 64 << 20), PLAN_HIERARCHICAL_STAGED);
                 assert_int_equal(chosen(choices, n, RING_OP_BROADCAST, 64 << 20), PLAN_HIERARCHICAL_STAGED);
-                assert_null(plan_choice_find(choices, n, RING_OP_SEND, 64)); /* kernels have no plan for it */
+                assert_null(plan_choice_find(choices, n, RING_OP_SEND, 1, 64)); /* kernels have no plan for it */
                 assert_int_equal(plan_choose_device_nodes(&nodes, n_ranks - 1, net, choices), 0);
         }
 }
@@ -458,10 +588,11 @@ static void test_choice_device(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_load),          cmocka_unit_test(test_formulas),
-                cmocka_unit_test(test_any_rail),      cmocka_unit_test(test_waits),
-                cmocka_unit_test(test_local),         cmocka_unit_test(test_choice),
-                cmocka_unit_test(test_choice_device), cmocka_unit_test(test_choice_alone),
+                cmocka_unit_test(test_load),         cmocka_unit_test(test_formulas),
+                cmocka_unit_test(test_any_rail),     cmocka_unit_test(test_waits),
+                cmocka_unit_test(test_local),        cmocka_unit_test(test_choice),
+                cmocka_unit_test(test_widenings),    cmocka_unit_test(test_choice_device),
+                cmocka_unit_test(test_choice_alone),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

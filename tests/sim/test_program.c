@@ -164,6 +164,7 @@ static void test_json(void **state) {
                 "all_to_all_v --json --algorithm all -d fp64",
                 "choices --json --ranks 64",
                 "choices --json --nodes 2x4 --rails 4",
+                "choices --json --nodes 4x4 --workers 3 --rails 2",
                 "choices --nodes 8x1 --json",
                 "choices --nodes 1x8 --json",
                 "all_reduce --json --algorithm all --topology " FIXTURES "/h200-8x8.xml",
@@ -243,25 +244,86 @@ static void test_text(void **state) {
 }
 
 /* What a table of docs/plans.md says of an operation: "staged to 64K, staged_scatter". */
-static void cell(const json_t *document, const char *operation, char text[128]) {
+static void cell(const json_t *document, const char *operation, uint32_t widening, char text[128]) {
         const json_t *choices = json_object_get(document, "choices"), *choice;
         size_t i, n = 0;
 
         *text = 0;
         json_array_foreach(choices, i, choice) {
                 const char *name = json_string_value(json_object_get(choice, "algorithm"));
+                const json_int_t wide = json_integer_value(json_object_get(choice, "widening"));
                 const json_t *most = json_object_get(choice, "max_bytes");
                 const json_int_t bytes = json_integer_value(most);
+                const bool whole = bytes < 1024 || bytes % 1024 == 0;
 
-                if (strcmp(json_string_value(json_object_get(choice, "operation")), operation) != 0)
+                if (strcmp(json_string_value(json_object_get(choice, "operation")), operation) != 0 ||
+                    (wide && wide != widening))
                         continue;
                 n += (size_t)snprintf(text + n, 128 - n, "%s%s", n ? ", " : "",
                                       strncmp(name, "hierarchical_", 13) == 0 ? name + 13 : name);
                 if (!json_is_null(most))
-                        n += (size_t)snprintf(text + n, 128 - n, " to %lld%s",
-                                              (long long)(bytes < 1024 ? bytes : bytes / 1024),
-                                              bytes < 1024 ? "" : "K");
+                        n += (size_t)snprintf(text + n, 128 - n, " to %.*f%s", whole ? 0 : 1,
+                                              (double)bytes / (bytes < 1024 ? 1 : 1024), bytes < 1024 ? "" : "K");
         }
+}
+
+static const char *plans_md(void) {
+        static char text[1u << 18];
+        FILE *file = fopen(PLANS_MD, "re");
+
+        assert_non_null(file);
+        assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+        fclose(file);
+        return text;
+}
+
+/* A row of docs/plans.md on three tables. */
+static void check_row(const char *title, json_t *const documents[3], const char *operation, uint32_t widening) {
+        char row[512], cells[3][128];
+
+        for (uint32_t i = 0; i < 3; i++)
+                cell(documents[i], operation, widening, cells[i]);
+        snprintf(row, sizeof(row), "\n| %s | %s | %s | %s |\n", title, cells[0], cells[1], cells[2]);
+        if (!strstr(plans_md(), row))
+                fail_msg("docs/plans.md has no row: %s", row);
+}
+
+/* Of the host backend, on one node and over several. */
+static void test_host(void **state) {
+        static const char *const lines[2][3] = {
+                {"choices --json --workers 2 --ranks 2", "choices --json --workers 2 --ranks 8",
+                 "choices --json --workers 2 --ranks 64"},
+                {"choices --json --workers 2 --nodes 2x2", "choices --json --workers 2 --nodes 2x4",
+                 "choices --json --workers 2 --nodes 4x2"},
+        };
+        static const char *const operations[] = {"all_reduce",     "reduce",     "broadcast",    "all_gather",
+                                                 "reduce_scatter", "all_to_all", "all_to_all_v", "gather",
+                                                 "scatter",        "send",       "barrier"};
+        static const char *const sums[] = {"all_reduce of fp32", "of bf16", "of fp8"};
+        json_t *documents[3];
+
+        (void)state;
+        for (uint32_t nodes = 0; nodes < 2; nodes++) {
+                for (uint32_t i = 0; i < 3; i++)
+                        documents[i] = run_json(lines[nodes][i]);
+                for (size_t k = nodes; k < (nodes ? 3 : sizeof(operations) / sizeof(operations[0])); k++)
+                        check_row(operations[k], documents, operations[k], 1);
+                for (uint32_t k = 0; nodes && k < 3; k++)
+                        check_row(sums[k], documents, "all_reduce", 1u << k);
+                for (uint32_t i = 0; i < 3; i++)
+                        json_decref(documents[i]);
+        }
+        assert_int_equal(run("choices --nodes 2x4 --workers 2"), 0);
+        assert_non_null(strstr(out, "# 2 nodes of 4 ranks, 2 at once on each, 1 rail; between nodes"));
+        assert_non_null(strstr(out,
+                               "all_reduce      hierarchical                all sizes, sums as long as elements\n"
+                               "                hierarchical                up to 128 KiB, sums 2 times as long as "
+                               "elements\n"
+                               "                hierarchical_scatter        above 128 KiB, sums 2 times as long as "
+                               "elements\n"));
+        assert_non_null(strstr(out, "reduce          hierarchical                all sizes\n"));
+        assert_int_equal(run("choices --nodes 1x4 --workers 2"), 0);
+        assert_non_null(strstr(out, "# 4 ranks, 2 at once, parts of 64 KiB"));
 }
 
 static void test_nodes(void **state) {
@@ -270,26 +332,21 @@ static void test_nodes(void **state) {
         static const char *const operations[] = {"all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather"};
         json_t *documents[3];
         char row[512], cells[3][128], again[128];
-        FILE *file = fopen(PLANS_MD, "re");
-        static char plans[1u << 18];
 
         (void)state;
-        assert_non_null(file);
-        assert_true(fread(plans, 1, sizeof(plans) - 1, file) > 0);
-        fclose(file);
         for (uint32_t i = 0; i < 3; i++)
                 documents[i] = run_json(lines[i]);
         for (size_t k = 0; k < sizeof(operations) / sizeof(operations[0]); k++) {
                 for (uint32_t i = 0; i < 3; i++)
-                        cell(documents[i], operations[k], cells[i]);
+                        cell(documents[i], operations[k], 2, cells[i]);
                 snprintf(row, sizeof(row), "%s | %s | %s | %s |\n", operations[k], cells[0], cells[1], cells[2]);
                 if (strncmp(operations[k], "reduce", 6) == 0) { /* the document has them in one row */
-                        cell(documents[0], "reduce", again);
+                        cell(documents[0], "reduce", 2, again);
                         assert_string_equal(cells[0], again);
                         snprintf(row, sizeof(row), "| reduce, reduce_scatter | %s | %s | %s |\n", cells[0], cells[1],
                                  cells[2]);
                 }
-                if (!strstr(plans, row))
+                if (!strstr(plans_md(), row))
                         fail_msg("docs/plans.md has no row: %s", row);
         }
         for (uint32_t i = 0; i < 3; i++)
@@ -490,8 +547,9 @@ static void test_fit(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_json),  cmocka_unit_test(test_cluster_json), cmocka_unit_test(test_text),
-                cmocka_unit_test(test_nodes), cmocka_unit_test(test_usage),        cmocka_unit_test(test_fit),
-                cmocka_unit_test(test_full),  cmocka_unit_test(test_why),          cmocka_unit_test(test_sizes),
+                cmocka_unit_test(test_nodes), cmocka_unit_test(test_host),         cmocka_unit_test(test_usage),
+                cmocka_unit_test(test_fit),   cmocka_unit_test(test_full),         cmocka_unit_test(test_why),
+                cmocka_unit_test(test_sizes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

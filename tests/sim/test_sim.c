@@ -174,9 +174,10 @@ static void test_look(void **state) {
                         assert_true(c->shown == c->chosen);
                         assert_true((c->traffic != NULL) == c->shown);
                         if (c->chosen)
-                                assert_int_equal(c->plan.algorithm, plan_choice_find(sim.choices, sim.n_choices,
-                                                                                     RING_OP_ALL_REDUCE, result->bytes)
-                                                                            ->algorithm);
+                                assert_int_equal(c->plan.algorithm,
+                                                 plan_choice_find(sim.choices, sim.n_choices, RING_OP_ALL_REDUCE, 2,
+                                                                  result->bytes)
+                                                         ->algorithm);
                 }
                 assert_int_equal(n_chosen, 1);
                 sim_result_deinit(result);

@@ -18,7 +18,7 @@ struct source {
 static uint32_t chosen(const struct source *source, uint32_t operation, uint32_t n_ranks, uint64_t bytes) {
         struct plan_choice choices[PLAN_CHOICES_MAX];
         uint32_t n = plan_choose(source->constants, n_ranks, choices);
-        const struct plan_choice *choice = plan_choice_find(choices, n, operation, bytes);
+        const struct plan_choice *choice = plan_choice_find(choices, n, operation, 1, bytes);
 
         return choice ? choice->algorithm : PLAN_ALGORITHM_NONE;
 }

@@ -41,7 +41,8 @@ static const char help_text[] =
         "  -d, --type TYPE       int8 to fp8_e5m2 as in railmux-perf (default fp32)\n"
         "  -r, --root R          root rank; of a send: the sender (default 0)\n"
         "      --algorithm NAME  show this one instead of the chosen one; all: show all\n"
-        "      --nodes NxG       choices: for ranks on GPUs of N nodes, G on each, as railmuxd makes them\n"
+        "      --nodes NxG       choices: for ranks on GPUs of N nodes, G on each, as railmuxd makes them; with\n"
+        "                        --workers: on emulated GPUs, served by so many workers on each node\n"
         "      --rails N         of each of these nodes (default 1)\n"
         "      --constants FILE  JSON with the constants of the model (default: of the host backend, or of GPUs)\n"
         "  -o, --output FILE     fit: where the constants go (default: standard output)\n"
@@ -285,7 +286,7 @@ int options_parse(int argc, char **argv, struct options *ret_options, char ret_e
                 return usage(ret_error, "-o is for fit only");
         if (o.nodes && o.command != OPTIONS_CHOICES)
                 return usage(ret_error, "--nodes is for choices only; with a topology (mi300x:8x8) plans are shown");
-        if (o.nodes && (o.ranks_given || o.topology || o.host || o.workers || o.constants))
+        if (o.nodes && (o.ranks_given || o.topology || o.host || (o.constants && !o.workers)))
                 return usage(ret_error, "--nodes says which ranks there are, and their constants are railmuxd's own");
         if (o.rails && !o.nodes)
                 return usage(ret_error, "--rails belongs to --nodes");

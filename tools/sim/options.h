@@ -26,7 +26,8 @@ struct options {
         uint32_t root;
         uint32_t algorithm; /* 0: the one that is chosen */
         const char *constants;
-        uint32_t nodes, gpus; /* choices: so many nodes, each with so many ranks on GPUs; 0: ranks of one host */
+        /* choices: so many nodes with so many ranks each, on GPUs, or of the host with `workers`; 0: one host */
+        uint32_t nodes, gpus;
         uint32_t rails;
         const char *output;
         bool json;

@@ -24,11 +24,18 @@ void report_begin(const struct sim *sim) {
         const struct options *o = sim->options;
         char part[32], staging[32];
 
-        if (o->nodes == 1) {
+        if (o->nodes > 1 && o->workers) {
+                printf("# %u nodes of %u rank%s, %u at once on each, %u rail%s; between nodes %.0f us a hop, %.2f ns a "
+                       "byte on each rail\n",
+                       o->nodes, o->gpus, o->gpus == 1 ? "" : "s", sim->constants.parallel, o->rails,
+                       o->rails == 1 ? "" : "s", sim->net.hop_ns / 1000, sim->net.ns_per_byte);
+                return;
+        }
+        if (o->nodes == 1 && !o->workers) {
                 printf("# 1 node of %u GPU%s\n", o->gpus, o->gpus == 1 ? "" : "s");
                 return;
         }
-        if (o->nodes) {
+        if (o->nodes > 1) {
                 printf("# %u nodes of %u GPU%s, %u rail%s; between nodes %.0f us a hop, %.2f ns a byte on each rail\n",
                        o->nodes, o->gpus, o->gpus == 1 ? "" : "s", o->rails, o->rails == 1 ? "" : "s",
                        sim->net.hop_ns / 1000, sim->net.ns_per_byte);
@@ -251,20 +258,28 @@ void report_result(const struct sim *sim, const struct sim_result *result) {
                         print_details(sim, &result->candidates[i]);
 }
 
+static const char *widening_text(uint32_t widening, char out[48]) {
+        if (widening > 1)
+                snprintf(out, 48, ", sums %u times as long as elements", widening);
+        return widening > 1 ? out : widening ? ", sums as long as elements" : "";
+}
+
 void report_choices(const struct sim *sim) {
         uint64_t from = 0;
-        char size[32];
+        char size[32], widening[48];
 
         for (uint32_t i = 0; i < sim->n_choices; i++) {
                 const struct plan_choice *c = &sim->choices[i];
-                bool first = i == 0 || sim->choices[i - 1].operation != c->operation;
+                bool first = i == 0 || sim->choices[i - 1].max_bytes == UINT64_MAX; /* of its widening */
+                bool named = i > 0 && sim->choices[i - 1].operation == c->operation;
 
-                printf("%-15s %-*s ", first ? plan_operation_name(c->operation) : "", sim->options->nodes ? 27 : 20,
+                printf("%-15s %-*s ", named ? "" : plan_operation_name(c->operation), sim->options->nodes ? 27 : 20,
                        plan_algorithm_name(c->algorithm));
                 if (c->max_bytes < UINT64_MAX)
-                        printf("up to %s\n", size_text(c->max_bytes, size));
+                        printf("up to %s", size_text(c->max_bytes, size));
                 else
-                        printf("%s%s\n", first ? "all sizes" : "above ", first ? "" : size_text(from, size));
+                        printf("%s%s", first ? "all sizes" : "above ", first ? "" : size_text(from, size));
+                printf("%s\n", widening_text(c->widening, widening));
                 from = c->max_bytes;
         }
 }

@@ -136,9 +136,11 @@ json_t *report_json_choices(const struct sim *sim) {
         for (uint32_t i = 0; i < sim->n_choices; i++) {
                 const struct plan_choice *c = &sim->choices[i];
 
-                json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "operation", plan_operation_name(c->operation),
-                                                      "algorithm", plan_algorithm_name(c->algorithm), "max_bytes",
-                                                      c->max_bytes < UINT64_MAX ? integer(c->max_bytes) : json_null()));
+                json_array_append_new(list,
+                                      json_pack("{s:s, s:s, s:o, s:i}", "operation", plan_operation_name(c->operation),
+                                                "algorithm", plan_algorithm_name(c->algorithm), "max_bytes",
+                                                c->max_bytes < UINT64_MAX ? integer(c->max_bytes) : json_null(),
+                                                "widening", (int)c->widening));
         }
         return list;
 }

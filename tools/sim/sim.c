@@ -22,7 +22,8 @@
 #include "util/processors.h"
 #include "util/type.h"
 
-#define HOST_WORKERS_MAX 16u /* MANAGER_WORKERS_MAX */
+#define HOST_WORKERS_MAX 16u    /* MANAGER_WORKERS_MAX */
+#define STRIPE_BYTES     65536u /* peer.stripe, as it comes */
 
 static void longest_hop(struct sim *sim) {
         uint64_t longest = 0;
@@ -91,6 +92,19 @@ static uint32_t host_workers(void) {
         return n < HOST_WORKERS_MAX ? n : HOST_WORKERS_MAX;
 }
 
+static uint32_t choose_nodes_host(struct sim *sim, const struct plan_nodes *nodes) {
+        const struct plan_over over = {
+                .constants = &sim->constants, .net = &sim->net, .nodes = nodes, .n_ranks = sim->n_ranks};
+
+        if (nodes->n_nodes < 2)
+                return plan_choose(&sim->constants, sim->n_ranks, sim->choices);
+        plan_geometry_choose_nodes(sim->n_ranks, &sim->geometry);
+        plan_net_host(&sim->net);
+        sim->net.n_rails = sim->options->rails;
+        sim->net.any_rail = sim->geometry.part_bytes >= STRIPE_BYTES;
+        return plan_choose_nodes(&over, sim->choices);
+}
+
 /* As the daemon of the first rank does where `peer.stripe` is as it comes (daemon/comm_plan.c). */
 static uint32_t choose_nodes(struct sim *sim) {
         const struct options *o = sim->options;
@@ -99,6 +113,8 @@ static uint32_t choose_nodes(struct sim *sim) {
 
         for (uint32_t r = 0; r < sim->n_ranks; r++)
                 node[r] = (uint8_t)(r / o->gpus);
+        if (o->workers)
+                return plan_nodes_init(&nodes, sim->n_ranks, node) ? 0 : choose_nodes_host(sim, &nodes);
         plan_constants_device(&sim->constants);
         plan_net_device(&sim->net);
         sim->net.n_rails = o->rails;
@@ -276,7 +292,8 @@ int sim_look(const struct sim *sim, uint64_t bytes, struct sim_result *ret_resul
         result->bytes = result->count * sim->element_bytes;
         for (uint32_t i = 0; i < sim->n_ranks; i++)
                 result->vector[i] = result->count;
-        choice = plan_choice_find(sim->choices, sim->n_choices, o->operation, result->bytes);
+        choice = plan_choice_find(sim->choices, sim->n_choices, o->operation,
+                                  plan_widening(sim->element_bytes, sim->partial_bytes), result->bytes);
         for (uint32_t k = 0; !r; k++) {
                 struct sim_candidate *c = &result->candidates[result->n_candidates];
 
