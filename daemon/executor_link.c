@@ -9,7 +9,9 @@
  *
  * Calls wait in `outgoing` until the socket and the window take them (in order, so an object is always announced before
  * what builds on it), then in `pending` until DONE. On a disconnect both lists are dropped: what has to be said again
- * follows from the objects.
+ * follows from the objects. One kind of call lets others past: the ring of a session of which a comm is being attached.
+ * An executor of emulated GPUs would only keep it until it has verified the comm's plans, and as many as a large comm
+ * has would fill the window, at the cost of everybody else.
  *
  * An unplanned death is counted when another process turns up under the same name. At EOF it cannot be told from an
  * executor that merely lost its connection.
@@ -359,10 +361,51 @@ static void executor_link_wait(struct executor_link *link, struct event *event, 
                 event_active(link->retry_event, EV_TIMEOUT, 0);
 }
 
+static bool executor_link_attaching(const struct executor_link *link, uint64_t comm) {
+        const struct executor_op *op;
+
+        DL_FOREACH(link->pending, op) {
+                if (op->kind == EXECUTOR_OP_COMM_ATTACH && op->object == comm)
+                        return true;
+        }
+        return false;
+}
+
+/* Would the executor only keep it? See the file comment. */
+static bool executor_link_waits(struct executor_link *link, const struct executor_op *op) {
+        const struct comm_member *member;
+        const struct session *session;
+
+        if (op->kind != EXECUTOR_OP_RING_ATTACH || link->manager->on_device)
+                return false;
+        session = manager_session(link->manager, op->object);
+        if (!session)
+                return false;
+        DL_FOREACH(session->members, member) {
+                if (!(member->comm->attachment.acked & executor_link_mask(link)) &&
+                    executor_link_attaching(link, member->comm->number))
+                        return true;
+        }
+        return false;
+}
+
+/* The call to be sent next; NULL: none. */
+static struct executor_op *executor_link_next(struct executor_link *link) {
+        struct executor_op *op;
+
+        if (!executor_link_connected(link) || link->n_pending >= EXECUTOR_WINDOW)
+                return NULL;
+        DL_FOREACH(link->outgoing, op) {
+                if (!executor_link_waits(link, op))
+                        return op;
+        }
+        return NULL;
+}
+
 void executor_link_flush(struct executor_link *link) {
         struct executor_op *op;
 
-        while (executor_link_connected(link) && (op = link->outgoing) && link->n_pending < EXECUTOR_WINDOW) {
+        while ((op = executor_link_next(link))) {
                 bool sent = false;
                 int condition = 0;
 

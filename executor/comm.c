@@ -222,6 +222,8 @@ struct comm *comm_detach(struct comm *comm) {
         for (uint32_t i = 0; i < comm->n_ranks; i++)
                 if (comm->ranks[i].session)
                         HASH_DEL(comm->ranks[i].session->ranks, &comm->ranks[i]);
+        for (uint32_t i = 0; i < comm->n_choices; i++)
+                plans_put(&comm->executor->plans, comm->plans[i]);
         executor_unlist_comm(comm->executor, comm);
         HASH_DEL(comm->executor->comms, comm);
         if (comm->gpu)

@@ -136,28 +136,6 @@ static void call_comm(struct executor *executor, const Railmux__Executor__CommAt
                 result->epoch = comm->epoch;
 }
 
-/* Verifying a plan for many ranks takes tens of milliseconds; done before the lock is taken, nobody's requests wait for
- * it. Errors show again, and are reported, when the comm is attached. */
-static void prepare_plans(struct executor *executor, const Railmux__Executor__CommAttach *m) {
-        const struct plan_geometry geometry = {m->part_bytes, m->slots};
-        uint8_t node[PLAN_RANKS_MAX] = {0};
-        struct plan_verdict verdict;
-        struct plan_nodes nodes;
-        const struct plan *plan;
-
-        if (m->n_members != m->n_ranks || m->n_ranks > PLAN_RANKS_MAX)
-                return;
-        for (size_t i = 0; i < m->n_members; i++)
-                node[i] = m->members[i]->node < PLAN_RANKS_MAX ? (uint8_t)m->members[i]->node : UINT8_MAX;
-        if (m->n_nodes > 1 && plan_nodes_init(&nodes, m->n_ranks, node))
-                return;
-
-        for (size_t i = 0; i < m->n_choices; i++)
-                if (plans_get(&executor->plans, m->choices[i]->operation, m->choices[i]->algorithm, m->n_ranks,
-                              &geometry, m->n_nodes > 1 ? &nodes : NULL, &plan, &verdict))
-                        return;
-}
-
 void dispatch_call(struct executor *executor, const Railmux__Executor__Message *message, int *fds, unsigned int n_fds,
                    struct dispatch_result *ret_result) {
         struct dispatch_result *result = ret_result;
@@ -165,9 +143,6 @@ void dispatch_call(struct executor *executor, const Railmux__Executor__Message *
         struct comm *comm;
 
         *result = (struct dispatch_result){0};
-        if (message->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH &&
-            !comm_find(executor, message->comm_attach->comm))
-                prepare_plans(executor, message->comm_attach);
         pthread_rwlock_wrlock(&executor->tables);
         switch (message->body_case) {
         case RAILMUX__EXECUTOR__MESSAGE__BODY_SESSION_ATTACH:

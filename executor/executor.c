@@ -32,6 +32,7 @@ int executor_init(struct executor *executor, const struct gpu_ops *ops, uint32_t
         executor->attention_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (executor->attention_fd < 0)
                 return -errno;
+        executor->plans.told_fd = executor->attention_fd;
         r = ops->open(n_gpus, &executor->gpu);
         if (r < 0)
                 return r;

@@ -6,7 +6,7 @@
  * Two kinds of threads: one control thread (libevent; talks to railmuxd) and the workers. `tables` is a read-write
  * lock: workers hold it for reading during one bounded step, the control thread for writing while it changes what
  * exists (sessions, bells, buffers, comms). So nothing a worker looks at disappears under it, and under the write lock
- * no worker touches client memory.
+ * no worker touches client memory. One more thread verifies plans, and sees nothing of all this (plans.c).
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,7 +45,8 @@ struct executor {
         struct plans plans;
         struct topology_place *place; /* NULL: unknown */
         struct worker_pool *workers;
-        int attention_fd; /* eventfd: a comm failed or a retired buffer is free; the control thread looks and tells */
+        int attention_fd; /* eventfd: a comm failed, a retired buffer is free or a plan has been verified; the control
+                             thread looks and tells */
 
         struct buffer *retired; /* utlist: retired while in use; control thread */
 

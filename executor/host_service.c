@@ -6,6 +6,7 @@
 #include "executor/comm.h"
 #include "executor/dispatch.h"
 #include "executor/executor.h"
+#include "executor/prepare.h"
 #include "executor/report.h"
 #include "executor/worker.h"
 #include "util/clock.h"
@@ -59,6 +60,14 @@ static void host_call(void *object, const Railmux__Executor__Message *message, i
         dispatch_call(((struct host_service *)object)->executor, message, fds, n_fds, ret_result);
 }
 
+static bool host_ready(void *object, const Railmux__Executor__Message *message) {
+        return prepare_call(((struct host_service *)object)->executor, message);
+}
+
+static void host_round(void *object) {
+        plans_round(&((struct host_service *)object)->executor->plans);
+}
+
 static void host_check(void *object) {
         struct executor *executor = ((struct host_service *)object)->executor;
 
@@ -105,6 +114,8 @@ static const struct link_ops host_ops = {
         .failures = host_failures,
         .stalls = host_stalls,
         .released = host_released,
+        .ready = host_ready,
+        .round = host_round,
         .call = host_call,
         .check = host_check,
         .drain = host_drain,

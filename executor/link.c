@@ -5,6 +5,9 @@
  * railmuxd may die and come back at any time; requests go on meanwhile. The link therefore holds no state that matters:
  * on each new connection it says what the executor has (HELLO, INVENTORY, READY), and railmuxd corrects the difference.
  * A railmuxd that does not read for a second counts as gone; the link connects again.
+ *
+ * A call that would take long is held until what it lacks has been made (link_ops.ready), and with it what must not
+ * overtake it (held.c). With the connection goes what is held: the next railmuxd says it again.
  */
 #include "executor/link.h"
 
@@ -16,6 +19,7 @@
 
 #include <event2/event.h>
 
+#include "executor/held.h"
 #include "proto/frame.h"
 #include "railmux/railmux.h"
 #include "util/log.h"
@@ -35,6 +39,8 @@ struct link {
         bool exit_with_daemon;
 
         int fd;
+        struct held held;
+        bool full; /* of held calls: nothing more is read */
         bool lost_logged;
         unsigned int drain_ticks, drain_turns;
         bool draining;
@@ -78,6 +84,8 @@ static void link_lose(struct link *link, const char *reason) {
         link->read_event = NULL;
         close(link->fd);
         link->fd = -1;
+        held_clear(&link->held);
+        link->full = false;
         link->lost_logged = true;
         if (link->exit_with_daemon)
                 event_base_loopbreak(link->base);
@@ -182,28 +190,64 @@ static void link_handle(struct link *link, const Railmux__Executor__Message *mes
         }
 }
 
+/* May the message be carried out now, as far as those before `until` and what it lacks are concerned? */
+static bool link_ready(struct link *link, const struct held_call *until, const Railmux__Executor__Message *message) {
+        const struct link_service *service = link->service;
+
+        return !held_before(&link->held, until, message) &&
+               (!service->ops->ready || service->ops->ready(service->object, message));
+}
+
+/* Carries out what was held and need not be any more. */
+static void link_resume(struct link *link) {
+        const struct link_service *service = link->service;
+        struct held_call *call, *next;
+
+        if (service->ops->round)
+                service->ops->round(service->object);
+        for (call = link->held.calls; call; call = next) {
+                const int fd = link->fd;
+
+                next = call->next;
+                if (!link_ready(link, call, call->message))
+                        continue;
+                held_remove(&link->held, call);
+                link_handle(link, call->message, call->fds, call->n_fds);
+                held_call_free(call);
+                if (link->fd != fd) /* the answer could not be sent, and nothing is held any more */
+                        return;
+        }
+        if (link->full && link->held.n < HELD_MAX && event_add(link->read_event, NULL) == 0)
+                link->full = false;
+}
+
 static void link_readable(evutil_socket_t fd, short what, void *userdata) {
         struct link *link = userdata;
 
         (void)what;
-        for (;;) {
+        while (!link->full) {
+                struct held_call *call = held_call_new();
                 ProtobufCMessage *message;
-                struct frame_arena arena;
-                int fds[FRAME_FDS_MAX];
-                unsigned int n_fds = 0;
                 int r;
 
-                frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
-                r = frame_receive(fd, &railmux__executor__message__descriptor, &arena, &message, fds, &n_fds);
-                if (r == FRAME_E_AGAIN || link_transient(r))
-                        return; /* the loop calls again while there is something to read */
-                if (r) {
-                        link_lose(link, r < 0 ? strerror(-r) : frame_error_text(r));
+                if (!call)
                         return;
+                r = frame_receive(fd, &railmux__executor__message__descriptor, &call->arena, &message, call->fds,
+                                  &call->n_fds);
+                if (r) {
+                        held_call_free(call);
+                        if (r != FRAME_E_AGAIN && !link_transient(r))
+                                link_lose(link, r < 0 ? strerror(-r) : frame_error_text(r));
+                        return; /* the loop calls again while there is something to read */
                 }
-                link_handle(link, (const Railmux__Executor__Message *)message, fds, n_fds);
-                frame_close_fds(fds, n_fds);
-                protobuf_c_message_free_unpacked(message, &arena.allocator);
+                call->message = (const Railmux__Executor__Message *)message;
+                if (!link_ready(link, NULL, call->message)) {
+                        held_add(&link->held, call);
+                        link->full = link->held.n >= HELD_MAX && event_del(link->read_event) == 0;
+                        continue;
+                }
+                link_handle(link, call->message, call->fds, call->n_fds);
+                held_call_free(call);
                 if (link->fd != fd) /* the answer could not be sent */
                         return;
         }
@@ -284,6 +328,7 @@ static void link_attention(evutil_socket_t fd, short what, void *userdata) {
         service->ops->released(service->object, link_send, link);
         if (link->fd >= 0)
                 service->ops->failures(service->object, link_send, link);
+        link_resume(link);
 }
 
 static void link_tick(evutil_socket_t fd, short what, void *userdata) {
@@ -383,6 +428,7 @@ struct link *link_free(struct link *link) {
                         event_free(*events[i]);
         if (link->fd >= 0)
                 close(link->fd);
+        held_clear(&link->held);
         free(link->socket);
         free(link->name);
         free(link);

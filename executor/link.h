@@ -21,6 +21,11 @@ struct link_ops {
         int (*stalls)(void *service, report_send send, void *userdata);
         /* The attention_fd is readable. */
         void (*released)(void *service, report_send send, void *userdata);
+        /* May the call be carried out now? If not, what it lacks is being made; it is asked for again whenever
+         * attention_fd is readable. NULL: always. */
+        bool (*ready)(void *service, const Railmux__Executor__Message *message);
+        /* All calls that were not ready and are still there are asked for now. May be NULL. */
+        void (*round)(void *service);
         /* Carries a call out. fds are taken over where they are needed and set to -1. */
         void (*call)(void *service, const Railmux__Executor__Message *message, int *fds, unsigned int n_fds,
                      struct dispatch_result *ret_result);

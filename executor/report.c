@@ -88,7 +88,7 @@ static void counters_fill(struct executor *executor, Railmux__Executor__Counters
         counters->wakes = atomic_load_explicit(&c->wakes, memory_order_relaxed);
         counters->lost = atomic_load_explicit(&c->lost, memory_order_relaxed);
         counters->mismatches = atomic_load_explicit(&c->mismatches, memory_order_relaxed);
-        counters->plans = executor->plans.n_entries;
+        counters->plans = plans_verified(&executor->plans);
         counters->uptime_ns = clock_now_ns() - executor->started_ns;
         counters->cpu_ns = report_cpu_ns();
 }

@@ -536,8 +536,42 @@ static void test_comm_limits(void **unused) {
         fixture_teardown(&f);
 }
 
+/* The executor would only keep the ring of a session whose comm it has not attached yet: it is not asked to. */
+static void test_ring_waits_for_comm(void **unused) {
+        struct fixture f;
+        struct client *clients[3];
+        uint8_t id[COMM_ID_BYTES];
+        uint64_t calls[2], rings[2];
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        open_clients(&f, clients, 3);
+        fixture_wait(&f, f.executor.n_sessions == 3);
+        call_id_create(clients[0], id);
+        f.executor.hold = true;
+        for (uint32_t r = 0; r < 2; r++)
+                calls[r] = send_comm_create(clients[r], id, 2, r);
+        fixture_wait(&f, f.executor.n_comms == 1);
+        rings[0] = send_ring_open(clients[0], 0);
+        (void)send_buffer_create(clients[0], 1, 4096);
+        fixture_wait(&f, f.executor.n_buffers == 1); /* what comes later goes past it */
+        rings[1] = send_ring_open(clients[2], 0);
+        fixture_wait(&f, f.executor.n_rings > 0);
+        assert_int_equal(f.executor.n_rings, 1);
+        assert_int_equal(f.executor.rings[0].session, clients[2]->session);
+        executor_release(&f);
+        fixture_wait(&f, f.executor.n_rings == 2);
+        for (uint32_t r = 0; r < 2; r++)
+                assert_int_equal(take_comm(clients[r], calls[r]).code, 0);
+        client_drop(clients[0], client_answer(clients[0], rings[0]));
+        client_drop(clients[2], client_answer(clients[2], rings[1]));
+        close_clients(&f, clients, 3);
+        fixture_teardown(&f);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_ring_waits_for_comm),
                 cmocka_unit_test(test_create_and_destroy),
                 cmocka_unit_test(test_wrong_arguments),
                 cmocka_unit_test(test_all_ranks_in_one_process),
