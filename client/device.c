@@ -113,6 +113,7 @@ struct device *device_free(struct device *device) {
                 }
                 if (device->handle)
                         device->ops->close(device->handle);
+                pthread_mutex_destroy(&device->registering);
                 pthread_mutex_destroy(&device->regions_mutex);
                 pthread_mutex_destroy(&device->mutex);
         }
@@ -205,6 +206,7 @@ static int device_new(struct rmx_session *session, const char *what, uint32_t gp
         device->soon_fd = -1;
         pthread_mutex_init(&device->mutex, NULL);
         pthread_mutex_init(&device->regions_mutex, NULL);
+        pthread_mutex_init(&device->registering, NULL);
         device_memory_init(&device->memory);
         device->requests = calloc(CLIENT_GPU_CELLS, sizeof(*device->requests));
         r = device->requests ? plugin_load(what, session->backend, &device->ops)
@@ -261,13 +263,12 @@ static int device_of_number(struct rmx_session *session, const char *what, const
         return error_set(RMX_E_INVALID, "%s: this memory is on a GPU that the daemon does not serve", what);
 }
 
-int device_register(struct rmx_session *session, const char *what, const void *address, size_t bytes,
-                    struct device **ret_device, uint32_t *ret_buffer) {
+int device_locate(struct rmx_session *session, const char *what, const void *address, size_t bytes,
+                  struct device **ret_device, struct client_gpu_memory *ret_memory) {
         const struct client_gpu_ops *ops;
         struct client_gpu_memory memory;
         char error[CLIENT_GPU_TEXT] = "";
         struct device *device;
-        uint64_t offset;
         int r;
 
         *ret_device = NULL;
@@ -288,11 +289,11 @@ int device_register(struct rmx_session *session, const char *what, const void *a
                               address);
         if (!r)
                 r = device_of_number(session, what, ops, memory.device, &device);
-        if (!r)
-                r = device_memory_name(device, what, &memory, address, bytes, ret_buffer, &offset);
-        if (!r)
-                *ret_device = device;
-        return r;
+        if (r)
+                return r;
+        *ret_device = device;
+        *ret_memory = memory;
+        return RMX_OK;
 }
 
 /* ---- comms ------------------------------------------------------------------------------------------------------- */

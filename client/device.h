@@ -30,6 +30,7 @@ struct device {
         void *latch; /* ... for struct bell_latch */
         size_t latch_bytes;
         struct device_memory memory;
+        pthread_mutex_t registering; /* rmx_buffer_register and _unregister, see memory.c; taken before all others */
         pthread_mutex_t regions_mutex;
         struct device_region *regions; /* see device_bounce.c */
         _Atomic bool lost;             /* its kernels were told to give up */
@@ -70,9 +71,10 @@ void device_end(struct rmx_comm *comm);
 /* The daemon is gone: after a moment its executors count as gone too, and what waits on the devices is ended. */
 void devices_lose(struct rmx_session *session);
 struct device *device_free(struct device *device); /* returns NULL; after the connection was closed */
-/* Makes GPU memory known to the daemon, as *ret_buffer. *ret_device is NULL if it is none. RMX_*; text set. */
-int device_register(struct rmx_session *session, const char *what, const void *address, size_t bytes,
-                    struct device **ret_device, uint32_t *ret_buffer);
+/* On which device these bytes lie, and what its runtime tells of them. *ret_device is NULL if it is none. RMX_*; text
+ * set. */
+int device_locate(struct rmx_session *session, const char *what, const void *address, size_t bytes,
+                  struct device **ret_device, struct client_gpu_memory *ret_memory);
 /* Looks now and then whether the GPU's context is there, which a waiting thread hears in no other way. looked_ns: when
  * it has looked last. */
 bool device_alive(struct device *device, uint64_t *looked_ns);

@@ -2,6 +2,8 @@
 #pragma once
 /* Several ranks of one communicator in one session, and threads to drive them. */
 #include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
 
 #include "tests/client/fake.h"
 #include "tests/cmocka_all.h"
@@ -27,5 +29,7 @@ void crew_start_nodes(struct crew *crew, uint32_t n, uint32_t depth);
 void crew_start_gpus(struct crew *crew, uint32_t n);
 void crew_start_gpus_without_latch(struct crew *crew, uint32_t n); /* fake.h, no_latch */
 void crew_stop(struct crew *crew);
+/* Does that thread of this process sleep? Where it cannot be seen, never. */
+bool thread_sleeps(pid_t id);
 /* Number of open descriptors of this process. */
 unsigned int count_fds(void);

@@ -222,6 +222,8 @@ static int gpu_export(const struct client_gpu_memory *memory, struct client_gpu_
         const struct fake_gpu_handle handle = {memory->base, memory->id};
         bool secret = false;
 
+        if (fake_gpu.at_export_whole)
+                fake_gpu.at_export_whole();
         pthread_mutex_lock(&fake_gpu.mutex);
         fake_gpu.exports++;
         for (uint32_t i = 0; i < fake_gpu.n_blocks; i++)

@@ -67,6 +67,7 @@ struct fake_gpu {
         uint32_t exports;
         uint32_t located;
         void (*at_export)(struct fake_gpu *gpu, uint32_t n); /* of a chunk, before the n-th */
+        void (*at_export_whole)(void);                       /* of an allocation; without the mutex */
         uint32_t allocated, freed;
         void *gone[FAKE_GPU_GONE]; /* streams; see fake_gpu_stream_destroy */
         uint32_t n_gone;

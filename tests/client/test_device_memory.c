@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* On GPUs: how memory becomes known to the daemon, and what happens where it cannot. */
+#include <errno.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
 #include "client/comm.h"
 #include "client/device_bounce.h"
 #include "tests/client/device_rig.h"
@@ -318,13 +324,134 @@ static void test_unregister_shared(void **state) {
         rig_stop(&rig);
 }
 
+/* ---- registering and unregistering at once ----------------------------------------------------------------------- */
+struct race {
+        struct rig rig;
+        sem_t exporting, go_on;
+};
+static struct race race;
+
+struct racer {
+        pthread_t thread;
+        void (*run)(void);
+        _Atomic pid_t id;
+        _Atomic bool done;
+};
+
+static void *racer_main(void *userdata) {
+        struct racer *racer = userdata;
+
+        racer->id = gettid();
+        racer->run();
+        racer->done = true;
+        return NULL;
+}
+
+/* Starts it, and waits until it is through or gets no further: it sleeps in nothing but what another one holds. */
+static void racer_start(struct racer *racer) {
+        must(!pthread_create(&racer->thread, NULL, racer_main, racer));
+        while (!racer->done && !(racer->id && thread_sleeps(racer->id)))
+                sched_yield();
+}
+
+static void hold_export(void) {
+        race.rig.gpu->at_export_whole = NULL; /* once */
+        sem_post(&race.exporting);
+        while (sem_wait(&race.go_on))
+                must(errno == EINTR);
+}
+
+static void register_b(void) {
+        must(rmx_buffer_register(race.rig.crew.session, race.rig.b, 4096) == RMX_OK);
+}
+
+static void unregister_a(void) {
+        must(rmx_buffer_unregister(race.rig.crew.session, race.rig.a) == RMX_OK);
+}
+
+static void register_more_of_a(void) {
+        must(rmx_buffer_register(race.rig.crew.session, race.rig.a + 8192, 4096) == RMX_OK);
+}
+
+/* One thread waits for the daemon, as long as that takes: host memory, and memory on other GPUs, do not. */
+static void test_register_elsewhere(void **state) {
+        static char host[65536], other[65536] __attribute__((aligned(256)));
+        struct racer holder = {.run = register_b};
+        struct rig *rig = &race.rig;
+
+        (void)state;
+        rig_start(rig, 2);
+        fake_gpu_add(rig->gpu, other, sizeof(other), 55)->device = 1; /* GPU 2 */
+        sem_init(&race.exporting, 0, 0);
+        sem_init(&race.go_on, 0, 0);
+        assert_int_equal(rmx_buffer_register(rig->crew.session, host, 4096), RMX_OK);
+        rig->gpu->at_export_whole = hold_export;
+        must(!pthread_create(&holder.thread, NULL, racer_main, &holder));
+        while (sem_wait(&race.exporting))
+                assert_int_equal(errno, EINTR);
+        assert_int_equal(rmx_buffer_unregister(rig->crew.session, host), RMX_OK);
+        assert_int_equal(rmx_buffer_register(rig->crew.session, host + 4096, 4096), RMX_OK);
+        assert_int_equal(rmx_buffer_register(rig->crew.session, other, 4096), RMX_OK);
+        assert_int_equal(rmx_buffer_unregister(rig->crew.session, other), RMX_OK);
+        assert_int_equal(rmx_buffer_unregister(rig->crew.session, other), RMX_E_INVALID);
+        assert_false(holder.done);
+        sem_post(&race.go_on);
+        pthread_join(holder.thread, NULL);
+        assert_int_equal(rmx_buffer_unregister(rig->crew.session, rig->b), RMX_OK);
+        sem_destroy(&race.exporting);
+        sem_destroy(&race.go_on);
+        rig_stop(rig);
+}
+
+/* One thread keeps the others from telling the daemon anything: one that ends the only registration in an allocation,
+ * and then one that begins another one there. What is registered is known to the daemon afterwards, and what is not,
+ * is not. */
+static void test_unregister_races(void **state) {
+        struct racer holder = {.run = register_b}, ends = {.run = unregister_a}, begins = {.run = register_more_of_a};
+        struct rig *rig = &race.rig;
+        uint32_t n_created, buffer;
+
+        (void)state;
+        rig_start(rig, 2);
+        sem_init(&race.exporting, 0, 0);
+        sem_init(&race.go_on, 0, 0);
+        assert_int_equal(rmx_buffer_register(rig->crew.session, rig->a, 4096), RMX_OK);
+        rig->gpu->at_export_whole = hold_export;
+        must(!pthread_create(&holder.thread, NULL, racer_main, &holder));
+        while (sem_wait(&race.exporting))
+                assert_int_equal(errno, EINTR);
+        racer_start(&ends);
+        racer_start(&begins);
+        sem_post(&race.go_on);
+        pthread_join(holder.thread, NULL);
+        pthread_join(ends.thread, NULL);
+        pthread_join(begins.thread, NULL);
+
+        n_created = creations(rig);
+        assert_int_equal(big(rig, rig->a, rig->a), RMX_OK);
+        assert_int_equal(creations(rig), n_created); /* no collective waits for the daemon */
+        buffer = last(rig)->bell.word[RING_W_IN_BUFFER];
+        check_buffer(rig, buffer, rig->a, BLOCK, 11);
+        assert_int_equal(rmx_buffer_unregister(rig->crew.session, rig->a + 8192), RMX_OK);
+        assert_null(buffer_of(rig, buffer));
+        sem_destroy(&race.exporting);
+        sem_destroy(&race.go_on);
+        rig_stop(rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_register_once),    cmocka_unit_test(test_replaced),
-                cmocka_unit_test(test_many_allocations), cmocka_unit_test(test_refused_memory),
-                cmocka_unit_test(test_announced),        cmocka_unit_test(test_unregister_shared),
-                cmocka_unit_test(test_bounce),           cmocka_unit_test(test_bounce_kept),
+                cmocka_unit_test(test_register_once),
+                cmocka_unit_test(test_replaced),
+                cmocka_unit_test(test_many_allocations),
+                cmocka_unit_test(test_refused_memory),
+                cmocka_unit_test(test_announced),
+                cmocka_unit_test(test_unregister_shared),
+                cmocka_unit_test(test_bounce),
+                cmocka_unit_test(test_bounce_kept),
                 cmocka_unit_test(test_bounce_vector),
+                cmocka_unit_test(test_unregister_races),
+                cmocka_unit_test(test_register_elsewhere),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
