@@ -5,11 +5,13 @@
  * counted under it too, so that their order is the ring's.
  *
  * Slots are used in ring order. A request that takes long keeps its slot, and when the ring has come round to it,
- * nothing can be published until it is harvested. Two cases: a thread sleeps on that request right now (it is
- * attended); then a blocking call may wait for the slot. Or it was started and left lying; then waiting could be for
- * ever, if it is this very thread that should rmx_wait for it, and the caller gets SESSION_RING_E_FULL. Requests whose
- * comm was destroyed after a failure are orphans: whoever meets one in its way harvests it. The argument space is the
- * same with blocks for slots, but that a block can come free behind any request.
+ * nothing can be published until it is harvested. A blocking call waits for that for a while, if a thread sleeps on the
+ * request right now (it is attended), or if another thread than the caller's has started it and will rmx_wait for it.
+ * If the caller's own thread has, it is this very thread that should do so: it gets SESSION_RING_E_FULL at once, and so
+ * does whoever only starts a request. Requests that were given up, or whose comm was destroyed after a failure, are
+ * orphans: whoever meets one in its way harvests it when it completes, and a blocking call waits for that too, whoever
+ * has started it. The argument space is the same with blocks for slots, but that a block can come free behind any
+ * request.
  *
  * A group goes to several rings, and all of it or nothing: a group of which one half was issued could neither be tried
  * again nor be given up. So the mutexes of all its rings are taken, in the order of their addresses, and there is room
@@ -202,6 +204,11 @@ static void ring_sleep(struct session_ring *ring) {
         pthread_cond_timedwait(&ring->released, &ring->mutex, &until);
 }
 
+/* Will it come free without this thread having to rmx_wait? */
+static bool slot_waits(const struct session_slot *slot) {
+        return !slot->comm || slot->attended || !pthread_equal(slot->caller, pthread_self());
+}
+
 /* ---- publishing -------------------------------------------------------------------------------------------------- */
 /* The rings of the items one by one, by address. NULL: that was the last. */
 static struct session_ring *items_next_ring(const struct session_item *items, uint32_t n_items,
@@ -245,7 +252,7 @@ static int ring_room(struct session_ring *ring, const struct session_item *items
                         continue;
                 if (slot->busy && !ring_reap(ring, slot)) {
                         *ret_item = &items[i];
-                        *ret_waits = slot->attended;
+                        *ret_waits = slot_waits(slot);
                         return SESSION_RING_E_FULL;
                 }
                 sequence = ring_sequence_next(sequence);
@@ -266,7 +273,7 @@ static bool ring_reap_arguments(struct session_ring *ring, bool *ret_waits) {
                 if (ring_reap(ring, slot))
                         reaped = true;
                 else
-                        *ret_waits |= slot->attended;
+                        *ret_waits |= slot_waits(slot);
         }
         return reaped;
 }
@@ -360,6 +367,7 @@ static void item_publish(struct session_item *item) {
         slot = ring_slot(ring, item->sequence);
         *slot = item->slot;
         slot->sequence = item->sequence;
+        slot->caller = pthread_self();
         slot->busy = true;
 }
 

@@ -31,8 +31,9 @@ struct session_slot {
         uint32_t argument_offset; /* its block in the argument space; 0: none */
         uint32_t argument_bytes;
         uint32_t sequence;
-        bool busy;     /* published and not harvested */
-        bool attended; /* a thread sleeps on it now, or will in a moment: it comes free without our doing */
+        pthread_t caller; /* the thread that published it */
+        bool busy;        /* published and not harvested */
+        bool attended;    /* a thread sleeps on it now, or will in a moment: it comes free without our doing */
 };
 
 struct session_ring {

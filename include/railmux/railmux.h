@@ -73,7 +73,7 @@ extern "C" {
 #define RMX_E_NO_MEMORY   5  /* out of memory, here or in the daemon */
 #define RMX_E_LIMIT       6  /* a limit of the tenant would be exceeded; the message names it */
 #define RMX_E_DENIED      7  /* not allowed: wrong secret, other tenant, GPU not granted */
-#define RMX_E_BUSY        8  /* too many requests outstanding on this rank's GPU: rmx_wait() for the oldest first */
+#define RMX_E_BUSY        8  /* no room for a request on this rank's GPU: rmx_wait() for the oldest first */
 #define RMX_E_MISMATCH    9  /* the ranks called different operations, types, reductions, counts or roots. Sticky. */
 #define RMX_E_PEER_LOST   10 /* another rank's process died or left. Sticky. rmx_comm_failed_rank() names it */
 #define RMX_E_LOST                                                                                                     \
@@ -350,6 +350,13 @@ RMX_API int rmx_wait(struct rmx_request *request, void *stream);
  * start) and the host waits. At most 48 requests of a process may be started and not waited for on one GPU
  * (RMX_E_BUSY), besides collectives that the ranks exchange (gpu.exchange). For host memory stream must be NULL, and
  * rmx_wait_stream is rmx_wait.
+ *
+ * On emulated GPUs all requests of a process on one GPU, blocking calls included, take places in turn, of which there
+ * are as many as session.ring_depth says (256 by default), and each keeps its place until it has been waited for. So a
+ * request can be in the way of the 256th call after it, though all between are over. A start is RMX_E_BUSY then, at
+ * once. A blocking call waits, a second at most, while it is another thread's to wait for that request, and is
+ * RMX_E_BUSY after that; at once, if this thread itself is still to wait for it. Nothing has been issued in these
+ * cases.
  */
 RMX_API int rmx_wait_stream(struct rmx_request *request, void *stream);
 /* The same, for at most timeout_ms: RMX_E_TIMEOUT leaves the request outstanding. */

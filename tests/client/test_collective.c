@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The collectives with one count, their arguments, and requests in flight. */
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/session.h"
 #include "proto/session.pb-c.h"
@@ -493,6 +496,65 @@ static void test_slot_of_sleeper(void **state) {
         crew_stop(&crew);
 }
 
+struct blocked {
+        struct rmx_comm *comm;
+        _Atomic pid_t id;
+        _Atomic bool done;
+        int result;
+};
+
+static void *blocked_main(void *userdata) {
+        struct blocked *blocked = userdata;
+
+        blocked->id = gettid();
+        blocked->result = rmx_barrier(blocked->comm, NULL);
+        blocked->done = true;
+        return NULL;
+}
+
+/* What another thread has started, and will wait for, a blocking call waits for; not the thread's own calls. */
+static void test_slot_of_starter(void **state) {
+        struct rmx_request request[4];
+        struct blocked blocked = {0};
+        struct crew crew;
+        pthread_t thread;
+
+        (void)state;
+        crew_start(&crew, 1, 4);
+        for (int i = 0; i < 4; i++)
+                assert_int_equal(rmx_barrier_start(crew.comm[0], NULL, &request[i]), RMX_OK);
+        blocked.comm = crew.comm[0];
+        must(!pthread_create(&thread, NULL, blocked_main, &blocked));
+        while (!blocked.done && !(blocked.id && thread_sleeps(blocked.id)))
+                sched_yield();
+        assert_int_equal(rmx_barrier(crew.comm[0], NULL), RMX_E_BUSY);
+        for (int i = 0; i < 4; i++)
+                assert_int_equal(rmx_wait(&request[i], NULL), RMX_OK);
+        pthread_join(thread, NULL);
+        assert_int_equal(blocked.result, RMX_OK);
+        crew_stop(&crew);
+}
+
+/* Nobody waits for them: the blocking call gives up. */
+static void test_slot_of_nobody(void **state) {
+        struct rmx_request request[4];
+        struct blocked blocked = {0};
+        struct crew crew;
+        pthread_t thread;
+
+        (void)state;
+        crew_start(&crew, 1, 4);
+        for (int i = 0; i < 4; i++)
+                assert_int_equal(rmx_barrier_start(crew.comm[0], NULL, &request[i]), RMX_OK);
+        blocked.comm = crew.comm[0];
+        must(!pthread_create(&thread, NULL, blocked_main, &blocked));
+        pthread_join(thread, NULL);
+        assert_int_equal(blocked.result, RMX_E_BUSY);
+        for (int i = 0; i < 4; i++)
+                assert_int_equal(rmx_wait(&request[i], NULL), RMX_OK);
+        crew_stop(&crew);
+}
+
 /* Epochs go out with later requests. */
 static void test_epoch(void **state) {
         struct crew crew;
@@ -510,10 +572,11 @@ static void test_epoch(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_operations),  cmocka_unit_test(test_blocking),
-                cmocka_unit_test(test_zero_counts), cmocka_unit_test(test_arguments),
-                cmocka_unit_test(test_in_flight),   cmocka_unit_test(test_wait_twice),
-                cmocka_unit_test(test_ring_full),   cmocka_unit_test(test_slot_of_sleeper),
+                cmocka_unit_test(test_operations),      cmocka_unit_test(test_blocking),
+                cmocka_unit_test(test_zero_counts),     cmocka_unit_test(test_arguments),
+                cmocka_unit_test(test_in_flight),       cmocka_unit_test(test_wait_twice),
+                cmocka_unit_test(test_ring_full),       cmocka_unit_test(test_slot_of_sleeper),
+                cmocka_unit_test(test_slot_of_starter), cmocka_unit_test(test_slot_of_nobody),
                 cmocka_unit_test(test_epoch),
         };
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* What becomes of requests when something fails: completions with errors, aborts, events, the end of daemon and
  * executor. */
+#include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/session.h"
 #include "proto/session.pb-c.h"
@@ -211,12 +213,36 @@ static void test_destroy_outstanding(void **state) {
         crew_stop(&crew);
 }
 
-/* A failed comm is not waited for. What it left in the ring comes free when it completes. */
+struct ender {
+        struct fake *fake;
+        pid_t id; /* of the thread that is blocked */
+        _Atomic bool begun, over;
+};
+
+static void *ender_main(void *userdata) {
+        struct ender *ender = userdata;
+
+        while (!ender->over && !(ender->begun && thread_sleeps(ender->id)))
+                sched_yield();
+        pthread_mutex_lock(&ender->fake->mutex);
+        for (struct fake_comm *c = ender->fake->comms; c; c = c->next) {
+                if (c->n_ranks == 2)
+                        fake_comm_end(c, ring_status(RMX_E_PEER_LOST, 1));
+        }
+        pthread_mutex_unlock(&ender->fake->mutex);
+        return NULL;
+}
+
+/* A failed comm is not waited for. What it left in the ring comes free when it completes, for which a blocking call
+ * waits, also one of the thread that has started it. */
 static void test_destroy_failed(void **state) {
         struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
         struct rmx_request request[4];
         struct rmx_comm *comm = NULL;
+        struct ender ender;
         struct crew crew;
+        pthread_t thread;
+        int r;
 
         (void)state;
         crew_start(&crew, 2, 4);
@@ -236,12 +262,13 @@ static void test_destroy_failed(void **state) {
         assert_int_equal(rmx_get_id(crew.session, &crew.id), RMX_OK);
         assert_int_equal(rmx_comm_create(crew.session, &crew.id, 1, 0, &options, &comm), RMX_OK);
         assert_int_equal(rmx_barrier_start(comm, NULL, &request[0]), RMX_E_BUSY);
-        pthread_mutex_lock(&crew.fake.mutex);
-        for (struct fake_comm *c = crew.fake.comms; c; c = c->next) {
-                if (c->n_ranks == 2)
-                        fake_comm_end(c, ring_status(RMX_E_PEER_LOST, 1));
-        }
-        pthread_mutex_unlock(&crew.fake.mutex);
+        ender = (struct ender){.fake = &crew.fake, .id = gettid()};
+        must(!pthread_create(&thread, NULL, ender_main, &ender));
+        ender.begun = true;
+        r = rmx_barrier(comm, NULL);
+        ender.over = true;
+        pthread_join(thread, NULL);
+        assert_int_equal(r, RMX_OK);
         for (int i = 0; i < 10; i++)
                 assert_int_equal(rmx_barrier(comm, NULL), RMX_OK);
         assert_int_equal(rmx_comm_destroy(comm), RMX_OK);
