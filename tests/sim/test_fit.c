@@ -185,7 +185,7 @@ static void test_measured(void **state) {
                 "{\"results\": ["
                 "{\"op\": \"all_reduce\", \"ranks\": 4, \"type\": \"bf16\", \"count\": 100, \"p50_us\": 9, "
                 "\"time_us\": 10},"
-                "{\"op\": \"sendrecv\", \"ranks\": 2, \"type\": \"fp64\", \"count\": 5, \"p50_us\": 0, \"time_us\": 3},"
+                "{\"op\": \"gather\", \"ranks\": 2, \"type\": \"fp64\", \"count\": 5, \"p50_us\": 0, \"time_us\": 3},"
                 "{\"op\": \"barrier\", \"ranks\": 2, \"type\": \"none\", \"count\": 0, \"p50_us\": 1, \"time_us\": 1,"
                 " \"algorithm\": \"recursive_doubling\"},"
                 "{\"op\": \"barrier\", \"ranks\": 2, \"type\": \"none\", \"count\": 0, \"p50_us\": 0, \"time_us\": "
@@ -194,48 +194,82 @@ static void test_measured(void **state) {
                                           "{\"results\": [{\"op\": \"x\", \"type\": \"bf16\", \"ranks\": 1}]}",
                                           "{\"results\": [{\"op\": \"barrier\", \"type\": \"none\", \"ranks\": 65}]}"};
         struct options options = {.algorithm = PLAN_ALGORITHM_NONE};
+        size_t left_out[MEASURED_LEFT_OUT_N] = {0};
         char path[64], name[96], error[OPTIONS_ERROR_MAX];
         struct fit fit = {0};
 
         (void)state;
         write_file(path, text);
-        assert_int_equal(measured_load(&fit, path, &options, &truth, error), 0);
+        assert_int_equal(measured_load(&fit, path, &options, &truth, left_out, error), 0);
         assert_int_equal(fit.n_lines, 3);
         assert_int_equal(fit.lines[0].element_bytes, 2);
         assert_int_equal(fit.lines[0].partial_bytes, 4);
         assert_true(fit.lines[0].measured_ns == 9000);
-        assert_int_equal(fit.lines[1].operation, RING_OP_SEND);
+        assert_int_equal(fit.lines[1].operation, RING_OP_GATHER);
         assert_true(fit.lines[1].measured_ns == 3000);
         assert_int_equal(fit.lines[2].algorithm, PLAN_RECURSIVE_DOUBLING);
         fit_deinit(&fit);
         options.algorithm = PLAN_RING; /* exists for one of them; the barrier says itself */
-        assert_int_equal(measured_load(&fit, path, &options, &truth, error), 0);
+        assert_int_equal(measured_load(&fit, path, &options, &truth, left_out, error), 0);
         assert_int_equal(fit.n_lines, 2);
         assert_int_equal(fit.lines[0].algorithm, PLAN_RING);
         fit_deinit(&fit);
         snprintf(name, sizeof(name), "tree=%s", path);
-        assert_int_equal(measured_load(&fit, name, &options, &truth, error), 0);
+        assert_int_equal(measured_load(&fit, name, &options, &truth, left_out, error), 0);
         assert_int_equal(fit.n_lines, 1);
         assert_int_equal(fit.lines[0].algorithm, PLAN_TREE);
         fit_deinit(&fit);
         options.ranks_given = true;
         options.ranks = 3;
-        assert_int_equal(measured_load(&fit, path, &options, &truth, error), 0);
+        assert_int_equal(measured_load(&fit, path, &options, &truth, left_out, error), 0);
         assert_int_equal(fit.n_lines, 0);
         unlink(path);
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
                 write_file(path, bad[i]);
-                assert_int_equal(measured_load(&fit, path, &options, &truth, error), -EINVAL);
+                assert_int_equal(measured_load(&fit, path, &options, &truth, left_out, error), -EINVAL);
                 unlink(path);
         }
-        assert_int_equal(measured_load(&fit, "/nowhere", &options, &truth, error), -EINVAL);
+        assert_int_equal(measured_load(&fit, "/nowhere", &options, &truth, left_out, error), -EINVAL);
+        for (uint32_t i = 0; i < MEASURED_LEFT_OUT_N; i++)
+                assert_int_equal(left_out[i], 0);
         fit_deinit(&fit);
+}
+
+/* railmux-perf's sendrecv is a ring, and its all_to_all_v uneven unless it says otherwise. */
+static void test_left_out(void **state) {
+        static const char text[] =
+                "{\"results\": ["
+                "{\"op\": \"sendrecv\", \"ranks\": 2, \"type\": \"fp64\", \"count\": 5, \"p50_us\": 3},"
+                "{\"op\": \"sendrecv\", \"ranks\": 1, \"type\": \"fp64\", \"count\": 5, \"p50_us\": 3},"
+                "{\"op\": \"sendrecv\", \"ranks\": 1, \"type\": \"fp64\", \"count\": 5, \"p50_us\": 0},"
+                "{\"op\": \"all_to_all_v\", \"ranks\": 4, \"type\": \"fp32\", \"count\": 1, \"p50_us\": 4},"
+                "{\"op\": \"all_to_all_v\", \"ranks\": 4, \"type\": \"fp32\", \"count\": 2, \"p50_us\": 4, \"equal\": "
+                "false},"
+                "{\"op\": \"all_to_all_v\", \"ranks\": 4, \"type\": \"fp32\", \"count\": 3, \"p50_us\": 4, \"equal\": "
+                "false},"
+                "{\"op\": \"all_to_all_v\", \"ranks\": 4, \"type\": \"fp32\", \"count\": 4, \"p50_us\": 4, \"equal\": "
+                "true}]}";
+        struct options options = {.algorithm = PLAN_ALGORITHM_NONE};
+        size_t left_out[MEASURED_LEFT_OUT_N] = {0};
+        char path[64], error[OPTIONS_ERROR_MAX];
+        struct fit fit = {0};
+
+        (void)state;
+        write_file(path, text);
+        assert_int_equal(measured_load(&fit, path, &options, &truth, left_out, error), 0);
+        assert_int_equal(left_out[MEASURED_RING], 2); /* one has no time at all */
+        assert_int_equal(left_out[MEASURED_UNEVEN], 3);
+        assert_int_equal(fit.n_lines, 1);
+        assert_int_equal(fit.lines[0].operation, RING_OP_ALL_TO_ALL_V);
+        assert_int_equal(fit.lines[0].count, 4);
+        fit_deinit(&fit);
+        unlink(path);
 }
 
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_recovers), cmocka_unit_test(test_keeps),    cmocka_unit_test(test_files),
-                cmocka_unit_test(test_merge),    cmocka_unit_test(test_measured),
+                cmocka_unit_test(test_merge),    cmocka_unit_test(test_measured), cmocka_unit_test(test_left_out),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

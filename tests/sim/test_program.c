@@ -509,6 +509,9 @@ static void test_fit(void **state) {
                                    " \"p50_us\": 5000, \"time_us\": 5000},"
                                    "{\"op\": \"all_reduce\", \"ranks\": 4, \"type\": \"fp32\", \"count\": 100,"
                                    " \"p50_us\": 20, \"time_us\": 20}]}";
+        static const char ring[] = "{\"results\": ["
+                                   "{\"op\": \"sendrecv\", \"ranks\": 2, \"type\": \"fp32\", \"count\": 100,"
+                                   " \"p50_us\": 20, \"time_us\": 20}]}";
         char dir[] = "/tmp/railmux-sim-XXXXXX", perf[64], constants[64], line[256];
         json_t *document;
         FILE *file;
@@ -539,6 +542,15 @@ static void test_fit(void **state) {
         json_decref(document);
         snprintf(line, sizeof(line), "fit -o %s/no/file %s", dir, perf);
         assert_int_equal(run(line), 3);
+        file = fopen(perf, "we");
+        assert_non_null(file);
+        fputs(ring, file);
+        fclose(file);
+        snprintf(line, sizeof(line), "fit %s", perf);
+        assert_int_not_equal(run(line), 0);
+        assert_non_null(strstr(err, "left out: 1 lines of sendrecv"));
+        assert_non_null(strstr(err, "no measurement"));
+        assert_string_equal(out, "");
         unlink(perf);
         unlink(constants);
         assert_int_equal(rmdir(dir), 0);

@@ -186,6 +186,8 @@ static json_t *result_json(const struct bench *bench, size_t index, const struct
 
         json_object_set_new(object, "wrong",
                             o->check ? json_integer((json_int_t)(result->wrong + result->out_of_bounds)) : json_null());
+        if (o->op == PATTERN_ALL_TO_ALL_V)
+                json_object_set_new(object, "equal", json_boolean(o->equal));
         return object;
 }
 

@@ -138,14 +138,18 @@ static int fit_write(const struct options *o, const struct fit *fit, const struc
 static int run_fit(const struct sim *sim) {
         _cleanup_(fit_deinit) struct fit fit = {0};
         struct plan_constants constants = sim->constants;
+        size_t left_out[MEASURED_LEFT_OUT_N] = {0};
         struct fit_quality quality;
         char error[OPTIONS_ERROR_MAX];
         int r = 0;
 
         for (uint32_t i = 0; !r && i < sim->options->n_files; i++)
-                r = measured_load(&fit, sim->options->files[i], sim->options, &constants, error);
+                r = measured_load(&fit, sim->options->files[i], sim->options, &constants, left_out, error);
         if (r)
                 return complain(r, error);
+        for (uint32_t i = 0; i < MEASURED_LEFT_OUT_N; i++)
+                if (left_out[i] > 0)
+                        fprintf(stderr, "# left out: %zu lines %s\n", left_out[i], measured_why(i));
         r = fit_run(&fit, &constants, &quality);
         if (r)
                 return complain(r, "there is no measurement to fit to");
