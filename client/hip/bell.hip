@@ -171,12 +171,19 @@ DEVICE void start(const struct bell_arguments *a, const struct bell_block *block
 }
 
 /* The start may be on another stream, and not have run yet. It is waited for even if the rank has ended meanwhile: a start
- * that nobody waits for would keep its place for ever, and fill a cell that serves another request by then. */
+ * that nobody waits for would keep its place for ever, and fill a cell that serves another request by then. (When the
+ * area is closed, neither will serve anybody.) */
 DEVICE void cell_take(const struct bell_arguments *a, struct rmx_bell_shared *s) {
+        const uint32_t *closed = (const uint32_t *)(const void *)((const char *)a->request.area + RMX_BELL_CLOSED);
         uint64_t cell;
 
-        while (!(cell = cell_load(a->cell)))
+        for (uint32_t round = 1; !(cell = cell_load(a->cell)); round++) {
+                if (round % RMX_BELL_ROUNDS == 0 && word_load(closed)) {
+                        cell = (uint64_t)LOST << 32;
+                        break;
+                }
                 poll_pause();
+        }
         cell_store(a->cell, 0);
         s->status = (uint32_t)(cell >> 32);
         s->sequence = s->status ? 0 : (uint32_t)cell;

@@ -470,7 +470,7 @@ static void test_wrap(void) {
 
 /* Nobody polls: who rings, counts the wake word up. Nobody will: it gives up. */
 static void test_parked_and_closed(void) {
-        struct client_gpu_bell bell = request(256, 256, true), plain = request(50000, 0, false);
+        struct client_gpu_bell bell = request(256, 256, true), plain = request(50000, 0, false), late = bell;
         uint32_t one = 1, zero = 0, wake = gpu->host->wake, status;
 
         serve_end();
@@ -493,6 +493,9 @@ static void test_parked_and_closed(void) {
         bell.turn = 3;
         must(!ops->call(gpu, &plain, stream, error));
         must(!ops->start(gpu, &bell, other, error) && !ops->wait(gpu, &bell, other, error));
+        late.cell = 31; /* which nobody starts */
+        late.turn = 1;
+        must(!ops->wait(gpu, &late, other, error));
         plain.after = 999; /* which nobody tells */
         plain.number = 1000;
         must(!ops->call(gpu, &plain, stream, error));
@@ -505,6 +508,7 @@ static void test_parked_and_closed(void) {
         must(hipStreamSynchronize(other) == hipSuccess);
         must(ops->comm_status(gpu, 0, true) == RMX_E_DEVICE_LOST);
         must(ops->poll(gpu, bell.cell, 3, &status) && status == RMX_E_DEVICE_LOST);
+        must(ops->poll(gpu, late.cell, 1, &status) && status == RMX_E_DEVICE_LOST);
         must(!ops->call(gpu, &plain, stream, error)); /* and later ones at once */
         settle();
         must(ops->comm_status(gpu, 0, true) == RMX_E_DEVICE_LOST);
