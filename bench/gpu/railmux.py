@@ -10,9 +10,11 @@ Addresses and streams are plain numbers, so it works with and without torch:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 INT8, UINT8, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64, BFLOAT16 = range(10)
@@ -20,7 +22,8 @@ SUM, PROD, MAX, MIN, AVG = range(5)
 ID_BYTES = 128
 OPEN_TIMEOUT_MS = 20000
 JOIN_TIMEOUT_MS = 60000
-DEVICE_CALLS = 1  # flag of a communicator: RMX_COMM_DEVICE_CALLS
+DEVICE_CALLS = 1  # flags of a communicator: RMX_COMM_DEVICE_CALLS,
+ORDERED_TRANSFERS = 2  # RMX_COMM_ORDERED_TRANSFERS
 # Its own dependencies come with it; whatever has these names once loaded is taken for all.
 DEPENDENCIES = ("libprotobuf-c.so.1",)
 
@@ -91,6 +94,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rmx_broadcast": (ctypes.c_int, [_P, _P, _P, _S, _U, _U, _P]),
     "rmx_all_to_all": (ctypes.c_int, [_P, _P, _P, _S, _U, _P]),
     "rmx_barrier": (ctypes.c_int, [_P, _P]),
+    "rmx_send": (ctypes.c_int, [_P, _P, _S, _U, _U, _P]),
+    "rmx_recv": (ctypes.c_int, [_P, _P, _S, _U, _U, _P]),
+    "rmx_group_start": (ctypes.c_int, []),
+    "rmx_group_end": (ctypes.c_int, []),
 }
 
 
@@ -115,6 +122,20 @@ def check(code: int) -> None:
     if code:
         name, sentence = library().rmx_error_name(code).decode(), library().rmx_last_error().decode()
         raise RailmuxError(code, name, sentence)
+
+
+@contextlib.contextmanager
+def group() -> Iterator[None]:
+    """The calls within are one group (rmx_group_start(3))."""
+    check(library().rmx_group_start())
+    ended = False
+    try:
+        yield
+        ended = True
+    finally:
+        code = library().rmx_group_end()
+    if ended:
+        check(code)
 
 
 class Request:
@@ -155,6 +176,12 @@ class Comm:
 
     def all_to_all(self, source: int, to: int, count: int, kind: int, stream: int | None = None) -> None:
         check(library().rmx_all_to_all(self.handle, source, to, count, kind, stream or None))
+
+    def send(self, source: int, count: int, kind: int, peer: int, stream: int | None = None) -> None:
+        check(library().rmx_send(self.handle, source, count, kind, peer, stream or None))
+
+    def recv(self, to: int, count: int, kind: int, peer: int, stream: int | None = None) -> None:
+        check(library().rmx_recv(self.handle, to, count, kind, peer, stream or None))
 
     def barrier(self, stream: int | None = None) -> None:
         check(library().rmx_barrier(self.handle, stream or None))

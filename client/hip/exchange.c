@@ -76,19 +76,33 @@ static uint32_t blocks_bound(uint32_t max_blocks) {
         return max_blocks ? max_blocks : UINT32_MAX;
 }
 
-/* What calls of the slot need. A kernel that is loaded at its first launch waits until no other one runs in the
- * process. */
-static int calls_prepare(struct client_gpu *gpu, uint32_t slot, uint32_t n_ranks, char *error) {
+static hipError_t kernels_load(struct client_gpu *gpu) {
         hipFuncAttributes attributes;
+        hipError_t r = hipSuccess;
+
+        for (uint32_t n = 2; n <= EXCHANGE_RANKS; n++)
+                for (uint32_t i = 0; i < EXCHANGE_WAYS * EXCHANGE_KINDS && r == hipSuccess; i++)
+                        r = hipFuncGetAttributes(&attributes, exchange_kernel(n, i / EXCHANGE_WAYS,
+                                                                              (enum exchange_way)(i % EXCHANGE_WAYS)));
+        if (r == hipSuccess)
+                r = hipFuncGetAttributes(&attributes, pair_kernel());
+        if (r == hipSuccess)
+                r = hipFuncGetAttributes(&attributes, pair_ahead_kernel());
+        if (r == hipSuccess)
+                __atomic_store_n(&gpu->exchanges_loaded, true, __ATOMIC_RELEASE); /* partner: calls_prepare() */
+        return r;
+}
+
+/* What calls of the slot need. A kernel that is loaded at its first launch waits until no other one runs in the
+ * process, and those may wait for ranks that are as far by then. So all are loaded with the first communicator,
+ * whatever ranks it has, which takes 6 ms more (H200). */
+static int calls_prepare(struct client_gpu *gpu, uint32_t slot, char *error) {
         struct scope scope;
         hipError_t r;
 
         r = scope_enter(&scope, gpu->device);
-        for (uint32_t i = 0; i < EXCHANGE_WAYS * EXCHANGE_KINDS && r == hipSuccess; i++)
-                r = hipFuncGetAttributes(&attributes, exchange_kernel(n_ranks, i / EXCHANGE_WAYS,
-                                                                      (enum exchange_way)(i % EXCHANGE_WAYS)));
-        if (r == hipSuccess)
-                r = hipFuncGetAttributes(&attributes, pair_kernel());
+        if (r == hipSuccess && !__atomic_load_n(&gpu->exchanges_loaded, __ATOMIC_ACQUIRE)) /* partner: kernels_load() */
+                r = kernels_load(gpu);
         if (r == hipSuccess)
                 r = gpu_ended_open(gpu, slot);
         scope_leave(&scope);
@@ -160,7 +174,7 @@ int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, ui
                                                  .max_blocks = blocks_bound(max_blocks),
                                                  .lines = offer.lines,
                                                  .clusters = may_cluster()};
-        r = calls_prepare(gpu, slot, n_ranks, error);
+        r = calls_prepare(gpu, slot, error);
         if (!r)
                 r = exchange_area_take(gpu, EXCHANGE_AREA_BYTES(n_ranks), &exchange->area, error);
         if (r) {
@@ -379,11 +393,23 @@ static void call_place(const struct client_gpu_exchange *exchange, struct exchan
 
 static int pairs_launch(struct client_gpu_exchange *exchange, struct pair_arguments *p,
                         const struct client_gpu_bell *bell, void *stream, char *error) {
+        struct client_gpu_bell behind = *bell;
+        int r;
+
         exchange->transfers = true; /* with the device's lock, as all calls of a comm */
         call_place(exchange, &p->all);
         if (gpu_ended_records(exchange->gpu, bell))
                 p->all.number = 0;
-        return gpu_launch_exchange(exchange->gpu, pair_kernel(), p->all.blocks, 1, p, bell, stream, error);
+        if (p->ahead) {
+                r = gpu_launch_ahead(exchange->gpu, pair_ahead_kernel(), p, bell, stream, error);
+                if (r)
+                        return r;
+                behind.after = 0;
+        }
+        r = gpu_launch_exchange(exchange->gpu, pair_kernel(), p->all.blocks, 1, p, &behind, stream, error);
+        if (r && r != CLIENT_GPU_UNTOLD && p->ahead && !bell->captured)
+                gpu_exchange_stop(exchange); /* or one warp would stand on the stream until something comes */
+        return r;
 }
 
 int gpu_exchange_call(struct client_gpu_exchange *exchange, const struct client_gpu_bell *bell, void *stream,

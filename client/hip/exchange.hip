@@ -84,11 +84,23 @@ KERNEL void LAUNCH_BOUNDS_OF(EXCHANGE_THREADS, 2) exchange_pairs(const PARAMETER
 #if TARGET_NVIDIA
         asm volatile("griddepcontrol.wait;" ::: "memory"); /* see launch_kernel in launch.c */
 #endif
-        pair_all(&p, block_index(), block_thread(), &shared);
+        pair_all(&p, block_thread(), &shared);
+}
+
+KERNEL void LAUNCH_BOUNDS(64) exchange_pairs_ahead(const PARAMETER struct pair_arguments p) {
+#if TARGET_NVIDIA
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+        if (block_thread() < WARP_THREADS)
+                pair_ahead(&p, block_thread());
 }
 
 extern "C" const void *pair_kernel(void) {
         return (const void *)exchange_pairs;
+}
+
+extern "C" const void *pair_ahead_kernel(void) {
+        return (const void *)exchange_pairs_ahead;
 }
 
 template <uint32_t N, uint32_t D> static const void *exchange_of(uint32_t kind) {

@@ -70,6 +70,12 @@
 #define EXCHANGE_LINE_BYTES(n_ranks) (EXCHANGE_THREADS * 12u * EXCHANGE_LINE_UNITS(n_ranks))
 #endif
 
+/* Blocks that a kernel may have, of collectives and of transfers. */
+#ifndef PAIR_BLOCKS_OF_TWO
+#define PAIR_BLOCKS_OF_TWO 64u
+#endif
+#define EXCHANGE_MARKS (2 * (EXCHANGE_BLOCKS > PAIR_BLOCKS_OF_TWO ? EXCHANGE_BLOCKS : PAIR_BLOCKS_OF_TWO))
+
 struct exchange_header {
         uint32_t calls;                     /* that are through with the part of block 0 */
         uint32_t first;                     /* where that began to count, by agreement of the ranks */
@@ -77,10 +83,10 @@ struct exchange_header {
         uint32_t sequence[EXCHANGE_BLOCKS]; /* number of the last packets of each block, */
         uint32_t chunks[2 * EXCHANGE_BLOCKS]; /* and of its last chunks */
         /* Of the call that is under way, see exchange_leave.h; otherwise 0, but for the upper half of `late`. */
-        uint32_t late;                         /* blocks, and how often one has left a part, ever */
-        uint32_t ended;                        /* blocks, of a call with a number */
-        uint32_t is_late[2 * EXCHANGE_BLOCKS]; /* by block: warps that have said so */
-        uint32_t left[2 * EXCHANGE_BLOCKS];    /* by part: 1: its block has left it, and nobody has taken it up yet */
+        uint32_t late;                    /* blocks, and how often one has left a part, ever */
+        uint32_t ended;                   /* blocks, of a call with a number */
+        uint32_t is_late[EXCHANGE_MARKS]; /* by block: warps that have said so */
+        uint32_t left[EXCHANGE_MARKS];    /* by part: 1: its block has left it, and nobody has taken it up yet */
         /* {call, signature} of each rank, of odd and even calls: they must be the same. */
         uint64_t signature[2][EXCHANGE_RANKS];
 };
@@ -98,6 +104,10 @@ struct exchange_header {
 #endif
 #ifndef EXCHANGE_WHILE
 #define EXCHANGE_WHILE 2048u
+#endif
+/* Of a transfer, a sixth of a second (H200). */
+#ifndef PAIR_PATIENCE
+#define PAIR_PATIENCE (32 * EXCHANGE_PATIENCE)
 #endif
 
 #define EXCHANGE_NO_ROOT         UINT32_MAX
@@ -121,16 +131,20 @@ struct exchange_header {
 #define PAIR_OPS      CLIENT_GPU_PAIRS
 #define PAIR_CHANNELS (2 * (EXCHANGE_RANKS - 1)) /* another rank and a direction */
 #define PAIR_TURNS    2u                         /* places of a lane, and */
-#define PAIR_UNITS    4u                         /* units of 16 bytes for each thread in one, at most */
-/* Of a channel, parts: one more than blocks. Two ranks need so many for their links; with two directions for each other
- * rank there are no more than 128 in all, since they do not leave. What is under way in a channel is so many times
- * 64 KiB. The last part is for packets: what fits in goes as such, and is there a fence and a trip earlier. */
-#ifndef PAIR_BLOCKS_OF_TWO
-#define PAIR_BLOCKS_OF_TWO 64u
+#ifndef PAIR_UNITS
+#define PAIR_UNITS 4u /* units of 16 bytes for each thread in one, at most; */
 #endif
+#define PACKED_UNITS 4u /* or packets */
+/* Of a channel, parts: one more than blocks. Two ranks need so many for their links; with two directions for each other
+ * rank there are no more than 128 in all, since it takes long until one leaves. What is under way in a channel is so
+ * many times 64 KiB. The last part is for packets: what fits in goes as such, and is there a fence and a trip earlier.
+ */
 #define PAIR_PARTS(n_ranks)                                                                                            \
         ((n_ranks) <= 2 ? PAIR_BLOCKS_OF_TWO : (n_ranks) <= 4 ? PAIR_BLOCKS_OF_TWO / 3 + 1 : PAIR_BLOCKS_OF_TWO / 7 + 1)
-#define PAIR_BLOCKS(n_ranks)           (PAIR_PARTS(n_ranks) - 1)
+#define PAIR_BLOCKS(n_ranks) (PAIR_PARTS(n_ranks) - 1)
+#ifndef PAIR_AHEAD_BYTES /* receives of so many are waited for by one warp, ahead of their kernel */
+#define PAIR_AHEAD_BYTES (UINT64_C(2) << 20)
+#endif
 #define PAIR_LANES(n_ranks)            PAIR_BLOCKS(n_ranks)
 #define PAIR_PLACES(n_ranks)           ((size_t)((n_ranks)-1) * PAIR_TURNS * PAIR_PARTS(n_ranks) * EXCHANGE_THREADS * PAIR_UNITS)
 #define EXCHANGE_OFFSET_PAIRS(n_ranks) (EXCHANGE_OFFSET_CHUNKS(n_ranks) + EXCHANGE_CHUNKS(n_ranks) * 16)
@@ -237,6 +251,7 @@ struct pair_channel {
 struct pair_arguments {
         struct exchange_arguments all; /* of which what concerns no data is set */
         uint32_t n_channels;
+        uint32_t ahead; /* 1: its kernel of one warp comes first */
         struct pair_channel channel[PAIR_CHANNELS];
         struct pair_op own; /* what a rank has for itself, in a collective; 0 bytes: nothing */
         struct pair_op op[PAIR_OPS];
@@ -253,6 +268,8 @@ void pair_cut(struct pair_arguments *arguments, const struct client_gpu_bell *be
 bool pair_cut_collective(struct pair_arguments *arguments, const struct client_gpu_bell *bell, uint32_t n_ranks,
                          uint32_t rank, uint32_t max_blocks);
 const void *pair_kernel(void);
+/* One block, of which one warp waits until some of what the other kernel receives has come. */
+const void *pair_ahead_kernel(void);
 /* What a request says, cut for the ranks and blocks; areas and what belongs to the device are the caller's. *ret_kind:
  * enum exchange_kind. max_blocks: at least 1, the same on all ranks; lines: may it go in lines? The same. False: an
  * operation that is not exchanged. See exchange_cut.c. */

@@ -31,10 +31,10 @@
  * other rank comes to the part. So when on all ranks somebody has been there, the next one who comes there is a step
  * further, whoever was there together. Nobody needs anything of a block of another number.
  *
- * A block with long chunks, as one with lines, takes a whole processor, of which transfers that wait leave six (H200).
- * In clusters of four, which would suit products that run beside (docs/performance.md, 76), it would need four of them
- * in one part of the GPU (GPC), and there may be none then: so clusters are for programs that know that no transfer of
- * another communicator waits meanwhile (RAILMUX_GPU_CLUSTERS).
+ * A block with long chunks, as one with lines, takes a whole processor, of which transfers that wait leave six (H200)
+ * until their blocks leave, too (exchange_pair.h). In clusters of four, which would suit products that run beside
+ * (docs/performance.md, 76), it would need four of them in one part of the GPU (GPC), and there may be none then: so
+ * clusters are for programs that know that no transfer of another communicator waits meanwhile (RAILMUX_GPU_CLUSTERS).
  *
  * What has left goes on more slowly, when the others have come: they were late by more than 8 ms, and 8 MB then take
  * 0.5 ms in place of 0.1 (docs/benchmarks.md).

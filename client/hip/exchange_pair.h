@@ -24,13 +24,22 @@
  * was sent in an earlier call.
  *
  * Who waits for long leaves a word in the host's memory, for whom. It stays there as long as that is so.
+ *
+ * Blocks that wait can leave, as those of collectives do (exchange_leave.h). A part is a lane here, and the block
+ * leaves as a whole, so how far a lane is are one transfer and one chunk of that. Those that stay carry what is left
+ * much more slowly, and pipelines wait for each other in every round, so it takes PAIR_PATIENCE until one leaves;
+ * after that it has no patience any more.
  */
+#include "client/hip/exchange_leave.h"
 #include "client/hip/exchange_unit.h"
 
-/* Looks until who waits says so; some ten milliseconds. */
+/* Looks until who waits says so; some five milliseconds. */
 #ifndef PAIR_LONG
 #define PAIR_LONG 16384u
 #endif
+
+static_assert(PAIR_UNITS >= PACKED_UNITS, "packets fit into a chunk's place");
+static_assert(PAIR_BLOCKS_OF_TWO <= EXCHANGE_BLOCKS * EXCHANGE_LANES, "there is a cell for how far each part is");
 
 #define PAIR_STEP   (EXCHANGE_THREADS * 16u) /* bytes, from one unit of a thread to its next, */
 #define PACKED_STEP (EXCHANGE_THREADS * 8u)  /* and from one packet */
@@ -79,25 +88,53 @@ DEVICE_OUTLINE void pair_say(struct bell_host *host, uint32_t slot, uint32_t tur
                 cell_store(&host->exchanged[slot].pair, 0);
 }
 
-/* One thread of lane 0, in round 1, 2, .. of waiting: it says so after a while, and when that is over. */
+DEVICE void pair_names(const struct exchange_arguments *a, const struct pair_lane *l, bool waits) {
+        pair_say((struct bell_host *)a->host, a->slot, l->turn - word_load(&exchange_header_of(a, a->rank)->first),
+                 l->peer, l->sends, waits);
+}
+
+/* One thread of lane 0, in round 1, 2, .. of waiting: it says so after a while, and when that is over. (And when its
+ * block leaves: whoever comes to the lane then does not stay for that long.) */
 DEVICE void pair_waits(const struct exchange_arguments *a, const struct pair_lane *l, bool there, uint32_t round,
                        bool *said) {
         if (there ? !*said : round % PAIR_LONG != 0)
                 return;
-        pair_say((struct bell_host *)a->host, a->slot, l->turn - word_load(&exchange_header_of(a, a->rank)->first),
-                 l->peer, l->sends, !there);
+        pair_names(a, l, !there);
         *said = true;
 }
 
-/* Of a warp: until the word is `count` or up to PAIR_TURNS - 1 more. False: it will never be. */
-DEVICE bool pair_listen(const struct exchange_arguments *a, const struct pair_lane *l, const uint32_t *word,
-                        uint32_t count, uint32_t block, uint32_t thread) {
+/* Of a warp that waits, when it is time to look around: never, or no longer by this block. EXCHANGE_CAME: neither. (On
+ * NVIDIA's a function of its own, since registers are few; AMD's compiler would copy all parameters to each thread's
+ * memory for it, and has registers enough.) */
+#if TARGET_NVIDIA
+#define PAIR_ASIDE DEVICE_OUTLINE
+#else
+#define PAIR_ASIDE DEVICE
+#endif
+PAIR_ASIDE enum exchange_heard pair_look(const struct exchange_arguments *a, uint32_t thread, uint32_t round,
+                                         struct exchange_shared *shared) {
+        if (warp_any(exchange_gives_up(a, exchange_block(shared), thread, round)))
+                return EXCHANGE_NEVER;
+        if (round % EXCHANGE_WHILE == 0 && exchange_patience(a, thread, round, shared))
+                return exchange_late(a);
+        return EXCHANGE_CAME;
+}
+
+static_assert(TARGET_HOST || EXCHANGE_WHILE % EXCHANGE_ROUNDS == 0, "who looks for the one looks for the other");
+DEVICE bool pair_looks(uint32_t round) {
+        return round % EXCHANGE_ROUNDS == 0 || (TARGET_HOST && round % EXCHANGE_WHILE == 0);
+}
+
+/* Of a warp: until the word is `count` or up to PAIR_TURNS - 1 more. */
+DEVICE enum exchange_heard pair_listen(const struct exchange_arguments *a, const struct pair_lane *l,
+                                       const uint32_t *word, uint32_t count, uint32_t thread,
+                                       struct exchange_shared *shared) {
         const bool says = l->lane == 0 && thread % WARP_THREADS == 0;
-        bool said = false;
+        bool said = *exchange_is_late(shared, thread); /* as the block before has, perhaps */
 
         if (warp_any(l->failed)) { /* what it has sent last is perhaps not whole */
                 exchange_fail(exchange_header_of(a, a->rank), exchange_status_of(a), RMX_E_DEVICE_LOST);
-                return false;
+                return EXCHANGE_NEVER;
         }
         for (uint32_t round = 1;; round++) {
                 const bool there = warp_all(flag_look(word) - count < PAIR_TURNS);
@@ -105,9 +142,13 @@ DEVICE bool pair_listen(const struct exchange_arguments *a, const struct pair_la
                 if (says)
                         pair_waits(a, l, there, round, &said);
                 if (there)
-                        return true;
-                if (warp_any(exchange_gives_up(a, block, thread, round)))
-                        return false;
+                        return EXCHANGE_CAME;
+                if (pair_looks(round)) {
+                        const enum exchange_heard heard = pair_look(a, thread, round, shared);
+
+                        if (heard != EXCHANGE_CAME)
+                                return heard;
+                }
 #if TARGET_HOST
                 poll_pause();
 #endif
@@ -133,22 +174,25 @@ DEVICE bool pair_agrees(const struct exchange_arguments *a, const struct pair_op
 
 /* Of the block: there is room for the lane's next chunk, or that has come. Whoever waits next has met all others again
  * before it writes what it has heard. */
-DEVICE bool pair_wait(const struct exchange_arguments *a, const struct pair_op *op, const struct pair_lane *l,
-                      bool first, uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+DEVICE enum exchange_heard pair_wait(const struct exchange_arguments *a, const struct pair_op *op,
+                                     const struct pair_lane *l, bool first, uint32_t thread,
+                                     struct exchange_shared *shared) {
         if (thread / WARP_THREADS == UNIT_WAITS) {
                 const uint32_t *word = pair_word_of(a, l->sends ? PAIR_CREDIT : PAIR_FLAG, a->rank, l->peer, l->lane);
-                bool heard = pair_listen(a, l, word, l->sends ? l->number - PAIR_TURNS : l->number, block, thread);
+                enum exchange_heard heard =
+                        pair_listen(a, l, word, l->sends ? l->number - PAIR_TURNS : l->number, thread, shared);
 
-                if (heard && !l->sends) {
+                if (heard == EXCHANGE_CAME && !l->sends) {
                         flag_looked();
-                        heard = !(first && warp_any(!pair_agrees(a, op, l)));
+                        if (first && warp_any(!pair_agrees(a, op, l)))
+                                heard = EXCHANGE_NEVER;
                 }
                 if (thread % WARP_THREADS == 0)
                         shared->heard = heard;
         }
         warp_sync();
         exchange_meet(shared);
-        return shared->heard != 0;
+        return (enum exchange_heard)shared->heard;
 }
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------ */
@@ -205,20 +249,23 @@ DEVICE void pair_store(const struct pair_op *op, char *to, uint64_t at, const st
 /* AMD: waits for what was loaded, here, and not before each store for what may be under way; see chunk_await. */
 DEVICE void pair_await([[maybe_unused]] const struct quad (&x)[PAIR_UNITS]) {
 #if TARGET_AMD
-        static_assert(PAIR_UNITS == 4, "all of them");
-        asm volatile("" ::"v"(x[0].x), "v"(x[1].x), "v"(x[2].x), "v"(x[3].x));
+        UNROLL
+        for (uint32_t u = 0; u < PAIR_UNITS; u++)
+                asm volatile("" ::"v"(x[u].x));
 #endif
 }
 
-DEVICE bool pair_send(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l, uint64_t chunk,
-                      uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+DEVICE enum exchange_heard pair_send(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
+                                     uint64_t chunk, uint32_t thread, struct exchange_shared *shared) {
         const uint64_t at = chunk * op->units * PAIR_STEP + thread * 16u;
         struct quad x[PAIR_UNITS], *place;
+        enum exchange_heard heard;
 
         pair_load(op, at, x);
         l->number++;
-        if (!pair_wait(a, op, l, chunk == 0, block, thread, shared))
-                return false;
+        heard = pair_wait(a, op, l, chunk == 0, thread, shared);
+        if (heard != EXCHANGE_CAME)
+                return heard;
         place = pair_place(a, l->peer, a->rank, l, l->lane, thread);
         pair_await(x);
         if (pair_is_whole(op, at)) {
@@ -244,18 +291,20 @@ DEVICE bool pair_send(const struct exchange_arguments *a, const struct pair_op *
                         word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);
                 EXCHANGE_STEP();
         }
-        return true;
+        return EXCHANGE_CAME;
 }
 
-DEVICE bool pair_take(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l, uint64_t chunk,
-                      uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+DEVICE enum exchange_heard pair_take(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
+                                     uint64_t chunk, uint32_t thread, struct exchange_shared *shared) {
         const uint64_t at = chunk * op->units * PAIR_STEP + thread * 16u;
         struct quad x[PAIR_UNITS];
         const struct quad *place;
+        enum exchange_heard heard;
 
         l->number++;
-        if (!pair_wait(a, op, l, chunk == 0, block, thread, shared))
-                return false;
+        heard = pair_wait(a, op, l, chunk == 0, thread, shared);
+        if (heard != EXCHANGE_CAME)
+                return heard;
         place = pair_place(a, a->rank, l->peer, l, l->lane, thread);
         EXCHANGE_STEP();
         UNROLL
@@ -276,7 +325,7 @@ DEVICE bool pair_take(const struct exchange_arguments *a, const struct pair_op *
         }
         pair_store(op, op->address, at, x);
         EXCHANGE_STEP();
-        return true;
+        return EXCHANGE_CAME;
 }
 
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
@@ -285,13 +334,14 @@ DEVICE uint32_t pair_flag(uint32_t number) {
         return number * 2 + 1;
 }
 
-DEVICE bool pair_send_packed(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
-                             uint32_t block, uint32_t thread, struct exchange_shared *shared) {
-        uint64_t x[PAIR_UNITS];
+DEVICE enum exchange_heard pair_send_packed(const struct exchange_arguments *a, const struct pair_op *op,
+                                            struct pair_lane *l, uint32_t thread, struct exchange_shared *shared) {
+        uint64_t x[PACKED_UNITS];
         struct quad *place;
+        enum exchange_heard heard;
 
         UNROLL
-        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
+        for (uint32_t u = 0; u < PACKED_UNITS; u++) {
                 const uint64_t at = thread * 8u + u * PACKED_STEP;
 
                 x[u] = 0;
@@ -301,11 +351,12 @@ DEVICE bool pair_send_packed(const struct exchange_arguments *a, const struct pa
                         x[u] = exchange_load_part(op->address + at, op->bytes - at);
         }
         l->number++;
-        if (!pair_wait(a, op, l, true, block, thread, shared))
-                return false;
+        heard = pair_wait(a, op, l, true, thread, shared);
+        if (heard != EXCHANGE_CAME)
+                return heard;
         place = pair_place(a, l->peer, a->rank, l, PAIR_BLOCKS(a->n_ranks), thread);
         UNROLL
-        for (uint32_t u = 0; u < PAIR_UNITS; u++)
+        for (uint32_t u = 0; u < PACKED_UNITS; u++)
                 if (u < op->units)
                         packet_store(place + u * EXCHANGE_THREADS, x[u], pair_flag(l->number));
         EXCHANGE_STEP();
@@ -318,26 +369,28 @@ DEVICE bool pair_send_packed(const struct exchange_arguments *a, const struct pa
         }
         warp_sync();
         exchange_meet(shared); /* before somebody writes what is heard next */
-        return true;
+        return EXCHANGE_CAME;
 }
 
 /* Of a warp: until its packets have come, and, if it is the one that waits in a block, what was called. */
-DEVICE bool pair_listen_packed(const struct exchange_arguments *a, const struct pair_op *op, const struct pair_lane *l,
-                               const struct quad *place, uint64_t (&x)[PAIR_UNITS], uint32_t block, uint32_t thread) {
+DEVICE enum exchange_heard pair_listen_packed(const struct exchange_arguments *a, const struct pair_op *op,
+                                              const struct pair_lane *l, const struct quad *place,
+                                              uint64_t (&x)[PACKED_UNITS], uint32_t thread,
+                                              struct exchange_shared *shared) {
         const bool waits = thread / WARP_THREADS == UNIT_WAITS, says = waits && thread % WARP_THREADS == 0;
         const uint64_t *told = &pair_words_of(a, a->rank, l->peer)->told[l->turn % PAIR_CELLS];
         const uint32_t *flag = pair_word_of(a, PAIR_FLAG, a->rank, l->peer, l->lane);
-        bool said = false;
+        bool said = *exchange_is_late(shared, thread); /* as the block before has, perhaps */
 
         if (warp_any(l->failed)) {
                 exchange_fail(exchange_header_of(a, a->rank), exchange_status_of(a), RMX_E_DEVICE_LOST);
-                return false;
+                return EXCHANGE_NEVER;
         }
         for (uint32_t round = 1;; round++) {
                 bool all = true, there;
 
                 UNROLL
-                for (uint32_t u = 0; u < PAIR_UNITS; u++) { /* no load has a condition, as in chunk_load */
+                for (uint32_t u = 0; u < PACKED_UNITS; u++) { /* no load has a condition, as in chunk_load */
                         const uint32_t unit = u < op->units ? u : 0;
                         const struct quad v = quad_load(place + unit * EXCHANGE_THREADS);
 
@@ -348,37 +401,41 @@ DEVICE bool pair_listen_packed(const struct exchange_arguments *a, const struct 
                         const bool called = warp_all((uint32_t)(cell_load(told) >> 32) == l->turn);
 
                         if (called && warp_any(!pair_agrees(a, op, l)))
-                                return false;
+                                return EXCHANGE_NEVER;
                         all &= called && word_load(flag) - l->number < PAIR_TURNS; /* so that it is not under way */
                 }
                 there = warp_all(all);
                 if (says)
                         pair_waits(a, l, there, round, &said);
                 if (there)
-                        return true;
-                if (warp_any(exchange_gives_up(a, block, thread, round)))
-                        return false;
+                        return EXCHANGE_CAME;
+                if (pair_looks(round)) {
+                        const enum exchange_heard heard = pair_look(a, thread, round, shared);
+
+                        if (heard != EXCHANGE_CAME)
+                                return heard;
+                }
 #if TARGET_HOST
                 poll_pause();
 #endif
         }
 }
 
-DEVICE bool pair_take_packed(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
-                             uint32_t block, uint32_t thread, struct exchange_shared *shared) {
-        uint64_t x[PAIR_UNITS] = {};
-        bool there;
+DEVICE enum exchange_heard pair_take_packed(const struct exchange_arguments *a, const struct pair_op *op,
+                                            struct pair_lane *l, uint32_t thread, struct exchange_shared *shared) {
+        uint64_t x[PACKED_UNITS] = {};
+        enum exchange_heard heard;
 
         l->number++;
-        there = pair_listen_packed(a, op, l, pair_place(a, a->rank, l->peer, l, PAIR_BLOCKS(a->n_ranks), thread), x,
-                                   block, thread);
+        heard = pair_listen_packed(a, op, l, pair_place(a, a->rank, l->peer, l, PAIR_BLOCKS(a->n_ranks), thread), x,
+                                   thread, shared);
         warp_sync();
-        if (exchange_any(shared, !there)) /* and all have read */
-                return false;
+        if (exchange_any(shared, heard != EXCHANGE_CAME)) /* and all have read */
+                return exchange_any(shared, heard == EXCHANGE_NEVER) ? EXCHANGE_NEVER : EXCHANGE_LATE;
         if (thread == 0)
                 word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);
         UNROLL
-        for (uint32_t u = 0; u < PAIR_UNITS; u++) {
+        for (uint32_t u = 0; u < PACKED_UNITS; u++) {
                 const uint64_t at = thread * 8u + u * PACKED_STEP;
 
                 if (op->aligned && at + 8 <= op->bytes)
@@ -387,7 +444,7 @@ DEVICE bool pair_take_packed(const struct exchange_arguments *a, const struct pa
                         exchange_store_part(op->address + at, op->bytes - at, x[u], op->element_bytes);
         }
         EXCHANGE_STEP();
-        return true;
+        return EXCHANGE_CAME;
 }
 
 /* What a rank has for itself. */
@@ -402,48 +459,172 @@ DEVICE void pair_copy(const struct pair_op *op, uint32_t blocks, uint32_t block,
 }
 
 /* ---- a block ----------------------------------------------------------------------------------------------------- */
-/* This block's chunks of a transfer. */
-DEVICE bool pair_transfer(const struct exchange_arguments *a, const struct pair_op *op, struct pair_lane *l,
-                          uint32_t block, uint32_t thread, struct exchange_shared *shared) {
+/* This block's chunks of a transfer, from one of them on, which is told when the block leaves. */
+DEVICE enum exchange_heard pair_transfer(const struct exchange_arguments *a, const struct pair_op *op,
+                                         struct pair_lane *l, uint64_t *chunk, uint32_t thread,
+                                         struct exchange_shared *shared) {
         const uint64_t bytes = (uint64_t)op->units * PAIR_STEP;
 
         if (op->packed)
-                return l->sends ? pair_send_packed(a, op, l, block, thread, shared)
-                                : pair_take_packed(a, op, l, block, thread, shared);
+                return l->sends ? pair_send_packed(a, op, l, thread, shared)
+                                : pair_take_packed(a, op, l, thread, shared);
         ROLLED
-        for (uint64_t chunk = l->lane; chunk * bytes < op->bytes; chunk += op->blocks)
-                if (!(l->sends ? pair_send(a, op, l, chunk, block, thread, shared)
-                               : pair_take(a, op, l, chunk, block, thread, shared)))
-                        return false;
+        for (; *chunk * bytes < op->bytes; *chunk += op->blocks) {
+                thread = exchange_thread(thread); /* and what comes of it, not kept */
+                const enum exchange_heard heard = l->sends ? pair_send(a, op, l, *chunk, thread, shared)
+                                                           : pair_take(a, op, l, *chunk, thread, shared);
+
+                if (heard != EXCHANGE_CAME)
+                        return heard;
+        }
+        return EXCHANGE_CAME;
+}
+
+/* How far a lane is that is left: transfer << 48 | chunk. Which turn that is, who comes counts. */
+#define PAIR_CHUNK ((UINT64_C(1) << 48) - 1)
+
+DEVICE uint64_t *pair_progress_of(const struct exchange_arguments *a, uint32_t part) {
+        return (uint64_t *)(void *)(a->head[a->rank] + EXCHANGE_OFFSET_PROGRESS) + part;
+}
+
+/* Which part is the block's: its own, or the one that it has taken up. Of thread 0, or of who knows which. */
+DEVICE uint32_t pair_part_of(const struct exchange_shared *shared, bool again) {
+        return again ? shared->next : exchange_block(shared);
+}
+
+/* What the rank counts: chunks of the lane, and turns of its channel. */
+DEVICE uint32_t *pair_kept_of(const struct exchange_arguments *a, const struct pair_lane *l) {
+        return pair_word_of(a, l->sends ? PAIR_SENT : PAIR_TAKEN, a->rank, l->peer, l->lane);
+}
+
+DEVICE uint32_t *pair_turn_of(const struct exchange_arguments *a, const struct pair_lane *l) {
+        struct pair_words *words = pair_words_of(a, a->rank, l->peer);
+
+        return l->sends ? &words->sends : &words->receives;
+}
+
+/* A part: all transfers of a lane, or what is left of them. False: it is left. */
+DEVICE bool pair_part_run(const struct pair_arguments *p, bool again, uint32_t thread, struct exchange_shared *shared) {
+        const struct exchange_arguments *a = &p->all;
+        const uint32_t part = pair_part_of(shared, again);
+        enum exchange_heard heard = EXCHANGE_CAME;
+        struct pair_lane l = {};
+        uint32_t i, k = 0; /* (a pointer to the channel would have AMD's compiler copy all parameters to each thread's
+                            * memory) */
+        uint64_t chunk;
+
+        while (part >= p->channel[k].begin + (uint32_t)p->channel[k].blocks)
+                k++;
+        l.peer = p->channel[k].peer;
+        l.lane = part - p->channel[k].begin;
+        l.sends = p->channel[k].sends != 0;
+        i = p->channel[k].op;
+        chunk = l.lane;
+        l.failed = word_load(&exchange_header_of(a, a->rank)->failed);
+        l.number = word_load(pair_kept_of(a, &l));
+        if (l.lane == 0)
+                l.turn = word_load(pair_turn_of(a, &l));
+        if (l.lane == 0 && a->operation)
+                l.calls = word_load(&pair_words_of(a, a->rank, l.peer)->calls[l.sends]);
+        if (again) {
+                const uint64_t progress = cell_load(pair_progress_of(a, part));
+
+                for (; i != (uint32_t)(progress >> 48); i = p->op[i].next)
+                        l.turn++;
+                chunk = progress & PAIR_CHUNK;
+        }
+        ROLLED
+        while (i < PAIR_OPS) {
+                l.turn++;
+                if (l.lane < p->op[i].blocks)
+                        heard = pair_transfer(a, &p->op[i], &l, &chunk, thread, shared);
+                if (heard != EXCHANGE_CAME)
+                        break;
+                i = p->op[i].next;
+                chunk = l.lane;
+        }
+        if (heard == EXCHANGE_LATE && thread == 0) {
+                if (l.lane == 0)
+                        pair_names(a, &l, true);
+                cell_store(pair_progress_of(a, pair_part_of(shared, shared->next != EXCHANGE_NO_BLOCK)),
+                           (uint64_t)i << 48 | chunk);
+        }
+        if (thread != 0)
+                return heard != EXCHANGE_LATE;
+        VALUE_FORGET(l.peer); /* or what is computed from it waits in registers meanwhile */
+        VALUE_FORGET(l.lane);
+        word_store(pair_kept_of(a, &l), heard == EXCHANGE_LATE ? l.number - 1 : l.number);
+        if (heard == EXCHANGE_LATE)
+                return false;
+        /* Each block has had a chunk, so all have loaded what is stored now. */
+        if (l.lane == 0)
+                word_store(pair_turn_of(a, &l), l.turn);
+        if (l.lane == 0 && a->operation)
+                word_store(&pair_words_of(a, a->rank, l.peer)->calls[l.sends], l.calls + 1);
         return true;
 }
 
-DEVICE void pair_channel_run(const struct pair_arguments *p, const struct pair_channel *c, uint32_t block,
-                             uint32_t thread, struct exchange_shared *shared) {
-        const struct exchange_arguments *a = &p->all;
-        struct pair_lane l = {c->peer, block - c->begin, c->sends != 0, 0, 0, 0, 0};
-        uint32_t *kept = pair_word_of(a, l.sends ? PAIR_SENT : PAIR_TAKEN, a->rank, l.peer, l.lane);
-        struct pair_words *words = pair_words_of(a, a->rank, l.peer);
-        uint32_t *turn = l.sends ? &words->sends : &words->receives;
+/* Has one of the block's warps been late? All have met since they waited. */
+DEVICE bool pair_is_late(const struct exchange_shared *shared) {
+        bool late = false;
 
-        l.failed = word_load(&exchange_header_of(a, a->rank)->failed);
-        l.number = word_load(kept);
-        if (l.lane == 0)
-                l.turn = word_load(turn);
-        if (l.lane == 0 && a->operation)
-                l.calls = word_load(&words->calls[l.sends]);
-        ROLLED
-        for (uint32_t i = c->op; i < PAIR_OPS; i = p->op[i].next) {
-                l.turn++;
-                if (l.lane < p->op[i].blocks && !pair_transfer(a, &p->op[i], &l, block, thread, shared))
-                        break;
+        UNROLL
+        for (uint32_t warp = 0; warp < EXCHANGE_THREADS / WARP_THREADS; warp++) /* of AMD's there are half as many */
+                late |= shared->late[warp] != 0;
+        return late;
+}
+
+/* Of all threads of a block, into shared->next: which part comes next; EXCHANGE_NO_BLOCK: the block may end. As
+ * exchange_next_part(). */
+PAIR_ASIDE void pair_next_part(const struct exchange_arguments *a, uint32_t thread, bool left,
+                               struct exchange_shared *shared) {
+        struct exchange_header *own = exchange_header_of(a, a->rank);
+
+        fence_settle();
+        exchange_meet(shared);
+        if (thread == 0) {
+                const bool again = shared->next != EXCHANGE_NO_BLOCK;
+                const uint32_t part = pair_part_of(shared, again);
+                uint32_t next = EXCHANGE_NO_BLOCK;
+
+                if (!left || !exchange_leave(a, part))
+                        next = exchange_look(a, again ? part + 1 : 0);
+                if (next == EXCHANGE_NO_BLOCK)
+                        word_store(&own->is_late[exchange_block(shared)], 0);
+                shared->next = next;
         }
-        if (thread == 0) { /* each block has had a chunk, so all have loaded what is stored now */
-                word_store(kept, l.number);
-                if (l.lane == 0)
-                        word_store(turn, l.turn);
-                if (l.lane == 0 && a->operation)
-                        word_store(&words->calls[l.sends], l.calls + 1);
+        *exchange_is_late(shared, thread) = 1; /* all of the block */
+        exchange_meet(shared);
+}
+
+/* One warp, ahead of a kernel that receives large things and does nothing else: until the first chunk of one of them
+ * has come, or never will, as the kernel finds out then. (Not of all: each of them may be what another one's sender
+ * waits for.) */
+DEVICE void pair_ahead(const struct pair_arguments *p, uint32_t thread) {
+        const struct exchange_arguments *a = &p->all;
+        const uint32_t peer = p->channel[0].peer;
+        const struct pair_lane first = {peer, 0, false, 0, word_load(&pair_words_of(a, a->rank, peer)->receives) + 1,
+                                        0,    0};
+        bool said = false;
+
+        for (uint32_t round = 1;; round++) {
+                bool there = false;
+
+                ROLLED
+                for (uint32_t i = thread; i < p->n_channels; i += WARP_THREADS) {
+                        const uint32_t *flag = pair_word_of(a, PAIR_FLAG, a->rank, p->channel[i].peer, 0);
+                        const uint32_t *taken = pair_word_of(a, PAIR_TAKEN, a->rank, p->channel[i].peer, 0);
+
+                        there |= flag_look(flag) - word_load(taken) - 1 < PAIR_TURNS;
+                }
+                there = warp_any(there);
+                if (thread == 0) /* for the first; when another one has come the kernel says who is waited for */
+                        pair_waits(a, &first, there, round, &said);
+                if (there || warp_any(exchange_gives_up(a, 0, thread, round)))
+                        return;
+#if TARGET_HOST
+                poll_pause();
+#endif
         }
 }
 
@@ -464,14 +645,22 @@ DEVICE void pair_count(const struct pair_arguments *p, uint32_t thread) {
         }
 }
 
-DEVICE void pair_all(const struct pair_arguments *p, uint32_t block, uint32_t thread, struct exchange_shared *shared) {
-        uint32_t i = 0; /* (a pointer would have AMD's compiler copy all parameters to each thread's memory) */
+DEVICE void pair_all(const struct pair_arguments *p, uint32_t thread, struct exchange_shared *shared) {
+        if (thread == 0)
+                shared->next = EXCHANGE_NO_BLOCK;
+        *exchange_is_late(shared, thread) = 0;
+        ROLLED
+        for (bool again = false;; again = true) {
+                const bool through = pair_part_run(p, again, thread, shared);
 
-        while (block >= p->channel[i].begin + (uint32_t)p->channel[i].blocks)
-                i++;
-        pair_channel_run(p, &p->channel[i], block, thread, shared);
-        pair_copy(&p->own, p->all.blocks, block, thread);
-        if (p->all.operation && block == 0 && thread < WARP_THREADS)
+                if (!pair_is_late(shared))
+                        break;
+                pair_next_part(&p->all, thread, !through, shared);
+                if (shared->next == EXCHANGE_NO_BLOCK)
+                        break;
+        }
+        pair_copy(&p->own, p->all.blocks, exchange_block(shared), thread);
+        if (p->all.operation && exchange_block(shared) == 0 && thread < WARP_THREADS)
                 pair_count(p, thread);
         if (p->all.number)
                 fence_settle();

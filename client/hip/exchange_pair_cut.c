@@ -9,7 +9,7 @@
 #include "util/type.h"
 
 #define UNIT_BYTES   (EXCHANGE_THREADS * 16u) /* of a block */
-#define PACKED_BYTES (EXCHANGE_THREADS * PAIR_UNITS * 8u)
+#define PACKED_BYTES (EXCHANGE_THREADS * PACKED_UNITS * 8u)
 
 /* 32 bits of FNV-1a. operation: of a collective whose pieces these are, 0: of none. */
 static uint32_t signature_of(const struct pair_op *op, uint32_t operation) {
@@ -111,11 +111,23 @@ static void begin(struct pair_arguments *p, const struct client_gpu_bell *bell, 
                 .all = {.n_ranks = n_ranks, .rank = rank, .number = bell->number, .operation = operation}};
 }
 
+/* A receive may be called long before the other rank sends, and beside what computes meanwhile. Where all channels wait
+ * for much, so that a microsecond more is of no account, no block but one need be there until something has come. What
+ * is sent is not waited for: there may be room for it. */
+static bool waits_ahead(const struct pair_arguments *p) {
+        for (uint32_t i = 0; i < p->n_channels; i++)
+                if (p->channel[i].sends || p->op[p->channel[i].op].bytes < PAIR_AHEAD_BYTES)
+                        return false;
+        return p->n_channels > 0;
+}
+
 static void deal(struct pair_arguments *p) {
         for (uint32_t i = 0; i < p->n_channels; i++) {
                 p->channel[i].begin = (uint16_t)p->all.blocks;
                 p->all.blocks += p->channel[i].blocks;
         }
+        p->ahead = waits_ahead(p);
+        p->all.patience = p->all.blocks > EXCHANGE_KEEPERS ? PAIR_PATIENCE : UINT32_MAX; /* as in exchange_cut() */
 }
 
 static uint64_t count_of(const struct client_gpu_bell *bell) {

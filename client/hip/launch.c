@@ -53,6 +53,8 @@ void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, stru
 }
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
+#define WARP_MOST 64u /* threads, of NVIDIA's 32 are one */
+
 /* On NVIDIA GPUs a kernel may be brought to its processor while the one before it on the stream ends; ours wait there
  * for that end (await_stream in bell.hip). It saves 0.9 us of a call that is not captured. In graphs it saves nothing,
  * and edges of that kind are not for all of them.
@@ -62,6 +64,10 @@ void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, stru
  * processors by then, waiting for the bell, there would be no room for it, and nobody would ever go on. What is left
  * after the answer are some twenty instructions. And a kernel that was launched so, but does not wait itself, is right
  * today, if only by luck.
+ *
+ * A kernel that is queued behind one that waits for another rank (a bell, an exchange, what stands ahead of a transfer)
+ * takes a hardware queue with it, which others may need, unless it was launched in this way (H200: with 8 queues the
+ * 8th stream with an ordinary kernel behind one that waits keeps all others).
  *
  * together: so many of the blocks, which divide them, are to lie side by side (NVIDIA). */
 static hipError_t launch_together(const void *kernel, uint32_t blocks, uint32_t together, uint32_t threads,
@@ -234,4 +240,21 @@ int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blo
                 return CLIENT_GPU_UNTOLD;
         }
         return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching an exchange kernel", error);
+}
+
+int gpu_launch_ahead(struct client_gpu *gpu, const void *kernel, void *arguments, const struct client_gpu_bell *bell,
+                     void *stream, char *error) {
+        void *parameters[] = {arguments};
+        struct scope scope;
+        hipError_t r;
+
+        r = scope_device(&scope, gpu->device);
+        if (r == hipSuccess && bell->captured)
+                gpu_edge(gpu, stream);
+        if (r == hipSuccess)
+                r = launch_after(gpu, bell, stream);
+        if (r == hipSuccess)
+                r = launch_kernel(kernel, 1, WARP_MOST, parameters, bell->captured, stream);
+        scope_leave(&scope);
+        return r == hipSuccess ? RMX_OK : gpu_fail(r, "launching the kernel ahead of a transfer", error);
 }

@@ -69,6 +69,7 @@ struct client_gpu {
         hipEvent_t event;
         hipEvent_t flag[CLIENT_GPU_FLAGS];
         pthread_mutex_t copies;          /* the stream and the copied words of `pinned` */
+        bool exchanges_loaded;           /* exchange kernels are loaded; atomic, see exchange.c */
         pthread_mutex_t exchanges_mutex; /* what follows, see exchange.c, exchange_area.c */
         hipStream_t own_stream[CLIENT_GPU_SLOTS];
         char *own_memory; /* CLIENT_GPU_OWN_BYTES for each slot */
@@ -146,6 +147,10 @@ void gpu_handle(struct client_gpu *gpu, const struct client_gpu_bell *bell, stru
 /* Puts an exchange kernel there, behind what bell->after names. together: exchange_together(). */
 int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, uint32_t together, void *arguments,
                         const struct client_gpu_bell *bell, void *stream, char *error);
+/* One warp of a kernel that only waits, with the arguments of the one that is launched behind it. Also behind what
+ * bell->after names. */
+int gpu_launch_ahead(struct client_gpu *gpu, const void *kernel, void *arguments, const struct client_gpu_bell *bell,
+                     void *stream, char *error);
 /* exchange.c: */
 int gpu_exchange_open(struct client_gpu *gpu, uint32_t slot, uint32_t handle, uint32_t n_ranks, uint32_t rank,
                       uint32_t max_blocks, struct client_gpu_exchange **ret_exchange, unsigned char *ret_offer,

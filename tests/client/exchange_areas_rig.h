@@ -16,7 +16,7 @@
 #include "gpu/device/bell.h"
 #include "ring/line.h"
 
-#define MAX_CALLS 64u
+#define MAX_CALLS 400u
 #define HANDLE    7u /* of the rank in slot 0 */
 
 /* The offset of what an offer says first of all of its process, see struct offer. */
@@ -42,7 +42,7 @@ static struct {
         struct pair_arguments pairs;
         const void *kernel;
         uint32_t together;
-        uint32_t launches;
+        uint32_t launches, aheads;
 } fake;
 
 static hipError_t may_fail(void) {
@@ -221,6 +221,10 @@ const void *pair_kernel(void) {
         return "pairs";
 }
 
+const void *pair_ahead_kernel(void) {
+        return "ahead";
+}
+
 const void *exchange_kernel(uint32_t n_ranks, uint32_t kind, enum exchange_way way) {
         static const char kernels[EXCHANGE_RANKS + 1][EXCHANGE_KINDS][EXCHANGE_WAYS];
 
@@ -237,6 +241,18 @@ bool gpu_ended_records(const struct client_gpu *gpu, const struct client_gpu_bel
         (void)gpu;
         (void)bell;
         return false;
+}
+
+int gpu_launch_ahead(struct client_gpu *gpu, const void *kernel, void *arguments, const struct client_gpu_bell *bell,
+                     void *stream, char *error) {
+        (void)gpu;
+        (void)bell;
+        (void)stream;
+        (void)error;
+        assert_ptr_equal(kernel, pair_ahead_kernel());
+        assert_int_equal(((const struct pair_arguments *)arguments)->ahead, 1);
+        fake.aheads++;
+        return RMX_OK;
 }
 
 int gpu_launch_exchange(struct client_gpu *gpu, const void *kernel, uint32_t blocks, uint32_t together, void *arguments,

@@ -312,6 +312,23 @@ static void test_peer(void **state) {
         }
 }
 
+/* Kernels of every number of ranks are loaded with a process's first communicator, and with no other. */
+static void test_loaded(void **state) {
+        unsigned char offer[CLIENT_GPU_OFFER_BYTES];
+        struct client_gpu *gpu = gpu_new(0);
+        struct client_gpu_exchange *x[2];
+        const uint32_t all = (EXCHANGE_RANKS - 1) * EXCHANGE_WAYS * EXCHANGE_KINDS + 2, before = fake.loaded;
+
+        (void)state;
+        assert_int_equal(gpu_exchange_open(gpu, 0, HANDLE, 3, 0, 0, &x[0], offer, error), RMX_OK);
+        assert_int_equal(fake.loaded - before, all);
+        assert_int_equal(gpu_exchange_open(gpu, 1, HANDLE, 8, 0, 0, &x[1], offer, error), RMX_OK);
+        assert_int_equal(fake.loaded - before, all);
+        for (uint32_t i = 0; i < 2; i++)
+                gpu_exchange_close(x[i], true);
+        gpu_end(gpu);
+}
+
 /* Whichever call of the runtime fails, nothing is lost, and the next one goes. */
 static void test_failures(void **state) {
         unsigned char offers[2 * CLIENT_GPU_OFFER_BYTES];
@@ -398,6 +415,18 @@ static void test_transfers(void **state) {
         assert_int_equal(p->op[1].element_bytes, 2);
         assert_int_equal(p->op[3].element_bytes, 1);
         assert_int_equal(p->op[1].count, 2 << 20);
+        assert_int_equal(p->ahead, 0);
+        for (uint32_t i = 0; i < 4; i++) { /* receives are waited for ahead if all are large, and nothing is sent */
+                const struct client_gpu_bell large[] = {
+                        transfer(RING_OP_RECV, 2, a, PAIR_AHEAD_BYTES),
+                        transfer(i == 2 ? RING_OP_SEND : RING_OP_RECV, 1, a, PAIR_AHEAD_BYTES - (i == 1 ? 2 : 0)),
+                        transfer(RING_OP_RECV, 2, a, 100)};
+                const uint32_t before = fake.aheads;
+
+                assert_int_equal(gpu_exchange_pairs(x[0], large, i == 3 ? 1 : 3, NULL, error), RMX_OK);
+                assert_int_equal(p->ahead, i == 0 || i == 3);
+                assert_int_equal(fake.aheads - before, p->ahead);
+        }
         for (uint32_t r = 0; r < 3; r++) {
                 gpu_exchange_close(x[r], true);
                 gpu_end(gpu[r]);
@@ -706,6 +735,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_forged, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_short, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_peer, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_loaded, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_transfers, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_owed, setup, teardown),

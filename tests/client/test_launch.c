@@ -16,7 +16,7 @@
 
 #define SLOT 3u
 
-static char kernels[BELL_KERNELS], exchange;
+static char kernels[BELL_KERNELS], exchange, ahead;
 
 static struct {
         char list[256]; /* a word for each thing on the stream */
@@ -89,6 +89,11 @@ hipError_t hipLaunchKernel(const void *kernel, dim3 blocks, dim3 threads, void *
         (void)stream;
         if (kernel == &exchange) {
                 note("exchange", ((const struct exchange_arguments *)parameters[0])->number);
+                return hipSuccess;
+        }
+        if (kernel == &ahead) {
+                assert_int_equal(blocks.x, 1);
+                note("ahead", 0);
                 return hipSuccess;
         }
         if (kernel == &kernels[BELL_MARK] && fake.no_mark)
@@ -205,6 +210,24 @@ static void test_after(void **state) {
         assert_list("wait 0, exchange 0, event 0");
 }
 
+/* What is waited for ahead of a kernel stands behind the call before, and the kernel behind it. */
+static void test_ahead(void **state) {
+        struct client_gpu_bell request = {.slot = SLOT, .number = 2, .after = 1};
+        char error[CLIENT_GPU_TEXT];
+
+        (void)state;
+        assert_int_equal(call(1), RMX_OK);
+        assert_list("exchange 0, event 0");
+        assert_int_equal(gpu_launch_ahead(&gpu, &ahead, &request, &request, NULL, error), RMX_OK);
+        request.after = 0;
+        assert_int_equal(exchange_with(&request), RMX_OK);
+        assert_list("wait 0, ahead 0, exchange 0, event 0");
+        request.captured = true;
+        request.number = 0;
+        assert_int_equal(gpu_launch_ahead(&gpu, &ahead, &request, &request, NULL, error), RMX_OK);
+        assert_list("edge 0, ahead 0");
+}
+
 /* The same for copies. */
 static void test_behind(void **state) {
         char error[CLIENT_GPU_TEXT];
@@ -300,9 +323,9 @@ static void test_gated(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(test_exchanges, setup), cmocka_unit_test_setup(test_after, setup),
-                cmocka_unit_test_setup(test_behind, setup),    cmocka_unit_test_setup(test_bells, setup),
-                cmocka_unit_test_setup(test_marks, setup),     cmocka_unit_test_setup(test_no_event, setup),
-                cmocka_unit_test_setup(test_gated, setup),
+                cmocka_unit_test_setup(test_ahead, setup),     cmocka_unit_test_setup(test_behind, setup),
+                cmocka_unit_test_setup(test_bells, setup),     cmocka_unit_test_setup(test_marks, setup),
+                cmocka_unit_test_setup(test_no_event, setup),  cmocka_unit_test_setup(test_gated, setup),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

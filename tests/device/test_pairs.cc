@@ -13,15 +13,20 @@
 static void others(void) {
         fiber_yield();
 }
-#define sched_yield()   others() /* poll_pause() */
-#define EXCHANGE_STEP() others()
-#define EXCHANGE_LEAVING()
+#define sched_yield()      others() /* poll_pause() */
+#define EXCHANGE_STEP()    others()
+#define EXCHANGE_LEAVING() others()
 #define EXCHANGE_SHARED
-#define PAIR_LONG 40u
+#define EXCHANGE_KEEPERS keepers
+#define EXCHANGE_WHILE   12u
+#define PAIR_LONG        40u
+
+static uint32_t keepers = 4, patience = UINT32_MAX;
 
 struct exchange_shared {
         uint32_t calls, block, next, number;
         uint32_t here, turn; /* threads that have met, and how often all have */
+        uint32_t gone;       /* and those that have ended */
         uint32_t heard;
         bool any, all_any;
         uint8_t late[EXCHANGE_LANES];
@@ -77,6 +82,11 @@ struct rank {
         struct pair_arguments kernel[TRANSFERS];
         uint32_t n_kernels, next;
         uint32_t under_way; /* threads of the present one */
+        bool ahead;         /* the kernel ahead of the next one has been launched */
+        uint32_t room;      /* blocks that run at the same time, 0: all do */
+        bool backwards;     /* the last blocks begin first */
+        const struct pair_arguments *present;
+        uint32_t n_blocks, begun, running; /* blocks of it */
 };
 
 struct thread {
@@ -134,24 +144,59 @@ static void world_free(void) {
 static void thread_main(void *data) {
         const struct thread *t = (const struct thread *)data;
 
-        pair_all(t->p, t->shared->block, t->thread, t->shared);
+        pair_all(t->p, t->thread, t->shared);
+        t->rank->under_way--;
+        if (++t->shared->gone == EXCHANGE_THREADS)
+                t->rank->running--;
+}
+
+static void ahead_main(void *data) {
+        const struct thread *t = (const struct thread *)data;
+
+        pair_ahead(t->p, 0);
         t->rank->under_way--;
 }
 
-static void launch(uint32_t r) {
+/* As many blocks as there is room for. */
+static void launch_blocks(uint32_t r) {
         struct rank *rank = &ranks[r];
-        const struct pair_arguments *p = &rank->kernel[rank->next++];
+        const struct pair_arguments *p = rank->present;
 
-        CHECK(p->all.blocks <= PLACES, "%u blocks", p->all.blocks);
-        for (uint32_t b = 0; b < p->all.blocks; b++) {
+        while (rank->begun < rank->n_blocks && (!rank->room || rank->running < rank->room)) {
+                const uint32_t b = rank->backwards ? rank->n_blocks - 1 - rank->begun : rank->begun;
+
+                rank->begun++;
+                rank->running++;
                 shareds[r][b] = {};
                 shareds[r][b].block = b;
+                memset(shareds[r][b].late, 0x5a, sizeof(shareds[r][b].late)); /* as shared memory is */
+                shareds[r][b].next = 0x5a5a;
                 for (uint32_t t = 0; t < EXCHANGE_THREADS; t++) {
                         threads[r][b][t] = {rank, p, &shareds[r][b], t};
                         rank->under_way++;
                         (void)fiber_new(thread_main, &threads[r][b][t]);
                 }
         }
+}
+
+static void launch(uint32_t r) {
+        struct rank *rank = &ranks[r];
+        const struct pair_arguments *p = &rank->kernel[rank->next];
+
+        if (p->ahead && !rank->ahead) {
+                threads[r][0][0] = {rank, p, NULL, 0};
+                rank->ahead = true;
+                rank->under_way++;
+                (void)fiber_new(ahead_main, &threads[r][0][0]);
+                return;
+        }
+        rank->ahead = false;
+        rank->next++;
+        rank->present = p;
+        rank->begun = rank->running = 0;
+        rank->n_blocks = p->all.blocks;
+        CHECK(p->all.blocks <= PLACES, "%u blocks", p->all.blocks);
+        launch_blocks(r);
 }
 
 /* Each rank's kernels, one after the other. */
@@ -161,6 +206,7 @@ static void run_all(const char *what) {
         for (bool busy = true; busy;) {
                 busy = false;
                 for (uint32_t r = 0; r < n_ranks; r++) {
+                        launch_blocks(r);
                         if (!ranks[r].under_way && ranks[r].next < ranks[r].n_kernels)
                                 launch(r);
                         busy |= ranks[r].under_way != 0;
@@ -195,6 +241,7 @@ static void kernel_place(uint32_t r, struct pair_arguments *p) {
         p->all.host = &rank->host;
         p->all.stop = &rank->stop;
         p->all.slot = SLOT;
+        p->all.patience = p->all.blocks > keepers ? patience : UINT32_MAX;
 }
 
 static void kernel_add(uint32_t r, const struct client_gpu_bell *bells, uint32_t n, uint32_t max_blocks) {
@@ -242,11 +289,31 @@ static bool right(const struct transfer *t, uint32_t i) {
         return true;
 }
 
+/* How soon blocks leave, and how many do not. */
+static void patience_choose(uint64_t random) {
+        static const uint32_t some[] = {12, 50, 400, UINT32_MAX};
+
+        patience = some[random % 4];
+        keepers = 1 + (uint32_t)(random >> 8) % 4;
+}
+
+/* Nothing of what blocks tell each other about leaving is left behind. */
+static void check_nothing_left(void) {
+        for (uint32_t r = 0; r < n_ranks; r++) {
+                const struct exchange_header *own = (const struct exchange_header *)(const void *)ranks[r].head;
+
+                CHECK(own->late % EXCHANGE_LATE_TIME == 0, "rank %u: %u are late", r, own->late % EXCHANGE_LATE_TIME);
+                for (uint32_t i = 0; i < EXCHANGE_MARKS; i++)
+                        CHECK(!own->is_late[i] && !own->left[i], "rank %u: block %u is %u late, %u left", r, i,
+                              own->is_late[i], own->left[i]);
+        }
+}
+
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 static void test_right(uint64_t seed) {
         const uint32_t rounds = test_rounds(60, 600);
 
-        for (uint32_t n = 2; n <= EXCHANGE_RANKS; n += n < 4 ? 1 : 2) {
+        for (uint32_t n = 2; n <= EXCHANGE_RANKS; n += n < 4 ? 1 : 2) { /* blocks that leave, too */
                 uint32_t number = 0;
 
                 world_new(n, mix(seed + n) | 1);
@@ -254,6 +321,7 @@ static void test_right(uint64_t seed) {
                         const uint32_t max_blocks = round % 3 ? UINT32_MAX : 1 + (uint32_t)mix(seed + round) % 40;
                         struct transfer t[TRANSFERS];
 
+                        patience_choose(mix(seed * 3 + round));
                         for (uint32_t i = 0; i < TRANSFERS; i++) {
                                 const uint64_t random = mix(mix(seed ^ n) + round * TRANSFERS + i);
                                 const uint32_t from = (uint32_t)(random >> 32) % n;
@@ -290,9 +358,67 @@ static void test_right(uint64_t seed) {
                                 CHECK(!ranks[r].n_kernels || ranks[r].host.finished[SLOT] == number, "no end is told");
                                 CHECK(!ranks[r].host.exchanged[SLOT].pair, "rank %u is said to wait", r);
                         }
+                        check_nothing_left();
                 }
                 world_free();
         }
+}
+
+/* GPUs that have room for fewer blocks than kernels have, which begin with others on each: only as blocks leave are the
+ * two ends of a lane there sooner or later. Small things are among it, too, and kernels behind. */
+static void test_room(uint64_t seed) {
+        const uint32_t rounds = test_rounds(40, 400);
+        uint32_t times = 0;
+
+        for (uint32_t round = 0; round < rounds; round++) {
+                const uint32_t n = 2 + round % 3;
+                struct transfer t[TRANSFERS * 2];
+                uint32_t n_transfers = 0;
+
+                world_new(n, mix(seed + round) | 1);
+                patience_choose(round & 1 ? 0 : 1);
+                keepers = 1 + round % 3;
+                for (uint32_t from = 0; from < n; from++)
+                        for (uint32_t to = 0; to < n; to++)
+                                for (uint32_t i = 0; i < (from != to ? 3 : 0); i++) {
+                                        const uint64_t random = mix(seed ^ (round * 100 + n_transfers));
+
+                                        t[n_transfers] = transfer_new(n_transfers, from, to,
+                                                                      (random & ~UINT64_C(0x1f00)) | 0x400);
+                                        n_transfers++;
+                                }
+                for (uint32_t r = 0; r < n; r++) {
+                        for (uint32_t kernel = 0; kernel < 2; kernel++) {
+                                struct client_gpu_bell bells[TRANSFERS * 2];
+                                uint32_t n_bells = 0;
+
+                                for (uint32_t i = 0; i < n_transfers; i++)
+                                        if ((t[i].from == r || t[i].to == r) && (i % 3 == 2) == (kernel == 1))
+                                                bells[n_bells++] = bell_of(&t[i], t[i].from == r, round + 1);
+                                kernel_add(r, bells, n_bells, UINT32_MAX);
+                        }
+                        ranks[r].room = keepers + 1;
+                        ranks[r].backwards = r % 2;
+                }
+                run_all("room");
+                for (uint32_t i = 0; i < n_transfers; i++) {
+                        CHECK(right(&t[i], i), "%u ranks, %lu elements, rank %u to %u", n, (unsigned long)t[i].count,
+                              t[i].from, t[i].to);
+                        transfer_free(&t[i]);
+                }
+                for (uint32_t r = 0; r < n; r++) {
+                        times += ((const struct exchange_header *)(const void *)ranks[r].head)->late /
+                                 EXCHANGE_LATE_TIME;
+                        CHECK(!ranks[r].host.status[SLOT], "status %u", ranks[r].host.status[SLOT]);
+                        CHECK(ranks[r].host.finished[SLOT] == round + 1, "no end is told");
+                        CHECK(!ranks[r].host.exchanged[SLOT].pair, "rank %u is said to wait", r);
+                }
+                check_nothing_left();
+                world_free();
+        }
+        CHECK(times > rounds, "only %u parts were left", times);
+        patience = UINT32_MAX;
+        keepers = 4;
 }
 
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
@@ -403,6 +529,12 @@ static void test_collectives(uint64_t seed) {
                 const uint32_t n = 2 + i % (EXCHANGE_RANKS - 1), max_blocks = i % 3 ? UINT32_MAX : 1 + i;
 
                 world_new(n, mix(seed + i) | 1);
+                patience_choose(mix(seed * 7 + i));
+                for (uint32_t k = 0; i % 4 == 0 && k < n; k++) {
+                        ranks[k].room = keepers + 1;
+                        ranks[k].backwards = k % 2;
+                        patience = 20;
+                }
                 for (uint32_t k = 0; k < 3; k++)
                         collective_new(&c[k], mix(seed * 5 + i * 3 + k));
                 for (uint32_t k = 0; k < 3; k++) {
@@ -425,6 +557,7 @@ static void test_collectives(uint64_t seed) {
                                 CHECK(ranks[r].host.finished[SLOT] == 2 * k + 2, "no end is told");
                                 CHECK(!ranks[r].host.status[SLOT], "status %u", ranks[r].host.status[SLOT]);
                         }
+                        check_nothing_left();
                 }
                 for (uint32_t k = 0; k < 3; k++)
                         for (uint32_t r = 0; r < n; r++) {
@@ -433,6 +566,8 @@ static void test_collectives(uint64_t seed) {
                         }
                 world_free();
         }
+        patience = UINT32_MAX;
+        keepers = 4;
 }
 
 /* Ranks that name different roots find out when one takes what an earlier call has sent. */
@@ -511,12 +646,14 @@ static void test_early(uint64_t seed) {
 
 /* Who receives before anybody sends says whom it waits for, in packets and in chunks, until it has come. */
 static void test_late(uint64_t seed) {
-        for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t i = 0; i < 8; i++) { /* blocks that leave, too */
                 struct transfer t = transfer_new(1, 1, 0, 0x30000 | RMX_INT8);
                 struct client_gpu_bell bell;
                 bool said = false;
 
                 world_new(2, mix(seed + i) | 1);
+                patience = i < 4 ? UINT32_MAX : 20;
+                keepers = i < 4 ? 4 : 1;
                 t.type = RMX_INT8;
                 t.count = i % 2 ? 300 : 60;
                 for (uint64_t k = 0; k < t.count; k++)
@@ -537,16 +674,122 @@ static void test_late(uint64_t seed) {
                 transfer_free(&t);
                 world_free();
         }
+        patience = UINT32_MAX;
+        keepers = 4;
+}
+
+/* A kernel that receives large things is held back until one of them comes, and goes on with that one then. */
+static void test_ahead(uint64_t seed) {
+        for (uint32_t i = 0; i < 8; i++) {
+                const uint32_t first = 1 + i % 2; /* who sends, */
+                const bool small = i / 2 % 2;     /* beside something that is not waited for ahead */
+                struct transfer t[3];
+                struct client_gpu_bell bells[2], bell;
+
+                world_new(3, mix(seed + i) | 1);
+                for (uint32_t r = 1; r < 3; r++) {
+                        t[r] = transfer_new(r, r, 0, 0x30000 | RMX_INT8);
+                        t[r].type = RMX_INT8;
+                        t[r].count =
+                                small && r != first ? PAIR_AHEAD_BYTES - 1 : PAIR_AHEAD_BYTES + mix(seed + r) % 2000;
+                        for (uint64_t k = 0; k < t[r].count; k++)
+                                t[r].in[k] = byte_of(r, k);
+                        bells[r - 1] = bell_of(&t[r], false, 1);
+                }
+                kernel_add(0, bells, 2, UINT32_MAX);
+                CHECK(ranks[0].kernel[0].ahead == !small, "of %lu and %lu bytes", (unsigned long)t[1].count,
+                      (unsigned long)t[2].count);
+                launch(0);
+                for (uint32_t turn = 0; turn < 2000; turn++)
+                        fiber_yield();
+                CHECK(small || ranks[0].under_way == 1, "%u threads wait", ranks[0].under_way);
+                bell = bell_of(&t[first], true, 1);
+                kernel_add(first, &bell, 1, UINT32_MAX);
+                for (uint32_t turn = 0; turn < 2000000 && !right(&t[first], first); turn += 100) {
+                        for (uint32_t r = 0; r < 2; r++) {
+                                const uint32_t rank = r ? first : 0;
+
+                                if (!ranks[rank].under_way && ranks[rank].next < ranks[rank].n_kernels)
+                                        launch(rank);
+                        }
+                        for (uint32_t k = 0; k < 100; k++)
+                                fiber_yield();
+                }
+                CHECK(right(&t[first], first), "it waits for both");
+                CHECK(ranks[0].under_way, "it does not wait for the other one");
+                bell = bell_of(&t[3 - first], true, 1);
+                kernel_add(3 - first, &bell, 1, UINT32_MAX);
+                run_all("ahead");
+                CHECK(right(&t[3 - first], 3 - first), "the second one");
+                CHECK(!ranks[0].host.exchanged[SLOT].pair, "it is still said to wait");
+                for (uint32_t r = 1; r < 3; r++)
+                        transfer_free(&t[r]);
+                world_free();
+        }
+}
+
+/* Whose block has left a lane before says later, too, who is waited for. */
+static void test_late_again(uint64_t seed) {
+        for (uint32_t i = 0; i < 6; i++) {
+                struct transfer t[2];
+                struct client_gpu_bell bells[2];
+                uint64_t turn = 0;
+
+                world_new(2, mix(seed + i) | 1);
+                patience = 20;
+                keepers = 1;
+                for (uint32_t k = 0; k < 2; k++) {
+                        t[k] = transfer_new(k, 1, 0, 0x30000 | RMX_INT8);
+                        t[k].type = RMX_INT8;
+                        t[k].count = k && i % 2 ? 60 : 500;
+                        for (uint64_t n = 0; n < t[k].count; n++)
+                                t[k].in[n] = byte_of(k, n);
+                        bells[k] = bell_of(&t[k], false, 1);
+                }
+                kernel_add(0, bells, 2, UINT32_MAX);
+                for (uint32_t k = 0; k < 2; k++) {
+                        const struct client_gpu_bell bell = bell_of(&t[k], true, 1);
+
+                        for (uint32_t step = 0; step < 200000 && turn != k + 1; step++) {
+                                if (!ranks[0].under_way && ranks[0].next < ranks[0].n_kernels)
+                                        launch(0);
+                                launch_blocks(0);
+                                turn = ranks[0].host.exchanged[SLOT].pair >> 32;
+                                fiber_yield();
+                        }
+                        CHECK(turn == k + 1, "nobody can tell who waits for transfer %u", k);
+                        kernel_add(1, &bell, 1, UINT32_MAX);
+                        for (uint32_t step = 0; step < 2000000 && !(right(&t[k], k) && !ranks[1].under_way); step++) {
+                                if (!ranks[1].under_way && ranks[1].next < ranks[1].n_kernels)
+                                        launch(1);
+                                launch_blocks(0);
+                                for (uint32_t n = 0; n < 50; n++)
+                                        fiber_yield();
+                        }
+                }
+                run_all("late again");
+                for (uint32_t k = 0; k < 2; k++) {
+                        CHECK(right(&t[k], k), "transfer %u", k);
+                        transfer_free(&t[k]);
+                }
+                CHECK(!ranks[0].host.exchanged[SLOT].pair, "it is still said to wait");
+                check_nothing_left();
+                world_free();
+        }
+        patience = UINT32_MAX;
+        keepers = 4;
 }
 
 /* Of two channels that wait one is named, and stays named; when that one goes on, the other. */
 static void test_both_wait(uint64_t seed) {
-        for (uint32_t i = 0; i < 6; i++) {
+        for (uint32_t i = 0; i < 12; i++) {
                 struct transfer out = transfer_new(1, 0, 1, 0x30000 | RMX_INT8), in = transfer_new(2, 1, 0, 0x30000);
                 struct client_gpu_bell bells[2];
                 uint64_t named = 0;
 
                 world_new(2, mix(seed + i) | 1);
+                patience = i < 6 ? UINT32_MAX : 20;
+                keepers = i < 6 ? 4 : 1;
                 out.count = BYTES_MAX / type_size(out.type);
                 in.count = 20;
                 for (uint64_t k = 0; k < 2 * BYTES_MAX; k++) {
@@ -578,6 +821,8 @@ static void test_both_wait(uint64_t seed) {
                 transfer_free(&in);
                 world_free();
         }
+        patience = UINT32_MAX;
+        keepers = 4;
 }
 
 /* After a failure nothing is sent any more, and every kernel says so. */
@@ -639,22 +884,24 @@ static void test_mismatch(uint64_t seed) {
 
 /* Kernels whose peer never comes end when they are told. */
 static void test_ended(uint64_t seed) {
-        for (uint32_t i = 0; i < 6; i++) {
+        for (uint32_t i = 0; i < 12; i++) { /* blocks that leave, too */
                 struct transfer t = transfer_new(1, 1, 0, 0x30000 | RMX_INT8);
                 struct client_gpu_bell bell;
 
                 world_new(2, mix(seed + i) | 1);
+                patience = i < 6 ? UINT32_MAX : 20;
+                keepers = i < 6 ? 4 : 1;
                 t.type = RMX_INT8;
                 t.count = BYTES_MAX;
                 bell = bell_of(&t, i % 2, 1);
-                kernel_add(i % 2, &bell, 1, 1);
+                kernel_add(i % 2, &bell, 1, i < 6 ? 1 : 10);
                 launch(i % 2);
                 for (uint32_t turn = 0; turn < 3000; turn++)
                         fiber_yield();
                 CHECK(ranks[i % 2].under_way, "it has ended without its peer");
-                if (i / 2 == 0)
+                if (i / 2 % 3 == 0)
                         ranks[i % 2].stop = 1;
-                else if (i / 2 == 1)
+                else if (i / 2 % 3 == 1)
                         ((struct bell_header *)(void *)ranks[i % 2].bell)->closed = 1;
                 else
                         ((uint32_t *)(void *)(ranks[i % 2].bell + BELL_OFFSET_ENDED))[SLOT] = 1;
@@ -664,16 +911,21 @@ static void test_ended(uint64_t seed) {
                 transfer_free(&t);
                 world_free();
         }
+        patience = UINT32_MAX;
+        keepers = 4;
 }
 
 int main(void) {
         const uint64_t seed = test_seed();
 
         test_right(seed);
+        test_room(seed);
         test_collectives(seed);
         test_roots(seed);
         test_early(seed);
         test_late(seed);
+        test_late_again(seed);
+        test_ahead(seed);
         test_both_wait(seed);
         test_failed(seed);
         test_mismatch(seed);
