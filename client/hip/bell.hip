@@ -170,9 +170,9 @@ DEVICE void start(const struct bell_arguments *a, const struct bell_block *block
         number_tell(a);
 }
 
-/* The start may be on another stream, and not have run yet. It is waited for even if the rank has ended meanwhile: a start
- * that nobody waits for would keep its place for ever, and fill a cell that serves another request by then. (When the
- * area is closed, neither will serve anybody.) */
+/* The start may be on another stream, and not have run yet. It is waited for even if the rank has ended meanwhile: a
+ * start that nobody waits for would keep its place for ever, and fill a cell that serves another request by then. (When
+ * the area is closed, neither will serve anybody.) */
 DEVICE void cell_take(const struct bell_arguments *a, struct rmx_bell_shared *s) {
         const uint32_t *closed = (const uint32_t *)(const void *)((const char *)a->request.area + RMX_BELL_CLOSED);
         uint64_t cell;
