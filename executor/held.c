@@ -35,43 +35,25 @@ struct held_call *held_call_free(struct held_call *call) {
         return NULL;
 }
 
-static void held_note_leave(struct held *held, const Railmux__Executor__RankLeave *m) {
-        struct held_call *call;
-
-        DL_FOREACH(held->calls, call) {
-                Railmux__Executor__CommAttach *attach;
-
-                if (call->message->body_case != RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH)
-                        continue;
-                attach = call->message->comm_attach;
-                if (attach->comm != m->comm || m->rank >= attach->n_members)
-                        continue;
-                attach->members[m->rank]->left = true;
-                attach->members[m->rank]->last_sequence = m->last_sequence;
-        }
-}
-
-static void held_note_abort(struct held *held, const Railmux__Executor__CommAbort *m) {
-        struct held_call *call;
-
-        DL_FOREACH(held->calls, call) {
-                Railmux__Executor__CommAttach *attach;
-
-                if (call->message->body_case != RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH)
-                        continue;
-                attach = call->message->comm_attach;
-                if (attach->comm != m->comm || attach->code)
-                        continue;
-                attach->code = m->code;
-                attach->failed_rank = m->rank;
+static void attach_note(Railmux__Executor__CommAttach *attach, const Railmux__Executor__Message *m) {
+        if (m->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ABORT && attach->comm == m->comm_abort->comm &&
+            !attach->code) {
+                attach->code = m->comm_abort->code;
+                attach->failed_rank = m->comm_abort->rank;
+        } else if (m->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE && attach->comm == m->rank_leave->comm &&
+                   m->rank_leave->rank < attach->n_members) {
+                attach->members[m->rank_leave->rank]->left = true;
+                attach->members[m->rank_leave->rank]->last_sequence = m->rank_leave->last_sequence;
         }
 }
 
 void held_add(struct held *held, struct held_call *call) {
-        if (call->message->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ABORT)
-                held_note_abort(held, call->message->comm_abort);
-        if (call->message->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE)
-                held_note_leave(held, call->message->rank_leave);
+        struct held_call *earlier;
+
+        DL_FOREACH(held->calls, earlier) {
+                if (earlier->message->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH)
+                        attach_note(earlier->message->comm_attach, call->message);
+        }
         DL_APPEND(held->calls, call);
         held->n++;
 }
