@@ -22,7 +22,7 @@ import time
 
 LEAVE, BULK, RUN, PAIR = "exchange_leave.h", "exchange_bulk.h", "exchange_run.h", "exchange_pair.h"
 KERNEL, CHUNK, LINE, FORM = "exchange_kernel.h", "exchange_chunk.h", "exchange_line.h", "exchange_line_form.h"
-TILE = "exchange_tile.h"
+TILE, STEP = "exchange_tile.h", "exchange_pair_step.h"
 SEEDS = ("1", "2", "3")
 FLAGS = "-std=gnu++17 -O0 -D_GNU_SOURCE -ffp-contract=off -fno-strict-aliasing -w".split()
 
@@ -71,26 +71,26 @@ MUTANTS = (
     ("one flag: that of the first line is enough", FORM, "(!line_is_last(thread)) |", "(k > 0) | (!line_is_last(thread)) |"),
     ("sums of lines go nowhere", LINE, "                                if (a->back)\n                                        line_send", "                                if (!a->back)\n                                        line_send"),
     ("a step that was made is made anew", RUN, "second ? tile | EXCHANGE_SECOND : tile", "tile"),
-    ("a chunk more is sent than there are places", PAIR, "l->sends ? l->number - PAIR_TURNS : l->number", "l->sends ? l->number - PAIR_TURNS - 1 : l->number"),
-    ("nobody waits for room", PAIR, "UNIT_WAITS) {\n                const uint32_t *word", "UNIT_WAITS && l->sends) {\n                shared->heard = EXCHANGE_CAME;\n        } else if (thread / WARP_THREADS == UNIT_WAITS) {\n                const uint32_t *word"),
-    ("a chunk is told before it is there", PAIR, "        place = pair_place(a, l->peer, a->rank, l, l->lane, thread);\n        pair_await(x);", "        word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);\n        place = pair_place(a, l->peer, a->rank, l, l->lane, thread);\n        pair_await(x);"),
-    ("a chunk counts as taken before it is", PAIR, "                        flag_looked();\n", "                        flag_looked();\n                        word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);\n"),
-    ("what was called is not compared", PAIR, "if (first && warp_any(!pair_agrees(a, op, l)))", "if (false)"),
-    ("the sender's words are always at one place", PAIR, "        if (thread == 0) {\n                cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS]", "        if (thread == 0) {\n                cell_store(&pair_words_of(a, l->peer, a->rank)->told[0]"),
-    ("and those of chunks", PAIR, "                if (chunk == 0 && thread == 0)\n                        cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS]", "                if (chunk == 0 && thread == 0)\n                        cell_store(&pair_words_of(a, l->peer, a->rank)->told[0]"),
+    ("a chunk more is sent than there are places", STEP, "l->sends ? l->number - PAIR_TURNS : l->number", "l->sends ? l->number - PAIR_TURNS - 1 : l->number"),
+    ("nobody waits for room", STEP, "UNIT_WAITS) {\n                const uint32_t *word", "UNIT_WAITS && l->sends) {\n                shared->heard = EXCHANGE_CAME;\n        } else if (thread / WARP_THREADS == UNIT_WAITS) {\n                const uint32_t *word"),
+    ("a chunk is told before it is there", STEP, "        place = pair_place(a, l->peer, a->rank, l, l->lane, thread);\n        pair_await(x);", "        word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);\n        place = pair_place(a, l->peer, a->rank, l, l->lane, thread);\n        pair_await(x);"),
+    ("a chunk counts as taken before it is", STEP, "                        flag_looked();\n", "                        flag_looked();\n                        word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);\n"),
+    ("what was called is not compared", STEP, "if (first && warp_any(!pair_agrees(a, op, l)))", "if (false)"),
+    ("the sender's words are always at one place", STEP, "        if (thread == 0) {\n                cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS]", "        if (thread == 0) {\n                cell_store(&pair_words_of(a, l->peer, a->rank)->told[0]"),
+    ("and those of chunks", STEP, "                if (chunk == 0 && thread == 0)\n                        cell_store(&pair_words_of(a, l->peer, a->rank)->told[l->turn % PAIR_CELLS]", "                if (chunk == 0 && thread == 0)\n                        cell_store(&pair_words_of(a, l->peer, a->rank)->told[0]"),
     ("nor where they carry nothing", PAIR, "                if (!carries)\n", "                if (false)\n"),
-    ("both places are one", PAIR, "writer * PAIR_TURNS + l->number % PAIR_TURNS", "writer * PAIR_TURNS"),
-    ("all senders have one place", PAIR, "writer = from < to ? from : from - 1", "writer = 0 * from"),
+    ("both places are one", STEP, "writer * PAIR_TURNS + l->number % PAIR_TURNS", "writer * PAIR_TURNS"),
+    ("all senders have one place", STEP, "writer = from < to ? from : from - 1", "writer = 0 * from"),
     ("a lane does not remember what it has sent", PAIR, "word_store(pair_kept_of(a, &l), heard == EXCHANGE_LATE ? l.number - 1 : l.number);", ";"),
     ("turns are not counted on", PAIR, "word_store(pair_turn_of(a, &l), l.turn);", ";"),
-    ("who waits never says so", PAIR, "PAIR_TURNS);\n\n                if (says)", "PAIR_TURNS);\n\n                if (says && there)"),
-    ("nor who waits for packets", PAIR, "warp_all(all);\n                if (says)", "warp_all(all);\n                if (says && there)"),
-    ("who has waited says so for ever", PAIR, "else if (!waits && said == own)", "else if (false)"),
-    ("all that wait say so in turn", PAIR, "if (waits && !said)", "if (waits)"),
-    ("a rank that has failed goes on", PAIR, "if (warp_any(l->failed)) { /* what", "if (false) { /* what"),
-    ("nobody copies the own piece", PAIR, "chunk * op->units * PAIR_STEP < op->bytes; chunk += blocks", "false; chunk += blocks"),
-    ("a chunk is told before all have sent", PAIR, "        EXCHANGE_STEP();\n        fence_settle();\n        warp_sync();\n        exchange_meet(shared);\n        if (thread / WARP_THREADS == UNIT_TELLS) {\n                if (chunk", "        EXCHANGE_STEP();\n        fence_settle();\n        warp_sync();\n        if (thread / WARP_THREADS == UNIT_TELLS) {\n                if (chunk"),
-    ("of a chunk that is not full only the first units are sent", PAIR, "if (u < op->units && at + u * PAIR_STEP < op->bytes)\n                                bulk_store", "if (u < 1 && at + u * PAIR_STEP < op->bytes)\n                                bulk_store"),
+    ("who waits never says so", STEP, "PAIR_TURNS);\n\n                if (says)", "PAIR_TURNS);\n\n                if (says && there)"),
+    ("nor who waits for packets", STEP, "warp_all(all);\n                if (says)", "warp_all(all);\n                if (says && there)"),
+    ("who has waited says so for ever", STEP, "else if (!waits && said == own)", "else if (false)"),
+    ("all that wait say so in turn", STEP, "if (waits && !said)", "if (waits)"),
+    ("a rank that has failed goes on", STEP, "if (warp_any(l->failed)) { /* what", "if (false) { /* what"),
+    ("nobody copies the own piece", STEP, "chunk * op->units * PAIR_STEP < op->bytes; chunk += blocks", "false; chunk += blocks"),
+    ("a chunk is told before all have sent", STEP, "        EXCHANGE_STEP();\n        fence_settle();\n        warp_sync();\n        exchange_meet(shared);\n        if (thread / WARP_THREADS == UNIT_TELLS) {\n                if (chunk", "        EXCHANGE_STEP();\n        fence_settle();\n        warp_sync();\n        if (thread / WARP_THREADS == UNIT_TELLS) {\n                if (chunk"),
+    ("of a chunk that is not full only the first units are sent", STEP, "if (u < op->units && at + u * PAIR_STEP < op->bytes)\n                                bulk_store", "if (u < 1 && at + u * PAIR_STEP < op->bytes)\n                                bulk_store"),
     ("a step is told before all have sent", CHUNK, "        fence_settle();\n        warp_sync();\n        exchange_meet(shared);\n        if (thread / WARP_THREADS != UNIT_TELLS)", "        fence_settle();\n        warp_sync();\n        if (thread / WARP_THREADS != UNIT_TELLS)"),
     ("who waits does not meet the others", CHUNK, "                        shared->heard = heard;\n        }\n        warp_sync();\n        exchange_meet(shared);", "                        shared->heard = heard;\n        }\n        warp_sync();"),
     ("two places for tiles", KERNEL, "#define EXCHANGE_TILE_TURNS           3u", "#define EXCHANGE_TILE_TURNS           2u"),
@@ -108,24 +108,24 @@ MUTANTS = (
     ("places lie by what a call has in a tile", CHUNK, "                       (LONG ? a->room : EXCHANGE_UNITS(N)) +\n", "                       (LONG ? a->room : a->units) +\n"),
     ("of units that go one by one only the first does", CHUNK, "return AT_ONCE < EXCHANGE_UNITS(N) ? a->units : 1;", "return 1;"),
     ("a unit less is sent than there are", CHUNK, "(a->piece_bytes - at + CHUNK_STEP - 1) / CHUNK_STEP : 0;", "(a->piece_bytes - at) / CHUNK_STEP : 0;"),
-    ("of packets what was called is not compared", PAIR, "if (called && warp_any(!pair_agrees(a, op, l)))", "if (false)"),
-    ("packets count as taken before they are", PAIR, "        warp_sync();\n        if (exchange_any(shared, heard != EXCHANGE_CAME)) /* and all have read */", "        if (thread == 0)\n                word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);\n        if (exchange_any(shared, heard != EXCHANGE_CAME)) /* and all have read */"),
-    ("packets have the flag of those before", PAIR, "return number * 2 + 1;", "return (number & ~UINT32_C(3)) * 2 + 1;"),
-    ("who waits for chunks hears nothing of packets", PAIR, "                word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);\n        }\n        warp_sync();\n        exchange_meet(shared); /* before", "        }\n        warp_sync();\n        exchange_meet(shared); /* before"),
-    ("blocks of transfers never leave", PAIR, "if (round % EXCHANGE_WHILE == 0 && exchange_patience(a, thread, round, shared))", "if (false)"),
+    ("of packets what was called is not compared", STEP, "if (called && warp_any(!pair_agrees(a, op, l)))", "if (false)"),
+    ("packets count as taken before they are", STEP, "        warp_sync();\n        if (exchange_any(shared, heard != EXCHANGE_CAME)) /* and all have read */", "        if (thread == 0)\n                word_store(pair_word_of(a, PAIR_CREDIT, l->peer, a->rank, l->lane), l->number);\n        if (exchange_any(shared, heard != EXCHANGE_CAME)) /* and all have read */"),
+    ("packets have the flag of those before", STEP, "return number * 2 + 1;", "return (number & ~UINT32_C(3)) * 2 + 1;"),
+    ("who waits for chunks hears nothing of packets", STEP, "                word_store(pair_word_of(a, PAIR_FLAG, l->peer, a->rank, l->lane), l->number);\n        }\n        warp_sync();\n        exchange_meet(shared); /* before", "        }\n        warp_sync();\n        exchange_meet(shared); /* before"),
+    ("blocks of transfers never leave", STEP, "if (round % EXCHANGE_WHILE == 0 && exchange_patience(a, thread, round, shared))", "if (false)"),
     ("a lane that was left counts the chunk twice", PAIR, "heard == EXCHANGE_LATE ? l.number - 1 : l.number", "l.number"),
     ("a lane that was left begins anew", PAIR, "                chunk = progress & PAIR_CHUNK;", "                chunk = l.lane;"),
     ("turns before the lane was left do not count", PAIR, "i = p->op[i].next)\n                        l.turn++;", "i = p->op[i].next)\n                        ;"),
     ("a block of transfers that is late ends", PAIR, "                if (!pair_is_late(shared))\n                        break;", "                if (through)\n                        break;"),
     ("all bytes say who is late", PAIR, "warp < EXCHANGE_THREADS / WARP_THREADS", "warp < EXCHANGE_LANES"),
-    ("who waits for packets has failed", PAIR, "EXCHANGE_NEVER : EXCHANGE_LATE;", "EXCHANGE_NEVER : EXCHANGE_NEVER;"),
+    ("who waits for packets has failed", STEP, "EXCHANGE_NEVER : EXCHANGE_LATE;", "EXCHANGE_NEVER : EXCHANGE_NEVER;"),
     ("who leaves does not say who is waited for", PAIR, "                if (l.lane == 0)\n                        pair_names(a, &l, true);\n", ""),
     ("all receives are waited for ahead", PAIR, "                        there |= flag_look(flag)", "                        there = flag_look(flag)"),
     ("nothing is waited for ahead", PAIR, "                if (there || warp_any(exchange_gives_up(a, 0, thread, round)))", "                if (true)"),
     ("who waits ahead waits for ever", PAIR, "                if (there || warp_any(exchange_gives_up(a, 0, thread, round)))", "                if (there)"),
-    ("the second unit is the first", PAIR, "x[u] = unit_load_any(op->address + here, op->bytes - here", "x[u] = unit_load_any(op->address + at, op->bytes - here"),
+    ("the second unit is the first", STEP, "x[u] = unit_load_any(op->address + here, op->bytes - here", "x[u] = unit_load_any(op->address + at, op->bytes - here"),
 )
-TESTS = {PAIR: "test_pairs"}  # of all others: test_exchange
+TESTS = {PAIR: "test_pairs", STEP: "test_pairs"}  # of all others: test_exchange
 ONE_FLAG = "test_line_form"  # of those whose names begin with "one flag": lines as on NVIDIA's GPUs
 
 
@@ -173,7 +173,7 @@ def main(cxx: str, root: str, definitions: str, *libraries: str) -> int:
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
         at = pathlib.Path(folder)
         began = time.monotonic()
-        for test in ("test_exchange", ONE_FLAG, *TESTS.values()):
+        for test in ("test_exchange", ONE_FLAG, *sorted(set(TESTS.values()))):
             said = build(top, *make, at, test)
             if said:
                 print(f"{test} cannot be built: {said}")
