@@ -477,7 +477,10 @@ void comm_member_lost(struct comm_member *member) {
         }
         comm_split_fail_all(comm, RMX_E_PEER_LOST, "a rank of the parent communicator has ended");
         if (member->leaving) {
+                /* Executors that have not answered yet have heard of its leave first, and nothing fails. */
                 member->left = true;
+                if (comm->remote)
+                        comm_remote_left(member);
         } else {
                 member->lost = true;
                 record_leave(member);

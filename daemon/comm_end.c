@@ -96,7 +96,7 @@ void comm_abort(struct comm *comm, uint32_t code, int32_t rank, const char *mess
                         if (comm_needed(comm) & ~acked & executor_link_mask(link))
                                 executor_op_push(link, EXECUTOR_OP_COMM_ABORT, comm->number, (uint32_t)rank);
                 }
-                if (comm->remote && comm->manager->on_device)
+                if (comm->remote) /* whose executors keep none of the others waiting if they do not answer */
                         comm_remote_failing(comm);
         }
         if (comm->manager->on_device)

@@ -294,7 +294,7 @@ void comm_remote_failed(struct comm *comm) {
 void comm_remote_catch_up(struct comm *comm) {
         if (comm->code)
                 comm_remote_failed(comm);
-        else if (comm->aborting && comm->manager->on_device)
+        else if (comm->aborting)
                 comm_remote_failing(comm);
 }
 

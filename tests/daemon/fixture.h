@@ -59,6 +59,7 @@ struct fake_executor {
         int fd;
         uint64_t instance;
         bool hold; /* DONE waits until this is false */
+        bool deaf; /* it does not read */
         bool welcome;
         bool in_use;            /* buffers that are retired are still used: they go to `retired`, and DONE says so */
         uint32_t refuse;        /* body case that is answered with RMX_E_UNSUPPORTED */
