@@ -17,8 +17,6 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#define FDSTORE_BARRIER_US 5000000u
-
 struct fdstore_entry {
         char *name;
         int fd; /* -1: taken */
@@ -142,11 +140,11 @@ int fdstore_remove(const char *name) {
         return r < 0 ? r : 0;
 }
 
-int fdstore_barrier(void) {
+int fdstore_barrier(uint64_t timeout_us) {
         int r;
 
         if (!fdstore_present())
                 return 0;
-        r = sd_notify_barrier(0, FDSTORE_BARRIER_US);
+        r = sd_notify_barrier(0, timeout_us);
         return r < 0 ? r : 0;
 }

@@ -13,6 +13,7 @@
  * Without a manager (no NOTIFY_SOCKET) every call succeeds and does nothing.
  */
 #include <stdbool.h>
+#include <stdint.h>
 
 struct fdstore; /* what was handed over at start and not yet taken */
 
@@ -25,4 +26,5 @@ bool fdstore_present(void);                                /* is there a manager
 int fdstore_take(struct fdstore *store, const char *name); /* fd or -ENOENT */
 int fdstore_put(const char *name, int fd);                 /* keeps a duplicate; 0 or -errno */
 int fdstore_remove(const char *name);
-int fdstore_barrier(void); /* returns when the manager has seen all earlier puts and removes */
+/* Returns when the manager has seen all earlier puts and removes; -ETIMEDOUT if it takes longer than that. */
+int fdstore_barrier(uint64_t timeout_us);

@@ -90,6 +90,7 @@ struct manager {
         struct event *refresh_event;
         bool stalls_asked;   /* statistics are under way to complete reports of stalls */
         bool barrier_failed; /* the last fd store barrier; logged once */
+        uint64_t barrier_ns; /* ... and how long there is none: record_barrier() */
         bool stopping;       /* an orderly stop: the fd store and the state stay as they are */
 
         struct manager_counters counters;

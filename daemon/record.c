@@ -18,6 +18,7 @@
 #include "daemon/tenant.h"
 #include "railmux/railmux.h"
 #include "ring/ring.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -318,12 +319,24 @@ void record_leave(struct comm_member *member) {
                 atomic_store_explicit(&record->member.leave, leave, memory_order_release);
 }
 
-void record_barrier(struct manager *manager) {
-        int r = fdstore_barrier();
+/* The loop stands still meanwhile, and a service manager can be busy for seconds (systemd, when it reads its units
+ * again). Other nodes would take this one for lost, with all that it shares with them. So with others it waits for a
+ * quarter of their patience, which is what any callback may take; and who has waited in vain does not wait again for
+ * ten times as long, or each call of each client would take that. */
+#define BARRIER_US UINT64_C(5000000)
 
+void record_barrier(struct manager *manager) {
+        const uint64_t patience_us = manager->cluster ? manager->config->peer_lost_ms * UINT64_C(250) : BARRIER_US;
+        const uint64_t timeout_us = patience_us < BARRIER_US ? patience_us : BARRIER_US;
+        int r;
+
+        if (manager->barrier_failed && clock_now_ns() < manager->barrier_ns)
+                return;
+        r = fdstore_barrier(timeout_us);
         if (r < 0 && !manager->barrier_failed)
                 log_warning("fd store: the service manager does not answer (%s); a restart now could lose the newest "
                             "objects",
                             strerror(-r));
         manager->barrier_failed = r < 0;
+        manager->barrier_ns = clock_now_ns() + timeout_us * 1000 * 10;
 }

@@ -42,7 +42,7 @@ void fixture_turn(struct fixture *fixture) {
         struct pollfd polls[FIXTURE_CLIENTS + 2];
         unsigned int n = 0, first_client;
 
-        polls[n++] = (struct pollfd){.fd = fixture->notify_fd, .events = POLLIN};
+        polls[n++] = (struct pollfd){.fd = fixture->busy ? -1 : fixture->notify_fd, .events = POLLIN};
         polls[n++] = (struct pollfd){.fd = fixture->executor.deaf ? -1 : fixture->executor.fd, .events = POLLIN};
         first_client = n;
         for (unsigned int i = 0; i < FIXTURE_CLIENTS; i++) {

@@ -109,6 +109,7 @@ struct fixture {
         struct fake_executor executor;
         struct client clients[FIXTURE_CLIENTS];
         bool managed;
+        bool busy; /* the service manager does not read */
         int notify_fd;
         unsigned int kill_at; /* > 0: the daemon is killed at the n-th notification from now */
         unsigned int n_notified;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What other nodes hear of ranks and communicators that end here while those who should say so are busy: executors that
- * do not answer.
+ * do not answer, and a service manager that does not.
  */
 #include "tests/daemon/comm_nodes_fixture.h"
 
 #include "railmux/railmux.h"
+#include "util/clock.h"
 
 /* A rank has begun to leave, and its process ends before an executor has answered. It has left all the same. */
 static void test_ends_while_it_leaves(void **unused) {
@@ -52,10 +53,47 @@ static void test_aborts_beside_a_busy_executor(void **unused) {
         finish(&b);
 }
 
+/* A service manager that is busy for long, as systemd when it reads its units again: not every call waits for it, and
+ * none for as long as other nodes have patience. */
+static void test_beside_a_busy_service_manager(void **unused) {
+        static const char config[] = "peer:\n"
+                                     "  listen: '127.0.0.1:0'\n"
+                                     "  cluster: test\n"
+                                     "  heartbeat_ms: 200\n"
+                                     "  lost_ms: 1600\n";
+        struct client *client;
+        unsigned int barriers, stored;
+        uint64_t began_ns;
+        struct fixture f;
+
+        (void)unused;
+        fixture_setup(&f, config, true);
+        client = client_open(&f);
+        barriers = f.n_barriers;
+        stored = f.n_store;
+        f.busy = true;
+        began_ns = clock_now_ns();
+        for (uint32_t i = 1; i <= 4; i++)
+                client_drop(client, client_answer(client, send_buffer_create(client, i, 4096)));
+        assert_true(clock_now_ns() - began_ns < UINT64_C(4000000000)); /* it waits for 400 ms, once */
+        f.busy = false;
+        fixture_wait(&f, fixture_ctl_says(&f, "status", NULL, "slow to keep descriptors"));
+        fixture_wait(&f, f.n_store >= stored + 4);
+        assert_int_equal(f.n_barriers, barriers + 1);
+        /* In the end it is waited for again, and then all is well. */
+        for (uint32_t i = 5; fixture_ctl_says(&f, "status", NULL, "slow to keep descriptors"); i++) {
+                client_drop(client, client_answer(client, send_buffer_create(client, i, 4096)));
+                assert_int_equal(take_ack(client, send_buffer_destroy(client, i), NULL, 0), 0);
+        }
+        assert_true(f.n_barriers > barriers + 1);
+        fixture_teardown(&f);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_ends_while_it_leaves),
                 cmocka_unit_test(test_aborts_beside_a_busy_executor),
+                cmocka_unit_test(test_beside_a_busy_service_manager),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
