@@ -94,6 +94,7 @@ static int heard_dial(struct comm *comm, const Railmux__Peer__Assign *body, char
                 peer = peer_find(remote->cluster->peers, remote->nodes[i].id);
                 if (peer) {
                         peer_hold(peer);
+                        peer_moved(peer, body->nodes[i]->address);
                 } else if (peers_dial(remote->cluster->peers, body->nodes[i]->address, &peer)) {
                         remote->n_nodes = (uint32_t)i;
                         snprintf(text, text_size, "node %.60s cannot be dialled", body->nodes[i]->address);

@@ -72,6 +72,7 @@ static void peer_time(evutil_socket_t fd, short what, void *data) {
         }
         if (!peer_dial_target(peer)[0]) {
                 peer_fail(peer, "its address is not known any more");
+                peer_redial(peer); /* whoever begins to wait for it later hears that, too */
                 return;
         }
         r = peer_link_dial(peer, peer_dial_target(peer), text);
@@ -110,6 +111,19 @@ void peer_hold(struct peer *peer) {
 void peer_release(struct peer *peer) {
         if (peer->holds > 0 && --peer->holds == 0 && !peer->link)
                 event_active(peer->peers->reap, EV_TIMEOUT, 0);
+}
+
+void peer_moved(struct peer *peer, const char *address) {
+        char host[PEER_ADDRESS_MAX];
+        uint16_t port;
+
+        if (peer->link || peer->dial || strcmp(peer->dial_address, address) == 0 ||
+            strcmp(peer->peers->address, address) == 0 || peer_address_split(address, host, &port) < 0 || port == 0)
+                return;
+        snprintf(peer->dial_address, sizeof(peer->dial_address), "%s", address);
+        peer->failures = 0;
+        if (peer->holds)
+                event_active(peer->timer, EV_TIMEOUT, 0);
 }
 
 int peer_identify(struct peer *peer, const uint8_t node[PEER_NODE_BYTES]) {

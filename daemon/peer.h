@@ -109,6 +109,8 @@ struct peer *peer_find(struct peers *peers, const uint8_t node[PEER_NODE_BYTES])
 void peer_hold(struct peer *peer);
 /* The connection stays while it lasts: the other end may hold it. */
 void peer_release(struct peer *peer);
+/* Somebody who knows says that it is there now. While it is not connected it is dialled there. */
+void peer_moved(struct peer *peer, const char *address);
 
 /*
  * Copies the message. Queued until the connection is there (also one that is dialled just now). 0, -ENOMEM,

@@ -333,6 +333,42 @@ static void tells_another_node_at_the_address(void **state) {
         assert_non_null(strstr(peer_error(to_b), "address"));
 }
 
+/* The node that was there is somewhere else, and somebody who knows says where. */
+static void goes_where_it_is_said_to_be(void **state) {
+        struct world *world = *state;
+        struct node *a = &world->node[0], *b = &world->node[1];
+        char address[PEER_ADDRESS_MAX];
+        struct peers_options options;
+        unsigned int faileds;
+        struct peer *to_b;
+
+        nodes_start_two(world);
+        to_b = node_dial(world, 0, 1);
+        world_until(world, a->ups && b->ups);
+        snprintf(address, sizeof(address), "%s", peers_address(b->peers));
+        node_stop(world, 1);
+        options = node_options(world, 2);
+        options.listen = address;
+        node_start(world, 2, &options);
+        world_until(world, a->ups == 2 && !peer_is_up(to_b));
+        /* Nobody knows: whoever begins to wait for it hears so, again and again. */
+        faileds = a->faileds;
+        world_until(world, a->faileds >= faileds + 2);
+        options = node_options(world, 1);
+        node_start(world, 1, &options);
+        assert_string_not_equal(peers_address(b->peers), address);
+        peer_moved(to_b, peers_address(a->peers)); /* not here, */
+        peer_moved(to_b, "nowhere");               /* nor where nothing can be */
+        peer_moved(to_b, peers_address(b->peers));
+        world_until(world, a->ups == 3);
+        assert_ptr_equal(a->up, to_b);
+        assert_true(peer_is_up(to_b));
+        peer_moved(to_b, address); /* it is connected, and nobody knows better */
+        assert_int_equal(send_go(to_b, 3), 0);
+        world_until(world, b->n_messages);
+        assert_int_equal(a->losts, 1);
+}
+
 static void refuses_addresses(void **state) {
         static const char *const bad[] = {"",      "node", "node:", ":1",       "1.2.3.4:65536", "1.2.3.4:0", "::1:80",
                                           "[::1]", "[]:1", "a b:1", "node/x:1", "node:-1",       "node:1x"};
@@ -576,6 +612,7 @@ int main(void) {
                 T(one_end_lost_it),
                 T(merges_two_addresses),
                 T(tells_another_node_at_the_address),
+                T(goes_where_it_is_said_to_be),
                 T(refuses_addresses),
                 T(finds_itself),
                 T(dials_names),
