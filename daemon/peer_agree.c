@@ -10,8 +10,6 @@
 #include <string.h>
 
 static void peer_agree_open(struct peer_link *link, struct peer *peer) {
-        if (!link->dialled)
-                link->peers->n_strangers--;
         link->state = PEER_LINK_OPEN;
         link->opened_ns = link->heard_ns = clock_now_ns();
         event_del(link->timer);

@@ -92,8 +92,6 @@ struct peer_link *peer_link_free(struct peer_link *link) {
         if (link->gone)
                 *link->gone = true;
         DL_DELETE(peers->links, link);
-        if (!link->dialled && link->state != PEER_LINK_OPEN)
-                peers->n_strangers--;
         if (link->timer)
                 event_free(link->timer);
         if (link->stream)
@@ -132,8 +130,6 @@ void peer_link_refuse(struct peer_link *link, Railmux__Peer__RefuseCode code, co
         message.refuse = &refuse;
         link->doom[0] = '\0';
         peer_link_say(link, &message);
-        if (was_open && !link->dialled)
-                link->peers->n_strangers++; /* it counts as one from now on */
         link->state = PEER_LINK_ENDING;
         if (event_add(link->timer, &link_linger_time) < 0)
                 peer_link_doom(link, "out of memory");
@@ -373,8 +369,6 @@ static int peer_link_new(struct peers *peers, int fd, struct peer_link **ret_lin
         link->dialled = dialled;
         link->tls = peers->tls != NULL;
         DL_APPEND(peers->links, link);
-        if (!dialled)
-                peers->n_strangers++;
         if (link->tls) {
                 SSL *ssl = SSL_new(peers->tls);
 
@@ -403,7 +397,7 @@ static int peer_link_new(struct peers *peers, int fd, struct peer_link **ret_lin
         return 0;
 }
 
-int peer_link_accept(struct peers *peers, int fd, const char *remote) {
+int peer_link_accept(struct peers *peers, int fd, const char *remote, bool from_peer) {
         struct peer_link *link;
         int r;
 
@@ -411,6 +405,7 @@ int peer_link_accept(struct peers *peers, int fd, const char *remote) {
         if (r < 0)
                 return r;
         snprintf(link->remote, sizeof(link->remote), "%s", remote);
+        link->from_peer = from_peer;
         if (bufferevent_enable(link->stream, EV_READ | EV_WRITE) < 0)
                 peer_link_doom(link, "out of memory");
         else if (!link->tls)

@@ -10,7 +10,10 @@
 #include <event2/listener.h>
 #include <uthash.h>
 
-#define PEERS_STRANGERS_MAX 64u /* accepted connections before HELLO is done; the oldest makes room */
+/* Accepted connections before HELLO is done, of which the oldest makes room: those from hosts at which no peer is
+ * known, and those from one where some are, for each of them. */
+#define PEERS_STRANGERS_MAX 64u
+#define PEERS_UNPROVEN_MAX  16u
 #define PEERS_LOST_MAX      64u /* that operators are still shown; the oldest makes room */
 
 enum peer_link_state {
@@ -45,6 +48,7 @@ struct peer_link {
         /* state */
         enum peer_link_state state;
         bool dialled, tls;
+        bool from_peer;           /* it was accepted from a host at which a peer is known */
         bool *gone;               /* set when the link is freed below who set it */
         char doom[PEER_TEXT_MAX]; /* it ends from the loop for this reason */
         uint8_t nonce[PEER_NONCE_BYTES];
@@ -111,7 +115,7 @@ struct peers {
         /* state */
         bool plain;
         uint32_t heartbeat_ms, deadline_ms, handshake_ms, keep_ms;
-        uint32_t n_peers, n_lost, n_strangers, n_open;
+        uint32_t n_peers, n_lost, n_open;
         uint64_t ticked_ns;
         uint64_t next_number;
         uint64_t told_ns, n_told, n_untold; /* refusals in the log */
@@ -162,7 +166,7 @@ void peers_lost_free(struct peers *peers);
 /* ---- peer_link.c ---- */
 int peer_link_dial(struct peer *peer, const char *address, char text[PEER_TEXT_MAX]);
 /* Takes fd over. */
-int peer_link_accept(struct peers *peers, int fd, const char *remote);
+int peer_link_accept(struct peers *peers, int fd, const char *remote, bool from_peer);
 struct peer_link *peer_link_free(struct peer_link *link);
 /* Sends what has been packed; -ENOMEM. */
 int peer_link_send(struct peer_link *link, const uint8_t *data, size_t size);

@@ -150,29 +150,61 @@ struct evdns_base *peers_dns(struct peers *peers) {
 
 /* ---- accepting ---- */
 
+static bool address_is_at(const char *address, const char *host) {
+        char at[PEER_ADDRESS_MAX];
+        uint16_t port;
+
+        return address[0] && peer_address_split(address, at, &port) == 0 && strcmp(at, host) == 0;
+}
+
+/* How many of a list of peers are known at a host. */
+static uint32_t peers_at(const struct peer *list, const char *host) {
+        const struct peer *peer;
+        uint32_t n = 0;
+
+        DL_FOREACH(list, peer)
+        n += address_is_at(peer->address, host) || address_is_at(peer->dial_address, host);
+        return n;
+}
+
+/* For one more from a host with so many peers. Honest ones are done in a moment, so the oldest is the least likely to
+ * be one. But that takes several turns of the loop, in which many others can come. So hosts with peers have places of
+ * their own: nodes that have lost each other find back whatever comes from elsewhere. */
+static void peers_make_place(struct peers *peers, const char *host, uint32_t n_peers) {
+        const uint32_t max = n_peers ? n_peers * PEERS_UNPROVEN_MAX : PEERS_STRANGERS_MAX;
+        struct peer_link *link, *oldest = NULL;
+        uint32_t n = 0;
+
+        DL_FOREACH(peers->links, link) {
+                if (link->dialled || link->state == PEER_LINK_OPEN ||
+                    (n_peers ? !address_is_at(link->remote, host) : link->from_peer))
+                        continue;
+                if (!oldest)
+                        oldest = link;
+                n++;
+        }
+        if (n < max)
+                return;
+        if (oldest->state != PEER_LINK_ENDING)
+                peers_tell_refusal(peers, oldest->remote, "too many wait to be let in");
+        peer_link_free(oldest);
+}
+
 static void peers_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int size,
                          void *data) {
+        char remote[PEER_ADDRESS_MAX], host[PEER_ADDRESS_MAX] = "";
         struct peers *peers = data;
-        struct peer_link *oldest;
-        char remote[PEER_ADDRESS_MAX];
+        uint32_t n_peers;
+        uint16_t port;
 
         (void)listener;
         (void)size;
         peers->counters.accepted++;
         peer_address_format(address, remote);
-        if (peers->n_strangers >= PEERS_STRANGERS_MAX) {
-                /* Honest ones are done in a moment, so the oldest is the least likely to be one. */
-                DL_FOREACH(peers->links, oldest) {
-                        if (!oldest->dialled && oldest->state != PEER_LINK_OPEN)
-                                break;
-                }
-                if (oldest) {
-                        if (oldest->state != PEER_LINK_ENDING)
-                                peers_tell_refusal(peers, oldest->remote, "too many wait to be let in");
-                        peer_link_free(oldest);
-                }
-        }
-        if (peer_link_accept(peers, fd, remote) < 0)
+        (void)peer_address_split(remote, host, &port);
+        n_peers = peers_at(peers->list, host) + peers_at(peers->lost, host);
+        peers_make_place(peers, host, n_peers);
+        if (peer_link_accept(peers, fd, remote, n_peers > 0) < 0)
                 peers_tell_refusal(peers, remote, "out of memory");
 }
 

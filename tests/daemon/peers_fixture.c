@@ -228,15 +228,22 @@ void nodes_start_two(struct world *world) {
 
 /* ---- a stranger ---- */
 
-int stranger_connect(struct world *world, unsigned int to) {
+int stranger_connect_from(struct world *world, unsigned int to, const char *from) {
+        struct sockaddr_in here = {.sin_family = AF_INET};
         struct sockaddr_storage there;
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), size;
 
         assert_true(fd >= 0);
+        assert_int_equal(inet_pton(AF_INET, from, &here.sin_addr), 1);
+        assert_int_equal(bind(fd, (struct sockaddr *)&here, sizeof(here)), 0);
         assert_int_equal(peer_address_parse(peers_address(world->node[to].peers), &there, &size), 0);
         assert_int_equal(connect(fd, (struct sockaddr *)&there, (socklen_t)size), 0);
         fcntl(fd, F_SETFL, O_NONBLOCK);
         return fd;
+}
+
+int stranger_connect(struct world *world, unsigned int to) {
+        return stranger_connect_from(world, to, "127.0.0.1");
 }
 
 int stranger_refusal(struct world *world, int fd, char text[PEER_TEXT_MAX]) {

@@ -99,5 +99,6 @@ void proxy_silence(struct proxy *proxy);
 
 /* ---- a stranger with a socket ---- */
 int stranger_connect(struct world *world, unsigned int to);
+int stranger_connect_from(struct world *world, unsigned int to, const char *from); /* an address of this machine */
 /* What a stranger has received as one REFUSE, while the loop turns; -1: the connection ended without. */
 int stranger_refusal(struct world *world, int fd, char text[PEER_TEXT_MAX]);

@@ -13,6 +13,8 @@
 #include "daemon/peer_frame.h"
 #include "util/log.h"
 
+#define PEERS_CROWD 65u /* one more than there are places for */
+
 static void start(struct world *world, unsigned int i) {
         struct peers_options options = node_options(world, i);
 
@@ -271,6 +273,37 @@ static void crowd(void **state) {
         assert_true(peer_is_up(world->node[0].up));
 }
 
+/* A host at which a peer is known has places of its own: two that have lost each other find back while so many come
+ * from elsewhere that each of them lives for less than a turn of the loop. */
+static void crowd_elsewhere(void **state) {
+        struct world *world = *state;
+        struct node *a = &world->node[0], *b = &world->node[1];
+        int fds[4 * PEERS_CROWD];
+        unsigned int n = 0;
+
+        nodes_start_two(world);
+        node_dial(world, 0, 1);
+        world_until(world, a->ups && b->ups);
+        peer_drop(b->up, "said by the test");
+        for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+                fds[i] = -1;
+        world_until(world, a->losts);
+        while (a->ups == 1 || b->ups == 1) {
+                for (unsigned int i = 0; i < PEERS_CROWD; i++) {
+                        int *fd = &fds[n++ % (sizeof(fds) / sizeof(fds[0]))];
+
+                        if (*fd >= 0)
+                                close(*fd);
+                        *fd = stranger_connect_from(world, 1, "127.0.0.2");
+                }
+                world_turn(world);
+                assert_true(n < 2000 * PEERS_CROWD);
+        }
+        for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+                if (fds[i] >= 0)
+                        close(fds[i]);
+}
+
 /* Without descriptors nobody is accepted, the loop does not turn over that, and later all is well. */
 static void runs_out_of_descriptors(void **state) {
         struct world *world = *state;
@@ -374,8 +407,8 @@ static void refuses_members(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
-                T(refuses_hellos),          T(refuses_garbage),  T(waits_only_so_long), T(crowd),
-                T(runs_out_of_descriptors), T(one_id_two_names), T(refuses_members),
+                T(refuses_hellos),  T(refuses_garbage),         T(waits_only_so_long), T(crowd),
+                T(crowd_elsewhere), T(runs_out_of_descriptors), T(one_id_two_names),   T(refuses_members),
         };
 
         log_init("test", LOG_LEVEL_ERROR);
