@@ -40,10 +40,12 @@
  * as such streams, or requests may block each other for ever: CUDA_DEVICE_MAX_CONNECTIONS=32 (8 if not set) on NVIDIA,
  *           GPU_MAX_HW_QUEUES (4 if not set) on AMD, in the environment before the program starts. With fewer the
  *           library warns on stderr, once for each GPU.
- *           Allocations become known to the daemon at the first call on them that is not small, and whole; one that
- *           is freed, or unmapped and mapped anew, must not be used by a captured graph any more. What no other
- *           process can map (memory of stream-ordered allocators, virtual memory that is not exportable, managed
+ *           Requests that the ranks' own kernels exchange (gpu.exchange of railmuxd: by default most of those of 2 to 8
+ *           ranks on one node, each on a GPU of its own) use memory as it is. For those that executors carry out,
+ *           allocations become known to the daemon at the first call on them that is not small, and whole, and what no
+ *           other process can map (memory of stream-ordered allocators, virtual memory that is not exportable, managed
  *           memory) is copied through a region of the library beyond 16 KiB; _start calls and groups refuse it.
+ *           An allocation that is freed, or unmapped and mapped anew, must not be used by a captured graph any more.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -63,23 +65,26 @@ extern "C" {
 #define RMX_VERSION_PATCH 0
 
 /* ---- results -------------------------------------------------------------------------------------------------- */
-/* Where a communicator spans nodes RMX_E_LOST is sticky, and RMX_E_MISMATCH is noticed by the data that a rank gets
- * from another node: one that gets none (the root of a broadcast) may only hear it at a later call. */
+/* RMX_E_LOST is sticky on GPUs, and where a communicator spans nodes. There RMX_E_MISMATCH between ranks of different
+ * nodes is noticed by the data that a rank gets from another node: one that gets none (the root of a broadcast) may
+ * only hear it at a later call. */
 #define RMX_OK            0  /* done, result final */
 #define RMX_E_INVALID     1  /* an argument is wrong; rmx_last_error() names it. Nothing was sent. */
 #define RMX_E_NO_DAEMON   2  /* no daemon listens at the socket */
 #define RMX_E_DAEMON_LOST 3  /* the daemon and its executor are gone for good; open a new session */
 #define RMX_E_VERSION     4  /* library and daemon share no protocol version */
 #define RMX_E_NO_MEMORY   5  /* out of memory, here or in the daemon */
-#define RMX_E_LIMIT       6  /* a limit of the tenant would be exceeded; the message names it */
-#define RMX_E_DENIED      7  /* not allowed: wrong secret, other tenant, GPU not granted */
+#define RMX_E_LIMIT       6  /* the tenant's limit, what all share or a GPU's staging is used up; the text names it */
+#define RMX_E_DENIED      7  /* forged id, other tenant, no permission on the socket, a GPU that is not visible here */
 #define RMX_E_BUSY        8  /* no room for a request on this rank's GPU: rmx_wait() for the oldest first */
 #define RMX_E_MISMATCH    9  /* the ranks called different operations, types, reductions, counts or roots. Sticky. */
 #define RMX_E_PEER_LOST   10 /* another rank's process died or left. Sticky. rmx_comm_failed_rank() names it */
 #define RMX_E_LOST                                                                                                     \
         11                   /* the executor died with this request in flight; the output is undefined. All ranks see  \
-                                the same outcome for the same request. Not sticky: later requests work again. */
-#define RMX_E_DEVICE_LOST 12 /* this rank's GPU context was lost */
+                                the same outcome for the same request, and on the host, on one node, later requests    \
+                                work again. On GPUs the communicator is over, and ranks on that executor's GPU get     \
+                                RMX_E_DEVICE_LOST. */
+#define RMX_E_DEVICE_LOST 12 /* this rank's GPU context was lost, or the executor of its GPU. Sticky. */
 #define RMX_E_ABORTED     13 /* rmx_comm_abort() was called by some rank. Sticky. */
 #define RMX_E_TIMEOUT     14 /* the time given has passed; the request goes on */
 #define RMX_E_INTERNAL    15 /* a defect of railmux; the daemon's log says more */
