@@ -456,6 +456,51 @@ static void test_destroy_stuck(void **state) {
         crew_stop(&rig.crew);
 }
 
+/* The waiting of a destroy by itself, for so long, as often as one likes. */
+static void test_finish(void **state) {
+        struct rmx_request request;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 2);
+        assert_int_equal(rmx_comm_finish(NULL, 0), RMX_E_INVALID);
+        assert_int_equal(rmx_comm_finish(rig.comm, 0), RMX_OK); /* nothing has been called */
+        rig.gpu->stuck = true;
+        for (uint32_t i = 0; i < 3; i++)
+                assert_int_equal(call(rig.comm, STREAM(1)), RMX_OK);
+        assert_int_equal(start(rig.comm, STREAM(1), &request), RMX_OK);
+        for (uint32_t ms = 0; ms < 2; ms++) {
+                assert_int_equal(rmx_comm_finish(rig.comm, ms), RMX_E_TIMEOUT);
+                assert_error_says("are not over after");
+        }
+        rig.gpu->stuck = false;
+        assert_int_equal(rmx_comm_finish(rig.comm, 10000), RMX_OK);
+        assert_int_equal(destroy(&rig.crew, 0), RMX_OK);
+        assert_int_equal(rig.crew.fake.last_sequence, 4);
+
+        /* Another rank fails meanwhile: that ends it. */
+        rig.gpu->stuck = true;
+        assert_int_equal(call(rig.crew.comm[1], STREAM(1)), RMX_OK);
+        assert_int_equal(rmx_comm_finish(rig.crew.comm[1], 0), RMX_E_TIMEOUT);
+        fake_comm_failed(&rig.crew.fake, RMX_E_PEER_LOST, 0);
+        assert_int_equal(rmx_comm_finish(rig.crew.comm[1], 10000), RMX_OK);
+        assert_int_equal(destroy(&rig.crew, 1), RMX_OK);
+        crew_stop(&rig.crew);
+}
+
+/* On the host there is nothing to wait for. Nowhere is there in a group. */
+static void test_finish_on_host(void **state) {
+        struct crew crew;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        assert_int_equal(rmx_comm_finish(crew.comm[0], 0), RMX_OK);
+        assert_int_equal(rmx_group_start(), RMX_OK);
+        assert_int_equal(rmx_comm_finish(crew.comm[0], 0), RMX_E_INVALID);
+        assert_int_equal(rmx_group_end(), RMX_OK);
+        crew_stop(&crew);
+}
+
 static void test_close(void **state) {
         struct rig rig;
 
@@ -506,6 +551,8 @@ int main(void) {
                 cmocka_unit_test(test_context_gone),
                 cmocka_unit_test(test_destroy),
                 cmocka_unit_test(test_destroy_stuck),
+                cmocka_unit_test(test_finish),
+                cmocka_unit_test(test_finish_on_host),
                 cmocka_unit_test(test_close),
                 cmocka_unit_test(test_host_request),
         };
