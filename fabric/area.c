@@ -30,6 +30,8 @@ void area_unref(struct fabric_area *area) {
 
         if (!area || --area->n_refs > 0)
                 return;
+        if (area->changed)
+                DL_DELETE2(area->fabric->changed, area, changed_prev, changed_next);
         takes_long = area->mapping != NULL;
         for (size_t i = 0; i < FABRIC_RAILS_MAX; i++)
                 takes_long |= area->regions[i] != NULL;
@@ -78,9 +80,14 @@ static void area_set_rails(const struct fabric *fabric, struct fabric_area *area
         }
 }
 
-void areas_changed(struct fabric *fabric) {
+void area_changed(struct fabric_area *area) {
+        struct fabric *fabric = area->fabric;
+
+        if (area->changed)
+                DL_DELETE2(fabric->changed, area, changed_prev, changed_next);
+        DL_APPEND2(fabric->changed, area, changed_prev, changed_next);
         /* relaxed: the lock orders it, the taker only wants to see it soon */
-        atomic_fetch_add_explicit(&fabric->areas_version, 1, memory_order_relaxed);
+        area->changed = 1 + atomic_fetch_add_explicit(&fabric->areas_version, 1, memory_order_relaxed);
         fabric_ring(fabric->taker_fd);
         for (size_t i = 0; i < fabric->n_rails; i++)
                 if (fabric->rails[i]->transport->conn_work)
@@ -143,7 +150,7 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         if (!old && !r) {
                 area->mapping = options->unmap ? options->memory : NULL;
                 area->nth = HASH_COUNT(fabric->areas);
-                areas_changed(fabric);
+                area_changed(area);
                 area_ref(area);
                 if (fabric_registers(fabric))
                         registrar_take(fabric, area);
@@ -171,7 +178,7 @@ int fabric_area_remove(struct fabric *fabric, uint64_t key) {
         }
         HASH_DEL(fabric->areas, area);
         area->gone = true;
-        areas_changed(fabric);
+        area_changed(area);
         area_drop(fabric, area);
         version = atomic_load_explicit(&fabric->areas_version, memory_order_relaxed); /* under the lock */
         while (area->n_users > 0 || (area->registering && !area->mapping) ||

@@ -46,7 +46,9 @@ struct fabric_item {
 struct fabric_area {
         UT_hash_handle hh;
         struct fabric *fabric;
-        struct fabric_area *prev, *next; /* of fabric->jobs or fabric->told */
+        struct fabric_area *prev, *next;                 /* of fabric->jobs or fabric->told */
+        struct fabric_area *changed_prev, *changed_next; /* of fabric->changed */
+        uint64_t changed;                                /* areas_version with it; 0: it is not in the list */
         uint64_t key;
         struct net_area *memory;
         uint64_t size, memory_offset, memory_bytes; /* private copies of what was validated */
@@ -183,6 +185,10 @@ struct fabric {
         size_t n_rails;
         struct fabric_peer *peers;
         struct fabric_area *areas;
+        /* utlist: those, and those that are gone and somebody still has, by when they changed: were added, registered
+         * or removed. Who has seen a version goes from the end to where it was. */
+        struct fabric_area *changed;
+        uint64_t n_followed; /* how many were looked at in this way */
         uint64_t next_number;
         struct schedule_item *spare;
         uint32_t n_spare;
@@ -320,7 +326,7 @@ void socket_class(const struct fabric_rail *rail, int fd, enum fabric_class clas
 struct fabric_area *area_ref(struct fabric_area *area);
 void area_unref(struct fabric_area *area);
 void area_leave(struct fabric *fabric, struct fabric_area *area); /* after n_users++ */
-void areas_changed(struct fabric *fabric);                        /* the taker and rails are to look at the table */
+void area_changed(struct fabric_area *area);                      /* the taker and rails are to look at the table */
 void areas_free(struct fabric *fabric);                           /* when all threads have ended */
 /* registrar.c; with the lock unless it is said */
 void *registrar_run(void *data);

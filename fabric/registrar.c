@@ -74,7 +74,7 @@ static void registrar_add(struct fabric *fabric, struct fabric_area *area) {
                 area_unref(area);
                 return;
         }
-        areas_changed(fabric);
+        area_changed(area);
         registrar_tell(fabric, area, r);
 }
 

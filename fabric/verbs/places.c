@@ -21,6 +21,7 @@
 
 struct verbs_given {
         UT_hash_handle hh;
+        struct verbs_given *prev, *next; /* of link->revoked */
         uint64_t key;
         struct fabric_area *area; /* a reference */
         uint64_t revoked_ns;      /* when they were told; 0: not yet */
@@ -76,15 +77,10 @@ static bool link_offer(struct verbs_link *link, struct fabric_area *area) {
 
 static void link_check_revoked(struct verbs_link *link) {
         struct fabric *fabric = link->conn->rail->fabric;
-        uint64_t now_ns = clock_now_ns();
-        struct verbs_given *given, *tmp;
+        const struct verbs_given *first = link->revoked;
 
-        HASH_ITER(hh, link->given, given, tmp) {
-                if (given->revoked_ns && now_ns - given->revoked_ns > REVOKED_DEADLINES * fabric->deadline_ns) {
-                        conn_doom(link->conn, false, "the peer does not leave an area that was revoked");
-                        return;
-                }
-        }
+        if (first && clock_now_ns() - first->revoked_ns > REVOKED_DEADLINES * fabric->deadline_ns)
+                conn_doom(link->conn, false, "the peer does not leave an area that was revoked");
 }
 
 static void link_drop_parked(struct verbs_link *link) {
@@ -101,42 +97,64 @@ static void link_drop_parked(struct verbs_link *link) {
         }
 }
 
+/* What has become of an area since this connection looked last. False: it could not be said, for now. */
+static bool link_follow(struct verbs_link *link, struct fabric_area *area) {
+        struct fabric_conn *conn = link->conn;
+        struct verbs_given *given;
+
+        conn->rail->fabric->n_followed++;
+        HASH_FIND(hh, link->given, &area->key, sizeof(area->key), given);
+        if (!area->gone)
+                return given || area->class != conn->port->class || !area->regions[conn->rail->index] ||
+                       !area_is_theirs(area, conn->peer) || link_offer(link, area);
+        if (!given || given->area != area || given->revoked_ns)
+                return true;
+        if (!conn_control(conn, FRAME_REVOKE, given->key, 0, 0))
+                return false;
+        given->revoked_ns = clock_now_ns();
+        DL_APPEND(link->revoked, given);
+        return true;
+}
+
+/* A node can have many connections and many areas, and this is done with the fabric's lock, so nothing here goes
+ * through all of one kind for each of the other. */
+static bool link_follow_all(struct verbs_link *link) {
+        const struct fabric *fabric = link->conn->rail->fabric;
+        struct fabric_area *area = fabric->changed ? fabric->changed->changed_prev : NULL; /* the last one */
+
+        while (area && area->changed > link->areas_version) {
+                if (!link_follow(link, area))
+                        return false;
+                area = area == fabric->changed ? NULL : area->changed_prev;
+        }
+        return true;
+}
+
+static bool link_say_closed(struct verbs_link *link) {
+        struct verbs_place *place;
+
+        while ((place = link->closed)) {
+                if (!conn_control(link->conn, FRAME_REVOKED, place->key, 0, 0))
+                        return false;
+                LL_DELETE(link->closed, place);
+                HASH_DEL(link->places, place);
+                free(place);
+        }
+        return true;
+}
+
 void link_work(struct fabric_conn *conn) {
         struct verbs_link *link = link_of(conn);
         struct fabric *fabric = conn->rail->fabric;
         /* relaxed: changed under the lock, which we have */
         uint64_t version = atomic_load_explicit(&fabric->areas_version, memory_order_relaxed);
-        struct verbs_place *place, *place_tmp;
-        struct verbs_given *given, *given_tmp;
-        struct fabric_area *area, *area_tmp;
 
-        if (link->n_revoked > 0)
-                link_check_revoked(link);
+        link_check_revoked(link);
         if (conn->doomed || (!link->work && link->areas_version == version))
                 return;
         link->work = true; /* unless all of it can be done */
-        HASH_ITER(hh, link->places, place, place_tmp) {
-                if (!place->closed)
-                        continue;
-                if (!conn_control(conn, FRAME_REVOKED, place->key, 0, 0))
-                        return;
-                HASH_DEL(link->places, place);
-                free(place);
-        }
-        HASH_ITER(hh, link->given, given, given_tmp) {
-                if (!given->area->gone || given->revoked_ns)
-                        continue;
-                if (!conn_control(conn, FRAME_REVOKE, given->key, 0, 0))
-                        return;
-                given->revoked_ns = clock_now_ns();
-                link->n_revoked++;
-        }
-        HASH_ITER(hh, fabric->areas, area, area_tmp) {
-                HASH_FIND(hh, link->given, &area->key, sizeof(area->key), given);
-                if (!given && area->class == conn->port->class && area->regions[conn->rail->index] &&
-                    area_is_theirs(area, conn->peer) && !link_offer(link, area))
-                        return;
-        }
+        if (!link_say_closed(link) || !link_follow_all(link))
+                return;
         link_drop_parked(link);
         if (link->areas_version != version)
                 conn_unpark(conn); /* an adapter may have got to know what they wait for */
@@ -174,6 +192,7 @@ void link_heard(struct fabric_conn *conn, const struct frame *frame) {
         struct verbs_link *link = link_of(conn);
         struct verbs_given *given;
         struct verbs_place *place;
+        struct fabric_area *area;
 
         if (frame->kind == FRAME_OFFER) {
                 link_was_offered(link, frame);
@@ -181,6 +200,7 @@ void link_heard(struct fabric_conn *conn, const struct frame *frame) {
                 place = link_place(link, frame->key);
                 if (place) {
                         place->closed = true;
+                        LL_PREPEND(link->closed, place);
                         link->work = conn->rail->again = true;
                 } else {
                         conn_malformed(conn, "the peer revokes what it has not offered");
@@ -192,9 +212,14 @@ void link_heard(struct fabric_conn *conn, const struct frame *frame) {
                         return;
                 }
                 HASH_DEL(link->given, given);
-                link->n_revoked--;
+                DL_DELETE(link->revoked, given);
                 area_unref(given->area);
                 free(given);
+                HASH_FIND(hh, conn->rail->fabric->areas, &frame->key, sizeof(frame->key), area);
+                if (area) { /* another one of that key: it could not be offered before */
+                        link->areas_version = 0;
+                        link->work = conn->rail->again = true;
+                }
         }
 }
 
@@ -202,6 +227,8 @@ void link_forget_places(struct verbs_link *link) {
         struct verbs_place *place, *place_tmp;
         struct verbs_given *given, *given_tmp;
 
+        link->closed = NULL;
+        link->revoked = NULL;
         HASH_ITER(hh, link->places, place, place_tmp) {
                 HASH_DEL(link->places, place);
                 free(place);

@@ -50,11 +50,12 @@ struct verbs_link {
         uint32_t taken, told;
         /* Memory: theirs that we may write to, and ours that they may. See places.c. */
         struct verbs_place *places;
+        struct verbs_place *closed; /* utlist, of the places */
         struct verbs_given *given;
-        uint32_t n_revoked;     /* of these, told and not answered */
-        bool heard;             /* something has come in this turn */
-        uint64_t areas_version; /* up to which `given` is right */
-        bool work;              /* something could not be said yet */
+        struct verbs_given *revoked; /* utlist, of what is given, told and not answered; the first one first */
+        bool heard;                  /* something has come in this turn */
+        uint64_t areas_version;      /* up to which `given` is right */
+        bool work;                   /* something could not be said yet */
 };
 
 struct verbs_nic {
@@ -93,7 +94,8 @@ struct verbs_place {
         UT_hash_handle hh;
         uint64_t key, address, bytes;
         uint32_t rkey;
-        bool closed; /* revoked, which is to be answered */
+        bool closed;              /* revoked, which is to be answered */
+        struct verbs_place *next; /* of link->closed */
 };
 
 /* nic.c */
