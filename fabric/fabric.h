@@ -201,7 +201,8 @@ struct fabric_peer_options {
 
 /*
  * Both ends add each other. Connections are made when there is something to carry. One that came back with another
- * boot epoch is removed and added again.
+ * boot epoch is removed and added again. Rails of the peer whose name or address cannot be used here are left out, and
+ * told as a violation; it is reached over the others.
  */
 int fabric_peer_add(struct fabric *fabric, const struct fabric_peer_options *options);
 /* What waits for it or is under way is dropped. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <stdio.h>
 #include <utlist.h>
 
 #include "fabric/private.h"
@@ -107,22 +108,36 @@ static int peer_check(struct fabric *fabric, const struct fabric_peer_options *o
         if (options->n_rails > FABRIC_RAILS_MAX)
                 return fabric_refuse(fabric, FABRIC_E_FULL, "a peer has %zu rails; %u can be", options->n_rails,
                                      FABRIC_RAILS_MAX);
-        for (size_t i = 0; i < options->n_rails; i++) {
-                struct sockaddr_storage address;
-
-                if (!options->rails[i].name || strlen(options->rails[i].name) > FABRIC_NAME_MAX)
-                        return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
-                                             "rail %zu of a peer has no name, or one of more than %u characters", i,
-                                             FABRIC_NAME_MAX);
-                if (!options->rails[i].address || socket_address(options->rails[i].address, 1, &address) ||
-                    options->rails[i].port == 0)
-                        return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
-                                             "rail %s of a peer: needs a numeric address and a port, has %s:%u",
-                                             options->rails[i].name,
-                                             options->rails[i].address ? options->rails[i].address : "",
-                                             options->rails[i].port);
-        }
         return 0;
+}
+
+/* Not each rail of a node need make sense to another one: a link-local address names an interface, and there may be
+ * none of that name here; a later version may take longer names. Such a rail is left out, for the others would go with
+ * it. */
+static bool peer_rail_fits(const struct fabric_peer_rail *rail, struct sockaddr_storage *ret_address) {
+        return rail->name && rail->name[0] && strlen(rail->name) <= FABRIC_NAME_MAX && rail->address &&
+               rail->port != 0 && socket_address(rail->address, rail->port, ret_address) == 0;
+}
+
+static void peer_tell_unfit(struct fabric *fabric, struct fabric_peer *peer,
+                            const struct fabric_peer_options *options) {
+        const struct fabric_peer_rail *first = NULL;
+        struct sockaddr_storage address;
+        char text[FABRIC_TEXT];
+        size_t n = 0;
+
+        for (size_t i = 0; i < options->n_rails; i++) {
+                if (peer_rail_fits(&options->rails[i], &address))
+                        continue;
+                if (n++ == 0)
+                        first = &options->rails[i];
+        }
+        if (n == 0)
+                return;
+        snprintf(text, sizeof(text), "rail %.31s of the peer is left out: %.45s port %u cannot be used here%s",
+                 first->name ? first->name : "?", first->address ? first->address : "?", first->port,
+                 n > 1 ? "; others, too" : "");
+        fabric_tell_violation(fabric, peer, 0, text);
 }
 
 /* Rails that both have. */
@@ -134,8 +149,7 @@ static int peer_make_routes(struct fabric *fabric, struct fabric_peer *peer,
                         struct sockaddr_storage address;
                         int r;
 
-                        if (strcmp(fabric->rails[i]->name, remote->name) != 0 ||
-                            socket_address(remote->address, remote->port, &address) != 0)
+                        if (!peer_rail_fits(remote, &address) || strcmp(fabric->rails[i]->name, remote->name) != 0)
                                 continue;
                         r = route_new(fabric, peer, fabric->rails[i], &address, &peer->routes[peer->n_routes]);
                         if (r)
@@ -176,7 +190,9 @@ int fabric_peer_add(struct fabric *fabric, const struct fabric_peer_options *opt
         }
         if (r)
                 peer_free(fabric, peer);
-        else if (peer->n_routes == 0)
+        else
+                peer_tell_unfit(fabric, peer, options);
+        if (r == 0 && peer->n_routes == 0)
                 fabric_tell_violation(fabric, peer, 0, "the peer has no rail of the name of one of ours");
         if (r == 0 && fabric->n_rails > 0)
                 rail_wake(fabric->rails[0]); /* it keeps the time */

@@ -451,19 +451,23 @@ uint16_t rig_port(struct rig *rig, uint32_t node, uint32_t rail) {
 }
 
 void rig_peer(struct rig *rig, uint32_t a, uint32_t b, const uint16_t *ports) {
-        struct fabric_peer_rail rails[RIG_RAILS];
+        struct fabric_peer_rail rails[RIG_MORE + RIG_RAILS];
         struct rig_place places[RIG_RAILS];
         struct fabric_peer_options options = {.node = rig->nodes[b].id,
                                               .boot_epoch = rig->nodes[b].epoch,
                                               .rails = rails,
-                                              .n_rails = rig->options.n_rails};
+                                              .n_rails = rig->options.n_more + rig->options.n_rails};
 
+        assert_true(rig->options.n_more <= RIG_MORE);
+        for (size_t i = 0; i < rig->options.n_more; i++)
+                rails[i] = rig->options.more[i];
         memset(options.token, (int)(a < b ? a * 16 + b : b * 16 + a), sizeof(options.token));
         for (uint32_t rail = 0; rail < rig->options.n_rails; rail++) {
                 places[rail] = rig_place(rig->options.where, b, rail);
-                rails[rail] = (struct fabric_peer_rail){.name = rig_rail_names[rail],
-                                                        .address = places[rail].address,
-                                                        .port = ports ? ports[rail] : rig_port(rig, b, rail)};
+                rails[rig->options.n_more + rail] =
+                        (struct fabric_peer_rail){.name = rig_rail_names[rail],
+                                                  .address = places[rail].address,
+                                                  .port = ports ? ports[rail] : rig_port(rig, b, rail)};
         }
         if (fabric_peer_add(rig->nodes[a].fabric, &options) != 0)
                 fail_msg("%s", fabric_error(rig->nodes[a].fabric));

@@ -11,6 +11,7 @@
 #define RIG_NODES 4u
 #define RIG_RANKS 8u
 #define RIG_RAILS 2u
+#define RIG_MORE  4u
 #define RIG_SLOTS 2u
 
 /* Where the nodes' rails are. */
@@ -42,7 +43,9 @@ struct rig_options {
         uint32_t weight;       /* 0: 100 */
         uint32_t stripe_bytes; /* of the area; 0: the fabric's */
         enum rig_where where;
-        const char *kind; /* of the rails; NULL: "tcp" */
+        const char *kind;                    /* of the rails; NULL: "tcp" */
+        const struct fabric_peer_rail *more; /* that nodes say they have, before those that they have */
+        size_t n_more;                       /* RIG_MORE at most */
 };
 
 struct rig_channel {
