@@ -136,6 +136,7 @@ struct fabric_rail_options {
         const char *device;             /* bound to this interface (SO_BINDTODEVICE); NULL: not */
         uint64_t window_bytes;          /* in flight, unacknowledged, over all connections; 0: 4 MiB */
         uint64_t rate_bytes;            /* sent per second at most; 0: no limit */
+        bool drained;                   /* as fabric_rail_drain() */
         uint64_t nominal_bytes;         /* per second, what is believed of it before it was measured; 0: 1.25e9 */
         uint8_t dscp[FABRIC_N_CLASSES]; /* 0 .. 63 for each class */
         /* Of kind verbs. The rest is as above: connections are agreed on over TCP between the same addresses. */
@@ -145,7 +146,10 @@ struct fabric_rail_options {
         uint16_t udp_port; /* RoCE packets come from this one, 0xc001 .. 0xffff; 0: the adapter chooses */
 };
 
-/* Before the peers that it shall reach: routes are made when a peer is added. */
+/*
+ * Peers that are there and have it are reached over it from now on; they have to be told of it. After FABRIC_E_ADDRESS
+ * it may be tried again: links, addresses and ports come and go.
+ */
 int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *options);
 /*
  * A drained rail gets no new chunks while another one reaches the peer, and what is queued moves there. Nothing that is
@@ -205,6 +209,10 @@ struct fabric_peer_options {
  * told as a violation; it is reached over the others.
  */
 int fabric_peer_add(struct fabric *fabric, const struct fabric_peer_options *options);
+/* What it has now: those that are new to us are used from now on, and no route ends. 0, -ENOMEM, FABRIC_E_UNKNOWN,
+ * FABRIC_E_FULL. */
+int fabric_peer_rails(struct fabric *fabric, const struct fabric_node *node, const struct fabric_peer_rail *rails,
+                      size_t n_rails);
 /* What waits for it or is under way is dropped. */
 int fabric_peer_remove(struct fabric *fabric, const struct fabric_node *node);
 /* How many of our rails a peer has as well, whatever state they are in; 0 also if there is no such peer. */

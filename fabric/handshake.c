@@ -64,13 +64,6 @@ void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
         rail->again = true;
 }
 
-static struct fabric_route *peer_route(const struct fabric_peer *peer, const struct fabric_rail *rail) {
-        for (size_t i = 0; i < peer->n_routes; i++)
-                if (peer->routes[i]->rail == rail)
-                        return peer->routes[i];
-        return NULL;
-}
-
 static bool number_is_used(struct fabric_peer *peer, uint64_t number) {
         struct fabric_conn *conn;
 

@@ -102,13 +102,16 @@ static void peer_free(struct fabric *fabric, struct fabric_peer *peer) {
         free(peer);
 }
 
+static int peer_check_rails(struct fabric *fabric, size_t n) {
+        if (n > FABRIC_RAILS_MAX)
+                return fabric_refuse(fabric, FABRIC_E_FULL, "a peer has %zu rails; %u can be", n, FABRIC_RAILS_MAX);
+        return 0;
+}
+
 static int peer_check(struct fabric *fabric, const struct fabric_peer_options *options) {
         if (memcmp(&options->node, &fabric->options.self, sizeof(options->node)) == 0)
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "a node is no peer of its own");
-        if (options->n_rails > FABRIC_RAILS_MAX)
-                return fabric_refuse(fabric, FABRIC_E_FULL, "a peer has %zu rails; %u can be", options->n_rails,
-                                     FABRIC_RAILS_MAX);
-        return 0;
+        return peer_check_rails(fabric, options->n_rails);
 }
 
 /* Not each rail of a node need make sense to another one: a link-local address names an interface, and there may be
@@ -119,85 +122,163 @@ static bool peer_rail_fits(const struct fabric_peer_rail *rail, struct sockaddr_
                rail->port != 0 && socket_address(rail->address, rail->port, ret_address) == 0;
 }
 
-static void peer_tell_unfit(struct fabric *fabric, struct fabric_peer *peer,
-                            const struct fabric_peer_options *options) {
-        const struct fabric_peer_rail *first = NULL;
-        struct sockaddr_storage address;
-        char text[FABRIC_TEXT];
+/* Those that fit. Returns how many; the text is of what does not, "" if all do. */
+static size_t peer_rails_take(const struct fabric_peer_rail *told, size_t n_told,
+                              struct peer_rail rails[FABRIC_RAILS_MAX], char ret_text[FABRIC_TEXT]) {
+        const struct fabric_peer_rail *unfit = NULL;
         size_t n = 0;
 
-        for (size_t i = 0; i < options->n_rails; i++) {
-                if (peer_rail_fits(&options->rails[i], &address))
-                        continue;
-                if (n++ == 0)
-                        first = &options->rails[i];
+        for (size_t i = 0; i < n_told; i++) {
+                struct peer_rail rail = {0};
+
+                if (peer_rail_fits(&told[i], &rail.address)) {
+                        memcpy(rail.name, told[i].name, strlen(told[i].name));
+                        rails[n++] = rail;
+                } else if (!unfit) {
+                        unfit = &told[i];
+                }
         }
-        if (n == 0)
-                return;
-        snprintf(text, sizeof(text), "rail %.31s of the peer is left out: %.45s port %u cannot be used here%s",
-                 first->name ? first->name : "?", first->address ? first->address : "?", first->port,
-                 n > 1 ? "; others, too" : "");
-        fabric_tell_violation(fabric, peer, 0, text);
+        ret_text[0] = '\0';
+        if (unfit)
+                snprintf(ret_text, FABRIC_TEXT,
+                         "rail %.31s of the peer is left out: %.45s port %u cannot be used here%s",
+                         unfit->name ? unfit->name : "?", unfit->address ? unfit->address : "?", unfit->port,
+                         n + 1 < n_told ? "; others, too" : "");
+        return n;
 }
 
-/* Rails that both have. */
-static int peer_make_routes(struct fabric *fabric, struct fabric_peer *peer,
-                            const struct fabric_peer_options *options) {
-        for (size_t i = 0; i < fabric->n_rails; i++) {
-                for (size_t j = 0; j < options->n_rails; j++) {
-                        const struct fabric_peer_rail *remote = &options->rails[j];
-                        struct sockaddr_storage address;
-                        int r;
+struct fabric_route *peer_route(const struct fabric_peer *peer, const struct fabric_rail *rail) {
+        for (size_t i = 0; i < peer->n_routes; i++)
+                if (peer->routes[i]->rail == rail)
+                        return peer->routes[i];
+        return NULL;
+}
 
-                        if (!peer_rail_fits(remote, &address) || strcmp(fabric->rails[i]->name, remote->name) != 0)
-                                continue;
-                        r = route_new(fabric, peer, fabric->rails[i], &address, &peer->routes[peer->n_routes]);
-                        if (r)
-                                return r;
-                        peer->n_routes++;
-                        break;
-                }
+/* If both have the rail, and there is none yet. */
+static int peer_make_route(struct fabric *fabric, struct fabric_peer *peer, struct fabric_rail *rail) {
+        if (peer_route(peer, rail))
+                return 0;
+        for (size_t i = 0; i < peer->n_rails; i++) {
+                int r;
+
+                if (strcmp(peer->rails[i].name, rail->name) != 0)
+                        continue;
+                r = route_new(fabric, peer, rail, &peer->rails[i].address, &peer->routes[peer->n_routes]);
+                peer->n_routes += r == 0;
+                return r;
         }
         return 0;
 }
 
+static int peer_make_routes(struct fabric *fabric, struct fabric_peer *peer) {
+        int r = 0;
+
+        for (size_t i = 0; i < fabric->n_rails && r == 0; i++)
+                r = peer_make_route(fabric, peer, fabric->rails[i]);
+        return r;
+}
+
+/* There is another way: for what has none, and for what waits on routes that are not up. */
+static void peer_use_routes(struct fabric *fabric, struct fabric_peer *peer) {
+        for (size_t i = 0; i < peer->n_routes; i++)
+                if (peer->routes[i]->health.state != FABRIC_UP)
+                        route_replace(fabric, peer->routes[i]);
+        peer_place_waiting(fabric, peer);
+}
+
+int peers_take_rail(struct fabric *fabric, struct fabric_rail *rail) {
+        struct fabric_peer *peer, *tmp;
+        int r = 0;
+
+        HASH_ITER(hh, fabric->peers, peer, tmp) {
+                if (r == 0)
+                        r = peer_make_route(fabric, peer, rail);
+        }
+        return r;
+}
+
+void peers_use_rail(struct fabric *fabric, struct fabric_rail *rail) {
+        struct fabric_route *route;
+
+        DL_FOREACH(rail->routes, route)
+        peer_use_routes(fabric, route->peer);
+}
+
+void peers_leave_rail(struct fabric *fabric, struct fabric_rail *rail) {
+        while (rail->routes) {
+                struct fabric_route *route = rail->routes;
+
+                route->peer->n_routes--; /* it is the last one: there is no later rail */
+                route_free(fabric, route);
+        }
+}
+
+static int peer_add(struct fabric *fabric, struct fabric_peer *peer) {
+        int r;
+
+        if (peer_of_node(fabric, &peer->node))
+                return fabric_refuse(fabric, FABRIC_E_EXISTS, "the peer is there already; remove it first");
+        r = peer_make_routes(fabric, peer);
+        if (r)
+                return r;
+        HASH_ADD(hh, fabric->peers, node, sizeof(peer->node), peer);
+        return peer->hh.tbl ? 0 : -ENOMEM;
+}
+
 int fabric_peer_add(struct fabric *fabric, const struct fabric_peer_options *options) {
         struct fabric_peer *peer;
+        char text[FABRIC_TEXT];
         int r;
 
         r = peer_check(fabric, options);
         if (r)
                 return r;
-        pthread_mutex_lock(&fabric->lock);
-        if (peer_of_node(fabric, &options->node)) {
-                pthread_mutex_unlock(&fabric->lock);
-                return fabric_refuse(fabric, FABRIC_E_EXISTS, "the peer is there already; remove it first");
-        }
         peer = calloc(1, sizeof(*peer));
-        if (!peer) {
-                pthread_mutex_unlock(&fabric->lock);
+        if (!peer)
                 return -ENOMEM;
-        }
         peer->node = options->node;
         peer->boot_epoch = options->boot_epoch;
         memcpy(peer->token, options->token, FABRIC_TOKEN);
         peer->dials = memcmp(&fabric->options.self, &options->node, sizeof(options->node)) < 0;
-        r = peer_make_routes(fabric, peer, options);
-        if (r == 0) {
-                HASH_ADD(hh, fabric->peers, node, sizeof(peer->node), peer);
-                if (!peer->hh.tbl)
-                        r = -ENOMEM;
-        }
+        peer->n_rails = peer_rails_take(options->rails, options->n_rails, peer->rails, text);
+        pthread_mutex_lock(&fabric->lock);
+        r = peer_add(fabric, peer);
         if (r)
                 peer_free(fabric, peer);
-        else
-                peer_tell_unfit(fabric, peer, options);
+        else if (text[0])
+                fabric_tell_violation(fabric, peer, 0, text);
         if (r == 0 && peer->n_routes == 0)
                 fabric_tell_violation(fabric, peer, 0, "the peer has no rail of the name of one of ours");
         if (r == 0 && fabric->n_rails > 0)
                 rail_wake(fabric->rails[0]); /* it keeps the time */
         pthread_mutex_unlock(&fabric->lock);
         return r;
+}
+
+int fabric_peer_rails(struct fabric *fabric, const struct fabric_node *node, const struct fabric_peer_rail *told,
+                      size_t n_told) {
+        struct peer_rail rails[FABRIC_RAILS_MAX];
+        struct fabric_peer *peer;
+        char text[FABRIC_TEXT];
+        size_t n;
+        int r;
+
+        r = peer_check_rails(fabric, n_told);
+        if (r)
+                return r;
+        n = peer_rails_take(told, n_told, rails, text);
+        pthread_mutex_lock(&fabric->lock);
+        peer = peer_of_node(fabric, node);
+        if (peer) {
+                memcpy(peer->rails, rails, n * sizeof(rails[0]));
+                peer->n_rails = n;
+                r = peer_make_routes(fabric, peer);
+                peer_use_routes(fabric, peer);
+                if (text[0])
+                        fabric_tell_violation(fabric, peer, 0, text);
+        }
+        pthread_mutex_unlock(&fabric->lock);
+        return peer ? r : fabric_refuse(fabric, FABRIC_E_UNKNOWN, "there is no such peer");
 }
 
 int fabric_peer_remove(struct fabric *fabric, const struct fabric_node *node) {

@@ -112,11 +112,18 @@ struct fabric_route {
         struct fabric_port ports[FABRIC_N_CLASSES];
 };
 
+struct peer_rail {
+        char name[FABRIC_NAME_MAX + 1];
+        struct sockaddr_storage address;
+};
+
 struct fabric_peer {
         UT_hash_handle hh;
         struct fabric_node node;
         uint64_t boot_epoch;
         uint8_t token[FABRIC_TOKEN];
+        struct peer_rail rails[FABRIC_RAILS_MAX]; /* that it has, whether we have them or not */
+        size_t n_rails;
         struct fabric_route *routes[FABRIC_RAILS_MAX];
         size_t n_routes;
         bool dials;                    /* we dial: our id is the lower one */
@@ -313,7 +320,8 @@ void fabric_ring(int fd); /* an eventfd */
 void fabric_unring(int fd);
 
 /* socket.c */
-int socket_address(const char *text, uint16_t port, struct sockaddr_storage *ret_address); /* -EINVAL */
+/* -EINVAL, -ENODEV: a link-local one of an interface that is not there. */
+int socket_address(const char *text, uint16_t port, struct sockaddr_storage *ret_address);
 void socket_text(const struct sockaddr_storage *address, char ret_text[FABRIC_ADDRESS_MAX + 1], uint16_t *ret_port);
 bool socket_is_loopback(const struct sockaddr_storage *address);
 socklen_t socket_length(const struct sockaddr_storage *address);
@@ -362,6 +370,12 @@ void peer_place_waiting(struct fabric *fabric, struct fabric_peer *peer);
 struct fabric_peer *peer_of_node(struct fabric *fabric, const struct fabric_node *node);
 int route_new(struct fabric *fabric, struct fabric_peer *peer, struct fabric_rail *rail,
               const struct sockaddr_storage *address, struct fabric_route **ret_route);
+struct fabric_route *peer_route(const struct fabric_peer *peer, const struct fabric_rail *rail); /* NULL: none */
+/* A rail that comes when peers are there: routes to those that have it, which are used when its thread runs, or taken
+ * back, which is all right after an error, too. */
+int peers_take_rail(struct fabric *fabric, struct fabric_rail *rail);
+void peers_use_rail(struct fabric *fabric, struct fabric_rail *rail);
+void peers_leave_rail(struct fabric *fabric, struct fabric_rail *rail);
 void peers_drop(struct fabric *fabric);
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns);
 /* Somebody waits for any route of that peer at all: here, or at the other end, which has knocked. */

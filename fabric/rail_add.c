@@ -49,13 +49,16 @@ static const struct transport *transport_find(const char *kind) {
 
 static int rail_check(struct fabric *fabric, const struct fabric_rail_options *options,
                       struct sockaddr_storage *ret_address) {
+        int r;
+
         if (!options->name || !options->name[0] || strlen(options->name) > FABRIC_NAME_MAX)
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "a rail needs a name of 1 to %u characters",
                                      FABRIC_NAME_MAX);
         if (!transport_find(options->kind))
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: kind %s is not known here; " TRANSPORT_KINDS,
                                      options->name, options->kind ? options->kind : "(none)");
-        if (!options->address || socket_address(options->address, options->port, ret_address))
+        r = options->address ? socket_address(options->address, options->port, ret_address) : -EINVAL;
+        if (r == -EINVAL)
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
                                      "rail %s: %s is no numeric IPv4 or IPv6 address, as 10.0.0.1 would be",
                                      options->name, options->address ? options->address : "(none)");
@@ -66,20 +69,26 @@ static int rail_check(struct fabric *fabric, const struct fabric_rail_options *o
         if (options->device && strlen(options->device) >= sizeof(((struct fabric_rail *)0)->device))
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: %s cannot be an interface", options->name,
                                      options->device);
-        if (!fabric->options.tls && !fabric->options.allow_plain && !socket_is_loopback(ret_address))
+        if (!fabric->options.tls && !fabric->options.allow_plain && (r || !socket_is_loopback(ret_address)))
                 return fabric_refuse(fabric, FABRIC_E_PLAIN,
                                      "rail %s: %s is not loopback and would be without TLS; configure certificates or "
                                      "allow plain connections",
                                      options->name, options->address);
         if (transport_find(options->kind)->area_add && fabric->areas)
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
-                                     "rail %s: rails of kind %s have to be there before any area", options->name,
-                                     options->kind);
+                                     "rail %s: rails of kind %s can come while there is no communicator over nodes",
+                                     options->name, options->kind);
         if (rail_find(fabric, options->name))
                 return fabric_refuse(fabric, FABRIC_E_EXISTS, "rail %s is there already", options->name);
         if (fabric->n_rails == FABRIC_RAILS_MAX)
                 return fabric_refuse(fabric, FABRIC_E_FULL, "rail %s: there are %u already", options->name,
                                      FABRIC_RAILS_MAX);
+        if (r) { /* last, as it may come right */
+                fabric_refuse(fabric, FABRIC_E_ADDRESS, "rail %s: there is no interface of %s", options->name,
+                              options->address);
+                fabric->error_number = -r;
+                return FABRIC_E_ADDRESS;
+        }
         return 0;
 }
 
@@ -135,6 +144,7 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
         rail->address = address;
         rail->epoll_fd = rail->listen_fd = rail->wake_fd = -1;
         rail->enabled = true;
+        rail->drained = options->drained;
         memcpy(rail->name, options->name, strlen(options->name));
         if (options->device)
                 memcpy(rail->device, options->device, strlen(options->device));
@@ -149,13 +159,19 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
         r = rail_open(fabric, rail, options);
         pthread_mutex_lock(&fabric->lock);
         fabric->rails[fabric->n_rails++] = rail;
+        if (r == 0)
+                r = peers_take_rail(fabric, rail);
         if (r == 0) {
                 snprintf(name, sizeof(name), "fab-%.11s", rail->name);
                 r = fabric_thread(&rail->thread, rail_run, rail, name);
                 rail->running = r == 0;
         }
-        if (r)
+        if (r == 0) {
+                peers_use_rail(fabric, rail);
+        } else {
+                peers_leave_rail(fabric, rail);
                 rail_free(fabric->rails[--fabric->n_rails]);
+        }
         pthread_mutex_unlock(&fabric->lock);
         return r;
 }

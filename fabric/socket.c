@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -9,14 +10,28 @@
 #include "fabric/private.h"
 #include "util/cleanup.h"
 
+/* A link-local address with an interface that is not there: neither more nor less is wrong with it. */
+static bool socket_lacks_interface(const char *text) {
+        const char *scope = strchr(text, '%');
+        char plain[FABRIC_ADDRESS_MAX + 1];
+        struct in6_addr address;
+
+        if (!scope || strlen(scope + 1) == 0 || strlen(scope + 1) >= IF_NAMESIZE || if_nametoindex(scope + 1) != 0)
+                return false;
+        snprintf(plain, sizeof(plain), "%.*s", (int)(scope - text), text);
+        return inet_pton(AF_INET6, plain, &address) == 1 && IN6_IS_ADDR_LINKLOCAL(&address);
+}
+
 int socket_address(const char *text, uint16_t port, struct sockaddr_storage *ret_address) {
         const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
         struct addrinfo *found = NULL;
         char service[8];
 
         snprintf(service, sizeof(service), "%u", port);
-        if (strlen(text) > FABRIC_ADDRESS_MAX || getaddrinfo(text, service, &hints, &found) != 0)
+        if (strlen(text) > FABRIC_ADDRESS_MAX)
                 return -EINVAL;
+        if (getaddrinfo(text, service, &hints, &found) != 0)
+                return socket_lacks_interface(text) ? -ENODEV : -EINVAL;
         *ret_address = (struct sockaddr_storage){0};
         memcpy(ret_address, found->ai_addr, found->ai_addrlen);
         freeaddrinfo(found);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Rails that peers say they have. */
+/* Rails that peers say they have, and rails that come when peers are there. */
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "tests/fabric/rig.h"
 
@@ -62,10 +66,153 @@ static void test_no_rail_fits(void **state) {
         rig_free(&rig);
 }
 
+/* ---- rails that come later --------------------------------------------------------------------------------------- */
+static void add_red(struct rig *rig, uint32_t node, bool drained) {
+        const struct fabric_rail_options options = {
+                .name = "red", .kind = "tcp", .address = "127.0.0.2", .drained = drained};
+
+        assert_int_equal(fabric_rail_add(rig->nodes[node].fabric, &options), 0);
+}
+
+/* What one has is told to the other. */
+static void tell(struct rig *rig, uint32_t node) {
+        struct fabric_peer_rail rails[RIG_RAILS];
+        struct fabric_rail_row *rows;
+        size_t n;
+
+        assert_int_equal(fabric_rails(rig->nodes[node].fabric, &rows, &n), 0);
+        assert_true(n <= RIG_RAILS);
+        for (size_t i = 0; i < n; i++)
+                rails[i] = (struct fabric_peer_rail){
+                        .name = rows[i].name, .address = rows[i].address, .port = rows[i].port};
+        assert_int_equal(fabric_peer_rails(rig->nodes[1 - node].fabric, &rig->nodes[node].id, rails, n), 0);
+        free(rows);
+}
+
+static void expect_routes(const struct rig *rig, size_t at_0, size_t at_1) {
+        assert_int_equal(fabric_peer_routes(rig->nodes[0].fabric, &rig->nodes[1].id), at_0);
+        assert_int_equal(fabric_peer_routes(rig->nodes[1].fabric, &rig->nodes[0].id), at_1);
+}
+
+static uint64_t red_messages(const struct rig *rig, uint32_t node) {
+        struct fabric_rail_row *rows;
+        uint64_t messages;
+        size_t n;
+
+        assert_int_equal(fabric_rails(rig->nodes[node].fabric, &rows, &n), 0);
+        assert_int_equal(n, 2);
+        assert_string_equal(rows[1].name, "red");
+        messages = rows[1].messages_sent;
+        free(rows);
+        return messages;
+}
+
+/* Under traffic. Whichever end has it first, there is a route when both have it and know it; a drained one carries
+ * nothing, and when the other one is drained it carries all. */
+static void test_later_rail(void **state) {
+        struct rig_options options = two_rails;
+        static struct rig rig;
+
+        (void)state;
+        options.n_rails = 1;
+        options.stripe_bytes = 1;
+        options.chunks = 1000000;
+        rig_new(&rig, &options);
+        for (uint32_t i = 0; i < 200; i++)
+                rig_step(&rig);
+        tell(&rig, 0); /* nothing new */
+        expect_routes(&rig, 1, 1);
+        add_red(&rig, 1, true);
+        tell(&rig, 1);
+        expect_routes(&rig, 1, 1);
+        add_red(&rig, 0, true);
+        expect_routes(&rig, 2, 1);
+        tell(&rig, 0);
+        tell(&rig, 0);
+        expect_routes(&rig, 2, 2);
+        rig.options.chunks = rig.channels[0].pushed + 200;
+        while (!rig_done(&rig))
+                rig_wait(&rig, 20);
+        assert_int_equal(red_messages(&rig, 0) + red_messages(&rig, 1), 0);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(fabric_rail_drain(rig.nodes[i].fabric, "red", false), 0);
+                assert_int_equal(fabric_rail_drain(rig.nodes[i].fabric, "blue", true), 0);
+        }
+        rig.options.chunks += 200;
+        rig_run(&rig, 20);
+        for (uint32_t i = 0; i < 2; i++)
+                assert_true(red_messages(&rig, i) >= 200);
+        rig_free(&rig);
+}
+
+/* The first rail of all that both have: what has waited for one goes over it. */
+static void test_first_rail(void **state) {
+        struct rig_options options = two_rails;
+        static struct rig rig;
+
+        (void)state;
+        options.n_rails = 0;
+        rig_new(&rig, &options);
+        expect_routes(&rig, 0, 0);
+        while (rig_step(&rig)) {
+        }
+        for (uint32_t i = 0; i < 2; i++)
+                add_red(&rig, i, false);
+        for (uint32_t i = 0; i < 2; i++)
+                tell(&rig, i);
+        expect_routes(&rig, 1, 1);
+        rig_run(&rig, 20);
+        rig_free(&rig);
+}
+
+/* What may come right is told from what cannot. */
+static void test_rail_may_come(void **state) {
+        struct fabric_options options = {.self.id = {1}, .boot_epoch = 1, .cluster = "test", .allow_plain = true};
+        struct fabric_rail_options rail = {.name = "blue", .kind = "tcp", .address = "fe80::1%none0"};
+        struct sockaddr_in taken = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t size = sizeof(taken);
+        static const char *const wrong[] = {"fe80::1%", "::1%none0", "none0", "10.0.0.1%none0", "%none0"};
+        struct fabric *fabric;
+        int fd;
+
+        (void)state;
+        assert_int_equal(fabric_new(&options, &fabric), 0);
+        assert_int_equal(fabric_rail_add(fabric, &rail), FABRIC_E_ADDRESS);
+        assert_int_equal(fabric_errno(fabric), ENODEV);
+        assert_non_null(strstr(fabric_error(fabric), "rail blue: there is no interface of fe80::1%none0"));
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                rail.address = wrong[i];
+                assert_int_equal(fabric_rail_add(fabric, &rail), FABRIC_E_ARGUMENT);
+        }
+        rail.address = "192.0.2.1"; /* of documentation */
+        assert_int_equal(fabric_rail_add(fabric, &rail), FABRIC_E_ADDRESS);
+        assert_int_equal(fabric_errno(fabric), EADDRNOTAVAIL);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(fd >= 0);
+        assert_int_equal(bind(fd, (const struct sockaddr *)&taken, sizeof(taken)), 0);
+        assert_int_equal(listen(fd, 1), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&taken, &size), 0);
+        rail.address = "127.0.0.1";
+        rail.port = ntohs(taken.sin_port);
+        assert_int_equal(fabric_rail_add(fabric, &rail), FABRIC_E_ADDRESS);
+        assert_int_equal(fabric_errno(fabric), EADDRINUSE);
+        close(fd);
+        assert_int_equal(fabric_rail_add(fabric, &rail), 0);
+        fabric_free(fabric);
+
+        /* Without TLS and leave to be, there is nothing to wait for. */
+        options.allow_plain = false;
+        assert_int_equal(fabric_new(&options, &fabric), 0);
+        rail.address = "fe80::1%none0";
+        assert_int_equal(fabric_rail_add(fabric, &rail), FABRIC_E_PLAIN);
+        fabric_free(fabric);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_unfit_rails),
-                cmocka_unit_test(test_no_rail_fits),
+                cmocka_unit_test(test_unfit_rails),   cmocka_unit_test(test_no_rail_fits),
+                cmocka_unit_test(test_later_rail),    cmocka_unit_test(test_first_rail),
+                cmocka_unit_test(test_rail_may_come),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);
