@@ -12,6 +12,7 @@
 #include "daemon/cluster.h"
 
 #include "daemon/allowance.h"
+#include "daemon/cluster_rails.h"
 #include "daemon/comm_heard.h"
 #include "daemon/comm_id.h"
 #include "daemon/comm_remote_id.h"
@@ -19,8 +20,6 @@
 #include "daemon/comm_split_far.h"
 #include "daemon/comm_split_root.h"
 #include "daemon/manager.h"
-#include "daemon/peer_address.h"
-#include "daemon/rails.h"
 #include "daemon/state.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -28,7 +27,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <utlist.h>
 
 #define UNREACHABLE_MS 100u
@@ -114,13 +112,22 @@ static void cluster_tell_rails(struct cluster *cluster, struct peer *peer) {
         free(rows);
 }
 
+void cluster_rails_changed(struct cluster *cluster) {
+        struct cluster_node *node;
+
+        DL_FOREACH(cluster->nodes, node) {
+                cluster_tell_rails(cluster, node->peer);
+        }
+}
+
+/* The first time, and again whenever it has one more. */
 static void cluster_hear_rails(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Rails *body) {
         struct fabric_peer_options options = {.boot_epoch = peer_boot(peer)};
         struct cluster_node *node = cluster_find(cluster, peer);
         struct fabric_peer_rail rails[FABRIC_RAILS_MAX];
         int r;
 
-        if (!node || node->reached)
+        if (!node)
                 return;
         for (size_t i = 0; i < body->n_rails && i < FABRIC_RAILS_MAX; i++)
                 rails[options.n_rails++] = (struct fabric_peer_rail){.name = body->rails[i]->name,
@@ -129,11 +136,14 @@ static void cluster_hear_rails(struct cluster *cluster, struct peer *peer, const
         options.rails = rails;
         memcpy(options.node.id, peer_node_id(peer), sizeof(options.node.id));
         memcpy(options.token, peer_token(peer), sizeof(options.token));
-        r = fabric_peer_add(cluster->fabric, &options);
+        r = node->reached ? fabric_peer_rails(cluster->fabric, &options.node, rails, options.n_rails)
+                          : fabric_peer_add(cluster->fabric, &options);
         if (r) {
                 peer_drop(peer, r < 0 ? strerror(-r) : fabric_error(cluster->fabric));
                 return;
         }
+        if (node->reached)
+                return;
         node->reached = true;
         comm_heard_reached(cluster, peer);
 }
@@ -341,98 +351,6 @@ static void cluster_on_fabric(evutil_socket_t fd, short what, void *data) {
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
-static bool cluster_is_ours(const struct sockaddr_storage *address, int size) {
-        int fd = socket(address->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), r = -1;
-
-        if (fd >= 0)
-                r = bind(fd, (const struct sockaddr *)address, (socklen_t)size);
-        if (fd >= 0)
-                close(fd);
-        return r == 0 || errno == EADDRINUSE;
-}
-
-/* Where the control channel listens. If that is everywhere, what is advertised, if it is an address of this machine (it
- * may be a name, or a router's before us), else the machine's first one. Without its port. */
-static void cluster_host(const struct config *config, char host[PEER_ADDRESS_MAX]) {
-        struct sockaddr_storage bound = {0}, told = {0};
-        char address[PEER_ADDRESS_MAX];
-        uint16_t port;
-        int size, told_size;
-
-        host[0] = '\0';
-        if (peer_address_parse(config->listen, &bound, &size) < 0)
-                return;
-        peer_address_advertise((const struct sockaddr *)&bound, address);
-        if (peer_address_is_wildcard((const struct sockaddr *)&bound) &&
-            peer_address_parse(config->advertise, &told, &told_size) == 0 && cluster_is_ours(&told, told_size))
-                peer_address_format((const struct sockaddr *)&told, address);
-        if (peer_address_split(address, host, &port) < 0)
-                host[0] = '\0';
-}
-
-_Static_assert(STATE_DRAINED >= FABRIC_RAILS_MAX && STATE_RAIL_BYTES > FABRIC_NAME_MAX, "there is room for all rails");
-
-/* As an operator has told the process before this one. */
-static void cluster_drain_rails(struct cluster *cluster) {
-        struct state *state = cluster->manager->state;
-
-        for (uint32_t i = 0; i < STATE_DRAINED; i++) {
-                const char *rail = state_drained_rail(state, i);
-                int r = rail ? fabric_rail_drain(cluster->fabric, rail, true) : 0;
-
-                if (!rail)
-                        continue;
-                if (r < 0)
-                        log_error("rail %s was drained and is not any more: %s", rail, strerror(-r));
-                else if (r)
-                        log_notice("rail %s, which was drained, is not there any more", rail);
-                else
-                        log_notice("rail %s is drained as before; railmuxctl undrain-rail takes that back", rail);
-                if (r)
-                        state_drained_forget(state, rail);
-        }
-}
-
-static int cluster_add_rails(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) {
-        struct rail_spec specs[RAILS_MAX];
-        char host[PEER_ADDRESS_MAX];
-        uint32_t n = 0;
-        int r = 0;
-
-        if (rail_specs_parse(cluster->manager->config->rails, specs, &n, error) < 0)
-                return CLUSTER_E_REFUSED;
-        if (n == 0) { /* one, beside the control channel */
-                struct fabric_rail_options only = {.name = "tcp0", .kind = "tcp", .address = host};
-
-                cluster_host(cluster->manager->config, host);
-                r = fabric_rail_add(cluster->fabric, &only);
-        }
-        for (uint32_t i = 0; i < n && !r; i++) {
-                struct fabric_rail_options options = {.name = specs[i].name,
-                                                      .kind = specs[i].verbs ? "verbs" : "tcp",
-                                                      .hca = specs[i].hca[0] ? specs[i].hca : NULL,
-                                                      .timeout = specs[i].timeout,
-                                                      .retries = specs[i].retries,
-                                                      .udp_port = specs[i].udp_port,
-                                                      .address = specs[i].address,
-                                                      .port = specs[i].port,
-                                                      .device = specs[i].device[0] ? specs[i].device : NULL,
-                                                      .window_bytes = specs[i].window_bytes,
-                                                      .rate_bytes = specs[i].rate_bytes};
-
-                memset(options.dscp, specs[i].dscp, sizeof(options.dscp));
-                r = fabric_rail_add(cluster->fabric, &options);
-        }
-        if (r > 0)
-                snprintf(error, CLUSTER_TEXT_MAX, "%.180s%s", fabric_error(cluster->fabric),
-                         n ? "" : "; peer.rails can name another address");
-        else if (r < 0)
-                snprintf(error, CLUSTER_TEXT_MAX, "rails: %s", strerror(-r));
-        if (r == FABRIC_E_ADDRESS && fabric_errno(cluster->fabric))
-                return -fabric_errno(cluster->fabric); /* as peer.listen that cannot be had */
-        return r > 0 ? CLUSTER_E_REFUSED : r;
-}
-
 static void cluster_certificates(const struct config *config, struct peers_options *options) {
         options->cluster = config->cluster;
         options->ca = config->peer_ca[0] ? config->peer_ca : NULL;
@@ -507,10 +425,9 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
                 snprintf(error, CLUSTER_TEXT_MAX, "fabric: %s", r < 0 ? strerror(-r) : "its options are refused");
                 return r > 0 ? CLUSTER_E_REFUSED : r;
         }
-        r = cluster_add_rails(cluster, error);
+        r = cluster_rails_new(cluster, error);
         if (r)
                 return r;
-        cluster_drain_rails(cluster);
         cluster->fabric_event = event_new(cluster->manager->base, fabric_event_fd(cluster->fabric),
                                           EV_READ | EV_PERSIST, cluster_on_fabric, cluster);
         cluster->self_event = event_new(cluster->manager->base, -1, 0, cluster_on_self, cluster);
@@ -552,6 +469,7 @@ struct cluster *cluster_free(struct cluster *cluster) {
                 event_free(cluster->fabric_event);
         if (cluster->self_event)
                 event_free(cluster->self_event);
+        cluster_rails_free(cluster);
         fabric_free(cluster->fabric);
         peers_free(cluster->peers);
         DL_FOREACH_SAFE(cluster->nodes, node, next_node) {

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cluster_rail;
 struct config;
 struct gathering;
 struct manager;
@@ -26,6 +27,8 @@ struct cluster {
         struct cluster_self *selves;  /* utlist: messages to itself */
         struct gathering *gatherings; /* uthash by comm id, see comm_root.c */
         unsigned int n_failed;        /* of these: kept to tell ranks that come late */
+        struct cluster_rail *waiting; /* utlist: rails that cannot be opened yet, see cluster_rails.c */
+        struct event *rails_event;    /* tries them again */
 };
 
 /* As the configuration says. 0, -errno or CLUSTER_E_REFUSED, both with a text. */
@@ -39,6 +42,9 @@ int cluster_new(struct manager *manager, char error[CLUSTER_TEXT_MAX], struct cl
 int cluster_reload(struct cluster *cluster, const struct config *config, char error[CLUSTER_TEXT_MAX]);
 /* After all communicators. NULL is fine. */
 struct cluster *cluster_free(struct cluster *cluster);
+
+/* This node has a rail that it had not: its peers are told. */
+void cluster_rails_changed(struct cluster *cluster);
 
 /* To another daemon, or (peer NULL) to this one, from the loop. 0, -errno, PEER_E_*. */
 int cluster_send(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Message *message);

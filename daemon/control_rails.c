@@ -2,6 +2,7 @@
 #include "daemon/control_rails.h"
 
 #include "daemon/cluster.h"
+#include "daemon/cluster_rails.h"
 #include "daemon/comm.h"
 #include "daemon/comm_remote.h"
 #include "daemon/control_answer.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 static char *control_address(struct control_answer *answer, const char *address, uint16_t port) {
         return control_answer_text(answer, strchr(address, ':') ? "[%s]:%u" : "%s:%u", address, port);
@@ -58,6 +60,27 @@ void control_comm_carried(struct control_answer *answer, Railmux__Control__Comm 
         free(rails);
 }
 
+/* That cannot be opened yet. */
+static void control_rows_waiting(struct control_answer *answer, const struct cluster *cluster) {
+        const struct fabric_traffic nothing = {0};
+        const struct cluster_rail *from;
+
+        DL_FOREACH(cluster->waiting, from) {
+                const struct rail_spec *spec = &from->spec;
+                Railmux__Control__Rail *row = control_answer_message(answer, &railmux__control__rail__descriptor);
+
+                if (!row)
+                        break;
+                row->name = control_answer_text(answer, "%s", spec->name);
+                row->kind = control_answer_text(answer, "%s", spec->verbs ? "verbs" : "tcp");
+                row->address = control_address(answer, spec->address, spec->port);
+                row->state = control_answer_text(answer, "waiting");
+                row->error = control_answer_text(answer, "%s", from->why);
+                row->carried = control_carried(answer, spec->name, &nothing);
+                control_answer_add(answer, CONTROL_RAILS, &row->base);
+        }
+}
+
 void control_rows_rails(struct control_answer *answer, struct manager *manager) {
         struct fabric_rail_row *rows = NULL;
         size_t n = 0;
@@ -94,6 +117,7 @@ void control_rows_rails(struct control_answer *answer, struct manager *manager) 
                 control_answer_add(answer, CONTROL_RAILS, &row->base);
         }
         free(rows);
+        control_rows_waiting(answer, manager->cluster);
 }
 
 void control_rows_routes(struct control_answer *answer, struct manager *manager) {
@@ -144,6 +168,8 @@ void control_rail_drain(struct control_answer *answer, struct manager *manager, 
                 return;
         }
         r = fabric_rail_drain(manager->cluster->fabric, rail, !undo);
+        if (r == FABRIC_E_UNKNOWN && cluster_rail_waiting(manager->cluster, rail))
+                r = 0; /* noted for when it comes */
         if (r == FABRIC_E_UNKNOWN)
                 snprintf(text, sizeof(text), "no rail is named '%.31s'; railmuxctl rails shows them", rail);
         else if (r)

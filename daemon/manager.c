@@ -482,6 +482,8 @@ int manager_new(struct config *config, const struct options *options, struct man
         loop_watch_init(&manager->watch, config->peer_lost_ms, config->listen[0] != '\0');
         r = manager_setup(manager);
         if (r < 0) {
+                if (manager->state && manager->restarts == 0)
+                        fdstore_remove("state"); /* nothing was served: the next one is as much the first as this */
                 manager_free(manager);
                 return r;
         }

@@ -8,6 +8,7 @@
 #include "daemon/metrics.h"
 
 #include "daemon/cluster.h"
+#include "daemon/cluster_rails.h"
 #include "daemon/control_answer.h"
 #include "daemon/manager.h"
 #include "daemon/metrics_private.h"
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define NODE_TEXT       (2 * sizeof(((struct fabric_node *)0)->id) + 1)
@@ -120,15 +122,20 @@ static const struct metrics_column rail_columns[] = {
         RAIL_COLUMN("bandwidth_bytes_per_second", "What a rail is believed to carry", "gauge", bytes_per_second),
 };
 
-static void metrics_rails(struct control_answer *answer, struct fabric *fabric) {
+static void metrics_rails(struct control_answer *answer, const struct cluster *cluster) {
+        static const char *const up = "1 if the rail is neither drained nor disabled, and could be opened";
+        const struct cluster_rail *waiting;
         struct fabric_rail_row *rows = NULL;
         size_t n = 0;
 
-        if (fabric_rails(fabric, &rows, &n) < 0)
+        if (fabric_rails(cluster->fabric, &rows, &n) < 0)
                 control_answer_fail(answer, RMX_E_NO_MEMORY, "railmuxd is out of memory");
         for (size_t i = 0; i < n; i++)
-                metrics_add(answer, "rail_up", "1 if the rail is neither drained nor disabled", "gauge",
-                            rows[i].enabled && !rows[i].drained, (const char *const[]){"rail", rows[i].name, NULL});
+                metrics_add(answer, "rail_up", up, "gauge", rows[i].enabled && !rows[i].drained,
+                            (const char *const[]){"rail", rows[i].name, NULL});
+        DL_FOREACH(cluster->waiting, waiting) {
+                metrics_add(answer, "rail_up", up, "gauge", 0, (const char *const[]){"rail", waiting->spec.name, NULL});
+        }
         for (size_t i = 0; i < n; i++)
                 metrics_add(answer, "rail_connections", "Connections on a rail", "gauge", rows[i].connections,
                             (const char *const[]){"rail", rows[i].name, NULL});
@@ -244,7 +251,7 @@ void metrics_fabric(struct control_answer *answer, struct manager *manager) {
         if (!cluster)
                 return;
         metrics_peers(answer, cluster->peers);
-        metrics_rails(answer, cluster->fabric);
+        metrics_rails(answer, cluster);
         metrics_routes(answer, cluster->fabric, cluster->peers);
         fabric_counters(cluster->fabric, &counters);
         for (size_t i = 0; i < COUNT_OF(fabric_columns); i++)

@@ -208,6 +208,35 @@ static void test_status(void **state) {
         assert_true(show_status(&answer, &options, stdout) < 0);
 }
 
+static void test_rails(void **state) {
+        Railmux__Control__Rail up = RAILMUX__CONTROL__RAIL__INIT, waiting = up, *rows[] = {&up, &waiting};
+        struct answer answer = {.rail_rows = rows, .n_rail_rows = 2};
+        json_t *json;
+
+        (void)state;
+        up.name = (char *)"r0";
+        waiting.name = (char *)"r1";
+        up.kind = waiting.kind = (char *)"tcp";
+        up.address = (char *)"10.0.0.1:4000";
+        waiting.address = (char *)"10.0.1.1:0";
+        up.state = (char *)"up";
+        waiting.state = (char *)"waiting";
+        waiting.error = (char *)"there is no such address";
+        assert_shown(
+                show_rails, &answer, NULL,
+                "RAIL  KIND  ADDRESS        STATE    SENT  RECEIVED  MESSAGES  CONNECTIONS  QUEUED  IN FLIGHT       "
+                "RATE  REFUSED  ERROR\n"
+                "r0    tcp   10.0.0.1:4000  up        0 B       0 B         0            0     0 B        0 B  "
+                "0.00 GB/s        0  -\n"
+                "r1    tcp   10.0.1.1:0     waiting   0 B       0 B         0            0     0 B        0 B  "
+                "0.00 GB/s        0  there is no such address\n");
+        json = json_rails(&answer);
+        assert_string_equal(json_string_value(json_object_get(json_array_get(json, 0), "error")), "");
+        assert_string_equal(json_string_value(json_object_get(json_array_get(json, 1), "error")),
+                            "there is no such address");
+        json_decref(json);
+}
+
 static void test_metrics(void **state) {
         Railmux__Control__Metric a = RAILMUX__CONTROL__METRIC__INIT, b = a, c = a, *rows[] = {&a, &b, &c};
         Railmux__Control__Label label = RAILMUX__CONTROL__LABEL__INIT, other = label, *one[] = {&label},
@@ -435,6 +464,7 @@ int main(void) {
                 cmocka_unit_test(test_ranks),    cmocka_unit_test(test_table),        cmocka_unit_test(test_comms),
                 cmocka_unit_test(test_status),   cmocka_unit_test(test_metrics),      cmocka_unit_test(test_json_text),
                 cmocka_unit_test(test_topology), cmocka_unit_test(test_topology_odd), cmocka_unit_test(test_peers),
+                cmocka_unit_test(test_rails),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The metrics of a manager that has everything there can be: an executor, a peer that is connected, one that never was,
- * two rails and two routes. docs/metrics.md has exactly these, with their kinds and labels.
+ * two rails and a third that waits, and two routes. docs/metrics.md has exactly these, with their kinds and labels.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -9,10 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "tests/cmocka_all.h"
 
 #include "daemon/cluster.h"
+#include "daemon/cluster_rails.h"
 #include "daemon/control_answer.h"
 #include "daemon/executor_link.h"
 #include "daemon/manager.h"
@@ -31,6 +33,7 @@ struct fixture {
         struct config config;
         struct options options;
         struct cluster cluster;
+        struct cluster_rail waiting;
         struct peers *other;
         struct peer *to_other;
         struct control_answer answer;
@@ -93,6 +96,8 @@ static int setup(void **state) {
         f->manager->links->counters.at_ns = 1; /* as if it had told */
         fabric_make(f);
         peers_make(f);
+        snprintf(f->waiting.spec.name, sizeof(f->waiting.spec.name), "r2");
+        DL_APPEND(f->cluster.waiting, &f->waiting);
         f->manager->cluster = &f->cluster;
         metrics_rows(&f->answer, f->manager);
         assert_int_equal(f->answer.error, 0);
@@ -155,6 +160,7 @@ static void test_values(void **state) {
         assert_true(VALUE(f, "railmux_peer_up", "there", THERE) == 1);
         assert_true(VALUE(f, "railmux_peer_sent_bytes_total", "there", THERE) > 0);
         assert_true(VALUE(f, "railmux_rail_up", "r0") == 1 && VALUE(f, "railmux_rail_up", "r1") == 1);
+        assert_true(VALUE(f, "railmux_rail_up", "r2") == 0); /* it waits */
         assert_true(VALUE(f, "railmux_rail_bandwidth_bytes_per_second", "r1") > 0);
         assert_true(VALUE(f, "railmux_rail_connections", "r0") == 0);
         assert_true(VALUE(f, "railmux_routes", "up") == 2 && VALUE(f, "railmux_routes", "down") == 0);

@@ -15,9 +15,9 @@ static int show_rails_end(struct table *table, FILE *out) {
 }
 
 int show_rails(const struct answer *answer, const struct show_options *options, FILE *out) {
-        static const char *const headers[] = {
-                "RAIL",         "KIND",    "ADDRESS",    "STATE", ">SENT",    ">RECEIVED", ">MESSAGES",
-                ">CONNECTIONS", ">QUEUED", ">IN FLIGHT", ">RATE", ">REFUSED", NULL};
+        static const char *const headers[] = {"RAIL",      "KIND",      "ADDRESS",      "STATE",   ">SENT",
+                                              ">RECEIVED", ">MESSAGES", ">CONNECTIONS", ">QUEUED", ">IN FLIGHT",
+                                              ">RATE",     ">REFUSED",  "ERROR",        NULL};
         struct table table;
 
         (void)options;
@@ -37,6 +37,7 @@ int show_rails(const struct answer *answer, const struct show_options *options, 
                 table_size(&table, r->flight_bytes);
                 table_cell(&table, "%.2f GB/s", (double)r->bytes_per_second / 1e9);
                 table_cell(&table, "%" PRIu64, r->refused);
+                table_cell(&table, "%s", r->error);
         }
         return show_rails_end(&table, out);
 }
@@ -99,6 +100,7 @@ json_t *json_rails(const struct answer *answer) {
                 o = json_with(o, "bytes_per_second", json_number(r->bytes_per_second));
                 o = json_with(o, "connections", json_number(r->connections));
                 o = json_with(o, "refused", json_number(r->refused));
+                o = json_with(o, "error", json_text(r->error));
                 o = json_with(o, "carried", r->carried ? json_carried(r->carried) : json_null());
                 rows = json_with_row(rows, o);
         }
