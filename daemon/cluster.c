@@ -377,6 +377,7 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
         struct peers_options peers = {
                 .base = cluster->manager->base,
                 .listen = config->listen,
+                .ahead = cluster->manager->restarts > 0, /* as rails may wait, see cluster_rails.c */
                 .advertise = config->advertise,
                 .plain = config->peer_plain != 0,
                 .heartbeat_ms = config->peer_heartbeat_ms,

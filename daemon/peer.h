@@ -66,6 +66,7 @@ struct peers_options {
         const char *cluster;                /* only daemons of the same cluster talk to each other */
         const char *name;                   /* of this node, for people; NULL: the host's, or the certificate's */
         const char *listen;                 /* "addr:port", "[v6]:port"; port 0: any */
+        bool ahead;                         /* also at an address that this machine has not, for when it has */
         const char *advertise;              /* where others can dial this one; NULL or "": follows from listen */
         uint8_t node[PEER_NODE_BYTES];      /* state_node() */
         uint64_t boot;                      /* differs for each process start of this node; 0: made here */

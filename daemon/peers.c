@@ -255,6 +255,23 @@ static int peers_new_tls(const struct peers_options *options, char error[PEER_TE
         return r > 0 ? PEER_E_REFUSED : r;
 }
 
+/* At an address that is not here: who dials it is heard when it is. */
+static int peers_listen_ahead(struct peers *peers, const struct sockaddr_storage *address, int size) {
+        const bool v6 = address->ss_family == AF_INET6;
+        _cleanup_close_ int fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        int one = 1;
+
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+            setsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_FREEBIND : IP_FREEBIND, &one, sizeof(one)) < 0 ||
+            bind(fd, (const struct sockaddr *)address, (socklen_t)size) < 0)
+                return -errno;
+        peers->listener = evconnlistener_new(peers->base, peers_accept, peers, LEV_OPT_CLOSE_ON_FREE, SOMAXCONN, fd);
+        if (!peers->listener)
+                return errno ? -errno : -EIO;
+        fd = -1;
+        return 0;
+}
+
 static int peers_listen(struct peers *peers, const struct peers_options *options, char error[PEER_TEXT_MAX]) {
         const unsigned int flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE;
         struct sockaddr_storage address;
@@ -267,8 +284,12 @@ static int peers_listen(struct peers *peers, const struct peers_options *options
                 return peers_refuse(error, "peer.listen", "allowed: ADDR:PORT or [ADDR]:PORT with a numeric address");
         peers->listener = evconnlistener_new_bind(peers->base, peers_accept, peers, flags, SOMAXCONN,
                                                   (struct sockaddr *)&address, size);
-        if (!peers->listener) {
-                r = errno ? -errno : -EIO;
+        r = peers->listener ? 0 : errno ? -errno : -EIO;
+        if (r == -EADDRNOTAVAIL && options->ahead && peers_listen_ahead(peers, &address, size) == 0) {
+                log_error("the address of %s is not there; until it is, no other node can connect", options->listen);
+                r = 0;
+        }
+        if (r) {
                 snprintf(error, PEER_TEXT_MAX, "cannot listen on %.100s: %s", options->listen, strerror(-r));
                 return r;
         }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "util/log.h"
 
@@ -599,6 +601,32 @@ static void needs_sense(void **state) {
         assert_null(peers_free(NULL));
 }
 
+/* An address that this machine has not may come; a port that somebody else has is an error all the same. */
+static void listens_ahead(void **state) {
+        struct world *world = *state;
+        struct peers_options options = node_options(world, 0), other = node_options(world, 1);
+        struct peers *peers = NULL;
+        char error[PEER_TEXT_MAX];
+        int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        options.ahead = true;
+        options.listen = "192.0.2.1:7000";
+        assert_int_equal(peers_new(&options, error, &peers), 0);
+        assert_string_equal(peers_address(peers), "192.0.2.1:7000");
+        peers = peers_free(peers);
+        if (fd >= 0) {
+                options.listen = "[2001:db8::1]:7000";
+                assert_int_equal(peers_new(&options, error, &peers), 0);
+                assert_string_equal(peers_address(peers), "[2001:db8::1]:7000");
+                peers = peers_free(peers);
+                close(fd);
+        }
+        node_start(world, 1, &other);
+        options.listen = peers_address(world->node[1].peers);
+        assert_int_equal(peers_new(&options, error, &peers), -EADDRINUSE);
+        assert_null(peers);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
@@ -620,6 +648,7 @@ int main(void) {
                 T(shows_the_lost),
                 T(forgets_the_lost),
                 T(needs_sense),
+                T(listens_ahead),
         };
 
         log_init("test", LOG_LEVEL_ERROR);
