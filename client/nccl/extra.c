@@ -12,6 +12,13 @@
 #include "client/nccl/fallback.h"
 #include "client/nccl/group.h"
 
+_Static_assert(offsetof(ncclCommProperties_t, multimemSupport) == 33 && offsetof(ncclCommProperties_t, ginType) == 36 &&
+                       offsetof(ncclCommProperties_t, nLsaTeams) == 40 &&
+                       offsetof(ncclCommProperties_t, hostRmaSupport) == 44 &&
+                       offsetof(ncclCommProperties_t, railedGinType) == 48 &&
+                       offsetof(ncclCommProperties_t, commHash) == 56 && sizeof(ncclCommProperties_t) == 64,
+               "the layout of 2.30, and one member of later ones");
+
 static ncclResult_t unsupported(struct ncclComm *comm, const char *what) {
         ncclResult_t result = comm_valid(comm, what);
 
@@ -85,14 +92,14 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *prop
                 result = error_raise(ncclInvalidArgument,
                                      "%s: props is not initialised with NCCL_COMM_PROPERTIES_INITIALIZER", __func__);
         } else {
-                mine = (ncclCommProperties_t){.size = props->size,
-                                              .magic = props->magic,
-                                              .version = props->version,
-                                              .rank = comm->rank,
-                                              .nRanks = comm->n_ranks,
-                                              .cudaDev = comm->device,
-                                              .nvmlDev = comm->device,
-                                              .nLsaTeams = comm->n_ranks};
+                memset(&mine, 0, sizeof(mine)); /* gaps, too: in one is the ginType of 2.29.2 */
+                mine.size = props->size;
+                mine.magic = props->magic;
+                mine.version = props->version;
+                mine.rank = comm->rank;
+                mine.nRanks = comm->n_ranks;
+                mine.cudaDev = mine.nvmlDev = comm->device;
+                mine.nLsaTeams = comm->n_ranks;
                 memcpy(props, &mine, mine.size < sizeof(mine) ? mine.size : sizeof(mine));
         }
         comm_exit(comm);

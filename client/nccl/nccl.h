@@ -175,7 +175,9 @@ typedef struct {
         int ctx;
 } ncclWaitSignalDesc_t;
 
-/* The beginning that all versions share; `size` says how much the program knows. */
+/* The beginning that all versions since 2.29.5 share; `size` says how much the program knows. Kinds of GIN are numbers
+ * of an enum, 0 is none; only in 2.29.2 and 2.29.3, whose struct ends there, ginType was a byte just behind
+ * multimemSupport. */
 typedef struct ncclCommProperties {
         size_t size;
         unsigned int magic;
@@ -186,10 +188,10 @@ typedef struct ncclCommProperties {
         int nvmlDev;
         bool deviceApiSupport;
         bool multimemSupport;
-        uint8_t ginType;
+        int ginType;
         int nLsaTeams;
         bool hostRmaSupport;
-        uint8_t railedGinType;
+        int railedGinType;
         uint64_t commHash;
 } ncclCommProperties_t;
 

@@ -27,8 +27,8 @@ enum { NCCL_SCALAR_DEVICE = 0, NCCL_SCALAR_IMMEDIATE = 1 };
 #define NCCL_INT32   2
 
 #define NCCL_SPLIT_NOCOLOUR (-1)
-#define NCCL_SHRINK_DEFAULT 0
-#define NCCL_SHRINK_ABORT   1
+#define NCCL_SHRINK_DEFAULT 0x00
+#define NCCL_SHRINK_ABORT   0x01
 
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
 #define NCCL_UNDEFINED    INT32_MIN
@@ -58,6 +58,27 @@ struct nccl_config {
 
 _Static_assert(offsetof(struct nccl_config, channels_per_peer) == 72 && offsetof(struct nccl_config, at_80) == 80,
                "where the versions end");
+
+/* Where what ncclCommQueryProperties writes begins, after size, magic and version as above; and how long it is. */
+enum {
+        NCCL_PROPERTIES_RANK = 16,
+        NCCL_PROPERTIES_RANKS = 20,
+        NCCL_PROPERTIES_DEVICE = 24,
+        NCCL_PROPERTIES_NVML = 28,
+        NCCL_PROPERTIES_DEVICE_API = 32, /* one byte, as the next two */
+        NCCL_PROPERTIES_MULTIMEM = 33,
+        NCCL_PROPERTIES_GIN_22902 = 34,
+        NCCL_PROPERTIES_GIN = 36, /* since 2.29.5 an int */
+        NCCL_PROPERTIES_LSA_TEAMS = 40,
+        NCCL_PROPERTIES_HOST_RMA = 44, /* one byte */
+        NCCL_PROPERTIES_RAILED_GIN = 48,
+        NCCL_PROPERTIES_HASH = 56, /* 8 bytes */
+
+        NCCL_PROPERTIES_BYTES_22902 = 40,
+        NCCL_PROPERTIES_BYTES_23000 = 56,
+        NCCL_PROPERTIES_BYTES_HASH = 64,
+        NCCL_PROPERTIES_BYTES_LATER = 144,
+};
 
 /* name, arguments. Every call returns an int (ncclResult_t) but those that the list calls TEXT. */
 #define NCCL_CALLS(CALL, TEXT)                                                                                         \

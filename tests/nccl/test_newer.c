@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "client/nccl/device_api.h"
+#include "tests/nccl/abi.h"
+
+#define POISON 0xa5
 
 static void assert_team(ncclTeam_t team, int n_ranks, int rank, int stride) {
         assert_int_equal(team.nRanks, n_ranks);
@@ -14,7 +17,6 @@ static void assert_team(ncclTeam_t team, int n_ranks, int rank, int stride) {
 
 /* Each is alone where memory of others would be in reach, so the rail has everybody. */
 static void test_teams(void **state) {
-        ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
         ncclTeam_t odd = {4, 1, 2};
         ncclComm_t comms[2];
 
@@ -27,8 +29,6 @@ static void test_teams(void **state) {
                 assert_team(ncclTeamCft(comms[rank], NCCL_CFT_TEAM_FLAT), 1, 0, 1);
                 assert_team(ncclTeamCft(comms[rank], (ncclCftTeamMode_t)7), 0, 0, 0);
                 assert_team(ncclTeamCftMultimem(comms[rank]), 1, 0, 1);
-                assert_int_equal(ncclCommQueryProperties(comms[rank], &properties), ncclSuccess);
-                assert_int_equal(properties.nLsaTeams * ncclTeamLsa(comms[rank]).nRanks, 2);
                 for (int peer = 0; peer < 2; peer++)
                         assert_int_equal(ncclTeamRankToWorld(comms[rank], ncclTeamWorld(comms[rank]), peer), peer);
                 assert_int_equal(ncclTeamRankToLsa(comms[rank], ncclTeamLsa(comms[rank]), 0), 0);
@@ -39,6 +39,53 @@ static void test_teams(void **state) {
         pair_destroy(comms);
         assert_team(ncclTeamWorld(comms[0]), 0, 0, 0);
         assert_int_equal(ncclTeamRankToWorld(comms[0], odd, 0), -1);
+}
+
+static int32_t number_at(const unsigned char *bytes, size_t at) {
+        int32_t number;
+
+        memcpy(&number, bytes + at, sizeof(number));
+        return number;
+}
+
+/* Of a program that was built with a version whose struct has so many bytes. */
+static void check_properties(ncclComm_t comm, int rank, size_t size, uint32_t version) {
+        _Alignas(8) unsigned char bytes[NCCL_PROPERTIES_BYTES_LATER + 8];
+        const uint32_t head[] = {NCCL_CONFIG_MAGIC, version};
+
+        memset(bytes, POISON, sizeof(bytes));
+        memcpy(bytes, &size, sizeof(size));
+        memcpy(bytes + sizeof(size), head, sizeof(head));
+        assert_int_equal(ncclCommQueryProperties(comm, (void *)bytes), ncclSuccess);
+        assert_memory_equal(bytes, &size, sizeof(size));
+        assert_memory_equal(bytes + sizeof(size), head, sizeof(head));
+        assert_int_equal(number_at(bytes, NCCL_PROPERTIES_RANK), rank);
+        assert_int_equal(number_at(bytes, NCCL_PROPERTIES_RANKS), 2);
+        assert_int_equal(number_at(bytes, NCCL_PROPERTIES_DEVICE), rank);
+        assert_int_equal(number_at(bytes, NCCL_PROPERTIES_NVML), rank);
+        for (int at = NCCL_PROPERTIES_DEVICE_API; at < NCCL_PROPERTIES_GIN; at++)
+                assert_int_equal(bytes[at], 0);
+        assert_int_equal(number_at(bytes, NCCL_PROPERTIES_GIN), 0);
+        if (size > NCCL_PROPERTIES_LSA_TEAMS)
+                assert_int_equal(number_at(bytes, NCCL_PROPERTIES_LSA_TEAMS) * ncclTeamLsa(comm).nRanks, 2);
+        for (size_t at = NCCL_PROPERTIES_HOST_RMA; at < NCCL_PROPERTIES_BYTES_HASH && at < size; at++)
+                assert_int_equal(bytes[at], 0);
+        for (size_t at = size; at < sizeof(bytes); at++)
+                assert_int_equal(bytes[at], POISON);
+}
+
+static void test_properties(void **state) {
+        ncclComm_t comms[2];
+
+        (void)state;
+        pair_new(comms, true);
+        for (int rank = 0; rank < 2; rank++) {
+                check_properties(comms[rank], rank, NCCL_PROPERTIES_BYTES_22902, 22902);
+                check_properties(comms[rank], rank, NCCL_PROPERTIES_BYTES_23000, 23003);
+                check_properties(comms[rank], rank, NCCL_PROPERTIES_BYTES_HASH, 23100);
+                check_properties(comms[rank], rank, NCCL_PROPERTIES_BYTES_LATER, 23200);
+        }
+        pair_destroy(comms);
 }
 
 /* All calls with a config do what they do without. */
@@ -169,11 +216,9 @@ static void test_not_inherited(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_teams),
-                cmocka_unit_test(test_tuned),
-                cmocka_unit_test(test_simulation_refused),
-                cmocka_unit_test(test_inherited),
-                cmocka_unit_test(test_not_inherited),
+                cmocka_unit_test(test_teams),     cmocka_unit_test(test_properties),
+                cmocka_unit_test(test_tuned),     cmocka_unit_test(test_simulation_refused),
+                cmocka_unit_test(test_inherited), cmocka_unit_test(test_not_inherited),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);
