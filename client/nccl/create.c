@@ -225,7 +225,17 @@ static void *job_thread(void *userdata) {
 }
 
 static bool job_blocks(const struct job *job) {
-        return job->kind == JOB_END || (job->comm ? job->comm->config.blocking : job->parent->config.blocking);
+        return job->kind == JOB_END || (job->kind == JOB_JOIN ? job->comm->config.blocking : job->blocking);
+}
+
+/* Is it done before the group's end returns? A split that does not block is, too, if a later one of its parent does:
+ * each rank has them in the order of its calls, which may be the only one that all ranks have in common. */
+static bool job_is_awaited(const struct job *job) {
+        const struct job *next = job;
+
+        while (next && !(job_blocks(next) && (next == job || (job->parent && next->parent == job->parent))))
+                next = next->next;
+        return next;
 }
 
 /* The program's signals are for its own threads. */
@@ -330,13 +340,13 @@ static ncclResult_t run_all(struct job *jobs) {
 }
 
 /* Moves what is of the kind to a list of its own, in the same order. */
-static struct job *jobs_select(struct job **jobs, bool ends, bool blocking) {
+static struct job *jobs_select(struct job **jobs, bool ends, bool awaited) {
         struct job *selected = NULL, **end = &selected;
 
         while (*jobs) {
                 struct job *job = *jobs;
 
-                if ((job->kind == JOB_END) != ends || job_blocks(job) != blocking) {
+                if ((job->kind == JOB_END) != ends || job_is_awaited(job) != awaited) {
                         jobs = &job->next;
                         continue;
                 }
@@ -367,12 +377,12 @@ static struct job *jobs_chain(struct job **jobs) {
         return first;
 }
 
-static void jobs_finish(struct job *jobs, bool given) {
+static void jobs_finish(struct job *jobs) {
         struct job *next;
 
         for (; jobs; jobs = next) {
                 next = jobs->next;
-                job_finish(jobs, given);
+                job_finish(jobs, !job_blocks(jobs));
                 job_free(jobs);
         }
 }
@@ -386,7 +396,7 @@ ncclResult_t jobs_run(struct job **jobs, bool ends) {
         mine = jobs_select(jobs, ends, true);
         background = jobs_select(jobs, ends, false);
         result = mine ? run_all(mine) : ncclSuccess;
-        jobs_finish(mine, false);
+        jobs_finish(mine);
         while (background) {
                 started = job_detach(jobs_chain(&background));
                 if (!result)
@@ -396,11 +406,11 @@ ncclResult_t jobs_run(struct job **jobs, bool ends) {
 }
 
 void jobs_drop(struct job **jobs) {
-        for (int blocking = 0; blocking < 2; blocking++) {
-                struct job *dropped = jobs_select(jobs, false, blocking);
+        for (int awaited = 0; awaited < 2; awaited++) {
+                struct job *dropped = jobs_select(jobs, false, awaited);
 
                 for (struct job *job = dropped; job; job = job->next)
                         job->result = ncclInvalidUsage;
-                jobs_finish(dropped, !blocking);
+                jobs_finish(dropped);
         }
 }

@@ -30,7 +30,8 @@ struct job {
         uint64_t number; /* DERIVE: which of the ids of the parent. SPLIT: 0, or as that: see run_regroup */
         int colour, key;
         uint32_t timeout_ms;
-        bool spread; /* JOIN: the device was named, and is not just the thread's */
+        bool blocking; /* of those that make from a parent: as the config says, also where nothing comes of it */
+        bool spread;   /* JOIN: the device was named, and is not just the thread's */
         bool abort;
 
         /* private to cancel.c */

@@ -149,6 +149,7 @@ static ncclResult_t derive(enum job_kind kind, const char *what, struct ncclComm
         job->comm = comm;
         job->parent = parent;
         job->ret_comm = newcomm;
+        job->blocking = read.blocking;
         *ret_job = job;
         return ncclSuccess;
 }
