@@ -400,6 +400,12 @@ ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
 }
 
 /* ---- what a program may ask -------------------------------------------------------------------------------------- */
+/* Its program has revoked it, and wants to hear when it is at rest, to go on with what is left; whoever ended it, and
+ * whoever died, is the reason. */
+static bool is_quieted(struct ncclComm *comm, int code) {
+        return (code == RMX_E_ABORTED || code == RMX_E_PEER_LOST) && atomic_load(&comm->quieted);
+}
+
 /* Of one that is ready and has no error yet. */
 static ncclResult_t comm_look(struct ncclComm *comm, const char *what) {
         ncclResult_t result = ncclSuccess;
@@ -408,10 +414,8 @@ static ncclResult_t comm_look(struct ncclComm *comm, const char *what) {
 
         pends = pendings_look(comm, &call);
         r = rmx_comm_error(comm->rmx);
-        if (atomic_load(&comm->quieted) && rmx_comm_failed_rank(comm->rmx) == comm->rank) {
-                r = r == RMX_E_ABORTED ? RMX_OK : r;
-                call = call == RMX_E_ABORTED ? RMX_OK : call;
-        }
+        r = is_quieted(comm, r) ? RMX_OK : r;
+        call = is_quieted(comm, call) ? RMX_OK : call;
         if (r)
                 result = error_adopt(what, r);
         else if (call) /* its text was kept when it failed */
@@ -446,6 +450,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
         comm_unlock();
         if (!result)
                 result = (ncclResult_t)atomic_load(&comm->error);
+        if (result == ncclRemoteError && atomic_load(&comm->quieted)) /* heard before that */
+                result = ncclSuccess;
         if (!result)
                 result = comm_look(comm, __func__);
         comm_exit(comm);

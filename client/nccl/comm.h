@@ -45,7 +45,7 @@ struct ncclComm {
         _Atomic int error;      /* sticky */
         _Atomic bool closed;    /* finalized or revoked: no calls any more */
         _Atomic bool aborted;   /* the other ranks know */
-        _Atomic bool quieted;   /* by its program, which goes on with it: no error of this rank */
+        _Atomic bool quieted;   /* by its program, which goes on with it: that ranks have ended it is no error */
         _Atomic bool ending;    /* it is to be destroyed or aborted, perhaps when a group ends */
         _Atomic bool suspended; /* for what it is worth */
 

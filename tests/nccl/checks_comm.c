@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The life of communicators: what they tell, how they are split and shrunk, made without waiting, and ended. */
+#include <sched.h>
 #include <string.h>
 
 #include "tests/nccl/checks.h"
@@ -315,7 +316,7 @@ static void run_abort(struct team *team) {
 }
 
 static bool revoke(struct team *team) {
-        int place = 0;
+        int place = 0, state = NCCL_IN_PROGRESS;
 
         team_case(team, "ncclCommRevoke");
         if (!team->api->CommRevoke || !team_comms_new(team) || !check_team_works(team, 1))
@@ -323,6 +324,10 @@ static bool revoke(struct team *team) {
         team_meet(team);
         team_need(team, team->api->CommRevoke(team->member[0].comm, 0), "ncclCommRevoke");
         team_meet(team);
+        while (state == NCCL_IN_PROGRESS &&
+               team_need(team, team->api->CommGetAsyncError(team->member[0].comm, &state), "ncclCommGetAsyncError"))
+                sched_yield();
+        team_result(team, state, NCCL_SUCCESS, "the asynchronous error of what all have revoked");
         return team_result(team,
                            team->api->AllReduce(&place, &place, 1, NCCL_INT32, NCCL_SUM, team->member[0].comm,
                                                 team->member[0].stream),

@@ -47,6 +47,28 @@ static void test_revoke_heard(void **state) {
         assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
 }
 
+/* A rank has died, which its program has heard or not; it goes on without. */
+static void test_revoke_past_dead(void **state) {
+        ncclComm_t comms[2], alone;
+
+        (void)state;
+        for (int heard = 0; heard < 2; heard++) {
+                pair_new(comms, true);
+                fake_comm_failed(&fake, RMX_E_PEER_LOST, 1);
+                while (heard && ask(comms[0]) == ncclSuccess)
+                        continue;
+                assert_int_equal(ncclCommRevoke(comms[0], 0), ncclSuccess);
+                assert_int_equal(settled(comms[0]), ncclSuccess);
+                assert_int_equal(ncclCommShrink(comms[0], (int[]){1}, 1, &alone, NULL, NCCL_SHRINK_DEFAULT),
+                                 ncclSuccess);
+                assert_int_equal(settled(alone), ncclSuccess);
+                assert_int_equal(settled(comms[0]), ncclSuccess);
+                assert_int_equal(ncclCommDestroy(alone), ncclSuccess);
+                for (int rank = 0; rank < 2; rank++)
+                        assert_int_equal(ncclCommAbort(comms[rank]), ncclSuccess);
+        }
+}
+
 enum { SMALL = 512, LARGE = 256, PIECE = 4096 }; /* the large ones need memory that the daemon has not given yet */
 
 static void small_and_large(ncclComm_t comm, bool sends, int32_t *values, int32_t *piece) {
@@ -123,9 +145,8 @@ static void test_revoke_gone(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_revoke_heard),
-                cmocka_unit_test(test_revoke),
-                cmocka_unit_test(test_ask),
+                cmocka_unit_test(test_revoke_heard),     cmocka_unit_test(test_revoke),
+                cmocka_unit_test(test_revoke_past_dead), cmocka_unit_test(test_ask),
                 cmocka_unit_test(test_revoke_gone),
         };
 

@@ -116,6 +116,22 @@ static void test_made_and_ended(void **state) {
         }
 }
 
+/* The other rank's program does the same after it has heard. */
+static void quiet_too(ncclComm_t comm, bool shrinks) {
+        ncclResult_t async;
+        ncclComm_t alone;
+
+        if (shrinks) {
+                CHECK(ncclCommShrink(comm, (int[]){0}, 1, &alone, NULL, NCCL_SHRINK_ABORT));
+                reduce(&alone, 1);
+                CHECK(ncclCommDestroy(alone));
+        } else {
+                CHECK(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+        }
+        CHECK(ncclCommGetAsyncError(comm, &async));
+        assert_int_equal(async, ncclSuccess);
+}
+
 /* Who revokes knows; the other rank is told. */
 static void test_quieted(void **state) {
         ncclComm_t comm[2], rest;
@@ -143,6 +159,7 @@ static void test_quieted(void **state) {
                         CHECK(ncclCommGetAsyncError(comm[1], &async));
                 while (async == ncclSuccess);
                 assert_int_equal(async, ncclRemoteError);
+                quiet_too(comm[1], turn);
                 for (int r = 0; r < 2; r++)
                         CHECK(ncclCommAbort(comm[r]));
         }

@@ -216,6 +216,10 @@ static void test_shrink_past_dead(void **state) {
                         CHECK(ncclCommShrink(comm[r], dead, 1, &less[r], NULL,
                                              turn ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT));
                 CHECK(ncclGroupEnd());
+                for (int r = 0; r < RANKS - 1; r++) {
+                        CHECK(ncclCommGetAsyncError(comm[r], &async));
+                        assert_int_equal(async, ncclSuccess);
+                }
                 CHECK(ncclCommCount(less[1], &n));
                 assert_int_equal(n, RANKS - 1);
                 reduce_all(less, RANKS - 1);
