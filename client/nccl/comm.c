@@ -243,7 +243,7 @@ static bool comm_release(struct ncclComm *comm) {
         pthread_cond_broadcast(&changed);
         comm_unlock();
         if (last)
-                (void)comm_end(comm, "ncclCommAbort", true);
+                comm_end_apart(comm, "ncclCommAbort");
         return !last;
 }
 

@@ -130,8 +130,10 @@ bool comm_close(struct ncclComm *comm, bool abandon);
 bool comm_drain(struct ncclComm *comm);
 /* Ends what is at work in it, on all ranks; it stays to be left. Nothing for one that is being made. */
 int comm_abort(struct ncclComm *comm);
-/* Leaves, and frees the object. */
+/* Leaves, and frees the object. Not where librailmux's group is open. */
 ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort);
+/* The same of one that was aborted, anywhere and in a limited time. See end.c. */
+void comm_end_apart(struct ncclComm *comm, const char *what);
 /* All of that, as ncclCommDestroy or ncclCommAbort. See end.c. */
 ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort);
 

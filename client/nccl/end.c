@@ -154,6 +154,12 @@ static ncclResult_t run_broken_end(struct ncclComm *comm, const char *what) {
         return comm_end(comm, what, true);
 }
 
+/* The last to let go of it may be at the end of a group, with calls recorded in librailmux's, where nothing can be
+ * left: not in that thread, then. */
+void comm_end_apart(struct ncclComm *comm, const char *what) {
+        (void)run_limited(run_broken_end, comm, what, ABORT_WAIT_MS);
+}
+
 ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort) {
         jobs_cancel(comm, abort);
         if (abort)

@@ -152,6 +152,35 @@ static void test_held(void **state) {
         assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
 }
 
+/* What is made from it holds it until the end of a group, which has recorded calls for others. */
+static void test_held_by_split(void **state) {
+        uint32_t left = fake_calls(&fake, BODY(COMM_DESTROY));
+        struct caller aborter;
+        ncclComm_t comms[2], others[2], child;
+        int32_t value = 0;
+
+        (void)state;
+        for (int called = 0; called < 2; called++) {
+                pair_new(comms, true);
+                pair_new(others, true);
+                assert_int_equal(ncclGroupStart(), ncclSuccess);
+                assert_int_equal(ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, others[0], NULL), ncclSuccess);
+                assert_int_equal(ncclCommSplit(comms[0], 0, 0, &child, NULL), ncclSuccess);
+                start(&aborter, comms[0], break_it);
+                expect(&aborter, ncclSuccess);
+                if (called) /* wrong, so nothing of the group is done */
+                        assert_int_equal(ncclAllReduce(NULL, NULL, 1, ncclInt32, ncclSum, NULL, NULL),
+                                         ncclInvalidArgument);
+                assert_int_equal(ncclGroupEnd(), called ? ncclInvalidArgument : ncclInvalidUsage);
+                assert_null(child);
+                fake_wait_calls(&fake, BODY(COMM_DESTROY), left + 1);
+                assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
+                pair_destroy(others);
+                left += 4;
+                fake_wait_calls(&fake, BODY(COMM_DESTROY), left);
+        }
+}
+
 static void *reduce_and_destroy(void *userdata) {
         struct caller *caller = userdata;
 
@@ -265,9 +294,11 @@ static void test_deaf(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_pending), cmocka_unit_test(test_many),       cmocka_unit_test(test_call),
-                cmocka_unit_test(test_held),    cmocka_unit_test(test_group),      cmocka_unit_test(test_group_twice),
-                cmocka_unit_test(test_several), cmocka_unit_test(test_second_end), cmocka_unit_test(test_deaf),
+                cmocka_unit_test(test_pending),       cmocka_unit_test(test_many),
+                cmocka_unit_test(test_call),          cmocka_unit_test(test_held),
+                cmocka_unit_test(test_held_by_split), cmocka_unit_test(test_group),
+                cmocka_unit_test(test_group_twice),   cmocka_unit_test(test_several),
+                cmocka_unit_test(test_second_end),    cmocka_unit_test(test_deaf),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);
