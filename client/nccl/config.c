@@ -54,10 +54,15 @@ static uint32_t max_blocks_given(void) {
         return *end || n < 1 || n > INT_MAX ? 0 : (uint32_t)n;
 }
 
-struct config config_default(void) {
+/* The same of waiting: 0 or 1; -1: nothing, or what is neither. */
+static int blocking_given(void) {
         const char *text = getenv("NCCL_COMM_BLOCKING");
 
-        return (struct config){.blocking = !text || strcmp(text, "0") != 0, .max_blocks = max_blocks_given()};
+        return !text || (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) ? -1 : *text - '0';
+}
+
+struct config config_default(void) {
+        return (struct config){.blocking = blocking_given() != 0, .max_blocks = max_blocks_given()};
 }
 
 static const ncclConfig_t undefined = NCCL_CONFIG_INITIALIZER;
@@ -133,7 +138,7 @@ ncclResult_t config_read(const char *what, const ncclConfig_t *given, struct con
         result = check_all(what, &config);
         if (result)
                 return result;
-        if (config.blocking != NCCL_CONFIG_UNDEF_INT && !getenv("NCCL_COMM_BLOCKING"))
+        if (config.blocking != NCCL_CONFIG_UNDEF_INT && blocking_given() < 0)
                 ret_config->blocking = config.blocking;
         if (config.maxCTAs != NCCL_CONFIG_UNDEF_INT && !max_blocks_given())
                 ret_config->max_blocks = (uint32_t)config.maxCTAs;

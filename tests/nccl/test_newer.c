@@ -214,11 +214,46 @@ static void test_not_inherited(void **state) {
         unsetenv("NCCL_COMM_BLOCKING");
 }
 
+static ncclResult_t blocking_of(const char *text, int given) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclResult_t result;
+        ncclUniqueId id;
+        ncclComm_t comm;
+
+        config.blocking = given;
+        setenv("NCCL_COMM_BLOCKING", text, 1);
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        result = ncclCommInitRankConfig(&comm, 1, id, 0, &config);
+        assert_int_equal(settled(comm), ncclSuccess);
+        assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+        unsetenv("NCCL_COMM_BLOCKING");
+        return result;
+}
+
+/* Only what is a number of its own is above what programs say. */
+static void test_blocking_variable(void **state) {
+        static const char *const none[] = {"", "2", "-1", "yes", "0x0", "1 "};
+
+        (void)state;
+        for (int given = 0; given < 2; given++) {
+                assert_int_equal(blocking_of("0", given), ncclInProgress);
+                assert_int_equal(blocking_of("1", given), ncclSuccess);
+                for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+                        assert_int_equal(blocking_of(none[i], given), given ? ncclSuccess : ncclInProgress);
+        }
+        assert_int_equal(blocking_of("", NCCL_CONFIG_UNDEF_INT), ncclSuccess);
+        assert_int_equal(blocking_of("0", NCCL_CONFIG_UNDEF_INT), ncclInProgress);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_teams),     cmocka_unit_test(test_properties),
-                cmocka_unit_test(test_tuned),     cmocka_unit_test(test_simulation_refused),
-                cmocka_unit_test(test_inherited), cmocka_unit_test(test_not_inherited),
+                cmocka_unit_test(test_teams),
+                cmocka_unit_test(test_properties),
+                cmocka_unit_test(test_tuned),
+                cmocka_unit_test(test_simulation_refused),
+                cmocka_unit_test(test_inherited),
+                cmocka_unit_test(test_not_inherited),
+                cmocka_unit_test(test_blocking_variable),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);
