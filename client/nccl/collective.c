@@ -55,6 +55,22 @@ static ncclResult_t issue_now(const struct call *call, const char *what, ncclStr
         return result || !group_active() || !comm->host || comm->config.blocking ? result : group_call(what, call);
 }
 
+/* One of equal parts that has none is no call at all, also if other ranks do not make it: so it is with NCCL. */
+static bool is_empty(const struct call *call) {
+        return !call->count && call->kind != CALL_ALL_TO_ALL_V && call->kind != CALL_SEND && call->kind != CALL_RECV;
+}
+
+/* What librailmux would find wrong in it. */
+static ncclResult_t check_empty(const struct call *call, const char *what) {
+        if (!rmx_type_size(call->type))
+                return error_raise(ncclInvalidArgument, "%s: there is no type %d", what, (int)call->type);
+        if (call->peer >= (uint32_t)call->comm->n_ranks)
+                return error_raise(ncclInvalidArgument, "%s: root %d is no rank", what, (int)call->peer);
+        if (call->redop > INT_MAX || call->redop == RMX_PREMUL_SUM)
+                return error_raise(ncclInvalidArgument, "%s: there is no reduction %d", what, (int)call->redop);
+        return comm_result(call->comm, what, rmx_comm_error(call->comm->rmx));
+}
+
 /* On a communicator of the daemon: ncclSuccess when it is done or on its stream, or ncclInProgress. */
 static ncclResult_t issue(struct call call, struct ncclComm *comm, const char *what, ncclStream_t stream) {
         struct pending *pending;
@@ -62,6 +78,8 @@ static ncclResult_t issue(struct call call, struct ncclComm *comm, const char *w
         bool behind;
 
         call.comm = comm;
+        if (is_empty(&call))
+                return check_empty(&call, what);
         if (!pending_wanted(comm))
                 return issue_now(&call, what, stream);
         result = pending_check(comm, what, &behind);

@@ -234,6 +234,54 @@ static void run_nothing(struct team *team) {
         team_comms_free(team);
 }
 
+/* Nor has anybody to wait for a rank that has nothing: only sends and receives of nothing are calls. */
+static void run_nothing_alone(struct team *team) {
+        const struct nccl_api *api = team->api;
+        bool grouped = false;
+
+        team_case(team, "communicators");
+        if (!team_comms_new(team))
+                return;
+        do {
+                bool good = !grouped || team_need(team, api->GroupStart(), "ncclGroupStart");
+
+                team_case(team, "nothing, of one rank only%s", grouped ? ", in a group" : "");
+                for (uint32_t i = 0; i < team->n_members && good; i++) {
+                        nccl_comm comm = team->member[i].comm;
+                        void *s = team->member[i].stream;
+
+                        if (team->member[i].rank != 1)
+                                continue;
+                        memory_use(team->member[i].device);
+#define NOTHING(call) good = team_need(team, api->call, #call) && good
+                        NOTHING(AllReduce(NULL, NULL, 0, NCCL_FLOAT32, NCCL_SUM, comm, s));
+                        NOTHING(Reduce(NULL, NULL, 0, NCCL_FLOAT32, NCCL_MAX, 0, comm, s));
+                        NOTHING(ReduceScatter(NULL, NULL, 0, NCCL_FLOAT32, NCCL_AVG, comm, s));
+                        NOTHING(AllGather(NULL, NULL, 0, NCCL_FLOAT32, comm, s));
+                        NOTHING(Broadcast(NULL, NULL, 0, NCCL_FLOAT32, 2, comm, s));
+                        NOTHING(Bcast(NULL, 0, NCCL_FLOAT32, 1, comm, s));
+                        if (api->Gather && api->Scatter && api->AlltoAll) {
+                                NOTHING(Gather(NULL, NULL, 0, NCCL_FLOAT32, 0, comm, s));
+                                NOTHING(Scatter(NULL, NULL, 0, NCCL_FLOAT32, 1, comm, s));
+                                NOTHING(AlltoAll(NULL, NULL, 0, NCCL_FLOAT32, comm, s));
+                        }
+#undef NOTHING
+                }
+                good = (!grouped || team_need(team, api->GroupEnd(), "ncclGroupEnd")) && good;
+                if (!good || !check_team_works(team, grouped))
+                        return;
+                grouped = !grouped;
+        } while (grouped);
+        team_case(team, "wrong arguments of nothing");
+        WRONG(api->AllReduce(NULL, NULL, 0, NCCL_TYPE_COUNT, NCCL_SUM, team->member[0].comm, NULL));
+        WRONG(api->AllReduce(NULL, NULL, 0, NCCL_INT32, -1, team->member[0].comm, NULL));
+        WRONG(api->Broadcast(NULL, NULL, 0, NCCL_INT32, (int)team->n_ranks, team->member[0].comm, NULL));
+        WRONG(api->Reduce(NULL, NULL, 0, NCCL_INT32, NCCL_SUM, -1, team->member[0].comm, NULL));
+        team_case(team, "the communicator after that");
+        if (check_team_works(team, 3))
+                team_comms_free(team);
+}
+
 const struct check checks_argument[] = {
         {"argument: texts", 1, IN_ONE_THREAD, run_texts},
         {"argument: symbols", 1, IN_ONE_THREAD, run_symbols},
@@ -241,5 +289,6 @@ const struct check checks_argument[] = {
         {"argument: calls", 1, IN_ONE_THREAD, run_calls},
         {"argument: calls", 2, IN_ALL_WAYS, run_calls},
         {"argument: nothing", 3, IN_ALL_WAYS, run_nothing},
+        {"argument: nothing alone", 3, IN_ALL_WAYS, run_nothing_alone},
         {0},
 };

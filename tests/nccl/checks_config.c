@@ -193,6 +193,29 @@ static void run_split(struct team *team) {
         team_comms_free(team);
 }
 
+/* Others need not call it, and in a group there may be nothing else. */
+static bool call_nothing(struct team *team) {
+        const struct nccl_api *api = team->api;
+
+        for (uint32_t i = 0; i < team->n_members; i++) {
+                const struct member *m = &team->member[i];
+                int result;
+
+                if (m->rank != 0)
+                        continue;
+                if (!team_need(team, api->AllReduce(NULL, NULL, 0, NCCL_INT32, NCCL_SUM, m->comm, m->stream),
+                               "ncclAllReduce") ||
+                    !team_need(team, api->GroupStart(), "ncclGroupStart") ||
+                    !team_need(team, api->AllReduce(NULL, NULL, 0, NCCL_INT32, NCCL_SUM, m->comm, m->stream),
+                               "ncclAllReduce in a group"))
+                        return false;
+                result = api->GroupEnd();
+                if (result != NCCL_IN_PROGRESS && !team_need(team, result, "ncclGroupEnd"))
+                        return false;
+        }
+        return settled(team, team->member);
+}
+
 /* As torch does it: what is not finished says so, and the parent is asked until it is. */
 static void run_non_blocking(struct team *team) {
         struct nccl_config config = config_default(&versions[1]);
@@ -207,6 +230,9 @@ static void run_non_blocking(struct team *team) {
         for (uint32_t i = 0; i < team->n_members; i++)
                 team->member[i].comm = members[i].comm;
         if (!check_team_works(team, 1))
+                return;
+        team_case(team, "nothing, of one rank only");
+        if (!call_nothing(team) || !check_team_works(team, 3))
                 return;
         team_case(team, "split without waiting");
         if (!team_group_start(team))
