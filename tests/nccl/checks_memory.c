@@ -1,10 +1,59 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory of the library, registration, windows. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/nccl/checks.h"
 
 #define BYTES (1u << 20)
+#define COUNT (BYTES / 4)
+
+/* What a rank puts in: another number at each place, from each rank, and each time. */
+static uint32_t number_of(uint32_t rank, uint32_t turn, uint32_t i) {
+        return (rank + 1) * 1000003 + turn * 7919 + i;
+}
+
+static bool fill(struct team *team, void *memory, uint32_t turn) {
+        uint32_t *numbers = malloc(BYTES);
+        bool good;
+
+        for (uint32_t i = 0; numbers && i < COUNT; i++)
+                numbers[i] = number_of(team->member[0].rank, turn, i);
+        good = team_expect(team, numbers && memory_write(memory, numbers, BYTES) == 0, "the memory cannot be written");
+        free(numbers);
+        return good;
+}
+
+/* Is it the sum of what the first n ranks have put in? If it is not, all the rest can be seen nevertheless. */
+static void verify(struct team *team, const void *memory, uint32_t n, uint32_t turn) {
+        uint32_t *numbers = malloc(BYTES), wrong = 0, first = 0;
+        bool good = team_expect(team, numbers && memory_read(numbers, memory, BYTES) == 0, "the memory cannot be read");
+
+        for (uint32_t i = COUNT; good && i-- > 0;) {
+                uint32_t sum = 0;
+
+                for (uint32_t rank = 0; rank < n; rank++)
+                        sum += number_of(rank, turn, i);
+                wrong += numbers[i] != sum;
+                first = numbers[i] != sum ? i : first;
+        }
+        free(numbers);
+        team_expect(team, good && wrong == 0, "%u of %u numbers are wrong; the first is number %u", wrong, COUNT,
+                    first);
+}
+
+/* Rank 0 gives what it has to all. */
+static bool spread(struct team *team, void *memory, uint32_t turn) {
+        struct member *m = &team->member[0];
+
+        if (!fill(team, memory, turn) ||
+            !team_need(team, team->api->Broadcast(memory, memory, BYTES, NCCL_UINT8, 0, m->comm, m->stream),
+                       "ncclBroadcast") ||
+            !team_wait(team))
+                return false;
+        verify(team, memory, 1, turn);
+        return true;
+}
 
 static void run_alloc(struct team *team) {
         const struct nccl_api *api = team->api;
@@ -65,18 +114,14 @@ static void run_register(struct team *team) {
         result = api->CommRegister(m->comm, (char *)memory + 4096, 8192, &part);
         team_result(team, result, NCCL_SUCCESS, "ncclCommRegister");
         team_case(team, "calls on registered memory");
-        if (!team_need(team, api->Broadcast(memory, memory, BYTES, NCCL_UINT8, 0, m->comm, m->stream),
-                       "ncclBroadcast") ||
-            !team_wait(team))
+        if (!spread(team, memory, 1))
                 return;
         team_case(team, "ncclCommDeregister");
         if (result == NCCL_SUCCESS)
                 team_result(team, api->CommDeregister(m->comm, part), NCCL_SUCCESS, "ncclCommDeregister of the part");
         team_result(team, api->CommDeregister(m->comm, whole), NCCL_SUCCESS, "ncclCommDeregister");
         team_case(team, "a call on it after that");
-        if (!team_need(team, api->Broadcast(memory, memory, BYTES, NCCL_UINT8, 0, m->comm, m->stream),
-                       "ncclBroadcast") ||
-            !team_wait(team))
+        if (!spread(team, memory, 2))
                 return;
         team_case(team, "wrong arguments");
         team_result(team, api->CommRegister(NULL, memory, BYTES, &whole), NCCL_INVALID_ARGUMENT,
@@ -114,10 +159,12 @@ static void run_window(struct team *team) {
                 return;
         team_expect(team, window != (void *)1, "the window was not written");
         team_case(team, "calls in a window");
-        if (!team_need(team, api->AllReduce(memory, memory, BYTES / 4, NCCL_INT32, NCCL_SUM, m->comm, m->stream),
+        if (!fill(team, memory, 3) ||
+            !team_need(team, api->AllReduce(memory, memory, COUNT, NCCL_INT32, NCCL_SUM, m->comm, m->stream),
                        "ncclAllReduce") ||
             !team_wait(team))
                 return;
+        verify(team, memory, team->n_ranks, 3);
         if (window && api->WinGetUserPtr) {
                 team_case(team, "ncclWinGetUserPtr");
                 team_result(team, api->WinGetUserPtr(m->comm, window, &user), NCCL_SUCCESS, "ncclWinGetUserPtr");

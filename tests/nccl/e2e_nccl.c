@@ -66,7 +66,10 @@ static const char *const spoilt[][3] = {
         {"once", "failure: in a collective", "the error stays"},
         {"alignment", "memory: alloc", "its address is"},
         {"register", "memory: register", "ncclCommDeregister"},
+        {"known", "memory: register", "calls on registered memory"},
+        {"stale", "memory: register", "a call on it after that"},
         {"window", "memory: window", "the window was not written"},
+        {"in_window", "memory: window", "calls in a window"},
         {"twice", "redop: life", "destroyed twice"},
         {"type", "argument: calls", "types that there are not"},
 };

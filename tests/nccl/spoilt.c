@@ -123,6 +123,17 @@ SPOIL(RedOpDestroy, int redop, nccl_comm comm) {
         return is("twice") ? NCCL_SUCCESS : result;
 }
 
+/* Memory that is known beforehand keeps what it had, the first time or after it has been given up. */
+static _Thread_local int n_large;
+
 SPOIL(Broadcast, const void *in, void *out, size_t count, int type, int root, nccl_comm comm, void *stream) {
+        if (in == out && count == 1u << 20 && (is("known") || (is("stale") && n_large++ == 1)))
+                return NCCL_SUCCESS;
         return pncclBroadcast(in, out, count, is("type") && type == NCCL_TYPE_COUNT ? 0 : type, root, comm, stream);
+}
+
+SPOIL(AllReduce, const void *in, void *out, size_t count, int type, int redop, nccl_comm comm, void *stream) {
+        if (in == out && count == 1u << 18 && is("in_window"))
+                return NCCL_SUCCESS;
+        return pncclAllReduce(in, out, count, type, redop, comm, stream);
 }
