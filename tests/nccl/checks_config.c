@@ -58,8 +58,9 @@ static struct nccl_config *config_at_edge(const struct nccl_config *c) {
         return (void *)at;
 }
 
-static bool config_free(struct nccl_config *c) {
-        return munmap((void *)((uintptr_t)c & ~(uintptr_t)(PAGE - 1)), 2 * PAGE) == 0;
+static bool config_free(struct team *team, struct nccl_config *c) {
+        return team_expect(team, munmap((void *)((uintptr_t)c & ~(uintptr_t)(PAGE - 1)), 2 * PAGE) == 0,
+                           "the memory of the config cannot be given back");
 }
 
 /* All members with this config, made from id number `slot`. */
@@ -142,7 +143,7 @@ static void run_sizes(struct team *team) {
                 whole.comm_name = "named";
                 config = config_at_edge(&whole);
                 if (!team_expect(team, config != NULL, "no memory") ||
-                    !init(team, config, (uint32_t)i % WORLD_IDS, NCCL_SUCCESS, members) || !config_free(config) ||
+                    !init(team, config, (uint32_t)i % WORLD_IDS, NCCL_SUCCESS, members) || !config_free(team, config) ||
                     !check_comm_works(team, team->n_ranks, members, team->n_members, i) || !destroy(team, members)) {
                         team_stop(team);
                         return;
@@ -186,7 +187,7 @@ static void run_split(struct team *team) {
                                                               &children[k].comm, config),
                                          "ncclCommSplit");
                 }
-                if (!team_group_end(team) || !good || !config_free(config) ||
+                if (!team_group_end(team) || !good || !config_free(team, config) ||
                     !check_comm_works(team, team->n_ranks, children, team->n_members, i) || !destroy(team, children))
                         return;
         }

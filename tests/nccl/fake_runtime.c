@@ -2,7 +2,7 @@
 /*
  * The calls of a GPU runtime that memory.c needs, with the host's memory in place of a GPU's: so that this way of the
  * suite is tried where there is no GPU. Memory of another device than the thread's, and streams that are in use too
- * long, do not exist here.
+ * long, do not exist here. With $FAKE_RUNTIME_BROKEN no device can be used.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ CALL(GetDeviceCount, int *ret_n) {
 }
 
 CALL(SetDevice, int device) {
-        return device >= 0 && device < DEVICES ? 0 : 101;
+        return device >= 0 && device < DEVICES && !getenv("FAKE_RUNTIME_BROKEN") ? 0 : 101;
 }
 
 CALL(Malloc, void **ret_memory, size_t bytes) {

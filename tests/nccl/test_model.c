@@ -80,6 +80,29 @@ static void test_device_memory(void **state) {
         unsetenv("LD_LIBRARY_PATH");
 }
 
+/* What the suite needs and does not get is wrong, though no call of the library was. */
+static void test_no_device(void **state) {
+        static const char *const ways[] = {"processes", "threads", "grouped"};
+        char *output = malloc(PROC_OUTPUT_MAX);
+
+        (void)state;
+        assert_non_null(output);
+        unsetenv("NCCL_MODEL_DEFECT");
+        assert_int_equal(setenv("LD_LIBRARY_PATH", runtime, 1), 0);
+        assert_int_equal(setenv("FAKE_RUNTIME_BROKEN", "1", 1), 0);
+        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+                int status = run((const char *const[]){"--only", "calls", "--ways", ways[i], "--memory", "device",
+                                                       "--ranks", "3", NULL},
+                                 output);
+
+                if (status != 1 || !strstr(output, "the device cannot be used"))
+                        fail_msg("%s: it is not reported (exit status %d): %.2000s", ways[i], status, output);
+        }
+        unsetenv("FAKE_RUNTIME_BROKEN");
+        unsetenv("LD_LIBRARY_PATH");
+        free(output);
+}
+
 static void test_defects(void **state) {
         char *output = malloc(PROC_OUTPUT_MAX);
 
@@ -135,7 +158,8 @@ static void test_usage(void **state) {
 
 int main(int argc, char **argv) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_no_defect), cmocka_unit_test(test_device_memory), cmocka_unit_test(test_defects),
+                cmocka_unit_test(test_no_defect), cmocka_unit_test(test_device_memory),
+                cmocka_unit_test(test_no_device), cmocka_unit_test(test_defects),
                 cmocka_unit_test(test_lacks),     cmocka_unit_test(test_usage),
         };
 

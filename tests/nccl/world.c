@@ -129,7 +129,7 @@ static bool comms_init(struct team *team) {
         for (uint32_t i = 0; i < team->n_members && good; i++) {
                 struct member *m = &team->member[i];
 
-                if (memory_use(m->device))
+                if (!team_expect(team, memory_use(m->device) == 0, "the device cannot be used"))
                         return false;
                 good = team_need(team,
                                  api->CommInitRank(&m->comm, (int)team->n_ranks, team->shared->id[0], (int)m->rank),
@@ -406,6 +406,8 @@ struct world_result world_run(const struct world *w, const struct world_options 
         children_end(&c, w->timeout_ms);
         for (uint32_t i = 0; i < c.n; i++)
                 judge_status(&c, i);
+        if (atomic_load(&c.shared->stop) && !atomic_load(&c.shared->n_messages))
+                note(c.shared, 0, "a rank could not go on, and did not say why");
         result = world_sum(c.shared);
         printf("%-24s %-20s %u ranks: %6u cases, %u wrong", w->name, world_mode_name(w->mode), w->n_ranks, result.cases,
                result.wrong);
