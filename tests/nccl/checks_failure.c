@@ -203,19 +203,53 @@ static void run_abort_init(struct team *team) {
 struct stuck {
         struct team *team;
         void *memory;
-        _Atomic int called; /* 1: about to call, 2: it has returned */
+        _Atomic int returned;
         int result;
 };
 
+/* In a group, what is sent to the last rank tells it that the receive beside it waits. On a GPU calls return. */
+static int call_in_vain(struct stuck *s) {
+        const struct nccl_api *api = s->team->api;
+        const struct member *m = &s->team->member[0];
+        const int last = (int)s->team->n_ranks - 1;
+        int result, ended;
+
+        if (s->team->options->memory == MEMORY_DEVICE)
+                return api->AllReduce(s->memory, s->memory, COUNT, NCCL_FLOAT32, NCCL_SUM, m->comm, m->stream);
+        result = api->GroupStart();
+        if (result == NCCL_SUCCESS)
+                result = api->Send(s->memory, 1, NCCL_FLOAT32, last, m->comm, m->stream);
+        if (result == NCCL_SUCCESS)
+                result = api->Recv((float *)s->memory + 1, COUNT - 1, NCCL_FLOAT32, last, m->comm, m->stream);
+        ended = api->GroupEnd();
+        return result == NCCL_SUCCESS ? ended : result;
+}
+
 static void *stuck_call(void *argument) {
         struct stuck *s = argument;
-        const struct member *m = &s->team->member[0];
 
-        memory_use(m->device);
-        atomic_store(&s->called, 1); /* partner run_abort_stuck */
-        s->result = s->team->api->AllReduce(s->memory, s->memory, COUNT, NCCL_FLOAT32, NCCL_SUM, m->comm, m->stream);
-        atomic_store(&s->called, 2);
+        memory_use(s->team->member[0].device);
+        s->result = call_in_vain(s);
+        atomic_store(&s->returned, 1); /* partner await_stuck */
         return NULL;
+}
+
+/* Until all ranks but the last are in their calls. False: they will not be. */
+static bool await_stuck(struct team *team, struct stuck *s) {
+        const struct member *m = &team->member[0];
+        bool good = true;
+
+        if (team->options->memory == MEMORY_DEVICE)
+                while (team->number != team->n_ranks - 1 && !atomic_load(&s->returned))
+                        sched_yield();
+        else if (team->number == team->n_ranks - 1)
+                for (uint32_t rank = 0; rank + 1 < team->n_ranks && good; rank++)
+                        good = team_need(team,
+                                         team->api->Recv(s->memory, 1, NCCL_FLOAT32, (int)rank, m->comm, m->stream),
+                                         "ncclRecv");
+        if (good)
+                team_meet(team);
+        return good;
 }
 
 /* As a watchdog does: one thread is in a call whose peer never comes, another one aborts. */
@@ -227,6 +261,8 @@ static void run_abort_stuck(struct team *team) {
         if (!prepare(team, &s.memory))
                 return;
         if (team->number == team->n_ranks - 1) { /* does not come, but lives */
+                if (!await_stuck(team, &s))
+                        return;
                 team_meet(team);
                 team_case(team, "ncclCommAbort while a thread is in a call");
                 expect_abort(team, &team->member[0]);
@@ -235,13 +271,13 @@ static void run_abort_stuck(struct team *team) {
         }
         if (!team_expect(team, pthread_create(&thread, NULL, stuck_call, &s) == 0, "no thread"))
                 return;
-        while (!atomic_load(&s.called))
-                sched_yield();
+        if (!await_stuck(team, &s))
+                return;
         team_case(team, "ncclCommAbort while a thread is in a call");
         expect_abort(team, &team->member[0]);
         pthread_join(thread, NULL);
-        if (team->options->memory != MEMORY_DEVICE)
-                team_expect(team, s.result != NCCL_SUCCESS, "the call: ncclSuccess");
+        team_result(team, s.result, team->options->memory == MEMORY_DEVICE ? NCCL_SUCCESS : NCCL_REMOTE_ERROR,
+                    "the call");
         memory_free(s.memory);
         team_meet(team);
 }

@@ -63,6 +63,7 @@ static const char *const spoilt[][3] = {
         {"long", "config: sizes", "a config of 72 bytes"},
         {"magic", "config: wrong", "another magic number"},
         {"abort", "failure: abort of a call", "does not come to an end"},
+        {"misleads", "failure: abort of a call", "the call: ncclSystemError"},
         {"once", "failure: in a collective", "the error stays"},
         {"alignment", "memory: alloc", "its address is"},
         {"register", "memory: register", "ncclCommDeregister"},

@@ -49,6 +49,8 @@ SPOIL(GroupEnd, void) {
                 return NCCL_SUCCESS;
         }
         result = pncclGroupEnd();
+        if (result == NCCL_REMOTE_ERROR && is("misleads"))
+                return NCCL_SYSTEM_ERROR;
         return is("forgives") ? NCCL_SUCCESS : result;
 }
 
