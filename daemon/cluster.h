@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct cluster_rail;
+struct comm;
 struct config;
 struct gathering;
 struct manager;
@@ -25,6 +26,7 @@ struct cluster {
         struct event *self_event;     /* messages to itself are waiting */
         struct cluster_node *nodes;   /* utlist: daemons that are connected */
         struct cluster_self *selves;  /* utlist: messages to itself */
+        struct comm *comms_by_key;    /* uthash: those that are assigned, see comm_remote.c */
         struct gathering *gatherings; /* uthash by comm id, see comm_root.c */
         unsigned int n_failed;        /* of these: kept to tell ranks that come late */
         struct cluster_rail *waiting; /* utlist: rails that cannot be opened yet, see cluster_rails.c */

@@ -123,6 +123,7 @@ struct comm_exchange_stall {
 struct comm {
         UT_hash_handle hh;        /* manager->comms */
         UT_hash_handle hh_id;     /* manager->comms_by_id */
+        UT_hash_handle hh_key;    /* cluster->comms_by_key, while remote->assigned */
         struct comm *next, *prev; /* split->children until that is complete */
         struct manager *manager;
         struct tenant *tenant;

@@ -186,8 +186,10 @@ void comm_heard_assign(struct cluster *cluster, struct peer *peer, const Railmux
         comm->n_choices = (uint32_t)body->n_choices;
         comm->geometry.part_bytes = body->part_bytes;
         comm->geometry.slots = body->slots;
-        remote->key = body->key;
-        remote->assigned = true;
+        if (comm_remote_assign(comm, body->key) < 0) {
+                comm_join_fail(comm, RMX_E_NO_MEMORY, "out of memory");
+                return;
+        }
         if (heard_dial(comm, body, text, sizeof(text))) {
                 comm_join_fail(comm, RMX_E_NO_MEMORY, "%s", text);
                 return;

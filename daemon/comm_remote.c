@@ -38,11 +38,30 @@
 #include <utlist.h>
 
 /* ---- finding ----------------------------------------------------------------------------------------------------- */
+int comm_remote_assign(struct comm *comm, uint64_t key) {
+        struct comm_remote *remote = comm->remote;
+
+        remote->key = key;
+        HASH_ADD_KEYPTR(hh_key, remote->cluster->comms_by_key, &remote->key, sizeof(remote->key), comm);
+        remote->assigned = comm->hh_key.tbl != NULL;
+        return remote->assigned ? 0 : -ENOMEM;
+}
+
+/* The loss of a node brings messages for each communicator that it was part of, so there is no time to look at all of
+ * them for each. Two may have one key, as nobody asks other roots before he gives one; then it is the older one's. They
+ * are in the same bucket, in no order. */
 struct comm *comm_remote_of_key(const struct cluster *cluster, uint64_t key) {
-        for (struct comm *comm = cluster->manager->comms; comm; comm = comm->hh.next)
-                if (comm->remote && comm->remote->assigned && comm->remote->key == key)
-                        return comm;
-        return NULL;
+        const struct UT_hash_handle *handle;
+        struct comm *found;
+
+        HASH_FIND(hh_key, cluster->comms_by_key, &key, sizeof(key), found);
+        for (handle = found ? found->hh_key.hh_next : NULL; handle; handle = handle->hh_next) {
+                struct comm *other = ELMT_FROM_HH(cluster->comms_by_key->hh_key.tbl, handle);
+
+                if (other->remote->key == key && other->number < found->number)
+                        found = other;
+        }
+        return found;
 }
 
 uint32_t comm_remote_index(const struct comm_remote *remote, const struct peer *peer) {
@@ -356,8 +375,6 @@ int comm_remote_inherit(struct comm *child, const struct comm *parent, const uin
                 return -ENOMEM;
         remote->cluster = from->cluster;
         remote->net = (struct comm_net)COMM_NET_NULL;
-        remote->key = key;
-        remote->assigned = true;
         memset(known, 0xff, sizeof(known));
         for (uint32_t r = 0; r < child->n_ranks; r++) {
                 uint32_t node = from->node[ranks[r]], n = remote->n_nodes;
@@ -375,7 +392,7 @@ int comm_remote_inherit(struct comm *child, const struct comm *parent, const uin
                 remote->node[r] = known[node];
         }
         child->remote = remote;
-        return 0;
+        return comm_remote_assign(child, key);
 }
 
 void comm_remote_free(struct comm *comm) {
@@ -383,6 +400,8 @@ void comm_remote_free(struct comm *comm) {
 
         if (!remote)
                 return;
+        if (remote->assigned)
+                HASH_DELETE(hh_key, remote->cluster->comms_by_key, comm);
         comm_remote_id_free(comm);
         comm_split_root_free(comm);
         comm_net_deinit(&remote->net, remote->cluster->fabric, remote->key);

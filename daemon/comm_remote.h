@@ -25,7 +25,7 @@ struct comm_remote {
         struct cluster *cluster;
         struct peer *root; /* who gathers; NULL: this daemon. Held until GO */
         bool has_root;
-        bool assigned;
+        bool assigned; /* its key is known, and finds it */
         bool attached; /* executors have it, and the root knows */
         bool over;     /* the gathering has failed, or we have told that it has: nobody is told any more */
         bool heard;    /* that the gathering has failed: from the root, which tells all */
@@ -83,6 +83,8 @@ void comm_remote_here(struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]);
 
 /* ---- for comm_heard.c, comm_split_far.c and the like --------------------------------------------------------------
  */
+/* Its key is known: comm_remote_of_key finds it from now on. 0 or -ENOMEM. */
+int comm_remote_assign(struct comm *comm, uint64_t key);
 /* NULL: no communicator here has that key. */
 struct comm *comm_remote_of_key(const struct cluster *cluster, uint64_t key);
 /* Which of the nodes a peer (NULL: this one) is; n_nodes if it is none of them. */
