@@ -432,7 +432,8 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
         cluster->fabric_event = event_new(cluster->manager->base, fabric_event_fd(cluster->fabric),
                                           EV_READ | EV_PERSIST, cluster_on_fabric, cluster);
         cluster->self_event = event_new(cluster->manager->base, -1, 0, cluster_on_self, cluster);
-        if (!cluster->fabric_event || !cluster->self_event || event_add(cluster->fabric_event, NULL) < 0) {
+        r = comm_turns_init(&cluster->turns, cluster->manager->base, &cluster->manager->watch);
+        if (r < 0 || !cluster->fabric_event || !cluster->self_event || event_add(cluster->fabric_event, NULL) < 0) {
                 snprintf(error, CLUSTER_TEXT_MAX, "no memory for events");
                 return -ENOMEM;
         }
@@ -466,6 +467,7 @@ struct cluster *cluster_free(struct cluster *cluster) {
         if (!cluster)
                 return NULL;
         comm_root_free(cluster);
+        comm_turns_deinit(&cluster->turns);
         if (cluster->fabric_event)
                 event_free(cluster->fabric_event);
         if (cluster->self_event)

@@ -5,6 +5,7 @@
  * goes from the one to the other. Owned by the manager, loop thread; there is none unless the daemon listens for
  * others.
  */
+#include "daemon/comm_turn.h"
 #include "daemon/peer.h"
 #include "fabric/fabric.h"
 #include <stdbool.h>
@@ -29,6 +30,7 @@ struct cluster {
         struct comm *comms_by_key;    /* uthash: those that are assigned, see comm_remote.c */
         struct gathering *gatherings; /* uthash by comm id, see comm_root.c */
         unsigned int n_failed;        /* of these: kept to tell ranks that come late */
+        struct comm_turns turns;      /* gatherings and splits that are complete */
         struct cluster_rail *waiting; /* utlist: rails that cannot be opened yet, see cluster_rails.c */
         struct event *rails_event;    /* tries them again */
 };

@@ -4,7 +4,8 @@
  * which railmuxd does nothing else. The choice follows from the number of ranks, where they are, how many workers
  * execute them, or that they are on GPUs, how many rails there are between nodes, and whether all of them know
  * widenings (struct plan_choice); so those of the last COMM_PLANS_MAX such cases are kept, until the constants of the
- * cost model change. A split of 64 ranks makes 32 communicators at most, and then all of them are alike.
+ * cost model change. A split of 64 ranks makes 32 communicators at most, and then all of them are alike. Who asks for
+ * plans over nodes does so in a turn of its own (comm_turn.c), as a tenant may have many that lie differently.
  *
  * Rails are those of this node. Others may have more or fewer; then a table is not as good as it could be, but all have
  * the same, since only one asks. For the same reason nothing is wrong with a table whose rail has failed meanwhile.

@@ -2,9 +2,10 @@
 /*
  * Gathering
  *
- *   OPEN      ranks come (JOIN), each from the daemon that it is a client of
- *   ASSIGNED  all have come: every node with ranks was told who is where, and which plans there are (ASSIGN). Each
- *             makes its part, connects to the others and says READY
+ *   OPEN      ranks come (JOIN), each from the daemon that it is a client of. When all have come it waits for its
+ *             turn (comm_turn.c), and may fail until then like one that misses ranks
+ *   ASSIGNED  every node with ranks was told who is where, and which plans there are (ASSIGN). Each makes its part,
+ *             connects to the others and says READY
  *   (gone)    all are ready and were told to GO. What happens to the communicator from now on, the nodes tell each
  * other FAILED    a rank gave up, a daemon was lost or could not make its part: all nodes that take part were told, and
  *             the gathering stays for a while to tell nodes that come late. Each node tells its own ranks, late ones
@@ -47,6 +48,7 @@ enum gathering_state {
 struct gathering {
         UT_hash_handle hh; /* cluster->gatherings by id, in the order in which they began */
         struct cluster *cluster;
+        struct comm_turn turn; /* OPEN: all have come */
         enum gathering_state state;
         uint8_t id[COMM_ID_BYTES];
         uint64_t key; /* once assigned */
@@ -88,6 +90,7 @@ static struct gathering *gathering_of_key(const struct cluster *cluster, uint64_
 }
 
 static void gathering_release(struct gathering *gathering) {
+        comm_turn_leave(&gathering->turn);
         for (uint32_t i = 0; i < gathering->n_nodes; i++)
                 if (gathering->nodes[i].peer)
                         peer_release(gathering->nodes[i].peer);
@@ -307,6 +310,15 @@ static int gathering_assign(struct gathering *gathering) {
         return r > 0 ? -EBUSY : r;
 }
 
+static void gathering_take_turn(void *data) {
+        struct gathering *gathering = data;
+        int r = gathering_assign(gathering);
+
+        if (r < 0)
+                gathering_fail(gathering, NULL, false, 0, r == -ENOMEM ? RMX_E_NO_MEMORY : RMX_E_INTERNAL,
+                               "the daemon that gathers the communicator cannot make it: %s", strerror(-r));
+}
+
 void comm_root_ready(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Ready *body) {
         struct gathering *gathering = gathering_of_key(cluster, body->key);
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
@@ -450,7 +462,6 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
         const uint64_t *told;
         char text[160], others[160];
         uint32_t node;
-        int r;
 
         if (!root_join_valid(cluster, peer, body))
                 return;
@@ -524,10 +535,7 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
                         comm_remote_here(cluster, body->comm_id.data);
                 return;
         }
-        r = gathering_assign(gathering);
-        if (r < 0)
-                gathering_fail(gathering, NULL, false, 0, r == -ENOMEM ? RMX_E_NO_MEMORY : RMX_E_INTERNAL,
-                               "the daemon that gathers the communicator cannot make it: %s", strerror(-r));
+        comm_turn_wait(&gathering->turn, &cluster->turns, gathering_take_turn, gathering);
 }
 
 bool comm_root_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__JoinFailed *body) {

@@ -3,9 +3,9 @@
  * Deciding on splits over several nodes. See comm_split_far.c for how they go.
  *
  * A split is here from its first SPLIT_JOIN until it is decided on: SPLIT_GO when all nodes are ready, SPLIT_FAILED
- * when one is not, or a rank leaves. Which ones are decided on stands in a word, as in comm_split.c, so ranks that come
- * late do not begin one anew that has failed. Nothing is decided once the communicator has failed: all nodes hear of
- * that, and it ends all of its splits.
+ * when one is not, or a rank leaves. When all ranks have come it waits for its turn to be formed (comm_turn.c). Which
+ * ones are decided on stands in a word, as in comm_split.c, so ranks that come late do not begin one anew that has
+ * failed. Nothing is decided once the communicator has failed: all nodes hear of that, and it ends all of its splits.
  */
 #include "daemon/comm_split_root.h"
 
@@ -30,6 +30,7 @@
 struct split_root {
         struct split_root *next, *prev; /* remote->split_roots */
         struct comm *parent;
+        struct comm_turn turn;
         uint32_t number, n_joined;
         bool formed;
         bool plain;     /* a node does not know widenings */
@@ -49,6 +50,7 @@ static struct split_root *split_root_find(const struct comm *parent, uint32_t nu
 }
 
 static struct split_root *split_root_drop(struct split_root *root) {
+        comm_turn_leave(&root->turn);
         DL_DELETE(root->parent->remote->split_roots, root);
         charge_release(&root->charge_bytes);
         free(root);
@@ -231,6 +233,13 @@ static void split_root_form(struct split_root *root) {
         free(answer);
 }
 
+static void split_root_take_turn(void *data) {
+        struct split_root *root = data;
+
+        if (!root->parent->aborting) /* else it goes in a moment, with the communicator */
+                split_root_form(root);
+}
+
 /* ---- what nodes say ---------------------------------------------------------------------------------------------- */
 /* The communicator of which this is the first node and `peer` one of the others, or this one. */
 static struct comm *split_root_parent(const struct cluster *cluster, const struct peer *peer, uint64_t key,
@@ -346,7 +355,7 @@ void comm_split_root_join(struct cluster *cluster, struct peer *peer, const Rail
         root->gpus[body->rank] = body->gpus;
         root->plain = root->plain || !body->widenings;
         if (++root->n_joined == parent->n_ranks)
-                split_root_form(root);
+                comm_turn_wait(&root->turn, &cluster->turns, split_root_take_turn, root);
 }
 
 void comm_split_root_ready(struct cluster *cluster, struct peer *peer, const Railmux__Peer__SplitReady *body) {
