@@ -45,14 +45,16 @@ static int start_one(const void *userdata, struct rmx_request *request) {
 static ncclResult_t issue_now(const struct call *call, const char *what, ncclStream_t stream) {
         struct ncclComm *comm = call->comm;
         bool waits = comm->host && !group_active();
-        ncclResult_t result;
+        ncclResult_t result = waits ? pending_refuse(comm, what) : ncclSuccess;
 
+        if (result)
+                return result;
         if (waits)
                 waits_begin();
         result = comm_result(comm, what, call_issue(call, comm_stream(comm, stream), NULL));
         if (waits)
                 waits_end();
-        return result || !group_active() || !comm->host || comm->config.blocking ? result : group_call(what, call);
+        return result || !group_active() || !comm->host ? result : group_call(what, call);
 }
 
 /* One of equal parts that has none is no call at all, also if other ranks do not make it: so it is with NCCL. */

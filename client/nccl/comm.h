@@ -61,7 +61,7 @@ struct ncclComm {
         bool barren;            /* nor are others from it */
         int call_code;          /* RMX_*: what the first failed call said; see pending.c */
         uint64_t scan;          /* private to pending.c */
-        bool torn;              /* ... and some were never started: later ones would come in their place */
+        _Atomic bool torn;      /* ... and some were never started: later ones would come in their place */
         struct turn *turns;     /* see derive.c */
         struct scalar *scalars; /* see redop.c */
         enum comm_destroy destroy;

@@ -9,8 +9,8 @@
  * too.
  *
  * On the host backend the end waits for what it issues, unless none of the communicators blocks. Then librailmux's
- * group only checks the calls; they are kept here as well, and started from there, for each communicator by itself,
- * when it is their turn (pending.c).
+ * group only checks the calls; they are kept here as well, as those of all groups are, and started from there, for each
+ * communicator by itself, when it is their turn (pending.c).
  */
 #include "client/nccl/group.h"
 
@@ -34,7 +34,7 @@ struct group {
         ncclResult_t error;
         bool issues; /* librailmux's group is open */
         const struct fallback *fallback;
-        struct calls calls; /* of communicators that do not block */
+        struct calls calls; /* of the host backend */
         struct transfers transfers;
         struct job *jobs;
         struct ncclComm **comms; /* entered until the end */
@@ -213,15 +213,15 @@ static ncclResult_t start(struct group *g, const char *what) {
         return pending ? pending_start(pending, start_all, g) : ncclSystemError;
 }
 
-/* Some of its communicators block, so its end is to wait, and issues all at once. Nothing may stand before that. */
-static ncclResult_t check_mixed(const struct group *g, const char *what) {
+/* Its end is to wait, since some of its communicators block, and issues all at once. Nothing may stand before that on
+ * those that do not, and nothing may have been given up. */
+static ncclResult_t check_waiting(const struct group *g, const char *what) {
         ncclResult_t result = ncclSuccess;
-        bool behind;
+        bool behind = false;
 
         for (unsigned int i = 0; i < g->n_comms && !result; i++) {
-                if (!pending_wanted(g->comms[i]))
-                        continue;
-                result = pending_check(g->comms[i], what, &behind);
+                result = pending_wanted(g->comms[i]) ? pending_check(g->comms[i], what, &behind)
+                                                     : pending_refuse(g->comms[i], what);
                 if (!result && behind)
                         result = error_raise(ncclInvalidUsage,
                                              "%s: some communicators of the group block, and one that does not has "
@@ -238,7 +238,7 @@ static ncclResult_t issue(struct group *g, const char *what, bool drop) {
         int r;
 
         if (!drop && !patient && (g->issues || g->transfers.n)) {
-                result = check_mixed(g, what);
+                result = check_waiting(g, what);
                 drop = result != ncclSuccess;
         }
         if (drop && g->issues) {
@@ -248,7 +248,7 @@ static ncclResult_t issue(struct group *g, const char *what, bool drop) {
                 result = start(g, what);
         } else if (!drop && g->transfers.n) {
                 waits_begin();
-                result = transfers_run(&g->transfers, g->comms, g->n_comms, what, g->issues, &r);
+                result = transfers_run(&g->transfers, g->comms, g->n_comms, what, g->issues ? &g->calls : NULL, &r);
                 waits_end();
                 probe(g, r);
         } else if (!drop && g->issues) {

@@ -17,7 +17,7 @@ bool group_add(struct job *job);
 /* A call on comm comes, which has been entered: opens librailmux's group, and keeps the communicator until the end. */
 ncclResult_t group_enter(struct ncclComm *comm);
 bool group_active(void);
-/* A call that librailmux's group has just taken, on a communicator of the host backend that does not block. */
+/* A call that librailmux's group has just taken, on a communicator of the host backend. */
 ncclResult_t group_call(const char *what, const struct call *call);
 /* A send or receive on the host backend, in a group. */
 ncclResult_t group_transfer(const char *what, const struct transfer *transfer);

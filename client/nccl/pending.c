@@ -137,7 +137,7 @@ static void pending_over(struct pending *pending, int code) {
         if (!comm->call_code)
                 comm->call_code = code;
         if (pending->run && run_is_torn(pending->run))
-                comm->torn = true;
+                atomic_store(&comm->torn, true); /* partner: pending_refuse */
         DL_DELETE(pendings, pending);
         pending_free(pending);
         n_over++;
@@ -246,7 +246,7 @@ static bool pendings_turn_of(bool idle, bool *ret_refused) {
 
                 if (idle && !run_is_idle(pending->run))
                         continue;
-                if (pending->comm->torn) {
+                if (atomic_load(&pending->comm->torn)) { /* no partner: under comm_lock, as the stores */
                         run_stop(pending->run, pending->comm->call_code, "");
                         pending->silent = moved = true;
                 }
@@ -381,19 +381,32 @@ bool pendings_unstarted(const struct ncclComm *comm) {
         return any;
 }
 
-ncclResult_t pending_check(struct ncclComm *comm, const char *what, bool *ret_behind) {
-        bool torn;
+ncclResult_t pending_refuse(struct ncclComm *comm, const char *what) {
         int code;
 
+        if (!atomic_load(&comm->torn)) /* partner: the stores in pending_over and pending_tear */
+                return ncclSuccess;
         comm_lock();
-        *ret_behind = pending_first(comm);
-        torn = comm->torn;
         code = comm->call_code;
         comm_unlock();
-        return torn ? error_adopt_text(what, code,
-                                       "an earlier call on this communicator was given up, and this one would come in "
-                                       "its place on other ranks; abort the communicator")
-                    : ncclSuccess;
+        return error_adopt_text(what, code,
+                                "an earlier call on this communicator was given up, and this one would come in its "
+                                "place on other ranks; abort the communicator");
+}
+
+ncclResult_t pending_check(struct ncclComm *comm, const char *what, bool *ret_behind) {
+        comm_lock();
+        *ret_behind = pending_first(comm);
+        comm_unlock();
+        return pending_refuse(comm, what);
+}
+
+void pending_tear(struct ncclComm *comm, int code) {
+        comm_lock();
+        if (!comm->call_code)
+                comm->call_code = code;
+        atomic_store(&comm->torn, true); /* partner: pending_refuse */
+        comm_unlock();
 }
 
 /* Returns moves_now(). */

@@ -17,6 +17,10 @@ bool pending_wanted(const struct ncclComm *comm);
 bool pendings_unstarted(const struct ncclComm *comm);
 /* May calls be begun? Not behind some that were never started. *ret_behind: pendings_unstarted(). */
 ncclResult_t pending_check(struct ncclComm *comm, const char *what, bool *ret_behind);
+/* The same for a communicator that blocks, and so has none that are not started. Takes no lock where all is well. */
+ncclResult_t pending_refuse(struct ncclComm *comm, const char *what);
+/* Something of a call was done, and the rest never will be, for this reason (RMX_*). */
+void pending_tear(struct ncclComm *comm, int code);
 
 /* Of a run, which it takes in any case, or of a request that is to be started by pending_start. NULL: no memory. */
 struct pending *pending_new(const char *what, struct ncclComm *comm, struct run *run);

@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/nccl/call.h"
 #include "client/nccl/comm.h"
 #include "client/nccl/error.h"
+#include "client/nccl/pending.h"
 #include "client/nccl/run.h"
 #include "railmux/railmux.h"
 
@@ -89,11 +91,18 @@ bool transfers_are_few(const struct transfers *transfers, struct ncclComm *const
 
 /* ---- many -------------------------------------------------------------------------------------------------------- */
 /* A run for each communicator, all of this thread. */
+struct leg {
+        struct ncclComm *comm;
+        struct run *run; /* NULL: it has no transfers */
+        bool over;
+};
+
 struct course {
-        struct run **runs; /* NULL: over */
+        struct leg *legs;
         uint32_t n;
         struct rmx_request collectives;
         bool grouped; /* ... which are under way */
+        bool begun;   /* something of the group has been started */
         int code;     /* RMX_*: the first failure */
         char text[320];
 };
@@ -109,20 +118,34 @@ static ncclResult_t course_new(struct course *course, const struct transfers *tr
                                uint32_t n_comms, const char *what) {
         ncclResult_t result = ncclSuccess;
 
-        course->runs = calloc(n_comms, sizeof(struct run *));
-        if (!course->runs)
+        course->legs = calloc(n_comms, sizeof(*course->legs));
+        if (!course->legs)
                 return error_raise(ncclSystemError, "%s: out of memory", what);
         course->n = n_comms;
-        for (uint32_t i = 0; i < n_comms && !result; i++)
+        for (uint32_t i = 0; i < n_comms && !result; i++) {
+                course->legs[i].comm = comms[i];
                 if (transfers_count(transfers, comms[i]))
-                        result = run_new(comms[i], what, NULL, transfers, &course->runs[i]);
+                        result = run_new(comms[i], what, NULL, transfers, &course->legs[i].run);
+                course->legs[i].over = !course->legs[i].run;
+        }
         return result;
 }
 
 static void course_free(struct course *course) {
         for (uint32_t i = 0; i < course->n; i++)
-                run_free(course->runs[i]);
-        free(course->runs);
+                run_free(course->legs[i].run);
+        free(course->legs);
+}
+
+/* What a communicator is called next would meet, on other ranks, what was not started. That is no matter if nothing
+ * was, so that the group may be tried again, nor if the communicator takes no calls any more. */
+static void course_tear(const struct course *course) {
+        for (uint32_t i = 0; i < course->n && course->begun; i++) {
+                const struct leg *leg = &course->legs[i];
+
+                if (leg->run && run_is_torn(leg->run) && !rmx_comm_error(leg->comm->rmx))
+                        pending_tear(leg->comm, course->code);
+        }
 }
 
 /* One request of each that has room. True: some were started. */
@@ -130,8 +153,9 @@ static bool course_push(struct course *course) {
         bool started = false;
 
         for (uint32_t i = 0; i < course->n; i++)
-                if (course->runs[i])
-                        started |= run_push(course->runs[i]);
+                if (!course->legs[i].over)
+                        started |= run_push(course->legs[i].run);
+        course->begun |= started;
         return started;
 }
 
@@ -141,18 +165,17 @@ static bool course_look(struct course *course, uint32_t wait_ms, bool *ret_over)
 
         *ret_over = false;
         for (uint32_t i = 0; i < course->n; i++) {
-                struct run *run = course->runs[i];
+                struct leg *leg = &course->legs[i];
                 int r;
 
-                if (!run)
+                if (leg->over)
                         continue;
-                if (!run_look(run, any ? 0 : wait_ms, &r)) {
-                        any |= !run_is_idle(run);
+                if (!run_look(leg->run, any ? 0 : wait_ms, &r)) {
+                        any |= !run_is_idle(leg->run);
                         continue;
                 }
-                course_note(course, r, run_text(run));
-                course->runs[i] = run_free(run);
-                *ret_over = true;
+                course_note(course, r, run_text(leg->run));
+                leg->over = *ret_over = true;
         }
         return any;
 }
@@ -162,8 +185,8 @@ static void course_wait(struct course *course) {
         course_note(course, rmx_wait(&course->collectives, NULL), rmx_last_error());
         course->grouped = false;
         for (uint32_t i = 0; i < course->n && course->code; i++)
-                if (course->runs[i])
-                        run_stop(course->runs[i], course->code, course->text);
+                if (!course->legs[i].over)
+                        run_stop(course->legs[i].run, course->code, course->text);
 }
 
 /* Nothing but the collectives of this group can make room. */
@@ -173,29 +196,30 @@ static void course_stuck(struct course *course) {
         if (waited)
                 course_wait(course);
         for (uint32_t i = 0; i < course->n && !waited; i++)
-                if (course->runs[i] && run_give_up(course->runs[i]))
+                if (!course->legs[i].over && run_give_up(course->legs[i].run))
                         return;
 }
 
 static bool course_is_over(const struct course *course) {
         for (uint32_t i = 0; i < course->n; i++)
-                if (course->runs[i])
+                if (!course->legs[i].over)
                         return false;
         return true;
 }
 
 static ncclResult_t run_many(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms,
-                             const char *what, bool grouped, int *ret_code) {
+                             const char *what, const struct calls *calls, int *ret_code) {
         struct course course = {0};
         ncclResult_t result = course_new(&course, transfers, comms, n_comms, what);
         bool started, over, begun = !result;
 
-        if (result && grouped) {
+        if (result && calls) {
                 (void)rmx_barrier(NULL, NULL); /* spoils what is recorded */
                 (void)rmx_group_end();
-        } else if (grouped) {
+        } else if (calls) {
                 course_note(&course, rmx_group_end_start(&course.collectives), rmx_last_error());
                 course.grouped = begun = !course.code;
+                course.begun = begun && calls->n;
         }
         while (begun && !course_is_over(&course)) {
                 started = course_push(&course);
@@ -204,16 +228,17 @@ static ncclResult_t run_many(const struct transfers *transfers, struct ncclComm 
         }
         if (course.grouped)
                 course_wait(&course);
+        course_tear(&course);
         course_free(&course);
         *ret_code = course.code;
         return result ? result : error_adopt_text(what, course.code, course.text);
 }
 
 ncclResult_t transfers_run(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms,
-                           const char *what, bool grouped, int *ret_code) {
+                           const char *what, const struct calls *calls, int *ret_code) {
         *ret_code = RMX_OK;
         if (!transfers_are_few(transfers, comms, n_comms))
-                return run_many(transfers, comms, n_comms, what, grouped, ret_code);
-        *ret_code = run_few(transfers, grouped);
+                return run_many(transfers, comms, n_comms, what, calls, ret_code);
+        *ret_code = run_few(transfers, calls != NULL);
         return error_adopt(what, *ret_code);
 }

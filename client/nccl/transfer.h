@@ -7,6 +7,8 @@
 
 #include "client/nccl/nccl.h"
 
+struct calls;
+
 struct transfer {
         struct ncclComm *comm;
         void *address;
@@ -33,8 +35,8 @@ uint32_t transfers_count(const struct transfers *transfers, const struct ncclCom
 bool transfers_are_few(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms);
 int transfer_record(const struct transfer *transfer);
 int transfers_record(const struct transfers *transfers, bool grouped);
-/* Issues those of the communicators, which are all, and waits for them. grouped: librailmux's group is open and has the
- * collectives, which come first. *ret_code is what librailmux said. */
+/* Issues those of the communicators, which are all, and waits for them. calls: of librailmux's group, which come first;
+ * NULL: that is not open. *ret_code is what librailmux said. */
 ncclResult_t transfers_run(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms,
-                           const char *what, bool grouped, int *ret_code);
+                           const char *what, const struct calls *calls, int *ret_code);
 void transfers_free(struct transfers *transfers);

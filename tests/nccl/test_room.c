@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* More than there is room for: who waits, who is told, and that nobody waits for ever. */
+#include "tests/nccl/holder.h"
 #include "tests/nccl/pair.h"
 
 #include <string.h>
@@ -189,47 +190,9 @@ static void test_room_left(void **state) {
 }
 
 /* ---- room of calls that wait ------------------------------------------------------------------------------------- */
-struct holder {
-        pthread_t thread;
-        ncclComm_t comms[2];
-        int32_t sum[2];
-};
-
-/* As many collectives of a rank as its ring has places. */
-static ncclResult_t all_places(struct holder *h, int rank) {
-        static const int32_t one = 1;
-        ncclResult_t result = ncclGroupStart(), ended;
-
-        for (uint32_t i = 0; i < fake.depth && !result; i++)
-                result = ncclAllReduce(&one, &h->sum[rank], 1, ncclInt32, ncclSum, h->comms[rank], NULL);
-        ended = ncclGroupEnd();
-        return result ? result : ended;
-}
-
-static void *hold(void *userdata) {
-        must(!all_places(userdata, 0));
-        return NULL;
-}
-
-/* A thread waits in its group for what the other rank has not called yet. */
-static void holder_start(struct holder *h) {
-        uint32_t lines = fake_lines(&fake);
-
-        pair_new(h->comms, true);
-        assert_int_equal(pthread_create(&h->thread, NULL, hold, h), 0);
-        (void)fake_line(&fake, lines + fake.depth - 1);
-}
-
-static void holder_end(struct holder *h) {
-        assert_int_equal(all_places(h, 1), ncclSuccess);
-        pthread_join(h->thread, NULL);
-        assert_int_equal(h->sum[0], 2);
-        pair_destroy(h->comms);
-}
-
 /* Nothing of those that do not block is under way, and yet there will be room. */
 static void test_room_of_waiting(void **state) {
-        struct holder holder = {0};
+        struct holder holder;
         static int32_t in[MANY], out[MANY];
         ncclComm_t comms[2];
 
@@ -237,7 +200,7 @@ static void test_room_of_waiting(void **state) {
         fill(in, MANY);
         memset(out, 0, sizeof(out));
         pair_new(comms, false);
-        holder_start(&holder);
+        holder_start(&holder, fake.depth);
         assert_int_equal(transfers(comms[0], true, in, MANY), ncclInProgress);
         assert_int_equal(ask(comms[0]), ncclInProgress);
         holder_end(&holder);
@@ -249,42 +212,41 @@ static void test_room_of_waiting(void **state) {
 }
 
 static void *release(void *userdata) {
-        must(!all_places(userdata, 1));
+        must(!holder_release(userdata));
         return NULL;
 }
 
 /* So does one call by itself wait for them. */
 static void test_room_of_waiting_for_one(void **state) {
-        struct holder holder = {0};
+        struct holder holder;
         int32_t in = 7, out = 0;
         pthread_t thread;
         ncclComm_t comms[2];
 
         (void)state;
         pair_new(comms, false);
-        holder_start(&holder);
+        holder_start(&holder, fake.depth);
         assert_int_equal(pthread_create(&thread, NULL, release, &holder), 0);
         assert_int_equal(transfers(comms[0], true, &in, 1), ncclInProgress);
         pthread_join(thread, NULL);
-        pthread_join(holder.thread, NULL);
+        holder_join(&holder);
         receive(comms[1], &out, 1);
         assert_int_equal(settled(comms[1]), ncclSuccess);
         assert_int_equal(settled(comms[0]), ncclSuccess);
         assert_int_equal(out, 7);
-        pair_destroy(holder.comms);
         pair_destroy(comms);
 }
 
 /* Those who wait may wait for what this thread calls only when its own has ended: then it is told in the end. */
 static void test_room_of_waiting_for_this(void **state) {
-        struct holder holder = {0};
+        struct holder holder;
         static int32_t in[MANY];
         ncclComm_t comms[2];
 
         (void)state;
         fill(in, MANY);
         pair_new(comms, false);
-        holder_start(&holder);
+        holder_start(&holder, fake.depth);
         assert_int_equal(transfers(comms[0], true, in, MANY), ncclInProgress);
         assert_int_equal(settled(comms[0]), ncclSystemError);
         assert_non_null(strstr(ncclGetLastError(comms[0]), "places for requests"));

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* Calls that wait for their end, and for room before that. */
+#include "tests/nccl/holder.h"
+#include "tests/nccl/pair.h"
+
+#include <string.h>
+
+#define FEW 2 /* places that are left: as many requests as a rank has under way at once */
+
+/* Rank 0 waits in its calls. Rank 1 does not: it goes on only while somebody looks after it. */
+static void half_new(ncclComm_t comms[2]) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclUniqueId id;
+
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        for (int rank = 1; rank >= 0; rank--) {
+                config.blocking = !rank;
+                in_progress(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config));
+        }
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(settled(comms[rank]), ncclSuccess);
+}
+
+/* ---- what is left undone ----------------------------------------------------------------------------------------- */
+/* A group is given up when some of it has been sent. Nothing comes in the place of the rest. */
+static void test_refused_after_part(void **state) {
+        static int32_t in[MANY], out[MANY];
+        int32_t wrong[2] = {-1, -1}, sum = 0;
+        ncclComm_t comms[2], others[2];
+        struct holder holder;
+        int n = 0;
+
+        (void)state;
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        half_new(comms);
+        pair_new(others, true);
+        holder_start(&holder, fake.depth - FEW);
+        receive(comms[1], out, MANY);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclSystemError);
+        assert_non_null(strstr(ncclGetLastError(comms[0]), "places for requests"));
+        assert_int_equal(ask(comms[0]), ncclSystemError);
+        assert_int_equal(transfers(comms[0], true, wrong, 1), ncclSystemError);
+        assert_non_null(strstr(ncclGetLastError(comms[0]), "given up"));
+        assert_int_equal(transfers(comms[0], true, wrong, 2), ncclSystemError);
+        assert_int_equal(ncclAllReduce(wrong, &sum, 1, ncclInt32, ncclSum, comms[0], NULL), ncclSystemError);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        assert_int_equal(ncclAllReduce(wrong, &sum, 1, ncclInt32, ncclSum, others[0], NULL), ncclSuccess);
+        assert_int_equal(ncclAllReduce(wrong, &sum, 1, ncclInt32, ncclSum, comms[0], NULL), ncclSuccess);
+        assert_int_equal(ncclGroupEnd(), ncclSystemError);
+        assert_int_equal(ask(others[0]), ncclSuccess);
+        holder_end(&holder);
+        assert_int_equal(ask(comms[1]), ncclInProgress);
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(ncclCommAbort(comms[rank]), ncclSuccess);
+        while (n < MANY && out[n])
+                n++;
+        assert_in_range(n, 1, MANY - 1);
+        assert_filled(out, n);
+        for (; n < MANY; n++)
+                assert_int_equal(out[n], 0);
+        pair_destroy(others);
+}
+
+/* Nothing of it was: it may be tried again. */
+static void test_refused_as_whole(void **state) {
+        static int32_t in[MANY], out[MANY];
+        struct holder holder;
+        ncclComm_t comms[2];
+
+        (void)state;
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        pair_new(comms, true);
+        holder_start(&holder, fake.depth);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclSystemError);
+        assert_int_equal(ask(comms[0]), ncclSuccess);
+        holder_end(&holder);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(transfers(comms[rank], !rank, rank ? out : in, MANY), ncclSuccess);
+        assert_int_equal(ncclGroupEnd(), ncclSuccess);
+        assert_filled(out, MANY);
+        pair_destroy(comms);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_refused_after_part),
+                cmocka_unit_test(test_refused_as_whole),
+        };
+
+        return cmocka_run_group_tests(tests, pair_start, pair_stop);
+}
