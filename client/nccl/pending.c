@@ -24,7 +24,7 @@
  * A run that finds no room has patience: what others have under way will end, and so will calls that wait, of other
  * threads. When nothing is under way at all, nothing makes room any more, and the refusal is the run's error; also when
  * those calls have not moved for long, since they may wait for just this. One is told at a time; there may be room for
- * the next then.
+ * the next then. The end of a group that waits has the same patience with all that others have under way (transfer.c).
  *
  * What this cannot see: two rings, each full of requests whose other halves are refused by the other. Room for
  * arguments does not come to that, since no run takes more than its communicator's share of it (run.c). Places of a
@@ -48,7 +48,7 @@
 
 #define LOOK_MS 1u
 #define TURNS   4u    /* of a look: enough to start what there is room for; what comes free meanwhile is for the next */
-#define LOOKS   1000u /* without anything coming free: then this thread may be what the others wait for */
+#define ROOM_MS 1000u /* without anything coming free: then this thread may be what the others wait for */
 #define REST_MS 10000u /* so long nothing moves, while calls wait that may have the room */
 
 struct pending {
@@ -345,14 +345,22 @@ static uint64_t moves_now(void) {
         return n_over + n_begun + waits_now().over;
 }
 
-/* RMX_E_BUSY: waits for some that are under way, so that it can be tried again, unless that is so since `before`.
- * false: nothing comes free. */
-static bool pendings_make_room(uint64_t before) {
+uint64_t pendings_moves(void) {
+        uint64_t moves;
+
+        comm_lock();
+        moves = moves_now();
+        comm_unlock();
+        return moves;
+}
+
+bool pendings_make_room(uint64_t before, bool patient) {
+        uint64_t until_ms = clock_now_ms() + (patient ? REST_MS : ROOM_MS);
         bool over;
 
         comm_lock();
         pendings_harvest();
-        for (uint32_t i = 0; (pendings || waits_any(waits_now())) && moves_now() == before && i < LOOKS; i++) {
+        while ((pendings || waits_any_other()) && moves_now() == before && clock_now_ms() < until_ms) {
                 struct pending *pending;
 
                 pendings_start(); /* others may wait for that before they end */
@@ -432,7 +440,7 @@ ncclResult_t pending_start(struct pending *pending, int (*start)(const void *use
                 r = start(userdata, &pending->request);
                 if (r)
                         (void)starting(-1);
-        } while (r == RMX_E_BUSY && pendings_make_room(moves));
+        } while (r == RMX_E_BUSY && pendings_make_room(moves, false));
         if (r) {
                 result = comm_result(pending->comm, pending->what, r);
                 pending_free(pending);

@@ -33,6 +33,12 @@ ncclResult_t pending_start(struct pending *pending, int (*start)(const void *use
 /* Begins the runs, each of another communicator, and takes them. What goes wrong is told by their communicators. */
 ncclResult_t pendings_begin(struct pending **pendings, uint32_t n);
 
+/* What has ended so far, or begun, here or in calls that wait. */
+uint64_t pendings_moves(void);
+/* There was no room: waits for any of those that are under way, so that it can be tried again, unless that is so since
+ * `before`. patient: longer, since there is something to lose. False: nothing comes free. */
+bool pendings_make_room(uint64_t before, bool patient);
+
 /* Looks after those of a communicator, and starts what can be started of any. *ret_code: what the first failed one
  * said, RMX_OK: none has. True while any is under way. */
 bool pendings_look(struct ncclComm *comm, int *ret_code);

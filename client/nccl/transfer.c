@@ -16,6 +16,7 @@
 #include "client/nccl/error.h"
 #include "client/nccl/pending.h"
 #include "client/nccl/run.h"
+#include "client/nccl/waits.h"
 #include "railmux/railmux.h"
 
 #define FEW     512u /* what a group of librailmux takes for one communicator */
@@ -103,6 +104,7 @@ struct course {
         struct rmx_request collectives;
         bool grouped; /* ... which are under way */
         bool begun;   /* something of the group has been started */
+        bool stuck;   /* room did not come */
         int code;     /* RMX_*: the first failure */
         char text[320];
 };
@@ -159,23 +161,26 @@ static bool course_push(struct course *course) {
         return started;
 }
 
-/* True: one has something under way, for the first of which it waits so long. *ret_over: some are over. */
-static bool course_look(struct course *course, uint32_t wait_ms, bool *ret_over) {
+/* True: one has something under way, for the first of which it waits so long. *ret_ended: for some that is over. */
+static bool course_look(struct course *course, uint32_t wait_ms, bool *ret_ended) {
         bool any = false;
 
-        *ret_over = false;
+        *ret_ended = false;
         for (uint32_t i = 0; i < course->n; i++) {
                 struct leg *leg = &course->legs[i];
+                bool idle;
                 int r;
 
                 if (leg->over)
                         continue;
+                idle = run_is_idle(leg->run);
                 if (!run_look(leg->run, any ? 0 : wait_ms, &r)) {
                         any |= !run_is_idle(leg->run);
+                        *ret_ended |= !idle && run_is_idle(leg->run);
                         continue;
                 }
                 course_note(course, r, run_text(leg->run));
-                leg->over = *ret_over = true;
+                leg->over = *ret_ended = true;
         }
         return any;
 }
@@ -189,13 +194,17 @@ static void course_wait(struct course *course) {
                         run_stop(course->legs[i].run, course->code, course->text);
 }
 
-/* Nothing but the collectives of this group can make room. */
-static void course_stuck(struct course *course) {
-        bool waited = course->grouped;
-
-        if (waited)
+/* Of what is its own, only the collectives of this group can make room. What others have under way can, so it waits
+ * for that, longer when a part would be lost. Then the first is given up; the next may find room, but does not wait. */
+static void course_stuck(struct course *course, uint64_t before) {
+        if (course->grouped) {
                 course_wait(course);
-        for (uint32_t i = 0; i < course->n && !waited; i++)
+                return;
+        }
+        if (!course->stuck && pendings_make_room(before, course->begun))
+                return;
+        course->stuck = true;
+        for (uint32_t i = 0; i < course->n; i++)
                 if (!course->legs[i].over && run_give_up(course->legs[i].run))
                         return;
 }
@@ -211,7 +220,8 @@ static ncclResult_t run_many(const struct transfers *transfers, struct ncclComm 
                              const char *what, const struct calls *calls, int *ret_code) {
         struct course course = {0};
         ncclResult_t result = course_new(&course, transfers, comms, n_comms, what);
-        bool started, over, begun = !result;
+        bool started, ended, begun = !result;
+        uint64_t before;
 
         if (result && calls) {
                 (void)rmx_barrier(NULL, NULL); /* spoils what is recorded */
@@ -222,9 +232,12 @@ static ncclResult_t run_many(const struct transfers *transfers, struct ncclComm 
                 course.begun = begun && calls->n;
         }
         while (begun && !course_is_over(&course)) {
+                before = pendings_moves();
                 started = course_push(&course);
-                if (!course_look(&course, started ? 0 : LOOK_MS, &over) && !started && !over)
-                        course_stuck(&course);
+                if (!course_look(&course, started ? 0 : LOOK_MS, &ended) && !started && !ended)
+                        course_stuck(&course, before);
+                if (started || ended)
+                        waits_move();
         }
         if (course.grouped)
                 course_wait(&course);

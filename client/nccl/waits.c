@@ -10,18 +10,33 @@
 #include "client/nccl/session.h"
 
 static _Atomic uint64_t n_begun, n_over;
+static _Thread_local uint64_t n_own; /* of this thread, under way */
 
 FORKED void waits_forked(void) {
+        n_own = 0;
         atomic_store(&n_begun, 0); /* both without a partner: the child has one thread, which waits for nothing */
         atomic_store(&n_over, 0);
 }
 
 void waits_begin(void) {
+        n_own++;
         atomic_fetch_add(&n_begun, 1); /* partner: the load in waits_now */
 }
 
 void waits_end(void) {
+        n_own--;
         atomic_fetch_add(&n_over, 1); /* partner: the load in waits_now */
+}
+
+void waits_move(void) {
+        waits_begin();
+        waits_end();
+}
+
+bool waits_any_other(void) {
+        struct waits waits = waits_now();
+
+        return waits.begun - waits.over > n_own;
 }
 
 struct waits waits_now(void) {

@@ -11,10 +11,14 @@ struct waits {
 
 void waits_begin(void);
 void waits_end(void);
+/* One of those that wait, in several steps, has made one. */
+void waits_move(void);
 
 struct waits waits_now(void);
 /* Was any under way then? */
 static inline bool waits_any(struct waits waits) {
         return waits.begun != waits.over;
 }
+/* Is any of another thread? */
+bool waits_any_other(void);
 void waits_forked(void);

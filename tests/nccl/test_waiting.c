@@ -84,10 +84,55 @@ static void test_refused_as_whole(void **state) {
         pair_destroy(comms);
 }
 
+/* ---- room -------------------------------------------------------------------------------------------------------- */
+struct helper {
+        pthread_t thread;
+        struct holder *holder;
+        ncclComm_t comm; /* it looks after this one */
+        uint32_t line;   /* that comes only while the call of the test waits for room */
+};
+
+static void *help(void *userdata) {
+        struct helper *h = userdata;
+        ncclResult_t state = ncclInProgress;
+
+        (void)fake_line(&fake, h->line);
+        must(!holder_release(h->holder));
+        while (state == ncclInProgress)
+                must(!ncclCommGetAsyncError(h->comm, &state));
+        must(!state);
+        return NULL;
+}
+
+/* Places come free when a thread that waits has what it waits for: a group that has found none goes on then. Meanwhile
+ * it looks after what rank 1 has called, whose third request begins with that. */
+static void test_room_of_thread(void **state) {
+        static int32_t in[MANY], out[MANY];
+        struct holder holder;
+        struct helper helper = {.holder = &holder};
+        ncclComm_t comms[2];
+
+        (void)state;
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        half_new(comms);
+        holder_start(&holder, fake.depth - FEW);
+        helper.comm = comms[1];
+        helper.line = fake_lines(&fake) + 2 * FEW;
+        receive(comms[1], out, MANY);
+        assert_int_equal(pthread_create(&helper.thread, NULL, help, &helper), 0);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclSuccess);
+        pthread_join(helper.thread, NULL);
+        assert_filled(out, MANY);
+        holder_join(&holder);
+        pair_destroy(comms);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_refused_after_part),
                 cmocka_unit_test(test_refused_as_whole),
+                cmocka_unit_test(test_room_of_thread),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);
