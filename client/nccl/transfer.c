@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * NCCL knows no limit to the sends and receives of a group; on the host backend librailmux has one for each
- * communicator. So those of a group are kept here until its end. If there are few, they go into librailmux's group,
- * behind the collectives. If there are many, each communicator's are cut into several requests (run.c).
+ * communicator, and one for all whose rank is on the same GPU. So those of a group are kept here until its end. If
+ * there are few, they go into librailmux's group, behind the collectives. If there are many, each communicator's are
+ * cut into several requests (run.c).
  *
  * On GPUs librailmux does all this by itself.
  */
@@ -19,7 +20,8 @@
 #include "client/nccl/waits.h"
 #include "railmux/railmux.h"
 
-#define FEW     512u /* what a group of librailmux takes for one communicator */
+#define FEW     512u  /* what a group of librailmux takes for one communicator */
+#define FEW_ALL 1024u /* of all that share a ring: arguments of collectives need room, too */
 #define LOOK_MS 1u
 
 void transfers_free(struct transfers *transfers) {
@@ -83,9 +85,18 @@ uint32_t transfers_count(const struct transfers *transfers, const struct ncclCom
         return n;
 }
 
+/* Those of all that share its ring. */
+static uint32_t transfers_count_ring(const struct transfers *transfers, const struct ncclComm *comm) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < transfers->n; i++)
+                n += transfers->list[i].comm->session == comm->session && transfers->list[i].comm->gpu == comm->gpu;
+        return n;
+}
+
 bool transfers_are_few(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms) {
         for (uint32_t i = 0; transfers->n > FEW && i < n_comms; i++)
-                if (transfers_count(transfers, comms[i]) > FEW)
+                if (transfers_count(transfers, comms[i]) > FEW || transfers_count_ring(transfers, comms[i]) > FEW_ALL)
                         return false;
         return true;
 }

@@ -128,11 +128,35 @@ static void test_room_of_thread(void **state) {
         pair_destroy(comms);
 }
 
+/* Each of several communicators has no more than one request may have; their ring has not the room for all at once. */
+static void test_several_on_one_ring(void **state) {
+        enum { PAIRS = 4, EACH = 450 };
+        static int32_t in[EACH], out[PAIRS][EACH];
+        ncclComm_t pairs[PAIRS][2];
+
+        (void)state;
+        fill(in, EACH);
+        memset(out, 0, sizeof(out));
+        for (int i = 0; i < PAIRS; i++)
+                pair_new(pairs[i], true);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        for (int i = 0; i < PAIRS; i++) {
+                assert_int_equal(transfers(pairs[i][0], true, in, EACH), ncclSuccess);
+                assert_int_equal(transfers(pairs[i][1], false, out[i], EACH), ncclSuccess);
+        }
+        assert_int_equal(ncclGroupEnd(), ncclSuccess);
+        for (int i = 0; i < PAIRS; i++) {
+                assert_filled(out[i], EACH);
+                pair_destroy(pairs[i]);
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_refused_after_part),
                 cmocka_unit_test(test_refused_as_whole),
                 cmocka_unit_test(test_room_of_thread),
+                cmocka_unit_test(test_several_on_one_ring),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);
