@@ -15,6 +15,7 @@
 #include "client/nccl/log.h"
 #include "client/nccl/pending.h"
 #include "client/nccl/redop.h"
+#include "client/nccl/room.h"
 #include "client/nccl/transfer.h"
 #include "client/nccl/waits.h"
 #include "railmux/railmux.h"
@@ -41,19 +42,32 @@ static int start_one(const void *userdata, struct rmx_request *request) {
         return call_issue(userdata, NULL, request);
 }
 
-/* Recorded in the thread's group, or done. */
-static ncclResult_t issue_now(const struct call *call, const char *what, ncclStream_t stream) {
-        struct ncclComm *comm = call->comm;
-        bool waits = comm->host && !group_active();
-        ncclResult_t result = waits ? pending_refuse(comm, what) : ncclSuccess;
+static int wait_one(void *userdata) {
+        return call_issue(userdata, NULL, NULL);
+}
+
+/* On the host backend, where it is done then. */
+static ncclResult_t issue_waiting(struct call *call, const char *what) {
+        ncclResult_t result = pending_refuse(call->comm, what);
+        char text[ROOM_TEXT_BYTES];
+        int r;
 
         if (result)
                 return result;
-        if (waits)
-                waits_begin();
+        waits_begin();
+        r = room_call(wait_one, call, true, text);
+        waits_end();
+        return r == RMX_E_BUSY ? error_adopt_text(what, r, text) : comm_result(call->comm, what, r);
+}
+
+/* Recorded in the thread's group, or done. */
+static ncclResult_t issue_now(struct call *call, const char *what, ncclStream_t stream) {
+        struct ncclComm *comm = call->comm;
+        ncclResult_t result;
+
+        if (comm->host && !group_active())
+                return issue_waiting(call, what);
         result = comm_result(comm, what, call_issue(call, comm_stream(comm, stream), NULL));
-        if (waits)
-                waits_end();
         return result || !group_active() || !comm->host ? result : group_call(what, call);
 }
 

@@ -155,14 +155,8 @@ static int spoil(void) {
 /* All of a group, as one request. */
 static int start_all(const void *userdata, struct rmx_request *request) {
         const struct group *g = userdata;
-        int r = rmx_group_start(), ended;
 
-        for (uint32_t i = 0; i < g->calls.n && !r; i++)
-                r = call_issue(&g->calls.list[i], NULL, NULL);
-        if (!r)
-                r = transfers_record(&g->transfers, true);
-        ended = rmx_group_end_start(request);
-        return r ? r : ended;
+        return transfers_issue(&g->transfers, &g->calls, false, request);
 }
 
 /* A group of several communicators, or behind calls that are not started: each has its run. */
@@ -246,17 +240,11 @@ static ncclResult_t issue(struct group *g, const char *what, bool drop) {
                 result = result ? result : error_of_code(r);
         } else if (!drop && (g->issues || g->transfers.n) && patient) {
                 result = start(g, what);
-        } else if (!drop && g->transfers.n) {
+        } else if (!drop && (g->issues || g->transfers.n)) {
                 waits_begin();
-                result = transfers_run(&g->transfers, g->comms, g->n_comms, what, g->issues ? &g->calls : NULL, &r);
+                result = transfers_run(&g->transfers, &g->calls, g->issues, g->comms, g->n_comms, what, &r);
                 waits_end();
                 probe(g, r);
-        } else if (!drop && g->issues) {
-                waits_begin();
-                r = rmx_group_end();
-                waits_end();
-                probe(g, r);
-                result = error_adopt(what, r);
         }
         calls_free(&g->calls);
         transfers_free(&g->transfers);

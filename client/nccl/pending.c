@@ -345,6 +345,15 @@ static uint64_t moves_now(void) {
         return n_over + n_begun + waits_now().over;
 }
 
+bool pendings_any(void) {
+        bool any;
+
+        comm_lock();
+        any = pendings;
+        comm_unlock();
+        return any;
+}
+
 uint64_t pendings_moves(void) {
         uint64_t moves;
 

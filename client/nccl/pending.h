@@ -33,6 +33,8 @@ ncclResult_t pending_start(struct pending *pending, int (*start)(const void *use
 /* Begins the runs, each of another communicator, and takes them. What goes wrong is told by their communicators. */
 ncclResult_t pendings_begin(struct pending **pendings, uint32_t n);
 
+/* Is anything under way, or to be started? */
+bool pendings_any(void);
 /* What has ended so far, or begun, here or in calls that wait. */
 uint64_t pendings_moves(void);
 /* There was no room: waits for any of those that are under way, so that it can be tried again, unless that is so since

@@ -16,6 +16,7 @@
 #include "client/nccl/comm.h"
 #include "client/nccl/error.h"
 #include "client/nccl/pending.h"
+#include "client/nccl/room.h"
 #include "client/nccl/run.h"
 #include "client/nccl/waits.h"
 #include "railmux/railmux.h"
@@ -63,18 +64,32 @@ int transfer_record(const struct transfer *t) {
                         : rmx_recv(t->comm->rmx, t->address, t->count, t->type, t->peer, NULL);
 }
 
-int transfers_record(const struct transfers *transfers, bool grouped) {
-        int r = grouped ? RMX_OK : rmx_group_start();
+int transfers_issue(const struct transfers *transfers, const struct calls *calls, bool open,
+                    struct rmx_request *request) {
+        int r = open ? RMX_OK : rmx_group_start(), ended;
 
+        for (uint32_t i = 0; !open && i < calls->n && !r; i++)
+                r = call_issue(&calls->list[i], NULL, NULL);
         for (uint32_t i = 0; i < transfers->n && !r; i++)
                 r = transfer_record(&transfers->list[i]);
-        return r;
+        ended = request ? rmx_group_end_start(request) : rmx_group_end();
+        return r ? r : ended;
 }
 
-static int run_few(const struct transfers *transfers, bool grouped) {
-        int r = transfers_record(transfers, grouped), end = rmx_group_end();
+/* The same for room_call. */
+struct attempt {
+        const struct transfers *transfers;
+        const struct calls *calls;
+        struct rmx_request *request;
+        bool open; /* the first time */
+};
 
-        return r ? r : end;
+static int attempt(void *userdata) {
+        struct attempt *a = userdata;
+        bool open = a->open;
+
+        a->open = false;
+        return transfers_issue(a->transfers, a->calls, open, a->request);
 }
 
 uint32_t transfers_count(const struct transfers *transfers, const struct ncclComm *comm) {
@@ -117,7 +132,7 @@ struct course {
         bool begun;   /* something of the group has been started */
         bool stuck;   /* room did not come */
         int code;     /* RMX_*: the first failure */
-        char text[320];
+        char text[ROOM_TEXT_BYTES];
 };
 
 static void course_note(struct course *course, int code, const char *text) {
@@ -227,20 +242,32 @@ static bool course_is_over(const struct course *course) {
         return true;
 }
 
-static ncclResult_t run_many(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms,
-                             const char *what, const struct calls *calls, int *ret_code) {
+/* The collectives, which come first. */
+static bool course_begin(struct course *course, const struct calls *calls) {
+        const struct transfers none = {0};
+        struct attempt collectives = {
+                .transfers = &none, .calls = calls, .request = &course->collectives, .open = true};
+        char text[ROOM_TEXT_BYTES];
+        int r = room_call(attempt, &collectives, false, text);
+
+        course_note(course, r, text);
+        course->grouped = !r;
+        course->begun = !r && calls->n;
+        return !r;
+}
+
+static ncclResult_t run_many(const struct transfers *transfers, const struct calls *calls, bool open,
+                             struct ncclComm *const *comms, uint32_t n_comms, const char *what, int *ret_code) {
         struct course course = {0};
         ncclResult_t result = course_new(&course, transfers, comms, n_comms, what);
         bool started, ended, begun = !result;
         uint64_t before;
 
-        if (result && calls) {
+        if (result && open) {
                 (void)rmx_barrier(NULL, NULL); /* spoils what is recorded */
                 (void)rmx_group_end();
-        } else if (calls) {
-                course_note(&course, rmx_group_end_start(&course.collectives), rmx_last_error());
-                course.grouped = begun = !course.code;
-                course.begun = begun && calls->n;
+        } else if (open) {
+                begun = course_begin(&course, calls);
         }
         while (begun && !course_is_over(&course)) {
                 before = pendings_moves();
@@ -258,11 +285,25 @@ static ncclResult_t run_many(const struct transfers *transfers, struct ncclComm 
         return result ? result : error_adopt_text(what, course.code, course.text);
 }
 
-ncclResult_t transfers_run(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms,
-                           const char *what, const struct calls *calls, int *ret_code) {
+static bool are_host(struct ncclComm *const *comms, uint32_t n_comms) {
+        for (uint32_t i = 0; i < n_comms; i++)
+                if (!comms[i]->host)
+                        return false;
+        return true;
+}
+
+ncclResult_t transfers_run(const struct transfers *transfers, const struct calls *calls, bool open,
+                           struct ncclComm *const *comms, uint32_t n_comms, const char *what, int *ret_code) {
+        struct attempt few = {.transfers = transfers, .calls = calls, .open = open};
+        char text[ROOM_TEXT_BYTES];
+
         *ret_code = RMX_OK;
         if (!transfers_are_few(transfers, comms, n_comms))
-                return run_many(transfers, comms, n_comms, what, calls, ret_code);
-        *ret_code = run_few(transfers, calls != NULL);
-        return error_adopt(what, *ret_code);
+                return run_many(transfers, calls, open, comms, n_comms, what, ret_code);
+        if (!are_host(comms, n_comms)) { /* calls of others are not kept */
+                *ret_code = attempt(&few);
+                return error_adopt(what, *ret_code);
+        }
+        *ret_code = room_call(attempt, &few, true, text);
+        return error_adopt_text(what, *ret_code, text);
 }

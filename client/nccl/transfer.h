@@ -8,6 +8,7 @@
 #include "client/nccl/nccl.h"
 
 struct calls;
+struct rmx_request;
 
 struct transfer {
         struct ncclComm *comm;
@@ -30,13 +31,14 @@ struct transfers {
 ncclResult_t transfers_add(struct transfers *transfers, const char *what, const struct transfer *transfer);
 /* How many are the communicator's. */
 uint32_t transfers_count(const struct transfers *transfers, const struct ncclComm *comm);
-/* Are they few enough for one group of librailmux? Then this records them in it, opening it unless it is open. RMX_*.
- */
-bool transfers_are_few(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms);
 int transfer_record(const struct transfer *transfer);
-int transfers_record(const struct transfers *transfers, bool grouped);
-/* Issues those of the communicators, which are all, and waits for them. calls: of librailmux's group, which come first;
- * NULL: that is not open. *ret_code is what librailmux said. */
-ncclResult_t transfers_run(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms,
-                           const char *what, const struct calls *calls, int *ret_code);
+/* Are they few enough for one group of librailmux? Then this makes it of them, behind the calls, which are in it if it
+ * is open, and ends it. request, NULL: none, has it only started. RMX_*. */
+bool transfers_are_few(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms);
+int transfers_issue(const struct transfers *transfers, const struct calls *calls, bool open,
+                    struct rmx_request *request);
+/* Issues the group of the communicators, and waits for it: transfers, behind calls, which are in librailmux's group if
+ * that is open. *ret_code is what librailmux said. */
+ncclResult_t transfers_run(const struct transfers *transfers, const struct calls *calls, bool open,
+                           struct ncclComm *const *comms, uint32_t n_comms, const char *what, int *ret_code);
 void transfers_free(struct transfers *transfers);

@@ -151,12 +151,58 @@ static void test_several_on_one_ring(void **state) {
         }
 }
 
+/* All places of rank 0's ring are those of calls that are over and that nobody has asked for. */
+static void fill_unasked(ncclComm_t comms[2], int32_t *in, int32_t *out) {
+        for (uint32_t i = 0; i < fake.depth; i++)
+                for (int rank = 0; rank < 2; rank++)
+                        in_progress(transfers(comms[rank], !rank, rank ? &out[i] : &in[i], 1));
+        assert_int_equal(settled(comms[1]), ncclSuccess);
+}
+
+/* A call that waits looks after them, whatever it is. */
+static void test_room_of_unasked(void **state) {
+        static int32_t in[MANY], out[MANY];
+        ncclComm_t comms[2], others[2], alone;
+        int32_t one = 1, sum[2] = {0};
+        ncclUniqueId id;
+
+        (void)state;
+        fill(in, MANY);
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        assert_int_equal(ncclCommInitRank(&alone, 1, id, 0), ncclSuccess);
+        pair_new(comms, false);
+        pair_new(others, true);
+        fill_unasked(comms, in, out);
+        assert_int_equal(ncclAllReduce(&one, &sum[0], 1, ncclInt32, ncclSum, alone, NULL), ncclSuccess);
+        assert_int_equal(sum[0], 1);
+        for (int n = 0; n < 3; n++) { /* transfers: none, few, many */
+                const int numbers[] = {0, 2, MANY};
+
+                memset(sum, 0, sizeof(sum));
+                fill_unasked(comms, in, out);
+                memset(out, 0, sizeof(out));
+                assert_int_equal(ncclGroupStart(), ncclSuccess);
+                for (int rank = 0; rank < 2; rank++) {
+                        assert_int_equal(ncclAllReduce(&one, &sum[rank], 1, ncclInt32, ncclSum, others[rank], NULL),
+                                         ncclSuccess);
+                        assert_int_equal(transfers(others[rank], !rank, rank ? out : in, numbers[n]), ncclSuccess);
+                }
+                assert_int_equal(ncclGroupEnd(), ncclSuccess);
+                assert_filled(out, numbers[n]);
+                assert_int_equal(sum[0], 2);
+                assert_int_equal(sum[1], 2);
+        }
+        assert_int_equal(settled(comms[0]), ncclSuccess);
+        pair_destroy(comms);
+        pair_destroy(others);
+        assert_int_equal(ncclCommDestroy(alone), ncclSuccess);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_refused_after_part),
-                cmocka_unit_test(test_refused_as_whole),
-                cmocka_unit_test(test_room_of_thread),
-                cmocka_unit_test(test_several_on_one_ring),
+                cmocka_unit_test(test_refused_after_part), cmocka_unit_test(test_refused_as_whole),
+                cmocka_unit_test(test_room_of_thread),     cmocka_unit_test(test_several_on_one_ring),
+                cmocka_unit_test(test_room_of_unasked),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);
