@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Handles come from one counter of the process, so a handle of another communicator is noticed and not taken for one of
- * its own. They are few and looked up in a list; only calls with such a handle pay for that.
+ * its own. The counter comes round when a program has made two thousand million, and passes over what the communicator
+ * still has. They are few and looked up in a list; only calls with such a handle pay for that.
  *
  * Small floats travel as fp32, which holds each of their values: exponents are moved, subnormals normalised by an
  * exact multiplication. e4m3 has no infinity, and NaN with all bits set only.
@@ -87,21 +88,28 @@ uint64_t redop_encode(const void *scalar, uint32_t type) {
 }
 
 /* ---- handles ----------------------------------------------------------------------------------------------------- */
-static uint32_t handle_new(void) {
-        static _Atomic uint32_t last = REDOP_FIRST - 1;
-        uint32_t handle;
-
-        do /* relaxed; partner: itself, in other threads. Only uniqueness counts. */
-                handle = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
-        while (handle < REDOP_FIRST);
-        return handle;
-}
+_Atomic uint32_t redop_last = REDOP_FIRST - 1;
 
 static struct redop *redop_search(struct rmx_comm *comm, uint32_t handle) {
         struct redop *redop;
 
         DL_SEARCH_SCALAR(comm->redops, redop, handle, handle);
         return redop;
+}
+
+/* Under the mutex of the communicator, which has none with this handle. */
+static uint32_t handle_new(struct rmx_comm *comm) {
+        uint32_t last, handle;
+
+        do {
+                /* Both relaxed; partner: themselves, in other threads. Only uniqueness counts. */
+                last = atomic_load_explicit(&redop_last, memory_order_relaxed);
+                do
+                        handle = last < REDOP_LAST ? last + 1 : REDOP_FIRST;
+                while (!atomic_compare_exchange_weak_explicit(&redop_last, &last, handle, memory_order_relaxed,
+                                                              memory_order_relaxed));
+        } while (redop_search(comm, handle));
+        return handle;
 }
 
 int redop_find(struct rmx_comm *comm, const char *what, uint32_t handle, uint32_t type,
@@ -158,14 +166,13 @@ int rmx_redop_create_premul_sum(struct rmx_comm *comm, const void *scalar, uint3
         redop = calloc(1, sizeof(*redop));
         if (!redop)
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
-        redop->handle = handle_new();
         redop->type = type;
         if (residence == RMX_SCALAR_MEMORY)
                 redop->factor.memory = scalar;
         else
                 redop->factor.bits = redop_encode(scalar, type);
-        *ret_redop = redop->handle;
         pthread_mutex_lock(&comm->redop_mutex);
+        *ret_redop = redop->handle = handle_new(comm);
         DL_APPEND(comm->redops, redop);
         pthread_mutex_unlock(&comm->redop_mutex);
         return RMX_OK;

@@ -5,7 +5,12 @@
 
 struct rmx_comm;
 
-#define REDOP_FIRST 256u /* handles; below are the constants of the header */
+/* Handles: below are the constants of the header, above is what is no int, which NCCL's numbers are. */
+#define REDOP_FIRST 256u
+#define REDOP_LAST  0x7fffffffu
+
+/* The handle that was given last in this process. Here for tests, which cannot make so many. */
+extern _Atomic uint32_t redop_last;
 
 /* A factor as it was found: its bits, or where to read it when the request is issued. */
 struct redop_factor {

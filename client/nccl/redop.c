@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Numbers of reductions are librailmux's, which begin well above NCCL's own five and are never given twice in a
- * process.
+ * Numbers of reductions are librailmux's, which begin well above NCCL's own five and end where an int does.
  *
  * What a reduction was made of is kept, for calls that are started when the program may have destroyed it (call.c).
  *
@@ -112,11 +111,6 @@ static ncclResult_t create(struct ncclComm *comm, const char *what, const void *
         }
         r = far ? create_near(comm, &placeholder, type, ncclScalarHostImmediate, ret_redop)
                 : create_near(comm, scalar, type, residence, ret_redop);
-        if (!r && *ret_redop > INT_MAX) {
-                (void)rmx_redop_destroy(comm->rmx, *ret_redop);
-                free(kept);
-                return error_raise(ncclInternalError, "%s: no numbers are left for reductions", what);
-        }
         if (r || !kept) {
                 free(kept);
                 return error_adopt(what, r);

@@ -401,9 +401,10 @@ RMX_API int rmx_group_end_start(struct rmx_request *ret_request);
 #define RMX_SCALAR_IMMEDIATE 1 /* *scalar is read once, at creation */
 
 /* A reduction that multiplies this rank's elements by *scalar (one element of `type`) and sums. Each rank may have
- * another factor; all ranks must use a reduction made so. *ret_redop is valid for this rank of this communicator, for
- * this type, in all_reduce, reduce and reduce_scatter, until it or the communicator is destroyed. Local: no other rank
- * hears of it. RMX_PREMUL_SUM itself is no reduction to call with. RMX_E_INVALID, RMX_E_NO_MEMORY. */
+ * another factor; all ranks must use a reduction made so. *ret_redop is no more than INT_MAX, and valid for this rank
+ * of this communicator, for this type, in all_reduce, reduce and reduce_scatter, until it or the communicator is
+ * destroyed. Local: no other rank hears of it. RMX_PREMUL_SUM itself is no reduction to call with. RMX_E_INVALID,
+ * RMX_E_NO_MEMORY. */
 RMX_API int rmx_redop_create_premul_sum(struct rmx_comm *comm, const void *scalar, uint32_t type, uint32_t residence,
                                         uint32_t *ret_redop);
 /* Outstanding requests and what a group has recorded are not affected. RMX_E_INVALID if it is none of comm's. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reductions with a factor: the word that goes out for every type, both residences, handles. */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "client/redop.h"
@@ -240,12 +241,36 @@ static void test_handles(void **state) {
         crew_stop(&crew);
 }
 
+/* After the last number comes the first one again, unless the communicator has it. */
+static void test_handles_come_round(void **state) {
+        uint32_t redop[4];
+        struct crew crew;
+        int32_t x = 1;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        atomic_store(&redop_last, 255); /* no partner: the test has one thread */
+        for (int i = 0; i < 4; i++) {
+                if (i == 1)
+                        atomic_store(&redop_last, INT32_MAX - 1); /* the same */
+                assert_int_equal(rmx_redop_create_premul_sum(crew.comm[0], &x, RMX_INT32, RMX_SCALAR_MEMORY, &redop[i]),
+                                 RMX_OK);
+        }
+        assert_int_equal(redop[0], 256);
+        assert_int_equal(redop[1], INT32_MAX);
+        assert_int_equal(redop[2], 257);
+        assert_int_equal(redop[3], 258);
+        for (int i = 0; i < 4; i++)
+                assert_int_equal(rmx_redop_destroy(crew.comm[0], redop[i]), RMX_OK);
+        crew_stop(&crew);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_integers),     cmocka_unit_test(test_small_floats),
                 cmocka_unit_test(test_large_floats), cmocka_unit_test(test_types),
                 cmocka_unit_test(test_factors),      cmocka_unit_test(test_residence),
-                cmocka_unit_test(test_handles),
+                cmocka_unit_test(test_handles),      cmocka_unit_test(test_handles_come_round),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
