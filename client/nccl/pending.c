@@ -33,6 +33,7 @@
  */
 #include "client/nccl/pending.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <utlist.h>
 
@@ -41,6 +42,7 @@
 #include "client/nccl/error.h"
 #include "client/nccl/export.h"
 #include "client/nccl/group.h"
+#include "client/nccl/room.h"
 #include "client/nccl/run.h"
 #include "client/nccl/session.h"
 #include "client/nccl/starter.h"
@@ -439,6 +441,7 @@ static uint64_t starting(int change) {
 
 ncclResult_t pending_start(struct pending *pending, int (*start)(const void *userdata, struct rmx_request *request),
                            const void *userdata) {
+        char text[ROOM_TEXT_BYTES];
         ncclResult_t result;
         uint64_t moves;
         bool over;
@@ -449,9 +452,12 @@ ncclResult_t pending_start(struct pending *pending, int (*start)(const void *use
                 r = start(userdata, &pending->request);
                 if (r)
                         (void)starting(-1);
+                if (r == RMX_E_BUSY)
+                        snprintf(text, sizeof(text), "%s", rmx_last_error());
         } while (r == RMX_E_BUSY && pendings_make_room(moves, false));
         if (r) {
-                result = comm_result(pending->comm, pending->what, r);
+                result = r == RMX_E_BUSY ? error_adopt_text(pending->what, r, text)
+                                         : comm_result(pending->comm, pending->what, r);
                 pending_free(pending);
                 return result;
         }

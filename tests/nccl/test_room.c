@@ -255,6 +255,27 @@ static void test_room_of_waiting_for_this(void **state) {
                 assert_int_equal(ncclCommAbort(comms[rank]), ncclSuccess);
 }
 
+/* One call by itself waits a second, and then says what had no room, not how long it has waited for others. */
+static void test_no_room_for_one(void **state) {
+        struct holder holder;
+        int32_t in = 7, out = 0;
+        ncclComm_t comms[2], others[2];
+
+        (void)state;
+        pair_new(comms, false);
+        pair_new(others, false);
+        holder_start(&holder, fake.depth - 1);
+        assert_int_equal(transfers(others[0], true, &in, 1), ncclInProgress);
+        assert_int_equal(transfers(comms[0], true, &in, 1), ncclSystemError);
+        assert_non_null(strstr(ncclGetLastError(comms[0]), "places for requests"));
+        holder_end(&holder);
+        receive(others[1], &out, 1);
+        assert_int_equal(settled(others[1]), ncclSuccess);
+        assert_int_equal(out, 7);
+        pair_destroy(others);
+        pair_destroy(comms);
+}
+
 /* ---- groups that are waited for ---------------------------------------------------------------------------------- */
 /* One of both ranks, with a collective and more transfers than one request may have. */
 static ncclResult_t whole(ncclComm_t comms[2], int32_t *in, int32_t *out, int32_t sum[2], uint32_t n_collectives) {
@@ -318,6 +339,7 @@ int main(void) {
                 cmocka_unit_test(test_room_of_waiting_for_one),
                 cmocka_unit_test(test_room_of_waiting),
                 cmocka_unit_test(test_room_of_waiting_for_this),
+                cmocka_unit_test(test_no_room_for_one),
                 cmocka_unit_test(test_many_waited_for),
                 cmocka_unit_test(test_many_behind_failure),
         };
