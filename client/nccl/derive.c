@@ -342,6 +342,20 @@ static ncclResult_t grow(const char *what, struct ncclComm *parent, int n_ranks,
         return derive_end(parent, result, job);
 }
 
+/* A new rank of one that grows in the other library, whose old ranks call this there, too. */
+static ncclResult_t grow_there(const char *what, int n_ranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm,
+                               ncclConfig_t *config) {
+        const struct fallback *fallback = fallback_get();
+        struct ncclComm *wrapped;
+        ncclResult_t result;
+
+        result = wrap_begin(what, fallback, newcomm, &wrapped);
+        if (result)
+                return result;
+        return wrap_end(wrapped, newcomm,
+                        FALLBACK(fallback, ncclCommGrow, NULL, n_ranks, id, rank, &wrapped->real, config));
+}
+
 ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
                           ncclConfig_t *config) {
         struct ncclComm *wrapped;
@@ -352,6 +366,8 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
                         return group_note(error_raise(ncclInvalidArgument,
                                                       "%s: a new rank needs the id that ncclCommGetUniqueId gave",
                                                       __func__));
+                if (!id_is_daemons(uniqueId) && fallback_get())
+                        return group_note(grow_there(__func__, nRanks, uniqueId, rank, newcomm, config));
                 return ncclCommInitRankConfig(newcomm, nRanks, *uniqueId, rank, config);
         }
         result = comm_enter(comm, __func__);

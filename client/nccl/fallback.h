@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* Another library with the same interface, for what the daemon cannot serve. See fallback.c. */
+#include <stdbool.h>
+
 #include "client/nccl/device_api.h"
 #include "client/nccl/nccl.h"
 
@@ -95,6 +97,8 @@ struct fallback {
 
 /* What $RAILMUX_FALLBACK names, loaded at the first call; NULL: nothing, or it cannot be loaded (logged once). */
 const struct fallback *fallback_get(void);
+/* Is an id one of the daemon? Else it is the other library's. See init.c. */
+bool id_is_daemons(const ncclUniqueId *id);
 
 /* The result of fb->name(...), or ncclInvalidUsage if the library does not have it. */
 #define FALLBACK(fb, name, ...) ((fb)->name ? fallback_result(#name, (fb)->name(__VA_ARGS__)) : fallback_missing(#name))

@@ -31,7 +31,7 @@ ncclResult_t ncclGetVersion(int *version) {
 TWIN(ncclGetVersion);
 
 /* ---- ids --------------------------------------------------------------------------------------------------------- */
-static bool id_is_daemons(const ncclUniqueId *id) {
+bool id_is_daemons(const ncclUniqueId *id) {
         uint64_t version;
 
         memcpy(&version, id->internal, sizeof(version));

@@ -71,6 +71,21 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
         return ncclSuccess;
 }
 
+#ifndef STAND_IN_OLD
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+                          ncclConfig_t *config) {
+        ncclResult_t result;
+
+        (void)config;
+        if (comm || !uniqueId)
+                return ncclInvalidArgument;
+        result = ncclCommInitRank(newcomm, nRanks, *uniqueId, rank);
+        counts.inits -= !result;
+        counts.grows += !result;
+        return result;
+}
+#endif
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
         free(comm);
         counts.destroys++;

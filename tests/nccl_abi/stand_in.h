@@ -6,8 +6,8 @@
 #define STAND_IN_TIME    21.0f /* of a call */
 
 struct stand_in_counts {
-        int ids, inits, grouped_inits, destroys, aborts, collectives, grouped_collectives, groups, depth, simulations,
-                max_blocks;
+        int ids, inits, grows, grouped_inits, destroys, aborts, collectives, grouped_collectives, groups, depth,
+                simulations, max_blocks;
         uintptr_t stream;
 };
 

@@ -59,6 +59,31 @@ static void test_communicator(void **state) {
         assert_int_equal(counts->destroys, before.destroys + 1);
 }
 
+/* A new rank of a communicator that grows there meets the old ones in the same call. */
+static void test_grow(void **state) {
+        struct stand_in_counts before = *counts;
+        ncclComm_t comm = NULL;
+        ncclUniqueId id;
+        int rank = -1;
+
+        (void)state;
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        assert_int_equal(ncclCommGrow(NULL, 4, &id, 3, NULL, NULL), ncclInvalidArgument);
+#ifdef STAND_IN_OLD
+        assert_int_equal(ncclCommGrow(NULL, 4, &id, 3, &comm, NULL), ncclInvalidUsage);
+        assert_non_null(strstr(ncclGetLastError(NULL), "ncclCommGrow"));
+        (void)rank;
+        assert_int_equal(counts->inits, before.inits);
+#else
+        assert_int_equal(ncclCommGrow(NULL, 4, &id, 3, &comm, NULL), ncclSuccess);
+        assert_int_equal(counts->grows, before.grows + 1);
+        assert_int_equal(counts->inits, before.inits);
+        assert_int_equal(ncclCommUserRank(comm, &rank), ncclSuccess);
+        assert_int_equal(rank, 3);
+        assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+#endif
+}
+
 static void test_group(void **state) {
         float in = 5, out[2] = {-1, -1};
         ncclUniqueId id;
@@ -226,9 +251,10 @@ static void test_abort(void **state) {
 }
 
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_communicator), cmocka_unit_test(test_group),
-                                           cmocka_unit_test(test_simulation),   cmocka_unit_test(test_failed_group),
-                                           cmocka_unit_test(test_newer_calls),  cmocka_unit_test(test_abort)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_communicator), cmocka_unit_test(test_grow),
+                                           cmocka_unit_test(test_group),        cmocka_unit_test(test_simulation),
+                                           cmocka_unit_test(test_failed_group), cmocka_unit_test(test_newer_calls),
+                                           cmocka_unit_test(test_abort)};
         const struct stand_in_counts *(*get)(void);
         void *library;
 
