@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The library links no GPU runtime: the program brings its own, CUDA's or HIP's, and its calls are looked up where it
- * is. First among what our own caller sees (dlsym); then in a runtime that was loaded privately, by the names that its
- * library can have; last in NVIDIA's driver, since a program may have the runtime inside itself, invisibly.
+ * is: of each runtime first among what our own caller sees (dlsym), then, if it was loaded privately, by the names that
+ * its library can have. Last in NVIDIA's driver, since a program may have the runtime inside itself, invisibly. But the
+ * driver can be there before a runtime is, and lacks calls; so it is used only until one has come.
  *
  * The calls that are used have the same shape in all three.
  */
@@ -55,9 +56,11 @@ static const struct {
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
+#define DRIVER (KINDS - 1)
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct runtime found; /* under mutex until complete; name is set last */
-static bool complete;
+static struct runtime found[KINDS]; /* each under mutex until its name is set, which is last */
+static const struct runtime *chosen;
 
 FORKED void device_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -95,23 +98,30 @@ static void *library_loaded(unsigned int kind) {
         return library;
 }
 
+/* With the mutex. */
+static const struct runtime *runtime_find(unsigned int kind) {
+        void *library;
+
+        if (found[kind].name || runtime_fill(&found[kind], kind, NULL))
+                return &found[kind];
+        library = library_loaded(kind);
+        if (library && runtime_fill(&found[kind], kind, library))
+                return &found[kind];
+        if (library)
+                dlclose(library);
+        return NULL;
+}
+
 /* NULL: there is none (yet; a program may load one later). */
 static const struct runtime *runtime_get(void) {
-        bool there;
+        const struct runtime *runtime;
 
         pthread_mutex_lock(&mutex);
-        for (unsigned int kind = 0; kind < KINDS && !complete; kind++)
-                complete = runtime_fill(&found, kind, NULL);
-        for (unsigned int kind = 0; kind < KINDS && !complete; kind++) {
-                void *library = library_loaded(kind);
-
-                complete = library && runtime_fill(&found, kind, library);
-                if (library && !complete)
-                        dlclose(library);
-        }
-        there = complete;
+        for (unsigned int kind = 0; kind < DRIVER && !chosen; kind++)
+                chosen = runtime_find(kind);
+        runtime = chosen ? chosen : runtime_find(DRIVER);
         pthread_mutex_unlock(&mutex);
-        return there ? &found : NULL;
+        return runtime;
 }
 
 int device_present(void) {
