@@ -535,7 +535,7 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
                         comm_remote_here(cluster, body->comm_id.data);
                 return;
         }
-        comm_turn_wait(&gathering->turn, &cluster->turns, gathering_take_turn, gathering);
+        comm_turn_wait(&gathering->turn, &cluster->turns, gathering->tenant, gathering_take_turn, gathering);
 }
 
 bool comm_root_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__JoinFailed *body) {

@@ -355,7 +355,7 @@ void comm_split_root_join(struct cluster *cluster, struct peer *peer, const Rail
         root->gpus[body->rank] = body->gpus;
         root->plain = root->plain || !body->widenings;
         if (++root->n_joined == parent->n_ranks)
-                comm_turn_wait(&root->turn, &cluster->turns, split_root_take_turn, root);
+                comm_turn_wait(&root->turn, &cluster->turns, parent->tenant->name, split_root_take_turn, root);
 }
 
 void comm_split_root_ready(struct cluster *cluster, struct peer *peer, const Railmux__Peer__SplitReady *body) {

@@ -70,11 +70,12 @@ static void take_turn(void *data) {
         if (waiter->other)
                 comm_turn_leave(&waiter->other->turn);
         if (waiter->again)
-                comm_turn_wait(&waiter->turn, &queue->turns, take_turn, waiter);
+                comm_turn_wait(&waiter->turn, &queue->turns, "a", take_turn, waiter);
         waiter->again = false;
 }
 
-static void queue_begin(struct queue *queue, struct loop_watch *watch) {
+/* tenants: a letter for each of those that wait. */
+static void queue_begin(struct queue *queue, struct loop_watch *watch, const char tenants[WAITERS + 1]) {
         *queue = (struct queue){.base = event_base_new()};
         loop_watch_init(watch, 30000, true);
         assert_non_null(queue->base);
@@ -87,8 +88,10 @@ static void queue_begin(struct queue *queue, struct loop_watch *watch) {
         assert_int_equal(event_add(queue->readable, NULL), 0);
         on_tick(-1, 0, queue);
         for (uint32_t i = 0; i < WAITERS; i++) {
+                const char tenant[2] = {tenants[i], '\0'};
+
                 queue->waiters[i].queue = queue;
-                comm_turn_wait(&queue->waiters[i].turn, &queue->turns, take_turn, &queue->waiters[i]);
+                comm_turn_wait(&queue->waiters[i].turn, &queue->turns, tenant, take_turn, &queue->waiters[i]);
         }
 }
 
@@ -112,7 +115,7 @@ static void test_others_between(void **unused) {
         struct queue queue;
 
         (void)unused;
-        queue_begin(&queue, &watch);
+        queue_begin(&queue, &watch, "aaaaaa");
         queue.waiters[2].again = true;
         queue_run(&queue);
         assert_int_equal(queue.n_taken, WAITERS + 1);
@@ -128,6 +131,28 @@ static void test_others_between(void **unused) {
         queue_end(&queue);
 }
 
+/* No tenant waits for all that another one has begun. */
+static void test_tenants(void **unused) {
+        static const uint32_t expected[WAITERS] = {0, 3, 5, 1, 2, 4};
+        struct loop_watch watch;
+        struct queue queue;
+
+        (void)unused;
+        queue_begin(&queue, &watch, "aaabac");
+        queue_run(&queue);
+        for (uint32_t i = 0; i < WAITERS; i++)
+                assert_ptr_equal(queue.order[i], &queue.waiters[expected[i]]);
+        /* Whose last turn was longest ago is first, also later. */
+        queue.n_taken = 0;
+        comm_turn_wait(&queue.waiters[0].turn, &queue.turns, "a", take_turn, &queue.waiters[0]);
+        comm_turn_wait(&queue.waiters[1].turn, &queue.turns, "c", take_turn, &queue.waiters[1]);
+        comm_turn_wait(&queue.waiters[2].turn, &queue.turns, "b", take_turn, &queue.waiters[2]);
+        queue_run(&queue);
+        for (uint32_t i = 0; i < 3; i++)
+                assert_ptr_equal(queue.order[i], &queue.waiters[2 - i]);
+        queue_end(&queue);
+}
+
 /* Who leaves has no turn, be it the first one, one in between, the last one, or while another has its. The queue goes
  * on when it was empty. */
 static void test_leave(void **unused) {
@@ -135,7 +160,7 @@ static void test_leave(void **unused) {
         struct queue queue;
 
         (void)unused;
-        queue_begin(&queue, &watch);
+        queue_begin(&queue, &watch, "aaaaaa");
         queue.waiters[1].other = &queue.waiters[2];
         comm_turn_leave(&queue.waiters[0].turn);
         comm_turn_leave(&queue.waiters[3].turn);
@@ -145,10 +170,10 @@ static void test_leave(void **unused) {
         for (uint32_t i = 0; i < WAITERS; i++)
                 assert_int_equal(queue.waiters[i].n_taken, i == 1 || i == 4);
         for (uint32_t i = 0; i < 2; i++) { /* all leave, and then one comes */
-                comm_turn_wait(&queue.waiters[i].turn, &queue.turns, take_turn, &queue.waiters[i]);
+                comm_turn_wait(&queue.waiters[i].turn, &queue.turns, "a", take_turn, &queue.waiters[i]);
                 comm_turn_leave(&queue.waiters[i].turn);
         }
-        comm_turn_wait(&queue.waiters[5].turn, &queue.turns, take_turn, &queue.waiters[5]);
+        comm_turn_wait(&queue.waiters[5].turn, &queue.turns, "a", take_turn, &queue.waiters[5]);
         queue_run(&queue);
         assert_int_equal(queue.waiters[5].n_taken, 1);
         assert_int_equal(queue.n_taken, 3);
@@ -419,11 +444,17 @@ static void test_gathering_node_lost(void **unused) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_others_between),  cmocka_unit_test(test_leave),
-                cmocka_unit_test(test_splits),          cmocka_unit_test(test_split_fails),
-                cmocka_unit_test(test_split_left),      cmocka_unit_test(test_parent_fails),
-                cmocka_unit_test(test_split_node_lost), cmocka_unit_test(test_end),
-                cmocka_unit_test(test_gatherings),      cmocka_unit_test(test_gathering_node_lost),
+                cmocka_unit_test(test_others_between),
+                cmocka_unit_test(test_leave),
+                cmocka_unit_test(test_tenants),
+                cmocka_unit_test(test_splits),
+                cmocka_unit_test(test_split_fails),
+                cmocka_unit_test(test_split_left),
+                cmocka_unit_test(test_parent_fails),
+                cmocka_unit_test(test_split_node_lost),
+                cmocka_unit_test(test_end),
+                cmocka_unit_test(test_gatherings),
+                cmocka_unit_test(test_gathering_node_lost),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
