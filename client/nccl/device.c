@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The library links no GPU runtime: the program brings its own, CUDA's or HIP's, and its calls are looked up where it
- * is: of each runtime first among what our own caller sees (dlsym), then, if it was loaded privately, by the names that
- * its library can have. Last in NVIDIA's driver, since a program may have the runtime inside itself, invisibly. But the
+ * is: first among what our own caller sees (dlsym), then in a runtime that was loaded privately, by the names that its
+ * library can have. Last in NVIDIA's driver, since a program may have the runtime inside itself, invisibly. But the
  * driver can be there before a runtime is, and lacks calls; so it is used only until one has come.
  *
  * The calls that are used have the same shape in all three.
@@ -98,13 +98,14 @@ static void *library_loaded(unsigned int kind) {
         return library;
 }
 
-/* With the mutex. */
-static const struct runtime *runtime_find(unsigned int kind) {
-        void *library;
+/* Three, with the mutex: one that our caller sees, one that was loaded privately, either of them. */
+static const struct runtime *runtime_seen(unsigned int kind) {
+        return found[kind].name || runtime_fill(&found[kind], kind, NULL) ? &found[kind] : NULL;
+}
 
-        if (found[kind].name || runtime_fill(&found[kind], kind, NULL))
-                return &found[kind];
-        library = library_loaded(kind);
+static const struct runtime *runtime_private(unsigned int kind) {
+        void *library = library_loaded(kind);
+
         if (library && runtime_fill(&found[kind], kind, library))
                 return &found[kind];
         if (library)
@@ -112,34 +113,43 @@ static const struct runtime *runtime_find(unsigned int kind) {
         return NULL;
 }
 
-/* NULL: there is none (yet; a program may load one later). */
-static const struct runtime *runtime_get(void) {
+static const struct runtime *runtime_either(unsigned int kind) {
+        const struct runtime *runtime = runtime_seen(kind);
+
+        return runtime ? runtime : runtime_private(kind);
+}
+
+/* NULL: there is none (yet; a program may load one later). all: the driver is not enough, so what is loaded is looked
+ * through again, in files as well; else that is done only while there is not even the driver. */
+static const struct runtime *runtime_get(bool all) {
         const struct runtime *runtime;
 
         pthread_mutex_lock(&mutex);
         for (unsigned int kind = 0; kind < DRIVER && !chosen; kind++)
-                chosen = runtime_find(kind);
-        runtime = chosen ? chosen : runtime_find(DRIVER);
+                chosen = runtime_seen(kind);
+        for (unsigned int kind = 0; kind < DRIVER && !chosen && (all || !found[DRIVER].name); kind++)
+                chosen = runtime_private(kind);
+        runtime = chosen ? chosen : runtime_either(DRIVER);
         pthread_mutex_unlock(&mutex);
         return runtime;
 }
 
 int device_present(void) {
-        const struct runtime *runtime = runtime_get();
+        const struct runtime *runtime = runtime_get(false);
         int count = 0;
 
         return runtime && !runtime->count(&count) && count > 0;
 }
 
 int device_current(void) {
-        const struct runtime *runtime = runtime_get();
+        const struct runtime *runtime = runtime_get(false);
         int device;
 
         return runtime && !runtime->get(&device) ? device : -1;
 }
 
 ncclResult_t device_select(const char *what, int device) {
-        const struct runtime *runtime = runtime_get();
+        const struct runtime *runtime = runtime_get(true);
         int r;
 
         if (!runtime || !runtime->set)
@@ -161,7 +171,7 @@ static bool pci_equal(const char *a, const char *b) {
 }
 
 ncclResult_t device_match(const char *what, struct rmx_session *session, int device, int32_t *ret_gpu) {
-        const struct runtime *runtime = runtime_get();
+        const struct runtime *runtime = runtime_get(false);
         char pci[PCI_BYTES] = "";
         int r;
 
@@ -184,7 +194,7 @@ ncclResult_t device_match(const char *what, struct rmx_session *session, int dev
 }
 
 ncclResult_t device_alloc(const char *what, size_t size, void **ret_ptr) {
-        const struct runtime *runtime = runtime_get();
+        const struct runtime *runtime = runtime_get(false);
         int r;
 
         if (!runtime || !runtime->alloc)
@@ -197,14 +207,14 @@ ncclResult_t device_alloc(const char *what, size_t size, void **ret_ptr) {
 }
 
 ncclResult_t device_release(const char *what, void *ptr) {
-        const struct runtime *runtime = runtime_get();
+        const struct runtime *runtime = runtime_get(false);
         int r = runtime && runtime->free ? runtime->free(ptr) : -1;
 
         return r ? error_raise(ncclUnhandledCudaError, "%s: cannot free %p (error %d)", what, ptr, r) : ncclSuccess;
 }
 
 ncclResult_t device_read(const char *what, void *to, const void *from, size_t size, void *stream) {
-        const struct runtime *runtime = runtime_get();
+        const struct runtime *runtime = runtime_get(true);
         int r;
 
         if (!runtime || !runtime->copy || !runtime->wait)
