@@ -76,15 +76,21 @@ static bool is_empty(const struct call *call) {
         return !call->count && call->kind != CALL_ALL_TO_ALL_V && call->kind != CALL_SEND && call->kind != CALL_RECV;
 }
 
-/* What librailmux would find wrong in it. */
+/* What librailmux would find wrong in it, but for the numbers of reductions that a program has made. An error of the
+ * communicator that passes is heard once, so it is kept for who asks later. */
 static ncclResult_t check_empty(const struct call *call, const char *what) {
+        ncclResult_t result;
+
         if (!rmx_type_size(call->type))
                 return error_raise(ncclInvalidArgument, "%s: there is no type %d", what, (int)call->type);
         if (call->peer >= (uint32_t)call->comm->n_ranks)
                 return error_raise(ncclInvalidArgument, "%s: root %d is no rank", what, (int)call->peer);
         if (call->redop > INT_MAX || call->redop == RMX_PREMUL_SUM)
                 return error_raise(ncclInvalidArgument, "%s: there is no reduction %d", what, (int)call->redop);
-        return comm_result(call->comm, what, rmx_comm_error(call->comm->rmx));
+        result = comm_result(call->comm, what, rmx_comm_error(call->comm->rmx));
+        if (result)
+                atomic_store(&call->comm->error, result);
+        return result;
 }
 
 /* On a communicator of the daemon: ncclSuccess when it is done or on its stream, or ncclInProgress. */
