@@ -35,6 +35,7 @@
 #include "client/nccl/pending.h"
 #include "client/nccl/redop.h"
 #include "client/nccl/session.h"
+#include "client/nccl/waits.h"
 #include "railmux/railmux.h"
 
 #define FINISH_MS 50u /* between two looks whether an abort has come */
@@ -357,9 +358,16 @@ bool comm_close(struct ncclComm *comm, bool abandon) {
 }
 
 int comm_abort(struct ncclComm *comm) {
+        int r;
+
         if (atomic_load(&comm->state) != ncclSuccess || !comm->rmx || atomic_exchange(&comm->aborted, true))
                 return RMX_OK;
-        return rmx_comm_abort(comm->rmx);
+        r = rmx_comm_abort(comm->rmx);
+        waits_move(); /* who waits for room to go on with it hears now that it is over */
+        comm_lock();
+        comm_changed();
+        comm_unlock();
+        return r;
 }
 
 /* From here on no abort reaches the other library's communicator: its destroy frees it. False: one has. */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "client/nccl/call.h"
+#include "client/nccl/clock.h"
 #include "client/nccl/comm.h"
 #include "client/nccl/error.h"
 #include "client/nccl/pending.h"
@@ -21,9 +22,10 @@
 #include "client/nccl/waits.h"
 #include "railmux/railmux.h"
 
-#define FEW     512u  /* what a group of librailmux takes for one communicator */
-#define FEW_ALL 1024u /* of all that share a ring: arguments of collectives need room, too */
-#define LOOK_MS 1u
+#define FEW      512u   /* what a group of librailmux takes for one communicator */
+#define FEW_ALL  1024u  /* of all that share a ring: arguments of collectives need room, too */
+#define STILL_MS 20000u /* that a group waits for room, whatever moves elsewhere */
+#define LOOK_MS  1u
 
 void transfers_free(struct transfers *transfers) {
         free(transfers->list);
@@ -122,16 +124,18 @@ struct leg {
         struct ncclComm *comm;
         struct run *run; /* NULL: it has no transfers */
         bool over;
+        int code; /* RMX_*: how it ended */
 };
 
 struct course {
         struct leg *legs;
         uint32_t n;
         struct rmx_request collectives;
-        bool grouped; /* ... which are under way */
-        bool begun;   /* something of the group has been started */
-        bool stuck;   /* room did not come */
-        int code;     /* RMX_*: the first failure */
+        bool grouped;      /* ... which are under way */
+        bool begun;        /* something of the group has been started */
+        bool stuck;        /* room did not come */
+        uint64_t still_ms; /* since when it has been waiting for some; 0: it is not */
+        int code;          /* RMX_*: the first failure */
         char text[ROOM_TEXT_BYTES];
 };
 
@@ -172,7 +176,7 @@ static void course_tear(const struct course *course) {
                 const struct leg *leg = &course->legs[i];
 
                 if (leg->run && run_is_torn(leg->run) && !rmx_comm_error(leg->comm->rmx))
-                        pending_tear(leg->comm, course->code);
+                        pending_tear(leg->comm, leg->code ? leg->code : course->code);
         }
 }
 
@@ -206,6 +210,7 @@ static bool course_look(struct course *course, uint32_t wait_ms, bool *ret_ended
                         continue;
                 }
                 course_note(course, r, run_text(leg->run));
+                leg->code = r;
                 leg->over = *ret_ended = true;
         }
         return any;
@@ -221,13 +226,16 @@ static void course_wait(struct course *course) {
 }
 
 /* Of what is its own, only the collectives of this group can make room. What others have under way can, so it waits
- * for that, longer when a part would be lost. Then the first is given up; the next may find room, but does not wait. */
+ * for that, longer when a part would be lost, but not for ever: others may move all the time, and never make room here.
+ * Then the first is given up; the next may find room, but does not wait. */
 static void course_stuck(struct course *course, uint64_t before) {
         if (course->grouped) {
                 course_wait(course);
                 return;
         }
-        if (!course->stuck && pendings_make_room(before, course->begun))
+        if (!course->still_ms)
+                course->still_ms = clock_now_ms();
+        if (!course->stuck && clock_now_ms() < course->still_ms + STILL_MS && pendings_make_room(before, course->begun))
                 return;
         course->stuck = true;
         for (uint32_t i = 0; i < course->n; i++)
@@ -274,8 +282,10 @@ static ncclResult_t run_many(const struct transfers *transfers, const struct cal
                 started = course_push(&course);
                 if (!course_look(&course, started ? 0 : LOOK_MS, &ended) && !started && !ended)
                         course_stuck(&course, before);
-                if (started || ended)
-                        waits_move();
+                if (!started && !ended)
+                        continue;
+                course.still_ms = 0;
+                waits_move();
         }
         if (course.grouped)
                 course_wait(&course);

@@ -128,6 +128,34 @@ static void test_room_of_thread(void **state) {
         pair_destroy(comms);
 }
 
+static void *give_up(void *userdata) {
+        struct helper *h = userdata;
+
+        (void)fake_line(&fake, h->line);
+        must(!ncclCommAbort(h->comm));
+        return NULL;
+}
+
+/* Nor does it wait for room when its communicator is aborted: that is what it says then. */
+static void test_abort_while_it_waits(void **state) {
+        static int32_t in[MANY], out[MANY];
+        struct helper helper;
+        struct holder holder;
+        ncclComm_t comms[2];
+
+        (void)state;
+        fill(in, MANY);
+        half_new(comms);
+        holder_start(&holder, fake.depth - FEW);
+        helper = (struct helper){.comm = comms[0], .line = fake_lines(&fake) + 2 * FEW};
+        receive(comms[1], out, MANY);
+        assert_int_equal(pthread_create(&helper.thread, NULL, give_up, &helper), 0);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclRemoteError);
+        pthread_join(helper.thread, NULL);
+        assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
+        holder_end(&holder);
+}
+
 /* Each of several communicators has no more than one request may have; their ring has not the room for all at once. */
 static void test_several_on_one_ring(void **state) {
         enum { PAIRS = 4, EACH = 450 };
@@ -200,9 +228,9 @@ static void test_room_of_unasked(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_refused_after_part), cmocka_unit_test(test_refused_as_whole),
-                cmocka_unit_test(test_room_of_thread),     cmocka_unit_test(test_several_on_one_ring),
-                cmocka_unit_test(test_room_of_unasked),
+                cmocka_unit_test(test_refused_after_part),  cmocka_unit_test(test_refused_as_whole),
+                cmocka_unit_test(test_room_of_thread),      cmocka_unit_test(test_abort_while_it_waits),
+                cmocka_unit_test(test_several_on_one_ring), cmocka_unit_test(test_room_of_unasked),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);
