@@ -157,10 +157,13 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
         schedule_init(&rail->schedule, RAIL_QUANTUM, RAIL_URGENT);
         bucket_init(&rail->bucket, options->rate_bytes, now_ns);
         r = rail_open(fabric, rail, options);
+        if (r) { /* others may be carrying: nothing that takes time is done with the lock */
+                rail_free(rail);
+                return r;
+        }
         pthread_mutex_lock(&fabric->lock);
         fabric->rails[fabric->n_rails++] = rail;
-        if (r == 0)
-                r = peers_take_rail(fabric, rail);
+        r = peers_take_rail(fabric, rail);
         if (r == 0) {
                 snprintf(name, sizeof(name), "fab-%.11s", rail->name);
                 r = fabric_thread(&rail->thread, rail_run, rail, name);
@@ -170,9 +173,11 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
                 peers_use_rail(fabric, rail);
         } else {
                 peers_leave_rail(fabric, rail);
-                rail_free(fabric->rails[--fabric->n_rails]);
+                fabric->n_rails--;
         }
         pthread_mutex_unlock(&fabric->lock);
+        if (r)
+                rail_free(rail);
         return r;
 }
 
