@@ -154,6 +154,7 @@ void peer_adopt(struct peer *peer, struct peer_link *link) {
         snprintf(peer->name, sizeof(peer->name), "%s", link->other.name);
         if (link->other.address[0])
                 snprintf(peer->address, sizeof(peer->address), "%s", link->other.address);
+        snprintf(peer->from, sizeof(peer->from), "%s", link->remote);
         peer_recall(peer);
         link->peer = peer;
         peer->link = link;

@@ -68,6 +68,24 @@ int peer_address_parse(const char *address, struct sockaddr_storage *ret_address
         return 0;
 }
 
+int peer_address_host(const char *address, struct in6_addr *ret_host) {
+        char host[PEER_ADDRESS_MAX];
+        struct in_addr v4;
+        uint16_t port;
+
+        if (peer_address_split(address, host, &port) < 0)
+                return -EINVAL;
+        host[strcspn(host, "%")] = '\0';
+        if (inet_pton(AF_INET6, host, ret_host) == 1)
+                return 0;
+        if (inet_pton(AF_INET, host, &v4) != 1)
+                return -EINVAL;
+        memset(ret_host, 0, sizeof(*ret_host));
+        ret_host->s6_addr[10] = ret_host->s6_addr[11] = 0xff;
+        memcpy(ret_host->s6_addr + 12, &v4, sizeof(v4));
+        return 0;
+}
+
 void peer_address_format(const struct sockaddr *address, char out[PEER_ADDRESS_MAX]) {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;

@@ -10,8 +10,8 @@
 #include <event2/listener.h>
 #include <uthash.h>
 
-/* Accepted connections before HELLO is done, of which the oldest makes room: those from hosts at which no peer is
- * known, and those from one where some are, for each of them. */
+/* Accepted connections before HELLO is done, of which the oldest makes room: those from all hosts at which no peer is
+ * known, or from one where some are. There are more of these if there are so many for each of the peers. */
 #define PEERS_STRANGERS_MAX 64u
 #define PEERS_UNPROVEN_MAX  16u
 #define PEERS_LOST_MAX      64u /* that operators are still shown; the oldest makes room */
@@ -71,6 +71,7 @@ struct peer {
         uint64_t boot;
         char dial_address[PEER_ADDRESS_MAX]; /* as dialled; "": never, or it is somebody else's now */
         char address[PEER_ADDRESS_MAX];      /* as advertised; "": not known yet */
+        char from[PEER_ADDRESS_MAX];         /* that its last connection had; a name if it was dialled by one */
         char name[PEER_NAME_MAX];
 
         /* links */

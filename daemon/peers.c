@@ -150,28 +150,29 @@ struct evdns_base *peers_dns(struct peers *peers) {
 
 /* ---- accepting ---- */
 
-static bool address_is_at(const char *address, const char *host) {
-        char at[PEER_ADDRESS_MAX];
-        uint16_t port;
+static bool address_is_at(const char *address, const struct in6_addr *host) {
+        struct in6_addr at;
 
-        return address[0] && peer_address_split(address, at, &port) == 0 && strcmp(at, host) == 0;
+        return address[0] && peer_address_host(address, &at) == 0 && IN6_ARE_ADDR_EQUAL(&at, host);
 }
 
 /* How many of a list of peers are known at a host. */
-static uint32_t peers_at(const struct peer *list, const char *host) {
+static uint32_t peers_at(const struct peer *list, const struct in6_addr *host) {
         const struct peer *peer;
         uint32_t n = 0;
 
         DL_FOREACH(list, peer)
-        n += address_is_at(peer->address, host) || address_is_at(peer->dial_address, host);
+        n += address_is_at(peer->address, host) || address_is_at(peer->dial_address, host) ||
+             address_is_at(peer->from, host);
         return n;
 }
 
 /* For one more from a host with so many peers. Honest ones are done in a moment, so the oldest is the least likely to
  * be one. But that takes several turns of the loop, in which many others can come. So hosts with peers have places of
  * their own: nodes that have lost each other find back whatever comes from elsewhere. */
-static void peers_make_place(struct peers *peers, const char *host, uint32_t n_peers) {
-        const uint32_t max = n_peers ? n_peers * PEERS_UNPROVEN_MAX : PEERS_STRANGERS_MAX;
+static void peers_make_place(struct peers *peers, const struct in6_addr *host, uint32_t n_peers) {
+        const uint32_t unproven = n_peers * PEERS_UNPROVEN_MAX;
+        const uint32_t max = unproven > PEERS_STRANGERS_MAX ? unproven : PEERS_STRANGERS_MAX;
         struct peer_link *link, *oldest = NULL;
         uint32_t n = 0;
 
@@ -192,18 +193,18 @@ static void peers_make_place(struct peers *peers, const char *host, uint32_t n_p
 
 static void peers_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int size,
                          void *data) {
-        char remote[PEER_ADDRESS_MAX], host[PEER_ADDRESS_MAX] = "";
+        struct in6_addr host = {0};
         struct peers *peers = data;
+        char remote[PEER_ADDRESS_MAX];
         uint32_t n_peers;
-        uint16_t port;
 
         (void)listener;
         (void)size;
         peers->counters.accepted++;
         peer_address_format(address, remote);
-        (void)peer_address_split(remote, host, &port);
-        n_peers = peers_at(peers->list, host) + peers_at(peers->lost, host);
-        peers_make_place(peers, host, n_peers);
+        (void)peer_address_host(remote, &host);
+        n_peers = peers_at(peers->list, &host) + peers_at(peers->lost, &host);
+        peers_make_place(peers, &host, n_peers);
         if (peer_link_accept(peers, fd, remote, n_peers > 0) < 0)
                 peers_tell_refusal(peers, remote, "out of memory");
 }
@@ -265,7 +266,8 @@ static int peers_listen_ahead(struct peers *peers, const struct sockaddr_storage
             setsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_FREEBIND : IP_FREEBIND, &one, sizeof(one)) < 0 ||
             bind(fd, (const struct sockaddr *)address, (socklen_t)size) < 0)
                 return -errno;
-        peers->listener = evconnlistener_new(peers->base, peers_accept, peers, LEV_OPT_CLOSE_ON_FREE, SOMAXCONN, fd);
+        peers->listener = evconnlistener_new(peers->base, peers_accept, peers,
+                                             LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, SOMAXCONN, fd);
         if (!peers->listener)
                 return errno ? -errno : -EIO;
         fd = -1;

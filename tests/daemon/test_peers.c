@@ -3,12 +3,14 @@
 #include "tests/daemon/peers_fixture.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/peer_address.h"
 #include "util/log.h"
 
 static void sends_both_ways(void **state) {
@@ -371,6 +373,29 @@ static void goes_where_it_is_said_to_be(void **state) {
         assert_int_equal(a->losts, 1);
 }
 
+/* Hosts are compared, not how they are written. */
+static void knows_hosts(void **state) {
+        static const char *const same[][2] = {{"10.0.0.1:7", "10.0.0.1:8"},
+                                              {"10.0.0.1:7", "[::ffff:10.0.0.1]:8"},
+                                              {"[fd00::1]:7", "[fd00:0:0::1]:7"},
+                                              {"[fe80::1%eth0]:7", "[fe80::1%2]:7"}};
+        static const char *const other[] = {"10.0.0.2:7", "[::10.0.0.1]:7", "[fe80::2]:7", "[fd00::2]:7"};
+        static const char *const none[] = {"node7:7600", "10.0.0.1", "", "[::g]:1"};
+        struct in6_addr a, b;
+
+        (void)state;
+        for (size_t i = 0; i < 4; i++) {
+                assert_int_equal(peer_address_host(same[i][0], &a), 0);
+                assert_int_equal(peer_address_host(same[i][1], &b), 0);
+                assert_memory_equal(&a, &b, sizeof(a));
+                for (size_t k = 0; k < 4; k++) {
+                        assert_int_equal(peer_address_host(other[k], &b), 0);
+                        assert_memory_not_equal(&a, &b, sizeof(a));
+                }
+                assert_int_equal(peer_address_host(none[i], &a), -EINVAL);
+        }
+}
+
 static void refuses_addresses(void **state) {
         static const char *const bad[] = {"",      "node", "node:", ":1",       "1.2.3.4:65536", "1.2.3.4:0", "::1:80",
                                           "[::1]", "[]:1", "a b:1", "node/x:1", "node:-1",       "node:1x"};
@@ -641,6 +666,7 @@ int main(void) {
                 T(merges_two_addresses),
                 T(tells_another_node_at_the_address),
                 T(goes_where_it_is_said_to_be),
+                T(knows_hosts),
                 T(refuses_addresses),
                 T(finds_itself),
                 T(dials_names),
