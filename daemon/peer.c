@@ -113,14 +113,29 @@ void peer_release(struct peer *peer) {
                 event_active(peer->peers->reap, EV_TIMEOUT, 0);
 }
 
+/* Ends an attempt of which nothing has come. */
+static void peer_stop_dial(struct peer *peer) {
+        struct peer_link *dial = peer->dial;
+
+        peer->dial = NULL;
+        dial->peer = NULL;
+        peer_link_free(dial);
+}
+
 void peer_moved(struct peer *peer, const char *address) {
         char host[PEER_ADDRESS_MAX];
         uint16_t port;
 
-        if (peer->link || peer->dial || strcmp(peer->dial_address, address) == 0 ||
-            strcmp(peer->peers->address, address) == 0 || peer_address_split(address, host, &port) < 0 || port == 0)
+        if (peer->link || strcmp(peer->peers->address, address) == 0 || peer_address_split(address, host, &port) < 0 ||
+            port == 0 || (strcmp(peer->dial_address, address) == 0 && strcmp(peer_dial_target(peer), address) == 0))
                 return;
+        if (peer->dial && (peer->dial->state >= PEER_LINK_AGREEING || strcmp(peer->dial->remote, address) == 0))
+                return; /* that one answers, or is the right one */
+        if (peer->dial)
+                peer_stop_dial(peer);
+        /* What it had said before is as old as what was dialled. */
         snprintf(peer->dial_address, sizeof(peer->dial_address), "%s", address);
+        snprintf(peer->address, sizeof(peer->address), "%s", address);
         peer->failures = 0;
         if (peer->holds)
                 event_active(peer->timer, EV_TIMEOUT, 0);
@@ -158,13 +173,8 @@ void peer_adopt(struct peer *peer, struct peer_link *link) {
         peer_recall(peer);
         link->peer = peer;
         peer->link = link;
-        if (peer->dial) {
-                struct peer_link *dial = peer->dial;
-
-                peer->dial = NULL;
-                dial->peer = NULL;
-                peer_link_free(dial);
-        }
+        if (peer->dial)
+                peer_stop_dial(peer);
         evtimer_del(peer->timer);
         peer->since_ns = link->opened_ns;
         peer->error[0] = '\0';
@@ -265,11 +275,8 @@ int peer_new(struct peers *peers, struct peer **ret_peer) {
 }
 
 void peer_unlink(struct peer *peer) {
-        if (peer->dial) {
-                peer->dial->peer = NULL;
-                peer_link_free(peer->dial);
-                peer->dial = NULL;
-        }
+        if (peer->dial)
+                peer_stop_dial(peer);
         if (peer->identified)
                 HASH_DEL(peer->peers->by_node, peer);
         DL_DELETE(peer->peers->list, peer);

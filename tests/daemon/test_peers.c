@@ -373,6 +373,38 @@ static void goes_where_it_is_said_to_be(void **state) {
         assert_int_equal(a->losts, 1);
 }
 
+/* Somebody holds the line where it was, and says nothing. */
+static void leaves_who_does_not_answer(void **state) {
+        struct world *world = *state;
+        struct node *a = &world->node[0], *b = &world->node[1];
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1, mute = -1, size;
+        struct peers_options options = node_options(world, 0);
+        struct sockaddr_storage there;
+        struct peer *to_b;
+
+        options.handshake_ms = 600000;
+        node_start(world, 0, &options);
+        options = node_options(world, 1);
+        node_start(world, 1, &options);
+        to_b = node_dial(world, 0, 1);
+        world_until(world, a->ups && b->ups);
+        assert_int_equal(peer_address_parse(peers_address(b->peers), &there, &size), 0);
+        node_stop(world, 1);
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)), 0);
+        assert_int_equal(bind(fd, (struct sockaddr *)&there, (socklen_t)size), 0);
+        assert_int_equal(listen(fd, 8), 0);
+        world_until(world, (mute = accept4(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0);
+        options = node_options(world, 1);
+        node_start(world, 1, &options);
+        peer_moved(to_b, peers_address(b->peers));
+        peer_moved(to_b, peers_address(b->peers));
+        world_until(world, a->ups == 2);
+        assert_ptr_equal(a->up, to_b);
+        assert_string_equal(peer_address(to_b), peers_address(b->peers));
+        close(mute);
+        close(fd);
+}
+
 /* Hosts are compared, not how they are written. */
 static void knows_hosts(void **state) {
         static const char *const same[][2] = {{"10.0.0.1:7", "10.0.0.1:8"},
@@ -666,6 +698,7 @@ int main(void) {
                 T(merges_two_addresses),
                 T(tells_another_node_at_the_address),
                 T(goes_where_it_is_said_to_be),
+                T(leaves_who_does_not_answer),
                 T(knows_hosts),
                 T(refuses_addresses),
                 T(finds_itself),
