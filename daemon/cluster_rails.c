@@ -107,13 +107,14 @@ static void rails_try_again(evutil_socket_t fd, short what, void *data) {
         (void)what;
         DL_FOREACH_SAFE(cluster->waiting, rail, tmp) {
                 char why[CLUSTER_TEXT_MAX];
+                int r = rail_open(cluster, &rail->spec, why);
 
-                if (rail_open(cluster, &rail->spec, why) == 0) {
+                if (r == 0) {
                         log_notice("rail %s is there now", rail->spec.name);
                         DL_DELETE(cluster->waiting, rail);
                         free(rail);
                         changed = true;
-                } else if (strcmp(why, rail->why) != 0) {
+                } else if (r != FABRIC_E_ARGUMENT && strcmp(why, rail->why) != 0) { /* areas pass, and come again */
                         log_error("rail %s: %s", rail->spec.name, why);
                         snprintf(rail->why, sizeof(rail->why), "%s", why);
                 }
