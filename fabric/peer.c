@@ -187,7 +187,6 @@ static void peer_use_routes(struct fabric *fabric, struct fabric_peer *peer) {
 }
 
 int peers_take_rail(struct fabric *fabric, struct fabric_rail *rail) {
-        struct fabric_route *route;
         struct fabric_peer *peer, *tmp;
         int r = 0;
 
@@ -195,9 +194,6 @@ int peers_take_rail(struct fabric *fabric, struct fabric_rail *rail) {
                 if (r == 0)
                         r = peer_make_route(fabric, peer, rail);
         }
-        /* They have yet to hear of it, and would refuse. The first hold-down is time enough for that. */
-        DL_FOREACH(rail->routes, route)
-        route_down(&route->health, clock_now_ns());
         return r;
 }
 

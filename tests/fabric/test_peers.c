@@ -94,18 +94,6 @@ static void expect_routes(const struct rig *rig, size_t at_0, size_t at_1) {
         assert_int_equal(fabric_peer_routes(rig->nodes[1].fabric, &rig->nodes[0].id), at_1);
 }
 
-static bool red_is_up(const struct rig *rig, uint32_t node) {
-        struct fabric_route_row *rows;
-        bool up = false;
-        size_t n;
-
-        assert_int_equal(fabric_routes(rig->nodes[node].fabric, &rows, &n), 0);
-        for (size_t i = 0; i < n; i++)
-                up = up || (strcmp(rows[i].rail, "red") == 0 && rows[i].state == FABRIC_UP);
-        free(rows);
-        return up;
-}
-
 static uint64_t red_messages(const struct rig *rig, uint32_t node) {
         struct fabric_rail_row *rows;
         uint64_t messages;
@@ -146,50 +134,15 @@ static void test_later_rail(void **state) {
         while (!rig_done(&rig))
                 rig_wait(&rig, 20);
         assert_int_equal(red_messages(&rig, 0) + red_messages(&rig, 1), 0);
-        while (!red_is_up(&rig, 0) || !red_is_up(&rig, 1))
-                rig_dispatch(&rig);
         for (uint32_t i = 0; i < 2; i++) {
                 assert_int_equal(fabric_rail_drain(rig.nodes[i].fabric, "red", false), 0);
                 assert_int_equal(fabric_rail_drain(rig.nodes[i].fabric, "blue", true), 0);
         }
-        rig.options.chunks += 200;
-        rig_run(&rig, 20);
         for (uint32_t i = 0; i < 2; i++)
-                assert_true(red_messages(&rig, i) >= 200);
-        rig_free(&rig);
-}
-
-/* One that comes in the midst of traffic waits until the other end may have heard of it, and is not refused. */
-static void test_later_rail_is_told(void **state) {
-        struct rig_options options = two_rails;
-        struct fabric_counters counters;
-        static struct rig rig;
-
-        (void)state;
-        options.n_rails = 1;
-        options.stripe_bytes = 1;
-        options.chunks = 1000000;
-        options.times = (struct fabric_times){.hold_down = 2000, .hold_max = 4000};
-        rig_new(&rig, &options);
-        add_red(&rig, 1, false);
-        tell(&rig, 1);
-        for (uint32_t i = 0; i < 2; i++) /* all would go over the other one if it could */
-                assert_int_equal(fabric_rail_drain(rig.nodes[i].fabric, "blue", true), 0);
-        add_red(&rig, 0, false);
-        for (uint32_t until = rig.channels[0].received + 100; rig.channels[0].received < until;)
-                rig_wait(&rig, 20);
-        tell(&rig, 0);
-        expect_routes(&rig, 2, 2);
-        rig.options.chunks = rig.channels[0].pushed + 200;
-        rig_run(&rig, 20);
-        while (!red_messages(&rig, 0) || !red_messages(&rig, 1)) {
-                rig.options.chunks += 10;
-                rig_run(&rig, 20);
-        }
-        for (uint32_t i = 0; i < 2; i++) {
-                fabric_counters(rig.nodes[i].fabric, &counters);
-                assert_int_equal(counters.refused, 0);
-        }
+                while (red_messages(&rig, i) < 200) { /* some may go round it until it is connected */
+                        rig.options.chunks += 100;
+                        rig_run(&rig, 20);
+                }
         rig_free(&rig);
 }
 
@@ -258,9 +211,9 @@ static void test_rail_may_come(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_unfit_rails), cmocka_unit_test(test_no_rail_fits),
-                cmocka_unit_test(test_later_rail),  cmocka_unit_test(test_later_rail_is_told),
-                cmocka_unit_test(test_first_rail),  cmocka_unit_test(test_rail_may_come),
+                cmocka_unit_test(test_unfit_rails),   cmocka_unit_test(test_no_rail_fits),
+                cmocka_unit_test(test_later_rail),    cmocka_unit_test(test_first_rail),
+                cmocka_unit_test(test_rail_may_come),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);
