@@ -23,7 +23,6 @@
 #include "daemon/session_dispatch.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
-#include "gpu/plane.h"
 #include "railmux/railmux.h"
 #include "util/log.h"
 #include <inttypes.h>
@@ -177,9 +176,6 @@ static bool comm_join_valid(struct session *session, uint64_t call, const Railmu
         else if (body->n_ranks < 1 || body->n_ranks > COMM_RANKS_MAX)
                 session_send_failure(session, call, RMX_E_INVALID, "n_ranks is %u; allowed: 1 .. %u", body->n_ranks,
                                      COMM_RANKS_MAX);
-        else if (manager->on_device && !plane_staging_bytes(body->n_ranks))
-                session_send_failure(session, call, RMX_E_UNSUPPORTED,
-                                     "a communicator on GPUs has at most 32 ranks, not %u", body->n_ranks);
         else if (body->rank >= body->n_ranks)
                 session_send_failure(session, call, RMX_E_INVALID, "rank is %u; allowed: 0 .. %u", body->rank,
                                      body->n_ranks - 1);

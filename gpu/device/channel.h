@@ -17,7 +17,7 @@ DEVICE uint64_t channel_far(const struct worker_shared *s) {
 DEVICE const uint32_t *channel_room(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
                                     uint32_t p) {
         if (s->rank.far >> p & 1)
-                return (const uint32_t *)wire_room(s->rank.peer[p], wire_channel(transport, region, lane));
+                return (const uint32_t *)wire_room(s->rank.peer[p], staging_channel(transport, region, lane));
         return (const uint32_t *)(s->rank.peer[s->rank.rank] + staging_credit(&s->layout, transport, region, lane)) + p;
 }
 
@@ -30,7 +30,7 @@ DEVICE uint32_t channel_slots(const struct worker_shared *s, uint32_t p) {
 DEVICE uint64_t channel_to(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
                            uint32_t pushed, uint32_t p) {
         if (s->rank.far >> p & 1)
-                return wire_out(s->rank.peer[p], wire_channel(transport, region, lane), pushed % WIRE_SLOTS);
+                return wire_out(s->rank.peer[p], staging_channel(transport, region, lane), pushed % WIRE_SLOTS);
         return s->rank.peer[p] +
                staging_chunk(&s->layout, transport, region, lane, pushed % STAGING_SLOTS, s->rank.rank);
 }
@@ -39,7 +39,7 @@ DEVICE uint64_t channel_to(const struct worker_shared *s, uint32_t transport, ui
 DEVICE uint64_t channel_from(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
                              uint32_t taken, uint32_t p) {
         if (s->rank.far >> p & 1)
-                return wire_in(s->rank.peer[p], wire_channel(transport, region, lane), taken % WIRE_SLOTS);
+                return wire_in(s->rank.peer[p], staging_channel(transport, region, lane), taken % WIRE_SLOTS);
         return s->rank.peer[s->rank.rank] +
                staging_chunk(&s->layout, transport, region, lane, taken % STAGING_SLOTS, p);
 }
@@ -49,7 +49,7 @@ DEVICE uint64_t channel_from(const struct worker_shared *s, uint32_t transport, 
 DEVICE const uint32_t *channel_come(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane,
                                     uint32_t taken, uint32_t p) {
         if (s->rank.far >> p & 1)
-                return (const uint32_t *)wire_come(s->rank.peer[p], wire_channel(transport, region, lane),
+                return (const uint32_t *)wire_come(s->rank.peer[p], staging_channel(transport, region, lane),
                                                    taken % WIRE_SLOTS);
         return (const uint32_t *)(s->rank.peer[s->rank.rank] +
                                   staging_flag(&s->layout, region, lane, taken % STAGING_SLOTS)) +
@@ -60,7 +60,7 @@ DEVICE const uint32_t *channel_come(const struct worker_shared *s, uint32_t tran
 DEVICE void channel_push(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane, uint32_t p,
                          uint32_t number) {
         if (s->rank.far >> p & 1)
-                word_store((uint32_t *)wire_pushed(s->rank.peer[p], wire_channel(transport, region, lane)), number);
+                word_store((uint32_t *)wire_pushed(s->rank.peer[p], staging_channel(transport, region, lane)), number);
         else if (transport == STAGING_BULK)
                 word_store((uint32_t *)(s->rank.peer[p] +
                                         staging_flag(&s->layout, region, lane, (number - 1) % STAGING_SLOTS)) +
@@ -72,7 +72,7 @@ DEVICE void channel_push(const struct worker_shared *s, uint32_t transport, uint
 DEVICE void channel_give(const struct worker_shared *s, uint32_t transport, uint32_t region, uint32_t lane, uint32_t p,
                          uint32_t taken) {
         uint32_t *to = s->rank.far >> p & 1
-                               ? (uint32_t *)wire_given(s->rank.peer[p], wire_channel(transport, region, lane))
+                               ? (uint32_t *)wire_given(s->rank.peer[p], staging_channel(transport, region, lane))
                                : (uint32_t *)(s->rank.peer[p] + staging_credit(&s->layout, transport, region, lane)) +
                                          s->rank.rank;
 
@@ -82,7 +82,7 @@ DEVICE void channel_give(const struct worker_shared *s, uint32_t transport, uint
 /* One thread, before the release: how long bulk chunk `number` to p, of another node, is. */
 DEVICE void channel_size(const struct worker_shared *s, uint32_t region, uint32_t lane, uint32_t p, uint32_t number,
                          uint32_t bytes) {
-        word_store((uint32_t *)wire_bytes(s->rank.peer[p], wire_channel(STAGING_BULK, region, lane),
+        word_store((uint32_t *)wire_bytes(s->rank.peer[p], staging_channel(STAGING_BULK, region, lane),
                                           (number - 1) % WIRE_SLOTS),
                    bytes);
 }

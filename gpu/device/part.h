@@ -278,23 +278,18 @@ DEVICE bool run_from(const struct run *r, uint32_t region, uint32_t p, bool told
 template <uint32_t ACCESS>
 DEVICE bool run_room(const struct run *r, const struct plan_phase *phase, uint32_t region, uint32_t part,
                      uint64_t *ret_mask) {
-        bool room = true, mine = false;
+        bool room = true;
 
-#if TARGET_HOST
         *ret_mask = 0;
-#endif
         ROLLED
-        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
-                mine = run_meets<ACCESS>(r, phase, phase->in_range, part, p);
-#if TARGET_HOST
-                *ret_mask |= (uint64_t)mine << p;
-#endif
+        for (uint32_t base = 0; base < r->n; base += WARP_THREADS) {
+                const uint32_t p = base + r->thread;
+                const bool mine = p < r->n && run_meets<ACCESS>(r, phase, phase->in_range, part, p);
+
+                *ret_mask |= warp_ballot(mine) << base;
                 if (mine)
                         room = run_to(r, region, p) && room;
         }
-#if !TARGET_HOST
-        *ret_mask = warp_ballot(mine);
-#endif
         room = warp_all(room);
         warp_sync();
         return room;
@@ -336,23 +331,18 @@ DEVICE bool run_arrived(const struct run *r, const struct plan_phase *phase, uin
         const uint64_t told = r->task->transport == STAGING_BULK                           ? ~UINT64_C(0)
                               : phase->kind == PLAN_WAIT || region == STAGING_REGION_CHECK ? 0
                                                                                            : channel_far(r->s);
-        bool arrived = true, mine = false;
+        bool arrived = true;
 
-#if TARGET_HOST
         *ret_mask = 0;
-#endif
         ROLLED
-        for (uint32_t p = r->thread; p < r->n; p += WARP_THREADS) {
-                mine = run_meets<ACCESS>(r, phase, phase->out_range, part, p);
-#if TARGET_HOST
-                *ret_mask |= (uint64_t)mine << p;
-#endif
+        for (uint32_t base = 0; base < r->n; base += WARP_THREADS) {
+                const uint32_t p = base + r->thread;
+                const bool mine = p < r->n && run_meets<ACCESS>(r, phase, phase->out_range, part, p);
+
+                *ret_mask |= warp_ballot(mine) << base;
                 if (mine)
                         arrived = run_from(r, region, p, told >> p & 1) && arrived;
         }
-#if !TARGET_HOST
-        *ret_mask = warp_ballot(mine);
-#endif
         arrived = warp_all(arrived);
         if (arrived && r->task->transport == STAGING_BULK)
                 fence_acquire_system();

@@ -48,7 +48,7 @@ DEVICE_OUTLINE void pass_program(struct worker_shared *s, uint32_t root) {
         if (s->pass.name == name)
                 return;
         row = &s->w.table->rows[s->cached_plan % TABLE_PLANS];
-        before = bit_count(word_load(&row->here) & ((1u << s->rank.rank) - 1));
+        before = bit_count(cell_load(&row->here) & ((UINT64_C(1) << s->rank.rank) - 1));
         roots = word_load(&row->roots);
         at = s->pass.row + before * roots + (roots > 1 ? root : 0);
         from = (const uint32_t *)(const void *)pass_entry(s, at);
@@ -78,7 +78,7 @@ DEVICE void pass_cache_step(struct worker_shared *s, uint32_t step) {
 
 /* The k-th source of the cached step, PROGRAM_OWN or a rank. left: those that come in the order of ranks; at first all.
  * Lists are read where they are: few communicators have nodes whose carriers are not in that order. */
-DEVICE uint32_t pass_source(const struct run *r, uint32_t k, uint32_t *left) {
+DEVICE uint32_t pass_source(const struct run *r, uint32_t k, uint64_t *left) {
         const struct program_work *x = &r->s->pass.step;
         uint32_t p;
 
@@ -92,14 +92,14 @@ DEVICE uint32_t pass_source(const struct run *r, uint32_t k, uint32_t *left) {
         return (x->flags & PROGRAM_INPUT) && p == r->me ? PROGRAM_OWN : p;
 }
 
-DEVICE uint32_t pass_sources(const struct run *r) {
-        return r->s->pass.step.chunks | (uint32_t)(r->s->pass.step.flags & PROGRAM_INPUT ? 1u << r->me : 0u);
+DEVICE uint64_t pass_sources(const struct run *r) {
+        return r->s->pass.step.chunks | (uint64_t)((r->s->pass.step.flags & PROGRAM_INPUT) != 0) << r->me;
 }
 
 /* ---- channels ------------------------------------------------------------------------------------------------------
  */
 /* Have all ranks of the mask room for a chunk? Also prepares view.to. */
-DEVICE bool pass_room(const struct run *r, uint32_t region, uint32_t mask) {
+DEVICE bool pass_room(const struct run *r, uint32_t region, uint64_t mask) {
         bool room = true;
 
         ROLLED
@@ -112,8 +112,8 @@ DEVICE bool pass_room(const struct run *r, uint32_t region, uint32_t mask) {
 }
 
 /* Prepares view.from. Have the chunks of other nodes come, as far as a word says so? */
-DEVICE bool pass_arrived(const struct run *r, uint32_t region, uint32_t mask) {
-        const uint32_t told = region == STAGING_REGION_CHECK ? 0 : (uint32_t)channel_far(r->s);
+DEVICE bool pass_arrived(const struct run *r, uint32_t region, uint64_t mask) {
+        const uint64_t told = region == STAGING_REGION_CHECK ? 0 : channel_far(r->s);
         bool arrived = true;
 
         ROLLED
@@ -151,12 +151,12 @@ DEVICE bool pass_come(const struct run *r, uint32_t p, uint32_t n) {
  * batch in one trip (where there is a condition AMD's GPUs wait for one before they ask for the next), into the place
  * in the own staging that a rank of this node would push them to. The step reads them there, each packet perhaps
  * several times, and finds them when it is tried again. */
-DEVICE_OUTLINE void pass_bring(struct run run, uint32_t region, uint32_t mask, uint32_t n) {
+DEVICE_OUTLINE void pass_bring(struct run run, uint32_t region, uint64_t mask, uint32_t n) {
         const struct run *r = &run;
         struct worker_shared *s = r->s;
 
         ROLLED
-        for (uint32_t left = mask; left; left &= left - 1) {
+        for (uint64_t left = mask; left; left &= left - 1) {
                 const uint32_t p = first_bit(left), flag = s->view.from_flag[p];
                 const struct quad *from = (const struct quad *)s->view.from[p];
                 const uint64_t place = s->rank.peer[r->me] + staging_chunk(&s->layout, STAGING_PACKET, region, r->lane,
@@ -286,13 +286,14 @@ DEVICE void pass_contribution(const struct run *r, uint32_t source, uint32_t u, 
 
 template <uint32_t TYPE> DEVICE_OUTLINE void pass_fold(struct run run, uint64_t in, uint64_t out, uint32_t bytes) {
         const struct run *r = &run;
-        const uint32_t sources = pass_sources(r), n = bit_count(sources), flags = r->s->pass.step.flags;
+        const uint64_t sources = pass_sources(r);
+        const uint32_t n = bit_count(sources), flags = r->s->pass.step.flags;
         const uint32_t redop = r->task->redop;
 
         ROLLED
         for (uint32_t u = r->thread; u < (bytes + 7) / 8; u += WARP_THREADS) {
                 reduce_accumulator<TYPE> a, b;
-                uint32_t left = sources;
+                uint64_t left = sources;
 
                 pass_contribution<TYPE>(r, pass_source(r, 0, &left), u, in, bytes, &a);
                 ROLLED
@@ -361,7 +362,7 @@ DEVICE bool pass_step(struct run *r, const struct plan_phase *phase, uint32_t pa
         const struct program_work *x = &r->s->pass.step;
         const struct task *t = r->task;
         const uint32_t range = phase->out_range != PLAN_RANGE_NONE ? phase->out_range : phase->in_range;
-        const uint32_t targets = x->targets, chunks = x->chunks;
+        const uint64_t targets = x->targets, chunks = x->chunks;
         struct plan_span from, to;
         uint64_t in, out;
         uint32_t bytes;
@@ -373,8 +374,8 @@ DEVICE bool pass_step(struct run *r, const struct plan_phase *phase, uint32_t pa
         in = run_address<ACCESS_ANY>(r, t->in, from.offset);
         out = run_address<ACCESS_ANY>(r, t->out, to.offset);
         bytes = (uint32_t)to.length * t->element_bytes;
-        if (chunks & (uint32_t)channel_far(r->s))
-                pass_bring(*r, phase->region_in, chunks & (uint32_t)channel_far(r->s),
+        if (chunks & channel_far(r->s))
+                pass_bring(*r, phase->region_in, chunks & channel_far(r->s),
                            (bytes + 7) / 8 << (x->flags & PROGRAM_PARTIAL_IN ? reduce_widens(t->type, t->redop) : 0));
         if (!pass_ready(*r, in, bytes))
                 return false;
@@ -436,7 +437,7 @@ DEVICE_OUTLINE bool pass_run(struct worker_shared *s, struct counter_cache *c, s
 
 /* ---- lane 0 --------------------------------------------------------------------------------------------------------
  */
-DEVICE bool pass_tell(struct run *r, uint32_t mask, uint64_t word) {
+DEVICE bool pass_tell(struct run *r, uint64_t mask, uint64_t word) {
         if (!pass_room(r, STAGING_REGION_CHECK, mask))
                 return false;
         ROLLED
@@ -448,7 +449,7 @@ DEVICE bool pass_tell(struct run *r, uint32_t mask, uint64_t word) {
 }
 
 /* False: not all have told. *ret_differs: 1 + a rank that has called something else; else as it is. */
-DEVICE bool pass_hear(struct run *r, uint32_t mask, uint32_t *ret_differs) {
+DEVICE bool pass_hear(struct run *r, uint64_t mask, uint32_t *ret_differs) {
         const struct peer_view *v = &r->s->view;
         uint32_t differs = 0;
 
@@ -484,8 +485,8 @@ DEVICE_OUTLINE bool pass_check(struct worker_shared *s, struct counter_cache *c,
 
         for (; at < end; at++) {
                 const struct program *program = &pass_entry(s, s->pass.program)->program;
-                const uint32_t hear = word_load(&program->hear[at / 3]), tell = word_load(&program->tell[at / 3]);
-                const uint32_t mask = at % 3 == 0 ? hear & ~tell : at % 3 == 1 ? tell : hear & tell;
+                const uint64_t hear = cell_load(&program->hear[at / 3]), tell = cell_load(&program->tell[at / 3]);
+                const uint64_t mask = at % 3 == 0 ? hear & ~tell : at % 3 == 1 ? tell : hear & tell;
                 /* After a mismatch chunks may be out of step (task_check). */
                 const uint64_t word = broken    ? PASS_DIFFERS(((broken >> 16) - 1) & 0xff)
                                       : differs ? PASS_DIFFERS(differs - 1)

@@ -14,15 +14,14 @@
 #include <stdint.h>
 
 #define PROGRAM_PHASES  4u
-#define PROGRAM_SOURCES 32u
+#define PROGRAM_SOURCES 64u
 #define PROGRAM_OWN     0xffu /* in place of a rank: the own input */
 
 /* Which entries are a plan's; beside the plan. */
 struct program_row {
         uint32_t first; /* 0: the plan has none */
-        uint32_t here;  /* ranks that there are programs for, a bit each */
         uint32_t roots; /* programs of each of them */
-        uint32_t zero;
+        uint64_t here;  /* ranks that there are programs for, a bit each */
 };
 
 /* Where its steps are. */
@@ -34,8 +33,10 @@ struct program_phases {
 /* What one rank does. */
 struct program {
         struct program_phases phases;
-        uint32_t hear[PROGRAM_PHASES]; /* other ranks that it takes chunks from, a bit each */
-        uint32_t tell[PROGRAM_PHASES]; /* other ranks that it sends some to */
+        uint32_t zero;
+        uint64_t hear[PROGRAM_PHASES]; /* other ranks that it takes chunks from, a bit each */
+        uint64_t tell[PROGRAM_PHASES]; /* other ranks that it sends some to */
+        uint64_t pad;
 };
 
 enum program_flag {
@@ -48,11 +49,12 @@ enum program_flag {
 };
 
 struct program_work {
-        uint32_t targets; /* ranks that get a chunk, a bit each */
-        uint32_t chunks;  /* ranks of which one is taken, a bit each */
+        uint64_t targets; /* ranks that get a chunk, a bit each */
+        uint64_t chunks;  /* ranks of which one is taken, a bit each */
         uint8_t index;    /* of input, output and length */
         uint8_t flags;
         uint16_t zero;
+        uint32_t pad;
 };
 
 struct program_step {

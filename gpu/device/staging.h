@@ -32,14 +32,20 @@
 #define STAGING_DATA_LANES (STAGING_LANES - 1u)
 #define STAGING_P2P_LANES  32u
 #define STAGING_SLOTS      2u
-#define STAGING_RANKS_MAX  32u /* ranks of a communicator on GPUs of one node: one thread each in a warp */
+#define STAGING_RANKS_MAX  64u /* ranks of a communicator on GPUs: a bit each in a word */
 #define STAGING_REGIONS    4u
+
+#define STAGING_RANKS_NARROW 32u /* with more than these it takes workers with more room (task.h) */
 
 #define STAGING_REGION_P2P   2u
 #define STAGING_REGION_CHECK 3u
 
 #define STAGING_PACKET_CHUNK 1024u /* payload bytes; twice that in memory */
 #define STAGING_BULK_CHUNK   2048u /* payload bytes */
+
+/* Channels to one peer: those of packets first, lane 0's last among them. */
+#define STAGING_PACKET_CHANNELS (2u * STAGING_LANES + STAGING_P2P_LANES + 1u)
+#define STAGING_CHANNELS        (STAGING_PACKET_CHANNELS + STAGING_LANES + STAGING_P2P_LANES)
 
 enum staging_transport { STAGING_PACKET = 0, STAGING_BULK = 1, STAGING_TRANSPORTS = 2 };
 
@@ -62,6 +68,19 @@ struct staging_layout {
 
 STAGING_INLINE uint32_t staging_lanes(uint32_t region) {
         return region == STAGING_REGION_P2P ? STAGING_P2P_LANES : region == STAGING_REGION_CHECK ? 1 : STAGING_LANES;
+}
+
+/* Is there one? */
+STAGING_INLINE int staging_has(uint32_t transport, uint32_t region, uint32_t lane) {
+        return lane < staging_lanes(region) &&
+               (transport == STAGING_PACKET || region == 0 || region == STAGING_REGION_P2P);
+}
+
+/* Of the regions that there are for a transport. */
+STAGING_INLINE uint32_t staging_channel(uint32_t transport, uint32_t region, uint32_t lane) {
+        if (transport == STAGING_BULK)
+                return STAGING_PACKET_CHANNELS + (region ? STAGING_LANES : 0) + lane;
+        return region < STAGING_REGION_CHECK ? region * STAGING_LANES + lane : STAGING_PACKET_CHANNELS - 1;
 }
 
 STAGING_INLINE void staging_layout_init(struct staging_layout *l, uint32_t n_ranks) {

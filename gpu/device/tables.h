@@ -49,7 +49,8 @@ struct table_ring {
 /* A rank of a communicator that lives on this GPU. */
 struct table_rank {
         uint64_t peer[STAGING_RANKS_MAX]; /* staging of each rank as mapped here; [rank]: the own; far: struct wire */
-        uint64_t states;                  /* struct lane_state [STAGING_LANES] */
+        uint64_t states;                  /* struct lane_states */
+        uint64_t left;                    /* a bit for each rank that makes no requests any more */
         uint32_t ring;                    /* index of its session's ring */
         uint32_t handle;
         uint32_t rank;
@@ -61,15 +62,15 @@ struct table_rank {
         uint32_t last;     /* with has_last: only requests above it are answered with abort */
         uint32_t has_last; /* 0 or 1 */
         uint32_t held;     /* 1: its tasks are counted while its ring is limited */
-        uint32_t left;     /* a bit for each rank that makes no requests any more */
         uint32_t lanes;    /* data lanes that requests are spread over, the same on all ranks; 0: all */
         uint32_t key;
         /* reach.h; the same on all ranks, but for `gpus`. */
         uint64_t session[STAGING_RANKS_MAX]; /* of each rank; only with reach_bytes */
         uint64_t reach_bytes; /* requests that read or write so much of a rank's memory try to reach; 0: none does */
         uint64_t gpus;        /* a bit for each GPU that the other ranks are on */
+        uint64_t far;         /* a bit for each rank of another node (wire.h) */
         uint32_t freeze;      /* 1: with `abort`, what peers may be reaching is not answered yet */
-        uint32_t far;         /* a bit for each rank of another node (wire.h) */
+        uint32_t zero;
         uint64_t burst_bytes; /* of requests that reach, those of so many are bursts (burst.h); 0: none is */
 };
 
@@ -157,15 +158,25 @@ static inline
         return table_hash((uint32_t)session ^ (uint32_t)(session >> 32), id);
 }
 
-/* Chunks pushed and taken so far by one lane of one rank, by transport, region and peer. Private to the executor. */
+/* What a lane of a rank has come to. Private to the executor. */
 struct lane_state {
         uint32_t sequence; /* lane 0: last comm sequence it has taken */
         uint32_t broken;   /* lane 0: status of the first mismatch; nothing succeeds after it. 0: none */
         uint64_t
                 verdict; /* of the request whose sequence % STAGING_LANES is this lane (burst.h): sequence << 32 | .. */
         uint32_t zero[28];
-        uint32_t pushed[STAGING_TRANSPORTS][STAGING_REGIONS][STAGING_RANKS_MAX];
-        uint32_t taken[STAGING_TRANSPORTS][STAGING_REGIONS][STAGING_RANKS_MAX];
+};
+
+/* Chunks of one channel pushed and taken so far, by peer. */
+struct channel_state {
+        uint32_t pushed[STAGING_RANKS_MAX];
+        uint32_t taken[STAGING_RANKS_MAX];
+};
+
+/* All of one rank. */
+struct lane_states {
+        struct lane_state lane[STAGING_LANES];
+        struct channel_state channel[STAGING_CHANNELS]; /* staging_channel() */
 };
 
 /* What the copy engines are to move for one burst (copies.h). */

@@ -92,10 +92,10 @@ DEVICE uint32_t take_find_rank(const struct worker *w, uint32_t ring, uint32_t h
 }
 
 DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
-        /* The words that are one behind the other in both, and then two. */
+        /* The words that are one behind the other in both, and then three. */
         constexpr uint32_t own = offsetof(struct rank_cache, states) / 4, its = offsetof(struct table_rank, states) / 4,
-                           run = offsetof(struct rank_cache, freeze) / 4 - own, words = run + 2,
-                           cells = STAGING_RANKS_MAX, each = (cells + WARP_THREADS - 1) / WARP_THREADS,
+                           run = offsetof(struct rank_cache, far) / 4 - own, words = run + 3, cells = WORKER_RANKS,
+                           each = (cells + WARP_THREADS - 1) / WARP_THREADS,
                            more = (words + WARP_THREADS - 1) / WARP_THREADS;
         struct rank_cache *c = &shared_of(w)->rank;
         const struct table_rank *from = &w->table->ranks[index];
@@ -105,7 +105,8 @@ DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
 
         static_assert(offsetof(struct table_rank, lanes) / 4 - its == run - 1 &&
                               offsetof(struct rank_cache, lanes) / 4 - own == run - 1 &&
-                              offsetof(struct rank_cache, far) == offsetof(struct rank_cache, freeze) + 4,
+                              offsetof(struct rank_cache, freeze) == offsetof(struct rank_cache, far) + 8 &&
+                              offsetof(struct table_rank, freeze) == offsetof(struct table_rank, far) + 8,
                       "the same order");
         warp_sync();
         UNROLL
@@ -115,9 +116,8 @@ DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
         for (uint32_t k = 0; k < more; k++) {
                 const uint32_t i = k * WARP_THREADS + t;
 
-                word[k] = i < words ? word_load(i < run    ? (const uint32_t *)(const void *)from + its + i
-                                                : i == run ? &from->freeze
-                                                           : &from->far)
+                word[k] = i < words ? word_load(i < run ? (const uint32_t *)(const void *)from + its + i
+                                                        : (const uint32_t *)(const void *)&from->far + (i - run))
                                     : 0;
         }
         UNROLL
@@ -240,7 +240,7 @@ DEVICE uint64_t line_u64(const uint32_t *line, uint32_t low) {
 DEVICE bool take_sizes(struct take *k, uint32_t n, bool root) {
         uint64_t one, all;
 
-        if (k->count >> 44) /* with 32 ranks of 8 bytes far from any overflow, and far from any memory */
+        if (k->count >> 44) /* with 64 ranks of 8 bytes far from any overflow, and far from any memory */
                 return false;
         one = k->count * k->element_bytes;
         all = one * n;

@@ -32,6 +32,14 @@
 #define TASK_THREADS_MAX 64u
 #define VECTOR_WORDS     6u /* of each rank in it: four of the block, and the parts' sizes (vector.h) */
 
+/* Ranks of a communicator that a worker has room for. With a half of them, twice as many workers have room in a block
+ * (gpu/hip/resident.h), which is launched as long as no communicator has more. */
+#if defined(RESIDENT_DENSE) || (TARGET_AMD && !defined(RESIDENT_WIDE))
+#define WORKER_RANKS STAGING_RANKS_NARROW
+#else
+#define WORKER_RANKS STAGING_RANKS_MAX
+#endif
+
 struct task {
         uint64_t area; /* the bell area */
         uint64_t in, out;
@@ -80,8 +88,9 @@ struct task {
 
 /* The rank whose requests come most; one at a time. What struct table_rank says of it, in the order there. */
 struct rank_cache {
-        uint64_t peer[STAGING_RANKS_MAX];
+        uint64_t peer[WORKER_RANKS];
         uint64_t states;
+        uint64_t left;
         uint32_t ring;
         uint32_t handle;
         uint32_t rank;
@@ -93,10 +102,9 @@ struct rank_cache {
         uint32_t last;
         uint32_t has_last;
         uint32_t held;
-        uint32_t left;
         uint32_t lanes;
+        uint64_t far;
         uint32_t freeze;
-        uint32_t far;
         uint32_t index; /* TABLE_RANKS: nothing cached */
 };
 
@@ -109,22 +117,23 @@ struct buffer_cache {
 
 /* Chunks pushed and taken so far on one lane by one transport, by region and peer. */
 struct counter_cache {
-        uint32_t pushed[STAGING_REGIONS][STAGING_RANKS_MAX];
-        uint32_t taken[STAGING_REGIONS][STAGING_RANKS_MAX];
-        uint32_t room[STAGING_REGIONS][STAGING_RANKS_MAX]; /* credit when last looked at */
-        uint64_t home;                                     /* struct lane_state * of the lane; 0: nothing cached */
+        uint32_t pushed[STAGING_REGIONS][WORKER_RANKS];
+        uint32_t taken[STAGING_REGIONS][WORKER_RANKS];
+        uint32_t room[STAGING_REGIONS][WORKER_RANKS]; /* credit when last looked at */
+        uint64_t home;                                /* struct lane_state * of the lane; 0: nothing cached */
         uint32_t transport;
-        uint32_t n_ranks;
+        uint16_t lane;
+        uint16_t n_ranks;
 };
 
 /* How this part meets each peer: computed by thread p for peer p, read by all. */
 struct peer_view {
-        uint64_t to[STAGING_RANKS_MAX];   /* my chunk in its staging */
-        uint64_t from[STAGING_RANKS_MAX]; /* its chunk in mine */
-        uint64_t data[STAGING_RANKS_MAX]; /* where its piece lies in the client's memory (inline: packets) */
-        uint32_t to_flag[STAGING_RANKS_MAX];
-        uint32_t from_flag[STAGING_RANKS_MAX];
-        uint32_t bytes[STAGING_RANKS_MAX]; /* of its piece; 0: nothing in this part */
+        uint64_t to[WORKER_RANKS];   /* my chunk in its staging */
+        uint64_t from[WORKER_RANKS]; /* its chunk in mine */
+        uint64_t data[WORKER_RANKS]; /* where its piece lies in the client's memory (inline: packets) */
+        uint32_t to_flag[WORKER_RANKS];
+        uint32_t from_flag[WORKER_RANKS];
+        uint32_t bytes[WORKER_RANKS]; /* of its piece; 0: nothing in this part */
 };
 
 /* A line that was valid is valid again while the tables are the same: what it came to is kept as a task of no lane. */
@@ -245,7 +254,7 @@ DEVICE struct task *worker_task(const struct worker *w, uint32_t place) {
 /* Tasks of one name run one after another: a rank's on a lane, its sends to and its receives from each peer apart. The
  * ring is in it for those who have to know it of many. */
 DEVICE uint32_t task_name(const struct task *t) {
-        return t->ring << 24 | (t->role ? t->role << 5 | t->peer : 0u) << 16 | t->rank << 8 | t->lane;
+        return t->ring << 24 | (t->role ? t->role << 6 | t->peer : 0u) << 16 | t->rank << 8 | t->lane;
 }
 
 DEVICE uint32_t task_name_ring(uint32_t name) {

@@ -10,18 +10,26 @@
 
 /* ---- counters ------------------------------------------------------------------------------------------------------
  */
+/* Where the counters of a lane's channels of a region are; NULL: there are no such channels. at: the lane's state. */
+DEVICE struct channel_state *counter_home(uint64_t at, uint32_t transport, uint32_t region, uint32_t lane) {
+        struct lane_states *state = (struct lane_states *)(at - lane * sizeof(struct lane_state));
+
+        return staging_has(transport, region, lane) ? &state->channel[staging_channel(transport, region, lane)] : NULL;
+}
+
 /* Writes cached counters back. */
 DEVICE void counter_flush(struct counter_cache *c) {
-        struct lane_state *home = (struct lane_state *)c->home;
-
-        if (!home)
+        if (!c->home)
                 return;
         ROLLED
-        for (uint32_t region = 0; region < STAGING_REGIONS; region++)
-                for (uint32_t p = warp_thread(); p < c->n_ranks; p += WARP_THREADS) {
-                        home->pushed[c->transport][region][p] = c->pushed[region][p];
-                        home->taken[c->transport][region][p] = c->taken[region][p];
+        for (uint32_t region = 0; region < STAGING_REGIONS; region++) {
+                struct channel_state *home = counter_home(c->home, c->transport, region, c->lane);
+
+                for (uint32_t p = warp_thread(); home && p < c->n_ranks; p += WARP_THREADS) {
+                        home->pushed[p] = c->pushed[region][p];
+                        home->taken[p] = c->taken[region][p];
                 }
+        }
         warp_sync();
         if (warp_thread() == 0)
                 c->home = 0;
@@ -37,22 +45,26 @@ DEVICE void counter_flush_all(const struct worker *w) {
 DEVICE_OUTLINE void counter_fetch(const struct worker *w, struct counter_cache *c, uint64_t at, uint32_t transport) {
         SHARED_POINTER(w);
         SHARED_POINTER(c);
-        const struct lane_state *home = (const struct lane_state *)at;
         const uint32_t n = shared_of(w)->rank.n_ranks;
+        const uint32_t lane = (uint32_t)((at - shared_of(w)->rank.states) / sizeof(struct lane_state));
 
         counter_flush(c);
         ROLLED
-        for (uint32_t region = 0; region < STAGING_REGIONS; region++)
-                for (uint32_t p = warp_thread(); p < n; p += WARP_THREADS) {
-                        c->pushed[region][p] = home->pushed[transport][region][p];
-                        c->taken[region][p] = home->taken[transport][region][p];
+        for (uint32_t region = 0; region < STAGING_REGIONS; region++) {
+                const struct channel_state *home = counter_home(at, transport, region, lane);
+
+                for (uint32_t p = warp_thread(); home && p < n; p += WARP_THREADS) {
+                        c->pushed[region][p] = home->pushed[p];
+                        c->taken[region][p] = home->taken[p];
                         c->room[region][p] = c->pushed[region][p] - WIRE_SLOTS; /* the most: look when needed */
                 }
+        }
         warp_sync();
         if (warp_thread() == 0) {
                 c->home = at;
                 c->transport = transport;
-                c->n_ranks = n;
+                c->lane = (uint16_t)lane;
+                c->n_ranks = (uint16_t)n;
         }
         warp_sync();
 }

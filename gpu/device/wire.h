@@ -22,11 +22,9 @@
  */
 #include "gpu/device/staging.h"
 
-#define WIRE_PACKET_CHANNELS (2u * STAGING_LANES + STAGING_P2P_LANES + 1u)
-#define WIRE_CHANNELS        (WIRE_PACKET_CHANNELS + STAGING_LANES + STAGING_P2P_LANES)
-#define WIRE_WORDS           ((WIRE_CHANNELS + 15u) / 16u * 16u) /* one for each channel, in whole lines */
-#define WIRE_SLOTS           4u    /* of a channel: more than in staging, since credit is longer on its way */
-#define WIRE_CHUNK           2048u /* a chunk of packets, flags and all, or a bulk chunk */
+#define WIRE_WORDS ((STAGING_CHANNELS + 15u) / 16u * 16u) /* one for each channel, in whole lines */
+#define WIRE_SLOTS 4u    /* of a channel: more than in staging, since credit is longer on its way */
+#define WIRE_CHUNK 2048u /* a chunk of packets, flags and all, or a bulk chunk */
 
 #if defined(__cplusplus)
 static_assert(STAGING_BULK_CHUNK <= WIRE_CHUNK && 2 * STAGING_PACKET_CHUNK <= WIRE_CHUNK, "a chunk fits");
@@ -44,16 +42,9 @@ struct wire {
         uint32_t come[WIRE_WORDS][WIRE_SLOTS];
         uint32_t pad[1024 - (3 + 2 * WIRE_SLOTS) * WIRE_WORDS % 1024]; /* chunks begin with a page */
 
-        unsigned char out[WIRE_CHANNELS][WIRE_SLOTS][WIRE_CHUNK]; /* the kernel's */
-        unsigned char in[WIRE_CHANNELS][WIRE_SLOTS][WIRE_CHUNK];  /* the proxy's */
+        unsigned char out[STAGING_CHANNELS][WIRE_SLOTS][WIRE_CHUNK]; /* the kernel's */
+        unsigned char in[STAGING_CHANNELS][WIRE_SLOTS][WIRE_CHUNK];  /* the proxy's */
 };
-
-/* Of the regions that there are for a transport. */
-STAGING_INLINE uint32_t wire_channel(uint32_t transport, uint32_t region, uint32_t lane) {
-        if (transport == STAGING_BULK)
-                return WIRE_PACKET_CHANNELS + (region ? STAGING_LANES : 0) + lane;
-        return region < STAGING_REGION_CHECK ? region * STAGING_LANES + lane : WIRE_PACKET_CHANNELS - 1;
-}
 
 STAGING_INLINE uint64_t wire_pushed(uint64_t wire, uint32_t channel) {
         return wire + offsetof(struct wire, pushed) + channel * 4;

@@ -57,7 +57,7 @@ static bool plan_passes(const struct plan *plan) {
         return plan->phases[0].kind == PLAN_PASS;
 }
 
-static bool plan_runs_on_device(const struct plan *plan, uint32_t here) {
+static bool plan_runs_on_device(const struct plan *plan, uint64_t here) {
         if (plan_passes(plan))
                 return programs_size(plan, here) > 0;
         if (plan->partials || plan->n_phases > DEVICE_PHASES || plan->n_regions > STAGING_REGIONS)
@@ -97,7 +97,7 @@ static int plan_verified(struct choices_plan *entry, const struct plan *plan, ui
 }
 
 /* Is the entry the plan's? Of those with programs also: for these ranks. */
-static bool plan_is(const struct choices_plan *entry, const struct plan *plan, uint32_t here) {
+static bool plan_is(const struct choices_plan *entry, const struct plan *plan, uint64_t here) {
         if (entry->operation != plan->operation || entry->algorithm != plan->algorithm ||
             entry->n_ranks != plan->n_ranks)
                 return false;
@@ -106,7 +106,7 @@ static bool plan_is(const struct choices_plan *entry, const struct plan *plan, u
 }
 
 /* The entry of a plan that is there, or an unused one; 0 if there is neither. */
-static uint32_t plan_entry(const struct choices *choices, const struct plan *plan, uint32_t here) {
+static uint32_t plan_entry(const struct choices *choices, const struct plan *plan, uint64_t here) {
         uint32_t fresh = 0, idle = 0;
 
         for (uint32_t i = TABLE_PLANS - 1; i > 0; i--) {
@@ -146,7 +146,7 @@ static void programs_sweep(struct choices *choices) {
 }
 
 static int programs_set(struct choices *choices, struct shadow *shadow, uint32_t index, const struct plan *plan,
-                        uint32_t here, char *error) {
+                        uint64_t here, char *error) {
         struct choices_plan *entry = &choices->plans[index];
         const uint32_t n = programs_size(plan, here);
         union program_entry *entries;
@@ -177,7 +177,7 @@ static int programs_set(struct choices *choices, struct shadow *shadow, uint32_t
 }
 
 static int plan_set(struct choices *choices, struct shadow *shadow, uint32_t index, const struct plan *plan,
-                    uint32_t here, char *error) {
+                    uint64_t here, char *error) {
         struct plan alone = *plan;
 
         alone.nodes = NULL; /* kernels have no use for it */
@@ -195,7 +195,7 @@ static int plan_set(struct choices *choices, struct shadow *shadow, uint32_t ind
         return shadow_plan_set(shadow, index, &alone);
 }
 
-static int plan_take(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint32_t here,
+static int plan_take(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint64_t here,
                      uint32_t transport, uint32_t *ret_index, char *error) {
         uint32_t index = plan_entry(choices, plan, here);
         struct choices_plan *entry = &choices->plans[index];
@@ -259,7 +259,7 @@ static uint64_t packet_bytes(const struct plan *plan, bool far) {
         return PACKET_BYTES_BLOCK;
 }
 
-static int class_add(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint32_t here,
+static int class_add(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint64_t here,
                      uint64_t max_bytes, uint32_t transport, struct table_choices *table, char *error) {
         struct table_choice *classes = table->choice[plan->operation];
         uint32_t n = 0, index = 0;
@@ -277,7 +277,7 @@ static int class_add(struct choices *choices, struct shadow *shadow, const struc
 }
 
 /* limit: of packets; above: what the class before covers; the classes of an operation ascend. */
-static int class_split(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint32_t here,
+static int class_split(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint64_t here,
                        uint64_t limit, uint64_t above, bool first, uint64_t max_bytes, struct table_choices *table,
                        char *error) {
         int r = 0;

@@ -14,7 +14,8 @@ struct plan_nodes;
 struct choices {
         struct choices_plan {
                 uint32_t operation, algorithm, n_ranks;
-                uint32_t here, first, n_entries; /* with programs: of which ranks, and where they are in the table */
+                uint64_t here;             /* with programs: of which ranks, */
+                uint32_t first, n_entries; /*   and where they are in the table */
                 uint8_t node[STAGING_RANKS_MAX];
                 uint32_t references; /* tables of choices that name it */
                 bool verified[STAGING_TRANSPORTS];
@@ -25,7 +26,7 @@ struct choices {
 /* Where a communicator's ranks are. */
 struct choices_where {
         uint32_t n_ranks;
-        uint32_t here;                  /* those on this GPU, a bit each */
+        uint64_t here;                  /* those on this GPU, a bit each */
         const struct plan_nodes *nodes; /* NULL: all on one node */
 };
 

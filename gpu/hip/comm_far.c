@@ -75,7 +75,7 @@ int comm_far_attach(struct plane *plane, struct comm *comm, const struct plane_c
         for (uint32_t rank = 0; rank < what->n_ranks; rank++) {
                 n_here += member_here(what, rank);
                 n_far += what->members[rank].far;
-                comm->far |= (uint32_t)what->members[rank].far << rank;
+                comm->far |= (uint64_t)what->members[rank].far << rank;
         }
         if (!what->net && !n_far)
                 return 0;
@@ -125,7 +125,7 @@ void comm_far_detach(struct plane *plane, struct comm *comm) {
 }
 
 void comm_far_leave(struct comm *comm, uint32_t rank) {
-        comm->leaving |= UINT32_C(1) << rank;
+        comm->leaving |= UINT64_C(1) << rank;
         comm->leaving_ns = clock_now_ns();
 }
 

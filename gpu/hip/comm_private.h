@@ -18,8 +18,8 @@ struct comm {
         uint32_t choices;
         uint32_t n_ranks;
         struct wires *wires[WIRE_STRANDS]; /* NULL: all ranks are on this node */
-        uint32_t far;                      /* ranks that are not, a bit each */
-        uint32_t leaving;                  /* of these: have left, and are not believed yet */
+        uint64_t far;                      /* ranks that are not, a bit each */
+        uint64_t leaving;                  /* of these: have left, and are not believed yet */
         uint64_t leaving_ns;               /* when the last of them did */
         UT_hash_handle hh;
 };

@@ -32,8 +32,7 @@
 #include "railmux/railmux.h"
 #include "ring/line.h"
 
-#define CLEAR_MS     1000u
-#define STATES_BYTES (sizeof(struct lane_state) * STAGING_LANES)
+#define CLEAR_MS 1000u
 
 struct comm *comms_find(const struct plane *plane, uint64_t id) {
         struct comm *comm;
@@ -122,15 +121,46 @@ static int clear(struct plane *plane, uint64_t address, uint64_t bytes, char *er
 
 /* What a rank's lanes know: that `first` comes next, and nothing of channels. */
 static int states_clear(struct plane *plane, uint32_t index, uint32_t first, char *error) {
-        struct lane_state *states = (struct lane_state *)plane->states.base + (size_t)index * STAGING_LANES;
-        int r = clear(plane, (uint64_t)(uintptr_t)states, STATES_BYTES, error);
+        struct lane_states *state = (struct lane_states *)plane->states.base + index;
+        int r = clear(plane, (uint64_t)(uintptr_t)state, sizeof(*state), error);
 
         if (r || first <= 1)
                 return r;
         plane->words->sequence = first - 1;
-        return runtime_check(hipMemcpyAsync(&states->sequence, &plane->words->sequence, sizeof(uint32_t),
+        return runtime_check(hipMemcpyAsync(&state->lane[0].sequence, &plane->words->sequence, sizeof(uint32_t),
                                             hipMemcpyHostToDevice, plane->control),
                              "writing lane states", error);
+}
+
+/* Are the kernels such that they have room for so many ranks? */
+static int comm_widen(struct plane *plane, uint32_t n_ranks, char *error) {
+        int r;
+
+        if (n_ranks <= STAGING_RANKS_NARROW || plane->park.wide)
+                return 0;
+        r = moment_begin(plane, "kernels that know so many ranks", error);
+        if (r) {
+                plane->wide_wanted = r == -EBUSY;
+                return r;
+        }
+        plane->park.wide = true;
+        return moment_end(plane, error);
+}
+
+void comms_moment(struct plane *plane) {
+        plane->park.wide = plane->park.wide || plane->wide_wanted;
+        plane->wide_wanted = false;
+}
+
+/* The last communicator of so many ranks has gone: the next kernel that is launched takes up less of the GPU. */
+static void comms_narrow(struct plane *plane) {
+        struct comm *comm, *next;
+
+        HASH_ITER(hh, plane->comms, comm, next) {
+                if (comm->n_ranks > STAGING_RANKS_NARROW)
+                        return;
+        }
+        plane->park.wide = false;
 }
 
 /* Takes a place for a rank and clears what it works with; nothing is in the tables yet. */
@@ -181,6 +211,7 @@ static void comm_free(struct plane *plane, struct comm *comm) {
         if (comm->hh.tbl)
                 HASH_DEL(plane->comms, comm);
         free(comm);
+        comms_narrow(plane);
 }
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
@@ -193,7 +224,7 @@ static int comm_publish(struct plane *plane, const struct comm *comm, const stru
         for (uint32_t i = 0; !r && i < TABLE_RANKS; i++) {
                 const struct plane_rank *rank = &plane->ranks[i];
                 struct table_rank entry = {
-                        .states = (uint64_t)(uintptr_t)plane->states.base + i * STATES_BYTES,
+                        .states = (uint64_t)(uintptr_t)plane->states.base + i * sizeof(struct lane_states),
                         .ring = rank->ring,
                         .handle = rank->handle,
                         .rank = rank->rank,
@@ -280,7 +311,7 @@ static int comm_choose(struct plane *plane, struct comm *comm, const struct plan
 
         for (uint32_t r = 0; r < what->n_ranks; r++) {
                 node[r] = what->members[r].node;
-                where.here |= (uint32_t)member_here(what, r) << r;
+                where.here |= (uint64_t)member_here(what, r) << r;
         }
         if (what->net && plan_nodes_init(&nodes, what->n_ranks, node))
                 return error_set(-EINVAL, error, "the communicator's nodes are not numbered without gaps");
@@ -297,6 +328,9 @@ int comms_attach(struct plane *plane, const struct plane_comm *what, char *error
                 return error_set(-ENOTSUP, error, "a communicator on GPUs has at most %u ranks", STAGING_RANKS_MAX);
         if (comms_find(plane, what->id))
                 return error_set(-EEXIST, error, "the communicator is attached already");
+        r = comm_widen(plane, what->n_ranks, error);
+        if (r)
+                return r;
         comm = calloc(1, sizeof(*comm));
         if (!comm)
                 return error_set(-ENOMEM, error, "out of memory");

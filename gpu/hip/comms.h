@@ -19,6 +19,8 @@ int comms_move(struct plane *plane, const struct plane_comm *comm, char *error);
 void comms_close(struct plane *plane); /* detaches all; after a fault, only frees them */
 /* Ranks of other nodes that have left a while ago are believed. A failure is a fault. */
 int comms_tick(struct plane *plane);
+/* No kernel is resident: the next one is such as was wanted when one did not end (moment.h). */
+void comms_moment(struct plane *plane);
 /* Does it have ranks on other nodes? */
 bool comms_spans(const struct comm *comm);
 void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last);

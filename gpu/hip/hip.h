@@ -14,6 +14,7 @@
 #include "gpu/hip/choices.h"
 #include "gpu/hip/leave.h"
 #include "gpu/hip/memory.h"
+#include "gpu/hip/moment.h"
 #include "gpu/hip/park.h"
 #include "gpu/hip/pool.h"
 #include "gpu/hip/proxy.h"
@@ -64,7 +65,7 @@ struct plane_words {
         uint32_t value[2]; /* 0, 1 */
         uint32_t counter[TABLE_RINGS];
         uint32_t sequence; /* of a rank that begins */
-        struct lane_state states[STAGING_LANES];
+        struct lane_states state;
         struct {
                 struct bell_header header;
                 uint32_t released[BELL_DEPTH];
@@ -85,7 +86,7 @@ struct plane {
         struct plane_words *words;
         struct tables tables;
         struct pool pool;   /* staging */
-        struct pool states; /* struct lane_state [TABLE_RANKS][STAGING_LANES] */
+        struct pool states; /* struct lane_states [TABLE_RANKS] */
         struct memory memory;
         struct park park;
         struct choices choices;
@@ -98,6 +99,7 @@ struct plane {
         struct plane_peer peers[PLANE_GPUS_MAX];
         struct comm *comms; /* uthash by id */
         struct slabs slabs; /* what communicators with other nodes use */
+        struct moment moment;
         struct proxy proxy[WIRE_STRANDS];
         struct burst burst;
         struct watch watch;
@@ -113,7 +115,8 @@ struct plane {
         uint64_t window_ns; /* not before: the next try to close mappings */
         bool parked;
         bool draining;
-        int fault; /* negative errno: the context is lost or no longer trusted */
+        bool wide_wanted; /* park.wide, when the kernel has ended, which has been told to */
+        int fault;        /* negative errno: the context is lost or no longer trusted */
         char fault_text[PLANE_TEXT];
 };
 

@@ -187,11 +187,12 @@ static uint32_t ring_missing(const struct plane *plane, uint32_t ring) {
 /* All channels of a rank together: if the sums of both ends agree, each channel is empty, since no end can have taken
  * more of it than the other has put there. */
 static int rank_count(struct plane *plane, uint32_t index, char *error) {
-        const struct lane_state *from = (const struct lane_state *)plane->states.base + (size_t)index * STAGING_LANES;
+        const struct lane_states *from = (const struct lane_states *)plane->states.base + index;
+        const struct lane_states *state = &plane->words->state;
         struct plane_rank *rank = &plane->ranks[index];
-        int r = runtime_check(hipMemcpyAsync(plane->words->states, from, sizeof(plane->words->states),
-                                             hipMemcpyDeviceToHost, plane->control),
-                              "reading lane states", error);
+        int r = runtime_check(
+                hipMemcpyAsync(&plane->words->state, from, sizeof(*from), hipMemcpyDeviceToHost, plane->control),
+                "reading lane states", error);
 
         if (!r)
                 r = runtime_wait(plane->control, COPY_MS, "reading lane states", error);
@@ -199,14 +200,11 @@ static int rank_count(struct plane *plane, uint32_t index, char *error) {
                 return r;
         memset(rank->pushed, 0, sizeof(rank->pushed));
         memset(rank->pulled, 0, sizeof(rank->pulled));
-        for (uint32_t lane = 0; lane < STAGING_LANES; lane++)
-                for (uint32_t i = 0; i < STAGING_TRANSPORTS * STAGING_REGIONS; i++)
-                        for (uint32_t p = 0; p < STAGING_RANKS_MAX; p++) {
-                                const struct lane_state *state = &plane->words->states[lane];
-
-                                rank->pushed[p] += state->pushed[i / STAGING_REGIONS][i % STAGING_REGIONS][p];
-                                rank->pulled[p] += state->taken[i / STAGING_REGIONS][i % STAGING_REGIONS][p];
-                        }
+        for (uint32_t channel = 0; channel < STAGING_CHANNELS; channel++)
+                for (uint32_t p = 0; p < STAGING_RANKS_MAX; p++) {
+                        rank->pushed[p] += state->channel[channel].pushed[p];
+                        rank->pulled[p] += state->channel[channel].taken[p];
+                }
         return 0;
 }
 

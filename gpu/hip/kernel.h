@@ -4,7 +4,11 @@
  * The resident kernel as the runtime part sees it (kernel.hip). A worker is one warp; all warps of all blocks are
  * workers. How many warps a block has depends on the number of blocks. int: 0 or the runtime's error code (hipError_t),
  * except for kernel_workers.
+ *
+ * Wide: workers have room for communicators of more than STAGING_RANKS_NARROW ranks. Where a block's memory does not
+ * suffice for as many of those, there are more blocks with fewer: as many workers in all, and the same scratch.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,12 +25,18 @@ struct kernel_arguments {
         uint32_t zero;
 };
 
+struct kernel_shape {
+        uint32_t blocks;
+        uint32_t threads; /* of a block */
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-int kernel_threads(uint32_t device, uint32_t n_blocks, uint32_t *ret_threads_per_block, uint32_t *ret_shared_bytes);
+/* What is launched if `n_blocks` are asked for. */
+void kernel_shape(uint32_t n_blocks, bool wide, struct kernel_shape *ret_shape);
 size_t kernel_scratch_bytes(uint32_t n_blocks);
-int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arguments *arguments);
+int kernel_launch(hipStream_t stream, uint32_t n_blocks, bool wide, const struct kernel_arguments *arguments);
 int kernel_workers(uint32_t n_blocks); /* warps */
 int kernel_preload(uint32_t n_blocks); /* forces the module in: a first launch must not load it */
 

@@ -4,8 +4,9 @@
 #include "gpu/hip/resident.h"
 
 #if TARGET_AMD || defined(RESIDENT_NO_DENSE) /* RAILMUX_DENSE=OFF */
-const void *resident_dense(void) {
-        return NULL;
+bool resident_dense(struct resident *ret_resident) {
+        (void)ret_resident;
+        return false;
 }
 #else
 extern "C" KERNEL void LAUNCH_BOUNDS(RESIDENT_WARPS_DENSE *WARP_THREADS)
@@ -13,7 +14,8 @@ extern "C" KERNEL void LAUNCH_BOUNDS(RESIDENT_WARPS_DENSE *WARP_THREADS)
         resident_main<RESIDENT_WARPS_DENSE>(&a);
 }
 
-const void *resident_dense(void) {
-        return (const void *)railmux_resident_dense;
+bool resident_dense(struct resident *ret_resident) {
+        *ret_resident = {(const void *)railmux_resident_dense, RESIDENT_WARPS_DENSE, sizeof(struct worker_shared)};
+        return true;
 }
 #endif

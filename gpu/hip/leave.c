@@ -92,7 +92,7 @@ static int request_watch(struct plane *plane, uint64_t now, char *error) {
         leave->served_ns = now;
         leave->served = finished;
         if (!leave->wanted || !plane->park.running || plane->park.asked != PARK_RUN || plane->draining ||
-            !park_has_room(&plane->park) || plane->slabs.n_wanted || hold_any(plane) || now < leave->later_ns)
+            !park_has_room(&plane->park) || plane->moment.asked || hold_any(plane) || now < leave->later_ns)
                 return 0;
         leave->asked_ns = now;
         return park_ask(&plane->park, &plane->tables, PARK_WHEN_SERVED, error);
@@ -135,7 +135,7 @@ static int leaving(struct plane *plane, uint64_t now, char *error) {
         bool ended;
         int r;
 
-        if (plane->parked || plane->draining || plane->slabs.n_wanted || plane->park.asked == PARK_RUN ||
+        if (plane->parked || plane->draining || plane->moment.asked || plane->park.asked == PARK_RUN ||
             plane->park.asked == PARK_WHEN_IDLE) { /* somebody else has gone on from here */
                 plane->leave.asked_ns = 0;
                 return 0;

@@ -8,7 +8,8 @@
  * for a moment, a park window, and what was queued is done.
  *
  * Stopping loses nothing. Lines stay in the rings, workers keep their positions and unfinished tasks in memory that
- * outlives the kernel, and peers wait. The number of workers never changes, since each has its own share of the lanes.
+ * outlives the kernel, and peers wait. The number of workers never changes, since each has its own share of the lanes;
+ * how many of them a block has may (kernel.h).
  *
  * Queued. A launch after a silence takes the host 40 to 60 us, of which the kernel itself needs none, and before that
  * somebody has to notice that it is needed. So while there is nothing to do the next kernel is in the stream already,
@@ -45,15 +46,11 @@
 
 _Static_assert((uint32_t)PARK_WHEN_SERVED == TABLE_STOP_SERVED, "what workers know");
 
-int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tables *tables, char *error) {
+int park_open(struct park *park, uint32_t n_blocks, struct tables *tables, char *error) {
         int least = 0, greatest = 0, n_workers, r;
-        uint32_t shared;
 
         *park = (struct park){.n_blocks = n_blocks, .tables = tables};
         r = runtime_check((hipError_t)kernel_preload(n_blocks), "loading the kernel", error);
-        if (!r)
-                r = runtime_check((hipError_t)kernel_threads(device, n_blocks, &park->threads, &shared),
-                                  "asking for a block's size", error);
         if (r)
                 return r;
         n_workers = kernel_workers(n_blocks);
@@ -141,7 +138,7 @@ int park_launch(struct park *park, struct tables *tables, char *error) {
         tables_forget(tables);
         r = park_ready(park, tables, error);
         if (!r)
-                r = runtime_check((hipError_t)kernel_launch(park->stream, park->n_blocks, &park->arguments),
+                r = runtime_check((hipError_t)kernel_launch(park->stream, park->n_blocks, park->wide, &park->arguments),
                                   "launching the kernel", error);
         if (r)
                 return r;
@@ -159,7 +156,7 @@ int park_queue(struct park *park, struct tables *tables, char *error) {
         if (r || !latch_usable(&park->latch) || !latch_wait(&park->latch, park->stream))
                 return r;
         tables_forget(tables);
-        r = runtime_check((hipError_t)kernel_launch(park->stream, park->n_blocks, &park->arguments),
+        r = runtime_check((hipError_t)kernel_launch(park->stream, park->n_blocks, park->wide, &park->arguments),
                           "launching the kernel", error);
         park->queued = !r; /* (A failure is a fault.) */
         return r;

@@ -23,7 +23,7 @@ struct park {
         struct kernel_arguments arguments;
         uint32_t n_blocks;
         uint32_t n_workers;
-        uint32_t threads;
+        bool wide; /* kernels that know communicators of more than STAGING_RANKS_NARROW ranks; for the next launch */
         uint32_t asked; /* enum park_stop; the kernel is told when all of it has begun */
         bool running;   /* launched, and not yet seen to have ended */
         bool queued;    /* launched behind the latch, and as far as we know it has not begun */
@@ -32,7 +32,7 @@ struct park {
 };
 
 /* Loads the kernel and allocates what it keeps; nothing runs yet. */
-int park_open(struct park *park, uint32_t device, uint32_t n_blocks, struct tables *tables, char *error);
+int park_open(struct park *park, uint32_t n_blocks, struct tables *tables, char *error);
 /* No kernel may be resident (park_stop). */
 void park_close(struct park *park);
 

@@ -162,10 +162,10 @@ static int plane_make(struct plane *plane, const struct plane_options *options, 
         if (!r)
                 r = tables_open(&plane->tables, plane->control, error);
         if (!r)
-                r = park_open(&plane->park, plane->device, blocks_of(options), &plane->tables, error);
+                r = park_open(&plane->park, blocks_of(options), &plane->tables, error);
         if (!r)
-                r = pool_open(&plane->states, (uint64_t)TABLE_RANKS * STAGING_LANES * sizeof(struct lane_state),
-                              plane->control, "allocating lane states", error);
+                r = pool_open(&plane->states, (uint64_t)TABLE_RANKS * sizeof(struct lane_states), plane->control,
+                              "allocating lane states", error);
         if (!r)
                 r = pool_open_staging(&plane->pool, options->pool_bytes, plane->control, error);
         if (!r)
@@ -202,12 +202,15 @@ static int hip_open(const struct plane_options *options, struct plane **ret_plan
 }
 
 static void hip_info(struct plane *plane, struct plane_info *ret_info) {
+        struct kernel_shape shape;
+
         plane_lock(plane);
+        kernel_shape(plane->park.n_blocks, plane->park.wide, &shape);
         *ret_info = (struct plane_info){
                 .gpu = plane->gpu,
                 .policy = plane->policy,
-                .resident_blocks = plane->park.running ? plane->park.n_blocks : 0,
-                .threads = plane->park.threads,
+                .resident_blocks = plane->park.running ? shape.blocks : 0,
+                .threads = shape.threads,
                 .n_workers = plane->park.n_workers,
                 .parked = plane->parked,
                 .reaches = reach_able(),
@@ -395,7 +398,7 @@ static int hip_tick(struct plane *plane, char *error) {
                 if (!r)
                         r = watch_check(&plane->watch, text);
                 if (!r)
-                        r = slabs_tick(plane, &busy, text);
+                        r = moment_tick(plane, &busy, text);
                 if (!r && !busy)
                         r = comms_tick(plane);
                 if (!r && !busy && !plane->draining)
@@ -417,7 +420,7 @@ static bool drain(struct plane *plane) {
         if (plane->fault)
                 return true;
         if (!plane->draining && !plane->park.running && !plane->park.queued && !plane->leave.asked_ns &&
-            !plane->slabs.n_wanted) {
+            !plane->moment.asked) {
                 plane->draining = true;
                 return true;
         }

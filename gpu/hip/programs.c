@@ -47,7 +47,7 @@ static bool step_fill(const struct plan_phase *phase, uint32_t me, const struct 
                 last = source->rank;
                 if (source->kind == PLAN_SOURCE_CHUNK) {
                         made.source[i] = source->rank;
-                        made.work.chunks |= UINT32_C(1) << source->rank;
+                        made.work.chunks |= UINT64_C(1) << source->rank;
                         continue;
                 }
                 if (source->kind != PLAN_SOURCE_INPUT || source->rank != me || (flags & PROGRAM_INPUT) ||
@@ -60,7 +60,7 @@ static bool step_fill(const struct plan_phase *phase, uint32_t me, const struct 
             (step->output[0].rank != me || !index_fits(phase->out_range, step->output[0].index, step)))
                 return false;
         for (uint32_t i = 0; i < step->n_targets; i++)
-                made.work.targets |= UINT32_C(1) << step->target[i];
+                made.work.targets |= UINT64_C(1) << step->target[i];
         flags |= step->n_outputs ? PROGRAM_OUTPUT : 0;
         flags |= step->partial_in ? PROGRAM_PARTIAL_IN : 0;
         flags |= step->partial_out ? PROGRAM_PARTIAL_OUT : 0;
@@ -98,8 +98,8 @@ static bool program_fill(const struct plan *plan, uint32_t me, uint32_t root, ui
                         if (!plan_step(plan, phase, &geometry, &shape, me, 0, k, &step) ||
                             !step_fill(phase, me, &step, to))
                                 return false;
-                        made.hear[f] |= to->work.chunks & ~(UINT32_C(1) << me);
-                        made.tell[f] |= to->work.targets & ~(UINT32_C(1) << me);
+                        made.hear[f] |= to->work.chunks & ~(UINT64_C(1) << me);
+                        made.tell[f] |= to->work.targets & ~(UINT64_C(1) << me);
                 }
         }
         *ret_program = made;
@@ -119,7 +119,7 @@ static bool phases_fit(const struct plan *plan) {
         return true;
 }
 
-uint32_t programs_size(const struct plan *plan, uint32_t here) {
+uint32_t programs_size(const struct plan *plan, uint64_t here) {
         const uint32_t roots = roots_of(plan);
         uint32_t size = 0, n;
 
@@ -134,10 +134,10 @@ uint32_t programs_size(const struct plan *plan, uint32_t here) {
         return size;
 }
 
-void programs_fill(const struct plan *plan, uint32_t here, uint32_t first, union program_entry *ret_entries,
+void programs_fill(const struct plan *plan, uint64_t here, uint32_t first, union program_entry *ret_entries,
                    struct program_row *ret_row) {
         const uint32_t roots = roots_of(plan);
-        uint32_t at = (uint32_t)__builtin_popcount(here) * roots, i = 0, n = 0;
+        uint32_t at = (uint32_t)__builtin_popcountll(here) * roots, i = 0, n = 0;
 
         for (uint32_t me = 0; me < plan->n_ranks; me++)
                 for (uint32_t root = 0; (here >> me & 1) && root < roots; root++, i++, at += n) {

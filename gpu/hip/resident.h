@@ -9,6 +9,11 @@
  *
  * AMD: four wavefronts are one for each SIMD of a compute unit, with all of its 512 registers. With eight the kernel
  * needs a few more than the 256 that each then has, and could not be launched.
+ *
+ * Ranks. What a worker keeps at hand of a communicator's ranks is half of its memory or more, so workers with room for
+ * 64 ranks do not fit where those with room for 32 just do: sixteen in NVIDIA's 227 KiB, four in AMD's 64. As long as
+ * no communicator has more than 32 they are not launched. Then it is twice the blocks with half of the warps: on NVIDIA
+ * those of the kernel for many blocks, on AMD a kernel of its own.
  */
 #include "gpu/hip/kernel.h"
 
@@ -18,15 +23,22 @@
 #if TARGET_AMD
 #define RESIDENT_WARPS       4u
 #define RESIDENT_WARPS_DENSE 4u
+#define RESIDENT_WARPS_WIDE  2u
 #else
 #define RESIDENT_WARPS       8u
 #define RESIDENT_WARPS_DENSE 16u
 #endif
 
-#if TARGET_NVIDIA /* what a block may have at most of compute capability 9.0 */
-static_assert(RESIDENT_WARPS_DENSE * sizeof(struct worker_shared) <= 227u << 10,
-              "a block's workers fit its shared memory");
+/* What a block may have at most: of compute capability 9.0, of gfx9. */
+#if defined(RESIDENT_DENSE)
+#define RESIDENT_WARPS_HERE RESIDENT_WARPS_DENSE
+#elif defined(RESIDENT_WIDE) && TARGET_AMD
+#define RESIDENT_WARPS_HERE RESIDENT_WARPS_WIDE
+#else
+#define RESIDENT_WARPS_HERE RESIDENT_WARPS
 #endif
+static_assert(RESIDENT_WARPS_HERE * sizeof(struct worker_shared) <= (TARGET_NVIDIA ? 227u : 64u) << 10,
+              "a block's workers fit its shared memory");
 
 extern SHARED __attribute__((aligned(16))) unsigned char resident_shared[];
 
@@ -38,11 +50,13 @@ template <uint32_t WARPS> DEVICE void resident_main(const struct kernel_argument
                     a->table, a->report, index, WARPS * n);
 }
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-/* The kernel of many warps; NULL: there is none, or it is the same. */
-const void *resident_dense(void);
-#ifdef __cplusplus
-}
-#endif
+/* One of them, as it is launched. */
+struct resident {
+        const void *function;
+        uint32_t warps;        /* of a block */
+        uint32_t shared_bytes; /* of a warp */
+};
+
+/* The kernel of many warps, and that of many ranks. False: there is none, or it is the same. */
+bool resident_dense(struct resident *ret_resident);
+bool resident_wide(struct resident *ret_resident);

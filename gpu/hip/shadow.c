@@ -161,7 +161,9 @@ int shadow_rank_leave(struct shadow *shadow, uint32_t index, uint32_t last, uint
 int shadow_rank_left(struct shadow *shadow, uint32_t index, uint32_t who) {
         struct table_rank *rank = &shadow->table->ranks[index];
 
-        return change_word(shadow, &rank->left, rank->left | UINT32_C(1) << who % STAGING_RANKS_MAX);
+        uint32_t *left = (uint32_t *)(void *)&rank->left + who / 32 % 2; /* the half that it is in */
+
+        return change_word(shadow, left, *left | UINT32_C(1) << who % 32);
 }
 
 int shadow_choices_set(struct shadow *shadow, uint32_t index, const struct table_choices *choices) {

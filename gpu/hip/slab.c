@@ -8,11 +8,6 @@
  * NVIDIA's driver pins memory while kernels run, and a kernel that runs finds what was pinned since (seen with CUDA 13,
  * with MPS and without). Of AMD's that is not known: there it comes at the price of a moment without a kernel, which
  * everybody on the GPU pays.
- *
- * A kernel that does not end in time is no reason to give up the GPU, with all that others do on it, for the sake of a
- * new communicator: only that one is refused, for now. But those of its workers that have seen the word are gone, so
- * there is no way back: the stop stands, and tick takes the memory when the kernel has ended, and launches the next
- * one.
  */
 #include "gpu/hip/slab.h"
 
@@ -26,15 +21,12 @@
 #include "gpu/hip/error.h"
 #include "gpu/hip/hip.h"
 #include "gpu/hip/pages.h"
-#include "util/clock.h"
 
-#define STOP_MS 500u
-#define END_NS  UINT64_C(3000000000) /* then it is a fault */
-#define LEAST   8u                   /* wires that are taken at a time where the kernel is stopped, 60 MiB, and */
-#define MOST    64u                  /* then as many again as there are, up to these */
-#define PIECE   2u                   /* wires that are taken at a time where it is not, 15 MiB: who waits for pages */
-#define AHEAD   4u                   /* waits for few of them; so many pieces are filled ahead */
-#ifndef SLAB_STOPS                   /* tests */
+#define LEAST 8u   /* wires that are taken at a time where the kernel is stopped, 60 MiB, and */
+#define MOST  64u  /* then as many again as there are, up to these */
+#define PIECE 2u   /* wires that are taken at a time where it is not, 15 MiB: who waits for pages */
+#define AHEAD 4u   /* waits for few of them; so many pieces are filled ahead */
+#ifndef SLAB_STOPS /* tests */
 #if defined(RAILMUX_CUDA)
 #define SLAB_STOPS false
 #else
@@ -139,11 +131,8 @@ static int slabs_grow_running(struct plane *plane, uint32_t n, char *error) {
 
 int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
         struct slabs *slabs = &plane->slabs;
-        /* Or is to be, again. (What is parked may be about to end, if it was queued.) */
-        const bool running = !plane->parked && (plane->park.running || slabs->n_wanted);
-        char text[PLANE_TEXT];
         void *pages;
-        int r, r2 = 0;
+        int r, r2;
 
         if (n <= slabs->n_free)
                 return 0;
@@ -157,48 +146,28 @@ int slabs_reserve(struct plane *plane, uint32_t n, char *error) {
         r = slabs_fill(slabs, n, &pages, error);
         if (r)
                 return r;
-        r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, STOP_MS, text);
-        if (r == -ETIMEDOUT && plane->park.asked == PARK_AT_ONCE) {
-                if (!slabs->n_wanted)
-                        slabs->wanted_ns = clock_now_ns();
-                slabs->n_wanted = n;
-                pages_give(pages, n * sizeof(struct wire));
-                pages_prepare(slabs->pages, n * sizeof(struct wire), 1); /* while the kernel ends */
-                return error_set(-EBUSY, error, "%s, for memory for other nodes; try again", text);
-        }
+        r = moment_begin(plane, "memory for other nodes", error);
         if (r) {
                 pages_give(pages, n * sizeof(struct wire));
-                return error_set(plane_fault(plane, r, text), error, "%s", text);
+                if (r == -EBUSY) {
+                        slabs->n_wanted = n;
+                        pages_prepare(slabs->pages, n * sizeof(struct wire), 1); /* while the kernel ends */
+                }
+                return r;
         }
         slabs->n_wanted = 0;
         r = slabs_grow(plane, pages, n, error);
-        if (running)
-                r2 = park_launch(&plane->park, &plane->tables, text);
-        return r2 ? error_set(plane_fault(plane, r2, text), error, "%s", text) : r;
+        r2 = moment_end(plane, r ? NULL : error);
+        return r2 ? r2 : r;
 }
 
-int slabs_tick(struct plane *plane, bool *ret_busy, char *error) {
-        struct slabs *slabs = &plane->slabs;
-        const uint32_t n = slabs->n_wanted;
+void slabs_moment(struct plane *plane) {
+        const uint32_t n = plane->slabs.n_wanted;
         void *pages;
 
-        *ret_busy = false;
-        if (!n)
-                return 0;
-        if (plane->park.running && plane->park.asked != PARK_RUN) { /* looked at just now */
-                *ret_busy = true;
-                if (!park_has_room(&plane->park)) /* it has not been told yet, for clients' kernels fill the GPU */
-                        slabs->wanted_ns = clock_now_ns();
-                return clock_now_ns() - slabs->wanted_ns < END_NS
-                               ? 0
-                               : error_set(-ETIMEDOUT, error, "the resident kernel did not end");
-        }
-        slabs->n_wanted = 0;
-        if (plane->park.running) /* somebody else has waited for the end, and has launched the next one */
-                return 0;
-        if (!slabs_fill(slabs, n, &pages, NULL))
+        plane->slabs.n_wanted = 0;
+        if (n && !slabs_fill(&plane->slabs, n, &pages, NULL))
                 (void)slabs_grow(plane, pages, n, NULL); /* who asks again hears why */
-        return plane->parked || plane->draining ? 0 : park_launch(&plane->park, &plane->tables, error);
 }
 
 struct wire *slabs_take(struct plane *plane, uint64_t *ret_device) {

@@ -17,15 +17,14 @@ struct slabs {
         struct pages *pages; /* for the next one; NULL: there was none */
         uint32_t n, n_free;  /* wires */
         uint32_t n_wanted;   /* to be taken when the kernel has ended, which has been told to; 0: none */
-        uint64_t wanted_ns;  /* when it was */
 };
 
 /* So many are free afterwards. On AMD's GPUs the resident kernel is stopped for a moment if there are not. -ENOSPC:
  * SLABS_WIRES_MAX. -EBUSY: the kernel has not ended yet; it goes on by itself, and another try finds the memory there.
  * -ENOMEM. Everything else is a fault. */
 int slabs_reserve(struct plane *plane, uint32_t n, char *error);
-/* Of tick. *ret_busy: the kernel is still to end, and nobody should change that. A failure is a fault. */
-int slabs_tick(struct plane *plane, bool *ret_busy, char *error);
+/* No kernel is resident: takes what was wanted when one did not end. */
+void slabs_moment(struct plane *plane);
 /* A zeroed one, which there is, and where the kernel sees it. */
 struct wire *slabs_take(struct plane *plane, uint64_t *ret_device);
 /* Neither kernel nor proxy uses it any more. */

@@ -221,7 +221,7 @@ static void batch_chunk(struct batch *batch, const struct wire_end *end, uint32_
         unsigned char *to = batch->data + batch->bytes + sizeof(struct wire_entry);
         uint32_t bytes;
 
-        if (channel < WIRE_PACKET_CHANNELS) {
+        if (channel < STAGING_PACKET_CHANNELS) {
                 bytes = wire_packets_open(from, number, to);
         } else {
                 /* relaxed: before the counter that was acquired */
@@ -422,7 +422,7 @@ static bool entry_in(struct wire_end *end, const struct wire_entry *entry, const
         }
         if (entry->number != end->come[c] + 1)
                 return false;
-        if (c < WIRE_PACKET_CHANNELS)
+        if (c < STAGING_PACKET_CHANNELS)
                 wire_packets_close(end->wire->in[c][slot], entry->number, from, entry->bytes);
         else
                 memcpy(end->wire->in[c][slot], from, entry->bytes);
@@ -453,10 +453,10 @@ static bool batch_in(const struct wires *wires, struct wire_end *end, const unsi
                         return false;
                 entry = entry_read(data + at);
                 at += (uint32_t)sizeof(entry);
-                if (entry.channel >= WIRE_CHANNELS || wire_strand(entry.channel) != wires->strand)
+                if (entry.channel >= STAGING_CHANNELS || wire_strand(entry.channel) != wires->strand)
                         return false;
                 length = entry.bytes == WIRE_CREDIT ? 0 : (entry.bytes + 7u) / 8 * 8;
-                if (length > (entry.channel < WIRE_PACKET_CHANNELS ? STAGING_PACKET_CHUNK : STAGING_BULK_CHUNK) ||
+                if (length > (entry.channel < STAGING_PACKET_CHANNELS ? STAGING_PACKET_CHUNK : STAGING_BULK_CHUNK) ||
                     length > bytes - at || !entry_in(end, &entry, data + at))
                         return false;
                 at += length;

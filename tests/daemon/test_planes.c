@@ -370,9 +370,9 @@ static void test_too_many_ranks(void **state) {
         uint8_t id[COMM_ID_BYTES];
 
         call_id_create(client, id);
-        answer = take_comm(client, send_comm_create(client, id, 33, 0));
-        assert_int_equal(answer.code, RMX_E_UNSUPPORTED);
-        assert_non_null(strstr(answer.text, "32 ranks"));
+        answer = take_comm(client, send_comm_create(client, id, 65, 0));
+        assert_int_equal(answer.code, RMX_E_INVALID);
+        assert_non_null(strstr(answer.text, "n_ranks is 65; allowed: 1 .. 64"));
 }
 
 static void test_attach_fails(void **state) {

@@ -227,9 +227,9 @@ static void test_too_many(void **state) {
         b.id[0] = COMM_ID_VERSION;
         memcpy(b.id + 8, peers_node(b.n.peers), PEER_NODE_BYTES);
         snprintf((char *)b.id + 56, COMM_ID_ADDRESS_BYTES, "%s", peers_address(b.n.peers));
-        answer = take_comm(b.clients[0], send_comm_create(b.clients[0], b.id, 33, 0));
-        assert_int_equal(answer.code, RMX_E_UNSUPPORTED);
-        assert_non_null(strstr(answer.text, "at most 32 ranks, not 33"));
+        answer = take_comm(b.clients[0], send_comm_create(b.clients[0], b.id, 65, 0));
+        assert_int_equal(answer.code, RMX_E_INVALID);
+        assert_non_null(strstr(answer.text, "n_ranks is 65; allowed: 1 .. 64"));
         finish(&b);
 }
 

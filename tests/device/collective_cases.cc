@@ -116,14 +116,14 @@ static void reduce_nodes(const struct collective_case *c, unsigned char *const *
                         }
                 if (!call.n)
                         break;
-                call.scaled = c->redop == RMX_PREMUL_SUM ? (UINT64_C(1) << call.n) - 1 : 0;
+                call.scaled = c->redop == RMX_PREMUL_SUM ? ~UINT64_C(0) >> (64 - call.n) : 0;
                 sum[n_nodes] = out[0] = aligned_alloc(64, bytes + 64);
                 reduce_find(c->type, c->redop)(&call);
         }
         call.out_partial = false;
         call.source = sum;
         call.n = n_nodes;
-        call.partials = (UINT64_C(1) << n_nodes) - 1;
+        call.partials = ~UINT64_C(0) >> (64 - n_nodes);
         call.scaled = 0;
         call.finish = true;
         out[0] = to;
@@ -150,7 +150,7 @@ static void reduce_expected(const struct collective_case *c, unsigned char *cons
         call.source = source;
         call.n = c->n;
         call.scalar = scalar;
-        call.scaled = c->redop == RMX_PREMUL_SUM ? (UINT64_C(1) << c->n) - 1 : 0;
+        call.scaled = c->redop == RMX_PREMUL_SUM ? ~UINT64_C(0) >> (64 - c->n) : 0;
         call.n_ranks = c->n;
         call.finish = true;
         call.length = c->count;

@@ -56,7 +56,7 @@ static void copies_between(void);
 #undef poll_pause
 
 #define GUARD_BYTES 65536u
-#define MAPS_MAX    512u
+#define MAPS_MAX    (512u + EMULATOR_RANKS_MAX * EMULATOR_RANKS_MAX)
 /* Turns of the caller without a single store by any worker, after which nothing will move any more: each worker has had
  * about as many. */
 #define STUCK_TURNS 4000u
@@ -110,7 +110,7 @@ struct emulator_member {
         uint32_t session, index, handle, sequence;
         uint32_t pair[2][EMULATOR_RANKS_MAX]; /* sends to, receives from each rank */
         unsigned char *staging;
-        struct lane_state *states;
+        struct lane_states *state;
 };
 
 struct emulator_comm {
@@ -411,11 +411,12 @@ static void put_programs(struct emulator *e, uint32_t comm, uint32_t gpu, uint32
         const struct emulator_comm *c = &e->comm[comm];
         struct emulator_gpu *g = &e->gpu[gpu];
         union program_entry *entries;
-        uint32_t here = 0, n, first = 1 + g->n_programs;
+        uint64_t here = 0;
+        uint32_t n, first = 1 + g->n_programs;
         struct program_row row = {};
 
         for (uint32_t r = 0; r < c->n_ranks; r++)
-                here |= (uint32_t)(e->session[c->rank[r].session].gpu == gpu) << r;
+                here |= (uint64_t)(e->session[c->rank[r].session].gpu == gpu) << r;
         if (!here)
                 return;
         n = programs_size(plan, here);
@@ -639,16 +640,13 @@ static void preset(struct emulator *e, struct emulator_comm *c, struct emulator_
                    uint32_t chunks) {
         uint32_t *credit = (uint32_t *)(m->staging + c->layout.credit);
 
-        m->states = (struct lane_state *)emulator_memory(e, sizeof(struct lane_state) * STAGING_LANES);
+        m->state = (struct lane_states *)emulator_memory(e, sizeof(struct lane_states));
         m->sequence = sequence;
-        for (uint32_t lane = 0; lane < STAGING_LANES; lane++) {
-                m->states[lane].sequence = sequence;
-                for (uint32_t t = 0; t < STAGING_TRANSPORTS; t++)
-                        for (uint32_t region = 0; region < STAGING_REGIONS; region++)
-                                for (uint32_t p = 0; p < c->n_ranks; p++)
-                                        m->states[lane].pushed[t][region][p] = m->states[lane].taken[t][region][p] =
-                                                chunks;
-        }
+        for (uint32_t lane = 0; lane < STAGING_LANES; lane++)
+                m->state->lane[lane].sequence = sequence;
+        for (uint32_t channel = 0; channel < STAGING_CHANNELS; channel++)
+                for (uint32_t p = 0; p < c->n_ranks; p++)
+                        m->state->channel[channel].pushed[p] = m->state->channel[channel].taken[p] = chunks;
         for (uint32_t i = 0; i < STAGING_TRANSPORTS * STAGING_REGIONS * STAGING_LANES * STAGING_RANKS_MAX; i++)
                 credit[i] = chunks;
         /* Slots hold the last chunks that they would. */
@@ -701,7 +699,7 @@ uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *ses
 
                 for (uint32_t p = 0; p < n_ranks; p++)
                         entry.peer[p] = (uint64_t)c->rank[p].staging;
-                entry.states = (uint64_t)m->states;
+                entry.states = (uint64_t)m->state;
                 entry.ring = s->ring;
                 entry.handle = m->handle;
                 entry.rank = r;
@@ -732,7 +730,7 @@ static void clear_far(const struct emulator_comm *c, const struct emulator_membe
                                        0, STAGING_PACKET_CHUNK / PACKET_BYTES * sizeof(struct quad));
 }
 
-void emulator_wire(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t far, void *const *wire) {
+void emulator_wire(struct emulator *e, uint32_t comm, uint32_t rank, uint64_t far, void *const *wire) {
         const struct emulator_member *m = &e->comm[comm].rank[rank];
         struct table_rank *entry = &e->gpu[e->session[m->session].gpu].table->ranks[m->index];
 
@@ -741,7 +739,7 @@ void emulator_wire(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t fa
                         cell_store(&entry->peer[p], (uint64_t)wire[p]);
                         clear_far(&e->comm[comm], m, p);
                 }
-        word_store(&entry->far, far);
+        cell_store(&entry->far, far);
         for (uint32_t i = 0; i < watch.n; i++) {
                 struct watch_staging *s = &watch.staging[i];
 
@@ -853,14 +851,9 @@ bool emulator_empty(struct emulator *e, uint32_t comm) {
         publish_comm(e, comm);
         for (uint32_t a = 0; a < c->n_ranks; a++)
                 for (uint32_t b = 0; b < c->n_ranks; b++)
-                        for (uint32_t i = 0; i < STAGING_LANES * STAGING_TRANSPORTS * STAGING_REGIONS; i++) {
-                                uint32_t lane = i % STAGING_LANES, t = i / STAGING_LANES % STAGING_TRANSPORTS;
-                                uint32_t region = i / STAGING_LANES / STAGING_TRANSPORTS;
-
-                                if (a != b && c->rank[a].states[lane].pushed[t][region][b] !=
-                                                      c->rank[b].states[lane].taken[t][region][a])
+                        for (uint32_t i = 0; a != b && i < STAGING_CHANNELS; i++)
+                                if (c->rank[a].state->channel[i].pushed[b] != c->rank[b].state->channel[i].taken[a])
                                         return false;
-                        }
         return true;
 }
 
@@ -869,11 +862,11 @@ void emulator_renew(struct emulator *e, uint32_t comm) {
 
         publish_comm(e, comm); /* nothing is cached any more */
         for (uint32_t r = 0; r < c->n_ranks; r++) {
-                uint32_t sequence = c->rank[r].states[0].sequence;
+                uint32_t sequence = c->rank[r].state->lane[0].sequence;
 
                 memset(c->rank[r].staging, 0, c->layout.bytes);
-                memset(c->rank[r].states, 0, sizeof(struct lane_state) * STAGING_LANES);
-                c->rank[r].states[0].sequence = sequence;
+                memset(c->rank[r].state, 0, sizeof(struct lane_states));
+                c->rank[r].state->lane[0].sequence = sequence;
         }
         for (uint32_t i = 0; i < watch.n; i++)
                 if (watch.staging[i].comm == comm)
@@ -1159,7 +1152,7 @@ void emulator_left(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t wh
         const struct emulator_member *m = &e->comm[comm].rank[rank];
         uint32_t gpu = e->session[m->session].gpu;
 
-        word_store(&e->gpu[gpu].table->ranks[m->index].left, who);
+        cell_store(&e->gpu[gpu].table->ranks[m->index].left, who);
         publish(e, gpu);
 }
 

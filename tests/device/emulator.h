@@ -12,12 +12,14 @@
 #include "gpu/device/bell.h"
 #include "gpu/device/tables.h"
 
-#define EMULATOR_RANKS_MAX    8u
+#ifndef EMULATOR_RANKS_MAX /* more where there shall be many */
+#define EMULATOR_RANKS_MAX 8u
+#endif
 #define EMULATOR_GPUS_MAX     8u
 #define EMULATOR_WORKERS_MAX  20u
-#define EMULATOR_SESSIONS_MAX 32u
+#define EMULATOR_SESSIONS_MAX (EMULATOR_RANKS_MAX > 32u ? EMULATOR_RANKS_MAX : 32u)
 #define EMULATOR_COMMS_MAX    16u
-#define EMULATOR_HELPERS_MAX  20u
+#define EMULATOR_HELPERS_MAX  (EMULATOR_RANKS_MAX + 12u)
 
 struct emulator;
 
@@ -87,7 +89,7 @@ void emulator_turn(struct emulator *e, const char *why);
 
 /* Peers of the rank in `far` (a bit each) are on another node: its channels to p are in wire[p] (gpu/device/wire.h).
  * Nothing may be under way. */
-void emulator_wire(struct emulator *e, uint32_t comm, uint32_t rank, uint32_t far, void *const *wire);
+void emulator_wire(struct emulator *e, uint32_t comm, uint32_t rank, uint64_t far, void *const *wire);
 /* step(data) has turns like a worker, until the emulator is freed; true: it has moved something. */
 void emulator_helper(struct emulator *e, bool (*step)(void *data), void *data);
 

@@ -385,7 +385,7 @@ mutant "far: a task stays while it goes on" task_run.h test_nodes "s/if \(!moved
 mutant "far: a send stays while it goes on" p2p.h test_nodes "s/if \(run_looks_up\(/if (0 \&\& (/"
 mutant "far: channels share a number" wire.h test_nodes "s/region \* STAGING_LANES \+ lane : WIRE/lane : WIRE/"
 mutant "proxy: strands have the same mirrors" wires.c test_nodes "s/\(size_t\)strand \* n_ranks \* n_ranks/0/"
-mutant "proxy: nobody is told of packets" wires.c test_nodes "s/^( *)(__atomic_store_n\(\&end->wire->come)/\1if (c >= WIRE_PACKET_CHANNELS) \2/"
+mutant "proxy: nobody is told of packets" wires.c test_nodes "s/^( *)(__atomic_store_n\(\&end->wire->come)/\1if (c >= STAGING_PACKET_CHANNELS) \2/"
 mutant "proxy: chunks carried again" wires.c test_nodes "s/\+\+end->pushed\[channel\]\)/end->pushed[channel] + 1)/"
 mutant "proxy: looks for arrivals once" wires.c test_nodes "s/ \|\| arrivals != wires->arrivals//"
 mutant "proxy: only one slot" wires.c test_nodes "s/slot = \(entry->number - 1\) % WIRE_SLOTS/slot = 0/"

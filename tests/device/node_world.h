@@ -11,7 +11,7 @@ static uint64_t n_carried;  /* messages between nodes, in worlds that have ended
 struct placement {
         uint32_t n;
         uint8_t node[EMULATOR_RANKS_MAX];
-        bool crowded = false; /* two ranks on each GPU */
+        uint32_t crowd = 1; /* ranks on each GPU */
 };
 
 struct world;
@@ -23,7 +23,7 @@ struct rank_proxy {
 struct world {
         struct emulator *e;
         struct nodes *nodes;
-        uint32_t n, comm;
+        uint32_t n, n_gpus, comm;
         uint32_t session[EMULATOR_RANKS_MAX];
         struct rank_proxy proxy[EMULATOR_RANKS_MAX];
 };
@@ -46,14 +46,15 @@ static void world_init(struct world *w, const struct placement *p, uint32_t work
                        uint32_t chunks, uint32_t flags, uint64_t world_seed) {
         *w = {};
         w->n = p->n;
-        w->e = emulator_new(p->n, workers, flags | EMULATOR_WATCH, world_seed);
+        w->n_gpus = (p->n + p->crowd - 1) / p->crowd;
+        w->e = emulator_new(w->n_gpus, workers, flags | EMULATOR_WATCH, world_seed);
         for (uint32_t r = 0; r < p->n; r++)
-                w->session[r] = emulator_session(w->e, p->crowded ? r / 2 : r, 1);
+                w->session[r] = emulator_session(w->e, r / p->crowd, 1);
         w->comm = emulator_comm(w->e, p->n, w->session, transport, 0, chunks);
         w->nodes = nodes_new(p->n, p->node, chunks, world_seed, world_memory, w->e);
         for (uint32_t r = 0; r < p->n; r++) {
                 void *wire[NODES_RANKS_MAX];
-                const uint32_t far = nodes_wires(w->nodes, r, wire);
+                const uint64_t far = nodes_wires(w->nodes, r, wire);
 
                 emulator_wire(w->e, w->comm, r, far, wire);
                 w->proxy[r] = {w, r};
@@ -78,7 +79,7 @@ static void world_sweep(struct world *w, struct traffic *t, uint32_t rounds, uin
                         for (uint32_t r = 0; r < t->n; r++)
                                 if (mix(round * 64 + i * 8 + r + random) % 2)
                                         traffic_ring(t, r);
-                emulator_restart(w->e, (uint32_t)mix(round + random) % t->n);
+                emulator_restart(w->e, (uint32_t)mix(round + random) % w->n_gpus);
                 traffic_drain(t);
                 traffic_run(t, each);
         }

@@ -104,7 +104,7 @@ static void count(struct nodes *n, const struct net_descriptor *d, struct net_ar
                         continue;
                 i += (entry.bytes + 7u) / 8 * 8;
                 n->chunks[d->source]++;
-                if (entry.channel == WIRE_PACKET_CHANNELS - 1)
+                if (entry.channel == STAGING_PACKET_CHANNELS - 1)
                         n->told[d->source]++;
                 else
                         n->data[d->source] += entry.bytes;
@@ -217,7 +217,7 @@ static void preset(struct wires *wires, struct wire_end *end, uint32_t chunks) {
 
         /* Batches wrap, too, a little later. */
         end->sent = end->acked = end->taken = end->told = out->taken = chunks ? chunks - 2 * WIRE_BATCHES : 0;
-        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
+        for (uint32_t c = 0; c < STAGING_CHANNELS; c++) {
                 end->pushed[c] = end->given[c] = end->come[c] = chunks;
                 w->pushed[c] = w->given[c] = w->room[c] = chunks;
                 for (uint32_t back = 0; chunks && back < WIRE_SLOTS; back++) {
@@ -232,14 +232,14 @@ static void preset(struct wires *wires, struct wire_end *end, uint32_t chunks) {
         }
 }
 
-uint32_t nodes_wires(const struct nodes *n, uint32_t rank, void *ret_wire[NODES_RANKS_MAX]) {
-        uint32_t far = 0;
+uint64_t nodes_wires(const struct nodes *n, uint32_t rank, void *ret_wire[NODES_RANKS_MAX]) {
+        uint64_t far = 0;
 
         for (uint32_t p = 0; p < n->n_ranks; p++) {
                 ret_wire[p] = NULL;
                 if (n->node[p] == n->node[rank])
                         continue;
-                far |= 1u << p;
+                far |= UINT64_C(1) << p;
                 ret_wire[p] = wires_end(n->wires[rank][0], rank, p)->wire;
         }
         return far;

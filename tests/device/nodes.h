@@ -8,7 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifndef NODES_RANKS_MAX /* more where there shall be many */
 #define NODES_RANKS_MAX 8u
+#endif
 
 /* What the fabric may get wrong. */
 enum nodes_fault {
@@ -32,7 +34,7 @@ struct nodes *nodes_new(uint32_t n_ranks, const uint8_t *node, uint32_t chunks, 
                         void *(*memory)(void *context, uint64_t bytes), void *context);
 void nodes_free(struct nodes *nodes);
 /* The ranks elsewhere than this one, a bit each, and the wires to them. */
-uint32_t nodes_wires(const struct nodes *nodes, uint32_t rank, void *ret_wire[NODES_RANKS_MAX]);
+uint64_t nodes_wires(const struct nodes *nodes, uint32_t rank, void *ret_wire[NODES_RANKS_MAX]);
 /* The rank's proxy looks once. True: something moved, or waits for its time. */
 bool nodes_proxy(struct nodes *nodes, uint32_t rank);
 /* So long a look takes from now on; 0: time does not count. At first it depends on the seed. */

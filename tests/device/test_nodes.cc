@@ -245,7 +245,7 @@ static struct wire *wire_of(const struct world *w, uint32_t rank) {
  */
 static void nothing_before_it_is_told(void) {
         static const struct placement two = {2, {0, 1}};
-        const uint32_t channel = wire_channel(STAGING_PACKET, 0, 1);
+        const uint32_t channel = staging_channel(STAGING_PACKET, 0, 1);
         unsigned char *out;
         struct wire *wire;
         struct world w;
@@ -296,7 +296,7 @@ static void never_for_long(uint32_t operation, uint32_t channel) {
 
         world_init(&w, &two, 1, STAGING_BULK, 0, 0, seed);
         wire = wire_of(&w, 0);
-        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) /* there is always room, as if all had been taken at once */
+        for (uint32_t c = 0; c < STAGING_CHANNELS; c++) /* there is always room, as if all had been taken at once */
                 wire->room[c] = 0x40000000;
         ring_alone(&w, 0, operation, UINT64_C(2048) * 15 * parts, &out);
         while (pushed < parts) {
@@ -370,10 +370,10 @@ int main(void) {
         vectors(&placements[3], STAGING_BULK);
         mismatch();
         nothing_before_it_is_told();
-        no_more_than_there_is_room_for(RING_OP_BROADCAST, wire_channel(STAGING_BULK, 0, 1));
-        no_more_than_there_is_room_for(RING_OP_SEND, wire_channel(STAGING_BULK, STAGING_REGION_P2P, 1));
-        never_for_long(RING_OP_BROADCAST, wire_channel(STAGING_BULK, 0, 1));
-        never_for_long(RING_OP_SEND, wire_channel(STAGING_BULK, STAGING_REGION_P2P, 1));
+        no_more_than_there_is_room_for(RING_OP_BROADCAST, staging_channel(STAGING_BULK, 0, 1));
+        no_more_than_there_is_room_for(RING_OP_SEND, staging_channel(STAGING_BULK, STAGING_REGION_P2P, 1));
+        never_for_long(RING_OP_BROADCAST, staging_channel(STAGING_BULK, 0, 1));
+        never_for_long(RING_OP_SEND, staging_channel(STAGING_BULK, STAGING_REGION_P2P, 1));
         faults();
         printf("%llu requests compared, %llu chunks between nodes\n", (unsigned long long)n_compared,
                (unsigned long long)n_carried);

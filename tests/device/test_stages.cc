@@ -31,7 +31,7 @@ static const struct placement placements[] = {
         {5, {0, 1, 1, 1, 1}},
         {3, {0, 1, 2}},
         {2, {0, 1}},
-        {8, {0, 0, 0, 0, 1, 1, 1, 1}, true},
+        {8, {0, 0, 0, 0, 1, 1, 1, 1}, 2},
 };
 #define N_PLACEMENTS (sizeof(placements) / sizeof(placements[0]))
 

@@ -33,7 +33,7 @@ struct watch_staging {
         bool distrusted;                       /* its clients may write nonsense: what happens here is not looked at */
         uint64_t credit_of[STAGING_RANKS_MAX]; /* where rank p's staging begins: its credits are there; of a rank of
                                                   another node, the wire */
-        uint32_t far;                          /* those ranks, a bit each */
+        uint64_t far;                          /* those ranks, a bit each */
         uint32_t *published;                   /* [region][lane][source]: bulk chunks with their flag set */
 };
 
@@ -127,7 +127,7 @@ static inline void watch_chunk_store(struct watch_staging *s, const void *to, bo
         number = packet ? flag - 1 : *watch_published(s, region, lane, source);
         if (s->far >> source & 1) { /* put down by the rank itself, as its next one */
                 if (number != word_load((const uint32_t *)wire_given(s->credit_of[source],
-                                                                     wire_channel(transport, region, lane))))
+                                                                     staging_channel(transport, region, lane))))
                         watch_fail(s, "put down when it was not the next", region, lane, slot, source, number);
         } else {
                 credit = word_load(

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BULK_FIRST WIRE_PACKET_CHANNELS
-#define BULK_LAST  (WIRE_CHANNELS - 1u)
+#define BULK_FIRST STAGING_PACKET_CHANNELS
+#define BULK_LAST  (STAGING_CHANNELS - 1u)
 #define N_PACKETS  (STAGING_PACKET_CHUNK / 8u)
 
 struct fake_net {

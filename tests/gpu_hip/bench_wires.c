@@ -238,7 +238,7 @@ static bool wire_step(const struct bench *b, uint32_t round, struct wire_end *en
 
         for (uint32_t k = 0; k < STAGING_DATA_LANES && k < parts; k++) {
                 const uint32_t due = round * ((parts - k + STAGING_DATA_LANES - 1) / STAGING_DATA_LANES);
-                const uint32_t channel = wire_channel(b->transport, 0, 1 + k);
+                const uint32_t channel = staging_channel(b->transport, 0, 1 + k);
 
                 if (lanes[k].pushed < due)
                         moved = lane_push(b, end->wire, &lanes[k], channel) || moved;

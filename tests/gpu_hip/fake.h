@@ -61,6 +61,7 @@ struct fake {
         uint32_t n_open;     /* IPC handles and mapped descriptors open now */
         uint32_t opens, closes, collisions;
         _Atomic uint32_t launches; /* kernels that have begun */
+        _Atomic bool wide;         /* the last that was launched has room for many ranks */
         uint32_t n_allocations;
         uint32_t n_pinned; /* pieces of the program's own memory */
         struct {

@@ -22,12 +22,9 @@ struct kernel_run {
         uint32_t value;
 };
 
-int kernel_threads(uint32_t device, uint32_t n_blocks, uint32_t *ret_threads_per_block, uint32_t *ret_shared_bytes) {
-        (void)device;
-        (void)n_blocks;
-        *ret_threads_per_block = FAKE_WORKERS * 32;
-        *ret_shared_bytes = 1024;
-        return 0;
+void kernel_shape(uint32_t n_blocks, bool wide, struct kernel_shape *ret_shape) {
+        *ret_shape = (struct kernel_shape){.blocks = wide ? 2 * n_blocks : n_blocks,
+                                           .threads = FAKE_WORKERS * (wide ? 16u : 32u)};
 }
 
 size_t kernel_scratch_bytes(uint32_t n_blocks) {
@@ -139,7 +136,7 @@ static void *kernel_main(void *argument) {
         return NULL;
 }
 
-int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arguments *arguments) {
+int kernel_launch(hipStream_t stream, uint32_t n_blocks, bool wide, const struct kernel_arguments *arguments) {
         struct kernel_run *run;
 
         if (atomic_load(&fake.refuse_launch))
@@ -149,6 +146,7 @@ int kernel_launch(hipStream_t stream, uint32_t n_blocks, const struct kernel_arg
         assert_in_range(n_blocks, 1, BLOCKS_MAX);
         assert_int_equal(arguments->n_workers_expected, n_blocks * FAKE_WORKERS);
         assert_false(stream->launched);
+        atomic_store(&fake.wide, wide);
         *run = (struct kernel_run){*arguments, n_blocks, stream, stream->word, stream->value};
         atomic_store(&stream->ended, false);
         atomic_store(&fake.ended, false);

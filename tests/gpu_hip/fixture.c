@@ -12,8 +12,10 @@
 
 static _Alignas(BELL_LATCH_BYTES) unsigned char latch_page[BELL_LATCH_BYTES];
 
+uint64_t fixture_pool_bytes = FIXTURE_POOL;
+
 void fixture_open(struct fixture *f, uint32_t policy) {
-        const struct plane_options options = {.policy = policy, .pool_bytes = FIXTURE_POOL};
+        const struct plane_options options = {.policy = policy, .pool_bytes = fixture_pool_bytes};
 
         *f = (struct fixture){.ops = &railmux_gpu_plane};
         assert_int_equal(f->ops->open(&options, &f->plane, f->error), 0);

@@ -27,6 +27,7 @@ struct fixture {
 extern const struct plane_ops railmux_gpu_plane;
 
 /* After fake_reset. With RAILMUX_GPU_QUEUE=1 in the environment the plane has the latch, so kernels are queued. */
+extern uint64_t fixture_pool_bytes; /* of the next one */
 void fixture_open(struct fixture *f, uint32_t policy);
 bool fixture_queues(void);
 /* Gives it the latch. */

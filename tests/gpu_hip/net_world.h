@@ -8,8 +8,8 @@
 #define N   4u
 #define FAR 2u /* the rank on the other node */
 /* Both of strand 0. */
-#define BULK wire_channel(STAGING_BULK, 0, 19)
-#define PACK wire_channel(STAGING_PACKET, 1, 5)
+#define BULK staging_channel(STAGING_BULK, 0, 19)
+#define PACK staging_channel(STAGING_PACKET, 1, 5)
 
 /* Ranks 0 and 3 are here, 1 on another GPU of this node. */
 struct world {

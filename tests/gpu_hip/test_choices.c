@@ -9,6 +9,7 @@
 #include "gpu/hip/choices.h"
 #include "gpu/plane.h"
 #include "plan/nodes.h"
+#include "plan/rails.h"
 #include "ring/line.h"
 
 struct state {
@@ -171,7 +172,9 @@ static const struct plan_choice staged[] = {
 };
 #define N_STAGED ((uint32_t)(sizeof(staged) / sizeof(staged[0])))
 
-static int take_nodes(struct state *s, const char *letters, uint32_t here, const struct plan_choice *wanted,
+#define LARGEST "aaaaaaaabbbbbbbbccccccccddddddddeeeeeeeeffffffffgggggggghhhhhhhh"
+
+static int take_nodes(struct state *s, const char *letters, uint64_t here, const struct plan_choice *wanted,
                       uint32_t n_wanted, struct plan_nodes *ret_nodes, uint32_t *ret_index) {
         struct choices_where where = {.n_ranks = (uint32_t)strlen(letters), .here = here, .nodes = ret_nodes};
         uint8_t node[PLAN_RANKS_MAX];
@@ -182,21 +185,22 @@ static int take_nodes(struct state *s, const char *letters, uint32_t here, const
         return choices_take(&s->choices, &s->shadow, &where, wanted, n_wanted, ret_index, s->error);
 }
 
-static uint32_t bits(const uint8_t *ranks, uint32_t n) {
-        uint32_t mask = 0;
+static uint64_t bits(const uint8_t *ranks, uint32_t n) {
+        uint64_t mask = 0;
 
         for (uint32_t i = 0; i < n; i++)
-                mask |= UINT32_C(1) << ranks[i];
+                mask |= UINT64_C(1) << ranks[i];
         return mask;
 }
 
 static void assert_step(const struct program_step *is, const struct plan_step *step, uint32_t me) {
-        uint32_t chunks = 0, input = 0;
+        uint64_t chunks = 0;
+        uint32_t input = 0;
         bool listed = false;
 
         for (uint32_t i = 0; i < step->n_sources; i++) {
                 if (step->source[i].kind == PLAN_SOURCE_CHUNK)
-                        chunks |= UINT32_C(1) << step->source[i].rank;
+                        chunks |= UINT64_C(1) << step->source[i].rank;
                 else
                         input = PROGRAM_INPUT;
                 listed = listed || (i > 0 && step->source[i].rank < step->source[i - 1].rank);
@@ -214,7 +218,7 @@ static void assert_step(const struct program_step *is, const struct plan_step *s
 }
 
 /* What kernels are told is what plan_step says, for each rank here and each root. */
-static uint32_t assert_programs(const struct state *s, const struct table_choice *c, uint32_t here,
+static uint32_t assert_programs(const struct state *s, const struct table_choice *c, uint64_t here,
                                 const struct plan_nodes *nodes) {
         const struct plan_geometry geometry = {.part_bytes = 1024, .slots = 2};
         const struct table *table = s->shadow.table;
@@ -247,8 +251,8 @@ static uint32_t assert_programs(const struct state *s, const struct table_choice
                                         assert_true(
                                                 plan_step(&plan, &plan.phases[f], &geometry, &shape, me, 0, k, &step));
                                         assert_step(is, &step, me);
-                                        assert_int_equal(is->work.chunks & ~program->hear[f] & ~(UINT32_C(1) << me), 0);
-                                        assert_int_equal(is->work.targets & ~program->tell[f] & ~(UINT32_C(1) << me),
+                                        assert_int_equal(is->work.chunks & ~program->hear[f] & ~(UINT64_C(1) << me), 0);
+                                        assert_int_equal(is->work.targets & ~program->tell[f] & ~(UINT64_C(1) << me),
                                                          0);
                                 }
                                 assert_int_equal((program->tell[f] | program->hear[f]) >> me & 1, 0);
@@ -260,8 +264,9 @@ static uint32_t assert_programs(const struct state *s, const struct table_choice
 static void over_nodes_there_are_programs(void **state) {
         static const struct {
                 const char *letters;
-                uint32_t here;
-        } worlds[] = {{"aabb", 1}, {"aaaabbbb", 0xa}, {"aabbccdd", 0x8}, {"bacccca", 0x14}, {"abba", 0x9}};
+                uint64_t here;
+        } worlds[] = {{"aabb", 1},       {"aaaabbbb", 0xa}, {"aabbccdd", 0x8},
+                      {"bacccca", 0x14}, {"abba", 0x9},     {LARGEST, UINT64_C(0x8000001000000001)}};
         struct state *s = *state;
         uint32_t n_steps = 0;
 
@@ -288,6 +293,28 @@ static void over_nodes_there_are_programs(void **state) {
                 choices_drop(&s->choices, &s->shadow, again);
         }
         assert_true(n_steps > 300);
+}
+
+/* All that would be chosen for eight nodes of eight has room, with eight ranks on this GPU, too. */
+static void eight_nodes_of_eight_fit(void **state) {
+        struct plan_choice wanted[PLAN_CHOICES_MAX];
+        uint8_t node[64];
+        struct plan_nodes nodes;
+        struct plan_net net;
+        struct state *s = *state;
+        uint32_t index, n;
+
+        for (uint32_t r = 0; r < 64; r++)
+                node[r] = (uint8_t)(r / 8);
+        assert_int_equal(plan_nodes_init(&nodes, 64, node), 0);
+        plan_net_device(&net);
+        n = plan_choose_device_nodes(&nodes, 64, &net, wanted);
+        assert_in_range(n, 8, PLAN_CHOICES_MAX);
+        if (take_nodes(s, LARGEST, UINT64_C(0xff) << 40, wanted, n, &nodes, &index))
+                fail_msg("%s", s->error);
+        for (uint32_t i = 0; i < n; i++)
+                assert_int_not_equal(class_of(classes(s, index, wanted[i].operation), wanted[i].max_bytes)->plan, 0);
+        choices_drop(&s->choices, &s->shadow, index);
 }
 
 /* Which ranks are where, and which are here, is part of a plan. */
@@ -477,6 +504,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(the_usual_ones_are_packets, setup, teardown),
                 cmocka_unit_test_setup_teardown(between_nodes_packets_are_for_little, setup, teardown),
                 cmocka_unit_test_setup_teardown(over_nodes_there_are_programs, setup, teardown),
+                cmocka_unit_test_setup_teardown(eight_nodes_of_eight_fit, setup, teardown),
                 cmocka_unit_test_setup_teardown(other_nodes_have_other_plans, setup, teardown),
                 cmocka_unit_test_setup_teardown(plans_over_nodes_must_exist, setup, teardown),
                 cmocka_unit_test_setup_teardown(programs_run_out_and_come_back, setup, teardown),

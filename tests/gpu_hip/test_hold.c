@@ -230,7 +230,7 @@ static void workers_that_have_not_begun_are_waited_for(void **state) {
 static void moving_begins_anew_with_clean_staging(void **state) {
         struct staging_layout layout;
         const struct table_rank *entry;
-        struct lane_state *states;
+        struct lane_states *what;
         unsigned char *pool;
         struct rig rig;
 
@@ -239,7 +239,7 @@ static void moving_begins_anew_with_clean_staging(void **state) {
         staging_layout_init(&layout, 2);
         pool = rig.f.plane->pool.base;
         entry = fixture_rank(&rig.f, 5, 30);
-        states = (struct lane_state *)(uintptr_t)entry->states;
+        what = (struct lane_states *)(uintptr_t)entry->states;
         rig.comm.first = 42;
         assert_int_equal(rig.f.ops->comm_move(rig.f.plane, &rig.comm, rig.f.error), -EBUSY);
         say(1, 0, 1);
@@ -252,7 +252,7 @@ static void moving_begins_anew_with_clean_staging(void **state) {
         assert_int_equal(entry->lanes, 31);
         rig.comm.lanes = 7; /* what all are told now is what counts */
         memset(pool, POISON, 2 * layout.bytes);
-        memset(states, POISON, sizeof(*states) * STAGING_LANES);
+        memset(what, POISON, sizeof(*what));
         memset(rig.pool[1], POISON, FIXTURE_POOL);
         assert_int_equal(rig.f.ops->peer_add(rig.f.plane, 5, 2, &rig.pools[1], rig.f.error), 0);
         assert_int_equal(entry->peer[1], (uint64_t)(uintptr_t)rig.pool[0] + 65536);
@@ -266,10 +266,10 @@ static void moving_begins_anew_with_clean_staging(void **state) {
                 assert_int_equal(pool[i], 0);
         assert_int_equal(pool[layout.bytes], POISON);
         assert_int_equal(rig.pool[1][65536], POISON); /* whose it is clears it */
-        assert_int_equal(states[0].sequence, 41);
-        for (uint32_t lane = 0; lane < STAGING_LANES; lane++) {
-                assert_int_equal(states[lane].pushed[STAGING_BULK][1][1], 0);
-                assert_int_equal(states[lane].taken[STAGING_PACKET][0][0], 0);
+        assert_int_equal(what->lane[0].sequence, 41);
+        for (uint32_t channel = 0; channel < STAGING_CHANNELS; channel++) {
+                assert_int_equal(what->channel[channel].pushed[1], 0);
+                assert_int_equal(what->channel[channel].taken[STAGING_RANKS_MAX - 1], 0);
         }
         assert_int_equal(look(&rig).taken, 41);
         rig.f.ops->comm_release(rig.f.plane, 77);
@@ -290,7 +290,7 @@ static void a_successor_begins_where_the_other_ended(void **state) {
         entry = fixture_rank(&rig.f, 5, 30);
         assert_int_equal(entry->first, 0x80000001u);
         assert_int_equal(entry->lanes, 31);
-        assert_int_equal(((const struct lane_state *)(uintptr_t)entry->states)->sequence, 0x80000000u);
+        assert_int_equal(((const struct lane_states *)(uintptr_t)entry->states)->lane[0].sequence, 0x80000000u);
         assert_int_equal(rig.f.ops->report(rig.f.plane, report, 2), 1);
         assert_int_equal(report[0].rung, 0x80000000u);
         assert_int_equal(report[0].finished, 0x80000000u);

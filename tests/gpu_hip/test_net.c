@@ -456,21 +456,21 @@ static void sizes(void **state) {
 
 /* Each channel has a number of its own. */
 static void channels(void **state) {
-        static bool seen[WIRE_CHANNELS];
+        static bool seen[STAGING_CHANNELS];
 
         (void)state;
         for (uint32_t t = 0; t < STAGING_TRANSPORTS; t++)
                 for (uint32_t r = 0; r < STAGING_REGIONS; r++)
                         for (uint32_t l = 0; l < staging_lanes(r); l++) {
-                                const uint32_t c = wire_channel(t, r, l);
+                                const uint32_t c = staging_channel(t, r, l);
 
                                 if (t == STAGING_BULK && (r == 1 || r == STAGING_REGION_CHECK))
                                         continue; /* there are none */
-                                assert_in_range(c, 0, WIRE_CHANNELS - 1);
+                                assert_in_range(c, 0, STAGING_CHANNELS - 1);
                                 assert_false(seen[c]);
                                 seen[c] = true;
                         }
-        for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
+        for (uint32_t c = 0; c < STAGING_CHANNELS; c++)
                 assert_true(seen[c]);
 }
 

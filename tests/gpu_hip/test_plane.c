@@ -206,7 +206,7 @@ static void a_communicator_comes_and_goes(void **state) {
                 assert_int_equal(r3->peer[2], (uint64_t)(uintptr_t)w.other_pool + layout.bytes);
                 assert_int_equal(r3->peer[3], (uint64_t)(uintptr_t)pool);
                 assert_memory_equal(r0->peer, r3->peer, sizeof(r0->peer));
-                assert_zero((const unsigned char *)(uintptr_t)r3->states, sizeof(struct lane_state) * STAGING_LANES);
+                assert_zero((const unsigned char *)(uintptr_t)r3->states, sizeof(struct lane_states));
                 assert_int_not_equal(r0->states, r3->states);
                 assert_int_equal(
                         f->table->plans[f->table->choices[r0->choices].choice[RING_OP_ALL_REDUCE][0].plan].n_ranks, N);

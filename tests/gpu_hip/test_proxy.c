@@ -165,7 +165,7 @@ static void what_is_there_goes_together(void **state) {
         proxy_hold(w);
         for (uint32_t lane = 1; lane < STAGING_LANES; lane++)
                 for (uint32_t number = 1; number <= WIRE_SLOTS; number++)
-                        push_packets(wire, wire_channel(STAGING_PACKET, 0, lane), number, 128);
+                        push_packets(wire, staging_channel(STAGING_PACKET, 0, lane), number, 128);
         proxy_go(w);
         while (chunks < WIRE_SLOTS * (STAGING_LANES - 1)) {
                 const unsigned char *data;
@@ -277,7 +277,7 @@ static void nonsense_ends_the_wire(void **state) {
         const struct {
                 uint32_t channel, bytes, number, length;
         } wrong[] = {
-                {WIRE_CHANNELS, 8, 1, 8},
+                {STAGING_CHANNELS, 8, 1, 8},
                 {BULK, 2049, 1, 2056},
                 {PACK, 1025, 1, 1032},
                 {BULK, 2048, 1, 2040},
@@ -285,7 +285,7 @@ static void nonsense_ends_the_wire(void **state) {
                 {BULK, 8, 0, 8},
                 {BULK, 0, 1, 4},
                 {BULK, 8, 1, WIRE_BATCH_BYTES},
-                {WIRE_CHANNELS, WIRE_CREDIT, 5, 0},
+                {STAGING_CHANNELS, WIRE_CREDIT, 5, 0},
         };
         static unsigned char data[WIRE_BATCH_BYTES];
         struct world *w = *state;
@@ -394,7 +394,7 @@ static void push_all(struct world *w) {
         proxy_hold(w);
         for (uint32_t lane = 1; lane < STAGING_LANES; lane++)
                 for (uint32_t number = 1; number <= WIRE_SLOTS; number++)
-                        push_packets(world_wire(w, 5), wire_channel(STAGING_PACKET, 0, lane), number, 128);
+                        push_packets(world_wire(w, 5), staging_channel(STAGING_PACKET, 0, lane), number, 128);
 }
 
 /* More than may be on its way at a time; all of it, as long as somebody takes it. */

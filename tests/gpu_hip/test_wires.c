@@ -32,7 +32,7 @@ static uint32_t mine(uint32_t k) {
 }
 
 static uint32_t last_channel(void) {
-        uint32_t channel = WIRE_CHANNELS - 1;
+        uint32_t channel = STAGING_CHANNELS - 1;
 
         while (!is_mine(channel))
                 channel--;
@@ -92,7 +92,7 @@ static int teardown(void **state) {
 static void push(struct wire *wire, uint32_t channel) {
         const uint32_t number = wire->pushed[channel] + 1, slot = (number - 1) % WIRE_SLOTS;
 
-        if (channel < WIRE_PACKET_CHANNELS)
+        if (channel < STAGING_PACKET_CHANNELS)
                 for (uint32_t i = 0; i < WIRE_CHUNK / 8; i++)
                         ((uint64_t *)(void *)wire->out[channel][slot])[i] = (uint64_t)number << 32 | i;
         else
@@ -101,7 +101,7 @@ static void push(struct wire *wire, uint32_t channel) {
 }
 
 /* The next batch that was posted, if it is to `peer`; then its entries are counted by channel. */
-static bool batch_posted(struct world *w, uint32_t *ret_peer, uint32_t seen[WIRE_CHANNELS]) {
+static bool batch_posted(struct world *w, uint32_t *ret_peer, uint32_t seen[STAGING_CHANNELS]) {
         const struct wire_line *line;
         const unsigned char *data;
         struct net_descriptor d;
@@ -116,7 +116,7 @@ static bool batch_posted(struct world *w, uint32_t *ret_peer, uint32_t seen[WIRE
                 struct wire_entry entry;
 
                 memcpy(&entry, data + at, sizeof(entry));
-                assert_in_range(entry.channel, 0, WIRE_CHANNELS - 1);
+                assert_in_range(entry.channel, 0, STAGING_CHANNELS - 1);
                 seen[entry.channel]++;
                 at += (uint32_t)sizeof(entry) + (entry.bytes == WIRE_CREDIT ? 0 : (entry.bytes + 7u) / 8 * 8);
         }
@@ -135,7 +135,7 @@ static void all_taken(struct world *w, uint32_t peer) {
 static void every_channel_has_its_turn(void **state) {
         struct world *w = *state;
         struct wire *wire = w->wires->end[0].wire;
-        uint32_t least = UINT32_MAX, most = 0, seen[WIRE_CHANNELS] = {0};
+        uint32_t least = UINT32_MAX, most = 0, seen[STAGING_CHANNELS] = {0};
 
         for (uint32_t round = 0; round < 400; round++) {
                 struct wire_end *end = &w->wires->end[0];
@@ -145,14 +145,14 @@ static void every_channel_has_its_turn(void **state) {
                 end->head = 0;
                 end->tail = (uint64_t)WIRE_BATCH_BYTES - WIRE_RING_BYTES; /* room for one batch */
 
-                for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
+                for (uint32_t c = 0; c < STAGING_CHANNELS; c++)
                         while (is_mine(c) && wire->pushed[c] - w->wires->end[0].pushed[c] < WIRE_SLOTS)
                                 push(wire, c);
                 assert_true(wires_step(w->wires));
                 assert_true(batch_posted(w, &peer, seen));
                 assert_false(batch_posted(w, &peer, seen));
         }
-        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
+        for (uint32_t c = 0; c < STAGING_CHANNELS; c++) {
                 if (is_mine(c)) {
                         least = seen[c] < least ? seen[c] : least;
                         most = seen[c] > most ? seen[c] : most;
@@ -168,11 +168,11 @@ static void every_peer_has_its_turn(void **state) {
         struct world *w = *state;
 
         for (uint32_t i = 0; i < 4; i++) {
-                uint32_t seen[WIRE_CHANNELS] = {0}, peer, n = 0, much = i % 2;
+                uint32_t seen[STAGING_CHANNELS] = {0}, peer, n = 0, much = i % 2;
 
                 if (i == 2) /* looks begin with the one and the other in turn */
                         assert_false(wires_step(w->wires));
-                for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
+                for (uint32_t c = 0; c < STAGING_CHANNELS; c++)
                         if (is_mine(c))
                                 push(w->wires->end[much].wire, c);
                 push(w->wires->end[1 - much].wire, LAST);
@@ -202,9 +202,9 @@ static void every_peer_has_its_turn(void **state) {
 static void credits_go_first(void **state) {
         struct world *w = *state;
         struct wire_end *end = &w->wires->end[0];
-        uint32_t seen[WIRE_CHANNELS] = {0}, peer;
+        uint32_t seen[STAGING_CHANNELS] = {0}, peer;
 
-        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
+        for (uint32_t c = 0; c < STAGING_CHANNELS; c++) {
                 end->come[c] = 1;
                 end->wire->given[c] = 1;
                 if (is_mine(c) && c != LAST)
@@ -212,7 +212,7 @@ static void credits_go_first(void **state) {
         }
         assert_true(wires_step(w->wires));
         assert_true(batch_posted(w, &peer, seen));
-        for (uint32_t c = 0; c < WIRE_CHANNELS; c++)
+        for (uint32_t c = 0; c < STAGING_CHANNELS; c++)
                 assert_true(is_mine(c) ? seen[c] >= 1 : !seen[c]);
 }
 
@@ -232,7 +232,7 @@ static void a_word_tells_of_each_chunk(void **state) {
         struct world *w = *state;
 
         for (uint32_t i = 0; i < 2; i++) {
-                const uint32_t channel = mine_from(wire_channel(transports[i], 0, 3), 0);
+                const uint32_t channel = mine_from(staging_channel(transports[i], 0, 3), 0);
                 const struct wire *wire = w->wires->end[1].wire;
 
                 for (uint32_t number = 1; number < 4; number++) {
@@ -248,9 +248,9 @@ static void a_word_tells_of_each_chunk(void **state) {
 static void strands_do_not_meet(void **state) {
         struct world *w = *state;
         struct wire_end *end = &w->wires->end[0];
-        uint32_t peer, seen[WIRE_CHANNELS] = {0}, n = 0;
+        uint32_t peer, seen[STAGING_CHANNELS] = {0}, n = 0;
 
-        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
+        for (uint32_t c = 0; c < STAGING_CHANNELS; c++) {
                 push(end->wire, c);
                 end->come[c] = end->wire->given[c] = WIRE_SLOTS;
         }
@@ -259,11 +259,11 @@ static void strands_do_not_meet(void **state) {
                 }
                 all_taken(w, 2);
         }
-        for (uint32_t c = 0; c < WIRE_CHANNELS; c++) {
+        for (uint32_t c = 0; c < STAGING_CHANNELS; c++) {
                 assert_int_equal(seen[c], is_mine(c) ? 2 : 0);
                 n += is_mine(c);
         }
-        assert_in_range(n, WIRE_CHANNELS / WIRE_STRANDS - 16, WIRE_CHANNELS / WIRE_STRANDS + 16);
+        assert_in_range(n, STAGING_CHANNELS / WIRE_STRANDS - 16, STAGING_CHANNELS / WIRE_STRANDS + 16);
         assert_false(wires_pending(w->wires));
         bring(w, 2, 1, (struct wire_entry){(uint16_t)(mine(0) ? 0 : 16), 8, 1 + WIRE_SLOTS}, 8);
         assert_true(wires_step(w->wires));
@@ -276,7 +276,7 @@ static void a_broken_wire_says_so(void **state) {
         const struct wire_end *broken;
         struct net_descriptor d;
 
-        bring(w, 3, 1, (struct wire_entry){WIRE_CHANNELS, 8, 1}, 8);
+        bring(w, 3, 1, (struct wire_entry){STAGING_CHANNELS, 8, 1}, 8);
         assert_true(wires_step(w->wires));
         broken = wires_broken(w->wires);
         assert_ptr_equal(broken, &w->wires->end[1]);
@@ -330,7 +330,7 @@ static void give(struct world *w, uint32_t channel) {
 /* One chunk is not worth a message, as long as others have room; half of the slots are. */
 static void credit_waits_for_company(void **state) {
         struct world *w = *state;
-        uint32_t seen[WIRE_CHANNELS] = {0}, peer;
+        uint32_t seen[STAGING_CHANNELS] = {0}, peer;
 
         for (uint32_t c = 0; c < 40; c++)
                 give(w, mine(c));
@@ -359,7 +359,7 @@ static void bring_chunks(struct world *w, uint32_t batch, uint32_t at, uint32_t 
         unsigned char *to = mirror->ring + at;
 
         for (uint32_t i = 0; i < n; i++) {
-                const uint32_t channel = mine_from(WIRE_PACKET_CHANNELS, i);
+                const uint32_t channel = mine_from(STAGING_PACKET_CHANNELS, i);
                 const struct wire_entry entry = {(uint16_t)channel, STAGING_BULK_CHUNK,
                                                  w->wires->end[0].come[channel] + 1};
 
@@ -388,7 +388,7 @@ static void told(struct world *w, uint32_t taken) {
 /* Batches that have been taken: by a word of their own when there is nothing to send, early enough. */
 static void taken_batches_are_told(void **state) {
         struct world *w = *state;
-        uint32_t batch = 0, seen[WIRE_CHANNELS] = {0}, peer;
+        uint32_t batch = 0, seen[STAGING_CHANNELS] = {0}, peer;
         struct net_descriptor d;
 
         /* Long ones: when a quarter of the ring has been taken. */
@@ -426,7 +426,7 @@ static void taken_batches_are_told(void **state) {
 #define PACE_NS 3000u /* as wires.c has it */
 
 static uint32_t n_posted(struct world *w) {
-        uint32_t n = 0, peer, seen[WIRE_CHANNELS] = {0};
+        uint32_t n = 0, peer, seen[STAGING_CHANNELS] = {0};
 
         while (batch_posted(w, &peer, seen))
                 n++;
@@ -441,7 +441,7 @@ static void short_ones_wait_for_company(void **state) {
 
         for (uint32_t round = 0; round < 3;
              round++, now_ns += 100 * PACE_NS) { /* after a silence as in the beginning */
-                uint32_t n = 0, seen[WIRE_CHANNELS] = {0}, peer;
+                uint32_t n = 0, seen[STAGING_CHANNELS] = {0}, peer;
 
                 for (uint32_t i = 0; i < 3; i++) {
                         push(w->wires->end[0].wire, LAST);
@@ -507,7 +507,7 @@ static void long_ones_do_not_wait(void **state) {
 
         for (uint32_t round = 0; round < 20; round++) {
                 for (uint32_t c = 0; c < 40; c++) /* 80 KB */
-                        push(w->wires->end[0].wire, mine_from(WIRE_PACKET_CHANNELS, c));
+                        push(w->wires->end[0].wire, mine_from(STAGING_PACKET_CHANNELS, c));
                 assert_true(wires_step_at(w->wires, 1000000 + round * PACE_NS));
                 assert_in_range(n_posted(w), 3, 5);
                 assert_false(wires_pending(w->wires));
@@ -557,7 +557,7 @@ static void batches_do_not_meet(void **state) {
                 random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
                 channels = 1 + (uint32_t)(random >> 40) % 60;
                 for (uint32_t i = 0; i < channels; i++) {
-                        const uint32_t c = (uint32_t)((random >> 33) + i) % WIRE_CHANNELS;
+                        const uint32_t c = (uint32_t)((random >> 33) + i) % STAGING_CHANNELS;
 
                         if (is_mine(c) && end->wire->pushed[c] - end->pushed[c] < WIRE_SLOTS)
                                 push(end->wire, c);
@@ -610,7 +610,7 @@ static void a_line_that_is_wrong(void **state) {
                 struct wire_end *end = &w->wires->end[0];
                 struct wire_line *line = &w->mirror[2 * N].line[0];
 
-                end->taken = end->come[mine_from(WIRE_PACKET_CHANNELS, 0)] = end->acked = 0;
+                end->taken = end->come[mine_from(STAGING_PACKET_CHANNELS, 0)] = end->acked = 0;
                 end->sent = 1;
                 end->broken = NULL;
                 w->wires->n_broken = 0;

@@ -13,7 +13,7 @@
 
 #define BYTES_MAX      (UINT64_C(1) << 40)
 #define OPERATIONS_MAX 32u
-#define GPU_RANKS_MAX  32u /* of a communicator on GPUs, say executors */
+#define GPU_RANKS_MAX  64u /* of a communicator */
 #define RAILS_MAX      16u /* FABRIC_RAILS_MAX */
 
 static const char help_text[] =
