@@ -2,6 +2,7 @@
 #include "daemon/comm_net.h"
 
 #include "daemon/comm.h"
+#include "daemon/comm_remote.h"
 #include "daemon/manager.h"
 #include "daemon/tenant.h"
 #include "gpu/host/net.h"
@@ -28,11 +29,14 @@ static uint64_t comm_net_tenant(const struct tenant *tenant) {
 
 static int comm_net_map(struct comm_net *net, const struct comm *comm) {
         uint64_t memory_bytes, page = (uint64_t)sysconf(_SC_PAGESIZE);
+        struct plan_nodes nodes;
         uint32_t capacity;
         void *memory;
         int r;
 
-        r = comm->manager->on_device ? plane_net_size(comm->n_ranks, &capacity, &memory_bytes)
+        if (plan_nodes_init(&nodes, comm->n_ranks, comm->remote->node))
+                return -EINVAL;
+        r = comm->manager->on_device ? plane_net_size(comm->n_ranks, &nodes, &capacity, &memory_bytes)
                                      : host_net_size(comm->n_ranks, &comm->geometry, &capacity, &memory_bytes);
         if (r < 0)
                 return r;

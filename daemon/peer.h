@@ -27,10 +27,10 @@ struct peers;
 #define PEER_MESSAGE_MAX (1u << 20)  /* bytes of one packed message */
 #define PEER_QUEUE_MAX   (16u << 20) /* bytes that wait for one peer, framing included */
 #define PEERS_MAX        4096u       /* daemons known at a time */
-/* docs/PROTOCOL.md says what a version is. 2 and 3: executors on GPUs lay out net areas in another way (gpu/mirror.h),
- * which they cannot notice by themselves; so those before are refused. */
-#define PEER_PROTOCOL_MIN 3u
-#define PEER_PROTOCOL_MAX 3u
+/* docs/PROTOCOL.md says what a version is. 2, 3 and 4: executors on GPUs lay out net areas in another way
+ * (gpu/mirror.h), which they cannot notice by themselves; so those before are refused. */
+#define PEER_PROTOCOL_MIN 4u
+#define PEER_PROTOCOL_MAX 4u
 
 /* Positive conditions. */
 enum {

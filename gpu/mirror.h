@@ -7,8 +7,12 @@
  * side by side, a line of words, belong to one strand, the next sixteen to the next one. A strand has mirrors of its
  * own and, on each side, a proxy thread of its own, and strands know nothing of each other.
  *
- * In the net area, for each strand and ordered pair of ranks: mirror [(strand * n_ranks + source) * n_ranks +
- * destination]. (Of pairs on one node they are not touched.) A FIFO of batches: what one look of the source's proxy
+ * In the net area, for each strand and ordered pair of ranks on different nodes, a mirror (wire_mirror_of), at the same
+ * place on both of them. A third node has no use for it, so pairs of different pairs of nodes share a place: with a and
+ * b their nodes, those for which a + b is the same modulo the number of nodes, and a < b or not. No node takes part in
+ * two such pairs. (Four nodes of eight need half of the places that all pairs would, eight nodes of eight a quarter.)
+ * Where nodes are so uneven, or so few, that this were more places than pairs, each pair has one. A mirror is a FIFO of
+ * batches: what one look of the source's proxy
  * found, chunks and credits alike. A batch is a row of entries, each with its data behind it, padded to 8 bytes; it
  * lies in its line if it fits there, else in one piece in the ring. The source alone deals out the ring: a batch's
  * place is free when the destination has taken the batch. That it has it says in each batch of the other direction, and
@@ -18,6 +22,7 @@
  * speak of it.
  */
 #include "gpu/device/wire.h"
+#include "plan/nodes.h"
 
 #define WIRE_LINE        64u /* NET_LINE */
 #define WIRE_LINE_BYTES  48u /* that a line has room for */
@@ -45,6 +50,31 @@ struct wire_mirror {
         uint32_t zero[WIRE_LINE / 4 - 1];
         unsigned char ring[WIRE_RING_BYTES];
 };
+
+/* Is a place shared by pairs of ranks of different nodes? */
+static inline bool wire_mirrors_shared(const struct plan_nodes *nodes, uint32_t n_ranks) {
+        const uint32_t most = plan_nodes_largest(nodes);
+
+        return 2 * nodes->n_nodes * most * most < n_ranks * n_ranks;
+}
+
+/* Mirrors of a strand. */
+static inline uint32_t wire_mirrors(const struct plan_nodes *nodes, uint32_t n_ranks) {
+        const uint32_t most = plan_nodes_largest(nodes);
+
+        return wire_mirrors_shared(nodes, n_ranks) ? 2 * nodes->n_nodes * most * most : n_ranks * n_ranks;
+}
+
+/* Which of them is that from a rank to one of another node. */
+static inline uint32_t wire_mirror_of(const struct plan_nodes *nodes, uint32_t n_ranks, uint32_t source,
+                                      uint32_t destination) {
+        const uint32_t a = nodes->node[source], b = nodes->node[destination], most = plan_nodes_largest(nodes);
+        const uint32_t pair = (a < b ? 0 : nodes->n_nodes) + (a + b) % nodes->n_nodes;
+
+        if (!wire_mirrors_shared(nodes, n_ranks))
+                return source * n_ranks + destination;
+        return (pair * most + nodes->local[source]) * most + nodes->local[destination];
+}
 
 /* Whose channel it is. */
 static inline uint32_t wire_strand(uint32_t channel) {

@@ -22,16 +22,21 @@ uint64_t plane_staging_bytes(uint32_t n_ranks) {
 
 /* A batch stands in the queue once for each time that its slot was free, and so does its credit: not more than there
  * are slots, of either, for each strand of each pair of a rank here and one elsewhere. */
-int plane_net_size(uint32_t n_ranks, uint32_t *ret_capacity, uint64_t *ret_memory_bytes) {
-        const uint32_t pairs = (n_ranks / 2) * (n_ranks - n_ranks / 2);
-        uint32_t capacity = 1;
+int plane_net_size(uint32_t n_ranks, const struct plan_nodes *nodes, uint32_t *ret_capacity,
+                   uint64_t *ret_memory_bytes) {
+        uint32_t pairs = 0, capacity = 1;
 
         if (n_ranks < 2 || n_ranks > STAGING_RANKS_MAX)
                 return -EINVAL;
+        for (uint32_t i = 0; i < nodes->n_nodes; i++) {
+                const uint32_t here = plan_nodes_size(nodes, i);
+
+                pairs = here * (n_ranks - here) > pairs ? here * (n_ranks - here) : pairs;
+        }
         while (capacity < 2 * WIRE_BATCHES * WIRE_STRANDS * pairs)
                 capacity *= 2;
         *ret_capacity = capacity;
-        *ret_memory_bytes = (uint64_t)WIRE_STRANDS * n_ranks * n_ranks * sizeof(struct wire_mirror);
+        *ret_memory_bytes = (uint64_t)WIRE_STRANDS * wire_mirrors(nodes, n_ranks) * sizeof(struct wire_mirror);
         return 0;
 }
 

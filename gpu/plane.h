@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "plan/cost.h"
+#include "plan/nodes.h"
 #include "plan/plan.h"
 
 #define PLANE_VERSION      13u
@@ -224,9 +225,10 @@ struct plane_ops {
  */
 uint64_t plane_staging_bytes(uint32_t n_ranks);
 /* How large the net area of a communicator of n ranks over several nodes is, which railmuxd makes (ring/net.h):
- * descriptors, a power of two that is enough wherever the ranks are, and bytes of staging. The same on all nodes. Pages
- * are touched where chunks pass, so a sparse file stays small. 0, or -EINVAL: more ranks than a comm may have. */
-int plane_net_size(uint32_t n_ranks, uint32_t *ret_capacity, uint64_t *ret_memory_bytes);
+ * descriptors, a power of two that is enough on each node, and bytes of staging. The same on all nodes. Pages are
+ * touched where chunks pass, so a sparse file stays small. 0, or -EINVAL: more ranks than a comm may have. */
+int plane_net_size(uint32_t n_ranks, const struct plan_nodes *nodes, uint32_t *ret_capacity,
+                   uint64_t *ret_memory_bytes);
 /* Pinned host memory that executors of a node take for a communicator with so many ranks on that node and so many on
  * others, by the end of it at the latest; the same for every pair. Not part of the net area. railmuxd charges it to the
  * tenant before comm_attach, as it charges staging; plane_wire_bytes(1, n_far) is one rank's share. */

@@ -67,12 +67,15 @@ static bool wires_pending_any(const struct comm *comm) {
 }
 
 int comm_far_attach(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error) {
+        uint8_t node[STAGING_RANKS_MAX];
         uint32_t n_here = 0, n_far = 0;
+        struct plan_nodes nodes;
         int r = 0;
 
         if (what->code)
                 return 0; /* it only answers */
         for (uint32_t rank = 0; rank < what->n_ranks; rank++) {
+                node[rank] = what->members[rank].node;
                 n_here += member_here(what, rank);
                 n_far += what->members[rank].far;
                 comm->far |= (uint64_t)what->members[rank].far << rank;
@@ -81,9 +84,11 @@ int comm_far_attach(struct plane *plane, struct comm *comm, const struct plane_c
                 return 0;
         if (!what->net || !n_far)
                 return error_set(-EINVAL, error, "a net area, and ranks on other nodes, go together");
+        if (plan_nodes_init(&nodes, what->n_ranks, node))
+                return error_set(-EINVAL, error, "the communicator's nodes are not numbered without gaps");
         /* What is wrong with the area is said before memory is had for it, for which the kernel may be stopped. */
         for (uint32_t k = 0; !r && k < WIRE_STRANDS; k++)
-                r = wires_new(what->net, what->n_ranks, n_here * n_far, k, &comm->wires[k], error);
+                r = wires_new(what->net, what->n_ranks, &nodes, n_here * n_far, k, &comm->wires[k], error);
         if (!r)
                 r = slabs_reserve(plane, n_here * n_far, error);
         if (r)

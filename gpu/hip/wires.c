@@ -97,13 +97,13 @@ _Static_assert(WIRE_BATCH_BYTES / 2 >= 2 * LEAST_ROOM && WIRE_BATCH_BYTES <= UIN
 
 enum carried { CARRIED_NOTHING, CARRIED_ALL, CARRIED_SOME /* there may be more */ };
 
-int wires_new(const struct plane_net *net, uint32_t n_ranks, uint32_t n_ends, uint32_t strand, struct wires **ret_wires,
-              char *error) {
+int wires_new(const struct plane_net *net, uint32_t n_ranks, const struct plan_nodes *nodes, uint32_t n_ends,
+              uint32_t strand, struct wires **ret_wires, char *error) {
         const struct net_area *area = net->area;
         uint64_t memory_bytes;
         uint32_t capacity;
         struct wires *wires;
-        int r = plane_net_size(n_ranks, &capacity, &memory_bytes);
+        int r = plane_net_size(n_ranks, nodes, &capacity, &memory_bytes);
 
         if (r)
                 return error_set(r, error, "a communicator over nodes has 2 to %u ranks on GPUs", STAGING_RANKS_MAX);
@@ -119,10 +119,11 @@ int wires_new(const struct plane_net *net, uint32_t n_ranks, uint32_t n_ends, ui
         wires->area = net->area;
         wires->mirror = (struct wire_mirror *)(void *)((unsigned char *)net->area + NET_QUEUE +
                                                        (size_t)capacity * sizeof(struct net_descriptor)) +
-                        (size_t)strand * n_ranks * n_ranks;
+                        (size_t)strand * wire_mirrors(nodes, n_ranks);
         wires->strand = strand;
         wires->doorbell_fd = net->doorbell_fd;
         wires->n_ranks = n_ranks;
+        wires->nodes = *nodes;
         wires->n_ends = n_ends;
         *ret_wires = wires;
         return 0;
@@ -158,7 +159,7 @@ static void end_break(struct wires *wires, struct wire_end *end, const char *why
 }
 
 static struct wire_mirror *mirror_of(const struct wires *wires, uint32_t source, uint32_t destination) {
-        return &wires->mirror[source * wires->n_ranks + destination];
+        return &wires->mirror[wire_mirror_of(&wires->nodes, wires->n_ranks, source, destination)];
 }
 
 static uint64_t area_offset(const struct wires *wires, const void *place) {

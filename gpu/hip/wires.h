@@ -35,6 +35,7 @@ struct wires {
         uint32_t strand;
         int doorbell_fd; /* not owned */
         uint32_t n_ranks;
+        struct plan_nodes nodes;   /* where they are */
         uint32_t arrivals;         /* the area's, when its mirrors were looked at */
         bool looked;               /* they have been */
         uint64_t now_ns;           /* of the look */
@@ -47,8 +48,8 @@ struct wires {
 
 /* Room for so many ends. strand: below WIRE_STRANDS. -EINVAL, with a sentence (PLANE_TEXT bytes): the area is not one
  * for so many ranks. */
-int wires_new(const struct plane_net *net, uint32_t n_ranks, uint32_t n_ends, uint32_t strand, struct wires **ret_wires,
-              char *error);
+int wires_new(const struct plane_net *net, uint32_t n_ranks, const struct plan_nodes *nodes, uint32_t n_ends,
+              uint32_t strand, struct wires **ret_wires, char *error);
 /* NULL is allowed; returns NULL. */
 struct wires *wires_free(struct wires *wires);
 /* The end of a rank here towards a peer; NULL: there is none. */

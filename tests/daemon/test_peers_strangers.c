@@ -61,24 +61,24 @@ static void refuses_hellos(void **state) {
                 int code;
                 const char *text;
         } cases[] = {
-                {{4, 9, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 3 to 3 meets protocol 4 to 9"},
-                {{2, 2, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 3 to 3 meets protocol 2 to 2"},
-                {{0, 0, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 3 to 3 meets protocol 0 to 0"},
-                {{5, 2, "test", "", "x", 16, 32, 5, 0x90}, 1, "meets protocol 5 to 2"},
-                {{4, 9, "other", "", "", 0, 0, 0, 0x90},
+                {{5, 9, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 4 to 4 meets protocol 5 to 9"},
+                {{2, 2, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 4 to 4 meets protocol 2 to 2"},
+                {{0, 0, "test", "", "x", 16, 32, 5, 0x90}, 1, "protocol 4 to 4 meets protocol 0 to 0"},
+                {{6, 2, "test", "", "x", 16, 32, 5, 0x90}, 1, "meets protocol 6 to 2"},
+                {{5, 9, "other", "", "", 0, 0, 0, 0x90},
                  1,
                  "protocol"}, /* what a later one may not change comes first */
                 {{1, 9, "other", "", "", 0, 0, 0, 0x90}, 2, "cluster test meets cluster other"},
-                {{3, 3, "te\033[31mst", "", "x", 16, 32, 5, 0x90}, 2, "cluster test meets cluster ?"},
-                {{3, 3, "", "", "x", 16, 32, 5, 0x90}, 2, "cluster test meets cluster "},
-                {{3, 3, "test", "", "x", 15, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{3, 3, "test", "", "x", 17, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{3, 3, "test", "", "x", 0, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{3, 3, "test", "", "x", 16, 31, 5, 0x90}, 7, "HELLO is malformed"},
-                {{3, 3, "test", "", "x", 16, 32, 0, 0x90}, 7, "HELLO is malformed"},
-                {{3, 3, "test", "", "a b", 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{3, 3, "test", "", long_name, 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
-                {{3, 3, "test", "nowhere", "x", 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{4, 4, "te\033[31mst", "", "x", 16, 32, 5, 0x90}, 2, "cluster test meets cluster ?"},
+                {{4, 4, "", "", "x", 16, 32, 5, 0x90}, 2, "cluster test meets cluster "},
+                {{4, 4, "test", "", "x", 15, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{4, 4, "test", "", "x", 17, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{4, 4, "test", "", "x", 0, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{4, 4, "test", "", "x", 16, 31, 5, 0x90}, 7, "HELLO is malformed"},
+                {{4, 4, "test", "", "x", 16, 32, 0, 0x90}, 7, "HELLO is malformed"},
+                {{4, 4, "test", "", "a b", 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{4, 4, "test", "", long_name, 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
+                {{4, 4, "test", "nowhere", "x", 16, 32, 5, 0x90}, 7, "HELLO is malformed"},
         };
         struct world *world = *state;
         struct node *a = &world->node[0];

@@ -212,7 +212,7 @@ uint64_t nodes_chunks(const struct nodes *n, uint64_t *ret_bytes) {
 /* ---- what exists ------------------------------------------------------------------------------------------------- */
 /* As if so many chunks had passed through each channel. */
 static void preset(struct wires *wires, struct wire_end *end, uint32_t chunks) {
-        struct wire_mirror *out = &wires->mirror[end->rank * wires->n_ranks + end->peer];
+        struct wire_mirror *out = &wires->mirror[wire_mirror_of(&wires->nodes, wires->n_ranks, end->rank, end->peer)];
         struct wire *w = end->wire;
 
         /* Batches wrap, too, a little later. */
@@ -269,11 +269,14 @@ static void rank_init(struct nodes *n, uint32_t rank, uint32_t chunks, void *(*m
                                       .doorbell_fd = -1};
         char error[PLANE_TEXT] = "";
         uint32_t n_far = 0, i = 0;
+        struct plan_nodes nodes;
+
+        CHECK(plan_nodes_init(&nodes, n->n_ranks, n->node) == 0, "no such nodes");
 
         for (uint32_t p = 0; p < n->n_ranks; p++)
                 n_far += n->node[p] != n->node[rank];
         for (uint32_t k = 0; k < WIRE_STRANDS; k++)
-                CHECK(wires_new(&net, n->n_ranks, n_far, k, &n->wires[rank][k], error) == 0, error);
+                CHECK(wires_new(&net, n->n_ranks, &nodes, n_far, k, &n->wires[rank][k], error) == 0, error);
         for (uint32_t p = 0; p < n->n_ranks; p++) {
                 struct wire *wire;
 
@@ -295,10 +298,13 @@ static void rank_init(struct nodes *n, uint32_t rank, uint32_t chunks, void *(*m
 struct nodes *nodes_new(uint32_t n_ranks, const uint8_t *node, uint32_t chunks, uint64_t seed,
                         void *(*memory)(void *, uint64_t), void *context) {
         struct nodes *n = calloc(1, sizeof(*n));
+        struct plan_nodes nodes;
         uint64_t memory_bytes;
         uint32_t capacity;
 
-        CHECK(n && plane_net_size(n_ranks, &capacity, &memory_bytes) == 0, "no memory, or no net area for so many");
+        CHECK(n && plan_nodes_init(&nodes, n_ranks, node) == 0 &&
+                      plane_net_size(n_ranks, &nodes, &capacity, &memory_bytes) == 0,
+              "no memory, or no net area for so many");
         n->n_ranks = n_ranks;
         n->random = seed | 1;
         n->look_ns = seed % 3 * 500;

@@ -75,14 +75,20 @@ struct fake_net *fake_net_free(struct fake_net *net) {
 
 struct fake_net *fake_net_new(const struct plane_comm *comm) {
         struct fake_net *net = calloc(1, sizeof(*net));
+        uint8_t node[PLAN_RANKS_MAX];
+        struct plan_nodes nodes;
         char error[PLANE_TEXT];
         uint32_t n = 0;
 
         for (uint32_t rank = 0; rank < comm->n_ranks; rank++)
+                node[rank] = comm->members[rank].node;
+        if (plan_nodes_init(&nodes, comm->n_ranks, node))
+                return fake_net_free(net);
+        for (uint32_t rank = 0; rank < comm->n_ranks; rank++)
                 for (uint32_t peer = 0; peer < comm->n_ranks; peer++)
                         n += comm->members[rank].here && comm->members[peer].far;
         for (uint32_t k = 0; k < WIRE_STRANDS; k++)
-                if (!net || wires_new(comm->net, comm->n_ranks, n, k, &net->wires[k], error))
+                if (!net || wires_new(comm->net, comm->n_ranks, &nodes, n, k, &net->wires[k], error))
                         return fake_net_free(net);
         net->told = calloc(n, sizeof(*net->told));
         n = 0;

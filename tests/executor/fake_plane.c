@@ -367,13 +367,17 @@ static void fake_reach_retire(struct plane *plane, uint64_t session, uint32_t id
 /* Of one over several nodes: its area is there, and of the size that all nodes expect. */
 static struct fake_net *fake_net(const struct plane *plane, const struct plane_comm *comm, bool far) {
         struct fake_net *net = NULL;
+        uint8_t node[PLAN_RANKS_MAX];
+        struct plan_nodes nodes;
         uint64_t memory_bytes;
         uint32_t capacity;
 
         if (comm->code || (!far && !comm->net))
                 return NULL;
-        if (!far || !comm->net || comm->net->doorbell_fd < 0 ||
-            plane_net_size(comm->n_ranks, &capacity, &memory_bytes) ||
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                node[r] = comm->members[r].node;
+        if (!far || !comm->net || comm->net->doorbell_fd < 0 || plan_nodes_init(&nodes, comm->n_ranks, node) ||
+            plane_net_size(comm->n_ranks, &nodes, &capacity, &memory_bytes) ||
             !net_area_valid(comm->net->area, net_area_bytes(capacity, memory_bytes)) ||
             comm->net->area->capacity != capacity || comm->net->area->memory_bytes != memory_bytes ||
             !(net = fake_net_new(comm)))

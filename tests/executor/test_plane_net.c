@@ -117,6 +117,8 @@ struct world {
 
 static int setup(void **state) {
         struct world *w = calloc(1, sizeof(*w));
+        uint8_t node[N];
+        struct plan_nodes nodes;
         uint64_t memory_bytes;
         uint32_t capacity;
         void *area;
@@ -125,7 +127,10 @@ static int setup(void **state) {
         memset(&noted, 0, sizeof(noted));
         w->executor.ops = &ops;
         w->executor.gpu = 4;
-        assert_int_equal(plane_net_size(N, &capacity, &memory_bytes), 0);
+        for (uint32_t i = 0; i < N; i++)
+                node[i] = i == 1 ? 0 : 1;
+        assert_int_equal(plan_nodes_init(&nodes, N, node), 0);
+        assert_int_equal(plane_net_size(N, &nodes, &capacity, &memory_bytes), 0);
         w->bytes = (net_area_bytes(capacity, memory_bytes) + 4095) / 4096 * 4096;
         assert_int_equal(memfd_new("test-net", w->bytes, &w->fds[1]), 0);
         assert_int_equal(memfd_map(w->fds[1], w->bytes, 1, 1, &area), 0);

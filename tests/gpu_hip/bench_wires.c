@@ -282,9 +282,19 @@ static void rail_name(uint32_t i, char ret_name[16]) {
         snprintf(ret_name, 16, "rail%u", i);
 }
 
+/* The first half of the ranks is on the first node. */
+static void bench_nodes(const struct bench *b, struct plan_nodes *ret_nodes) {
+        uint8_t node[NODES * GPUS_MAX];
+
+        for (uint32_t r = 0; r < NODES * b->n_gpus; r++)
+                node[r] = (uint8_t)(r / b->n_gpus);
+        CHECK(plan_nodes_init(ret_nodes, NODES * b->n_gpus, node) == 0);
+}
+
 static void node_start(struct bench *b, uint32_t i) {
         struct node *node = &b->nodes[i];
         struct fabric_options options = {.boot_epoch = 1 + i, .cluster = "bench"};
+        struct plan_nodes nodes;
         uint64_t memory_bytes;
         uint32_t capacity;
 
@@ -303,7 +313,8 @@ static void node_start(struct bench *b, uint32_t i) {
                 rail_options.address = address;
                 CHECK(fabric_rail_add(node->fabric, &rail_options) == 0);
         }
-        CHECK(plane_net_size(NODES * b->n_gpus, &capacity, &memory_bytes) == 0);
+        bench_nodes(b, &nodes);
+        CHECK(plane_net_size(NODES * b->n_gpus, &nodes, &capacity, &memory_bytes) == 0);
         node->area_bytes = net_area_bytes(capacity, memory_bytes);
         node->area = zeroes(node->area_bytes);
         net_area_init(node->area, capacity, memory_bytes);
@@ -347,6 +358,7 @@ static void node_share(struct bench *b, uint32_t i) {
 }
 
 static void gpu_start(struct bench *b, uint32_t rank) {
+        struct plan_nodes nodes;
         struct node *node = &b->nodes[rank / b->n_gpus];
         const struct plane_net net = {
                 .area = node->area, .bytes = node->area_bytes, .doorbell_fd = fabric_doorbell_fd(node->fabric)};
@@ -357,11 +369,12 @@ static void gpu_start(struct bench *b, uint32_t rank) {
         gpu->bench = b;
         gpu->rank = rank;
         gpu->n_far = b->all ? b->n_gpus : 1;
+        bench_nodes(b, &nodes);
         for (uint32_t k = 0; k < WIRE_STRANDS; k++) {
                 struct strand *strand = &gpu->strands[k];
 
                 strand->gpu = gpu;
-                CHECK(wires_new(&net, NODES * b->n_gpus, gpu->n_far, k, &strand->wires, error) == 0);
+                CHECK(wires_new(&net, NODES * b->n_gpus, &nodes, gpu->n_far, k, &strand->wires, error) == 0);
                 for (uint32_t i = 0; i < gpu->n_far; i++) {
                         struct wire_end *end = &strand->wires->end[i];
 

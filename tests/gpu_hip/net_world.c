@@ -13,12 +13,17 @@
 
 static const struct plan_choice choices[] = {{RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, UINT64_MAX, 0}};
 
-struct net_area *area_new(uint32_t n_ranks, size_t *ret_bytes) {
+struct net_area *area_new(uint32_t n_ranks, uint32_t n_here, size_t *ret_bytes) {
+        uint8_t node[STAGING_RANKS_MAX];
+        struct plan_nodes nodes;
         uint64_t memory_bytes;
         uint32_t capacity;
         void *area;
 
-        assert_int_equal(plane_net_size(n_ranks, &capacity, &memory_bytes), 0);
+        for (uint32_t r = 0; r < n_ranks; r++)
+                node[r] = r >= n_here;
+        assert_int_equal(plan_nodes_init(&nodes, n_ranks, node), 0);
+        assert_int_equal(plane_net_size(n_ranks, &nodes, &capacity, &memory_bytes), 0);
         *ret_bytes = net_area_bytes(capacity, memory_bytes);
         area = mmap(NULL, *ret_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         assert_true(area != MAP_FAILED);
@@ -45,9 +50,10 @@ int world_setup(void **state) {
         w->members[0] =
                 (struct plane_comm_member){.session = 5, .handle = 30, .gpu = 2, .staging = bytes, .here = true};
         w->members[1] = (struct plane_comm_member){.session = 7, .handle = 30, .gpu = 5};
-        w->members[FAR] = (struct plane_comm_member){.far = true, .gpu = 99, .staging = 3};
+        w->members[FAR] = (struct plane_comm_member){.far = true, .node = 1, .gpu = 99, .staging = 3};
         w->members[3] = (struct plane_comm_member){.session = 6, .handle = 30, .gpu = 2, .here = true};
-        w->net = (struct plane_net){.area = area_new(N, &w->area_bytes), .doorbell_fd = eventfd(0, EFD_NONBLOCK)};
+        w->net =
+                (struct plane_net){.area = area_new(N, N - 1, &w->area_bytes), .doorbell_fd = eventfd(0, EFD_NONBLOCK)};
         w->net.bytes = w->area_bytes;
         w->mirror = (struct wire_mirror *)(void *)((unsigned char *)w->net.area + w->net.area->memory_offset);
         w->comm = (struct plane_comm){.id = 77,

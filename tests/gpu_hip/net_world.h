@@ -25,7 +25,8 @@ struct world {
         uint32_t position;
 };
 
-struct net_area *area_new(uint32_t n_ranks, size_t *ret_bytes);
+/* For so many ranks, `n_here` of them on one node and the others on another one. */
+struct net_area *area_new(uint32_t n_ranks, uint32_t n_here, size_t *ret_bytes);
 /* For cmocka; *state is the world. */
 int world_setup(void **state);
 int world_teardown(void **state);

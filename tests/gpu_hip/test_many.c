@@ -25,7 +25,7 @@ static void many_init(struct many *many, const struct world *w, uint64_t id, uin
         many->members[0] = w->members[0];
         many->members[0].handle = handle;
         many->members[0].staging = 0;
-        many->net.area = area_new(MANY, &many->net.bytes);
+        many->net.area = area_new(MANY, 1, &many->net.bytes);
         many->comm.id = id;
         many->comm.n_ranks = MANY;
         many->comm.members = many->members;

@@ -75,7 +75,7 @@ static void what_cannot_be_is_refused(void **state) {
         REFUSED(-EINVAL);
         w->members[FAR].here = false;
         w->comm.net = &other;
-        other.area = area_new(N + 1, &bytes);
+        other.area = area_new(N + 1, N, &bytes);
         other.bytes = bytes;
         REFUSED(-EINVAL);
         munmap(other.area, bytes);
@@ -85,13 +85,13 @@ static void what_cannot_be_is_refused(void **state) {
         w->net.area->magic--;
         w->members[FAR] = w->members[1];
         REFUSED(-EINVAL);
-        w->members[FAR] = (struct plane_comm_member){.far = true};
+        w->members[FAR] = (struct plane_comm_member){.far = true, .node = 1};
         w->members[0].here = w->members[3].here = false;
         REFUSED(-EINVAL);
         w->members[0].here = w->members[3].here = true;
         assert_int_equal(fake.launches, launches); /* nobody was stopped for that */
         w->comm.id = 78;                           /* its wires are not there yet */
-        w->members[1] = (struct plane_comm_member){.far = true};
+        w->members[1] = (struct plane_comm_member){.far = true, .node = 1};
         fake.refuse_host = true;
         REFUSED(-ENOMEM);
         fake.refuse_host = false;
@@ -435,21 +435,68 @@ static void who_cannot_be_woken_is_not_attached(void **state) {
         assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), -EIO);
 }
 
+/* The first node has `first` ranks, the others `each`, but for the last, which has what is left. */
+static void nodes_of(uint32_t n, uint32_t first, uint32_t each, struct plan_nodes *ret_nodes) {
+        uint8_t node[STAGING_RANKS_MAX];
+
+        for (uint32_t r = 0; r < n; r++)
+                node[r] = (uint8_t)(r < first ? 0 : 1 + (r - first) / each);
+        assert_int_equal(plan_nodes_init(ret_nodes, n, node), 0);
+}
+
+/* No node has two pairs at one place, and all places are used where they are shared. */
+static void assert_mirrors(const struct plan_nodes *nodes, uint32_t n, uint32_t expected) {
+        static uint8_t taken[STAGING_RANKS_MAX * STAGING_RANKS_MAX];
+
+        assert_int_equal(wire_mirrors(nodes, n), expected);
+        for (uint32_t at = 0; at < nodes->n_nodes; at++) {
+                memset(taken, 0, sizeof(taken));
+                for (uint32_t a = 0; a < n; a++)
+                        for (uint32_t b = 0; b < n; b++) {
+                                uint32_t place;
+
+                                if (nodes->node[a] == nodes->node[b] || (nodes->node[a] != at && nodes->node[b] != at))
+                                        continue;
+                                place = wire_mirror_of(nodes, n, a, b);
+                                assert_in_range(place, 0, expected - 1);
+                                assert_int_equal(taken[place]++, 0);
+                        }
+        }
+}
+
+static void mirrors(void **state) {
+        static const struct {
+                uint32_t n, first, each, mirrors;
+        } worlds[] = {{16, 8, 8, 256}, {32, 8, 8, 512}, {64, 8, 8, 1024},  {64, 1, 1, 128},  {24, 8, 8, 384},
+                      {3, 1, 1, 6},    {41, 7, 7, 588}, {40, 1, 13, 1352}, {64, 32, 1, 4096}};
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+                struct plan_nodes nodes;
+
+                nodes_of(worlds[i].n, worlds[i].first, worlds[i].each, &nodes);
+                assert_mirrors(&nodes, worlds[i].n, worlds[i].mirrors);
+        }
+}
+
 static void sizes(void **state) {
+        struct plan_nodes nodes;
         uint64_t bytes;
         uint32_t capacity;
 
         (void)state;
-        assert_int_equal(plane_net_size(1, &capacity, &bytes), -EINVAL);
-        assert_int_equal(plane_net_size(STAGING_RANKS_MAX + 1, &capacity, &bytes), -EINVAL);
-        for (uint32_t n = 2; n <= STAGING_RANKS_MAX; n++) {
-                assert_int_equal(plane_net_size(n, &capacity, &bytes), 0);
-                assert_int_equal(capacity & (capacity - 1), 0);
-                for (uint32_t here = 1; here < n; here++)
+        nodes_of(1, 1, 1, &nodes);
+        assert_int_equal(plane_net_size(1, &nodes, &capacity, &bytes), -EINVAL);
+        assert_int_equal(plane_net_size(STAGING_RANKS_MAX + 1, &nodes, &capacity, &bytes), -EINVAL);
+        for (uint32_t n = 2; n <= STAGING_RANKS_MAX; n++)
+                for (uint32_t here = 1; here < n; here++) {
+                        nodes_of(n, here, n, &nodes);
+                        assert_int_equal(plane_net_size(n, &nodes, &capacity, &bytes), 0);
+                        assert_int_equal(capacity & (capacity - 1), 0);
                         assert_true(capacity >= here * (n - here) * WIRE_STRANDS * WIRE_BATCHES * 2);
-                assert_int_equal(bytes, WIRE_STRANDS * n * n * sizeof(struct wire_mirror));
-                assert_true(net_area_bytes(capacity, bytes) > bytes);
-        }
+                        assert_int_equal(bytes, WIRE_STRANDS * n * n * sizeof(struct wire_mirror));
+                        assert_true(net_area_bytes(capacity, bytes) > bytes);
+                }
         assert_int_equal(plane_wire_bytes(2, 3), 6 * sizeof(struct wire));
         assert_int_equal(plane_wire_bytes(2, 0), 0);
 }
@@ -497,6 +544,7 @@ int main(void) {
                 BROKEN(a_fault_in_the_midst_of_it_neither),
                 BROKEN(who_cannot_be_woken_is_not_attached),
                 cmocka_unit_test(sizes),
+                cmocka_unit_test(mirrors),
                 cmocka_unit_test(channels),
         };
 

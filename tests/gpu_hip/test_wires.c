@@ -56,16 +56,19 @@ static void *zeroes(size_t bytes) {
 }
 
 static int setup(void **state) {
+        static const uint8_t node[N] = {0, 0, 1, 1};
         struct world *w = calloc(1, sizeof(*w));
+        struct plan_nodes nodes;
         uint64_t memory_bytes;
         uint32_t capacity;
 
         assert_non_null(w);
-        assert_int_equal(plane_net_size(N, &capacity, &memory_bytes), 0);
+        assert_int_equal(plan_nodes_init(&nodes, N, node), 0);
+        assert_int_equal(plane_net_size(N, &nodes, &capacity, &memory_bytes), 0);
         w->net = (struct plane_net){.bytes = net_area_bytes(capacity, memory_bytes), .doorbell_fd = -1};
         w->net.area = zeroes(w->net.bytes);
         net_area_init(w->net.area, capacity, memory_bytes);
-        assert_int_equal(wires_new(&w->net, N, 2, strand, &w->wires, w->error), 0);
+        assert_int_equal(wires_new(&w->net, N, &nodes, 2, strand, &w->wires, w->error), 0);
         for (uint32_t i = 0; i < 2; i++) {
                 w->wires->end[i].peer = 2 + i;
                 w->wires->end[i].wire = zeroes(sizeof(struct wire));
@@ -639,12 +642,12 @@ static void an_area_that_is_too_short(void **state) {
         struct wires *wires = NULL;
 
         w->net.bytes--;
-        assert_int_equal(wires_new(&w->net, N, 2, strand, &wires, w->error), -EINVAL);
+        assert_int_equal(wires_new(&w->net, N, &w->wires->nodes, 2, strand, &wires, w->error), -EINVAL);
         assert_null(wires);
         w->net.bytes++;
         w->net.area->memory_bytes -= 64;
         w->net.area->memory_offset += 64;
-        assert_int_equal(wires_new(&w->net, N, 2, strand, &wires, w->error), -EINVAL);
+        assert_int_equal(wires_new(&w->net, N, &w->wires->nodes, 2, strand, &wires, w->error), -EINVAL);
         w->net.area->memory_bytes += 64;
         w->net.area->memory_offset -= 64;
 }
