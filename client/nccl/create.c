@@ -2,8 +2,9 @@
 /*
  * Making a communicator means waiting for the other ranks. One thread may hold several ranks, by ncclCommInitAll or by
  * calls in a group; then each waits in a thread of its own, or none would ever come. A communicator that is made
- * without blocking gets a thread, too. Splits of one parent go one after another, in the order of their calls, since
- * that is how ranks know which split is which.
+ * without blocking gets a thread, too, before any other of its group is waited for, which may be a rank of the same
+ * one. Splits of one parent go one after another, in the order of their calls, since that is how ranks know which split
+ * is which; so those that do not block go on when the last one before them has been made that does, in its thread.
  *
  * What a group has to end is ended after its calls were issued, each in a thread again: a destroy waits for peers,
  * which may be other handles in the same group.
@@ -302,6 +303,8 @@ static void *chain_thread(void *userdata) {
         for (struct job *next = job; next; next = next->next)
                 if (next == job || (next->taken && next->parent == job->parent))
                         job_run(next);
+        if (job->rest)
+                job->detached = job_detach(job->rest);
         return NULL;
 }
 
@@ -327,6 +330,8 @@ static ncclResult_t run_all(struct job *jobs) {
                         error_raise(ncclSystemError, "%s: no thread can be started", job->what);
                         if (job->kind != JOB_END)
                                 job_fail(job);
+                        if (job->rest)
+                                job->detached = job_detach(job->rest);
                 }
         }
         for (struct job *job = jobs; job; job = job->next)
@@ -387,6 +392,28 @@ static void jobs_finish(struct job *jobs) {
         }
 }
 
+/* How several were started. */
+static ncclResult_t worse_of(ncclResult_t result, ncclResult_t started) {
+        return !result || started == ncclSystemError ? started : result;
+}
+
+/* Starts those that nobody waits for, each behind what it has to come after. */
+static ncclResult_t jobs_leave(struct job *background, struct job *awaited) {
+        ncclResult_t result = ncclSuccess;
+
+        while (background) {
+                struct job *chain = jobs_chain(&background), *before = awaited;
+
+                while (before && !(chain->parent && before->parent == chain->parent))
+                        before = before->next;
+                if (before)
+                        before->rest = chain;
+                else
+                        result = worse_of(result, job_detach(chain));
+        }
+        return result;
+}
+
 ncclResult_t jobs_run(struct job **jobs, bool ends) {
         struct job *mine, *background;
         ncclResult_t result, started;
@@ -395,14 +422,12 @@ ncclResult_t jobs_run(struct job **jobs, bool ends) {
                 jobs_bind(*jobs);
         mine = jobs_select(jobs, ends, true);
         background = jobs_select(jobs, ends, false);
+        started = jobs_leave(background, mine);
         result = mine ? run_all(mine) : ncclSuccess;
+        for (struct job *job = mine; job; job = job->next)
+                started = worse_of(started, job->detached);
         jobs_finish(mine);
-        while (background) {
-                started = job_detach(jobs_chain(&background));
-                if (!result)
-                        result = started;
-        }
-        return result;
+        return result ? result : started;
 }
 
 void jobs_drop(struct job **jobs) {

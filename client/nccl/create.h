@@ -43,7 +43,9 @@ struct job {
 
         /* private to create.c */
         bool taken, started;
-        bool pends; /* the parent is in progress */
+        struct job *rest;      /* of its parent's, those that come behind all that are waited for */
+        ncclResult_t detached; /* how they were started */
+        bool pends;            /* the parent is in progress */
         pthread_t thread;
         ncclResult_t result;
 };
