@@ -4,7 +4,8 @@
  *
  * Each request is rung by a kernel of its own before any is waited for: starts first, then the waits, all on one
  * stream. The executor keeps sends and receives of different pairs apart, so all that is rung makes progress together.
- * The last request needs no two kernels: it is rung and waited for in one.
+ * The last request needs no two kernels: it is rung and waited for in one. So a single one is as a call alone is, also
+ * where its memory has to be copied (device_bounce.c), which goes with no other request of a group.
  *
  * One that the ranks' own kernels carry out (device_exchange.c) is a whole call at its place: what comes after it on
  * the stream waits for it. So the collectives of a communicator keep the order that all ranks have them in, and its
@@ -132,6 +133,10 @@ static struct device_member *first_of(const struct device_group *group, const st
         return m;
 }
 
+static bool member_is_copied(const struct device_member *m) {
+        return m->launch.region[DEVICE_BOUNCE_IN] || m->launch.region[DEVICE_BOUNCE_OUT];
+}
+
 static int member_prepare(struct device_group *group, struct device_member *m) {
         struct device *device = m->o->comm->device;
         struct device_member *first = first_of(group, m->o->comm);
@@ -141,10 +146,10 @@ static int member_prepare(struct device_group *group, struct device_member *m) {
         if (r)
                 return r;
         m->stream = first->o->stream;
-        if (m->launch.region[DEVICE_BOUNCE_IN] || m->launch.region[DEVICE_BOUNCE_OUT])
+        if (group->n_members > 1 && member_is_copied(m))
                 return error_set(RMX_E_UNSUPPORTED,
                                  "%s: this memory has to be copied, for no other process can map it, and that goes "
-                                 "with calls outside of groups only",
+                                 "with calls outside of groups only, or alone in one",
                                  m->o->what);
         r = check_streams(group, m, first->launch.bell.captured);
         member_place(m, group);
@@ -179,14 +184,21 @@ int device_group_prepare(struct device_group *group, struct operation *operation
         return RMX_OK;
 }
 
-/* Transfers that are exchanged go together or wait for each other, and each start would go by itself. */
+/* Transfers that are exchanged go together or wait for each other, and each start would go by itself. Copies come
+ * behind a wait. */
 static int check_started(const struct device_group *group) {
-        for (uint32_t i = 0; i < group->n_members; i++)
+        for (uint32_t i = 0; i < group->n_members; i++) {
                 if (group->members[i].p2p && group->members[i].launch.exchanged)
                         return error_set(RMX_E_UNSUPPORTED,
                                          "%s: sends and receives of a communicator with RMX_COMM_ORDERED_TRANSFERS "
                                          "cannot be in a group that is started; end it with rmx_group_end",
                                          group->what);
+                if (member_is_copied(&group->members[i]))
+                        return error_set(RMX_E_UNSUPPORTED,
+                                         "%s: this memory has to be copied, for no other process can map it, and that "
+                                         "goes with calls that wait only",
+                                         group->members[i].o->what);
+        }
         return RMX_OK;
 }
 

@@ -302,6 +302,7 @@ static void test_comms(void **state) {
 /* Nothing is put on a stream when anything is wrong. */
 static void test_refused(void **state) {
         static char host[64];
+        struct rmx_request request;
         struct rig rig;
 
         (void)state;
@@ -322,6 +323,10 @@ static void test_refused(void **state) {
         assert_int_equal(recv_from(&rig, 1, NULL), RMX_OK);
         assert_int_equal(rmx_group_end(), RMX_E_UNSUPPORTED);
         assert_error_says("outside of groups only");
+        assert_int_equal(rmx_group_start(), RMX_OK);
+        assert_int_equal(recv_from(&rig, 1, NULL), RMX_OK);
+        assert_int_equal(rmx_group_end_start(&request), RMX_E_UNSUPPORTED);
+        assert_error_says("calls that wait only");
         assert_int_equal(rig.gpu->n_launches, 0);
         /* When launching fails, what was rung is waited for all the same. */
         rig.gpu->block[1].secret = false;

@@ -237,6 +237,36 @@ static void test_bounce_kept(void **state) {
         assert_int_equal(rig.gpu->freed, 3);
 }
 
+/* Memory that has to be copied goes with a group of one, as with a call. */
+static void test_bounce_grouped(void **state) {
+        static char place;
+        void *const stream = &place;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 2);
+        rig.gpu->block[0].secret = rig.gpu->block[1].secret = true;
+        for (uint32_t grouped = 0, i = 0; grouped < 2; grouped++) {
+                if (grouped)
+                        assert_int_equal(rmx_group_start(), RMX_OK);
+                assert_int_equal(rmx_all_reduce(rig.comm, rig.a, rig.b, 8192, RMX_FLOAT32, rung(rig.comm), stream),
+                                 RMX_OK);
+                if (grouped)
+                        assert_int_equal(rmx_group_end(), RMX_OK);
+                assert_ptr_equal(at(&rig, i, FAKE_GPU_COPY)->from, rig.a);
+                assert_ptr_equal(at(&rig, i, FAKE_GPU_COPY)->stream, stream);
+                assert_ptr_equal(at(&rig, i + 1, FAKE_GPU_CALL)->stream, stream);
+                check_buffer(&rig, at(&rig, i + 1, FAKE_GPU_CALL)->bell.word[RING_W_IN_BUFFER],
+                             at(&rig, i, FAKE_GPU_COPY)->to, BLOCK, 1000);
+                assert_ptr_equal(at(&rig, i + 2, FAKE_GPU_COPY)->to, rig.b);
+                assert_ptr_equal(at(&rig, i + 2, FAKE_GPU_COPY)->stream, stream);
+                (void)at(&rig, i + 3, FAKE_GPU_MARK);
+                i += 4;
+                assert_int_equal(rig.gpu->n_launches, i);
+        }
+        rig_stop(&rig);
+}
+
 /* Between the pieces of a vector nothing is written. */
 static void test_bounce_vector(void **state) {
         static char secret[BLOCK] __attribute__((aligned(256)));
@@ -441,17 +471,12 @@ static void test_unregister_races(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_register_once),
-                cmocka_unit_test(test_replaced),
-                cmocka_unit_test(test_many_allocations),
-                cmocka_unit_test(test_refused_memory),
-                cmocka_unit_test(test_announced),
-                cmocka_unit_test(test_unregister_shared),
-                cmocka_unit_test(test_bounce),
-                cmocka_unit_test(test_bounce_kept),
-                cmocka_unit_test(test_bounce_vector),
-                cmocka_unit_test(test_unregister_races),
-                cmocka_unit_test(test_register_elsewhere),
+                cmocka_unit_test(test_register_once),    cmocka_unit_test(test_replaced),
+                cmocka_unit_test(test_many_allocations), cmocka_unit_test(test_refused_memory),
+                cmocka_unit_test(test_announced),        cmocka_unit_test(test_unregister_shared),
+                cmocka_unit_test(test_bounce),           cmocka_unit_test(test_bounce_kept),
+                cmocka_unit_test(test_bounce_grouped),   cmocka_unit_test(test_bounce_vector),
+                cmocka_unit_test(test_unregister_races), cmocka_unit_test(test_register_elsewhere),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
