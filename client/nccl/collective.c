@@ -76,7 +76,7 @@ static bool is_empty(const struct call *call) {
         return !call->count && call->kind != CALL_ALL_TO_ALL_V && call->kind != CALL_SEND && call->kind != CALL_RECV;
 }
 
-/* What librailmux would find wrong in it, but for the numbers of reductions that a program has made. An error of the
+/* What librailmux would find wrong in it; redop_take has looked for reductions that a program has made. An error of the
  * communicator that passes is heard once, so it is kept for who asks later. */
 static ncclResult_t check_empty(const struct call *call, const char *what) {
         ncclResult_t result;
@@ -85,7 +85,7 @@ static ncclResult_t check_empty(const struct call *call, const char *what) {
                 return error_raise(ncclInvalidArgument, "%s: there is no type %d", what, (int)call->type);
         if (call->peer >= (uint32_t)call->comm->n_ranks)
                 return error_raise(ncclInvalidArgument, "%s: root %d is no rank", what, (int)call->peer);
-        if (call->redop > INT_MAX || call->redop == RMX_PREMUL_SUM)
+        if (call->redop > INT_MAX)
                 return error_raise(ncclInvalidArgument, "%s: there is no reduction %d", what, (int)call->redop);
         result = comm_result(call->comm, what, rmx_comm_error(call->comm->rmx));
         if (result)

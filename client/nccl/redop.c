@@ -2,7 +2,8 @@
 /*
  * Numbers of reductions are librailmux's, which begin well above NCCL's own five and end where an int does.
  *
- * What a reduction was made of is kept, for calls that are started when the program may have destroyed it (call.c).
+ * What a reduction was made of is kept: for calls that are started when the program may have destroyed it (call.c), and
+ * to know which there are, since a call of nothing is looked into as well, and never comes to librailmux.
  *
  * A factor that lies in memory is to be read when the collective runs. On the host backend librailmux does so itself.
  * In a GPU's memory it cannot, so there the library keeps the address, and each call waits for its stream, fetches the
@@ -53,14 +54,16 @@ ncclResult_t redop_take(struct ncclComm *comm, const char *what, ncclRedOp_t op,
         uint64_t value;
 
         *ret_use = (struct redop_use){.redop = (uint32_t)op};
-        if ((int)op < ncclNumOps || comm->host)
+        if ((int)op < ncclNumOps)
                 return ncclSuccess;
         comm_lock();
         found = scalar_find(comm, (uint32_t)op);
         if (found)
                 scalar = *found;
         comm_unlock();
-        if (!scalar.address || scalar.type != type) /* another type is librailmux's to refuse */
+        if (!found)
+                return error_raise(ncclInvalidArgument, "%s: this communicator has no reduction %d", what, (int)op);
+        if (comm->host || !scalar.address || scalar.type != type) /* another type is librailmux's to refuse */
                 return ncclSuccess;
         result = device_read(what, &value, scalar.address, rmx_type_size(type), stream);
         if (!result)
@@ -100,18 +103,15 @@ ncclResult_t redop_copy(struct ncclComm *comm, const char *what, uint32_t redop,
 static ncclResult_t create(struct ncclComm *comm, const char *what, const void *scalar, ncclDataType_t type,
                            ncclScalarResidence_t residence, uint32_t *ret_redop) {
         bool far = residence == ncclScalarDevice && !comm->host, here = residence != ncclScalarDevice;
+        struct scalar *kept = malloc(sizeof(*kept));
         const uint64_t placeholder = 0;
-        struct scalar *kept = NULL;
         int r;
 
-        if (far || comm->host) {
-                kept = malloc(sizeof(*kept));
-                if (!kept)
-                        return error_raise(ncclSystemError, "%s: out of memory", what);
-        }
+        if (!kept)
+                return error_raise(ncclSystemError, "%s: out of memory", what);
         r = far ? create_near(comm, &placeholder, type, ncclScalarHostImmediate, ret_redop)
                 : create_near(comm, scalar, type, residence, ret_redop);
-        if (r || !kept) {
+        if (r) {
                 free(kept);
                 return error_adopt(what, r);
         }

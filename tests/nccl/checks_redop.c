@@ -4,6 +4,33 @@
 
 #include "tests/nccl/checks.h"
 
+/* The communicator does not know it; that it is asked for nothing is no excuse. */
+static void check_unknown(struct team *team, int redop, nccl_comm comm) {
+        const struct nccl_api *api = team->api;
+        void *stream = team->member[0].stream, *buffer;
+
+        if (!team_expect(team, memory_new(64, &buffer) == 0, "no memory"))
+                return;
+        for (size_t count = 0; count < 2; count++) {
+                team_result(team, api->AllReduce(buffer, buffer, count, NCCL_FLOAT32, redop, comm, stream),
+                            NCCL_INVALID_ARGUMENT, "ncclAllReduce");
+                team_result(team, api->Reduce(buffer, buffer, count, NCCL_FLOAT32, redop, 0, comm, stream),
+                            NCCL_INVALID_ARGUMENT, "ncclReduce");
+                team_result(team, api->ReduceScatter(buffer, buffer, count, NCCL_FLOAT32, redop, comm, stream),
+                            NCCL_INVALID_ARGUMENT, "ncclReduceScatter");
+        }
+        memory_free(buffer);
+}
+
+static void check_foreign(struct team *team, int redop) {
+        nccl_comm other;
+
+        if (!team_need(team, team->api->CommSplit(team->member[0].comm, 0, 0, &other, NULL), "ncclCommSplit"))
+                return;
+        check_unknown(team, redop, other);
+        team_need(team, team->api->CommDestroy(other), "ncclCommDestroy");
+}
+
 static void run_life(struct team *team) {
         const struct nccl_api *api = team->api;
         struct member *m = &team->member[0];
@@ -26,8 +53,12 @@ static void run_life(struct team *team) {
                     NCCL_INVALID_ARGUMENT, "ncclAllReduce");
         team_case(team, "after its end");
         team_result(team, api->RedOpDestroy(redop, m->comm), NCCL_SUCCESS, "ncclRedOpDestroy");
-        team_result(team, api->AllReduce(buffer, buffer, 1, NCCL_FLOAT32, redop, m->comm, m->stream),
-                    NCCL_INVALID_ARGUMENT, "ncclAllReduce");
+        check_unknown(team, redop, m->comm);
+        team_case(team, "of another communicator");
+        check_foreign(team, other);
+        team_case(team, "with a call of nothing");
+        team_result(team, api->AllReduce(buffer, buffer, 0, NCCL_FLOAT32, other, m->comm, m->stream), NCCL_SUCCESS,
+                    "ncclAllReduce");
         team_case(team, "destroyed twice");
         team_result(team, api->RedOpDestroy(redop, m->comm), NCCL_INVALID_ARGUMENT, "ncclRedOpDestroy");
         team_case(team, "a built-in one destroyed");
