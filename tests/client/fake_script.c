@@ -110,6 +110,25 @@ uint32_t fake_lines(struct fake *fake) {
         return n;
 }
 
+static bool ring_has_sleeper(const struct fake_ring *ring) {
+        bool any = false;
+
+        for (uint32_t i = 0; ring->open && i < ring->consumer.layout.depth; i++)
+                any |= atomic_load_explicit(&ring->consumer.waiting[i], memory_order_relaxed); /* no partner: a hint */
+        return any;
+}
+
+void fake_wait_sleeper(struct fake *fake, uint32_t gpu) {
+        bool any = false;
+
+        while (!any) {
+                pthread_mutex_lock(&fake->mutex);
+                for (const struct fake_session *session = fake->sessions; session; session = session->next)
+                        any |= ring_has_sleeper(&session->rings[gpu]);
+                pthread_mutex_unlock(&fake->mutex);
+        }
+}
+
 void fake_forget(struct fake *fake) {
         pthread_mutex_lock(&fake->mutex);
         for (uint32_t i = 0; i < fake->n_seen; i++) {

@@ -129,31 +129,43 @@ static void test_room_of_thread(void **state) {
 }
 
 static void *give_up(void *userdata) {
-        struct helper *h = userdata;
-
-        (void)fake_line(&fake, h->line);
-        must(!ncclCommAbort(h->comm));
+        fake_wait_sleeper(&fake, 1);
+        must(!ncclCommAbort(userdata));
         return NULL;
 }
 
-/* Nor does it wait for room when its communicator is aborted: that is what it says then. */
+/* Nor does it wait for room when its communicator is aborted: that is what it says then. Something of the group was
+ * done, so that it would wait for long. While it waits it looks at what rank 1 of another communicator receives, which
+ * nobody sends, and nobody else looks at. */
 static void test_abort_while_it_waits(void **state) {
-        static int32_t in[MANY], out[MANY];
-        struct helper helper;
+        static int32_t in[MANY];
+        ncclComm_t comms[2], others[2], alone;
+        int32_t one = 1, sum = 0, none = 0;
         struct holder holder;
-        ncclComm_t comms[2];
+        pthread_t thread;
+        ncclUniqueId id;
 
         (void)state;
         fill(in, MANY);
-        half_new(comms);
-        holder_start(&holder, fake.depth - FEW);
-        helper = (struct helper){.comm = comms[0], .line = fake_lines(&fake) + 2 * FEW};
-        receive(comms[1], out, MANY);
-        assert_int_equal(pthread_create(&helper.thread, NULL, give_up, &helper), 0);
-        assert_int_equal(transfers(comms[0], true, in, MANY), ncclRemoteError);
-        pthread_join(helper.thread, NULL);
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        assert_int_equal(ncclCommInitRank(&alone, 1, id, 0), ncclSuccess);
+        pair_new(comms, true);
+        pair_new(others, false);
+        receive(others[1], &none, 1);
+        holder_start(&holder, fake.depth - 1);
+        assert_int_equal(pthread_create(&thread, NULL, give_up, comms[0]), 0);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        assert_int_equal(ncclAllReduce(&one, &sum, 1, ncclInt32, ncclSum, alone, NULL), ncclSuccess);
+        assert_int_equal(transfers(comms[0], true, in, MANY), ncclSuccess);
+        assert_int_equal(ncclGroupEnd(), ncclRemoteError);
+        pthread_join(thread, NULL);
+        assert_int_equal(sum, 1);
+        assert_int_equal(ask(others[1]), ncclInProgress);
         assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(ncclCommAbort(others[rank]), ncclSuccess);
         holder_end(&holder);
+        assert_int_equal(ncclCommDestroy(alone), ncclSuccess);
 }
 
 /* Each of several communicators has no more than one request may have; their ring has not the room for all at once. */
