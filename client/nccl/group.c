@@ -201,7 +201,7 @@ static ncclResult_t start(struct group *g, const char *what) {
         }
         if (result)
                 return result;
-        if (g->n_comms > 1 || !transfers_are_few(&g->transfers, g->comms, 1) || behind)
+        if (g->n_comms > 1 || !transfers_are_few(&g->transfers, &g->calls, g->comms, 1) || behind)
                 return start_runs(g, what);
         pending = pending_new(what, g->comms[0], NULL);
         return pending ? pending_start(pending, start_all, g) : ncclSystemError;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * NCCL knows no limit to the sends and receives of a group; on the host backend librailmux has one for each
- * communicator, and one for all whose rank is on the same GPU. So those of a group are kept here until its end. If
- * there are few, they go into librailmux's group, behind the collectives. If there are many, each communicator's are
- * cut into several requests (run.c).
+ * NCCL knows no limit to the calls of a group; on the host backend librailmux has one for the sends and receives of
+ * each communicator, and two for all whose rank is on the same GPU: for requests (a collective is one, and so are the
+ * sends and receives of a communicator), and for the room that arguments take. So sends and receives of a group are
+ * kept here until its end. If there are few, they go into librailmux's group, behind the collectives. If there are
+ * many, or the collectives leave no room for them, each communicator's are cut into several requests (run.c), behind
+ * the collectives; and if these are too many by themselves, they are started one by one, each communicator's before its
+ * sends and receives.
  *
  * On GPUs librailmux does all this by itself.
  */
@@ -24,6 +27,11 @@
 
 #define FEW      512u   /* what a group of librailmux takes for one communicator */
 #define FEW_ALL  1024u  /* of all that share a ring: arguments of collectives need room, too */
+#define PLACES   256u   /* of a ring, unless its daemon is told otherwise: what a group of librailmux takes there */
+#define BYTES    64000u /* nearly all that a ring has for arguments */
+#define UNIT     64u    /* ... in which they are taken */
+#define ENTRY    40u    /* for each send or receive */
+#define FITS     16u    /* collectives and communicators that always fit, with FEW transfers */
 #define STILL_MS 20000u /* that a group waits for room, whatever moves elsewhere */
 #define LOOK_MS  1u
 
@@ -102,27 +110,91 @@ uint32_t transfers_count(const struct transfers *transfers, const struct ncclCom
         return n;
 }
 
+static bool share_ring(const struct ncclComm *a, const struct ncclComm *b) {
+        return a->session == b->session && a->gpu == b->gpu;
+}
+
 /* Those of all that share its ring. */
 static uint32_t transfers_count_ring(const struct transfers *transfers, const struct ncclComm *comm) {
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < transfers->n; i++)
-                n += transfers->list[i].comm->session == comm->session && transfers->list[i].comm->gpu == comm->gpu;
+                n += share_ring(transfers->list[i].comm, comm);
         return n;
 }
 
-bool transfers_are_few(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms) {
+/* What requests take of a ring. */
+struct need {
+        uint32_t places;
+        size_t bytes;
+};
+
+static bool need_is_met(struct need need) {
+        return need.places <= PLACES && need.bytes <= BYTES;
+}
+
+static size_t call_bytes(const struct call *call) {
+        size_t bytes = 4 * sizeof(uint64_t) * (size_t)call->comm->n_ranks;
+
+        if (call->kind == CALL_ALL_TO_ALL_V)
+                return (bytes + UNIT - 1) / UNIT * UNIT;
+        return call->redop_made ? UNIT : 0;
+}
+
+/* Of the collectives on the ring of this one. */
+static struct need calls_need(const struct calls *calls, const struct ncclComm *comm) {
+        struct need need = {0};
+
+        for (uint32_t i = 0; i < calls->n; i++) {
+                if (!share_ring(calls->list[i].comm, comm))
+                        continue;
+                need.places++;
+                need.bytes += call_bytes(&calls->list[i]);
+        }
+        return need;
+}
+
+/* Can all collectives be under way at once? */
+static bool calls_are_few(const struct calls *calls, struct ncclComm *const *comms, uint32_t n_comms) {
+        for (uint32_t i = 0; calls->n > FITS && i < n_comms; i++)
+                if (!need_is_met(calls_need(calls, comms[i])))
+                        return false;
+        return true;
+}
+
+/* ... and all sends and receives, too? */
+static bool all_are_few(const struct transfers *transfers, const struct calls *calls, struct ncclComm *const *comms,
+                        uint32_t n_comms) {
+        const bool fits = calls->n + n_comms <= FITS && transfers->n <= FEW;
+
+        for (uint32_t i = 0; !fits && i < n_comms; i++) {
+                struct need need = calls_need(calls, comms[i]);
+
+                for (uint32_t k = 0; k < n_comms; k++) {
+                        uint32_t n = share_ring(comms[k], comms[i]) ? transfers_count(transfers, comms[k]) : 0;
+
+                        need.places += n > 0;
+                        need.bytes += n ? n * ENTRY + UNIT : 0;
+                }
+                if (!need_is_met(need))
+                        return false;
+        }
+        return true;
+}
+
+bool transfers_are_few(const struct transfers *transfers, const struct calls *calls, struct ncclComm *const *comms,
+                       uint32_t n_comms) {
         for (uint32_t i = 0; transfers->n > FEW && i < n_comms; i++)
                 if (transfers_count(transfers, comms[i]) > FEW || transfers_count_ring(transfers, comms[i]) > FEW_ALL)
                         return false;
-        return true;
+        return all_are_few(transfers, calls, comms, n_comms);
 }
 
 /* ---- many -------------------------------------------------------------------------------------------------------- */
 /* A run for each communicator, all of this thread. */
 struct leg {
         struct ncclComm *comm;
-        struct run *run; /* NULL: it has no transfers */
+        struct run *run; /* NULL: it has nothing to start */
         bool over;
         int code; /* RMX_*: how it ended */
 };
@@ -146,8 +218,9 @@ static void course_note(struct course *course, int code, const char *text) {
         snprintf(course->text, sizeof(course->text), "%s", text);
 }
 
-static ncclResult_t course_new(struct course *course, const struct transfers *transfers, struct ncclComm *const *comms,
-                               uint32_t n_comms, const char *what) {
+/* calls: those that are started one by one, which the runs take; NULL: none. */
+static ncclResult_t course_new(struct course *course, const struct transfers *transfers, struct calls *calls,
+                               struct ncclComm *const *comms, uint32_t n_comms, const char *what) {
         ncclResult_t result = ncclSuccess;
 
         course->legs = calloc(n_comms, sizeof(*course->legs));
@@ -156,8 +229,8 @@ static ncclResult_t course_new(struct course *course, const struct transfers *tr
         course->n = n_comms;
         for (uint32_t i = 0; i < n_comms && !result; i++) {
                 course->legs[i].comm = comms[i];
-                if (transfers_count(transfers, comms[i]))
-                        result = run_new(comms[i], what, NULL, transfers, &course->legs[i].run);
+                if (calls || transfers_count(transfers, comms[i]))
+                        result = run_new(comms[i], what, calls, transfers, &course->legs[i].run);
                 course->legs[i].over = !course->legs[i].run;
         }
         return result;
@@ -264,14 +337,22 @@ static bool course_begin(struct course *course, const struct calls *calls) {
         return !r;
 }
 
-static ncclResult_t run_many(const struct transfers *transfers, const struct calls *calls, bool open,
+static bool are_host(struct ncclComm *const *comms, uint32_t n_comms) {
+        for (uint32_t i = 0; i < n_comms; i++)
+                if (!comms[i]->host)
+                        return false;
+        return true;
+}
+
+static ncclResult_t run_many(const struct transfers *transfers, struct calls *calls, bool open,
                              struct ncclComm *const *comms, uint32_t n_comms, const char *what, int *ret_code) {
+        const bool whole = calls_are_few(calls, comms, n_comms) || !are_host(comms, n_comms);
         struct course course = {0};
-        ncclResult_t result = course_new(&course, transfers, comms, n_comms, what);
+        ncclResult_t result = course_new(&course, transfers, whole ? NULL : calls, comms, n_comms, what);
         bool started, ended, begun = !result;
         uint64_t before;
 
-        if (result && open) {
+        if (open && (result || !whole)) {
                 (void)rmx_barrier(NULL, NULL); /* spoils what is recorded */
                 (void)rmx_group_end();
         } else if (open) {
@@ -295,20 +376,13 @@ static ncclResult_t run_many(const struct transfers *transfers, const struct cal
         return result ? result : error_adopt_text(what, course.code, course.text);
 }
 
-static bool are_host(struct ncclComm *const *comms, uint32_t n_comms) {
-        for (uint32_t i = 0; i < n_comms; i++)
-                if (!comms[i]->host)
-                        return false;
-        return true;
-}
-
-ncclResult_t transfers_run(const struct transfers *transfers, const struct calls *calls, bool open,
+ncclResult_t transfers_run(const struct transfers *transfers, struct calls *calls, bool open,
                            struct ncclComm *const *comms, uint32_t n_comms, const char *what, int *ret_code) {
         struct attempt few = {.transfers = transfers, .calls = calls, .open = open};
         char text[ROOM_TEXT_BYTES];
 
         *ret_code = RMX_OK;
-        if (!transfers_are_few(transfers, comms, n_comms))
+        if (!transfers_are_few(transfers, calls, comms, n_comms))
                 return run_many(transfers, calls, open, comms, n_comms, what, ret_code);
         if (!are_host(comms, n_comms)) { /* calls of others are not kept */
                 *ret_code = attempt(&few);

@@ -32,13 +32,14 @@ ncclResult_t transfers_add(struct transfers *transfers, const char *what, const 
 /* How many are the communicator's. */
 uint32_t transfers_count(const struct transfers *transfers, const struct ncclComm *comm);
 int transfer_record(const struct transfer *transfer);
-/* Are they few enough for one group of librailmux? Then this makes it of them, behind the calls, which are in it if it
- * is open, and ends it. request, NULL: none, has it only started. RMX_*. */
-bool transfers_are_few(const struct transfers *transfers, struct ncclComm *const *comms, uint32_t n_comms);
+/* Are they, with the calls before them, few enough for one group of librailmux? Then this makes it of them, behind the
+ * calls, which are in it if it is open, and ends it. request, NULL: none, has it only started. RMX_*. */
+bool transfers_are_few(const struct transfers *transfers, const struct calls *calls, struct ncclComm *const *comms,
+                       uint32_t n_comms);
 int transfers_issue(const struct transfers *transfers, const struct calls *calls, bool open,
                     struct rmx_request *request);
 /* Issues the group of the communicators, and waits for it: transfers, behind calls, which are in librailmux's group if
- * that is open. *ret_code is what librailmux said. */
-ncclResult_t transfers_run(const struct transfers *transfers, const struct calls *calls, bool open,
+ * that is open, and of which it may take some. *ret_code is what librailmux said. */
+ncclResult_t transfers_run(const struct transfers *transfers, struct calls *calls, bool open,
                            struct ncclComm *const *comms, uint32_t n_comms, const char *what, int *ret_code);
 void transfers_free(struct transfers *transfers);

@@ -81,21 +81,22 @@ static void run_mixed(struct team *team) {
 }
 
 #define MANY 96u
+#define MOST 301u
 
-static void run_many_of(struct team *team, const struct call_case *kinds, uint32_t n_kinds) {
-        struct exchange *x[MANY];
-        struct call_case cases[MANY];
+static void run_many_of(struct team *team, const struct call_case *kinds, uint32_t n_kinds, uint32_t n) {
+        struct exchange *x[MOST];
+        struct call_case cases[MOST];
         bool good;
 
         if (!team_comms_new(team))
                 return;
-        for (uint32_t i = 0; i < MANY; i++) {
+        for (uint32_t i = 0; i < n; i++) {
                 x[i] = exchange_new(team);
                 cases[i] = kinds[i % n_kinds];
                 cases[i].count = cases[i].count % 97 + i;
         }
-        good = run_at_once(team, x, cases, MANY, 300);
-        for (uint32_t i = 0; i < MANY; i++)
+        good = run_at_once(team, x, cases, n, 300);
+        for (uint32_t i = 0; i < n; i++)
                 exchange_free(x[i]);
         if (good)
                 team_comms_free(team);
@@ -103,7 +104,7 @@ static void run_many_of(struct team *team, const struct call_case *kinds, uint32
 
 static void run_many(struct team *team) {
         team_case(team, "%u calls in a group", MANY);
-        run_many_of(team, mixed, AT_ONCE);
+        run_many_of(team, mixed, AT_ONCE, MANY);
 }
 
 /* As the exchange of many tensors between all ranks. */
@@ -111,7 +112,45 @@ static void run_many_transfers(struct team *team) {
         static const struct call_case everyone = {.op = CALL_EVERYONE, .type = NCCL_INT32, .count = 21};
 
         team_case(team, "%u sends and receives of a rank in a group", 2 * MANY * team->n_ranks);
-        run_many_of(team, &everyone, 1);
+        run_many_of(team, &everyone, 1, MANY);
+}
+
+/* More than a ring of the daemon has places for: by the sends and receives alone, and by themselves. */
+static void run_many_collectives(struct team *team) {
+        static const struct call_case collectives[] = {
+                {.op = CALL_ALL_REDUCE, .type = 9, .redop = NCCL_SUM, .count = 40},
+                {.op = CALL_ALL_REDUCE, .type = NCCL_FLOAT32, .redop = CALL_PREMUL_IMMEDIATE, .count = 1},
+                {.op = CALL_ALL_GATHER, .type = NCCL_INT32, .count = 57},
+                {.op = CALL_ALL_TO_ALL_V, .type = NCCL_INT32, .count = 12},
+        };
+        struct call_case cases[MOST];
+
+        for (uint32_t n = 256; n < MOST; n += 44) {
+                for (uint32_t i = 0; i < n; i++)
+                        cases[i] = collectives[i % (sizeof(collectives) / sizeof(collectives[0]))];
+                cases[n] = (struct call_case){.op = CALL_RING, .type = NCCL_INT32, .count = 3};
+                team_case(team, "%u collectives in a group, a send and a receive", n);
+                run_many_of(team, cases, n + 1, n + 1);
+        }
+}
+
+/* More than the daemon has room for arguments. It is the same call each time, with the same result. */
+static void run_many_vectors(struct team *team) {
+        static const struct call_case vectors = {.op = CALL_ALL_TO_ALL_V, .type = NCCL_INT32, .count = 12};
+        struct exchange *x;
+        bool good;
+
+        team_case(team, "256 calls with arrays in a group");
+        if (!team_comms_new(team))
+                return;
+        x = exchange_new(team);
+        good = exchange_prepare(x, &vectors, 1) && team_need(team, team->api->GroupStart(), "ncclGroupStart");
+        for (uint32_t i = 0; i < 256 && good; i++)
+                good = exchange_issue(x);
+        good = good && team_need(team, team->api->GroupEnd(), "ncclGroupEnd") && team_wait(team) && exchange_verify(x);
+        exchange_free(x);
+        if (good)
+                team_comms_free(team);
 }
 
 static bool split_all(struct team *team, struct member *children) {
@@ -205,6 +244,8 @@ const struct check checks_group[] = {
         {"group: nested", 3, IN_ALL_WAYS, run_nested},
         {"group: mixed", 4, IN_ALL_WAYS, run_mixed},
         {"group: many calls", 3, IN_ALL_WAYS, run_many},
+        {"group: many collectives", 2, IN_ALL_WAYS, run_many_collectives},
+        {"group: many vectors", 8, IN_PROCESSES, run_many_vectors},
         {"group: many transfers", 6, IN_ALL_WAYS, run_many_transfers},
         {"group: communicators", 3, IN_ALL_WAYS, run_communicators},
         {"group: wrong call", 2, IN_ALL_WAYS, run_spoilt},

@@ -191,6 +191,55 @@ static void test_several_on_one_ring(void **state) {
         }
 }
 
+/* More collectives than a ring has places for, with transfers behind them and a reduction that is gone by then. */
+enum { CALLS = 300 };
+
+static void call_many(ncclComm_t comm, const int32_t *in, int32_t *sums, bool sends, int32_t *values, int n) {
+        int32_t three = 3;
+        ncclRedOp_t redop;
+
+        assert_int_equal(ncclRedOpCreatePreMulSum(&redop, &three, ncclInt32, ncclScalarHostImmediate, comm),
+                         ncclSuccess);
+        for (int i = 0; i < CALLS; i++)
+                assert_int_equal(ncclAllReduce(&in[i], &sums[i], 1, ncclInt32, i % 100 ? ncclSum : redop, comm, NULL),
+                                 ncclSuccess);
+        assert_int_equal(ncclRedOpDestroy(redop, comm), ncclSuccess);
+        assert_int_equal(transfers(comm, sends, values, n), ncclSuccess);
+}
+
+/* If they block, both ranks are in one group, or the first would wait for the second. */
+static void check_collectives(bool blocking, int n) {
+        static int32_t in[MANY], out[MANY], sums[2][CALLS];
+        ncclComm_t comms[2];
+
+        fill(in, MANY);
+        memset(out, 0, sizeof(out));
+        memset(sums, 0, sizeof(sums));
+        pair_new(comms, blocking);
+        for (int rank = 0; rank < 2; rank++) {
+                if (!blocking || !rank)
+                        assert_int_equal(ncclGroupStart(), ncclSuccess);
+                call_many(comms[rank], in, sums[rank], !rank, rank ? out : in, n);
+                if (!blocking || rank)
+                        in_progress(ncclGroupEnd());
+        }
+        for (int rank = 0; rank < 2; rank++) {
+                assert_int_equal(settled(comms[rank]), ncclSuccess);
+                for (int i = 0; i < CALLS; i++)
+                        assert_int_equal(sums[rank][i], (i % 100 ? 2 : 6) * in[i]);
+        }
+        assert_filled(out, n);
+        pair_destroy(comms);
+}
+
+static void test_many_collectives(void **state) {
+        const int n_transfers[] = {0, 1, MANY};
+
+        (void)state;
+        for (int i = 0; i < 6; i++)
+                check_collectives(i & 1, n_transfers[i / 2]);
+}
+
 /* All places of rank 0's ring are those of calls that are over and that nobody has asked for. */
 static void fill_unasked(ncclComm_t comms[2], int32_t *in, int32_t *out) {
         for (uint32_t i = 0; i < fake.depth; i++)
@@ -243,6 +292,7 @@ int main(void) {
                 cmocka_unit_test(test_refused_after_part),  cmocka_unit_test(test_refused_as_whole),
                 cmocka_unit_test(test_room_of_thread),      cmocka_unit_test(test_abort_while_it_waits),
                 cmocka_unit_test(test_several_on_one_ring), cmocka_unit_test(test_room_of_unasked),
+                cmocka_unit_test(test_many_collectives),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);
