@@ -151,9 +151,6 @@ static int prepare(const struct operation *o, bool capturing, bool exchanged, st
         (void)device_status(comm, false);
         if (comm_status(comm))
                 return comm_report(comm, o->what, comm_status(comm));
-        if (o->vector && comm->n_ranks > CLIENT_GPU_RANKS)
-                return error_set(RMX_E_UNSUPPORTED, "%s: a communicator on GPUs may have %u ranks", o->what,
-                                 CLIENT_GPU_RANKS);
         ring_request_set_head(&line, o->op, o->type, o->redop);
         line.word[RING_W_COMM] = comm->handle;
         ring_request_set_u64(&line, RING_W_COUNT_LO, o->count);

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CLIENT_GPU_VERSION 17u
+#define CLIENT_GPU_VERSION 18u
 #define CLIENT_GPU_SYMBOL  "railmux_client_gpu"
 #define CLIENT_GPU_TEXT    256u
 #define CLIENT_GPU_UNTOLD  (-1) /* no RMX_*: see exchange_call */
@@ -23,7 +23,7 @@
 #define CLIENT_GPU_STARTED      48u    /* requests rung and not waited for, well below the depth of the area */
 #define CLIENT_GPU_ROUND        20u    /* at most, what a group has of one rank between its starts and waits */
 #define CLIENT_GPU_INLINE_BYTES 16384u /* larger ones name memory in their lines */
-#define CLIENT_GPU_RANKS        32u
+#define CLIENT_GPU_RANKS        64u
 #define CLIENT_GPU_ARGUMENTS    (4u * CLIENT_GPU_RANKS) /* words of an argument block */
 #define CLIENT_GPU_CELLS        4096u                   /* that starts and waits may use */
 #define CLIENT_GPU_FLAGS        64u                     /* that streams may be put behind */

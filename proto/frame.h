@@ -19,8 +19,8 @@
 #define SESSION_FEATURE_LIFE   (UINT64_C(1) << 1) /* LifeOpen */
 #define SESSION_PROTOCOL_MIN   1u
 #define SESSION_PROTOCOL_MAX   1u
-#define EXECUTOR_PROTOCOL_MIN  1u
-#define EXECUTOR_PROTOCOL_MAX  1u
+#define EXECUTOR_PROTOCOL_MIN  2u
+#define EXECUTOR_PROTOCOL_MAX  2u
 #define CONTROL_PROTOCOL       1u
 
 /* Positive conditions; negative is an errno of our own side. */

@@ -132,35 +132,38 @@ static int states_clear(struct plane *plane, uint32_t index, uint32_t first, cha
                              "writing lane states", error);
 }
 
-/* Are the kernels such that they have room for so many ranks? */
+/* Are the kernels such that they have room for so many ranks? (While nothing is launched, the next ones will be.) */
 static int comm_widen(struct plane *plane, uint32_t n_ranks, char *error) {
-        int r;
+        struct park *park = &plane->park;
+        struct kernel_shape narrow, wide;
+        int r = 0;
 
-        if (n_ranks <= STAGING_RANKS_NARROW || plane->park.wide)
+        if (n_ranks <= STAGING_RANKS_NARROW)
                 return 0;
-        r = moment_begin(plane, "kernels that know so many ranks", error);
-        if (r) {
+        kernel_shape(park->n_blocks, false, &narrow);
+        kernel_shape(park->n_blocks, true, &wide);
+        if (wide.blocks != narrow.blocks && wide.blocks > plane->gpu.processors)
+                return error_set(
+                        -ENOTSUP, error,
+                        "with more than %u ranks a GPU has %u resident blocks in place of %u, more than its %u "
+                        "processors; gpu.blocks may be lower",
+                        STAGING_RANKS_NARROW, wide.blocks, narrow.blocks, plane->gpu.processors);
+        if (wide.blocks != narrow.blocks && (park->running || park->queued) && !park->launched_wide) {
+                r = moment_begin(plane, "kernels that know so many ranks", error);
                 plane->wide_wanted = r == -EBUSY;
-                return r;
+                if (r)
+                        return r;
+                park->wide = true;
+                return moment_end(plane, error);
         }
-        plane->park.wide = true;
-        return moment_end(plane, error);
+        plane->wide_wanted = false;
+        park->wide = true;
+        return 0;
 }
 
 void comms_moment(struct plane *plane) {
         plane->park.wide = plane->park.wide || plane->wide_wanted;
         plane->wide_wanted = false;
-}
-
-/* The last communicator of so many ranks has gone: the next kernel that is launched takes up less of the GPU. */
-static void comms_narrow(struct plane *plane) {
-        struct comm *comm, *next;
-
-        HASH_ITER(hh, plane->comms, comm, next) {
-                if (comm->n_ranks > STAGING_RANKS_NARROW)
-                        return;
-        }
-        plane->park.wide = false;
 }
 
 /* Takes a place for a rank and clears what it works with; nothing is in the tables yet. */
@@ -211,7 +214,6 @@ static void comm_free(struct plane *plane, struct comm *comm) {
         if (comm->hh.tbl)
                 HASH_DEL(plane->comms, comm);
         free(comm);
-        comms_narrow(plane);
 }
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
@@ -328,9 +330,6 @@ int comms_attach(struct plane *plane, const struct plane_comm *what, char *error
                 return error_set(-ENOTSUP, error, "a communicator on GPUs has at most %u ranks", STAGING_RANKS_MAX);
         if (comms_find(plane, what->id))
                 return error_set(-EEXIST, error, "the communicator is attached already");
-        r = comm_widen(plane, what->n_ranks, error);
-        if (r)
-                return r;
         comm = calloc(1, sizeof(*comm));
         if (!comm)
                 return error_set(-ENOMEM, error, "out of memory");
@@ -342,7 +341,9 @@ int comms_attach(struct plane *plane, const struct plane_comm *what, char *error
                 return r;
         }
         HASH_ADD(hh, plane->comms, id, sizeof(comm->id), comm);
-        r = comm->hh.tbl ? comm_fill(plane, comm, what, error) : error_set(-ENOMEM, error, "out of memory");
+        r = comm->hh.tbl ? comm_widen(plane, comm->n_ranks, error) : error_set(-ENOMEM, error, "out of memory");
+        if (!r)
+                r = comm_fill(plane, comm, what, error);
         if (r) {
                 choices_drop(&plane->choices, &plane->tables.shadow, comm->choices);
                 comm_free(plane, comm);
@@ -497,12 +498,15 @@ void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last)
 
 int comms_tick(struct plane *plane) {
         struct comm *comm, *next;
+        bool wide = false;
         int r = 0;
 
         HASH_ITER(hh, plane->comms, comm, next) {
+                wide = wide || comm->n_ranks > STAGING_RANKS_NARROW;
                 if (!r)
                         r = comm_far_tick(plane, comm);
         }
+        plane->park.wide = wide; /* without them the next kernel takes up less of the GPU */
         return r;
 }
 

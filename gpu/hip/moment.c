@@ -21,9 +21,16 @@ int moment_begin(struct plane *plane, const char *what, char *error) {
         struct moment *moment = &plane->moment;
         /* Or is to be, again. (What is parked may be about to end, if it was queued.) */
         const bool running = !plane->parked && (plane->park.running || moment->asked);
+        bool ended = true;
         char text[PLANE_TEXT];
-        int r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, STOP_MS, text);
+        int r = 0;
 
+        if (moment->asked && plane->park.asked == PARK_AT_ONCE) /* it has been waited for before */
+                r = park_ended(&plane->park, &ended, text);
+        if (!r && !ended)
+                return error_set(-EBUSY, error, "the resident kernel has not ended yet, for %s; try again", what);
+        if (!r)
+                r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, STOP_MS, text);
         if (r == -ETIMEDOUT && plane->park.asked == PARK_AT_ONCE) {
                 if (!moment->asked)
                         moment->since_ns = clock_now_ns();

@@ -144,6 +144,7 @@ int park_launch(struct park *park, struct tables *tables, char *error) {
                 return r;
         park->asked = PARK_RUN;
         park->running = true;
+        park->launched_wide = park->wide;
         return 0;
 }
 
@@ -159,6 +160,7 @@ int park_queue(struct park *park, struct tables *tables, char *error) {
         r = runtime_check((hipError_t)kernel_launch(park->stream, park->n_blocks, park->wide, &park->arguments),
                           "launching the kernel", error);
         park->queued = !r; /* (A failure is a fault.) */
+        park->launched_wide = park->wide;
         return r;
 }
 

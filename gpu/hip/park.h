@@ -23,10 +23,11 @@ struct park {
         struct kernel_arguments arguments;
         uint32_t n_blocks;
         uint32_t n_workers;
-        bool wide; /* kernels that know communicators of more than STAGING_RANKS_NARROW ranks; for the next launch */
-        uint32_t asked; /* enum park_stop; the kernel is told when all of it has begun */
-        bool running;   /* launched, and not yet seen to have ended */
-        bool queued;    /* launched behind the latch, and as far as we know it has not begun */
+        bool wide;          /* with room for more than STAGING_RANKS_NARROW ranks (kernel.h); of the next launch */
+        bool launched_wide; /* of the last one */
+        uint32_t asked;     /* enum park_stop; the kernel is told when all of it has begun */
+        bool running;       /* launched, and not yet seen to have ended */
+        bool queued;        /* launched behind the latch, and as far as we know it has not begun */
         struct latch latch;
         struct tables *tables;
 };

@@ -205,7 +205,7 @@ static void hip_info(struct plane *plane, struct plane_info *ret_info) {
         struct kernel_shape shape;
 
         plane_lock(plane);
-        kernel_shape(plane->park.n_blocks, plane->park.wide, &shape);
+        kernel_shape(plane->park.n_blocks, plane->park.launched_wide, &shape);
         *ret_info = (struct plane_info){
                 .gpu = plane->gpu,
                 .policy = plane->policy,

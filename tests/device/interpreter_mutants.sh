@@ -51,6 +51,7 @@ make() {
 copy() {
         mkdir -p "$1/gpu/device" "$1/gpu/hip"
         cp "$top"/gpu/device/*.h "$1/gpu/device/"
+        cp "$top/gpu/mirror.h" "$1/gpu/"
         cp "$top/gpu/hip/wires.c" "$top/gpu/hip/programs.c" "$top/gpu/hip/programs.h" "$top/gpu/hip/copies.h" "$1/gpu/hip/"
 }
 
@@ -142,6 +143,7 @@ try() {
 
 # Bodies of functions, as ranges of sed expressions.
 room='/^DEVICE bool run_to/,/^}/'
+room_for='/^DEVICE bool run_room/,/^}/'
 from='/^DEVICE bool run_from/,/^}/'
 arrived='/^DEVICE bool run_arrived/,/^}/'
 pushed='/^DEVICE void run_pushed/,/^}/'
@@ -368,12 +370,12 @@ mutant "copies: later numbers are no withdrawal" hip/copies.h test_burst "s/\(in
 mutant "copies: the host does not say that it passes" hip/copies.h test_burst "s/__atomic_store_n\(begun, .*TABLE_BEGUN_PASSED.*/;/"
 
 # ---- ranks on other nodes (what else the proxy does is for tests/gpu_hip/test_proxy.c)
-mutant "far: not known" take.h test_nodes "s/: &from->far\)/: \&from->held)/"
+mutant "far: not known" take.h test_nodes "s/\&from->far \+ \(i - run\)/\&from->session + (i - run)/"
 mutant "far: usual requests go the short way" fill.h test_nodes "s/ \|\| shared_of\(w\)->rank.far\)/)/"
 mutant "far: another's room" channel.h test_nodes "s/return \(const uint32_t \*\)wire_room\(/return (const uint32_t *)wire_given(/"
 mutant "far: one credit too many" channel.h test_nodes "s/\? WIRE_SLOTS :/? WIRE_SLOTS + 1 :/"
 mutant "far: as many slots as there" channel.h test_order "s/: STAGING_SLOTS;/: WIRE_SLOTS;/"
-mutant "far: nobody is told of chunks" channel.h test_nodes "s/wire_pushed\(s->rank.peer\[p\], wire/wire_room(s->rank.peer[p], wire/"
+mutant "far: nobody is told of chunks" channel.h test_nodes "s/wire_pushed\(s->rank.peer\[p\], staging/wire_room(s->rank.peer[p], staging/"
 mutant "far: nothing given back" channel.h test_nodes "s/\(uint32_t \*\)wire_given\(/(uint32_t *)wire_room(/"
 mutant "far: no length" channel.h test_nodes "/channel_size/,/^}/ s/^( *)bytes\);/\1 0);/"
 mutant "far: length of the chunk before" part.h test_nodes "s/r->counter->pushed\[region\]\[p\] \+ 1,/r->counter->pushed[region][p],/"
@@ -383,8 +385,13 @@ mutant "far: packets looked at before they are told of" part.h test_nodes "$arri
 mutant "far: a phase stays while it goes on" task_run.h test_nodes "s/if \(run_looks_up\(.*/if (0)/"
 mutant "far: a task stays while it goes on" task_run.h test_nodes "s/if \(!moved \|\| channel_far\(s\)\)/if (!moved)/"
 mutant "far: a send stays while it goes on" p2p.h test_nodes "s/if \(run_looks_up\(/if (0 \&\& (/"
-mutant "far: channels share a number" wire.h test_nodes "s/region \* STAGING_LANES \+ lane : WIRE/lane : WIRE/"
-mutant "proxy: strands have the same mirrors" wires.c test_nodes "s/\(size_t\)strand \* n_ranks \* n_ranks/0/"
+mutant "far: channels share a number" staging.h test_nodes "s/region \* STAGING_LANES \+ lane : STAGING/lane : STAGING/"
+mutant "far: pairs of nodes share a mirror both ways" ../mirror.h test_nodes "s/\(a < b \? 0 : nodes->n_nodes\)/0/"
+mutant "far: pairs of nodes share a mirror" ../mirror.h test_nodes "s/\(a \+ b\) % nodes->n_nodes/0 * nodes->n_nodes/"
+mutant "ranks of a later round at the place of an earlier one's" part.h test_interpret "$room_for s/ << base;/;/"
+mutant "counters of another region" task_run.h test_interpret "s/state->channel\[staging_channel\(transport, region, lane\)\]/state->channel[staging_channel(transport, 0, lane)]/"
+mutant "counters of channels that there are not" task_run.h test_interpret "s/return staging_has\(transport, region, lane\) \?/return region < 4 ?/"
+mutant "proxy: strands have the same mirrors" wires.c test_nodes "s/\(size_t\)strand \* wire_mirrors\(nodes, n_ranks\)/0/"
 mutant "proxy: nobody is told of packets" wires.c test_nodes "s/^( *)(__atomic_store_n\(\&end->wire->come)/\1if (c >= STAGING_PACKET_CHANNELS) \2/"
 mutant "proxy: chunks carried again" wires.c test_nodes "s/\+\+end->pushed\[channel\]\)/end->pushed[channel] + 1)/"
 mutant "proxy: looks for arrivals once" wires.c test_nodes "s/ \|\| arrivals != wires->arrivals//"

@@ -8,6 +8,7 @@
 
 #include "gpu/hip/hip.h"
 #include "net_world.h"
+#include "util/clock.h"
 
 #define MANY 40u
 
@@ -70,10 +71,19 @@ static void kernels_are_wide_while_there_is_one(void **state) {
         atomic_store(&fake.launches, launches);
         assert_int_equal(w->f.ops->comm_attach(w->f.plane, &second.comm, w->f.error), 0);
         w->f.ops->comm_detach(w->f.plane, 77);
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
         assert_true(w->f.plane->park.wide);
         w->f.ops->comm_detach(w->f.plane, 78);
-        assert_int_equal(fake.launches, launches + 1); /* for wires; and for nothing else */
-        assert_true(launched_wide());                  /* nobody is stopped only to be narrow again */
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
+        assert_false(w->f.plane->park.wide);           /* but: */
+        assert_int_equal(fake.launches, launches + 1); /* for wires; nobody is stopped only to be narrow again, */
+        w->f.ops->info(w->f.plane, &info);
+        assert_int_equal(info.resident_blocks, 2 * before.resident_blocks);
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &first.comm, w->f.error), 0); /*   nor to be wide */
+        assert_int_equal(fake.launches, launches + 1);
+        assert_true(launched_wide());
+        w->f.ops->comm_detach(w->f.plane, 77);
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
         while (!w->f.ops->drain(w->f.plane))
                 ;
         w->f.plane->draining = false;
@@ -115,10 +125,56 @@ static void a_kernel_that_does_not_end(void **state) {
         many_deinit(&many);
 }
 
+/* Whoever tries again meanwhile is not kept waiting, nor does he keep others so. */
+static void tries_again_before_it_ends(void **state) {
+        struct world *w = *state;
+        struct many many;
+        uint64_t before;
+
+        many_init(&many, w, 77, 30);
+        atomic_store(&fake.deaf_to_stop, true);
+        tick_of_the_clock = 1;
+        fake.at_look = put_the_clock_forward;
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &many.comm, w->f.error), -EBUSY);
+        before = clock_now_ns();
+        for (uint32_t i = 0; i < 3; i++)
+                assert_int_equal(w->f.ops->comm_attach(w->f.plane, &many.comm, w->f.error), -EBUSY);
+        assert_in_range(clock_now_ns() - before, 0, UINT64_C(100000000));
+        fake.at_look = NULL;
+        atomic_store(&fake.deaf_to_stop, false);
+        fixture_tick_until(&w->f, w->f.plane->park.running && w->f.plane->park.asked == PARK_RUN);
+        /* It has been given up. */
+        assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), 0);
+        assert_false(w->f.plane->park.wide);
+        many_deinit(&many);
+}
+
+/* Twice the blocks have to have room, or some of them would never begin. */
+static void more_blocks_than_processors(void **state) {
+        struct world *w = *state;
+        const uint32_t launches = fake.launches;
+        struct plane_info info;
+        struct many many;
+
+        many_init(&many, w, 77, 30);
+        w->f.ops->info(w->f.plane, &info);
+        w->f.plane->gpu.processors = 2 * info.resident_blocks - 1;
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &many.comm, w->f.error), -ENOTSUP);
+        assert_non_null(strstr(w->f.error, "gpu.blocks"));
+        assert_null(w->f.plane->comms);
+        assert_int_equal(fake.launches, launches);
+        w->f.plane->gpu.processors++;
+        assert_int_equal(w->f.ops->comm_attach(w->f.plane, &many.comm, w->f.error), 0);
+        w->f.ops->comm_detach(w->f.plane, 77);
+        many_deinit(&many);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(kernels_are_wide_while_there_is_one, world_setup, world_teardown),
                 cmocka_unit_test_setup_teardown(a_kernel_that_does_not_end, world_setup, world_teardown),
+                cmocka_unit_test_setup_teardown(tries_again_before_it_ends, world_setup, world_teardown),
+                cmocka_unit_test_setup_teardown(more_blocks_than_processors, world_setup, world_teardown),
         };
 
         fixture_pool_bytes = UINT64_C(128) << 20; /* for the staging of so many */
