@@ -113,12 +113,16 @@ static void conn_refuse(struct fabric_conn *conn, enum hello_status status) {
 }
 
 /* They know the number of a connection that is dead, or that there is none. */
-static void conn_was_knocked(struct fabric_conn *conn, struct fabric_peer *peer, const struct hello *hello) {
-        struct fabric_port *port = &peer_route(peer, conn->rail)->ports[hello->class];
+static void conn_was_knocked(struct fabric_conn *conn, struct fabric_peer *peer, const struct hello *hello,
+                             uint64_t now_ns) {
+        struct fabric_route *route = peer_route(peer, conn->rail);
+        struct fabric_port *port = &route->ports[hello->class];
 
         if (port->conn && port->conn->state == CONN_UP && port->conn->number == hello->number)
                 conn_doom(port->conn, true, "the peer says that it is dead");
         port->wanted = true;
+        if (route_met(&route->health, now_ns))
+                route_changed(conn->rail->fabric, route, "the peer knows of it");
 }
 
 /* A stranger's hello is there. */
@@ -154,7 +158,7 @@ static void conn_heard_hello(struct fabric_conn *conn, uint64_t now_ns) {
         }
         if (hello.kind == HELLO_KNOCK) {
                 conn->closing = true;
-                conn_was_knocked(conn, peer, &hello);
+                conn_was_knocked(conn, peer, &hello, now_ns);
                 return;
         }
         conn->rail->n_strangers--;

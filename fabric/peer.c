@@ -154,8 +154,9 @@ struct fabric_route *peer_route(const struct fabric_peer *peer, const struct fab
         return NULL;
 }
 
-/* If both have the rail, and there is none yet. */
-static int peer_make_route(struct fabric *fabric, struct fabric_peer *peer, struct fabric_rail *rail) {
+/* If both have the rail, and there is none yet. Between nodes that are at work one of them hears of the other's rail
+ * first, and waits until the other one may have heard of its own. */
+static int peer_make_route(struct fabric *fabric, struct fabric_peer *peer, struct fabric_rail *rail, bool fresh) {
         if (peer_route(peer, rail))
                 return 0;
         for (size_t i = 0; i < peer->n_rails; i++) {
@@ -164,17 +165,23 @@ static int peer_make_route(struct fabric *fabric, struct fabric_peer *peer, stru
                 if (strcmp(peer->rails[i].name, rail->name) != 0)
                         continue;
                 r = route_new(fabric, peer, rail, &peer->rails[i].address, &peer->routes[peer->n_routes]);
-                peer->n_routes += r == 0;
-                return r;
+                if (r)
+                        return r;
+                if (fresh) {
+                        route_wait(&peer->routes[peer->n_routes]->health);
+                        rail_wake(rail); /* to keep its time */
+                }
+                peer->n_routes++;
+                return 0;
         }
         return 0;
 }
 
-static int peer_make_routes(struct fabric *fabric, struct fabric_peer *peer) {
+static int peer_make_routes(struct fabric *fabric, struct fabric_peer *peer, bool fresh) {
         int r = 0;
 
         for (size_t i = 0; i < fabric->n_rails && r == 0; i++)
-                r = peer_make_route(fabric, peer, fabric->rails[i]);
+                r = peer_make_route(fabric, peer, fabric->rails[i], fresh);
         return r;
 }
 
@@ -192,7 +199,7 @@ int peers_take_rail(struct fabric *fabric, struct fabric_rail *rail) {
 
         HASH_ITER(hh, fabric->peers, peer, tmp) {
                 if (r == 0)
-                        r = peer_make_route(fabric, peer, rail);
+                        r = peer_make_route(fabric, peer, rail, true);
         }
         return r;
 }
@@ -218,7 +225,7 @@ static int peer_add(struct fabric *fabric, struct fabric_peer *peer) {
 
         if (peer_of_node(fabric, &peer->node))
                 return fabric_refuse(fabric, FABRIC_E_EXISTS, "the peer is there already; remove it first");
-        r = peer_make_routes(fabric, peer);
+        r = peer_make_routes(fabric, peer, false);
         if (r)
                 return r;
         HASH_ADD(hh, fabric->peers, node, sizeof(peer->node), peer);
@@ -272,7 +279,7 @@ int fabric_peer_rails(struct fabric *fabric, const struct fabric_node *node, con
         if (peer) {
                 memcpy(peer->rails, rails, n * sizeof(rails[0]));
                 peer->n_rails = n;
-                r = peer_make_routes(fabric, peer);
+                r = peer_make_routes(fabric, peer, true);
                 peer_use_routes(fabric, peer);
                 if (text[0])
                         fabric_tell_violation(fabric, peer, 0, text);

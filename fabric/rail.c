@@ -126,6 +126,11 @@ static void conn_excuse(struct fabric_conn *conn, uint64_t missed_ns, uint64_t n
                 conn->peer->heard_ns = conn->heard_ns;
 }
 
+/* Time has brought it there. */
+static const char *const route_why[] = {[FABRIC_UP] = "the peer has had time to hear of it",
+                                        [FABRIC_DOWN] = "it does not come up",
+                                        [FABRIC_PROBING] = "the hold-down is over"};
+
 static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interval_ns) {
         struct fabric *fabric = rail->fabric;
         const uint64_t missed_ns = rail_missed(rail, now_ns, interval_ns);
@@ -143,9 +148,7 @@ static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interv
                 if (!rail->enabled)
                         continue;
                 if (route_tick(&route->health, &fabric->limits, now_ns))
-                        route_changed(fabric, route,
-                                      route->health.state == FABRIC_PROBING ? "the hold-down is over"
-                                                                            : "it does not come up");
+                        route_changed(fabric, route, route_why[route->health.state]);
                 route_hurry(&route->health, route_is_missed(route), now_ns);
         }
         if (rail->listen_paused) {

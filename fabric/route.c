@@ -6,7 +6,7 @@ static bool route_set(struct route *route, enum fabric_route_state state, uint64
 
         route->state = state;
         route->n_good = 0;
-        route->hurried = route->may_try = false;
+        route->hurried = route->may_try = route->fresh = false;
         if (changed)
                 route->since_ns = now_ns;
         if (state == FABRIC_UP)
@@ -21,6 +21,15 @@ bool route_down(struct route *route, uint64_t now_ns) {
 void route_init(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
         *route = (struct route){
                 .state = FABRIC_UP, .since_ns = now_ns, .forgive_ns = now_ns, .hold_ns = limits->hold_ns};
+}
+
+void route_wait(struct route *route) {
+        route->state = FABRIC_DOWN;
+        route->fresh = true;
+}
+
+bool route_met(struct route *route, uint64_t now_ns) {
+        return route->fresh && route_set(route, FABRIC_UP, now_ns);
 }
 
 bool route_error(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
@@ -47,6 +56,8 @@ static bool route_probe(struct route *route, const struct route_limits *limits, 
 }
 
 bool route_good(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
+        if (route_met(route, now_ns))
+                return true;
         if (route->state == FABRIC_DOWN && route->hurried) { /* the hold-down has ended before its time */
                 route_probe(route, limits, now_ns);
                 route->n_good = 1;
@@ -79,7 +90,9 @@ bool route_tick(struct route *route, const struct route_limits *limits, uint64_t
         case FABRIC_SUSPECT:
                 return time_passed(now_ns, route->since_ns) >= limits->suspect_ns && route_down(route, now_ns);
         case FABRIC_DOWN:
-                return time_passed(now_ns, route->since_ns) >= route->hold_ns && route_probe(route, limits, now_ns);
+                if (time_passed(now_ns, route->since_ns) < route->hold_ns)
+                        return false;
+                return route_met(route, now_ns) || route_probe(route, limits, now_ns);
         case FABRIC_PROBING:
                 return time_passed(now_ns, route->since_ns) >= limits->suspect_ns && route_down(route, now_ns);
         }

@@ -9,6 +9,10 @@
  *             there is no other way: see route_hurry().
  *   PROBING   the hold-down is over, a connection is tried; chunks go there only if nothing else is left.
  *
+ * A route that is made while both ends run is fresh: DOWN, as the peer may not have heard of it yet and would refuse.
+ * When it shows that it has, or after the first hold-down, such a route is UP and not PROBING, at the end that dials
+ * and at the one that does not: nothing is wrong with it, and without work no connection would come to prove that.
+ *
  * SUSPECT and PROBING become UP after enough signs of life in a row. Each time that a route goes down, the next
  * hold-down is twice as long; being up for as long as ten of them forgives one doubling. What is tried before its
  * hold-down is over costs no doubling if it fails.
@@ -35,6 +39,7 @@ struct route {
         uint32_t n_good;
         uint64_t n_errors;
         bool hurried, may_try; /* when DOWN, see route_hurry() */
+        bool fresh;            /* when DOWN, see route_wait() */
         uint64_t failed_ns;
 };
 
@@ -43,7 +48,11 @@ static inline uint64_t time_passed(uint64_t now_ns, uint64_t since_ns) {
 }
 
 void route_init(struct route *route, const struct route_limits *limits, uint64_t now_ns);
+/* After route_init(): the peer has yet to hear of it. */
+void route_wait(struct route *route);
 /* These return true if the state changed. */
+/* The peer knows of it. */
+bool route_met(struct route *route, uint64_t now_ns);
 bool route_error(struct route *route, const struct route_limits *limits, uint64_t now_ns);
 /* It was set down: as after errors. */
 bool route_down(struct route *route, uint64_t now_ns);

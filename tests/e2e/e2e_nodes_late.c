@@ -124,6 +124,14 @@ static bool has_route(const struct node *node, const char *rail) {
         return has;
 }
 
+static bool route_is_up(const struct node *node, const char *rail) {
+        json_t *answer, *row = find_rail(node, "routes", "rail", rail, &answer);
+        bool is = row && strcmp(json_string_value(json_object_get(row, "state")), "up") == 0;
+
+        json_decref(answer);
+        return is;
+}
+
 static uint64_t data_sent(const struct node *node, const char *rail) {
         json_t *answer, *row = find_rail(node, "rails", "name", rail, &answer);
         uint64_t bytes;
@@ -147,8 +155,8 @@ static void drain(const struct node *node, const char *command, const char *rail
 static bool rail_has_come(void *argument) {
         const struct fixture *f = argument;
 
-        return rail_is(&f->node[0], "r1", "drained", "") && has_route(&f->node[0], "r1") &&
-               has_route(&f->node[1], "r1");
+        return rail_is(&f->node[0], "r1", "drained", "") && route_is_up(&f->node[0], "r1") &&
+               route_is_up(&f->node[1], "r1");
 }
 
 /* ---- the tests --------------------------------------------------------------------------------------------------- */

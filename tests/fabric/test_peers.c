@@ -94,6 +94,19 @@ static void expect_routes(const struct rig *rig, size_t at_0, size_t at_1) {
         assert_int_equal(fabric_peer_routes(rig->nodes[1].fabric, &rig->nodes[0].id), at_1);
 }
 
+static enum fabric_route_state red_state(const struct rig *rig, uint32_t node) {
+        enum fabric_route_state state = FABRIC_PROBING;
+        struct fabric_route_row *rows;
+        size_t n;
+
+        assert_int_equal(fabric_routes(rig->nodes[node].fabric, &rows, &n), 0);
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(rows[i].rail, "red") == 0)
+                        state = rows[i].state;
+        free(rows);
+        return state;
+}
+
 static uint64_t red_messages(const struct rig *rig, uint32_t node) {
         struct fabric_rail_row *rows;
         uint64_t messages;
@@ -143,6 +156,100 @@ static void test_later_rail(void **state) {
                         rig.options.chunks += 100;
                         rig_run(&rig, 20);
                 }
+        rig_free(&rig);
+}
+
+static void later_rail_is_told(struct rig *rig, uint32_t last) {
+        struct fabric_counters counters;
+
+        add_red(rig, 1 - last, false);
+        tell(rig, 1 - last);
+        for (uint32_t i = 0; i < 2; i++) /* all would go over the other one if it could */
+                assert_int_equal(fabric_rail_drain(rig->nodes[i].fabric, "blue", true), 0);
+        add_red(rig, last, false);
+        for (uint32_t until = rig->channels[0].received + 20; rig->channels[0].received < until;)
+                rig_wait(rig, 20);
+        assert_int_equal(red_state(rig, last), FABRIC_DOWN);
+        tell(rig, last);
+        expect_routes(rig, 2, 2);
+        rig->options.chunks = rig->channels[0].pushed + 200; /* that may all be sent before it is up */
+        rig_run(rig, 20);
+        while (red_state(rig, 0) != FABRIC_UP || red_state(rig, 1) != FABRIC_UP)
+                rig_dispatch(rig);
+        rig->options.chunks += 200;
+        rig_run(rig, 20);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_true(red_messages(rig, i) >= 200);
+                fabric_counters(rig->nodes[i].fabric, &counters);
+                assert_int_equal(counters.refused, 0);
+                assert_int_equal(rig->nodes[i].routes_changed, 1); /* it was neither suspect nor tried first */
+        }
+}
+
+/* One that comes in the midst of traffic waits until the other end may have heard of it, and is not refused. It is up
+ * at both ends then, whichever of them dials. */
+static void test_later_rail_is_told(void **state) {
+        struct rig_options options = two_rails;
+        static struct rig rig;
+
+        (void)state;
+        options.n_rails = 1;
+        options.stripe_bytes = 1;
+        options.times = (struct fabric_times){.hold_down = 2000, .hold_max = 4000};
+        for (uint32_t last = 0; last < 2; last++) {
+                options.chunks = 1000000;
+                rig_new(&rig, &options);
+                later_rail_is_told(&rig, last);
+                rig_free(&rig);
+        }
+}
+
+/* Where nothing else is left it does not wait for its time, which would be too long for this test. */
+static void test_later_rail_is_needed(void **state) {
+        struct rig_options options = two_rails;
+        static struct rig rig;
+
+        (void)state;
+        options.n_rails = 0;
+        options.times = (struct fabric_times){.hold_down = 600000, .hold_max = 600000, .unreachable = 600000};
+        rig_new(&rig, &options);
+        for (uint32_t i = 0; i < 2; i++)
+                add_red(&rig, i, false);
+        for (uint32_t i = 0; i < 2; i++)
+                tell(&rig, i);
+        rig_run(&rig, 20);
+        for (uint32_t i = 0; i < 2; i++) {
+                while (rig.nodes[i].routes_changed == 0)
+                        rig_dispatch(&rig);
+                assert_int_equal(rig.nodes[i].routes_changed, 1);
+                assert_int_equal(red_state(&rig, i), FABRIC_UP);
+        }
+        rig_free(&rig);
+}
+
+/* Nor does it when the other end asks to be dialled. */
+static void test_later_rail_is_met(void **state) {
+        struct rig_options options = two_rails;
+        static struct rig rig;
+
+        (void)state;
+        options.n_rails = 1;
+        options.stripe_bytes = 1;
+        options.times = (struct fabric_times){.hold_down = 2000, .hold_max = 4000};
+        rig_new(&rig, &options);
+        add_red(&rig, 0, false);
+        tell(&rig, 0);
+        add_red(&rig, 1, true);
+        while (red_state(&rig, 1) != FABRIC_UP)
+                rig_dispatch(&rig);
+        assert_int_equal(fabric_rail_drain(rig.nodes[1].fabric, "red", false), 0);
+        assert_int_equal(fabric_rail_drain(rig.nodes[1].fabric, "blue", true), 0);
+        tell(&rig, 1);
+        rig_run(&rig, 20);
+        while (rig.nodes[0].routes_changed == 0)
+                rig_dispatch(&rig);
+        assert_string_equal(rig.nodes[0].why, "the peer knows of it");
+        assert_int_equal(red_state(&rig, 0), FABRIC_UP);
         rig_free(&rig);
 }
 
@@ -211,9 +318,10 @@ static void test_rail_may_come(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_unfit_rails),   cmocka_unit_test(test_no_rail_fits),
-                cmocka_unit_test(test_later_rail),    cmocka_unit_test(test_first_rail),
-                cmocka_unit_test(test_rail_may_come),
+                cmocka_unit_test(test_unfit_rails),          cmocka_unit_test(test_no_rail_fits),
+                cmocka_unit_test(test_later_rail),           cmocka_unit_test(test_later_rail_is_told),
+                cmocka_unit_test(test_later_rail_is_needed), cmocka_unit_test(test_later_rail_is_met),
+                cmocka_unit_test(test_first_rail),           cmocka_unit_test(test_rail_may_come),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);

@@ -136,6 +136,49 @@ static void test_hurry(void **state) {
         assert_true(route_tick(&route, &held, now_ns + 120000 * MS));
 }
 
+/* The peer has to hear of it first. It is up when it shows that it has, or when it has had time; a failure meanwhile,
+ * of one that could not wait, changes nothing. */
+static void test_fresh(void **state) {
+        struct route route;
+
+        (void)state;
+        for (uint32_t way = 0; way < 4; way++) {
+                uint64_t now_ns = 1000 * MS;
+
+                route_init(&route, &limits, now_ns);
+                route_wait(&route);
+                assert_int_equal(route.state, FABRIC_DOWN);
+                assert_false(route_may_dial(&route));
+                assert_false(route_tick(&route, &limits, now_ns + 100 * MS - 1));
+                if (way == 3) {
+                        route_hurry(&route, true, now_ns + ROUTE_TRY_NS);
+                        assert_true(route_may_dial(&route));
+                        assert_false(route_error(&route, &limits, now_ns + ROUTE_TRY_NS));
+                        assert_false(route_may_dial(&route));
+                        route_hurry(&route, true, now_ns + 2 * ROUTE_TRY_NS);
+                }
+                if (way == 0)
+                        now_ns += 100 * MS;
+                assert_true(way == 0   ? route_tick(&route, &limits, now_ns)
+                            : way == 1 ? route_met(&route, now_ns)
+                                       : route_good(&route, &limits, now_ns));
+                assert_int_equal(route.state, FABRIC_UP);
+                assert_int_equal(route.since_ns, now_ns);
+                assert_int_equal(route.hold_ns, limits.hold_ns);
+                assert_false(route_met(&route, now_ns));
+                /* From here on it is as any other. */
+                assert_true(route_error(&route, &limits, now_ns));
+                assert_true(route_error(&route, &limits, now_ns));
+                assert_false(route_met(&route, now_ns));
+                assert_true(route_tick(&route, &limits, now_ns + 100 * MS));
+                assert_int_equal(route.state, FABRIC_PROBING);
+        }
+        route_init(&route, &limits, 0);
+        route_wait(&route);
+        assert_false(route_down(&route, 0)); /* the rail was set down */
+        assert_false(route_met(&route, 0));
+}
+
 /* Another thread has read the clock later and had the lock before: no time has passed. */
 static void test_clock_of_others(void **state) {
         struct route route;
@@ -157,7 +200,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_way_down_and_up), cmocka_unit_test(test_suspect_and_probing_end),
                 cmocka_unit_test(test_flapping),        cmocka_unit_test(test_hurry),
-                cmocka_unit_test(test_clock_of_others),
+                cmocka_unit_test(test_fresh),           cmocka_unit_test(test_clock_of_others),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
