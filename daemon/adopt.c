@@ -25,6 +25,7 @@
 #include "daemon/fdstore.h"
 #include "daemon/handover.h"
 #include "daemon/manager.h"
+#include "daemon/notify.h"
 #include "daemon/record.h"
 #include "daemon/session.h"
 #include "daemon/session_life.h"
@@ -72,11 +73,11 @@ static struct adopt_fd adopt_take(struct manager *manager, const char *format, .
         return taken;
 }
 
-static void adopt_discard(const struct adopt_fd *taken) {
+static void adopt_discard(struct manager *manager, const struct adopt_fd *taken) {
         if (taken->fd < 0)
                 return;
         close(taken->fd);
-        fdstore_remove(taken->name);
+        (void)notify_remove(manager->notify, taken->name);
 }
 
 static void adopt_drop(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
@@ -104,19 +105,19 @@ static void adopt_session(struct manager *manager, uint32_t slot, struct adopt_s
         from->tenant[sizeof(from->tenant) - 1] = 0;
         if (taken.fd < 0 || from->session == 0 || manager_session(manager, from->session) ||
             (from->tenant[0] && tenants_keep(manager, from->tenant, adopt_unlimited) < 0)) {
-                adopt_discard(&taken);
+                adopt_discard(manager, &taken);
                 adopt_drop(manager, slot, summary);
                 return;
         }
         if (session_new(manager, taken.fd, &identity, &session) < 0) { /* has closed it */
-                fdstore_remove(taken.name);
+                (void)notify_remove(manager->notify, taken.name);
                 adopt_drop(manager, slot, summary);
                 return;
         }
         if (session_register(session, from->session) < 0) {
                 session_end(session, LOG_LEVEL_ERROR, "out of memory");
                 session_free(session);
-                fdstore_remove(taken.name);
+                (void)notify_remove(manager->notify, taken.name);
                 adopt_drop(manager, slot, summary);
                 return;
         }
@@ -150,7 +151,7 @@ static void adopt_life(struct manager *manager, uint64_t id) {
                 struct adopt_fd taken = adopt_take(manager, "l%" PRIu64 ".%u", id, i);
 
                 if (taken.fd >= 0 && (!session || session_life_adopt(session, i, taken.fd)))
-                        adopt_discard(&taken);
+                        adopt_discard(manager, &taken);
         }
 }
 
@@ -163,7 +164,7 @@ static void adopt_ring(struct manager *manager, uint32_t slot, struct adopt_summ
         for (unsigned int i = 0; i < 3; i++)
                 taken[i] = adopt_take(manager, "r%" PRIu64 ".%u.%c", from->session, from->gpu, "cxe"[i]);
         if (from->area.kind) { /* an older railmuxd had an executor area here, too */
-                adopt_discard(&taken[1]);
+                adopt_discard(manager, &taken[1]);
                 taken[1].fd = -1;
         }
         if (!session || taken[0].fd < 0 || (!from->area.kind && taken[1].fd < 0) || taken[2].fd < 0 ||
@@ -171,7 +172,7 @@ static void adopt_ring(struct manager *manager, uint32_t slot, struct adopt_summ
             session_ring_adopt(session, from->gpu, from->depth, from->argument_bytes, &from->area, taken[0].fd,
                                taken[1].fd, taken[2].fd, slot, &ring)) {
                 for (unsigned int i = 0; i < 3; i++)
-                        adopt_discard(&taken[i]);
+                        adopt_discard(manager, &taken[i]);
                 adopt_drop(manager, slot, summary);
                 return;
         }
@@ -190,7 +191,7 @@ static void adopt_buffer_device(struct manager *manager, uint32_t slot, struct a
         if (!session || !manager->on_device ||
             buffer_adopt_device(session, from->buffer, from->bytes, &from->memory, from->gpu, taken.fd, slot,
                                 &buffer)) {
-                adopt_discard(&taken);
+                adopt_discard(manager, &taken);
                 adopt_drop(manager, slot, summary);
                 return;
         }
@@ -205,7 +206,7 @@ static void adopt_buffer(struct manager *manager, uint32_t slot, struct adopt_su
         struct buffer *buffer;
 
         if (!session || taken.fd < 0 || buffer_adopt(session, from->buffer, from->bytes, taken.fd, slot, &buffer)) {
-                adopt_discard(&taken);
+                adopt_discard(manager, &taken);
                 adopt_drop(manager, slot, summary);
                 return;
         }

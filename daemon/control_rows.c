@@ -8,8 +8,8 @@
 #include "daemon/exchange_report.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_report.h"
-#include "daemon/fdstore.h"
 #include "daemon/manager.h"
+#include "daemon/notify.h"
 #include "daemon/reach.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
@@ -143,7 +143,7 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
                                              tenant->name, charge_kind_name(kind), tenant->account.refused[kind],
                                              tenant->account.limit[kind]);
         }
-        if (!fdstore_present())
+        if (!notify_present())
                 control_note(answer, status,
                              "no service manager keeps descriptors: when railmuxd ends, all sessions end");
         else if (manager->barrier_failed)

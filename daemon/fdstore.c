@@ -2,13 +2,13 @@
 /*
  * The fd store, over systemd's notify protocol (our keeper speaks the same).
  *
- * Every stored fd is sent with FDPOLL=0: the store is not to drop a socket because its peer died, or an eventfd because
- * a client wrote the maximum into it. Which fds count is decided by the state memfd alone; what a successor does not
- * take it removes. FDSTOREREMOVE works by name, so names are unique, and an untaken fd whose name was taken is only
- * closed here.
+ * What was handed over at the start; notify.c puts and removes. Which fds count is decided by the state memfd alone;
+ * what a successor does not take it removes. FDSTOREREMOVE works by name, so names are unique, and an untaken fd whose
+ * name was taken is only closed here.
  */
 #include "daemon/fdstore.h"
 
+#include "daemon/notify.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,17 +24,12 @@ struct fdstore_entry {
 };
 
 struct fdstore {
+        struct notify *notify;
         struct fdstore_entry *entries;
         unsigned int n_entries;
 };
 
-bool fdstore_present(void) {
-        const char *socket = getenv("NOTIFY_SOCKET");
-
-        return socket && *socket;
-}
-
-int fdstore_new(struct fdstore **ret_store) {
+int fdstore_new(struct notify *notify, struct fdstore **ret_store) {
         struct fdstore *store;
         char **names = NULL;
         int n;
@@ -42,6 +37,7 @@ int fdstore_new(struct fdstore **ret_store) {
         store = calloc(1, sizeof(*store));
         if (!store)
                 return -ENOMEM;
+        store->notify = notify;
         n = sd_listen_fds_with_names(1, &names);
         if (n < 0) {
                 free(store);
@@ -82,7 +78,7 @@ static void fdstore_close(struct fdstore *store, bool remove) {
                         continue;
                 close(entry->fd);
                 if (remove && !fdstore_name_taken(store, entry->name))
-                        fdstore_remove(entry->name);
+                        (void)notify_remove(store->notify, entry->name);
         }
         for (unsigned int i = 0; i < store->n_entries; i++)
                 free(store->entries[i].name);
@@ -114,37 +110,4 @@ int fdstore_take(struct fdstore *store, const char *name) {
                 return fd;
         }
         return -ENOENT;
-}
-
-int fdstore_put(const char *name, int fd) {
-        char text[128];
-        int r;
-
-        if (!fdstore_present())
-                return 0;
-        if ((size_t)snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name) >= sizeof(text))
-                return -ENAMETOOLONG;
-        r = sd_pid_notify_with_fds(0, 0, text, &fd, 1);
-        return r < 0 ? r : 0;
-}
-
-int fdstore_remove(const char *name) {
-        char text[128];
-        int r;
-
-        if (!fdstore_present())
-                return 0;
-        if ((size_t)snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", name) >= sizeof(text))
-                return -ENAMETOOLONG;
-        r = sd_notify(0, text);
-        return r < 0 ? r : 0;
-}
-
-int fdstore_barrier(uint64_t timeout_us) {
-        int r;
-
-        if (!fdstore_present())
-                return 0;
-        r = sd_notify_barrier(0, timeout_us);
-        return r < 0 ? r : 0;
 }

@@ -10,21 +10,15 @@
  *   r<S>.<G>.c|x|e   ring of session S on GPU G: client area, executor area (emulated GPUs), eventfd
  *   b<S>.<B>         buffer B of session S
  *   m<C>             marks of comm C
- * Without a manager (no NOTIFY_SOCKET) every call succeeds and does nothing.
+ * notify.h puts and removes them.
  */
-#include <stdbool.h>
-#include <stdint.h>
-
+struct notify;
 struct fdstore; /* what was handed over at start and not yet taken */
 
-int fdstore_new(struct fdstore **ret_store); /* reads and clears LISTEN_FDS; sets CLOEXEC */
+/* Reads and clears LISTEN_FDS; sets CLOEXEC. */
+int fdstore_new(struct notify *notify, struct fdstore **ret_store);
 /* Removes from the store (and from the manager) what nobody took. Returns NULL. */
 struct fdstore *fdstore_free(struct fdstore *store);
 /* Closes what nobody took but leaves the manager's store as it is (a start that failed). Returns NULL. */
 struct fdstore *fdstore_abandon(struct fdstore *store);
-bool fdstore_present(void);                                /* is there a manager that keeps fds */
 int fdstore_take(struct fdstore *store, const char *name); /* fd or -ENOENT */
-int fdstore_put(const char *name, int fd);                 /* keeps a duplicate; 0 or -errno */
-int fdstore_remove(const char *name);
-/* Returns when the manager has seen all earlier puts and removes; -ETIMEDOUT if it takes longer than that. */
-int fdstore_barrier(uint64_t timeout_us);

@@ -8,7 +8,7 @@
  */
 #include "daemon/forget.h"
 
-#include "daemon/fdstore.h"
+#include "daemon/notify.h"
 #include "util/log.h"
 #include <errno.h>
 #include <stdio.h>
@@ -22,6 +22,7 @@ struct forget_entry {
 };
 
 struct forget {
+        struct notify *notify;
         struct forget_entry *entries; /* utlist */
         struct event *timer;
 };
@@ -32,7 +33,7 @@ static void forget_retry(struct forget *forget) {
         while (forget->entries) {
                 struct forget_entry *entry = forget->entries;
 
-                if (fdstore_remove(entry->name) < 0) {
+                if (notify_remove(forget->notify, entry->name) < 0) {
                         evtimer_add(forget->timer, &forget_retry_time); /* if that fails, the next name tries again */
                         return;
                 }
@@ -47,11 +48,12 @@ static void forget_time_over(evutil_socket_t fd, short what, void *data) {
         forget_retry(data);
 }
 
-int forget_new(struct event_base *base, struct forget **ret_forget) {
+int forget_new(struct event_base *base, struct notify *notify, struct forget **ret_forget) {
         struct forget *forget = calloc(1, sizeof(*forget));
 
         if (!forget)
                 return -ENOMEM;
+        forget->notify = notify;
         forget->timer = evtimer_new(base, forget_time_over, forget);
         if (!forget->timer) {
                 free(forget);
@@ -77,7 +79,7 @@ struct forget *forget_free(struct forget *forget) {
 
 void forget_name(struct forget *forget, const char *name) {
         struct forget_entry *entry;
-        int r = fdstore_remove(name);
+        int r = notify_remove(forget->notify, name);
 
         if (r == 0) {
                 if (forget->entries) /* it works again */

@@ -7,8 +7,9 @@
 #define FORGET_NAME_MAX 64u
 
 struct forget;
+struct notify;
 
-int forget_new(struct event_base *base, struct forget **ret_forget);
+int forget_new(struct event_base *base, struct notify *notify, struct forget **ret_forget);
 struct forget *forget_free(struct forget *forget); /* what is left stays in the store */
 
 void forget_name(struct forget *forget, const char *name);

@@ -34,7 +34,8 @@ static const struct launcher_operations *launcher_choose(void) {
         return &launcher_child;
 }
 
-int launcher_new(struct event_base *base, const struct config *config, struct launcher **ret_launcher) {
+int launcher_new(struct event_base *base, struct notify *notify, const struct config *config,
+                 struct launcher **ret_launcher) {
         struct launcher *launcher;
         int r;
 
@@ -43,6 +44,7 @@ int launcher_new(struct event_base *base, const struct config *config, struct la
                 return -ENOMEM;
         launcher->operations = launcher_choose();
         launcher->base = base;
+        launcher->notify = notify;
         launcher->config = config;
         r = launcher->operations->init(launcher);
         if (r < 0) {

@@ -5,8 +5,10 @@
 struct config;
 struct event_base;
 struct launcher;
+struct notify;
 
-int launcher_new(struct event_base *base, const struct config *config, struct launcher **ret_launcher);
+int launcher_new(struct event_base *base, struct notify *notify, const struct config *config,
+                 struct launcher **ret_launcher);
 struct launcher *launcher_free(struct launcher *launcher); /* child mode: terminates and reaps its executors */
 /* Asks for executor `name` ("host"). Idempotent. 0 means asked for, not yet connected. -errno is logged by the caller,
  * who tries again later. In child mode the launcher restarts a dead executor by itself (restart.c says when). */

@@ -2,11 +2,11 @@
 /* The keeper is asked with a notification; it knows the program, we tell the arguments. */
 #include "daemon/launcher_command.h"
 #include "daemon/launcher_private.h"
+#include "daemon/notify.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <systemd/sd-daemon.h>
 
 #define LAUNCHER_MESSAGE_MAX 4096u
 
@@ -40,8 +40,8 @@ static int launcher_keeper_start(struct launcher *launcher, const char *name) {
         }
         launcher_command_free(argv);
         if (!r)
-                r = sd_notify(0, text);
-        return r < 0 ? r : 0;
+                r = notify_say(launcher->notify, "%s", text);
+        return r;
 }
 
 const struct launcher_operations launcher_keeper = {

@@ -13,6 +13,7 @@ struct launcher_operations {
 struct launcher {
         const struct launcher_operations *operations;
         struct event_base *base;
+        struct notify *notify;
         const struct config *config; /* replaced by a reload only in place */
         void *private;               /* of the operations */
 };

@@ -8,6 +8,7 @@
 
 #include "daemon/fdstore.h"
 #include "daemon/manager.h"
+#include "daemon/notify.h"
 #include "proto/frame.h"
 #include "util/log.h"
 #include <errno.h>
@@ -129,7 +130,7 @@ int listener_new(struct manager *manager, const char *name, const char *path, un
         listener->fd = fdstore_take(manager->fdstore, name);
         if (listener->fd >= 0 && !listener_bound_to(listener->fd, path)) {
                 close(listener->fd);
-                fdstore_remove(name);
+                (void)notify_remove(manager->notify, name);
                 listener->fd = -1;
         }
         if (listener->fd < 0) {
@@ -146,7 +147,7 @@ int listener_new(struct manager *manager, const char *name, const char *path, un
                         listener_free(listener);
                         return r;
                 }
-                r = fdstore_put(name, listener->fd);
+                r = notify_put(manager->notify, name, listener->fd);
                 if (r < 0)
                         log_warning("socket %s is not kept over a restart: %s", name, strerror(-r));
         } else {
@@ -177,7 +178,7 @@ struct listener *listener_free(struct listener *listener) {
         if (listener->fd >= 0)
                 close(listener->fd);
         /* With a manager the socket lives on in its store. */
-        if (listener->path && !fdstore_present())
+        if (listener->path && !notify_present())
                 unlink(listener->path);
         free(listener->path);
         free(listener);

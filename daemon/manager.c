@@ -22,6 +22,7 @@
 #include "daemon/forget.h"
 #include "daemon/launcher.h"
 #include "daemon/listener.h"
+#include "daemon/notify.h"
 #include "daemon/options.h"
 #include "daemon/reach.h"
 #include "daemon/session.h"
@@ -245,8 +246,8 @@ static void manager_watchdog(evutil_socket_t fd, short what, void *data) {
 
         (void)fd;
         (void)what;
-        sd_notifyf(0, "WATCHDOG=1\nSTATUS=%s: %u sessions, %u comms", manager_state_name(manager),
-                   HASH_COUNT(manager->sessions), HASH_COUNT(manager->comms));
+        (void)notify_beat(manager->notify, "WATCHDOG=1\nSTATUS=%s: %u sessions, %u comms", manager_state_name(manager),
+                          HASH_COUNT(manager->sessions), HASH_COUNT(manager->comms));
 }
 
 static void manager_signal(evutil_socket_t signal_number, short what, void *data) {
@@ -275,7 +276,7 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
         struct config fresh;
         int r;
 
-        sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
+        (void)notify_say(manager->notify, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
         config_init(&fresh);
         r = config_load(&fresh, manager->options->config_path, error);
         if (!r)
@@ -310,7 +311,7 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 log_notice("configuration reloaded: log level %s", log_level_name(fresh.log_level));
         }
         config_deinit(&fresh);
-        sd_notify(0, "READY=1");
+        (void)notify_say(manager->notify, "READY=1");
         return r;
 }
 
@@ -324,7 +325,7 @@ static int manager_new_state(struct manager *manager) {
                 r = state_adopt(fd, &manager->state);
                 if (r == 0 && !manager_state_fits(manager)) {
                         manager->state = state_free(manager->state); /* closes it */
-                        fdstore_remove("state");
+                        (void)notify_remove(manager->notify, "state");
                         log_notice("the backend is another one than the predecessor's; its sessions end");
                         fd = -1;
                 } else if (r == 0) {
@@ -334,14 +335,14 @@ static int manager_new_state(struct manager *manager) {
                 }
                 if (fd >= 0) {
                         close(fd);
-                        fdstore_remove("state");
+                        (void)notify_remove(manager->notify, "state");
                         log_error("the predecessor's state cannot be read; its sessions end");
                 }
         }
         r = state_new(&manager->state);
         if (r < 0)
                 return r;
-        r = fdstore_put("state", state_fd(manager->state));
+        r = notify_put(manager->notify, "state", state_fd(manager->state));
         if (r < 0)
                 log_warning("fd store: the state is not kept over a restart: %s", strerror(-r));
         return 0;
@@ -430,13 +431,15 @@ static int manager_setup(struct manager *manager) {
         manager->base = event_base_new();
         if (!manager->base)
                 return -ENOMEM;
-        r = closer_new(&manager->closer);
+        r = notify_new(manager->base, &manager->notify);
+        if (!r)
+                r = closer_new(&manager->closer);
         if (!r)
                 r = closer_new(&manager->memory_closer);
         if (!r)
-                r = fdstore_new(&manager->fdstore);
+                r = fdstore_new(manager->notify, &manager->fdstore);
         if (!r)
-                r = forget_new(manager->base, &manager->forget);
+                r = forget_new(manager->base, manager->notify, &manager->forget);
         if (!r)
                 r = manager_new_state(manager);
         if (!r)
@@ -446,7 +449,7 @@ static int manager_setup(struct manager *manager) {
         tenants_check_room(manager);
         r = manager_new_links(manager);
         if (!r)
-                r = launcher_new(manager->base, manager->config, &manager->launcher);
+                r = launcher_new(manager->base, manager->notify, manager->config, &manager->launcher);
         if (!r)
                 r = manager_new_timers(manager);
         if (!r)
@@ -482,8 +485,9 @@ int manager_new(struct config *config, const struct options *options, struct man
         loop_watch_init(&manager->watch, config->peer_lost_ms, config->listen[0] != '\0');
         r = manager_setup(manager);
         if (r < 0) {
-                if (manager->state && manager->restarts == 0)
-                        fdstore_remove("state"); /* nothing was served: the next one is as much the first as this */
+                if (manager->state &&
+                    manager->restarts == 0) /* nothing was served: the next one is the first as well */
+                        (void)notify_remove(manager->notify, "state");
                 manager_free(manager);
                 return r;
         }
@@ -541,6 +545,7 @@ struct manager *manager_free(struct manager *manager) {
         manager->memory_closer = closer_free(manager->memory_closer);
         manager->forget = forget_free(manager->forget);
         manager->fdstore = fdstore_abandon(manager->fdstore); /* still there only if the start failed */
+        manager->notify = notify_free(manager->notify);
         if (manager->base) {
                 /* A buffered connection that was freed with a callback still due is held until that was called. */
                 (void)event_base_loop(manager->base, EVLOOP_NONBLOCK);
@@ -557,7 +562,7 @@ void manager_stop(struct manager *manager) {
 
 int manager_run(struct manager *manager) {
         manager_launch(-1, 0, manager);
-        sd_notifyf(0, "READY=1\nSTATUS=running");
+        (void)notify_say(manager->notify, "READY=1\nSTATUS=running");
         log_notice("serving %u GPUs of the %s backend on %s", manager->n_gpus, manager_backend(manager),
                    manager->config->client_socket);
         while (!manager->stopping) {
@@ -565,6 +570,6 @@ int manager_run(struct manager *manager) {
                         return -EIO;
                 loop_watch_turn(&manager->watch);
         }
-        sd_notify(0, "STOPPING=1");
+        (void)notify_say(manager->notify, "STOPPING=1");
         return 0;
 }

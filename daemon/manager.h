@@ -21,6 +21,7 @@ struct forget;
 struct launcher;
 struct listener;
 struct manager_refresh;
+struct notify;
 struct options;
 struct session;
 struct state;
@@ -57,6 +58,7 @@ struct manager {
 
         /* parts, in the order they are made */
         struct event_base *base;
+        struct notify *notify; /* to the service manager */
         struct closer *closer;
         struct closer *memory_closer; /* of memory of GPUs, which never has to wait for what clients sent */
         struct fdstore *fdstore;      /* NULL once start-up is over */

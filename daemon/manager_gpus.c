@@ -4,6 +4,7 @@
 #include "daemon/fdstore.h"
 #include "daemon/gpu_probe.h"
 #include "daemon/manager.h"
+#include "daemon/notify.h"
 #include "daemon/state.h"
 #include "gpu/plane.h"
 #include "util/log.h"
@@ -65,7 +66,7 @@ static int manager_new_latch(struct manager *manager, struct executor_link *link
         r = memfd_new("railmux-latch", plane_latch_bytes(), &link->latch_fd);
         if (r < 0)
                 return r;
-        r = fdstore_put(name, link->latch_fd);
+        r = notify_put(manager->notify, name, link->latch_fd);
         if (r < 0)
                 log_warning("fd store: %s is not kept over a restart: %s", name, strerror(-r));
         return 0;

@@ -9,9 +9,9 @@
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
 #include "daemon/comm_remote.h"
-#include "daemon/fdstore.h"
 #include "daemon/forget.h"
 #include "daemon/manager.h"
+#include "daemon/notify.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
 #include "daemon/state.h"
@@ -69,12 +69,43 @@ static struct record_name record_marks_name(const struct comm *comm) {
         return name;
 }
 
-/* An fd that the manager does not take only costs recovery of this object; the daemon serves on. */
+/* The loop stands still meanwhile, and a service manager can be busy for seconds (systemd, when it reads its units
+ * again). Other nodes would take this one for lost, with all that it shares with them. So with others it waits for a
+ * quarter of their patience, which is what any callback may take; and who has waited in vain does not wait again for
+ * ten times as long, or each call of each client would take that. */
+#define BARRIER_US UINT64_C(5000000)
+
+static void record_await(struct manager *manager, int (*wait)(struct notify *notify, uint64_t timeout_us)) {
+        const uint64_t patience_us = manager->cluster ? manager->config->peer_lost_ms * UINT64_C(250) : BARRIER_US;
+        const uint64_t timeout_us = patience_us < BARRIER_US ? patience_us : BARRIER_US;
+        int r;
+
+        if (manager->barrier_failed && clock_now_ns() < manager->barrier_ns)
+                return;
+        r = wait(manager->notify, timeout_us);
+        if (r == 0 && wait != notify_barrier)
+                return; /* that it reads does not mean that it has read */
+        if (r < 0 && !manager->barrier_failed)
+                log_warning("fd store: the service manager does not answer (%s); a restart now could lose the newest "
+                            "objects",
+                            strerror(-r));
+        manager->barrier_failed = r < 0;
+        manager->barrier_ns = clock_now_ns() + timeout_us * 1000 * 10;
+}
+
+void record_barrier(struct manager *manager) {
+        record_await(manager, notify_barrier);
+}
+
+/* An fd that the manager does not take only costs recovery of this object; the daemon serves on. It is out of this
+ * process before anybody hears of the object: executors would hold to what a successor knows nothing of. */
 static void record_put(struct manager *manager, const char *name, int fd) {
-        int r = forget_settle(manager->forget, name) ? fdstore_put(name, fd) : -EBUSY;
+        int r = forget_settle(manager->forget, name) ? notify_put(manager->notify, name, fd) : -EBUSY;
 
         if (r < 0)
                 log_warning("fd store: %s is not kept over a restart: %s", name, strerror(-r));
+        else
+                record_await(manager, notify_flush);
 }
 
 int record_session(struct session *session) {
@@ -317,26 +348,4 @@ void record_leave(struct comm_member *member) {
 
         if (record && !member->comm->manager->stopping) /* Partner: the load in adopt.c of a successor. */
                 atomic_store_explicit(&record->member.leave, leave, memory_order_release);
-}
-
-/* The loop stands still meanwhile, and a service manager can be busy for seconds (systemd, when it reads its units
- * again). Other nodes would take this one for lost, with all that it shares with them. So with others it waits for a
- * quarter of their patience, which is what any callback may take; and who has waited in vain does not wait again for
- * ten times as long, or each call of each client would take that. */
-#define BARRIER_US UINT64_C(5000000)
-
-void record_barrier(struct manager *manager) {
-        const uint64_t patience_us = manager->cluster ? manager->config->peer_lost_ms * UINT64_C(250) : BARRIER_US;
-        const uint64_t timeout_us = patience_us < BARRIER_US ? patience_us : BARRIER_US;
-        int r;
-
-        if (manager->barrier_failed && clock_now_ns() < manager->barrier_ns)
-                return;
-        r = fdstore_barrier(timeout_us);
-        if (r < 0 && !manager->barrier_failed)
-                log_warning("fd store: the service manager does not answer (%s); a restart now could lose the newest "
-                            "objects",
-                            strerror(-r));
-        manager->barrier_failed = r < 0;
-        manager->barrier_ns = clock_now_ns() + timeout_us * 1000 * 10;
 }

@@ -5,6 +5,12 @@
  */
 #include "tests/daemon/comm_nodes_fixture.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include "railmux/railmux.h"
 #include "util/clock.h"
 
@@ -53,21 +59,23 @@ static void test_aborts_beside_a_busy_executor(void **unused) {
         finish(&b);
 }
 
+/* Of which other nodes have patience for so long. */
+static const char patient[] = "peer:\n"
+                              "  listen: '127.0.0.1:0'\n"
+                              "  cluster: test\n"
+                              "  heartbeat_ms: 200\n"
+                              "  lost_ms: 1600\n";
+
 /* A service manager that is busy for long, as systemd when it reads its units again: not every call waits for it, and
  * none for as long as other nodes have patience. */
 static void test_beside_a_busy_service_manager(void **unused) {
-        static const char config[] = "peer:\n"
-                                     "  listen: '127.0.0.1:0'\n"
-                                     "  cluster: test\n"
-                                     "  heartbeat_ms: 200\n"
-                                     "  lost_ms: 1600\n";
         struct client *client;
         unsigned int barriers, stored;
         uint64_t began_ns;
         struct fixture f;
 
         (void)unused;
-        fixture_setup(&f, config, true);
+        fixture_setup(&f, patient, true);
         client = client_open(&f);
         barriers = f.n_barriers;
         stored = f.n_store;
@@ -89,11 +97,56 @@ static void test_beside_a_busy_service_manager(void **unused) {
         fixture_teardown(&f);
 }
 
+/* Until there is no room for a message to it. */
+static void fill_service_manager(const struct fixture *f) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        assert_true(fd >= 0);
+        snprintf(address.sun_path, sizeof(address.sun_path), "%s", f->notify);
+        while (sendto(fd, "FILL=1", 6, 0, (struct sockaddr *)&address, sizeof(address)) == 6) {
+        }
+        assert_int_equal(errno, EAGAIN);
+        close(fd);
+}
+
+/* One that does not even read any more: nobody waits for it here either, and in the end it keeps what it should. */
+static void test_beside_a_full_service_manager(void **unused) {
+        struct client *client;
+        struct fixture f;
+
+        (void)unused;
+        fixture_setup(&f, patient, true);
+        client = client_open(&f);
+        for (uint32_t i = 1; i <= 2; i++)
+                client_drop(client, client_answer(client, send_buffer_create(client, i, 4096)));
+        f.busy = true;
+        fill_service_manager(&f);
+        for (uint32_t i = 3; i <= 6; i++)
+                client_drop(client, client_answer(client, send_buffer_create(client, i, 4096)));
+        for (uint32_t i = 2; i <= 3; i++)
+                assert_int_equal(take_ack(client, send_buffer_destroy(client, i), NULL, 0), 0);
+        client_drop(client, client_answer(client, send_buffer_create(client, 2, 4096)));
+        assert_true(fixture_ctl_says(&f, "status", NULL, "slow to keep descriptors"));
+        f.busy = false;
+        for (uint32_t i = 1; i <= 6; i++) {
+                char name[16];
+
+                snprintf(name, sizeof(name), "b1.%u", i);
+                if (i != 3)
+                        fixture_wait(&f, fixture_stored(&f, name) >= 0);
+                else
+                        assert_int_equal(fixture_stored(&f, name), -1);
+        }
+        fixture_teardown(&f);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_ends_while_it_leaves),
                 cmocka_unit_test(test_aborts_beside_a_busy_executor),
                 cmocka_unit_test(test_beside_a_busy_service_manager),
+                cmocka_unit_test(test_beside_a_full_service_manager),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@
 #include "daemon/config.h"
 #include "daemon/keeper_notify.h"
 #include "daemon/launcher.h"
+#include "daemon/notify.h"
 #include "tests/scratch.h"
 #include "util/log.h"
 
@@ -66,6 +67,7 @@ struct fixture {
         char dir[64];
         int report_fd;
         struct event_base *base;
+        struct notify *notify;
         struct event *report_event;
         struct config config;
         struct launcher *launcher;
@@ -102,6 +104,7 @@ static int setup(void **state) {
         f->report_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         assert_int_equal(bind(f->report_fd, (struct sockaddr *)&address, sizeof(address)), 0);
         f->base = event_base_new();
+        assert_int_equal(notify_new(f->base, &f->notify), 0);
         f->report_event = event_new(f->base, f->report_fd, EV_READ | EV_PERSIST, on_report, f);
         event_add(f->report_event, NULL);
         config_init(&f->config);
@@ -115,6 +118,7 @@ static int teardown(void **state) {
         struct fixture *f = *state;
 
         launcher_free(f->launcher);
+        notify_free(f->notify);
         event_free(f->report_event);
         event_base_free(f->base);
         close(f->report_fd);
@@ -146,7 +150,7 @@ static void test_child(void **state) {
         pid_t first, second;
         char text[16];
 
-        assert_int_equal(launcher_new(f->base, &f->config, &f->launcher), 0);
+        assert_int_equal(launcher_new(f->base, f->notify, &f->config, &f->launcher), 0);
         assert_string_equal(launcher_kind(f->launcher), "child");
         assert_int_equal(launcher_start(f->launcher, "../host"), -EINVAL);
         assert_int_equal(launcher_start(f->launcher, "host"), 0);
@@ -179,7 +183,7 @@ static void test_planes(void **state) {
         f->config.devices = 3;
         f->config.blocks = 7;
         f->config.staging_bytes = 1 << 30;
-        assert_int_equal(launcher_new(f->base, &f->config, &f->launcher), 0);
+        assert_int_equal(launcher_new(f->base, f->notify, &f->config, &f->launcher), 0);
         assert_int_equal(launcher_start(f->launcher, "4"), 0);
         await_executor(f);
         assert_non_null(strstr(
@@ -193,7 +197,7 @@ static void test_program_missing(void **state) {
         struct fixture *f = *state;
 
         setenv("RAILMUX_EXECUTOR", "/nonexistent/executor", 1);
-        assert_int_equal(launcher_new(f->base, &f->config, &f->launcher), 0);
+        assert_int_equal(launcher_new(f->base, f->notify, &f->config, &f->launcher), 0);
         assert_int_equal(launcher_start(f->launcher, "host"), -ENOENT);
 }
 
@@ -209,7 +213,7 @@ static void test_parent_dies(void **state) {
         if (parent == 0) {
                 struct event_base *base = event_base_new();
 
-                if (launcher_new(base, &f->config, &f->launcher) < 0 || launcher_start(f->launcher, "host") < 0)
+                if (launcher_new(base, NULL, &f->config, &f->launcher) < 0 || launcher_start(f->launcher, "host") < 0)
                         _exit(1);
                 for (;;)
                         pause();
@@ -232,7 +236,7 @@ static void test_keeper(void **state) {
         assert_int_equal(keeper_notify_init(&notify), 0);
         setenv("NOTIFY_SOCKET", notify.path, 1);
         setenv("RAILMUX_KEEPER", "1", 1);
-        assert_int_equal(launcher_new(f->base, &f->config, &f->launcher), 0);
+        assert_int_equal(launcher_new(f->base, f->notify, &f->config, &f->launcher), 0);
         assert_string_equal(launcher_kind(f->launcher), "keeper");
         assert_int_equal(launcher_start(f->launcher, "host"), 0);
         assert_int_equal(keeper_notify_receive(&notify, &message), 0);
