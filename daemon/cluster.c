@@ -454,8 +454,9 @@ int cluster_new(struct manager *manager, char error[CLUSTER_TEXT_MAX], struct cl
                 cluster_free(cluster);
                 return r;
         }
-        log_info("listening for other nodes of cluster %s at %s", peers_cluster(cluster->peers),
-                 peers_address(cluster->peers));
+        if (!peers_deaf(cluster->peers))
+                log_info("listening for other nodes of cluster %s at %s", peers_cluster(cluster->peers),
+                         peers_address(cluster->peers));
         *ret_cluster = cluster;
         return 0;
 }

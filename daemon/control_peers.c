@@ -57,6 +57,7 @@ void control_peers_rows(struct control_answer *answer, const struct peers *peers
         row->state = control_answer_text(answer, "self");
         row->boot = peers_boot(peers);
         row->tls = peers_tls(peers) != NULL;
+        row->error = control_answer_text(answer, "%s", peers_deaf(peers) ? peers_deaf(peers) : "");
         row->cluster = control_answer_text(answer, "%s", peers_cluster(peers));
         control_answer_add(answer, CONTROL_PEERS, &row->base);
         peers_rows(peers, control_peer, answer);

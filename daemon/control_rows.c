@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/control_rows.h"
 
+#include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_remote.h"
 #include "daemon/control_answer.h"
@@ -143,6 +144,8 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
                                              tenant->name, charge_kind_name(kind), tenant->account.refused[kind],
                                              tenant->account.limit[kind]);
         }
+        if (manager->cluster && peers_deaf(manager->cluster->peers))
+                control_note(answer, status, "no other node can connect: %s", peers_deaf(manager->cluster->peers));
         if (!notify_present())
                 control_note(answer, status,
                              "no service manager keeps descriptors: when railmuxd ends, all sessions end");

@@ -62,14 +62,14 @@ struct peer_events {
 };
 
 struct peers_options {
-        struct event_base *base;            /* borrowed */
-        const char *cluster;                /* only daemons of the same cluster talk to each other */
-        const char *name;                   /* of this node, for people; NULL: the host's, or the certificate's */
-        const char *listen;                 /* "addr:port", "[v6]:port"; port 0: any */
-        bool ahead;                         /* also at an address that this machine has not, for when it has */
-        const char *advertise;              /* where others can dial this one; NULL or "": follows from listen */
-        uint8_t node[PEER_NODE_BYTES];      /* state_node() */
-        uint64_t boot;                      /* differs for each process start of this node; 0: made here */
+        struct event_base *base;       /* borrowed */
+        const char *cluster;           /* only daemons of the same cluster talk to each other */
+        const char *name;              /* of this node, for people; NULL: the host's, or the certificate's */
+        const char *listen;            /* "addr:port", "[v6]:port"; port 0: any */
+        bool ahead;                    /* also where it cannot be yet: no such address here, a port that is taken */
+        const char *advertise;         /* where others can dial this one; NULL or "": follows from listen */
+        uint8_t node[PEER_NODE_BYTES]; /* state_node() */
+        uint64_t boot;                 /* differs for each process start of this node; 0: made here */
         const char *ca, *certificate, *key; /* PEM; a name without '/' lies in $CREDENTIALS_DIRECTORY. All or none. */
         bool plain;                         /* without certificates also beyond loopback */
         uint32_t heartbeat_ms, deadline_ms; /* 0: 200, 800. Nothing heard for deadline_ms: lost */
@@ -91,6 +91,8 @@ const uint8_t *peers_node(const struct peers *peers);
 uint64_t peers_boot(const struct peers *peers);
 /* "host:port" under which other nodes dial this one. */
 const char *peers_address(const struct peers *peers);
+/* Why no other node can connect; NULL: they can. */
+const char *peers_deaf(const struct peers *peers);
 const char *peers_name(const struct peers *peers);
 const char *peers_cluster(const struct peers *peers);
 /* For rails, which use the same certificates; NULL: plain. The caller takes a reference (SSL_CTX_up_ref) if it keeps

@@ -100,12 +100,16 @@ struct peers {
         char cluster[PEER_CLUSTER_MAX];
         char name[PEER_NAME_MAX];
         char address[PEER_ADDRESS_MAX];
+        char listen[PEER_ADDRESS_MAX]; /* as it was told */
+        struct sockaddr_storage bound; /* the same */
+        int bound_size;
+        bool ahead;
 
         /* parts */
         SSL_CTX *tls; /* NULL: plain */
         struct evconnlistener *listener;
         struct evdns_base *dns;  /* made for the first name that is dialled */
-        struct event *rearm;     /* the listener, after running out of descriptors */
+        struct event *rearm;     /* the listener, after running out of descriptors, or when there is none */
         struct event *tick;      /* heartbeats; pending while a connection is open */
         struct event *reap;      /* of peers that nobody needs */
         struct peer *list;       /* utlist */
@@ -115,6 +119,7 @@ struct peers {
 
         /* state */
         bool plain;
+        char deaf[PEER_TEXT_MAX]; /* why it does not listen; "" if it does */
         uint32_t heartbeat_ms, deadline_ms, handshake_ms, keep_ms;
         uint32_t n_peers, n_lost, n_open;
         uint64_t ticked_ns;
@@ -129,6 +134,13 @@ void peers_tell_refusal(struct peers *peers, const char *remote, const char *tex
 /* An OPEN link more or less. */
 void peers_count_open(struct peers *peers, int change);
 struct evdns_base *peers_dns(struct peers *peers);
+/* PEER_E_REFUSED, with a text that names what is wrong. */
+int peers_refuse(char error[PEER_TEXT_MAX], const char *key, const char *text);
+
+/* ---- peer_listen.c ---- */
+/* Sets peers->address, too. 0, -errno, PEER_E_REFUSED, with a text. */
+int peers_listen(struct peers *peers, const struct peers_options *options, char error[PEER_TEXT_MAX]);
+void peers_rearm(evutil_socket_t fd, short what, void *data);
 
 /* ---- peer_settle.c ---- */
 /* Dialled under this address, or advertising it; NULL if there is none. */

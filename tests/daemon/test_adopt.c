@@ -5,10 +5,12 @@
 
 #include "daemon/state.h"
 #include "railmux/railmux.h"
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -308,6 +310,55 @@ static void test_sticky_error_survives(void **unused) {
         fixture_teardown(&f);
 }
 
+/* At a port of 127.0.0.1; 0: any. Returns which one. */
+static uint16_t hold_port(uint16_t port, int *ret_fd) {
+        struct sockaddr_in address = {
+                .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
+        socklen_t size = sizeof(address);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+
+        assert_true(fd >= 0);
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)), 0);
+        assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+        assert_int_equal(listen(fd, 1), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+        *ret_fd = fd;
+        return ntohs(address.sin_port);
+}
+
+/* The port for other nodes is somebody else's by now. Sessions here do not end of it, and it is taken when it is free.
+ */
+static void test_port_is_taken(void **unused) {
+        static const char text[] = "no other node can connect: cannot listen on 127.0.0.1:";
+        struct client *client;
+        struct fixture f;
+        char config[64];
+        uint16_t port;
+        int fd;
+
+        (void)unused;
+        port = hold_port(0, &fd);
+        close(fd);
+        snprintf(config, sizeof(config), "peer:\n  listen: '127.0.0.1:%u'\n  cluster: test\n", port);
+        fixture_setup(&f, config, true);
+        client = client_open(&f);
+        assert_false(fixture_ctl_says(&f, "status", NULL, text));
+        fixture_kill(&f);
+        executor_disconnect(&f);
+        hold_port(port, &fd);
+        fixture_start(&f);
+        executor_connect(&f, true);
+        expect_resumed(client);
+        client_drop(client, client_answer(client, send_buffer_create(client, 1, 4096)));
+        assert_true(fixture_ctl_says(&f, "status", NULL, text));
+        assert_true(fixture_ctl_says(&f, "peers", NULL, "Address already in use"));
+        close(fd);
+        fixture_wait(&f, !fixture_ctl_says(&f, "status", NULL, text));
+        assert_false(fixture_ctl_says(&f, "peers", NULL, "Address already in use"));
+        client_close(client);
+        fixture_teardown(&f);
+}
+
 /* Killed at random moments of busy traffic: nothing leaks, every client is served by the next one. */
 /* Which partial sums a choice is for is told to executors of the successor; what an older one has recorded is for all.
  */
@@ -460,6 +511,7 @@ int main(void) {
                 cmocka_unit_test(test_life),
                 cmocka_unit_test(test_sticky_error_survives),
                 cmocka_unit_test(test_widenings),
+                cmocka_unit_test(test_port_is_taken),
                 cmocka_unit_test(test_killed_again_and_again),
                 cmocka_unit_test(test_unusable_state),
                 cmocka_unit_test(test_orderly_stop_keeps_the_store),

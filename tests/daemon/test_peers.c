@@ -658,10 +658,10 @@ static void needs_sense(void **state) {
         assert_null(peers_free(NULL));
 }
 
-/* An address that this machine has not may come; a port that somebody else has is an error all the same. */
+/* An address that this machine has not may come. */
 static void listens_ahead(void **state) {
         struct world *world = *state;
-        struct peers_options options = node_options(world, 0), other = node_options(world, 1);
+        struct peers_options options = node_options(world, 0);
         struct peers *peers = NULL;
         char error[PEER_TEXT_MAX];
         int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -678,10 +678,35 @@ static void listens_ahead(void **state) {
                 peers = peers_free(peers);
                 close(fd);
         }
-        node_start(world, 1, &other);
-        options.listen = peers_address(world->node[1].peers);
+}
+
+/* A port that somebody else has may be free later; until then others are dialled. Who has nothing to lose is told. */
+static void waits_for_its_port(void **state) {
+        struct world *world = *state;
+        struct peers_options options = node_options(world, 0), other;
+        struct peers *peers = NULL;
+        char error[PEER_TEXT_MAX], address[PEER_ADDRESS_MAX];
+
+        for (unsigned int i = 1; i < 4; i++) {
+                other = node_options(world, i);
+                node_start(world, i, &other);
+        }
+        snprintf(address, sizeof(address), "%s", peers_address(world->node[1].peers));
+        options.listen = address;
         assert_int_equal(peers_new(&options, error, &peers), -EADDRINUSE);
+        assert_non_null(strstr(error, "cannot listen on 127.0.0.1:"));
         assert_null(peers);
+        options.ahead = true;
+        node_start(world, 0, &options);
+        assert_non_null(strstr(peers_deaf(world->node[0].peers), strerror(EADDRINUSE)));
+        assert_string_equal(peers_address(world->node[0].peers), address);
+        node_dial(world, 0, 2);
+        world_until(world, world->node[0].ups == 1 && world->node[2].ups == 1);
+        assert_non_null(peers_deaf(world->node[0].peers));
+        node_stop(world, 1);
+        world_until(world, !peers_deaf(world->node[0].peers));
+        node_dial(world, 3, 0);
+        world_until(world, world->node[0].ups == 2 && world->node[3].ups == 1);
 }
 
 int main(void) {
@@ -708,6 +733,7 @@ int main(void) {
                 T(forgets_the_lost),
                 T(needs_sense),
                 T(listens_ahead),
+                T(waits_for_its_port),
         };
 
         log_init("test", LOG_LEVEL_ERROR);
