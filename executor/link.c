@@ -198,6 +198,12 @@ static bool link_ready(struct link *link, const struct held_call *until, const R
                (!service->ops->ready || service->ops->ready(service->object, message));
 }
 
+/* Not all that can be held is any more. Without memory for that the next tick tries it again: nothing else may come. */
+static void link_read_on(struct link *link) {
+        if (link->full && link->held.n < HELD_MAX && event_add(link->read_event, NULL) == 0)
+                link->full = false;
+}
+
 /* Carries out what was held and need not be any more. */
 static void link_resume(struct link *link) {
         const struct link_service *service = link->service;
@@ -217,8 +223,7 @@ static void link_resume(struct link *link) {
                 if (link->fd != fd) /* the answer could not be sent, and nothing is held any more */
                         return;
         }
-        if (link->full && link->held.n < HELD_MAX && event_add(link->read_event, NULL) == 0)
-                link->full = false;
+        link_read_on(link);
 }
 
 static void link_readable(evutil_socket_t fd, short what, void *userdata) {
@@ -314,6 +319,7 @@ static void link_stall_tick(evutil_socket_t fd, short what, void *userdata) {
         (void)what;
         if (service->ops->check)
                 service->ops->check(service->object);
+        link_read_on(link);
         if (link->fd >= 0)
                 service->ops->stalls(service->object, link_send, link);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A planned end of an executor whose comms need railmuxd's leave, with and without a railmuxd. */
+/* A planned end of an executor whose comms need railmuxd's leave, with and without a railmuxd; and what is not read. */
 #include "tests/cmocka_all.h"
 
 #include <errno.h>
@@ -7,13 +7,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "executor/held.h"
 #include "executor/link.h"
 #include "proto/frame.h"
 #include "util/clock.h"
+
+/* The next time that something is to be read there is no memory for it. */
+static bool refuse_reading;
+
+int __real_event_add(struct event *event, const struct timeval *time);
+int __wrap_event_add(struct event *event, const struct timeval *time);
+int __wrap_event_add(struct event *event, const struct timeval *time) {
+        if (refuse_reading && event_get_events(event) & EV_READ) {
+                refuse_reading = false;
+                return -1;
+        }
+        return __real_event_add(event, time);
+}
 
 struct rig {
         struct event_base *base;
@@ -23,6 +38,9 @@ struct rig {
         int listener;
         unsigned int n_hellos;
         bool draining, went;
+        bool ready; /* for calls */
+        int attention_fd;
+        unsigned int n_asked, n_calls;
         unsigned int n_ticks;
         uint64_t ticked_ns; /* the last one */
 };
@@ -68,12 +86,38 @@ static int service_tick(void *object) {
         return next_ms[n];
 }
 
+static void service_released(void *object, report_send send, void *userdata) {
+        (void)object;
+        (void)send;
+        (void)userdata;
+}
+
+static bool service_ready(void *object, const Railmux__Executor__Message *message) {
+        struct rig *rig = object;
+
+        (void)message;
+        rig->n_asked++;
+        return rig->ready;
+}
+
+static void service_call(void *object, const Railmux__Executor__Message *message, int *fds, unsigned int n_fds,
+                         struct dispatch_result *ret_result) {
+        (void)message;
+        (void)fds;
+        (void)n_fds;
+        ((struct rig *)object)->n_calls++;
+        *ret_result = (struct dispatch_result){0};
+}
+
 static const struct link_ops ops = {
         .hello = service_hello,
         .inventory = service_send,
         .failures = service_send,
         .tick = service_tick,
         .stalls = service_send,
+        .released = service_released,
+        .ready = service_ready,
+        .call = service_call,
         .drain = service_drain,
         .drained = service_drained,
         .go = service_go,
@@ -83,11 +127,12 @@ static void rig_init_ticks(struct rig *rig, bool listens, uint32_t tick_ms) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         struct link_options options = {.socket = rig->path, .name = "0"};
 
-        *rig = (struct rig){.listener = -1};
+        *rig = (struct rig){.listener = -1, .attention_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+        assert_true(rig->attention_fd >= 0);
         rig->service = (struct link_service){.ops = &ops,
                                              .object = rig,
                                              .stall_ns = 200000000,
-                                             .attention_fd = -1,
+                                             .attention_fd = rig->attention_fd,
                                              .tick_ms = tick_ms,
                                              .tells_drain = true};
         snprintf(rig->path, sizeof(rig->path), "/tmp/railmux-link-%d", (int)getpid());
@@ -111,6 +156,7 @@ static void rig_deinit(struct rig *rig) {
         event_base_free(rig->base);
         if (rig->listener >= 0)
                 close(rig->listener);
+        close(rig->attention_fd);
         unlink(rig->path);
 }
 
@@ -187,9 +233,49 @@ static void test_away(void **state) {
         rig_deinit(&rig);
 }
 
+static void turn_until(struct rig *rig, const unsigned int *n, unsigned int expected) {
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000);
+
+        while (*n < expected) {
+                assert_true(clock_now_ns() < end_ns);
+                event_base_loop(rig->base, EVLOOP_ONCE);
+        }
+        assert_int_equal(*n, expected);
+}
+
+/* As many calls are held as may be, so the next one is not read; when they need not be, there is no memory to read on.
+ * It is read later all the same, though nothing happens. */
+static void test_reads_on(void **state) {
+        struct rig rig;
+        int fd;
+
+        (void)state;
+        rig_init(&rig, true);
+        fd = accept4(rig.listener, NULL, NULL, SOCK_CLOEXEC);
+        assert_true(fd >= 0);
+        for (uint32_t i = 0; i <= HELD_MAX; i++) {
+                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+                Railmux__Executor__SessionDetach body = RAILMUX__EXECUTOR__SESSION_DETACH__INIT;
+
+                body.session = message.id = i + 1;
+                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_SESSION_DETACH;
+                message.session_detach = &body;
+                assert_int_equal(frame_send(fd, &message.base, NULL, 0), 0);
+        }
+        turn_until(&rig, &rig.n_asked, HELD_MAX);
+        rig.ready = true;
+        refuse_reading = true;
+        assert_int_equal(eventfd_write(rig.attention_fd, 1), 0);
+        turn_until(&rig, &rig.n_calls, HELD_MAX);
+        assert_false(refuse_reading);
+        turn_until(&rig, &rig.n_calls, HELD_MAX + 1);
+        close(fd);
+        rig_deinit(&rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {cmocka_unit_test(test_ticks), cmocka_unit_test(test_alone),
-                                           cmocka_unit_test(test_away)};
+                                           cmocka_unit_test(test_away), cmocka_unit_test(test_reads_on)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
