@@ -136,8 +136,11 @@ static bool cluster_is_ours(const struct sockaddr_storage *address, int size) {
 }
 
 /* Where the control channel listens. If that is everywhere, what is advertised, if it is an address of this machine (it
- * may be a name, or a router's before us), else the machine's first one. Without its port. */
-static void cluster_host(const struct config *config, char host[PEER_ADDRESS_MAX]) {
+ * may be a name, or a router's before us), else where it was before: the machine may just be without that address, and
+ * peers would not find the rail at another one. Else the machine's first one. Without its port. */
+static void cluster_host(const struct cluster *cluster, char host[PEER_ADDRESS_MAX]) {
+        const struct config *config = cluster->manager->config;
+        const char *before = cluster->manager->restarts > 0 ? state_rail_host(cluster->manager->state) : NULL;
         struct sockaddr_storage bound = {0}, told = {0};
         char address[PEER_ADDRESS_MAX];
         uint16_t port;
@@ -147,18 +150,24 @@ static void cluster_host(const struct config *config, char host[PEER_ADDRESS_MAX
         if (peer_address_parse(config->listen, &bound, &size) < 0)
                 return;
         peer_address_advertise((const struct sockaddr *)&bound, address);
-        if (peer_address_is_wildcard((const struct sockaddr *)&bound) &&
-            peer_address_parse(config->advertise, &told, &told_size) == 0 && cluster_is_ours(&told, told_size))
-                peer_address_format((const struct sockaddr *)&told, address);
+        if (peer_address_is_wildcard((const struct sockaddr *)&bound)) {
+                if (peer_address_parse(config->advertise, &told, &told_size) == 0 &&
+                    cluster_is_ours(&told, told_size)) {
+                        peer_address_format((const struct sockaddr *)&told, address);
+                } else if (before) {
+                        snprintf(host, PEER_ADDRESS_MAX, "%s", before);
+                        return;
+                }
+        }
         if (peer_address_split(address, host, &port) < 0)
                 host[0] = '\0';
 }
 
 /* One beside the control channel, if none is named. */
-static void rail_spec_only(const struct config *config, struct rail_spec *ret_spec) {
+static void rail_spec_only(const struct cluster *cluster, struct rail_spec *ret_spec) {
         char host[PEER_ADDRESS_MAX];
 
-        cluster_host(config, host);
+        cluster_host(cluster, host);
         *ret_spec = (struct rail_spec){.name = "tcp0"};
         snprintf(ret_spec->address, sizeof(ret_spec->address), "%.63s", host);
 }
@@ -189,7 +198,7 @@ int cluster_rails_new(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) {
                 return CLUSTER_E_REFUSED;
         only = n == 0;
         if (only)
-                rail_spec_only(manager->config, &specs[n++]);
+                rail_spec_only(cluster, &specs[n++]);
         cluster->rails_event = event_new(manager->base, -1, EV_PERSIST, rails_try_again, cluster);
         if (!cluster->rails_event) {
                 snprintf(error, CLUSTER_TEXT_MAX, "no memory for events");
@@ -203,6 +212,8 @@ int cluster_rails_new(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) {
                         r = rail_wait(cluster, &specs[i], why);
                         snprintf(why, sizeof(why), "out of memory");
                 }
+                if (!r && only)
+                        state_note_rail_host(manager->state, specs[i].address);
                 if (!r)
                         continue;
                 snprintf(error, CLUSTER_TEXT_MAX, "rail %s: %.180s%s", specs[i].name, why,

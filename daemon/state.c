@@ -256,6 +256,28 @@ void state_drained_forget(struct state *state, const char *rail) {
                 atomic_store_explicit(&state_header(state)->drained[i].valid, 0, memory_order_relaxed);
 }
 
+const char *state_rail_host(const struct state *state) {
+        const struct state_host *host = &state_header(state)->rail_host;
+
+        /* Partner: the release store in state_note_rail_host(), of a predecessor. */
+        if (atomic_load_explicit(&host->valid, memory_order_acquire) != STATE_VALID ||
+            !memchr(host->host, '\0', sizeof(host->host)))
+                return NULL;
+        return host->host;
+}
+
+void state_note_rail_host(struct state *state, const char *host) {
+        struct state_host *noted = &state_header(state)->rail_host;
+        const char *was = state_rail_host(state);
+
+        if (strlen(host) >= sizeof(noted->host) || (was && strcmp(was, host) == 0))
+                return;
+        /* Partner of both: the acquire load in state_rail_host() of a successor, which starts after a death here. */
+        atomic_store_explicit(&noted->valid, 0, memory_order_release);
+        snprintf(noted->host, sizeof(noted->host), "%s", host);
+        atomic_store_explicit(&noted->valid, STATE_VALID, memory_order_release);
+}
+
 uint64_t state_take_session(struct state *state) {
         /* Partner: the same call in a successor. */
         return atomic_fetch_add_explicit(&state_header(state)->next_session, 1, memory_order_relaxed);

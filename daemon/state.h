@@ -20,6 +20,7 @@
 #define STATE_CHOICES      30u /* plan choices in one record */
 #define STATE_DRAINED      16u /* rails, as many as a node has (FABRIC_RAILS_MAX) */
 #define STATE_RAIL_BYTES   32u /* FABRIC_NAME_MAX and its end */
+#define STATE_HOST_BYTES   64u
 
 enum {
         _STATE_E_SUCCESS,
@@ -132,6 +133,12 @@ struct state_drained {
         char rail[STATE_RAIL_BYTES];
 };
 
+/* Where the rail was that nobody named. */
+struct state_host {
+        _Atomic uint32_t valid; /* as above */
+        char host[STATE_HOST_BYTES];
+};
+
 struct state_header {
         _Atomic uint64_t magic; /* written last */
         uint32_t version;
@@ -142,7 +149,8 @@ struct state_header {
         _Atomic uint64_t next_comm;
         _Atomic uint64_t restarts;
         _Atomic uint64_t devices;                    /* version 2: found by the first process, 0: GPUs are emulated */
-        struct state_drained drained[STATE_DRAINED]; /* free where version 5 did not have it yet */
+        struct state_drained drained[STATE_DRAINED]; /* free where version 5 did not have it yet, as the next */
+        struct state_host rail_host;
 };
 
 _Static_assert(sizeof(struct state_header) <= STATE_HEADER_BYTES, "the header has room for it");
@@ -166,6 +174,9 @@ void state_set_devices(struct state *state, uint32_t devices);
 const char *state_drained_rail(const struct state *state, uint32_t i);
 int state_drained_note(struct state *state, const char *rail);
 void state_drained_forget(struct state *state, const char *rail);
+/* NULL: none was noted. One that is too long is not. */
+const char *state_rail_host(const struct state *state);
+void state_note_rail_host(struct state *state, const char *host);
 /* Numbers are never given twice, also not after a crash. */
 uint64_t state_take_session(struct state *state);
 uint64_t state_take_comm(struct state *state);

@@ -359,6 +359,42 @@ static void test_port_is_taken(void **unused) {
         fixture_teardown(&f);
 }
 
+static void write_rail_host(struct fixture *f, const char *host) {
+        struct state_host noted = {.valid = STATE_VALID};
+        int fd = f->store[fixture_stored(f, "state")].fd;
+
+        snprintf(noted.host, sizeof(noted.host), "%s", host);
+        assert_int_equal(pwrite(fd, &noted, sizeof(noted), offsetof(struct state_header, rail_host)), sizeof(noted));
+}
+
+/* Nobody has named a rail, or one address to listen at: it stays where it was, whether that is there now or not. */
+static void test_rail_stays(void **unused) {
+        static const char config[] = "peer:\n  listen: '0.0.0.0:0'\n  cluster: test\n  plain: yes\n";
+        struct client *client;
+        struct fixture f;
+
+        (void)unused;
+        fixture_setup(&f, config, true);
+        client = client_open(&f);
+        assert_true(fixture_ctl_says(&f, "rails", NULL, "tcp0"));
+        assert_false(fixture_ctl_says(&f, "rails", NULL, "waiting"));
+        succeed(&f, true);
+        expect_resumed(client);
+        assert_false(fixture_ctl_says(&f, "rails", NULL, "waiting"));
+        write_rail_host(&f, "192.0.2.1"); /* of documentation */
+        succeed(&f, true);
+        expect_resumed(client);
+        assert_true(fixture_ctl_says(&f, "rails", NULL, "waiting"));
+        assert_true(fixture_ctl_says(&f, "rails", NULL, "192.0.2.1"));
+        write_rail_host(&f, "127.0.0.7");
+        succeed(&f, true);
+        expect_resumed(client);
+        assert_false(fixture_ctl_says(&f, "rails", NULL, "waiting"));
+        assert_true(fixture_ctl_says(&f, "rails", NULL, "127.0.0.7:"));
+        client_close(client);
+        fixture_teardown(&f);
+}
+
 /* Killed at random moments of busy traffic: nothing leaks, every client is served by the next one. */
 /* Which partial sums a choice is for is told to executors of the successor; what an older one has recorded is for all.
  */
@@ -512,6 +548,7 @@ int main(void) {
                 cmocka_unit_test(test_sticky_error_survives),
                 cmocka_unit_test(test_widenings),
                 cmocka_unit_test(test_port_is_taken),
+                cmocka_unit_test(test_rail_stays),
                 cmocka_unit_test(test_killed_again_and_again),
                 cmocka_unit_test(test_unusable_state),
                 cmocka_unit_test(test_orderly_stop_keeps_the_store),

@@ -106,6 +106,35 @@ static void test_slots_are_used_again(void **unused) {
         state_free(state);
 }
 
+static void test_rail_host(void **unused) {
+        char host[STATE_HOST_BYTES + 1];
+        struct state *state, *successor;
+        uint8_t *data;
+        size_t size;
+        int fd;
+
+        (void)unused;
+        assert_int_equal(state_new(&state), 0);
+        assert_null(state_rail_host(state));
+        state_note_rail_host(state, "10.0.0.1");
+        state_note_rail_host(state, "2001:db8::1");
+        assert_int_equal(state_adopt(dup(state_fd(state)), &successor), 0);
+        assert_string_equal(state_rail_host(successor), "2001:db8::1");
+        state_free(successor);
+        memset(host, 'x', sizeof(host) - 1);
+        host[sizeof(host) - 1] = '\0';
+        state_note_rail_host(state, host);
+        assert_string_equal(state_rail_host(state), "2001:db8::1");
+        data = contents(state, &size);
+        memset(((struct state_header *)(void *)data)->rail_host.host, 'y', STATE_HOST_BYTES);
+        fd = copy_of(data, size);
+        assert_int_equal(state_adopt(fd, &successor), 0);
+        assert_null(state_rail_host(successor));
+        state_free(successor);
+        free(data);
+        state_free(state);
+}
+
 static void test_drained_rails(void **unused) {
         char longest[STATE_RAIL_BYTES], name[STATE_RAIL_BYTES];
         struct state *state, *successor;
@@ -325,6 +354,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_adopt_finds_all),
                 cmocka_unit_test(test_slots_are_used_again),
+                cmocka_unit_test(test_rail_host),
                 cmocka_unit_test(test_drained_rails),
                 cmocka_unit_test(test_killed_at_every_store),
                 cmocka_unit_test(test_truncated_anywhere),
