@@ -36,6 +36,7 @@ struct plan_cost {
 
 /* A plan with constants, ready to predict any size. */
 #define PLAN_MODEL_LANES 4u
+#define PLAN_MODEL_RAILS 64u
 struct plan_model {
         uint32_t n_ranks;
         uint32_t n_shards; /* the plan's ranges are shards of so many; 1: they are not */
@@ -52,7 +53,8 @@ struct plan_model {
         } work[PLAN_RANKS_MAX];
         uint32_t n_nodes; /* 1: none of the following */
         uint8_t node[PLAN_RANKS_MAX];
-        struct plan_work rail[2 * PLAN_RANKS_MAX]; /* out and in, by the first rank that has it */
+        uint32_t n_rails;
+        struct plan_work rail[PLAN_MODEL_RAILS]; /* out or in, of those rails that can be the busiest */
 };
 /* geometry NULL: the one of plan_geometry_choose. partial_bytes: of an accumulator. PLAN_E_INVALID for a plan that gets
  * stuck, -ENOMEM. */

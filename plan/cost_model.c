@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "plan/cost.h"
+#include "plan/cost_rails.h"
 #include "util/cleanup.h"
 
 #define TIMES    PLAN_MODEL_LANES           /* lanes that count time */
@@ -82,6 +83,7 @@ struct machine {
         struct clocks *done;    /* all cursors' part_done */
         struct clocks *clocks;
         uint32_t n_clocks;
+        struct cost_rails rails; /* with net */
 };
 
 static void machine_deinit(struct machine *m) {
@@ -92,6 +94,7 @@ static void machine_deinit(struct machine *m) {
         free(m->cursors);
         free(m->done);
         free(m->clocks);
+        cost_rails_deinit(&m->rails);
 }
 
 /* ---- compile ----------------------------------------------------------------------------------------------------- */
@@ -178,33 +181,12 @@ static int compile_step(struct machine *m, const struct plan_phase *phase, uint3
         return r;
 }
 
-/* Where the rail that a rank's messages take is counted; ret_share: how much of them it carries. */
-static uint32_t rail_of(const struct machine *m, uint32_t rank, double *ret_share) {
-        const struct plan_nodes *nodes = m->plan->nodes;
-        uint32_t n_rails = m->net->n_rails, first = 0;
-
-        *ret_share = m->net->any_rail ? 1.0 / n_rails : 1; /* all rails of the node are alike, so one is enough */
-        if (!m->net->any_rail)
-                first = n_rails < m->plan->n_ranks ? nodes->local[rank] % n_rails : nodes->local[rank];
-        return plan_nodes_rank(nodes, nodes->node[rank], first);
-}
-
-/* The rails of both ends. */
-static void rail_price(const struct machine *m, uint32_t me, const struct plan_step *from, bool parts,
-                       struct plan_model *model) {
+static void rail_price(struct machine *m, uint32_t me, const struct plan_step *from, bool parts) {
         double bytes = from->data ? from->partial_out ? m->shape.partial_bytes : m->shape.element_bytes : 0;
 
-        for (uint32_t i = 0; i < from->n_targets; i++) {
-                uint32_t ends[2] = {me, from->target[i]};
-
-                for (uint32_t k = 0; k < 2 && !machine_together(m, ends[0], ends[1]); k++) {
-                        double share;
-                        struct plan_work *work = &model->rail[2 * rail_of(m, ends[k], &share) + k];
-
-                        *(parts ? &work->part : &work->fixed) += share * m->net->ns_per_chunk;
-                        work->element += share * bytes * m->net->ns_per_byte;
-                }
-        }
+        for (uint32_t i = 0; i < from->n_targets; i++)
+                if (!machine_together(m, me, from->target[i]))
+                        cost_rails_add(&m->rails, me, from->target[i], parts, bytes);
 }
 
 static bool phase_has_data(const struct plan_phase *phase) {
@@ -238,7 +220,7 @@ static int compile_cursor(struct machine *m, uint32_t me, uint32_t p, struct pla
                 *(cursor->n_parts > 1 ? &work->part : &work->fixed) += step->ns;
                 work->element += step->ns_per_element;
                 if (m->net)
-                        rail_price(m, me, &from, cursor->n_parts > 1, model);
+                        rail_price(m, me, &from, cursor->n_parts > 1);
         }
         return 0;
 }
@@ -442,7 +424,11 @@ int plan_model_init_net(struct plan_model *model, const struct plan *plan, const
         m.laps = m.geometry.slots < 2 ? 2 : m.geometry.slots > LAPS_MAX ? LAPS_MAX : m.geometry.slots;
         made.laps = m.laps;
         m.part_elements = made.part_elements = plan_part_elements(plan, &m.geometry, &m.shape);
-        r = machine_compile(&m, &made);
+        r = m.net ? cost_rails_init(&m.rails, m.net, plan->nodes) : 0;
+        if (!r)
+                r = machine_compile(&m, &made);
+        if (!r && m.net)
+                cost_rails_busiest(&m.rails, &made);
         if (!r)
                 r = machine_simulate(&m, &last);
         if (r)
@@ -501,7 +487,7 @@ void plan_model_predict(const struct plan_model *model, uint64_t count, struct p
         cost.critical_ns = path_at(model->critical_ns[0], model->critical_ns + 1, model->laps, n_parts);
         cost.hops = path_at(model->hops[0], model->hops, model->laps, n_parts);
         cost.shared_ns = shared_ns(model, ns, cost.hops);
-        for (uint32_t i = 0; model->n_nodes > 1 && i < 2 * model->n_ranks; i++) {
+        for (uint32_t i = 0; i < model->n_rails; i++) {
                 const struct plan_work *rail = &model->rail[i];
 
                 cost.wire_ns = fmax(cost.wire_ns, work_ns(rail, parts, (double)elements));
