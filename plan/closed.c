@@ -116,7 +116,7 @@ static bool rooted(const struct cluster *c, const struct sizes *s, uint32_t oper
         case PLAN_HIERARCHICAL_TREE:
                 set(l, s->depth, tree_fan(c->n_nodes, false), tree_fan(c->n_nodes, false) * s->shard, local);
                 return !blocks;
-        case PLAN_DIRECT: /* everything over the root's own rail */
+        case PLAN_DIRECT: /* by the root alone; see direct_rail_bytes() */
                 set(l, 1, s->n - s->n_gpus, (s->n - s->n_gpus) * s->bytes, (s->n_gpus - 1) * s->bytes);
                 return true;
         default:
@@ -178,6 +178,14 @@ static bool rings(const struct cluster *c, const struct sizes *s, uint32_t opera
         return true;
 }
 
+/* Of a plan in which one rank has to do with all others. A message takes its sender's rail at both ends: what the root
+ * sends goes over its own one, and what others send it over all that they have. */
+static double direct_rail_bytes(const struct sizes *s, uint32_t operation, double on_a_rail) {
+        double senders = operation == RING_OP_GATHER || operation == RING_OP_REDUCE ? on_a_rail : s->n_gpus;
+
+        return senders * (s->n_nodes - 1) * s->bytes;
+}
+
 /* Hops in which somebody waits for a credit. */
 static double waits(const struct cluster *cluster, uint32_t algorithm, const struct cluster_load *l) {
         const struct plan_geometry geometry = geometry_of(cluster);
@@ -212,7 +220,7 @@ int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t 
         if (cluster->n_nodes == 1)
                 l.hops = l.messages = l.gpu_bytes = l.rail_bytes = 0;
         else if (algorithm == PLAN_DIRECT && plan_operation_rooted(operation))
-                l.rail_bytes = l.gpu_bytes; /* one GPU alone */
+                l.rail_bytes = direct_rail_bytes(&s, operation, on_a_rail);
         else if (algorithm != CLUSTER_RINGS)
                 l.rail_bytes = l.gpu_bytes * fmin(on_a_rail, s.n_gpus);
         *ret_load = l;

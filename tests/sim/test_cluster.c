@@ -54,7 +54,7 @@ static void compare(uint32_t operation, uint32_t algorithm, uint32_t n_nodes, ui
         const uint64_t count = UINT64_C(4) * n_nodes * n_nodes * n_gpus * n_gpus; /* no shard is ragged */
         const struct plan_shape shape = {.count = count, .element_bytes = 4, .partial_bytes = 4};
         struct cluster cluster = {.n_nodes = n_nodes, .n_gpus = n_gpus, .n_rails = n_gpus};
-        struct plan_load counted[PLAN_RANKS_MAX];
+        struct plan_load counted[2 * PLAN_RANKS_MAX];
         double bytes = 0, messages = 0;
         uint8_t node[PLAN_RANKS_MAX];
         struct cluster_load closed;
@@ -80,6 +80,17 @@ static void compare(uint32_t operation, uint32_t algorithm, uint32_t n_nodes, ui
                 fail_msg("%s %s, %ux%u: %.0f bytes, %.0f messages, %.0f hops; counted %.0f, %.0f, %.0f",
                          plan_operation_name(operation), plan_algorithm_name(algorithm), n_nodes, n_gpus,
                          closed.gpu_bytes, closed.messages, closed.hops, bytes, messages, cost.ns);
+        for (cluster.n_rails = 1; cluster.n_rails <= n_gpus + 1; cluster.n_rails++) {
+                bytes = 0;
+                plan_load_rails(&plan, &geometry, &shape, cluster.n_rails, counted);
+                for (uint32_t i = 0; i < n_nodes * cluster.n_rails; i++)
+                        bytes = fmax(bytes, fmax((double)counted[i].bytes_out, (double)counted[i].bytes_in));
+                assert_int_equal(cluster_load_of(&cluster, operation, algorithm, (double)count * 4, &closed), PLAN_OK);
+                if (fabs(closed.rail_bytes - bytes) > 0.5)
+                        fail_msg("%s %s, %ux%u: %.0f bytes on a rail of %u; counted %.0f",
+                                 plan_operation_name(operation), plan_algorithm_name(algorithm), n_nodes, n_gpus,
+                                 closed.rail_bytes, cluster.n_rails, bytes);
+        }
 }
 
 static void test_closed_forms(void **state) {
