@@ -14,6 +14,10 @@
  * Inside a node everything is read and written in place: a node's sum of a shard is read from G - 1 others, and a
  * result written to them.
  *
+ * Boxes on one fabric share links that none of them has alone: what pairs of boxes exchange with other pairs may have
+ * fewer links than each box has. So what an algorithm sends between any k boxes and the others is held against the
+ * smallest cut between so many, and the worst k counts.
+ *
  * Rings. Libraries lay one ring for each way between nodes through all n GPUs, and each ring carries its part of the
  * data over each of its hops; inside and between nodes at once. They are here to be compared with: what is measured on
  * fabrics without rails for each GPU was measured with them. The plan "ring" is one such ring.
@@ -116,7 +120,7 @@ static bool rooted(const struct cluster *c, const struct sizes *s, uint32_t oper
         case PLAN_HIERARCHICAL_TREE:
                 set(l, s->depth, tree_fan(c->n_nodes, false), tree_fan(c->n_nodes, false) * s->shard, local);
                 return !blocks;
-        case PLAN_DIRECT: /* by the root alone; see direct_rail_bytes() */
+        case PLAN_DIRECT: /* by the root alone; see plan_rail_bytes() */
                 set(l, 1, s->n - s->n_gpus, (s->n - s->n_gpus) * s->bytes, (s->n_gpus - 1) * s->bytes);
                 return true;
         default:
@@ -152,6 +156,42 @@ static bool barrier(const struct sizes *s, uint32_t algorithm, struct cluster_lo
         return algorithm == PLAN_HIERARCHICAL;
 }
 
+/* ---- rails ------------------------------------------------------------------------------------------------------- */
+static bool boxes(const struct cluster *c) {
+        return c->cuts[1] > 0;
+}
+
+/* Rails between `part` nodes and all others; 0: each brings its own ones, so one node alone says it all. */
+static double rails_between(const struct cluster *c, uint32_t part) {
+        return boxes(c) ? c->cuts[part] : part == 1 ? c->n_rails : 0;
+}
+
+/* Of what the busiest box sends or gets, how many times as much goes one way between `part` boxes and the others. */
+static double crossing(const struct sizes *s, uint32_t operation, uint32_t algorithm, double part) {
+        double others = s->n_nodes - part;
+
+        switch (algorithm) {
+        case CLUSTER_RINGS:
+        case PLAN_HIERARCHICAL_RING: /* as long as boxes that stand together follow one another */
+        case PLAN_HIERARCHICAL_TREE: /* no more than what the node with most children has */
+                return 1;
+        case PLAN_HIERARCHICAL_DOUBLING: /* in one of its exchanges all of them */
+                return fmax(1, fmin(part, others) / (s->levels + s->more));
+        default: /* each with each; or one with all, wherever that one is */
+                return (plan_operation_rooted(operation) ? fmax(part, others) : part * others) / (s->n_nodes - 1);
+        }
+}
+
+/* Of the cut that takes longest, for each of its rails. */
+static double boxes_rail_bytes(const struct cluster *c, const struct sizes *s, uint32_t operation, uint32_t algorithm,
+                               double box_bytes) {
+        double most = 0;
+
+        for (uint32_t part = 1; part < c->n_nodes; part++)
+                most = fmax(most, box_bytes * crossing(s, operation, algorithm, part) / c->cuts[part]);
+        return most;
+}
+
 /* One ring through all GPUs for each rail: each hop carries its part of the data. */
 static bool rings(const struct cluster *c, const struct sizes *s, uint32_t operation, struct cluster_load *l) {
         double hops = s->n_nodes - 1, data;
@@ -173,17 +213,24 @@ static bool rings(const struct cluster *c, const struct sizes *s, uint32_t opera
                 return false;
         }
         set(l, hops, hops, data / c->n_rails, data);
-        l->rail_bytes = data / c->n_rails;
+        l->rail_bytes = boxes(c) ? boxes_rail_bytes(c, s, operation, CLUSTER_RINGS, data) : data / c->n_rails;
         l->overlapped = true;
         return true;
 }
 
-/* Of a plan in which one rank has to do with all others. A message takes its sender's rail at both ends: what the root
- * sends goes over its own one, and what others send it over all that they have. */
-static double direct_rail_bytes(const struct sizes *s, uint32_t operation, double on_a_rail) {
-        double senders = operation == RING_OP_GATHER || operation == RING_OP_REDUCE ? on_a_rail : s->n_gpus;
+/* Of our own plans. A message takes its sender's rail at both ends: what one rank alone sends goes over its own one,
+ * and what others send it over all that they have. */
+static double plan_rail_bytes(const struct cluster *c, const struct sizes *s, uint32_t operation, uint32_t algorithm,
+                              double gpu_bytes) {
+        bool alone = algorithm == PLAN_DIRECT && plan_operation_rooted(operation);
+        bool gathers = operation == RING_OP_GATHER || operation == RING_OP_REDUCE;
+        double on_a_rail = fmin(ceil(s->n_gpus / c->n_rails), s->n_gpus);
 
-        return senders * (s->n_nodes - 1) * s->bytes;
+        if (boxes(c)) /* which way leads over which link is nobody's choice */
+                return boxes_rail_bytes(c, s, operation, algorithm, alone ? gpu_bytes : gpu_bytes * s->n_gpus);
+        if (alone)
+                return gathers ? gpu_bytes * on_a_rail / s->n_gpus : gpu_bytes;
+        return gpu_bytes * on_a_rail;
 }
 
 /* Hops in which somebody waits for a credit. */
@@ -200,7 +247,6 @@ int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t 
                     struct cluster_load *ret_load) {
         struct sizes s = sizes_of(cluster, bytes);
         struct cluster_load l = {0};
-        double on_a_rail = ceil(s.n_gpus / cluster->n_rails);
         bool there = false;
 
         if (algorithm == CLUSTER_RINGS)
@@ -219,10 +265,8 @@ int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t 
         l.hops += waits(cluster, algorithm, &l);
         if (cluster->n_nodes == 1)
                 l.hops = l.messages = l.gpu_bytes = l.rail_bytes = 0;
-        else if (algorithm == PLAN_DIRECT && plan_operation_rooted(operation))
-                l.rail_bytes = direct_rail_bytes(&s, operation, on_a_rail);
         else if (algorithm != CLUSTER_RINGS)
-                l.rail_bytes = l.gpu_bytes * fmin(on_a_rail, s.n_gpus);
+                l.rail_bytes = plan_rail_bytes(cluster, &s, operation, algorithm, l.gpu_bytes);
         *ret_load = l;
         return PLAN_OK;
 }
@@ -235,30 +279,45 @@ double cluster_ns(const struct cluster *cluster, const struct cluster_load *l) {
                (l->overlapped ? fmax(rail, local) : rail + local);
 }
 
-double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, double bytes) {
-        struct sizes s = sizes_of(cluster, bytes);
-        double others = s.n_nodes - 1, node;
+/* What has to go one way at least between any `part` nodes and the others; the root is where that is most. */
+static double bound_bytes(const struct cluster *c, const struct sizes *s, uint32_t operation, double part) {
+        double others = s->n_nodes - part;
 
         switch (operation) {
-        case RING_OP_ALL_REDUCE: /* on the average of all nodes */
-                node = 2 * others / s.n_nodes * bytes;
-                break;
+        case RING_OP_ALL_REDUCE: /* a sum or a result goes each way; and on the average of nodes that are alike: */
+                return boxes(c) ? s->bytes : 2 * others / s->n_nodes * s->bytes;
         case RING_OP_REDUCE:
         case RING_OP_BROADCAST:
-                node = others > 0 ? bytes : 0;
-                break;
+                return s->bytes;
         case RING_OP_ALL_TO_ALL:
         case RING_OP_ALL_TO_ALL_V:
-                node = others * s.n_gpus * s.n_gpus * bytes;
-                break;
+                return part * others * s->n_gpus * s->n_gpus * s->bytes;
         case RING_OP_BARRIER:
-                node = 0;
-                break;
-        default:
-                node = others * s.n_gpus * bytes;
-                break;
+                return 0;
+        default: /* a block of each rank of one side goes to the other */
+                return fmax(part, others) * s->n_gpus * s->bytes;
         }
-        return node / (cluster->n_rails * cluster->rail_gbs);
+}
+
+double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t *ret_part) {
+        struct sizes s = sizes_of(cluster, bytes);
+        double most = 0;
+        uint32_t tightest = 1;
+
+        for (uint32_t part = 1; part < cluster->n_nodes; part++) {
+                double rails = rails_between(cluster, part), ns;
+
+                if (rails <= 0)
+                        break;
+                ns = bound_bytes(cluster, &s, operation, part) / (rails * cluster->rail_gbs);
+                if (ns > most) {
+                        most = ns;
+                        tightest = part;
+                }
+        }
+        if (ret_part)
+                *ret_part = tightest;
+        return most;
 }
 
 double cluster_bus_gbs(const struct cluster *cluster, uint32_t operation, double bytes, double ns) {

@@ -6,10 +6,12 @@
 
 #include "plan/plan.h"
 
+#define CLUSTER_CUTS_MAX 16u
+
 struct cluster {
         char name[64];
         uint32_t n_nodes, n_gpus; /* of each node */
-        uint32_t n_rails;         /* of each node, or links that cross between boxes */
+        uint32_t n_rails;         /* of each node */
         double gpu_gbs;           /* GB/s, which is bytes per nanosecond: a GPU to all others of its node, each way */
         double rail_gbs;          /* a rail, each way */
         double base_ns;           /* a request, with what happens inside nodes */
@@ -18,6 +20,9 @@ struct cluster {
         double factor;            /* bytes on wires for each byte of data: 2 where each word has a flag beside it */
         bool staged;              /* chunks wait where channels are full (plan_geometry_choose_nodes); else never */
         const char *source;       /* of the constants, for people */
+        /* Boxes on one fabric, CLUSTER_CUTS_MAX at most: the smallest cut that parts any k of them from the others, in
+         * rails; n_rails is the smallest of all. 0: each node has its rails, and nothing else is shared. */
+        double cuts[CLUSTER_CUTS_MAX];
 };
 
 /* Rings of all GPUs, one for each rail, as libraries build them; there is no such plan, see closed.c. */
@@ -36,8 +41,9 @@ struct cluster_load {
 int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t algorithm, double bytes,
                     struct cluster_load *ret_load);
 double cluster_ns(const struct cluster *cluster, const struct cluster_load *load);
-/* Bytes that have to leave or enter the busiest node, whatever the algorithm, over all rails; in nanoseconds. */
-double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, double bytes);
+/* Bytes that have to leave or enter some of the nodes, whatever the algorithm, over all rails that they have; in
+ * nanoseconds. *ret_part: how many nodes these are, those of the tightest cut (NULL: not asked). */
+double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t *ret_part);
 /* Bus bandwidth in GB/s as nccl-tests count it; 0 for a barrier. */
 double cluster_bus_gbs(const struct cluster *cluster, uint32_t operation, double bytes, double ns);
 /* May it be chosen where results must not depend on sizes? See plan_choose_nodes. */

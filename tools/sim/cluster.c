@@ -81,8 +81,13 @@ static int take_shape(const char *name, const char *shape, struct cluster *c, ch
         return 0;
 }
 
-static void take_links(uint32_t links, struct cluster *c) {
-        c->n_rails = links;
+static void take_boxes(uint32_t n_boxes, const uint32_t *links, struct cluster *c) {
+        c->n_nodes = n_boxes;
+        c->n_rails = UINT32_MAX;
+        for (uint32_t k = 1; k < n_boxes; k++) {
+                c->cuts[k] = links[k];
+                c->n_rails = links[k] < c->n_rails ? links[k] : c->n_rails;
+        }
         c->gpu_gbs = GPU_GBS_UNSURE;
         c->rail_gbs = PCIE_GBS;
         c->base_ns = 12553;
@@ -92,16 +97,17 @@ static void take_links(uint32_t links, struct cluster *c) {
 }
 
 static int take_fabric(const struct cut_fabric *fabric, struct cluster *c, char *ret_error, size_t error_size) {
-        uint32_t links = cut_links(fabric);
+        uint32_t links[CUT_BOXES_MAX];
+        int r = cut_links(fabric, links);
 
-        if (links == 0) {
-                snprintf(ret_error, error_size, "nothing joins the boxes of this fabric");
-                return -EINVAL;
-        }
-        c->n_nodes = fabric->n_boxes;
+        if (r)
+                return r;
+        take_boxes(fabric->n_boxes, links, c);
         c->n_gpus = 8;
-        take_links(links, c);
-        return 0;
+        if (c->n_rails > 0)
+                return 0;
+        snprintf(ret_error, error_size, "nothing joins the boxes of this fabric");
+        return -EINVAL;
 }
 
 static void take_host(struct cluster *c) {
@@ -120,16 +126,17 @@ static void take_host(struct cluster *c) {
 }
 
 /* Boxes that PCI joins inside one node count as nodes. What a link carries is less than its speed, as on the fabrics
- * that were measured. 1: it is so; 0; -ENOMEM. */
-static int take_boxes(const struct topology *topology, struct cluster *c) {
-        uint64_t speed;
-        int links = cut_graph(topology, &c->n_nodes, &c->n_gpus, &speed);
+ * that were measured. 1: it is so; 0; -E2BIG; -ENOMEM. */
+static int take_graph(const struct topology *topology, struct cluster *c) {
+        struct cut_graph graph;
+        int r = cut_graph(topology, &graph);
 
-        if (links <= 0)
-                return links;
-        take_links((uint32_t)links, c);
-        if (speed > 0)
-                c->rail_gbs = (double)speed / 1e9 * PCIE_GBS / PCIE_GBS_NOMINAL;
+        if (r <= 0)
+                return r;
+        take_boxes(graph.n_boxes, graph.links, c);
+        c->n_gpus = graph.n_gpus;
+        if (graph.bytes_per_second > 0)
+                c->rail_gbs = (double)graph.bytes_per_second / 1e9 * PCIE_GBS / PCIE_GBS_NOMINAL;
         return 1;
 }
 
@@ -143,7 +150,11 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
 
         if (r)
                 return r;
-        r = take_boxes(topology, c);
+        r = take_graph(topology, c);
+        if (r == -E2BIG) {
+                snprintf(ret_error, error_size, "%s has GPUs in more than %u boxes", path, CUT_BOXES_MAX);
+                return -EINVAL;
+        }
         form->boxes = r > 0;
         if (r != 0)
                 return r < 0 ? r : 0;

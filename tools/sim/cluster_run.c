@@ -143,9 +143,10 @@ static int command_parse(int argc, char **argv, struct command *c, char *error) 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
 void cluster_look(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t algorithm, bool any_tree,
                   struct cluster_look *ret_look) {
-        struct cluster_look look = {.bytes = bytes, .bound_ns = cluster_bound_ns(cluster, operation, bytes)};
+        struct cluster_look look = {.bytes = bytes};
         double best = 0;
 
+        look.bound_ns = cluster_bound_ns(cluster, operation, bytes, &look.bound_part);
         look.chosen = UINT32_MAX;
         for (uint32_t a = 1; a <= CLUSTER_RINGS; a++) {
                 struct cluster_choice *choice = &look.choices[look.n_choices];
@@ -176,9 +177,13 @@ static double link_bytes(const struct cluster *cluster, const struct cluster_loa
 static void print_text(const struct command *c, const struct cluster_look *look) {
         const struct cluster *m = &c->cluster;
 
-        printf("\n%s, %.0f bytes: the smallest cut around a node is %u rails of %.1f GB/s, which take %.2f us at "
-               "least\n",
-               plan_operation_name(c->operation), look->bytes, m->n_rails, m->rail_gbs, look->bound_ns / 1000);
+        printf("\n%s, %.0f bytes: ", plan_operation_name(c->operation), look->bytes);
+        if (m->cuts[1] > 0 && m->n_nodes > 2)
+                printf("%u of the boxes have %g links of %.1f GB/s to the others", look->bound_part,
+                       m->cuts[look->bound_part], m->rail_gbs);
+        else
+                printf("the smallest cut around a node is %u rails of %.1f GB/s", m->n_rails, m->rail_gbs);
+        printf(", which take %.2f us at least\n", look->bound_ns / 1000);
         printf("  %-22s %5s %9s %14s %14s %11s %10s\n", "algorithm", "hops", "messages", "bytes/rail", "bytes/link",
                "us", "bus GB/s");
         for (uint32_t i = 0; i < look->n_choices; i++) {

@@ -16,6 +16,7 @@ struct cluster_choice {
 };
 struct cluster_look {
         double bytes, bound_ns;
+        uint32_t bound_part;        /* so many nodes and all others have the cut that takes as long as that */
         uint32_t n_choices, chosen; /* chosen: position; n_choices if nothing may be */
         struct cluster_choice choices[CLUSTER_CHOICES_MAX];
 };

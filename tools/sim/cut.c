@@ -4,23 +4,22 @@
  *
  * A box is a node of the graph, so is each switch domain (a switch, or a partition of one), so is the host. A card is a
  * link of a box into a domain, a root port one of a domain to the host; all are x16 and equally fast. What a collective
- * can move between boxes is bounded by the smallest cut between them, counted in links: whatever rings or trees it
- * uses, all their hops across the cut share these. The cut is found as a flow (Ford and Fulkerson 1956); there are few
- * links, so one unit at a time will do.
+ * can move between some boxes and the others is bounded by the smallest cut between them, counted in links: whatever
+ * rings or trees it uses, all their hops across the cut share these. See cut_flow.c for how cuts are found.
  */
 #include "tools/sim/cut.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/sim/cut_flow.h"
 #include "tools/sim/document.h"
+#include "util/cleanup.h"
 
-#define VERTICES_MAX (CUT_BOXES_MAX + CUT_DOMAINS_MAX + 2) /* boxes, domains, host, and a sink for all other boxes */
-#define BOXES        2u                                    /* that names stand for */
+#define BOXES 2u /* that names stand for */
 
 static int complain(char *ret_error, size_t error_size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static int complain(char *ret_error, size_t error_size, const char *format, ...) {
@@ -121,57 +120,15 @@ int cut_load(const char *path, const char *name, struct cut_fabric *ret_fabric, 
 }
 
 /* ---- cuts -------------------------------------------------------------------------------------------------------- */
-struct graph {
-        uint32_t n;
-        uint32_t left[VERTICES_MAX][VERTICES_MAX]; /* capacity that is not used yet */
-};
+int cut_links(const struct cut_fabric *fabric, uint32_t ret_links[CUT_BOXES_MAX]) {
+        const uint32_t n_boxes = fabric->n_boxes, host = n_boxes + fabric->n_domains;
+        _cleanup_(cut_net_deinit) struct cut_net net = {0};
+        int r = cut_net_init(&net, host + 1, n_boxes);
 
-static void graph_link(struct graph *g, uint32_t a, uint32_t b, uint32_t links) {
-        g->left[a][b] += links;
-        g->left[b][a] += links;
-}
-
-/* One more unit from `at` to `to`? */
-static bool graph_push(struct graph *g, uint32_t at, uint32_t to, bool seen[VERTICES_MAX]) {
-        if (at == to)
-                return true;
-        seen[at] = true;
-        for (uint32_t next = 0; next < g->n; next++)
-                if (g->left[at][next] > 0 && !seen[next] && graph_push(g, next, to, seen)) {
-                        g->left[at][next]--;
-                        g->left[next][at]++;
-                        return true;
-                }
-        return false;
-}
-
-/* From one box to all others: those have a link to the sink that is as wide as can be. */
-static uint32_t cut_of(const struct cut_fabric *f, uint32_t from) {
-        uint32_t host = f->n_boxes + f->n_domains, sink = host + 1, flow = 0;
-        bool seen[VERTICES_MAX] = {false};
-        struct graph g = {.n = sink + 1};
-
-        for (uint32_t d = 0; d < f->n_domains; d++) {
-                graph_link(&g, f->n_boxes + d, host, f->ports[d]);
-                for (uint32_t box = 0; box < f->n_boxes; box++)
-                        graph_link(&g, box, f->n_boxes + d, f->cards[box][d]);
+        for (uint32_t d = 0; !r && d < fabric->n_domains; d++) {
+                cut_net_join(&net, n_boxes + d, host, fabric->ports[d]);
+                for (uint32_t box = 0; box < n_boxes; box++)
+                        cut_net_join(&net, box, n_boxes + d, fabric->cards[box][d]);
         }
-        for (uint32_t box = 0; box < f->n_boxes; box++)
-                g.left[box][sink] = box == from ? 0 : UINT32_MAX / 2;
-        while (graph_push(&g, from, sink, seen)) {
-                memset(seen, 0, sizeof(seen));
-                flow++;
-        }
-        return flow;
-}
-
-uint32_t cut_links(const struct cut_fabric *fabric) {
-        uint32_t least = UINT32_MAX;
-
-        for (uint32_t box = 0; box < fabric->n_boxes; box++) {
-                uint32_t cut = cut_of(fabric, box);
-
-                least = cut < least ? cut : least;
-        }
-        return least;
+        return r ? r : cut_net_parts(&net, ret_links);
 }

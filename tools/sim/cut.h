@@ -19,11 +19,16 @@ struct cut_fabric {
 int cut_parse(const char *name, struct cut_fabric *ret_fabric, char *ret_error, size_t error_size);
 /* From a JSON file with "topologies", the one of this name. -EINVAL with a sentence, -ENOMEM. */
 int cut_load(const char *path, const char *name, struct cut_fabric *ret_fabric, char *ret_error, size_t error_size);
-/* Links in the smallest cut between a box and the others, the smallest of all boxes. */
-uint32_t cut_links(const struct cut_fabric *fabric);
+/* ret_links[k]: links in the smallest cut that parts any k boxes from the others, from 1 to n_boxes - 1. -ENOMEM. */
+int cut_links(const struct cut_fabric *fabric, uint32_t ret_links[CUT_BOXES_MAX]);
 
 struct topology;
-/* A node's graph whose GPUs are in several boxes: sets of equally many that only PCI joins. Returns the links of the
- * smallest cut between a box and the others, and fills the others with boxes, GPUs of each and bytes per second of the
- * slowest PCI link; 0: it is not so. -ENOMEM. */
-int cut_graph(const struct topology *topology, uint32_t *ret_boxes, uint32_t *ret_gpus, uint64_t *ret_speed);
+/* What joins the boxes of a node. */
+struct cut_graph {
+        uint32_t n_boxes, n_gpus;      /* GPUs of each */
+        uint32_t links[CUT_BOXES_MAX]; /* as of cut_links() */
+        uint64_t bytes_per_second;     /* of the slowest PCI link; 0: unknown */
+};
+/* A node's graph whose GPUs are in several boxes: sets of equally many that only PCI joins. 1; 0: it is not so;
+ * -E2BIG: there are more than CUT_BOXES_MAX; -ENOMEM. */
+int cut_graph(const struct topology *topology, struct cut_graph *ret_graph);

@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Boxes in a node's graph: GPUs that have a way to each other which is not PCI are in one box. What can cross is found
- * as in cut.c, here over the links of the graph: each carries one unit, one way or the other.
+ * in cut_flow.c, here over the links of the graph.
  */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tools/sim/cut.h"
+#include "tools/sim/cut_flow.h"
 #include "topology/topology.h"
 #include "util/cleanup.h"
 
-struct flow {
+struct parts {
         const struct topology *topology;
-        uint32_t *box;  /* of a node; 0: no GPU */
-        int8_t *moving; /* on a link: 1 from a to b, -1 from b to a */
-        bool *seen;
-        uint32_t from; /* box */
+        uint32_t *box;    /* of a node: 1 + the first GPU of its box; 0: no GPU */
+        uint32_t *vertex; /* of a node, in the net that is cut */
 };
 
-static void flow_deinit(struct flow *f) {
+static void parts_deinit(struct parts *f) {
         free(f->box);
-        free(f->moving);
-        free(f->seen);
+        free(f->vertex);
 }
 
 static bool own_way(const struct topology_link *link) {
@@ -31,8 +28,12 @@ static bool own_way(const struct topology_link *link) {
                link->kind == TOPOLOGY_LINK_DIRECT;
 }
 
-/* Numbers from 1 on; returns how many boxes. */
-static uint32_t number_boxes(struct flow *f) {
+static bool joins_boxes(const struct topology_link *link) {
+        return !own_way(link) && link->kind != TOPOLOGY_LINK_PORT;
+}
+
+/* Returns how many boxes. */
+static uint32_t number_boxes(struct parts *f) {
         const struct topology *t = f->topology;
         uint32_t n = 0;
         bool more = true;
@@ -55,46 +56,8 @@ static uint32_t number_boxes(struct flow *f) {
         return n;
 }
 
-/* One more unit on from a node? Links are tried in their order. */
-static bool push(struct flow *f, uint32_t at) {
-        const struct topology *t = f->topology;
-
-        if (f->box[at] && f->box[at] != f->from)
-                return true;
-        f->seen[at] = true;
-        for (uint32_t i = 0; i < t->n_links; i++) {
-                const struct topology_link *link = &t->links[i];
-                uint32_t to = link->a == at ? link->b : link->a;
-                int8_t way = link->a == at ? 1 : -1;
-
-                if ((link->a != at && link->b != at) || own_way(link) || link->kind == TOPOLOGY_LINK_PORT ||
-                    f->moving[i] == way || f->seen[to] || !push(f, to))
-                        continue;
-                f->moving[i] = (int8_t)(f->moving[i] + way);
-                return true;
-        }
-        return false;
-}
-
-static uint32_t cut_of(struct flow *f, uint32_t box) {
-        const struct topology *t = f->topology;
-        uint32_t flow = 0;
-        bool more = true;
-
-        f->from = box;
-        memset(f->moving, 0, t->n_links);
-        while (more) {
-                more = false;
-                memset(f->seen, 0, t->n_nodes * sizeof(*f->seen));
-                for (uint32_t i = 0; !more && i < t->n_nodes; i++)
-                        more = f->box[i] == box && !f->seen[i] && push(f, i);
-                flow += more;
-        }
-        return flow;
-}
-
 /* 0: they are not all alike. */
-static uint32_t gpus_of_each(const struct flow *f) {
+static uint32_t gpus_of_each(const struct parts *f) {
         uint32_t gpus = 0;
 
         for (uint32_t i = 0; i < f->topology->n_nodes; i++) {
@@ -109,37 +72,66 @@ static uint32_t gpus_of_each(const struct flow *f) {
         return gpus;
 }
 
-int cut_graph(const struct topology *topology, uint32_t *ret_boxes, uint32_t *ret_gpus, uint64_t *ret_speed) {
-        _cleanup_(flow_deinit) struct flow f = {.topology = topology};
-        uint32_t boxes, gpus, least = UINT32_MAX;
-        uint64_t speed = 0;
+/* Boxes first, then whatever is no GPU. */
+static void number_vertices(const struct parts *f, uint32_t n_boxes, uint32_t *ret_n) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < f->topology->n_nodes; i++)
+                if (f->box[i] == i + 1)
+                        f->vertex[i] = n++;
+                else if (f->box[i] > 0)
+                        f->vertex[i] = f->vertex[f->box[i] - 1]; /* the first GPU of a box names it */
+        n = n_boxes;
+        for (uint32_t i = 0; i < f->topology->n_nodes; i++)
+                if (f->box[i] == 0)
+                        f->vertex[i] = n++;
+        *ret_n = n;
+}
+
+static int find_cuts(const struct parts *f, struct cut_graph *graph) {
+        const struct topology *t = f->topology;
+        _cleanup_(cut_net_deinit) struct cut_net net = {0};
+        uint32_t n;
+        int r;
+
+        number_vertices(f, graph->n_boxes, &n);
+        r = cut_net_init(&net, n, graph->n_boxes);
+        if (r)
+                return r;
+        for (uint32_t i = 0; i < t->n_links; i++)
+                if (joins_boxes(&t->links[i]))
+                        cut_net_join(&net, f->vertex[t->links[i].a], f->vertex[t->links[i].b], 1);
+        return cut_net_parts(&net, graph->links);
+}
+
+int cut_graph(const struct topology *topology, struct cut_graph *ret_graph) {
+        _cleanup_(parts_deinit) struct parts f = {.topology = topology};
+        struct cut_graph graph = {0};
+        int r;
 
         f.box = calloc(topology->n_nodes + 1, sizeof(*f.box));
-        f.moving = calloc(topology->n_links + 1, sizeof(*f.moving));
-        f.seen = calloc(topology->n_nodes + 1, sizeof(*f.seen));
-        if (!f.box || !f.moving || !f.seen)
+        f.vertex = calloc(topology->n_nodes + 1, sizeof(*f.vertex));
+        if (!f.box || !f.vertex)
                 return -ENOMEM;
-        boxes = number_boxes(&f);
-        gpus = gpus_of_each(&f);
-        if (boxes < 2 || gpus < 2)
+        graph.n_boxes = number_boxes(&f);
+        graph.n_gpus = gpus_of_each(&f);
+        if (graph.n_boxes < 2 || graph.n_gpus < 2)
                 return 0;
-        for (uint32_t i = 0; i < topology->n_nodes; i++)
-                if (f.box[i] == i + 1) {
-                        uint32_t cut = cut_of(&f, i + 1);
-
-                        least = cut < least ? cut : least;
-                }
+        if (graph.n_boxes > CUT_BOXES_MAX)
+                return -E2BIG;
+        r = find_cuts(&f, &graph);
+        if (r)
+                return r;
         for (uint32_t i = 0; i < topology->n_links; i++) {
                 const struct topology_link *link = &topology->links[i];
 
                 if (link->kind == TOPOLOGY_LINK_PCI && link->bytes_per_second > 0 &&
-                    (speed == 0 || link->bytes_per_second < speed))
-                        speed = link->bytes_per_second;
+                    (graph.bytes_per_second == 0 || link->bytes_per_second < graph.bytes_per_second))
+                        graph.bytes_per_second = link->bytes_per_second;
         }
-        if (least == 0)
-                return 0;
-        *ret_boxes = boxes;
-        *ret_gpus = gpus;
-        *ret_speed = speed;
-        return (int)least;
+        for (uint32_t k = 1; k < graph.n_boxes; k++)
+                if (graph.links[k] == 0)
+                        return 0;
+        *ret_graph = graph;
+        return 1;
 }
