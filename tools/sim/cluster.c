@@ -81,13 +81,17 @@ static int take_shape(const char *name, const char *shape, struct cluster *c, ch
         return 0;
 }
 
-static void take_boxes(uint32_t n_boxes, const uint32_t *links, struct cluster *c) {
+_Static_assert(CLUSTER_CUTS_MAX == CUT_BOXES_MAX, "each number of boxes has its cut");
+
+static void take_boxes(uint32_t n_boxes, const double *links, struct cluster *c) {
+        double least = links[1];
+
         c->n_nodes = n_boxes;
-        c->n_rails = UINT32_MAX;
         for (uint32_t k = 1; k < n_boxes; k++) {
                 c->cuts[k] = links[k];
-                c->n_rails = links[k] < c->n_rails ? links[k] : c->n_rails;
+                least = fmin(least, links[k]);
         }
+        c->n_rails = least > 0 && least < 1 ? 1 : (uint32_t)least;
         c->gpu_gbs = GPU_GBS_UNSURE;
         c->rail_gbs = PCIE_GBS;
         c->base_ns = 12553;
@@ -98,11 +102,14 @@ static void take_boxes(uint32_t n_boxes, const uint32_t *links, struct cluster *
 
 static int take_fabric(const struct cut_fabric *fabric, struct cluster *c, char *ret_error, size_t error_size) {
         uint32_t links[CUT_BOXES_MAX];
+        double cuts[CUT_BOXES_MAX] = {0};
         int r = cut_links(fabric, links);
 
         if (r)
                 return r;
-        take_boxes(fabric->n_boxes, links, c);
+        for (uint32_t k = 1; k < fabric->n_boxes; k++)
+                cuts[k] = links[k];
+        take_boxes(fabric->n_boxes, cuts, c);
         c->n_gpus = 8;
         if (c->n_rails > 0)
                 return 0;

@@ -177,13 +177,14 @@ static double link_bytes(const struct cluster *cluster, const struct cluster_loa
 static void print_text(const struct command *c, const struct cluster_look *look) {
         const struct cluster *m = &c->cluster;
 
+        const double rails = m->cuts[1] > 0 ? m->cuts[look->bound_part] : m->n_rails;
+
         printf("\n%s, %.0f bytes: ", plan_operation_name(c->operation), look->bytes);
         if (m->cuts[1] > 0 && m->n_nodes > 2)
-                printf("%u of the boxes have %g links of %.1f GB/s to the others", look->bound_part,
-                       m->cuts[look->bound_part], m->rail_gbs);
+                printf("%u of the boxes have %g links", look->bound_part, rails);
         else
-                printf("the smallest cut around a node is %u rails of %.1f GB/s", m->n_rails, m->rail_gbs);
-        printf(", which take %.2f us at least\n", look->bound_ns / 1000);
+                printf("the smallest cut around a node is %g rails", rails);
+        printf(" of %.1f GB/s, which take %.2f us at least\n", m->rail_gbs, look->bound_ns / 1000);
         printf("  %-22s %5s %9s %14s %14s %11s %10s\n", "algorithm", "hops", "messages", "bytes/rail", "bytes/link",
                "us", "bus GB/s");
         for (uint32_t i = 0; i < look->n_choices; i++) {

@@ -25,9 +25,9 @@ int cut_links(const struct cut_fabric *fabric, uint32_t ret_links[CUT_BOXES_MAX]
 struct topology;
 /* What joins the boxes of a node. */
 struct cut_graph {
-        uint32_t n_boxes, n_gpus;      /* GPUs of each */
-        uint32_t links[CUT_BOXES_MAX]; /* as of cut_links() */
-        uint64_t bytes_per_second;     /* of the slowest PCI link; 0: unknown */
+        uint32_t n_boxes, n_gpus;    /* GPUs of each */
+        double links[CUT_BOXES_MAX]; /* as of cut_links(); a slower link is a part of one */
+        uint64_t bytes_per_second;   /* of the fastest PCI link that is on a way from one GPU to another; 0: unknown */
 };
 /* A node's graph whose GPUs are in several boxes: sets of equally many that only PCI joins. 1; 0: it is not so;
  * -E2BIG: there are more than CUT_BOXES_MAX; -ENOMEM. */

@@ -4,23 +4,32 @@
  * in cut_flow.c, here over the links of the graph.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/sim/cut.h"
 #include "tools/sim/cut_flow.h"
 #include "topology/topology.h"
 #include "util/cleanup.h"
 
+#define UNIT     1000.0 /* the fastest link in the net that is cut, so that slower ones count for what they are */
+#define UNIT_MAX 1e6
+
 struct parts {
         const struct topology *topology;
         uint32_t *box;    /* of a node: 1 + the first GPU of its box; 0: no GPU */
         uint32_t *vertex; /* of a node, in the net that is cut */
+        bool *end;        /* no GPU, and leads nowhere: a NIC, or a switch that has only such */
+        uint32_t *degree; /* of a node: links that lead somewhere */
 };
 
 static void parts_deinit(struct parts *f) {
         free(f->box);
         free(f->vertex);
+        free(f->end);
+        free(f->degree);
 }
 
 static bool own_way(const struct topology_link *link) {
@@ -72,7 +81,37 @@ static uint32_t gpus_of_each(const struct parts *f) {
         return gpus;
 }
 
-/* Boxes first, then whatever is no GPU. */
+/* Is it on a way from one box to another? */
+static bool link_counts(const struct parts *f, const struct topology_link *link) {
+        return joins_boxes(link) && !f->end[link->a] && !f->end[link->b];
+}
+
+static void find_ends(struct parts *f) {
+        const struct topology *t = f->topology;
+        bool more = true;
+
+        while (more) {
+                more = false;
+                memset(f->degree, 0, t->n_nodes * sizeof(*f->degree));
+                for (uint32_t i = 0; i < t->n_links; i++)
+                        if (link_counts(f, &t->links[i])) {
+                                f->degree[t->links[i].a]++;
+                                f->degree[t->links[i].b]++;
+                        }
+                for (uint32_t i = 0; i < t->n_nodes; i++)
+                        if (f->box[i] == 0 && !f->end[i] && f->degree[i] < 2)
+                                more = f->end[i] = true;
+        }
+}
+
+/* What has no speed is as fast as the fastest. */
+static uint32_t capacity(const struct topology_link *link, uint64_t fastest) {
+        double part = link->bytes_per_second && fastest ? (double)link->bytes_per_second / (double)fastest : 1;
+
+        return (uint32_t)fmin(fmax(lround(part * UNIT), 1), UNIT_MAX);
+}
+
+/* Boxes first, then whatever is no GPU and joins something. */
 static void number_vertices(const struct parts *f, uint32_t n_boxes, uint32_t *ret_n) {
         uint32_t n = 0;
 
@@ -83,7 +122,7 @@ static void number_vertices(const struct parts *f, uint32_t n_boxes, uint32_t *r
                         f->vertex[i] = f->vertex[f->box[i] - 1]; /* the first GPU of a box names it */
         n = n_boxes;
         for (uint32_t i = 0; i < f->topology->n_nodes; i++)
-                if (f->box[i] == 0)
+                if (f->box[i] == 0 && !f->end[i])
                         f->vertex[i] = n++;
         *ret_n = n;
 }
@@ -91,7 +130,7 @@ static void number_vertices(const struct parts *f, uint32_t n_boxes, uint32_t *r
 static int find_cuts(const struct parts *f, struct cut_graph *graph) {
         const struct topology *t = f->topology;
         _cleanup_(cut_net_deinit) struct cut_net net = {0};
-        uint32_t n;
+        uint32_t least[CUT_BOXES_MAX] = {0}, n;
         int r;
 
         number_vertices(f, graph->n_boxes, &n);
@@ -99,9 +138,13 @@ static int find_cuts(const struct parts *f, struct cut_graph *graph) {
         if (r)
                 return r;
         for (uint32_t i = 0; i < t->n_links; i++)
-                if (joins_boxes(&t->links[i]))
-                        cut_net_join(&net, f->vertex[t->links[i].a], f->vertex[t->links[i].b], 1);
-        return cut_net_parts(&net, graph->links);
+                if (link_counts(f, &t->links[i]))
+                        cut_net_join(&net, f->vertex[t->links[i].a], f->vertex[t->links[i].b],
+                                     capacity(&t->links[i], graph->bytes_per_second));
+        r = cut_net_parts(&net, least);
+        for (uint32_t k = 0; k < CUT_BOXES_MAX; k++)
+                graph->links[k] = least[k] / UNIT;
+        return r;
 }
 
 int cut_graph(const struct topology *topology, struct cut_graph *ret_graph) {
@@ -111,7 +154,9 @@ int cut_graph(const struct topology *topology, struct cut_graph *ret_graph) {
 
         f.box = calloc(topology->n_nodes + 1, sizeof(*f.box));
         f.vertex = calloc(topology->n_nodes + 1, sizeof(*f.vertex));
-        if (!f.box || !f.vertex)
+        f.end = calloc(topology->n_nodes + 1, sizeof(*f.end));
+        f.degree = calloc(topology->n_nodes + 1, sizeof(*f.degree));
+        if (!f.box || !f.vertex || !f.end || !f.degree)
                 return -ENOMEM;
         graph.n_boxes = number_boxes(&f);
         graph.n_gpus = gpus_of_each(&f);
@@ -119,18 +164,19 @@ int cut_graph(const struct topology *topology, struct cut_graph *ret_graph) {
                 return 0;
         if (graph.n_boxes > CUT_BOXES_MAX)
                 return -E2BIG;
-        r = find_cuts(&f, &graph);
-        if (r)
-                return r;
+        find_ends(&f);
         for (uint32_t i = 0; i < topology->n_links; i++) {
                 const struct topology_link *link = &topology->links[i];
 
-                if (link->kind == TOPOLOGY_LINK_PCI && link->bytes_per_second > 0 &&
-                    (graph.bytes_per_second == 0 || link->bytes_per_second < graph.bytes_per_second))
+                if (link->kind == TOPOLOGY_LINK_PCI && link_counts(&f, link) &&
+                    link->bytes_per_second > graph.bytes_per_second)
                         graph.bytes_per_second = link->bytes_per_second;
         }
+        r = find_cuts(&f, &graph);
+        if (r)
+                return r;
         for (uint32_t k = 1; k < graph.n_boxes; k++)
-                if (graph.links[k] == 0)
+                if (graph.links[k] <= 0)
                         return 0;
         *ret_graph = graph;
         return 1;
