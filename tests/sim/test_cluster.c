@@ -17,6 +17,8 @@
 
 #define US 1000.0
 
+static const struct cluster_wish nothing, any_tree = {.any_tree = true};
+
 static struct cluster load_form(const char *text, struct cluster_form *ret_form) {
         char error[256] = "";
         struct cluster cluster;
@@ -43,14 +45,14 @@ static const struct cluster_choice *find(const struct cluster_look *look, uint32
 static double time_of(const struct cluster *cluster, uint32_t operation, uint32_t algorithm, double bytes) {
         struct cluster_look look;
 
-        cluster_look(cluster, operation, bytes, 0, true, &look);
+        cluster_look(cluster, operation, bytes, &any_tree, &look);
         return find(&look, algorithm)->ns;
 }
 
 /* ---- closed forms ------------------------------------------------------------------------------------------------ */
 /* One part holds everything, so that chunks are messages. A chain or tree is told by its busiest rank as well. */
 static void compare(uint32_t operation, uint32_t algorithm, uint32_t n_nodes, uint32_t n_gpus) {
-        static const struct plan_constants nothing = {.parallel = 1};
+        static const struct plan_constants free_work = {.parallel = 1};
         static const struct plan_net unit = {.hop_ns = 1, .n_rails = 1};
         const struct plan_geometry geometry = {.part_bytes = 1u << 30, .slots = 2};
         const uint64_t count = UINT64_C(4) * n_nodes * n_nodes * n_gpus * n_gpus; /* no shard is ragged */
@@ -75,7 +77,7 @@ static void compare(uint32_t operation, uint32_t algorithm, uint32_t n_nodes, ui
                 messages = fmax(messages, fmax((double)counted[r].chunks_out, (double)counted[r].chunks_in));
         }
         assert_int_equal(cluster_load_of(&cluster, operation, algorithm, (double)count * 4, &closed), PLAN_OK);
-        assert_int_equal(plan_model_init_net(&model, &plan, &nothing, &unit, &geometry, 4, 4), 0);
+        assert_int_equal(plan_model_init_net(&model, &plan, &free_work, &unit, &geometry, 4, 4), 0);
         plan_model_predict(&model, count, &cost);
         if (fabs(closed.gpu_bytes - bytes) > 0.5 || fabs(closed.messages - messages) > 0.1 ||
             fabs(closed.hops - cost.ns) > 0.1)
@@ -146,7 +148,7 @@ static void test_bound(void **state) {
                         struct cluster_look look;
 
                         cluster.n_nodes = n;
-                        cluster_look(&cluster, operation, 1 << 26, 0, true, &look);
+                        cluster_look(&cluster, operation, 1 << 26, &any_tree, &look);
                         for (uint32_t i = 0; i < look.n_choices; i++)
                                 assert_true(look.choices[i].ns >= look.bound_ns);
                         if (look.n_choices > 0 && n > 1 && operation != RING_OP_BARRIER)
@@ -263,7 +265,7 @@ static void test_four_boxes(void **state) {
         assert_int_equal(part, 2);
         assert_true(rings_gbs(&cluster, RING_OP_ALL_GATHER) < 27.1);
         for (uint32_t operation = 1; operation < RING_OP_COUNT; operation++) {
-                cluster_look(&cluster, operation, gib, 0, true, &look);
+                cluster_look(&cluster, operation, gib, &any_tree, &look);
                 for (uint32_t i = 0; i < look.n_choices; i++)
                         if (look.choices[i].ns < look.bound_ns)
                                 fail_msg("%s %s takes %.0f ns, and nothing can take less than %.0f",
@@ -325,7 +327,7 @@ static void test_nvrar(void **state) {
 static uint32_t chosen(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t algorithm, bool any) {
         struct cluster_look look;
 
-        cluster_look(cluster, operation, bytes, algorithm, any, &look);
+        cluster_look(cluster, operation, bytes, &(struct cluster_wish){.algorithm = algorithm, .any_tree = any}, &look);
         return look.chosen < look.n_choices ? look.choices[look.chosen].algorithm : PLAN_ALGORITHM_NONE;
 }
 
@@ -341,6 +343,43 @@ static void test_chosen(void **state) {
                 assert_int_not_equal(chosen(&cluster, RING_OP_ALL_REDUCE, bytes, 0, true), CLUSTER_RINGS);
 }
 
+/* The star is where the table of railmuxd says, for every size: `choices` prints that. */
+static void test_railmuxd(void **state) {
+        static const char *const shapes[] = {"mi300x:2x8", "mi300x:4x8", "h200:4x1",   "host:2x4", "host:8x2",
+                                             "host:1x4",   "h200:1x8",   "mi300x:8x8", "h200:2x3"};
+        static const uint32_t operations[] = {RING_OP_ALL_REDUCE, RING_OP_BROADCAST, RING_OP_GATHER, RING_OP_BARRIER};
+        uint32_t n_starred = 0;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+                struct cluster_form form;
+                struct cluster cluster = load_form(shapes[i], &form);
+                struct cluster_table table;
+                const struct cluster_wish wish = {.table = &table};
+
+                assert_int_equal(cluster_table_make(&cluster, &form, false, &table), 0);
+                assert_true(table.n > 0);
+                assert_int_equal(form.host, strncmp(shapes[i], "host", 4) == 0);
+                for (size_t k = 0; k < sizeof(operations) / sizeof(operations[0]); k++)
+                        for (double bytes = 512; bytes < 1e9; bytes *= 2) {
+                                const struct plan_choice *choice =
+                                        plan_choice_find(table.choices, table.n, operations[k], 1, (uint64_t)bytes);
+                                struct cluster_look look;
+
+                                cluster_look(&cluster, operations[k], bytes, &wish, &look);
+                                assert_non_null(choice);
+                                assert_int_equal(look.chosen_by, CLUSTER_CHOSEN_RAILMUXD);
+                                assert_int_equal(look.algorithm, choice->algorithm);
+                                if (look.chosen == look.n_choices)
+                                        continue;
+                                n_starred++;
+                                if (choice->algorithm < PLAN_HIERARCHICAL_STAGED)
+                                        assert_int_equal(look.choices[look.chosen].algorithm, choice->algorithm);
+                        }
+        }
+        assert_true(n_starred > 200);
+}
+
 /* A thousand nodes take no longer to look at than two. */
 static void test_many(void **state) {
         struct cluster cluster = load("mi300x:1024x8");
@@ -350,9 +389,9 @@ static void test_many(void **state) {
         (void)state;
         for (uint32_t operation = 1; operation < RING_OP_COUNT; operation++)
                 for (double bytes = 1024; bytes < 1e9; bytes *= 2)
-                        cluster_look(&cluster, operation, bytes, 0, false, &look);
+                        cluster_look(&cluster, operation, bytes, &nothing, &look);
         assert_true(clock_now_ns() - began < UINT64_C(1000000000));
-        cluster_look(&cluster, RING_OP_ALL_REDUCE, 1 << 20, 0, true, &look);
+        cluster_look(&cluster, RING_OP_ALL_REDUCE, 1 << 20, &any_tree, &look);
         assert_true(find(&look, PLAN_HIERARCHICAL)->ns > find(&look, PLAN_HIERARCHICAL_DOUBLING)->ns);
 }
 
@@ -398,8 +437,8 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_staged),     cmocka_unit_test(test_bound),
                 cmocka_unit_test(test_fabrics),      cmocka_unit_test(test_four_boxes), cmocka_unit_test(test_mscclpp),
-                cmocka_unit_test(test_nvrar),        cmocka_unit_test(test_chosen),     cmocka_unit_test(test_many),
-                cmocka_unit_test(test_names),
+                cmocka_unit_test(test_nvrar),        cmocka_unit_test(test_chosen),     cmocka_unit_test(test_railmuxd),
+                cmocka_unit_test(test_many),         cmocka_unit_test(test_names),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

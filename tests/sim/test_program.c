@@ -220,6 +220,18 @@ static void test_cluster_json(void **state) {
         }
         assert_int_equal(run("mi300x:8x8 all_reduce 1M"), 0);
         assert_non_null(strstr(out, "* hierarchical_scatter"));
+        assert_non_null(strstr(out, "\n* railmuxd chooses hierarchical_staged_scatter, which sends the same between"));
+        /* What the table of `choices` says, and not what these formulas would. */
+        assert_int_equal(run("mi300x:2x8 all_reduce 256M"), 0);
+        assert_non_null(strstr(out, "* hierarchical_scatter"));
+        assert_int_equal(run("mi300x:4x8 broadcast 1M"), 0);
+        assert_non_null(strstr(out, "* hierarchical "));
+        assert_int_equal(run("host:2x4 broadcast 512"), 0);
+        assert_non_null(strstr(out, "\nrailmuxd chooses ring, for which there is no formula\n"));
+        assert_int_equal(run("mi300x:2x1 all_reduce 512"), 0);
+        assert_non_null(strstr(out, "\n* what railmuxd chooses\n"));
+        assert_int_equal(run("mi300x:64x8 all_reduce 1M"), 0);
+        assert_non_null(strstr(out, "\n* the fastest by these formulas\n"));
         assert_int_equal(run("mi300x:8x8 all_reduce 1M --algorithm two_shot"), 0);
         assert_non_null(strstr(out, "* two_shot"));
         assert_int_equal(run("mi300x:8x8 --help"), 0);

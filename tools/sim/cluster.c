@@ -157,6 +157,7 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
 
         if (r)
                 return r;
+        form->host = !node_has_devices(topology);
         r = take_graph(topology, c);
         if (r == -E2BIG) {
                 snprintf(ret_error, error_size, "%s has GPUs in more than %u boxes", path, CUT_BOXES_MAX);
@@ -231,6 +232,7 @@ static int take_kind(const char *name, const char *shape, struct cluster *c, str
         if (strcmp(name, "host") == 0) {
                 r = take_shape(name, shape, c, ret_error, error_size);
                 take_host(c);
+                form->host = true;
                 return r;
         }
         if (strcmp(name, "pcie") != 0 && access(name, F_OK) < 0 && errno == ENOENT)

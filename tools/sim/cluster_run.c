@@ -19,10 +19,12 @@ enum { OPT_NODES = 256, OPT_GPUS, OPT_ALGORITHM, OPT_ANY_TREE, OPT_JSON };
 struct command {
         struct cluster cluster;
         struct cluster_form form;
-        uint32_t operation, algorithm;
+        uint32_t operation;
+        struct cluster_wish wish;
+        struct cluster_table table;
         uint64_t sizes[SIZES_MAX];
         uint32_t n_sizes;
-        bool any_tree, json;
+        bool json;
 };
 
 static const char help_text[] =
@@ -41,7 +43,9 @@ static const char help_text[] =
         "      --algorithm NAME  choose this one\n"
         "      --any-tree        choose also what adds in another order at other sizes\n"
         "      --json            print JSON (docs/schema/railmux-sim-cluster.json)\n"
-        "  -h, --help            show this text\n";
+        "  -h, --help            show this text\n"
+        "\n"
+        "A star marks what railmuxd chooses, or, of more ranks than it serves (64), the fastest by these formulas.\n";
 
 static const struct option long_options[] = {
         {"nodes", required_argument, NULL, OPT_NODES},
@@ -91,10 +95,10 @@ static int take_option(struct command *c, int option, char *error) {
                         c->cluster.n_rails = c->cluster.n_gpus;
                 return r;
         case OPT_ALGORITHM:
-                c->algorithm = strcmp(optarg, "rings") == 0 ? CLUSTER_RINGS : options_algorithm_find(optarg);
-                return c->algorithm == UINT32_MAX ? usage(error, "unknown algorithm '%.40s'", optarg) : 0;
+                c->wish.algorithm = strcmp(optarg, "rings") == 0 ? CLUSTER_RINGS : options_algorithm_find(optarg);
+                return c->wish.algorithm == UINT32_MAX ? usage(error, "unknown algorithm '%.40s'", optarg) : 0;
         case OPT_ANY_TREE:
-                c->any_tree = true;
+                c->wish.any_tree = true;
                 return 0;
         case OPT_JSON:
                 c->json = true;
@@ -134,38 +138,10 @@ static int command_parse(int argc, char **argv, struct command *c, char *error) 
                 r = take_option(c, option, error);
         if (!r)
                 r = take_words(c, argc - 1 - optind, argv + 1 + optind, error);
-        if (!r && c->algorithm && cluster_load_of(&c->cluster, c->operation, c->algorithm, 1, &load))
+        if (!r && c->wish.algorithm && cluster_load_of(&c->cluster, c->operation, c->wish.algorithm, 1, &load))
                 return usage(error, "over nodes %s has no algorithm %s; those it has are shown without --algorithm",
-                             plan_operation_name(c->operation), cluster_algorithm_name(c->algorithm));
+                             plan_operation_name(c->operation), cluster_algorithm_name(c->wish.algorithm));
         return r;
-}
-
-/* ---- looking ----------------------------------------------------------------------------------------------------- */
-void cluster_look(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t algorithm, bool any_tree,
-                  struct cluster_look *ret_look) {
-        struct cluster_look look = {.bytes = bytes};
-        double best = 0;
-
-        look.bound_ns = cluster_bound_ns(cluster, operation, bytes, &look.bound_part);
-        look.chosen = UINT32_MAX;
-        for (uint32_t a = 1; a <= CLUSTER_RINGS; a++) {
-                struct cluster_choice *choice = &look.choices[look.n_choices];
-                bool may = algorithm ? a == algorithm
-                                     : a != CLUSTER_RINGS && (any_tree || cluster_algorithm_ordered(operation, a));
-
-                if (cluster_load_of(cluster, operation, a, bytes, &choice->load))
-                        continue;
-                choice->algorithm = a;
-                choice->ns = cluster_ns(cluster, &choice->load);
-                if (may && (look.chosen == UINT32_MAX || choice->ns < best)) {
-                        look.chosen = look.n_choices;
-                        best = choice->ns;
-                }
-                look.n_choices++;
-        }
-        if (look.chosen == UINT32_MAX)
-                look.chosen = look.n_choices;
-        *ret_look = look;
 }
 
 /* What each link of a GPU to another one of its node carries, if it has one to each. */
@@ -173,7 +149,31 @@ static double link_bytes(const struct cluster *cluster, const struct cluster_loa
         return cluster->n_gpus > 1 ? load->local_bytes / (cluster->n_gpus - 1) : 0;
 }
 
+/* Who says so. */
+static const char *chosen_by(const struct cluster_look *look) {
+        static const char *const names[] = {[CLUSTER_CHOSEN_RAILMUXD] = "railmuxd",
+                                            [CLUSTER_CHOSEN_FORMULAS] = "formulas",
+                                            [CLUSTER_CHOSEN_ASKED] = "--algorithm"};
+
+        return names[look->chosen_by];
+}
+
 /* ---- text -------------------------------------------------------------------------------------------------------- */
+static void print_star(const struct cluster_look *look) {
+        const char *name = cluster_algorithm_name(look->algorithm);
+
+        if (look->chosen_by == CLUSTER_CHOSEN_FORMULAS && look->chosen < look->n_choices)
+                puts("* the fastest by these formulas");
+        if (look->chosen_by != CLUSTER_CHOSEN_RAILMUXD)
+                return;
+        if (look->chosen == look->n_choices)
+                printf("railmuxd chooses %s, for which there is no formula\n", name);
+        else if (look->choices[look->chosen].algorithm != look->algorithm)
+                printf("* railmuxd chooses %s, which sends the same between nodes\n", name);
+        else
+                puts("* what railmuxd chooses");
+}
+
 static void print_text(const struct command *c, const struct cluster_look *look) {
         const struct cluster *m = &c->cluster;
 
@@ -195,6 +195,7 @@ static void print_text(const struct command *c, const struct cluster_look *look)
                        choice->load.rail_bytes, link_bytes(m, &choice->load), choice->ns / 1000,
                        cluster_bus_gbs(m, c->operation, look->bytes, choice->ns));
         }
+        print_star(look);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
@@ -214,11 +215,12 @@ static json_t *look_json(const struct command *c, const struct cluster_look *loo
 
         for (uint32_t i = 0; i < look->n_choices; i++)
                 json_array_append_new(algorithms, choice_json(c, look, i));
-        return json_pack("{s:I, s:f, s:f, s:o}", "bytes", (json_int_t)look->bytes, "bound_us", look->bound_ns / 1000,
-                         "bound_bus_gbs",
+        return json_pack("{s:I, s:f, s:f, s:s, s:s?, s:o}", "bytes", (json_int_t)look->bytes, "bound_us",
+                         look->bound_ns / 1000, "bound_bus_gbs",
                          look->bound_ns > 0 ? cluster_bus_gbs(&c->cluster, c->operation, look->bytes, look->bound_ns)
                                             : 0.0,
-                         "algorithms", algorithms);
+                         "chosen_by", chosen_by(look), "railmuxd",
+                         look->algorithm ? cluster_algorithm_name(look->algorithm) : NULL, "algorithms", algorithms);
 }
 
 static json_t *command_json(const struct command *c) {
@@ -228,7 +230,7 @@ static json_t *command_json(const struct command *c) {
         for (uint32_t i = 0; i < c->n_sizes; i++) {
                 struct cluster_look look;
 
-                cluster_look(m, c->operation, (double)c->sizes[i], c->algorithm, c->any_tree, &look);
+                cluster_look(m, c->operation, (double)c->sizes[i], &c->wish, &look);
                 json_array_append_new(results, look_json(c, &look));
         }
         document = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", m->name, "nodes",
@@ -263,6 +265,9 @@ int cluster_run(int argc, char **argv) {
                         return EXIT_RIGHT;
                 }
         r = command_parse(argc, argv, &c, error);
+        c.wish.table = &c.table;
+        if (!r && !c.wish.algorithm)
+                r = cluster_table_make(&c.cluster, &c.form, c.wish.any_tree, &c.table);
         if (r) {
                 fprintf(stderr, "railmux-sim: %s\n", r == -EINVAL ? error : strerror(-r));
                 return r == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
@@ -275,7 +280,7 @@ int cluster_run(int argc, char **argv) {
         for (uint32_t i = 0; i < c.n_sizes; i++) {
                 struct cluster_look look;
 
-                cluster_look(&c.cluster, c.operation, (double)c.sizes[i], c.algorithm, c.any_tree, &look);
+                cluster_look(&c.cluster, c.operation, (double)c.sizes[i], &c.wish, &look);
                 print_text(&c, &look);
         }
         return EXIT_RIGHT;

@@ -16,14 +16,12 @@
 #include <string.h>
 
 #include "plan/constants.h"
-#include "plan/nodes.h"
-#include "plan/rails.h"
 #include "tools/sim/node.h"
+#include "tools/sim/tables.h"
 #include "util/processors.h"
 #include "util/type.h"
 
-#define HOST_WORKERS_MAX 16u    /* MANAGER_WORKERS_MAX */
-#define STRIPE_BYTES     65536u /* peer.stripe, as it comes */
+#define HOST_WORKERS_MAX 16u /* MANAGER_WORKERS_MAX */
 
 static void longest_hop(struct sim *sim) {
         uint64_t longest = 0;
@@ -92,36 +90,17 @@ static uint32_t host_workers(void) {
         return n < HOST_WORKERS_MAX ? n : HOST_WORKERS_MAX;
 }
 
-static uint32_t choose_nodes_host(struct sim *sim, const struct plan_nodes *nodes) {
-        const struct plan_over over = {
-                .constants = &sim->constants, .net = &sim->net, .nodes = nodes, .n_ranks = sim->n_ranks};
-
-        if (nodes->n_nodes < 2)
-                return plan_choose(&sim->constants, sim->n_ranks, sim->choices);
-        plan_geometry_choose_nodes(sim->n_ranks, &sim->geometry);
-        plan_net_host(&sim->net);
-        sim->net.n_rails = sim->options->rails;
-        sim->net.any_rail = sim->geometry.part_bytes >= STRIPE_BYTES;
-        return plan_choose_nodes(&over, sim->choices);
-}
-
-/* As the daemon of the first rank does where `peer.stripe` is as it comes (daemon/comm_plan.c). */
 static uint32_t choose_nodes(struct sim *sim) {
         const struct options *o = sim->options;
-        uint8_t node[PLAN_RANKS_MAX];
         struct plan_nodes nodes;
+        struct plan_over over = {.constants = &sim->constants, .nodes = &nodes, .n_ranks = sim->n_ranks};
 
-        for (uint32_t r = 0; r < sim->n_ranks; r++)
-                node[r] = (uint8_t)(r / o->gpus);
+        if (tables_nodes(o->nodes, o->gpus, &nodes))
+                return 0;
         if (o->workers)
-                return plan_nodes_init(&nodes, sim->n_ranks, node) ? 0 : choose_nodes_host(sim, &nodes);
+                return tables_host(&over, o->rails, &sim->net, &sim->geometry, sim->choices);
         plan_constants_device(&sim->constants);
-        plan_net_device(&sim->net);
-        sim->net.n_rails = o->rails;
-        sim->net.any_rail = true;
-        return plan_nodes_init(&nodes, sim->n_ranks, node)
-                       ? 0
-                       : plan_choose_device_nodes(&nodes, sim->n_ranks, &sim->net, sim->choices);
+        return tables_device(&nodes, sim->n_ranks, o->rails, &sim->net, sim->choices);
 }
 
 int sim_init(struct sim *sim, const struct options *options, char ret_error[OPTIONS_ERROR_MAX]) {
