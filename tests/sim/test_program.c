@@ -238,6 +238,27 @@ static void test_cluster_json(void **state) {
         assert_non_null(strstr(out, "Usage: railmux-sim TOPOLOGY"));
 }
 
+/* Nodes need not have names in XML; their links still say what they join. */
+static void test_nameless(void **state) {
+        static const char text[] = "<railmux-topology version=\"1\" cpus=\"1\"><gpu index=\"0\"/><gpu index=\"1\"/>"
+                                   "<link a=\"gpu0\" b=\"gpu1\" kind=\"nvlink\" bytes_per_second=\"450000000000\"/>"
+                                   "</railmux-topology>";
+        char path[] = "/tmp/railmux-nameless-XXXXXX", line[256];
+        int fd = mkstemp(path);
+
+        (void)state;
+        assert_int_equal(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+        close(fd);
+        snprintf(line, sizeof(line), "all_reduce --size 1M --topology %s", path);
+        assert_int_equal(run(line), 0);
+        assert_non_null(strstr(out, "\n  gpu0 - gpu1 "));
+        assert_non_null(strstr(out, "\n  gpu1 - all "));
+        snprintf(line, sizeof(line), "all_reduce --json --size 1M --topology %s", path);
+        assert_int_equal(run(line), 0);
+        assert_non_null(strstr(out, "\"a\": \"gpu0\""));
+        unlink(path);
+}
+
 static void test_text(void **state) {
         (void)state;
         assert_int_equal(run("all_reduce --ranks 4 --size 1M --algorithm all"), 0);
@@ -570,10 +591,10 @@ static void test_fit(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_json),  cmocka_unit_test(test_cluster_json), cmocka_unit_test(test_text),
-                cmocka_unit_test(test_nodes), cmocka_unit_test(test_host),         cmocka_unit_test(test_usage),
-                cmocka_unit_test(test_fit),   cmocka_unit_test(test_full),         cmocka_unit_test(test_why),
-                cmocka_unit_test(test_sizes),
+                cmocka_unit_test(test_json),  cmocka_unit_test(test_cluster_json), cmocka_unit_test(test_nameless),
+                cmocka_unit_test(test_text),  cmocka_unit_test(test_nodes),        cmocka_unit_test(test_host),
+                cmocka_unit_test(test_usage), cmocka_unit_test(test_fit),          cmocka_unit_test(test_full),
+                cmocka_unit_test(test_why),   cmocka_unit_test(test_sizes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -189,6 +189,16 @@ int node_ways(const struct topology *topology, uint32_t n_ranks, struct node_way
         return r;
 }
 
+const char *node_label(const struct topology *topology, uint32_t position, char out[NODE_LABEL_MAX]) {
+        const struct topology_node *node = &topology->nodes[position];
+
+        if (node->name[0])
+                snprintf(out, NODE_LABEL_MAX, "%s", node->name);
+        else
+                snprintf(out, NODE_LABEL_MAX, "%s%u", topology_node_kind_name(node->kind), node->index);
+        return out;
+}
+
 bool node_has_devices(const struct topology *topology) {
         for (uint32_t i = 0; i < topology->n_nodes; i++)
                 if (topology->nodes[i].kind == TOPOLOGY_GPU && topology->nodes[i].pci[0])

@@ -19,6 +19,9 @@ struct node_way {
 int node_load(const char *path, struct topology **ret_topology, char *ret_error, size_t error_size);
 /* From every rank to every other, one search for each: ways[from * n_ranks + to]. -ENOMEM. Free with free(). */
 int node_ways(const struct topology *topology, uint32_t n_ranks, struct node_way **ret_ways);
+/* What people call it: its name, or, if it has none, its kind and index. */
+#define NODE_LABEL_MAX 80u
+const char *node_label(const struct topology *topology, uint32_t position, char out[NODE_LABEL_MAX]);
 /* Are its GPUs devices, and not emulated by threads of a host? */
 bool node_has_devices(const struct topology *topology);
 /* NVLink from a GPU to another one: through a switch each may have all that the GPU has, and together they have no

@@ -193,12 +193,12 @@ static void print_sums(const struct sim *sim, const struct sim_candidate *c) {
         for (uint32_t rank = 0; rank < sim->n_ranks; rank++) {
                 const struct sim_sum *sum = &c->sums[rank];
                 uint64_t bytes = sum->out > sum->in ? sum->out : sum->in;
-                char name[100];
+                char name[100], gpu[NODE_LABEL_MAX];
 
                 if (bytes == 0)
                         continue;
                 snprintf(name, sizeof(name), "%s - all",
-                         topology->nodes[topology_find(topology, TOPOLOGY_GPU, rank)].name);
+                         node_label(topology, topology_find(topology, TOPOLOGY_GPU, rank), gpu));
                 printf("  %-24s %-7s %14" PRIu64 " %14" PRIu64, name,
                        topology_link_kind_name(topology->links[sum->link].kind), sum->out, sum->in);
                 if (sum->bytes_per_second > 0)
@@ -215,11 +215,12 @@ static void print_links(const struct sim *sim, const struct sim_candidate *c) {
                 const struct topology_link *link = &topology->links[i];
                 const struct sim_link *load = &c->links[i];
                 uint64_t bytes = load->forth > load->back ? load->forth : load->back;
-                char name[140];
+                char name[2 * NODE_LABEL_MAX + 4], a[NODE_LABEL_MAX], b[NODE_LABEL_MAX];
 
                 if (bytes == 0)
                         continue;
-                snprintf(name, sizeof(name), "%s - %s", topology->nodes[link->a].name, topology->nodes[link->b].name);
+                snprintf(name, sizeof(name), "%s - %s", node_label(topology, link->a, a),
+                         node_label(topology, link->b, b));
                 printf("  %-24s %-7s %14" PRIu64 " %14" PRIu64, name, topology_link_kind_name(link->kind), load->forth,
                        load->back);
                 if (link->bytes_per_second > 0)

@@ -81,11 +81,12 @@ static json_t *physical_json(const struct sim *sim, const struct sim_candidate *
 
         for (uint32_t i = 0; i < topology->n_links; i++) {
                 const struct topology_link *link = &topology->links[i];
+                char a[NODE_LABEL_MAX], b[NODE_LABEL_MAX];
 
                 if (c->links[i].forth + c->links[i].back > 0)
                         json_array_append_new(
-                                list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "a", topology->nodes[link->a].name,
-                                                "b", topology->nodes[link->b].name, "kind",
+                                list, json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "a", node_label(topology, link->a, a),
+                                                "b", node_label(topology, link->b, b), "kind",
                                                 topology_link_kind_name(link->kind), "bytes_forth",
                                                 integer(c->links[i].forth), "bytes_back", integer(c->links[i].back),
                                                 "bytes_per_second", integer(link->bytes_per_second)));
