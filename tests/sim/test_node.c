@@ -125,6 +125,27 @@ static void test_links(void **state) {
         free(result);
 }
 
+/* As many GPUs as XML may have, and one more. */
+static void test_gpus(void) {
+        struct topology *topology = NULL;
+        static char text[64u * 1024];
+        char file[64], error[256];
+
+        for (uint32_t n = TOPOLOGY_GPUS_MAX; n <= TOPOLOGY_GPUS_MAX + 1; n++) {
+                size_t at = (size_t)snprintf(text, sizeof(text), "{\"version\": 1, \"nodes\": [");
+
+                for (uint32_t i = 0; i < n; i++)
+                        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s{\"kind\": \"gpu\", \"index\": %u}",
+                                               i ? ", " : "", i);
+                snprintf(text + at, sizeof(text) - at, "]}");
+                write_file(file, text);
+                assert_int_equal(node_load(file, &topology, error, sizeof(error)), n > TOPOLOGY_GPUS_MAX ? -EINVAL : 0);
+                unlink(file);
+                topology = topology_free(topology);
+        }
+        assert_non_null(strstr(error, "too many GPUs; allowed: 128"));
+}
+
 static void test_bad_json(void **state) {
         static const char *const bad[] = {
                 "",
@@ -161,6 +182,7 @@ static void test_bad_json(void **state) {
                 assert_null(topology);
                 unlink(file);
         }
+        test_gpus();
         assert_int_equal(node_load("/nowhere", &topology, error, sizeof(error)), -EINVAL);
         assert_string_equal(error, "/nowhere: No such file or directory");
         /* Whatever it is, the file is named, and once. */

@@ -55,6 +55,8 @@ static int read_node(struct reader *reader, const json_t *object, size_t i) {
         if (node.kind == 0 || !json_is_integer(index) || json_integer_value(index) < 0 ||
             json_integer_value(index) > INT32_MAX)
                 return complain(reader, "node %zu: it needs a kind, such as numa or gpu, and an index", i);
+        if (node.kind == TOPOLOGY_GPU && topology_count(reader->topology, TOPOLOGY_GPU) >= TOPOLOGY_GPUS_MAX)
+                return complain(reader, "node %zu: too many GPUs; allowed: %u", i, TOPOLOGY_GPUS_MAX);
         node.index = (uint32_t)json_integer_value(index);
         if (numa) {
                 node.numa = topology_find(reader->topology, TOPOLOGY_NUMA, (uint32_t)json_integer_value(numa));
