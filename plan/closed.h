@@ -9,7 +9,7 @@
 #define CLUSTER_CUTS_MAX 16u
 
 struct cluster {
-        char name[64];
+        const char *name;         /* for people */
         uint32_t n_nodes, n_gpus; /* of each node */
         uint32_t n_rails;         /* of each node */
         double gpu_gbs;           /* GB/s, which is bytes per nanosecond: a GPU to all others of its node, each way */

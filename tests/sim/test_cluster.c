@@ -395,6 +395,26 @@ static void test_many(void **state) {
         assert_true(find(&look, PLAN_HIERARCHICAL)->ns > find(&look, PLAN_HIERARCHICAL_DOUBLING)->ns);
 }
 
+/* A path with colons, longer than names used to be: of a node, and of a file with fabrics. */
+static void test_paths(void **state) {
+        char folder[] = "/tmp/railmux-cluster-XXXXXX", path[256], text[300], link[256];
+
+        (void)state;
+        assert_non_null(mkdtemp(folder));
+        snprintf(path, sizeof(path), "%s/rack:7 row:12 with a name that is longer than sixty-three characters.xml",
+                 folder);
+        assert_int_equal(symlink(FIXTURES "/h200-8x8.xml", path), 0);
+        assert_int_equal(load(path).n_gpus, 8);
+        assert_string_equal(load(path).name, path);
+        snprintf(link, sizeof(link), "%s/of:all.json", folder);
+        assert_int_equal(symlink(DATA_DIR "/gigaio_topologies.json", link), 0);
+        snprintf(text, sizeof(text), "%s:2s-2rp-split-flat", link);
+        assert_int_equal(load(text).n_rails, 4);
+        unlink(path);
+        unlink(link);
+        rmdir(folder);
+}
+
 static void test_names(void **state) {
         static const char *const wrong[] = {
                 "mi300x:8",     "mi300x:0x8", "mi300x:8x0", "mi300x:8x8x8", "mi300x:", "what:8x8",
@@ -438,7 +458,7 @@ int main(void) {
                 cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_staged),     cmocka_unit_test(test_bound),
                 cmocka_unit_test(test_fabrics),      cmocka_unit_test(test_four_boxes), cmocka_unit_test(test_mscclpp),
                 cmocka_unit_test(test_nvrar),        cmocka_unit_test(test_chosen),     cmocka_unit_test(test_railmuxd),
-                cmocka_unit_test(test_many),         cmocka_unit_test(test_names),
+                cmocka_unit_test(test_many),         cmocka_unit_test(test_paths),      cmocka_unit_test(test_names),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

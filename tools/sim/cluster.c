@@ -247,21 +247,24 @@ static int take_kind(const char *name, const char *shape, struct cluster *c, str
 
 int cluster_load(const char *text, struct cluster *ret_cluster, struct cluster_form *ret_form, char *ret_error,
                  size_t error_size) {
-        const char *colon = strrchr(text, ':');
+        /* Paths may have colons, too: what is there as it stands is a file. */
+        const char *colon = access(text, F_OK) == 0 ? NULL : strrchr(text, ':');
         struct cluster_form form = {0};
         struct cluster c = {0};
-        char name[256];
         int r;
 
         if (colon) {
-                snprintf(name, sizeof(name), "%.*s", (int)(colon - text), text);
+                _cleanup_free_ char *name = strndup(text, (size_t)(colon - text));
+
+                if (!name)
+                        return -ENOMEM;
                 r = take_kind(name, colon + 1, &c, &form, ret_error, error_size);
         } else {
                 r = take_topology(text, &c, &form, ret_error, error_size);
         }
         if (r)
                 return r;
-        snprintf(c.name, sizeof(c.name), "%s", text);
+        c.name = text;
         *ret_cluster = c;
         *ret_form = form;
         return 0;

@@ -20,7 +20,8 @@ struct cluster_form {
 /*
  * NAME:NxG, N nodes with G GPUs each, of a kind that is built in (h200, a100, mi300x, host); pcie:NAME, two boxes of a
  * PCIe fabric (tools/sim/cut.h); FILE.json:NAME, the same from a file; or an XML or JSON file of one node's topology.
- * -EINVAL with a sentence in ret_error, -ENOMEM.
+ * What is there as a file is one, also if its path has a colon. The text has to live as long as the cluster, whose name
+ * it is. -EINVAL with a sentence in ret_error, -ENOMEM.
  */
 int cluster_load(const char *text, struct cluster *ret_cluster, struct cluster_form *ret_form, char *ret_error,
                  size_t error_size);
