@@ -20,7 +20,8 @@
  *
  * Rings. Libraries lay one ring for each way between nodes through all n GPUs, and each ring carries its part of the
  * data over each of its hops; inside and between nodes at once. They are here to be compared with: what is measured on
- * fabrics without rails for each GPU was measured with them. The plan "ring" is one such ring.
+ * fabrics without rails for each GPU was measured with them. The plan "ring" is one such ring. What goes around passes
+ * every GPU, so hops inside nodes count, too: most of them are there.
  */
 #include "plan/closed.h"
 
@@ -194,12 +195,13 @@ static double boxes_rail_bytes(const struct cluster *c, const struct sizes *s, u
 
 /* One ring through all GPUs for each rail: each hop carries its part of the data. */
 static bool rings(const struct cluster *c, const struct sizes *s, uint32_t operation, struct cluster_load *l) {
-        double hops = s->n_nodes - 1, data;
+        double hops = s->n_nodes - 1, near_hops = s->n - s->n_nodes, data;
 
         switch (operation) {
         case RING_OP_ALL_REDUCE:
                 data = 2 * (s->n - 1) / s->n * s->bytes;
                 hops *= 2;
+                near_hops *= 2;
                 break;
         case RING_OP_ALL_GATHER:
         case RING_OP_REDUCE_SCATTER:
@@ -214,6 +216,7 @@ static bool rings(const struct cluster *c, const struct sizes *s, uint32_t opera
         }
         set(l, hops, hops, data / c->n_rails, data);
         l->rail_bytes = boxes(c) ? boxes_rail_bytes(c, s, operation, CLUSTER_RINGS, data) : data / c->n_rails;
+        l->near_hops = near_hops;
         l->overlapped = true;
         return true;
 }
@@ -275,7 +278,8 @@ double cluster_ns(const struct cluster *cluster, const struct cluster_load *l) {
         double rail = cluster->factor * l->rail_bytes / cluster->rail_gbs;
         double local = cluster->factor * l->local_bytes / cluster->gpu_gbs;
 
-        return cluster->base_ns + l->hops * cluster->hop_ns + fmax(l->messages - l->hops, 0) * cluster->message_ns +
+        return cluster->base_ns + l->hops * cluster->hop_ns + l->near_hops * cluster->near_ns +
+               fmax(l->messages - l->hops, 0) * cluster->message_ns +
                (l->overlapped ? fmax(rail, local) : rail + local);
 }
 

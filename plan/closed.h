@@ -16,6 +16,7 @@ struct cluster {
         double rail_gbs;          /* a rail, each way */
         double base_ns;           /* a request, with what happens inside nodes */
         double hop_ns;            /* an exchange between nodes */
+        double near_ns;           /* a hop of a ring inside a node */
         double message_ns;        /* each message of a rail but those that it waits for */
         double factor;            /* bytes on wires for each byte of data: 2 where each word has a flag beside it */
         bool staged;              /* chunks wait where channels are full (plan_geometry_choose_nodes); else never */
@@ -31,6 +32,7 @@ struct cluster {
 /* What one algorithm asks of the wires; bytes are those of data. */
 struct cluster_load {
         double hops;        /* exchanges between nodes, one after another */
+        double near_hops;   /* of rings: inside nodes, besides; of others base_ns has them */
         double messages;    /* of the busiest GPU, in one direction, if nothing has to be cut into parts */
         double gpu_bytes;   /* between nodes, of the busiest GPU, in its busier direction */
         double rail_bytes;  /* the same of the busiest rail */

@@ -117,6 +117,33 @@ static void test_closed_forms(void **state) {
         print_message("%u plans counted\n", n_compared);
 }
 
+/* Rings pass every GPU, so inside and between nodes they have as many hops as the plan of that name. */
+static void test_rings(void **state) {
+        struct cluster cluster = load("h200:4x8");
+        struct cluster_load small;
+        struct plan plan;
+
+        (void)state;
+        for (uint32_t operation = 1; operation < RING_OP_COUNT; operation++)
+                for (uint32_t shape = 0; shape < 9; shape++) {
+                        struct cluster_load of;
+
+                        cluster.n_nodes = 1 + shape % 3;
+                        cluster.n_gpus = 1 + shape / 3;
+                        if (cluster_load_of(&cluster, operation, CLUSTER_RINGS, 1024, &of))
+                                continue;
+                        if (cluster.n_nodes * cluster.n_gpus < 2)
+                                continue;
+                        assert_int_equal(plan_build(operation, PLAN_RING, cluster.n_nodes * cluster.n_gpus, &plan),
+                                         PLAN_OK);
+                        assert_true(of.hops + of.near_hops == plan_cost_hops(&plan));
+                }
+        cluster = load("h200:4x8");
+        assert_int_equal(cluster_load_of(&cluster, RING_OP_ALL_REDUCE, CLUSTER_RINGS, 8, &small), PLAN_OK);
+        assert_true(small.hops == 6 && small.near_hops == 56);
+        assert_true(fabs(cluster_ns(&cluster, &small) - cluster.base_ns - 6 * 5000 - 56 * 600) < 10);
+}
+
 /* Where channels are soon full. Up to 2 MiB an all_reduce waits for nobody. */
 static double staged_hops(const char *shape, uint32_t operation, uint32_t algorithm, double bytes) {
         struct cluster host = load(shape);
@@ -455,10 +482,11 @@ static void test_names(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_staged),     cmocka_unit_test(test_bound),
-                cmocka_unit_test(test_fabrics),      cmocka_unit_test(test_four_boxes), cmocka_unit_test(test_mscclpp),
-                cmocka_unit_test(test_nvrar),        cmocka_unit_test(test_chosen),     cmocka_unit_test(test_railmuxd),
-                cmocka_unit_test(test_many),         cmocka_unit_test(test_paths),      cmocka_unit_test(test_names),
+                cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_rings),   cmocka_unit_test(test_staged),
+                cmocka_unit_test(test_bound),        cmocka_unit_test(test_fabrics), cmocka_unit_test(test_four_boxes),
+                cmocka_unit_test(test_mscclpp),      cmocka_unit_test(test_nvrar),   cmocka_unit_test(test_chosen),
+                cmocka_unit_test(test_railmuxd),     cmocka_unit_test(test_many),    cmocka_unit_test(test_paths),
+                cmocka_unit_test(test_names),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

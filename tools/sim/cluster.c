@@ -12,6 +12,8 @@
  *   mi300x  NICs of 400 Gbit/s, seven xGMI links of 48 GB/s; latencies as h200, since none are published.
  *   pcie    boxes of eight MI300X behind x16 links of 27 GB/s.
  *   host    processes of one machine and TCP: plan_net_host().
+ *
+ * What a hop of rings inside a node takes is what NCCL and RCCL reckon with.
  */
 #include "tools/sim/cluster.h"
 
@@ -22,6 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plan/cost.h"
 #include "plan/rails.h"
 #include "tools/sim/cut.h"
 #include "tools/sim/node.h"
@@ -34,6 +37,8 @@
 #define PCIE_GBS_NOMINAL 31.5
 #define GPU_GBS_UNSURE   (XGMI_GBS * XGMI_PEERS)
 #define NIC_GBS_UNSURE   50.0
+#define NVLINK_NS        600.0 /* a hop of a ring with flags in the data: NCCL's own constant (June 2026), */
+#define XGMI_NS          800.0 /* and RCCL's for MI300X (October 2024) */
 
 static const struct cluster kinds[] = {
         {.name = "h200",
@@ -41,6 +46,7 @@ static const struct cluster kinds[] = {
          .rail_gbs = 50,
          .base_ns = 12553,
          .hop_ns = 5000,
+         .near_ns = NVLINK_NS,
          .factor = 2,
          .source = "nominal speeds; latency of MSCCL++ 4x8, 8 KiB"},
         {.name = "a100",
@@ -48,6 +54,7 @@ static const struct cluster kinds[] = {
          .rail_gbs = 12.25,
          .base_ns = 51429,
          .hop_ns = 5000,
+         .near_ns = NVLINK_NS,
          .factor = 2,
          .source = "nominal NVLink; latency and rail of NVRAR 4x4, 8 KiB and 1 MiB"},
         {.name = "mi300x",
@@ -55,6 +62,7 @@ static const struct cluster kinds[] = {
          .rail_gbs = 50,
          .base_ns = 12553,
          .hop_ns = 5000,
+         .near_ns = XGMI_NS,
          .factor = 2,
          .source = "nominal speeds; latency as h200"},
 };
@@ -96,6 +104,7 @@ static void take_boxes(uint32_t n_boxes, const double *links, struct cluster *c)
         c->rail_gbs = PCIE_GBS;
         c->base_ns = 12553;
         c->hop_ns = 5000;
+        c->near_ns = XGMI_NS;
         c->factor = 1;
         c->source = "x16 links of 27 GB/s, as many as the smallest cut has";
 }
@@ -118,14 +127,17 @@ static int take_fabric(const struct cut_fabric *fabric, struct cluster *c, char 
 }
 
 static void take_host(struct cluster *c) {
+        struct plan_constants near;
         struct plan_net net;
 
+        plan_constants_host(&near, 2);
         plan_net_host(&net);
         c->n_rails = net.n_rails;
         c->gpu_gbs = 50;
         c->rail_gbs = 1 / net.ns_per_byte;
         c->base_ns = 2000;
         c->hop_ns = net.hop_ns;
+        c->near_ns = near.hop_ns;
         c->message_ns = net.ns_per_chunk;
         c->factor = 1;
         c->staged = true;
@@ -153,6 +165,7 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
         _cleanup_(topology_freep) struct topology *topology = NULL;
         struct topology_rails *rails;
         double speed = 0, most = 0;
+        bool nvlink = false;
         int r = node_load(path, &topology, ret_error, error_size);
 
         if (r)
@@ -189,6 +202,7 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
 
                 if ((link->a != gpu && link->b != gpu) || topology->nodes[other].kind != TOPOLOGY_GPU)
                         continue;
+                nvlink = nvlink || link->kind == TOPOLOGY_LINK_NVLINK;
                 if (link->kind == TOPOLOGY_LINK_NVLINK) /* through a switch: each may have all of it */
                         most = fmax(most, (double)link->bytes_per_second / 1e9);
                 else
@@ -201,6 +215,7 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
         form->own_rails = c->n_rails == c->n_gpus;
         c->base_ns = 12553;
         c->hop_ns = 5000;
+        c->near_ns = nvlink ? NVLINK_NS : XGMI_NS;
         c->factor = 2;
         c->source = most > 0 && speed > 0 ? "speeds of the file; latency as h200"
                                           : "speeds of the file and, where it has none, as mi300x";

@@ -203,10 +203,10 @@ static json_t *choice_json(const struct command *c, const struct cluster_look *l
         const struct cluster_choice *choice = &look->choices[i];
         const struct cluster_load *l = &choice->load;
 
-        return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "algorithm",
+        return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "algorithm",
                          cluster_algorithm_name(choice->algorithm), "chosen", i == look->chosen, "hops", l->hops,
-                         "messages", l->messages, "gpu_bytes", l->gpu_bytes, "rail_bytes", l->rail_bytes, "link_bytes",
-                         link_bytes(&c->cluster, l), "us", choice->ns / 1000, "bus_gbs",
+                         "near_hops", l->near_hops, "messages", l->messages, "gpu_bytes", l->gpu_bytes, "rail_bytes",
+                         l->rail_bytes, "link_bytes", link_bytes(&c->cluster, l), "us", choice->ns / 1000, "bus_gbs",
                          cluster_bus_gbs(&c->cluster, c->operation, look->bytes, choice->ns));
 }
 
@@ -233,10 +233,10 @@ static json_t *command_json(const struct command *c) {
                 cluster_look(m, c->operation, (double)c->sizes[i], &c->wish, &look);
                 json_array_append_new(results, look_json(c, &look));
         }
-        document = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", m->name, "nodes",
+        document = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", m->name, "nodes",
                              (int)m->n_nodes, "gpus", (int)m->n_gpus, "rails", (int)m->n_rails, "rail_gbs", m->rail_gbs,
-                             "gpu_gbs", m->gpu_gbs, "base_ns", m->base_ns, "hop_ns", m->hop_ns, "message_ns",
-                             m->message_ns, "wire_bytes_per_byte", m->factor, "constants", m->source);
+                             "gpu_gbs", m->gpu_gbs, "base_ns", m->base_ns, "hop_ns", m->hop_ns, "near_ns", m->near_ns,
+                             "message_ns", m->message_ns, "wire_bytes_per_byte", m->factor, "constants", m->source);
         return json_pack("{s:i, s:o, s:s, s:o}", "version", CLUSTER_RUN_VERSION, "cluster", document, "operation",
                          plan_operation_name(c->operation), "results", results);
 }
